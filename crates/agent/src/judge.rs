@@ -1,0 +1,42 @@
+//! The only way an agent sees the judge.
+
+use thiserror::Error;
+use warpwright_record::candidate::Candidate;
+use warpwright_record::verdict::{Stage, Verdict};
+
+/// Judges candidates of one task. `cli` implements it with the local judge; a remote judge will be
+/// another implementation.
+pub trait Judge: Send + Sync {
+    /// Takes `candidate` as far as `stage`. A bad candidate is a verdict, not an error.
+    fn judge(&self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeUnavailable>;
+
+    /// Facts a policy may use: device, architecture, measured ceilings, library policy.
+    fn device(&self) -> DeviceFacts;
+}
+
+/// What a policy is told about the device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceFacts {
+    /// `cuda:N` or `cpu`.
+    pub device: String,
+    /// `NVIDIA H200`, or the CPU's name.
+    pub hardware: String,
+    /// `sm_90`; on the cpu device the architecture compiled for in passing, if `nvcc` is present.
+    pub arch: Option<String>,
+    /// Multiprocessors, or cores on the cpu device.
+    pub processors: u32,
+    /// Measured copy bandwidth, bytes per second, if calibrated.
+    pub bandwidth_bytes_per_second: Option<u64>,
+    /// Last-level cache in bytes.
+    pub cache_bytes: u64,
+    /// Shared memory a block may ask for, bytes.
+    pub shared_bytes_per_block: u32,
+}
+
+/// Our own failure: never a verdict, never a reward.
+#[derive(Debug, Error)]
+#[error("failed to judge: {message}")]
+pub struct JudgeUnavailable {
+    /// What was attempted and what went wrong.
+    pub message: String,
+}

@@ -1,0 +1,3 @@
+//! `warpwright`: the command line.
+
+fn main() {}

@@ -1,0 +1,335 @@
+//! The verdict: what the judge says of one candidate. Plain data, versioned, the only source of
+//! reward. It is produced by the judge alone; nothing here is taken from a candidate's own word
+//! except texts, which are capped and marked as such.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::fingerprint::Fingerprint;
+use crate::interval::Interval;
+
+/// Version of the serialised form. A reader refuses a newer one.
+pub const VERDICT_VERSION: u32 = 1;
+
+/// Precision and comparison policy (design, invariant 4).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Profile {
+    /// Full float32 for matmul and convolution on both sides; tolerance scaled to eager's own
+    /// error against a float64 oracle.
+    Strict,
+    /// TF32 on both sides; tolerance as in `strict`, scaled to TF32's own error.
+    Tf32,
+    /// The user's dtype, autocast and flags on both sides; tolerance as in `strict`.
+    AsRun,
+    /// The paper's comparison: `atol = rtol = 1e-2` against eager, five inputs.
+    Paper,
+}
+
+/// How far judging went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Built only.
+    Built,
+    /// Built and compared with the oracle.
+    Verified,
+    /// Built, compared, timed against the baselines.
+    Measured,
+}
+
+/// What the judge says of one candidate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    /// [`VERDICT_VERSION`] of the writer.
+    pub version: u32,
+    /// Task name.
+    pub task: String,
+    /// BLAKE3 of the candidate's files.
+    pub candidate: String,
+    /// `cuda:N` or `cpu`.
+    pub device: String,
+    /// Policy of precision and comparison.
+    pub profile: Profile,
+    /// How far judging was asked to go.
+    pub stage: Stage,
+    /// Right on every check that was run, built and inside the rules. `false` at stage `built`.
+    pub verified: bool,
+    /// The first thing that went wrong.
+    pub failure: Option<Failure>,
+    /// Findings that say a result was not honestly earned. Non-empty means not verified.
+    pub integrity: Vec<IntegrityFinding>,
+    /// One entry per comparison with the oracle, in order.
+    pub checks: Vec<Check>,
+    /// Milliseconds per call.
+    pub times_ms: Times,
+    /// Baseline time over candidate time.
+    pub speedup: Speedup,
+    /// Rewards by scheme; all -1 when not verified.
+    pub reward: Reward,
+    /// Least time that the unavoidable bytes need at the measured bandwidth, in milliseconds.
+    pub floor_ms: Option<f64>,
+    /// Unavoidable bytes of one call: every input, parameter and output once.
+    pub unavoidable_bytes: u64,
+    /// Registers, spills, shared memory per kernel, where the compiler reported them.
+    pub kernels: Vec<KernelResources>,
+    /// Compiler warnings and notes of a successful build.
+    pub diagnostics: Vec<Diagnostic>,
+    /// What confined the processes that took part.
+    pub isolation: Isolation,
+    /// What was weaker than the rules ask, each in a sentence.
+    pub caveats: Vec<String>,
+    /// Seconds spent per phase.
+    pub seconds: PhaseSeconds,
+    /// Where and under what this was measured.
+    pub fingerprint: Fingerprint,
+}
+
+/// Milliseconds per call, each a median with its interval; `None` where not measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Times {
+    /// The candidate.
+    pub candidate: Option<Interval>,
+    /// PyTorch eager.
+    pub eager: Option<Interval>,
+    /// `torch.compile`, default mode.
+    pub compile: Option<Interval>,
+    /// `torch.compile`, `reduce-overhead` (CUDA graphs); GPU only.
+    pub reduce_overhead: Option<Interval>,
+    /// `torch.compile`, `max-autotune`; only with `--baselines all`.
+    pub max_autotune: Option<Interval>,
+    /// `ModelNew.prepare()`, once, untimed for the reward.
+    pub prepare: Option<f64>,
+}
+
+/// Speed-up over each baseline, from paired windows; `None` where not measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Speedup {
+    /// Over eager.
+    pub eager: Option<Interval>,
+    /// Over `torch.compile`, default mode.
+    pub compile: Option<Interval>,
+    /// Over `reduce-overhead`.
+    pub reduce_overhead: Option<Interval>,
+    /// Over `max-autotune`.
+    pub max_autotune: Option<Interval>,
+    /// Over the fastest baseline measured.
+    pub best: Option<Interval>,
+    /// Which baseline that was.
+    pub best_baseline: Option<String>,
+}
+
+/// Rewards by scheme (design, "Reward").
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Reward {
+    /// -1 wrong; 1 right; 2 over 5 % faster than eager; 3 also than `torch.compile`.
+    pub paper: f64,
+    /// -1 wrong; else the lower bound of the speed-up over the best baseline.
+    pub speedup: f64,
+    /// -1 wrong; else `1 + clip(log2 s, -0.5, 2)`, `s` taken as 1 between 0.95 and 1.05.
+    pub bounded: f64,
+}
+
+/// One comparison with the oracle.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Check {
+    /// What was compared: `fresh inputs 3`, `other weights`, `timed call`.
+    pub name: String,
+    /// Whether every element of every output was inside the tolerance.
+    pub passed: bool,
+    /// Largest absolute error over all outputs.
+    pub max_abs_error: f64,
+    /// Largest absolute error of the same-precision reference against the same truth.
+    pub reference_max_abs_error: f64,
+    /// Absolute tolerance used for the worst output.
+    pub atol: f64,
+    /// Relative tolerance used for the worst output.
+    pub rtol: f64,
+    /// What truth was: `float64`, or `same precision` where the reference cannot run in float64.
+    pub truth: String,
+}
+
+/// Why a candidate is not verified. The class is the judge's; `message` may quote the candidate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Failure {
+    /// Class.
+    pub class: FailureClass,
+    /// One or two sentences for a person or a model.
+    pub message: String,
+    /// Compiler diagnostics, for `build`.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Where and how much, for `mismatch` and `non_finite`.
+    pub mismatch: Option<Mismatch>,
+    /// CUDA error code, where there was one.
+    pub cuda_error: Option<i32>,
+    /// Last lines the candidate's process wrote, capped; the candidate's word.
+    pub output_tail: String,
+}
+
+/// Classes of failure (design, invariant 7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureClass {
+    /// Did not compile or link.
+    Build,
+    /// Uses something the rules forbid, found in the sources or the binary's imports.
+    ForbiddenImport,
+    /// Called a forbidden operator while running.
+    ForbiddenCall,
+    /// `model_new.py` raised while being loaded, or has no `ModelNew`.
+    Load,
+    /// The reference's `state_dict` does not fit `ModelNew` strictly.
+    StateDict,
+    /// `forward` or `prepare` raised.
+    Exception,
+    /// A launch failed.
+    Launch,
+    /// Illegal memory access on the device.
+    IllegalAddress,
+    /// Too many registers, threads or shared memory.
+    OutOfResources,
+    /// Allocated more than its arena or its memory limit.
+    OutOfMemory,
+    /// Did not answer before its deadline.
+    Hang,
+    /// The process died.
+    Crash,
+    /// Wrong number of outputs, shape, dtype, device, or memory outside the arena.
+    Shape,
+    /// NaN or infinity where the reference has none.
+    NonFinite,
+    /// Values outside the tolerance.
+    Mismatch,
+    /// Changed its inputs.
+    MutatedInput,
+    /// See `integrity`.
+    Integrity,
+}
+
+/// One compiler message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Diagnostic {
+    /// Workspace-relative file, if known.
+    pub file: Option<String>,
+    /// 1-based line.
+    pub line: Option<u32>,
+    /// 1-based column.
+    pub column: Option<u32>,
+    /// Severity.
+    pub severity: Severity,
+    /// The compiler's text.
+    pub message: String,
+    /// Source lines around it, with line numbers.
+    pub excerpt: String,
+}
+
+/// Severity of a diagnostic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Stops the build.
+    Error,
+    /// Does not.
+    Warning,
+    /// Adds to the one before.
+    Note,
+}
+
+/// Where and how much an output differs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Mismatch {
+    /// Which output, in the order the reference returns them.
+    pub output: u32,
+    /// Which check: as in [`Check::name`].
+    pub check: String,
+    /// Elements outside the tolerance.
+    pub elements: u64,
+    /// Of how many.
+    pub of: u64,
+    /// Largest absolute error.
+    pub max_abs_error: f64,
+    /// Absolute tolerance.
+    pub atol: f64,
+    /// Relative tolerance.
+    pub rtol: f64,
+    /// The first few offending elements.
+    pub examples: Vec<Element>,
+}
+
+/// One offending element.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Element {
+    /// Multi-dimensional index.
+    pub index: Vec<u64>,
+    /// What the oracle says. NaN and infinities as text would be lost in JSON: see `text`.
+    pub expected: Option<f64>,
+    /// What the candidate gave.
+    pub got: Option<f64>,
+    /// `expected 1.5, got nan`.
+    pub text: String,
+}
+
+/// A finding against the honesty of a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct IntegrityFinding {
+    /// Attack class, snake case, e.g. `late_write`, `aliased_output`, `stale_output`.
+    pub class: String,
+    /// What was seen.
+    pub message: String,
+}
+
+/// Resources of one kernel as `ptxas` reports them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KernelResources {
+    /// Demangled kernel name.
+    pub name: String,
+    /// Architecture compiled for, e.g. `sm_90`.
+    pub arch: String,
+    /// Registers per thread.
+    pub registers: u32,
+    /// Bytes spilled to local memory by stores.
+    pub spill_store_bytes: u32,
+    /// Bytes re-loaded.
+    pub spill_load_bytes: u32,
+    /// Static shared memory in bytes.
+    pub shared_bytes: u32,
+    /// Stack frame in bytes.
+    pub stack_bytes: u32,
+}
+
+/// What confined a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Isolation {
+    /// Level.
+    pub level: IsolationLevel,
+    /// Mechanisms in force, e.g. `mount namespace`, `seccomp`.
+    pub enforced: Vec<String>,
+    /// What the rules ask and could not be had here.
+    pub missing: Vec<String>,
+}
+
+/// Level of isolation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum IsolationLevel {
+    /// Everything the rules ask.
+    Full,
+    /// Some of it; `missing` says what is not.
+    #[default]
+    Partial,
+}
+
+/// Wall seconds by phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PhaseSeconds {
+    /// Compile and link; near zero on a cache hit.
+    pub build: f64,
+    /// Start the runner and load the candidate.
+    pub load: f64,
+    /// Compare with the oracle.
+    pub verify: f64,
+    /// Time against the baselines.
+    pub measure: f64,
+}
