@@ -2,3 +2,4 @@
 
 pub mod judge;
 pub mod policy;
+pub mod tools;

@@ -1,0 +1,3 @@
+//! The tools a policy works with.
+
+pub mod arguments;
