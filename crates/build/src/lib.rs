@@ -1,1 +1,27 @@
-//! Filled in by its first change.
+//! Candidate files to a loadable artifact, for a GPU and for the host.
+//!
+//! [`Builder::build`] takes a [`Candidate`](warpwright_record::candidate::Candidate) and a
+//! [`Target`] and gives an [`Outcome`]: an [`Artifact`] (a folder the runner loads from) or a
+//! [`Failed`] with compiler messages as data. [`BuildError`] is for what is not the candidate's
+//! doing: no compiler, a full disk.
+//!
+//! ```text
+//! Candidate ── screen ──► sources ─┬─ kernels/*.cu ────────► objects ─┬─► libkernels.so
+//!                                  ├─ kernels/*_binding.cpp ► objects ┴─► cuda_extension.so
+//!                                  └─ load_inline in model_new.py ─ harvest ─► inline/<key>.so
+//! every compiler runs in the jail; every object and artifact lies in the cache under its content
+//! ```
+//!
+//! Called by the judge; calls `jail` to run compilers and `hostcuda` to read launcher signatures
+//! and, for the cpu device, to rewrite CUDA C++. It does not load what it builds, knows no GPU and
+//! no torch process, and decides nothing about speed or correctness.
+
+mod artifact;
+mod error;
+pub mod template;
+
+pub use artifact::{
+    ARTIFACT_VERSION, Artifact, BuildManifest, Element, Failed, InlineModule, InlineTable, Launcher,
+    LauncherTable, Outcome, Param, ParamKind, Request, Resources, Returns, Target,
+};
+pub use error::BuildError;

@@ -1,0 +1,247 @@
+//! What a build gives: the artifact folder and its description, or a typed failure.
+//!
+//! The folder is read by the runner, which is Python, so its files are JSON with plain names:
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `build.json` | [`BuildManifest`]: key, versions, kernels, warnings, BLAKE3 of every file |
+//! | `launchers.json` | [`LauncherTable`]: the `extern "C"` functions of `libkernels.so` |
+//! | `libkernels.so` | all `.cu` files |
+//! | `cuda_extension.so` | the pybind module, if there is a binding |
+//! | `inline.json` | [`InlineTable`]: harvested `load_inline` modules by key |
+//! | `inline/<key>.so` | their libraries |
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use warpwright_record::verdict::{Diagnostic, FailureClass, KernelResources};
+
+/// Version of every JSON file in an artifact folder.
+pub const ARTIFACT_VERSION: u32 = 1;
+
+/// What to compile for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// A GPU architecture such as `sm_90`.
+    Cuda {
+        /// As `nvcc -arch` takes it.
+        arch: String,
+    },
+    /// The host, through `hostcuda`.
+    Cpu,
+}
+
+impl Target {
+    /// `cuda-sm_90` or `cpu`: for keys and messages.
+    pub fn label(&self) -> String {
+        match self {
+            Self::Cuda { arch } => format!("cuda-{arch}"),
+            Self::Cpu => "cpu".to_owned(),
+        }
+    }
+}
+
+/// Whether a build for the cpu device also asks `ptxas` what the kernels would need on a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Resources {
+    /// No.
+    #[default]
+    Skip,
+    /// Yes, in threads beside the build; what fails there is a warning. Ignored for `cuda`, whose
+    /// compiler reports them anyway, and where there is no `nvcc`.
+    Report {
+        /// Architecture, e.g. `sm_90`.
+        arch: String,
+    },
+}
+
+/// What a caller may ask beside the candidate and the target.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// GPU resources of a cpu build.
+    pub resources: Resources,
+    /// Source of the task's reference (`model.py`). A candidate that calls `load_inline` inside
+    /// `ModelNew.__init__` is harvested with its `get_init_inputs`.
+    pub reference: Option<String>,
+}
+
+/// A build's result. A candidate that does not build is a value, not an error.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// It can be loaded.
+    Built(Artifact),
+    /// It cannot, and that is the candidate's doing.
+    Failed(Failed),
+}
+
+/// A built candidate.
+#[derive(Clone, Debug)]
+pub struct Artifact {
+    /// The folder, inside the cache: read only, never deleted while the cache lives.
+    pub dir: PathBuf,
+    /// Launchers that `cuda_extension` exposes.
+    pub launchers: Vec<Launcher>,
+    /// Whether `cuda_extension.so` is there.
+    pub has_extension: bool,
+    /// Whether `inline.json` is there.
+    pub inline: bool,
+    /// Registers, spills and shared memory per kernel, sorted by name; empty without `ptxas`.
+    pub kernels: Vec<KernelResources>,
+    /// Compiler warnings, capped.
+    pub warnings: Vec<Diagnostic>,
+    /// Whether everything came from the cache.
+    pub cached: bool,
+    /// Wall time of this build in seconds.
+    pub seconds: f64,
+}
+
+/// Why a candidate did not build.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    /// [`FailureClass::Build`] or [`FailureClass::ForbiddenImport`].
+    pub class: FailureClass,
+    /// One or two sentences.
+    pub message: String,
+    /// Compiler messages, errors first, capped.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Last lines of the compilers' output, capped, without machine paths.
+    pub raw_tail: String,
+    /// Wall time of this build in seconds.
+    pub seconds: f64,
+}
+
+/// `launchers.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LauncherTable {
+    /// [`ARTIFACT_VERSION`].
+    pub version: u32,
+    /// File name beside this one.
+    pub library: String,
+    /// Exposed launchers, sorted by name.
+    pub launchers: Vec<Launcher>,
+}
+
+/// One `extern "C"` function that Python may call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Launcher {
+    /// Symbol and Python name.
+    pub name: String,
+    /// File it was found in, workspace-relative.
+    pub file: String,
+    /// Parameters in order, without the trailing stream.
+    pub params: Vec<Param>,
+    /// What it returns.
+    pub returns: Returns,
+    /// Whether a `cudaStream_t` follows the parameters; the caller of Python does not pass it.
+    pub has_stream: bool,
+}
+
+/// One parameter of a launcher.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Param {
+    /// Name in the source; `arg0`, `arg1`, ... where it has none.
+    pub name: String,
+    /// Tensor or number.
+    pub kind: ParamKind,
+    /// Element type of the pointer, or type of the number; `None` for `void*` and for pointers to
+    /// types that have no torch dtype.
+    pub element: Option<Element>,
+    /// Elements of `element` in one pointee: 4 for `float4*`; 1 otherwise. The tensor's address
+    /// must be a multiple of this many elements.
+    pub lanes: u32,
+    /// Whether the pointee is `const`: such a tensor is an input only.
+    pub constant: bool,
+}
+
+/// How Python passes an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ParamKind {
+    /// A tensor (its `data_ptr()`), or `None` for a null pointer.
+    Pointer,
+    /// A number.
+    Scalar,
+}
+
+/// Types that C and torch share, by torch's names; `uint16` to `uint64` for numbers mostly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Element {
+    /// `bool`.
+    Bool,
+    /// `char`, `signed char`, `int8_t`.
+    Int8,
+    /// `unsigned char`, `uint8_t`.
+    Uint8,
+    /// `short`.
+    Int16,
+    /// `unsigned short`.
+    Uint16,
+    /// `int`.
+    Int32,
+    /// `unsigned`.
+    Uint32,
+    /// `long`, `long long`, `int64_t`, `ptrdiff_t`.
+    Int64,
+    /// `unsigned long`, `size_t`.
+    Uint64,
+    /// `__half`.
+    Float16,
+    /// `__nv_bfloat16`.
+    Bfloat16,
+    /// `float`.
+    Float32,
+    /// `double`.
+    Float64,
+}
+
+/// What a launcher returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Returns {
+    /// Nothing.
+    Void,
+    /// `int` or `cudaError_t`: anything but zero raises in Python.
+    Status,
+}
+
+/// `inline.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InlineTable {
+    /// [`ARTIFACT_VERSION`].
+    pub version: u32,
+    /// By key, which `harvest.py` computes from the arguments of `load_inline` or `load`.
+    pub modules: BTreeMap<String, InlineModule>,
+}
+
+/// One harvested module.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InlineModule {
+    /// Python module name: the `PyInit_` suffix in the library.
+    pub name: String,
+    /// Path relative to the artifact folder.
+    pub library: String,
+}
+
+/// `build.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BuildManifest {
+    /// [`ARTIFACT_VERSION`].
+    pub version: u32,
+    /// Cache key of the artifact.
+    pub key: String,
+    /// [`Target::label`].
+    pub target: String,
+    /// Compilers and torch, as in the key.
+    pub tools: Vec<String>,
+    /// Whether `cuda_extension.so` is there.
+    pub has_extension: bool,
+    /// Whether `inline.json` is there.
+    pub inline: bool,
+    /// See [`Artifact::kernels`].
+    pub kernels: Vec<KernelResources>,
+    /// See [`Artifact::warnings`].
+    pub warnings: Vec<Diagnostic>,
+}
