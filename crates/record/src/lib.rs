@@ -8,10 +8,53 @@
 //!   [`fingerprint::Fingerprint`] (the machine under which a figure was measured);
 //! * **run folder** — the append-only record of a run, which report, metrics and training read.
 //!
+//! ```text
+//! run.json            format, program, config, machine; written once
+//! events.jsonl        one event a line, appended; `events.jsonl.zst` once the run is closed
+//! blobs/ab/cdef...    sources and outputs by BLAKE3
+//! index.sqlite        derived; may be deleted
+//! lock                one writer at a time
+//! ```
+//!
+//! [`writer::RunWriter`] is the one way in: `cli` makes it, the agent's loop appends each
+//! [`event::Event`] as it happens and hands the same event to the live view.
+//! [`reader::RunReader`] is the one way out; [`history::History`] folds the events into episodes
+//! and turns, for reports and for resumption.
+//!
+//! ```
+//! use warpwright_record::event::{Event, NoteLevel, RunOutcome};
+//! use warpwright_record::{reader::RunReader, run::RunInfo, writer::RunWriter};
+//!
+//! let dir = tempfile::tempdir()?;
+//! let run = RunWriter::create(dir.path(), RunInfo { command: "demo".into(), ..Default::default() })?;
+//! let blob = run.put_blob(b"__global__ void f() {}")?;
+//! let text = format!("stored {blob}");
+//! run.append(&Event::Note { episode: None, level: NoteLevel::Info, text })?;
+//! run.append(&Event::RunFinished { outcome: RunOutcome::Completed })?;
+//! run.close()?;
+//!
+//! let run = RunReader::open(dir.path())?;
+//! let events: Vec<_> = run.events()?.collect::<Result<_, _>>()?;
+//! assert_eq!(events.len(), 3);
+//! assert_eq!(run.blob(blob)?, b"__global__ void f() {}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Nothing here starts a process or knows a device. Every other part writes through this crate.
 
+pub mod blob;
 pub mod candidate;
+pub mod error;
+pub mod event;
 pub mod fingerprint;
+pub mod history;
+pub mod index;
 pub mod interval;
 pub mod message;
+mod number;
+pub mod reader;
+pub mod reward;
+pub mod run;
+pub mod schema;
 pub mod verdict;
+pub mod writer;

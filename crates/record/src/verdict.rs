@@ -29,7 +29,9 @@ pub enum Profile {
 }
 
 /// How far judging went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// Built only.
@@ -140,12 +142,20 @@ pub struct Check {
     /// Whether every element of every output was inside the tolerance.
     pub passed: bool,
     /// Largest absolute error over all outputs.
+    #[serde(with = "crate::number")]
+    #[schemars(with = "Option<f64>")]
     pub max_abs_error: f64,
     /// Largest absolute error of the same-precision reference against the same truth.
+    #[serde(with = "crate::number")]
+    #[schemars(with = "Option<f64>")]
     pub reference_max_abs_error: f64,
     /// Absolute tolerance used for the worst output.
+    #[serde(with = "crate::number")]
+    #[schemars(with = "Option<f64>")]
     pub atol: f64,
     /// Relative tolerance used for the worst output.
+    #[serde(with = "crate::number")]
+    #[schemars(with = "Option<f64>")]
     pub rtol: f64,
     /// What truth was: `float64`, or `same precision` where the reference cannot run in float64.
     pub truth: String,
@@ -249,10 +259,16 @@ pub struct Mismatch {
     /// Of how many.
     pub of: u64,
     /// Largest absolute error.
+    #[serde(with = "crate::number")]
+    #[schemars(with = "Option<f64>")]
     pub max_abs_error: f64,
     /// Absolute tolerance.
+    #[serde(with = "crate::number")]
+    #[schemars(with = "Option<f64>")]
     pub atol: f64,
     /// Relative tolerance.
+    #[serde(with = "crate::number")]
+    #[schemars(with = "Option<f64>")]
     pub rtol: f64,
     /// The first few offending elements.
     pub examples: Vec<Element>,
