@@ -1,0 +1,161 @@
+//! Why a source is not a task.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::excerpt::Place;
+use crate::task::MAX_SOURCE_BYTES;
+
+/// A source that is not a task. The caller's error. Its text may have several lines: the message,
+/// then the source line with a caret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskError {
+    /// Where the source came from, if it is known.
+    pub origin: Option<PathBuf>,
+    /// What is wrong. Boxed: results are passed about more often than errors happen.
+    pub kind: Box<TaskErrorKind>,
+}
+
+/// What is wrong with a source.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TaskErrorKind {
+    /// Not Python.
+    #[error("syntax error at {}: {message}\n{}", at.position, at.excerpt)]
+    Syntax {
+        /// Where.
+        at: Place,
+        /// What the parser says.
+        message: String,
+    },
+    /// No `Model` at module level.
+    #[error("it has no class `Model`{}", similar.as_ref().map(|s| format!(", only `{s}`")).unwrap_or_default())]
+    NoModel {
+        /// A class that looks as if it were meant.
+        similar: Option<String>,
+    },
+    /// `Model` is something that cannot be instantiated.
+    #[error("`Model` is a function, not a class, at {}\n{}", at.position, at.excerpt)]
+    ModelNotClass {
+        /// Where.
+        at: Place,
+    },
+    /// A `Model` without `forward`, its bases included.
+    #[error("class `Model` has no method `forward`, at {}\n{}", at.position, at.excerpt)]
+    NoForward {
+        /// The class.
+        at: Place,
+    },
+    /// No `get_inputs`.
+    #[error("it has no function `get_inputs`")]
+    NoInputs,
+    /// `Model` needs arguments and nothing says which.
+    #[error(
+        "`Model` needs the argument `{parameter}`, and there is no function `get_init_inputs`, at {}\n{}",
+        at.position, at.excerpt
+    )]
+    NoInitInputs {
+        /// First parameter of `__init__` without a default.
+        parameter: String,
+        /// That parameter.
+        at: Place,
+    },
+    /// `get_inputs` or `get_init_inputs` wants arguments; nobody passes any.
+    #[error("`{function}` needs the argument `{parameter}`, at {}\n{}", at.position, at.excerpt)]
+    NeedsArgument {
+        /// The function.
+        function: String,
+        /// First parameter without a default.
+        parameter: String,
+        /// That parameter.
+        at: Place,
+    },
+    /// `async def get_inputs`, a generator, or the like.
+    #[error("`{function}` is an `async` function, at {}\n{}", at.position, at.excerpt)]
+    Async {
+        /// The function.
+        function: String,
+        /// Its definition.
+        at: Place,
+    },
+    /// `from . import x`: a task is one file.
+    #[error("relative import at {}\n{}", at.position, at.excerpt)]
+    RelativeImport {
+        /// Where.
+        at: Place,
+    },
+    /// Over the limit.
+    #[error("{bytes} bytes are more than the {MAX_SOURCE_BYTES} a task may have")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+    },
+    /// The reader itself failed.
+    #[error("the reader failed on it, which is an error in this program")]
+    Unreadable,
+}
+
+impl TaskError {
+    /// The same error, naming where the source came from.
+    #[must_use]
+    pub fn of(mut self, origin: &Path) -> Self {
+        self.origin = Some(origin.to_owned());
+        self
+    }
+
+    /// What the caller can do about it.
+    pub fn hint(&self) -> &'static str {
+        match *self.kind {
+            TaskErrorKind::Syntax { .. } => "`python3 -m py_compile FILE` shows the same error",
+            TaskErrorKind::NoModel { .. } => {
+                "a task is a file with `class Model(nn.Module)`, `get_inputs()` and `get_init_inputs()`; rename the module to `Model`"
+            }
+            TaskErrorKind::ModelNotClass { .. } => "make it `class Model(nn.Module)`",
+            TaskErrorKind::NoForward { .. } => {
+                "add `def forward(self, ...)`, taking what `get_inputs()` returns"
+            }
+            TaskErrorKind::NoInputs => {
+                "add `def get_inputs(): return [torch.randn(...)]`, the arguments of `forward`"
+            }
+            TaskErrorKind::NoInitInputs { .. } => {
+                "add `def get_init_inputs(): return [...]`, the arguments of `Model`, or give the parameter a default"
+            }
+            TaskErrorKind::NeedsArgument { .. } => {
+                "it is called without arguments: give the parameter a default, or use a constant"
+            }
+            TaskErrorKind::Async { .. } => "make it a plain function",
+            TaskErrorKind::RelativeImport { .. } => {
+                "a task is one file: copy what it needs into it"
+            }
+            TaskErrorKind::TooLarge { .. } => {
+                "a task is one module's reference; leave weights and data out of the source"
+            }
+            TaskErrorKind::Unreadable => "please report it, with the file",
+        }
+    }
+}
+
+impl From<TaskErrorKind> for TaskError {
+    fn from(kind: TaskErrorKind) -> Self {
+        Self { origin: None, kind: Box::new(kind) }
+    }
+}
+
+impl fmt::Display for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            Some(origin) => {
+                write!(f, "failed to read the task {}: {}", origin.display(), self.kind)
+            }
+            None => write!(f, "failed to read the task: {}", self.kind),
+        }
+    }
+}
+
+impl std::error::Error for TaskError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // The message already says what the kind says.
+        None
+    }
+}

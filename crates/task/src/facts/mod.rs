@@ -1,0 +1,181 @@
+//! Static reading of one source: what can be known, and refused, without running it.
+
+pub(crate) mod deep;
+mod devices;
+pub(crate) mod error;
+pub(crate) mod excerpt;
+mod imports;
+mod module;
+mod names;
+mod random;
+
+use crate::task::{MAX_SOURCE_BYTES, Mode};
+use error::{TaskError, TaskErrorKind};
+use excerpt::{Lines, Position};
+use module::Module;
+
+/// What a source says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Imports at module level, in order of appearance. Imports inside functions are left out: they
+    /// may never run.
+    pub imports: Vec<Import>,
+    /// Whether `get_init_inputs` is there.
+    pub init_inputs: InitInputs,
+    /// Places that ask for a GPU by name.
+    pub device_uses: Vec<DeviceUse>,
+    /// Places on the way of `forward` that draw random numbers.
+    pub random: Vec<RandomUse>,
+}
+
+/// Whether the source defines `get_init_inputs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InitInputs {
+    /// It does.
+    Declared,
+    /// It does not, and `Model()` needs no argument: it is then built without any. KernelBench
+    /// always has the function; people's own modules often have no use for it.
+    Absent,
+}
+
+/// One module imported at module level.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Import {
+    /// First component of the module's name, e.g. `torch` for `import torch.nn.functional as F`.
+    pub package: String,
+    /// Name under which package registries have it, where the source is not Python itself:
+    /// `PIL` is `Pillow`.
+    pub distribution: Option<String>,
+    /// Whether the source can run without it.
+    pub presence: Presence,
+    /// Where.
+    pub position: Position,
+}
+
+/// Whether an import may fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// The source does not run without it.
+    Required,
+    /// Under `try`, `if` or the like: the source may have another way.
+    Optional,
+}
+
+/// A place that asks for a GPU by name. On the cpu device `'cuda'` means the host there, except for
+/// [`DeviceUse::Runtime`], which only a GPU can answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceUse {
+    /// `x.cuda()`.
+    Method(Position),
+    /// A text `"cuda"` or `"cuda:N"`.
+    Name(Position),
+    /// A call into `torch.cuda`, by its full name, other than asking whether there is a GPU.
+    Runtime(Position, String),
+}
+
+/// A place that draws random numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RandomUse {
+    /// What is called, by its full name: `torch.nn.functional.dropout`.
+    pub call: String,
+    /// In which mode.
+    pub when: RandomWhen,
+    /// Where.
+    pub position: Position,
+}
+
+/// When a random operator draws.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RandomWhen {
+    /// In both modes.
+    Always,
+    /// In train mode only, as far as can be read.
+    Train,
+}
+
+/// Something that is not wrong in itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// Where.
+    pub position: Position,
+    /// One sentence without a full stop.
+    pub message: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl Facts {
+    /// Packages without which the source cannot run and which Python itself does not bring: sorted,
+    /// each once.
+    pub fn required_packages(&self) -> Vec<&str> {
+        let mut packages: Vec<&str> = self
+            .imports
+            .iter()
+            .filter(|import| import.presence == Presence::Required && import.distribution.is_some())
+            .map(|import| import.package.as_str())
+            .collect();
+        packages.sort_unstable();
+        packages.dedup();
+        packages
+    }
+
+    /// What a user should hear before a run in `mode`, in order of appearance.
+    pub fn warnings(&self, mode: Mode) -> Vec<Warning> {
+        let random =
+            self.random.iter().filter(|r| r.when == RandomWhen::Always || mode == Mode::Train);
+        let random = random.map(|r| Warning {
+            position: r.position,
+            message: format!("`{}` draws random numbers in forward", r.call),
+            hint: match r.when {
+                RandomWhen::Always => "the judge refuses a reference whose result changes from call to call; pass the random tensor as an input".to_owned(),
+                RandomWhen::Train => "the judge refuses active dropout; use mode eval, or set its probability to 0".to_owned(),
+            },
+        });
+        let runtime = self.device_uses.iter().filter_map(|device| match device {
+            DeviceUse::Runtime(position, call) => Some(Warning {
+                position: *position,
+                message: format!("`{call}` needs a GPU"),
+                hint: "on the cpu device there is none; leave devices to the judge".to_owned(),
+            }),
+            DeviceUse::Method(_) | DeviceUse::Name(_) => None,
+        });
+        let mut warnings: Vec<Warning> = random.chain(runtime).collect();
+        warnings.sort_by_key(|warning| warning.position);
+        warnings
+    }
+}
+
+/// Reads `source` without running it. The first thing that is wrong is the error: a syntax error;
+/// no `Model`, no `forward`, no `get_inputs`; functions that want arguments nobody passes; a
+/// `Model` that needs arguments where `get_init_inputs` is absent; a relative import.
+///
+/// Accepts what it cannot see through (a `Model` made by assignment, a base class from elsewhere):
+/// only running decides there. Never panics and uses bounded stack, whatever the text.
+pub fn facts(source: &str) -> Result<Facts, TaskError> {
+    if source.len() > MAX_SOURCE_BYTES {
+        return Err(TaskErrorKind::TooLarge { bytes: source.len() }.into());
+    }
+    deep::on_deep_stack(|| read(source))
+        .unwrap_or(Err(TaskErrorKind::Unreadable))
+        .map_err(Into::into)
+}
+
+fn read(source: &str) -> Result<Facts, TaskErrorKind> {
+    let lines = Lines::new(source);
+    let parsed =
+        ruff_python_parser::parse_module(source).map_err(|error| TaskErrorKind::Syntax {
+            at: lines.place(error.location.start()),
+            message: error.error.to_string(),
+        })?;
+    let body = parsed.suite();
+    let module = Module::new(body);
+    let imports = imports::read(body, &lines)?;
+    let init_inputs = module::check(&module, &lines)?;
+    let names = names::Names::new(body);
+    Ok(Facts {
+        imports,
+        init_inputs,
+        device_uses: devices::read(body, &names, &lines),
+        random: random::read(&module, &names, &lines),
+    })
+}

@@ -1,0 +1,145 @@
+//! One task.
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::facts::error::TaskError;
+use crate::facts::{Facts, facts};
+use crate::read_error::ReadError;
+
+/// Largest source of one task, in bytes. KernelBench's largest is 20 KB. The limit also bounds how
+/// deep a source can nest, and so the stack that reading it needs (see `facts`).
+pub const MAX_SOURCE_BYTES: usize = 256 << 10;
+
+/// Longest task name, in bytes: names become folder names.
+const MAX_NAME_BYTES: usize = 120;
+
+/// `torch.nn.Module`'s mode, applied to reference and candidate alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// `model.eval()`: dropout is the identity, batch norm uses its running statistics. Default.
+    #[default]
+    Eval,
+    /// `model.train()`: buffers are restored between calls, active dropout is refused.
+    Train,
+}
+
+/// One PyTorch reference in KernelBench form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Letters, digits, `_`, `-` and `.` only, at most 120 bytes, so that it can name a folder.
+    /// Unique within its suite.
+    pub name: String,
+    /// Python source, as it was read.
+    pub source: String,
+    /// BLAKE3 of `source`, hexadecimal.
+    pub hash: String,
+    /// The file it came from: a `.py`, or the table it was a row of.
+    pub origin: Option<PathBuf>,
+    /// KernelBench level, from the folder's name or the table's `level` column.
+    pub level: Option<u8>,
+    /// Operators the task was composed of, from a table's `ops` column.
+    pub ops: Option<Vec<String>>,
+    /// Where the data set got it from, from a table's `data_source` column.
+    pub data_source: Option<String>,
+    /// Mode that reference and candidate run in.
+    pub mode: Mode,
+}
+
+impl Task {
+    /// From source in memory. `name` is made safe as a folder's name; nothing is checked.
+    pub fn from_source(name: &str, source: impl Into<String>) -> Self {
+        let source = source.into();
+        let hash = blake3::hash(source.as_bytes()).to_hex().to_string();
+        Self {
+            name: safe_name(name),
+            source,
+            hash,
+            origin: None,
+            level: None,
+            ops: None,
+            data_source: None,
+            mode: Mode::default(),
+        }
+    }
+
+    /// From one Python file; the name is the file's without `.py`. The source is not checked: see
+    /// [`Task::facts`].
+    pub fn read(path: &Path) -> Result<Self, ReadError> {
+        let meta = fs::metadata(path).map_err(|error| ReadError::io(path, error))?;
+        if meta.is_dir() {
+            return Err(ReadError::Folder { path: path.to_owned() });
+        }
+        if path.extension().is_none_or(|e| e != "py") {
+            return Err(ReadError::UnknownKind { path: path.to_owned() });
+        }
+        if meta.len() > MAX_SOURCE_BYTES as u64 {
+            return Err(ReadError::TooLarge { path: path.to_owned(), bytes: meta.len() });
+        }
+        let bytes = fs::read(path).map_err(|error| ReadError::io(path, error))?;
+        let source = String::from_utf8(bytes).map_err(|error| ReadError::NotUtf8 {
+            path: path.to_owned(),
+            offset: error.utf8_error().valid_up_to(),
+        })?;
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let mut task = Self::from_source(&stem, source);
+        task.origin = Some(path.to_owned());
+        Ok(task)
+    }
+
+    /// What can be known without running it; the error names `origin`.
+    pub fn facts(&self) -> Result<Facts, TaskError> {
+        facts(&self.source).map_err(|error| match &self.origin {
+            Some(path) => error.of(path),
+            None => error.of(Path::new(&self.name)),
+        })
+    }
+}
+
+/// `name` with everything but letters, digits, `_`, `-` and `.` replaced, without a leading dot,
+/// never empty: data sets are written by others, and a name such as `../../x` becomes a folder.
+pub(crate) fn safe_name(name: &str) -> String {
+    let mut safe: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '_' })
+        .take(MAX_NAME_BYTES)
+        .collect();
+    if safe.is_empty() {
+        "task".clone_into(&mut safe);
+    }
+    if safe.starts_with('.') || safe.starts_with('-') {
+        safe.replace_range(..1, "_");
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_hostile_name_stays_one_plain_path_component() {
+        assert_eq!(safe_name("../../etc/passwd"), "_._.._etc_passwd");
+        assert_eq!(safe_name("-rf"), "_rf");
+        assert_eq!(safe_name(""), "task");
+        assert_eq!(safe_name("1_Square matrix"), "1_Square_matrix");
+    }
+
+    proptest! {
+        #[test]
+        fn safe_names_are_single_components(name in "\\PC{0,200}") {
+            let safe = safe_name(&name);
+            prop_assert!(safe.len() <= MAX_NAME_BYTES);
+            let components: Vec<_> = Path::new(&safe).components().collect();
+            prop_assert_eq!(components.len(), 1);
+            prop_assert!(matches!(components[0], std::path::Component::Normal(_)));
+            prop_assert_eq!(safe_name(&safe), safe.clone());
+        }
+    }
+}
