@@ -1,1 +1,21 @@
-//! Filled in by its first change.
+//! CUDA C++ on the host: lexer, rewriter, and the headers that the rewritten text targets.
+//!
+//! The principal entry points are [`translate`] (CUDA C++ in, host C++ out, or a list of
+//! [`Refusal`]s), [`write_headers`] and [`compile_flags`] (what the host compiler needs), and
+//! [`launchers`] (the signatures of `extern "C"` functions, used for both devices).
+//!
+//! ```
+//! let source = r#"extern "C" void scale(float* x, int n, cudaStream_t stream) {}"#;
+//! let found = warpwright_hostcuda::launchers(source, "scale.cu").unwrap();
+//! assert_eq!(found[0].name, "scale");
+//! assert!(found[0].has_stream);
+//! ```
+//!
+//! This crate starts no process and knows nothing above it: `build` compiles what comes out.
+
+pub mod launcher;
+pub mod lexer;
+pub mod refusal;
+
+pub use launcher::{Element, Launcher, Param, ParamKind, Returns, launchers};
+pub use refusal::Refusal;
