@@ -23,6 +23,8 @@ pub struct History {
     pub outcome: Option<RunOutcome>,
     /// Times at which it was taken up again.
     pub resumed: Vec<jiff::Timestamp>,
+    /// Number of events taken in.
+    pub events: u64,
     /// Time of the last event.
     pub last: Option<jiff::Timestamp>,
 }
@@ -115,6 +117,7 @@ impl History {
     /// the record is appended to by one writer, which starts episodes first.
     pub fn apply(&mut self, line: EventLine) {
         self.last = Some(line.time);
+        self.events += 1;
         match line.event {
             Event::RunStarted { .. } | Event::Progress { .. } => {}
             Event::RunResumed { .. } => {

@@ -56,7 +56,13 @@ pub fn rebuild_index(dir: &Path) -> Result<PathBuf, WriteError> {
     let _ = fs::remove_file(&temporary);
     fill(&temporary, &history).map_err(|source| {
         let _ = fs::remove_file(&temporary);
-        WriteError::Index { path: path.clone(), source }
+        let path = path.clone();
+        if source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) {
+            let lost = "the derived index".to_owned();
+            let intact = i64::try_from(history.events).unwrap_or(i64::MAX) - 1;
+            return WriteError::Full { path, lost, intact };
+        }
+        WriteError::Index { path, source }
     })?;
     fs::rename(&temporary, &path).map_err(WriteError::io("put the index in its place"))?;
     Ok(path)

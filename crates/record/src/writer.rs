@@ -1,6 +1,7 @@
 //! Writing a run folder.
 
-use std::io::{self, Write};
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -231,10 +232,10 @@ impl RunWriter {
 fn describe(event: &Event) -> String {
     let mut text = format!("event {}", event.kind());
     if let Some(episode) = event.episode() {
-        text += &format!(" of episode {episode}");
+        let _ = write!(text, " of episode {episode}");
     }
     if let Some(turn) = event.turn() {
-        text += &format!(", turn {turn}");
+        let _ = write!(text, ", turn {turn}");
     }
     text
 }
