@@ -3,7 +3,6 @@
 #![expect(
     clippy::float_cmp,
     clippy::panic,
-    clippy::print_stderr,
     clippy::print_stdout,
     clippy::unwrap_used,
     reason = "tests and their builders; clippy's own opt-out covers `#[test]` functions only"
