@@ -32,6 +32,45 @@ pub trait Policy: Send {
     /// The next message, given the results of the last message's calls in order. A message without
     /// calls ends the episode.
     fn next(&mut self, results: &[ToolResult]) -> Result<Message, PolicyError>;
+
+    /// Takes an episode up again in another process: brings the policy to where it was after
+    /// `past` (finished turns, in order) and gives the next message.
+    ///
+    /// As it stands it suits deterministic policies: they answer the recorded results again, and
+    /// every answer must be the recorded one. A policy that samples takes the past as its context.
+    fn resume(&mut self, briefing: &Briefing, past: &[Past]) -> Result<Message, ResumeError> {
+        let mut message = self.begin(briefing)?;
+        for (turn, past) in (1..).zip(past) {
+            if message != past.message {
+                return Err(ResumeError::Diverged { turn });
+            }
+            message = self.next(&past.results)?;
+        }
+        Ok(message)
+    }
+}
+
+/// A finished turn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Past {
+    /// What the policy said.
+    pub message: Message,
+    /// What its calls came to, in order.
+    pub results: Vec<ToolResult>,
+}
+
+/// Why a policy could not take up an episode.
+#[derive(Debug, Error)]
+pub enum ResumeError {
+    /// It could not answer.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// It answered differently from the record: another version, or not deterministic.
+    #[error("failed to resume: the answer of turn {turn} differs from the record")]
+    Diverged {
+        /// The first turn that differs, from 1.
+        turn: u32,
+    },
 }
 
 /// A policy could not answer. Infrastructure, not an outcome of the episode.

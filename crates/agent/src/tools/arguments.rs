@@ -171,7 +171,36 @@ mod tests {
     #[test]
     fn the_schema_of_a_tool_is_what_a_model_is_given() {
         let edit = &specifications()[3];
-        insta::assert_json_snapshot!(edit.parameters);
+        insta::assert_snapshot!(serde_json::to_string_pretty(&edit.parameters).unwrap(), @r#"
+        {
+          "type": "object",
+          "additionalProperties": false,
+          "properties": {
+            "file_path": {
+              "type": "string",
+              "description": "File to change, relative to the workspace."
+            },
+            "old_string": {
+              "type": "string",
+              "description": "Text to replace, exactly as it stands in the file."
+            },
+            "new_string": {
+              "type": "string",
+              "description": "Text to put in its place."
+            },
+            "replace_all": {
+              "type": "boolean",
+              "description": "Replace every occurrence instead of requiring exactly one.",
+              "default": false
+            }
+          },
+          "required": [
+            "file_path",
+            "old_string",
+            "new_string"
+          ]
+        }
+        "#);
     }
 
     #[test]

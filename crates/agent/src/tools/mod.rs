@@ -1,3 +1,4 @@
-//! The tools a policy works with.
+//! The tools a policy works with, and what runs them.
 
 pub mod arguments;
+mod files;

@@ -1,0 +1,393 @@
+//! The loop: one policy works on one task until it stops or its budget ends.
+//!
+//! Every event is appended to the run's record as it happens, and shown to the observer after that.
+//! What the record holds is enough to go on after a cut at any moment: [`Start::Resume`] puts the
+//! workspace back to the last finished turn, lets the policy answer the recorded results again, and
+//! takes the next turn.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+use warpwright_record::candidate::Candidate;
+use warpwright_record::error::{ReadError, WriteError};
+use warpwright_record::event::{
+    Budget, EpisodeId, EpisodeSetup, Event, NoteLevel, Outcome, StoredFile,
+};
+use warpwright_record::history::{self, Turn};
+use warpwright_record::message::{Message, ToolCall, ToolResult};
+use warpwright_record::verdict::{Stage, Verdict};
+use warpwright_record::writer::RunWriter;
+
+use crate::beneath::Snapshot;
+use crate::elide::clip_line;
+use crate::judge::Judge;
+use crate::policy::{Briefing, Past, Policy, ResumeError};
+use crate::service::Judged;
+use crate::tools::Toolbox;
+use crate::tools::shell::Shell;
+use crate::workspace::{NoCandidate, Workspace, WorkspaceError};
+
+/// Turns a policy has when the user does not say; the paper's training limit.
+pub const DEFAULT_TURNS: u32 = 150;
+
+/// What an episode works with.
+pub struct Parts<'a> {
+    /// Number within the run.
+    pub id: EpisodeId,
+    /// What is recorded of its rules.
+    pub setup: EpisodeSetup,
+    /// What the policy is told.
+    pub briefing: Briefing,
+    /// Where it works.
+    pub workspace: &'a Workspace,
+    /// Runs its commands.
+    pub shell: &'a Shell,
+    /// Judges its candidates.
+    pub judge: &'a dyn Judge,
+    /// Where everything is recorded.
+    pub record: &'a RunWriter,
+    /// Sees every event after it was recorded.
+    pub observer: &'a dyn Fn(&Event),
+    /// Set when the user interrupts.
+    pub stop: &'a AtomicBool,
+}
+
+/// Whether the episode begins or goes on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Start {
+    /// From its first turn.
+    Fresh,
+    /// After turns that another process took.
+    Resume {
+        /// The finished turns.
+        turns: Vec<Turn>,
+        /// The agent's own files after the last of them; empty without turns.
+        files: std::collections::BTreeMap<String, Vec<u8>>,
+        /// Seconds of the budget used.
+        elapsed_seconds: f64,
+    },
+}
+
+/// How an episode came out: the fields of [`Event::EpisodeFinished`].
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// Why it ended.
+    pub outcome: Outcome,
+    /// The fresh verdict on the final candidate.
+    pub final_verdict: Option<Verdict>,
+    /// The best verdict on the way.
+    pub best_verdict: Option<Verdict>,
+    /// The final candidate.
+    pub candidate: Option<Candidate>,
+    /// Turns taken.
+    pub turns: u32,
+    /// Seconds used.
+    pub seconds: f64,
+}
+
+/// Why an episode could not be run or recorded.
+#[derive(Debug, Error)]
+pub enum EpisodeError {
+    /// The record could not be written.
+    #[error("failed to record the episode")]
+    Record(#[from] WriteError),
+    /// The record could not be read.
+    #[error("failed to resume the episode")]
+    Read(#[from] ReadError),
+    /// The workspace could not be used.
+    #[error("failed to keep the episode's workspace")]
+    Workspace(#[from] WorkspaceError),
+    /// The policy answers differently from the record.
+    #[error("failed to resume the episode: policy {policy} answers turn {turn} differently from the record")]
+    Diverged {
+        /// Which policy.
+        policy: String,
+        /// The first turn that differs.
+        turn: u32,
+    },
+}
+
+/// Why the loop left its turns.
+enum Leave {
+    End(Outcome),
+    Failed(EpisodeError),
+}
+
+impl<E: Into<EpisodeError>> From<E> for Leave {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Runs an episode to its end. Our own failures on the way (the judge, the jail, the policy's
+/// server) are an [`Outcome::Infrastructure`], recorded like any outcome and never rewarded; an
+/// error means that not even the record could be kept.
+pub fn run(parts: &Parts<'_>, policy: &mut dyn Policy, start: Start) -> Result<Ended, EpisodeError> {
+    let elapsed = match &start {
+        Start::Fresh => 0.0,
+        Start::Resume { elapsed_seconds, .. } => *elapsed_seconds,
+    };
+    let mut episode = Running {
+        parts,
+        toolbox: Toolbox::new(parts.workspace, parts.shell, parts.judge),
+        verdicts: Vec::new(),
+        turn: 0,
+        clock: Clock::new(elapsed, parts.setup.budget),
+    };
+    let outcome = match episode.turns(policy, start) {
+        Ok(outcome) | Err(Leave::End(outcome)) => outcome,
+        Err(Leave::Failed(error)) => return Err(error),
+    };
+    episode.finish(outcome)
+}
+
+struct Running<'a> {
+    parts: &'a Parts<'a>,
+    toolbox: Toolbox<'a>,
+    verdicts: Vec<Verdict>,
+    /// Last turn that was finished.
+    turn: u32,
+    clock: Clock,
+}
+
+impl Running<'_> {
+    fn turns(&mut self, policy: &mut dyn Policy, start: Start) -> Result<Outcome, Leave> {
+        let mut asked = Instant::now();
+        let mut message = match start {
+            Start::Fresh => {
+                let (episode, setup) = (self.parts.id, self.parts.setup.clone());
+                self.append(&Event::EpisodeStarted { episode, setup })?;
+                asked = Instant::now();
+                policy.begin(&self.parts.briefing).map_err(|e| infrastructure(&e))?
+            }
+            Start::Resume { turns, files, .. } => self.take_up(policy, &turns, &files)?,
+        };
+        loop {
+            self.check_limits()?;
+            let turn = self.turn + 1;
+            let episode = self.parts.id;
+            let stops = message.calls.is_empty();
+            let seconds = asked.elapsed().as_secs_f64();
+            let said = message.clone();
+            self.append(&Event::MessageSaid { episode, turn, message: said, seconds })?;
+            let results = self.calls(turn, &message)?;
+            let files = self.store(&self.parts.workspace.snapshot()?)?;
+            let elapsed_seconds = self.clock.elapsed();
+            self.append(&Event::TurnFinished { episode, turn, files, elapsed_seconds })?;
+            self.turn = turn;
+            if stops {
+                return Ok(Outcome::Stopped);
+            }
+            self.check_limits()?;
+            asked = Instant::now();
+            message = policy.next(&results).map_err(|e| infrastructure(&e))?;
+        }
+    }
+
+    /// Brings policy, tools and workspace to where the record ends; gives the next message.
+    fn take_up(
+        &mut self,
+        policy: &mut dyn Policy,
+        turns: &[Turn],
+        files: &std::collections::BTreeMap<String, Vec<u8>>,
+    ) -> Result<Message, Leave> {
+        let next = turns.len() as u32 + 1;
+        self.append(&Event::EpisodeResumed { episode: self.parts.id, turn: next })?;
+        self.parts.workspace.restore(files)?;
+        let past: Vec<Past> = turns
+            .iter()
+            .map(|turn| Past {
+                message: turn.message.clone(),
+                results: turn.results.iter().map(|(result, _)| result.clone()).collect(),
+            })
+            .collect();
+        for (turn, past) in turns.iter().zip(&past) {
+            for (call, result) in past.message.calls.iter().zip(&past.results) {
+                self.toolbox.recall(call, result);
+            }
+            self.verdicts.extend(turn.verdicts.iter().map(|given| given.verdict.clone()));
+        }
+        self.turn = turns.len() as u32;
+        if turns.last().is_some_and(|turn| turn.message.calls.is_empty()) {
+            // It had stopped; only the final measurement is missing.
+            return Err(Leave::End(Outcome::Stopped));
+        }
+        match policy.resume(&self.parts.briefing, &past) {
+            Ok(message) => Ok(message),
+            Err(ResumeError::Policy(error)) => Err(infrastructure(&error)),
+            Err(ResumeError::Diverged { turn }) => {
+                let policy = policy.name();
+                Err(EpisodeError::Diverged { policy, turn }.into())
+            }
+        }
+    }
+
+    fn calls(&mut self, turn: u32, message: &Message) -> Result<Vec<ToolResult>, Leave> {
+        let episode = self.parts.id;
+        let mut results = Vec::with_capacity(message.calls.len());
+        for call in &message.calls {
+            self.interrupted()?;
+            let text = describe(call);
+            self.append(&Event::Progress { episode: Some(episode), text })?;
+            let begun = Instant::now();
+            let ran = self.toolbox.run(call, self.clock.until());
+            // An interrupt ends the command early; what it printed is not a result.
+            self.interrupted()?;
+            let finished = ran.map_err(|e| infrastructure(&e))?;
+            for judged in finished.judged {
+                self.verdict(Some(turn), judged)?;
+            }
+            let seconds = begun.elapsed().as_secs_f64();
+            let result = finished.result.clone();
+            self.append(&Event::ToolFinished { episode, turn, result, seconds })?;
+            results.push(finished.result);
+        }
+        Ok(results)
+    }
+
+    fn finish(mut self, mut outcome: Outcome) -> Result<Ended, EpisodeError> {
+        let episode = self.parts.id;
+        let candidate = match self.parts.workspace.candidate() {
+            Ok(candidate) => Some(candidate),
+            Err(NoCandidate::NoModel) => None,
+            Err(reason) => {
+                let (episode, text) = (Some(episode), reason.to_string());
+                self.append(&Event::Note { episode, level: NoteLevel::Warning, text })?;
+                None
+            }
+        };
+        let best_verdict = history::best(&self.verdicts).cloned();
+        let mut final_verdict = None;
+        let resumable = matches!(outcome, Outcome::Interrupted | Outcome::Infrastructure { .. });
+        if let (Some(candidate), false) = (&candidate, resumable) {
+            let text = "measuring the final candidate afresh".to_owned();
+            self.append(&Event::Progress { episode: Some(episode), text })?;
+            match self.parts.judge.judge(candidate, Stage::Measured) {
+                Ok(verdict) => {
+                    let judged = Judged { verdict: verdict.clone(), candidate: candidate.clone() };
+                    self.verdict(None, judged)?;
+                    final_verdict = Some(verdict);
+                }
+                Err(_) if self.parts.stop.load(Ordering::SeqCst) => outcome = Outcome::Interrupted,
+                Err(error) => outcome = Outcome::Infrastructure { message: chain(&error) },
+            }
+        }
+        let ended = Ended {
+            outcome,
+            final_verdict,
+            best_verdict,
+            candidate,
+            turns: self.turn,
+            seconds: self.clock.elapsed(),
+        };
+        let stored = ended.candidate.as_ref().map(|c| self.parts.record.put_candidate(c));
+        self.append(&Event::EpisodeFinished {
+            episode,
+            outcome: ended.outcome.clone(),
+            final_verdict: ended.final_verdict.clone().map(Box::new),
+            best_verdict: ended.best_verdict.clone().map(Box::new),
+            candidate: stored.transpose()?,
+            turns: ended.turns,
+            seconds: ended.seconds,
+        })?;
+        Ok(ended)
+    }
+
+    fn verdict(&mut self, turn: Option<u32>, judged: Judged) -> Result<(), EpisodeError> {
+        let files = self.parts.record.put_candidate(&judged.candidate)?.files;
+        let verdict = Box::new(judged.verdict.clone());
+        let episode = self.parts.id;
+        self.append(&Event::VerdictGiven { episode, turn, verdict, files })?;
+        self.verdicts.push(judged.verdict);
+        Ok(())
+    }
+
+    fn store(&self, snapshot: &Snapshot) -> Result<Vec<StoredFile>, EpisodeError> {
+        if !snapshot.left_out.is_empty() {
+            let text = format!(
+                "not kept in the record, because they are links, too large or too many: {}",
+                clip_line(&snapshot.left_out.join(", "), 500)
+            );
+            let episode = Some(self.parts.id);
+            self.append(&Event::Note { episode, level: NoteLevel::Warning, text })?;
+        }
+        let files = snapshot.files.iter().map(|(path, bytes)| (path.as_str(), bytes.as_slice()));
+        Ok(self.parts.record.put_files(files)?)
+    }
+
+    fn check_limits(&self) -> Result<(), Leave> {
+        self.interrupted()?;
+        if self.parts.setup.budget.turns.is_some_and(|most| self.turn >= most) {
+            return Err(Leave::End(Outcome::BudgetTurns));
+        }
+        if self.clock.is_over() {
+            return Err(Leave::End(Outcome::BudgetTime));
+        }
+        Ok(())
+    }
+
+    fn interrupted(&self) -> Result<(), Leave> {
+        if self.parts.stop.load(Ordering::SeqCst) {
+            return Err(Leave::End(Outcome::Interrupted));
+        }
+        Ok(())
+    }
+
+    fn append(&self, event: &Event) -> Result<(), EpisodeError> {
+        self.parts.record.append(event)?;
+        (self.parts.observer)(event);
+        Ok(())
+    }
+}
+
+/// The time budget, over all processes.
+struct Clock {
+    begun: Instant,
+    before: f64,
+    most: Option<f64>,
+}
+
+impl Clock {
+    fn new(before: f64, budget: Budget) -> Self {
+        Self { begun: Instant::now(), before, most: budget.seconds }
+    }
+
+    fn elapsed(&self) -> f64 {
+        self.before + self.begun.elapsed().as_secs_f64()
+    }
+
+    fn is_over(&self) -> bool {
+        self.most.is_some_and(|most| self.elapsed() >= most)
+    }
+
+    fn until(&self) -> Option<Instant> {
+        let left = Duration::try_from_secs_f64((self.most? - self.before).max(0.0)).ok()?;
+        self.begun.checked_add(left)
+    }
+}
+
+fn infrastructure(error: &dyn std::error::Error) -> Leave {
+    Leave::End(Outcome::Infrastructure { message: chain(error) })
+}
+
+/// An error and what caused it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// A call in one line, for displays.
+fn describe(call: &ToolCall) -> String {
+    let argument = ["command", "file_path"]
+        .iter()
+        .find_map(|key| call.arguments.get(key).and_then(|v| v.as_str()))
+        .unwrap_or_default();
+    let first = argument.lines().next().unwrap_or_default();
+    format!("{}: {}", call.name, clip_line(first, 100))
+}

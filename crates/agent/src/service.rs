@@ -1,0 +1,297 @@
+//! Answers the scripts in `utils/` on a Unix socket that is mounted into the agent's jail.
+//!
+//! One [`serve`] per command, so that every verdict belongs to the tool call that asked for it and
+//! nothing a command leaves behind can ask later. The other side is hostile: one line of at most
+//! [`MAX_REQUEST_BYTES`] is read, under a deadline, and nothing in it is used except the name of a
+//! stage. The candidate is taken from the workspace, never from the request.
+//!
+//! ```text
+//! -> {"version":1,"stage":"built"|"verified"|"measured"}\n
+//! <- {"version":1,"good":true,"text":"BUILD OK ..."}\n
+//! ```
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use serde::{Deserialize, Serialize};
+use warpwright_record::candidate::Candidate;
+use warpwright_record::verdict::{Stage, Verdict};
+
+use crate::elide::elide_middle;
+use crate::feedback;
+use crate::judge::{Judge, JudgeUnavailable};
+use crate::workspace::{NoCandidate, Workspace};
+
+/// Longest request.
+const MAX_REQUEST_BYTES: u64 = 4 << 10;
+/// Longest text of an answer.
+const MAX_TEXT_BYTES: usize = 128 << 10;
+/// Time a client has to send its request, and to take its answer.
+const CLIENT_DEADLINE: Duration = Duration::from_secs(5);
+/// Requests that one command may make; a loop that asks for ever is cut short.
+const MAX_REQUESTS: usize = 64;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Request {
+    version: u32,
+    stage: Stage,
+}
+
+#[derive(Serialize)]
+struct Reply {
+    version: u32,
+    good: bool,
+    text: String,
+}
+
+/// A verdict and what it is about.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The candidate, for the archive.
+    pub candidate: Candidate,
+}
+
+/// What the service did while a command ran.
+#[derive(Debug, Default)]
+pub(crate) struct Answered {
+    /// Verdicts in order.
+    pub(crate) judged: Vec<Judged>,
+    /// The judge failed; the episode cannot go on.
+    pub(crate) unavailable: Option<JudgeUnavailable>,
+}
+
+/// Ends a [`serve`] on another thread.
+#[derive(Debug)]
+pub(crate) struct Closer(OwnedFd);
+
+impl Closer {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    pub(crate) fn close(&self) {
+        // An eventfd that was just made takes this.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Makes the socket. Connecting needs write permission, which the jailed user must have; the
+/// folder that holds it keeps everybody else out.
+pub(crate) fn listen(path: &Path) -> std::io::Result<UnixListener> {
+    use std::os::unix::fs::PermissionsExt;
+    let listener = UnixListener::bind(path)?;
+    fs_err::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Answers requests, one at a time, until `closer` is closed. A request that is being judged then
+/// is finished; those still waiting are dropped.
+pub(crate) fn serve(
+    listener: &UnixListener,
+    closer: &Closer,
+    workspace: &Workspace,
+    judge: &dyn Judge,
+) -> Answered {
+    let mut answered = Answered::default();
+    let mut requests = 0;
+    loop {
+        let mut events = [
+            PollFd::from_borrowed_fd(closer.0.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
+        ];
+        match poll(&mut events, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => {
+                let message = format!("the socket for its requests failed: {e}");
+                answered.unavailable.get_or_insert(JudgeUnavailable { message });
+                return answered;
+            }
+        }
+        if !events[0].revents().is_empty() {
+            return answered;
+        }
+        // Not ready after all, or the client has gone: nothing to answer.
+        let Ok((stream, _)) = listener.accept() else { continue };
+        requests += 1;
+        let reply = if requests > MAX_REQUESTS {
+            refuse(format!("one command may ask the judge {MAX_REQUESTS} times; run another"))
+        } else {
+            answer(&stream, workspace, judge, &mut answered)
+        };
+        send(&stream, &reply);
+    }
+}
+
+fn answer(
+    stream: &UnixStream,
+    workspace: &Workspace,
+    judge: &dyn Judge,
+    answered: &mut Answered,
+) -> Reply {
+    if let Some(error) = &answered.unavailable {
+        return refuse(error.to_string());
+    }
+    let request = match receive(stream) {
+        Ok(request) if request.version == 1 => request,
+        Ok(request) => {
+            return refuse(format!("requests of version {} are unknown", request.version));
+        }
+        Err(reason) => return refuse(format!("failed to read the request: {reason}")),
+    };
+    let candidate = match workspace.candidate() {
+        Ok(candidate) => candidate,
+        Err(NoCandidate::File(error)) if error.is_ours() => {
+            let unavailable = JudgeUnavailable { message: error.to_string() };
+            let reply = refuse(unavailable.to_string());
+            answered.unavailable = Some(unavailable);
+            return reply;
+        }
+        Err(reason) => return refuse(reason.to_string()),
+    };
+    match judge.judge(&candidate, request.stage) {
+        Ok(verdict) => {
+            let good = feedback::succeeded(&verdict);
+            let text = elide_middle(&feedback::render(&verdict), MAX_TEXT_BYTES);
+            answered.judged.push(Judged { verdict, candidate });
+            Reply { version: 1, good, text }
+        }
+        Err(unavailable) => {
+            let reply = refuse(unavailable.to_string());
+            answered.unavailable = Some(unavailable);
+            reply
+        }
+    }
+}
+
+fn refuse(text: String) -> Reply {
+    Reply { version: 1, good: false, text }
+}
+
+/// Reads one line under one deadline for the whole of it, however slowly it drips.
+fn receive(stream: &UnixStream) -> Result<Request, String> {
+    let fail = |e: std::io::Error| e.to_string();
+    stream.set_nonblocking(false).map_err(fail)?;
+    stream.set_read_timeout(Some(CLIENT_DEADLINE)).map_err(fail)?;
+    let until = std::time::Instant::now() + CLIENT_DEADLINE;
+    let mut reader = BufReader::with_capacity(512, stream.take(MAX_REQUEST_BYTES));
+    let mut line = Vec::new();
+    loop {
+        let part = reader.fill_buf().map_err(fail)?;
+        if part.is_empty() {
+            break;
+        }
+        let end = part.iter().position(|b| *b == b'\n');
+        let taken = end.map_or(part.len(), |i| i + 1);
+        line.extend_from_slice(&part[..taken]);
+        reader.consume(taken);
+        if end.is_some() {
+            break;
+        }
+        if std::time::Instant::now() > until {
+            return Err("it took too long".to_owned());
+        }
+    }
+    serde_json::from_slice(&line).map_err(|e| e.to_string())
+}
+
+fn send(mut stream: &UnixStream, reply: &Reply) {
+    let Ok(mut bytes) = serde_json::to_vec(reply) else { return };
+    bytes.push(b'\n');
+    // A client that went away, or does not read, has only itself to blame.
+    let _ = stream.set_nonblocking(false);
+    let _ = stream.set_write_timeout(Some(CLIENT_DEADLINE));
+    let _ = stream.write_all(&bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::scripted::ScriptedJudge;
+    use crate::workspace;
+
+    fn ask(path: &Path, request: &[u8]) -> String {
+        let mut stream = UnixStream::connect(path).unwrap();
+        stream.write_all(request).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply
+    }
+
+    fn with_service(judge: &dyn Judge, client: impl FnOnce(&Path, &Workspace)) -> Answered {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = workspace::for_tests(&folder.path().join("w"));
+        let path = folder.path().join("judge.sock");
+        let listener = listen(&path).unwrap();
+        let closer = Closer::new().unwrap();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| serve(&listener, &closer, &workspace, judge));
+            client(&path, &workspace);
+            closer.close();
+            thread.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn a_request_is_answered_and_its_verdict_kept() {
+        let judge = ScriptedJudge::new(&[1.5]);
+        let replies = Mutex::new(Vec::new());
+        let answered = with_service(&judge, |path, workspace| {
+            replies.lock().unwrap().push(ask(path, br#"{"version":1,"stage":"built"}"#));
+            workspace.files().write("model_new.py", b"new").unwrap();
+            replies.lock().unwrap().push(ask(path, b"{\"version\":1,\"stage\":\"measured\"}\n"));
+        });
+        let replies = replies.into_inner().unwrap();
+        insta::assert_snapshot!(replies[0].trim(), @r#"{"version":1,"good":false,"text":"failed to take the candidate: there is no model_new.py in the workspace"}"#);
+        assert!(
+            replies[1].contains("\"good\":true") && replies[1].contains("PROFILING OK"),
+            "{replies:?}"
+        );
+        assert_eq!(answered.judged.len(), 1);
+        assert_eq!(answered.judged[0].verdict.stage, Stage::Measured);
+        assert!(answered.unavailable.is_none());
+    }
+
+    #[test]
+    fn nonsense_is_refused_and_the_service_goes_on() {
+        let judge = ScriptedJudge::new(&[]);
+        with_service(&judge, |path, _| {
+            let long = vec![b'x'; 1 << 20];
+            let mut stream = UnixStream::connect(path).unwrap();
+            // The service stops reading; the write may fail, and must not be waited for.
+            let _ = stream.write_all(&long);
+            drop(stream);
+            for request in [
+                &b"hello\n"[..],
+                b"",
+                b"{\"version\":9,\"stage\":\"built\"}\n",
+                b"{\"version\":1,\"stage\":\"built\",\"verified\":true}\n",
+            ] {
+                let reply = ask(path, request);
+                assert!(reply.contains("\"good\":false"), "{reply}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_judge_that_fails_is_no_verdict() {
+        let judge = ScriptedJudge::failing();
+        let answered = with_service(&judge, |path, workspace| {
+            workspace.files().write("model_new.py", b"new").unwrap();
+            let reply = ask(path, b"{\"version\":1,\"stage\":\"verified\"}\n");
+            assert!(reply.contains("failed to judge"), "{reply}");
+        });
+        assert!(answered.judged.is_empty());
+        assert!(answered.unavailable.is_some());
+    }
+}

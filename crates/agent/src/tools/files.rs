@@ -1,0 +1,266 @@
+//! Read, Write and Edit: beneath the workspace only, and never a read-only file.
+
+use std::collections::BTreeSet;
+
+use warpwright_record::candidate::MAX_FILE_BYTES;
+
+use crate::beneath::FileError;
+use crate::elide::clip_line;
+use crate::tools::arguments::{Edit, Read, Write};
+use crate::workspace::{JAILED_PATH, Workspace};
+
+/// Lines that Read shows when not told otherwise.
+const DEFAULT_LINES: u64 = 2_000;
+/// Bytes of one line that Read shows.
+const MAX_LINE_BYTES: usize = 2_000;
+/// Bytes of one answer.
+const MAX_ANSWER_BYTES: usize = 64 << 10;
+
+/// What a file tool answers: text, or why it refused.
+pub(crate) type Answer = Result<String, String>;
+
+/// The files a policy has seen: a file that exists may be written only after that.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(BTreeSet<String>);
+
+impl Seen {
+    /// Marks a path as seen, as the calls of a recorded episode did.
+    pub(crate) fn mark(&mut self, workspace: &Workspace, path: &str) {
+        if let Ok(path) = relative(workspace, path) {
+            self.0.insert(path);
+        }
+    }
+}
+
+/// Shows a file with line numbers.
+pub(crate) fn read(workspace: &Workspace, seen: &mut Seen, arguments: &Read) -> Answer {
+    let path = relative(workspace, &arguments.file_path)?;
+    let text = text_of(workspace, &path)?;
+    let first = arguments.offset.unwrap_or(1).max(1);
+    let limit = arguments.limit.unwrap_or(DEFAULT_LINES);
+    let total = text.lines().count() as u64;
+    if first > total && total > 0 {
+        return Err(format!("failed to read {path}: it has {total} lines, not {first}"));
+    }
+    let mut shown = String::new();
+    let mut last = first - 1;
+    let skipped = usize::try_from(first - 1).unwrap_or(usize::MAX);
+    for line in text.lines().skip(skipped).take(usize::try_from(limit).unwrap_or(usize::MAX)) {
+        if shown.len() > MAX_ANSWER_BYTES {
+            break;
+        }
+        last += 1;
+        shown.push_str(&format!("{last:>6}\t{}\n", clip_line(line, MAX_LINE_BYTES)));
+    }
+    seen.0.insert(path);
+    if total == 0 {
+        return Ok("(the file is empty)\n".to_owned());
+    }
+    if last < total {
+        shown.push_str(&format!(
+            "[{} more lines; continue with offset {}]\n",
+            total - last,
+            last + 1
+        ));
+    }
+    Ok(shown)
+}
+
+/// Writes a whole file.
+pub(crate) fn write(workspace: &Workspace, seen: &mut Seen, arguments: &Write) -> Answer {
+    let path = writable(workspace, &arguments.file_path)?;
+    if workspace.files().exists(&path) && !seen.0.contains(&path) {
+        return Err(format!(
+            "failed to write {path}: it exists and has not been read; read it first, so that \
+             nothing is lost unseen"
+        ));
+    }
+    store(workspace, &path, &arguments.content)?;
+    let lines = arguments.content.lines().count();
+    seen.0.insert(path.clone());
+    Ok(format!("wrote {path}: {lines} lines, {} bytes\n", arguments.content.len()))
+}
+
+/// Replaces text in a file.
+pub(crate) fn edit(workspace: &Workspace, seen: &mut Seen, arguments: &Edit) -> Answer {
+    let path = writable(workspace, &arguments.file_path)?;
+    if !seen.0.contains(&path) && workspace.files().exists(&path) {
+        return Err(format!("failed to edit {path}: it has not been read; read it first"));
+    }
+    let (old, new) = (&arguments.old_string, &arguments.new_string);
+    if old.is_empty() {
+        return Err(format!(
+            "failed to edit {path}: old_string is empty; use Write for a new file"
+        ));
+    }
+    if old == new {
+        return Err(format!("failed to edit {path}: old_string and new_string are the same"));
+    }
+    let text = text_of(workspace, &path)?;
+    let count = text.matches(old.as_str()).count();
+    let changed = match count {
+        0 => {
+            return Err(format!("failed to edit {path}: old_string does not occur in it"));
+        }
+        1 => text.replacen(old.as_str(), new, 1),
+        _ if arguments.replace_all => text.replace(old.as_str(), new),
+        _ => {
+            return Err(format!(
+                "failed to edit {path}: old_string occurs {count} times; give more of the text \
+                 around it, or set replace_all"
+            ));
+        }
+    };
+    store(workspace, &path, &changed)?;
+    Ok(format!("edited {path}: {count} replaced\n"))
+}
+
+fn store(workspace: &Workspace, path: &str, text: &str) -> Result<(), String> {
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(format!("failed to write {path}: more than {MAX_FILE_BYTES} bytes"));
+    }
+    workspace.files().write(path, text.as_bytes()).map_err(|e| e.to_string())
+}
+
+fn text_of(workspace: &Workspace, path: &str) -> Result<String, String> {
+    let bytes =
+        workspace.files().read(path, MAX_FILE_BYTES).map_err(|e: FileError| e.to_string())?;
+    String::from_utf8(bytes).map_err(|_| format!("failed to read {path}: it is not UTF-8 text"))
+}
+
+fn writable(workspace: &Workspace, given: &str) -> Result<String, String> {
+    let path = relative(workspace, given)?;
+    if Workspace::is_read_only(&path) {
+        return Err(format!("failed to write {path}: it is read-only"));
+    }
+    Ok(path)
+}
+
+/// A path as the policy gives it, relative to the workspace. Absolute paths are taken when they
+/// name the workspace, inside the jail or out.
+fn relative(workspace: &Workspace, given: &str) -> Result<String, String> {
+    let outside = workspace.path().to_string_lossy();
+    let inside = [JAILED_PATH, outside.as_ref()]
+        .into_iter()
+        .find_map(|root| given.strip_prefix(root)?.strip_prefix('/'));
+    let mut path = inside.unwrap_or(given);
+    while let Some(rest) = path.strip_prefix("./") {
+        path = rest;
+    }
+    if path.starts_with('/') {
+        return Err(format!("failed to use the path {given}: it is outside the workspace"));
+    }
+    Ok(path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::workspace;
+
+    struct Scene {
+        _folder: tempfile::TempDir,
+        workspace: Workspace,
+        seen: Seen,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let workspace = workspace::for_tests(&folder.path().join("w"));
+            Self { _folder: folder, workspace, seen: Seen::default() }
+        }
+        fn read(&mut self, path: &str, offset: Option<u64>, limit: Option<u64>) -> Answer {
+            let arguments = Read { file_path: path.to_owned(), offset, limit };
+            read(&self.workspace, &mut self.seen, &arguments)
+        }
+        fn write(&mut self, path: &str, content: &str) -> Answer {
+            let arguments = Write { file_path: path.to_owned(), content: content.to_owned() };
+            write(&self.workspace, &mut self.seen, &arguments)
+        }
+        fn edit(&mut self, path: &str, old: &str, new: &str, replace_all: bool) -> Answer {
+            let (old_string, new_string) = (old.to_owned(), new.to_owned());
+            let arguments =
+                Edit { file_path: path.to_owned(), old_string, new_string, replace_all };
+            edit(&self.workspace, &mut self.seen, &arguments)
+        }
+    }
+
+    #[test]
+    fn reading_numbers_lines_and_says_how_to_go_on() {
+        let mut scene = Scene::new();
+        scene.write("notes", "one\ntwo\nthree\nfour\n").unwrap();
+        insta::assert_snapshot!(scene.read("notes", Some(2), Some(2)).unwrap(), @r"
+             2	two
+             3	three
+        [1 more lines; continue with offset 4]
+        ");
+        insta::assert_snapshot!(scene.read("notes", Some(9), None).unwrap_err(), @"failed to read notes: it has 4 lines, not 9");
+        insta::assert_snapshot!(scene.read("nothing", None, None).unwrap_err(), @"failed to open nothing: there is no such file");
+        scene.write("empty", "").unwrap();
+        assert_eq!(scene.read("empty", None, None).unwrap(), "(the file is empty)\n");
+    }
+
+    #[test]
+    fn an_existing_file_is_not_overwritten_unseen() {
+        let mut scene = Scene::new();
+        scene.workspace.files().write("kernels/a.cu", b"old").unwrap();
+        insta::assert_snapshot!(scene.write("kernels/a.cu", "new").unwrap_err(), @"failed to write kernels/a.cu: it exists and has not been read; read it first, so that nothing is lost unseen");
+        assert!(scene.edit("kernels/a.cu", "old", "new", false).is_err());
+        scene.read("kernels/a.cu", None, None).unwrap();
+        insta::assert_snapshot!(scene.write("kernels/a.cu", "new\n").unwrap(), @"wrote kernels/a.cu: 1 lines, 4 bytes");
+    }
+
+    #[test]
+    fn an_edit_needs_a_unique_match() {
+        let mut scene = Scene::new();
+        scene.write("kernels/a.cu", "int a = 1;\nint b = 1;\n").unwrap();
+        insta::assert_snapshot!(scene.edit("kernels/a.cu", "= 1", "= 2", false).unwrap_err(), @"failed to edit kernels/a.cu: old_string occurs 2 times; give more of the text around it, or set replace_all");
+        insta::assert_snapshot!(scene.edit("kernels/a.cu", "= 3", "= 2", false).unwrap_err(), @"failed to edit kernels/a.cu: old_string does not occur in it");
+        scene.edit("kernels/a.cu", "a = 1", "a = 2", false).unwrap();
+        scene.edit("kernels/a.cu", "int", "long", true).unwrap();
+        let text = scene.workspace.files().read("kernels/a.cu", 100).unwrap();
+        assert_eq!(text, b"long a = 2;\nlong b = 1;\n");
+    }
+
+    #[test]
+    fn read_only_files_can_be_read_and_not_changed() {
+        let mut scene = Scene::new();
+        for path in ["SKILL.md", "model.py", "binding.cpp", "utils/verification.py", "utils/new.py"]
+        {
+            if path != "utils/new.py" {
+                scene.read(path, None, None).unwrap();
+            }
+            let refused = scene.write(path, "mine").unwrap_err();
+            assert_eq!(refused, format!("failed to write {path}: it is read-only"));
+            assert!(scene.edit(path, "a", "b", true).is_err());
+        }
+        let absolute = format!("{JAILED_PATH}/model.py");
+        assert!(scene.read(&absolute, None, None).is_ok());
+        assert!(scene.write(&absolute, "mine").unwrap_err().ends_with("it is read-only"));
+    }
+
+    #[test]
+    fn links_planted_by_the_shell_lead_nowhere() {
+        let mut scene = Scene::new();
+        let root = scene.workspace.path().to_owned();
+        fs_err::write(root.parent().unwrap().join("secret"), "secret").unwrap();
+        symlink("../secret", root.join("notes")).unwrap();
+        symlink("utils", root.join("mine")).unwrap();
+        let control = fs_err::read_to_string(root.join("notes")).unwrap();
+        assert_eq!(control, "secret", "positive control: the link works for plain access");
+        assert!(scene.read("notes", None, None).unwrap_err().contains("symbolic link"));
+        scene.seen.mark(&scene.workspace, "notes");
+        assert!(scene.write("notes", "x").unwrap_err().contains("symbolic link"));
+        // A link inside the workspace to a read-only folder would get round the list of names.
+        fs_err::write(root.join("mine/control.py"), "").expect("positive control");
+        scene.seen.mark(&scene.workspace, "mine/new.py");
+        assert!(scene.write("mine/new.py", "x").unwrap_err().contains("symbolic link"));
+        for path in ["../secret", "/etc/passwd", "kernels/../../secret"] {
+            assert!(scene.read(path, None, None).is_err(), "{path}");
+            assert!(scene.write(path, "x").is_err(), "{path}");
+        }
+    }
+}
