@@ -42,7 +42,7 @@ mod table;
 mod task;
 
 pub use facts::error::{TaskError, TaskErrorKind};
-pub use facts::excerpt::Position;
+pub use facts::excerpt::{Place, Position};
 pub use facts::{
     DeviceUse, Facts, Import, InitInputs, Presence, RandomUse, RandomWhen, Warning, facts,
 };

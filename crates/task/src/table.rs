@@ -55,8 +55,16 @@ pub(crate) fn read_jsonl(path: &Path) -> Result<Vec<Task>, ReadError> {
     Ok(tasks)
 }
 
-/// Reads a Parquet file.
+/// Reads a Parquet file. The `parquet` crate asserts some of what a damaged file can break, so a
+/// panic is taken for damage.
 pub(crate) fn read_parquet(path: &Path) -> Result<Vec<Task>, ReadError> {
+    std::panic::catch_unwind(|| read_parquet_unguarded(path)).unwrap_or_else(|_| {
+        let reason = "the file is damaged".to_owned();
+        Err(ReadError::Parquet { path: path.to_owned(), reason })
+    })
+}
+
+fn read_parquet_unguarded(path: &Path) -> Result<Vec<Task>, ReadError> {
     let file = std::fs::File::open(path).map_err(|error| ReadError::io(path, error))?;
     let damaged = |error: parquet::errors::ParquetError| ReadError::Parquet {
         path: path.to_owned(),

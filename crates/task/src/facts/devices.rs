@@ -23,6 +23,7 @@ const HARMLESS: [&str; 7] = [
 pub(crate) fn read(body: &[Stmt], names: &Names<'_>, lines: &Lines<'_>) -> Vec<DeviceUse> {
     let mut search = Search { names, lines, found: Vec::new() };
     search.visit_body(body);
+    search.found.sort_by_key(DeviceUse::position);
     search.found
 }
 

@@ -104,6 +104,15 @@ pub struct Warning {
     pub hint: String,
 }
 
+impl DeviceUse {
+    /// Where it is.
+    pub fn position(&self) -> Position {
+        match self {
+            Self::Method(position) | Self::Name(position) | Self::Runtime(position, _) => *position,
+        }
+    }
+}
+
 impl Facts {
     /// Packages without which the source cannot run and which Python itself does not bring: sorted,
     /// each once.

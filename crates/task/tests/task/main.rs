@@ -1,0 +1,31 @@
+//! Reading tasks as a caller sees it.
+
+mod arbitrary;
+mod facts;
+mod messages;
+mod nesting;
+mod suites;
+mod tables;
+
+/// A source that is a task, to be bent by the tests.
+const GOOD: &str = "\
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(width))
+
+    def forward(self, x):
+        return x + self.bias
+
+
+def get_inputs():
+    return [torch.randn(4, 8)]
+
+
+def get_init_inputs():
+    return [8]
+";
