@@ -1,5 +1,7 @@
 //! Reading tasks as a caller sees it.
 
+#![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests, outside #[test]")]
+
 mod arbitrary;
 mod facts;
 mod messages;

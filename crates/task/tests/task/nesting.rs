@@ -46,7 +46,7 @@ fn deep_nesting_that_is_not_python_is_refused() {
         nested("(", "", ""),
         // The lexer's time grows with the square of this one: 9 s at the size limit.
         format!("x = {}", "f'{".repeat(10_000)),
-        (0..480).map(|depth| format!("{}if x:\n", " ".repeat(depth))).collect(),
+        (0..480).flat_map(|depth| [" ".repeat(depth), "if x:\n".to_owned()]).collect(),
     ] {
         let error = facts(&source).expect_err("not closed");
         assert!(matches!(*error.kind, TaskErrorKind::Syntax { .. }), "{error}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fs_err as fs;
 use insta::assert_snapshot;
-use parquet::basic::Compression;
+use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
@@ -191,7 +191,7 @@ proptest! {
             ("\\PC{0,40}", prop::collection::vec("[a-z.]{1,8}", 0..4), prop::option::of("\\PC{0,8}"), 0i64..256),
             1..8,
         ),
-        how in prop::sample::select(vec![Compression::UNCOMPRESSED, Compression::SNAPPY, Compression::ZSTD(Default::default())]),
+        how in prop::sample::select(vec![Compression::UNCOMPRESSED, Compression::SNAPPY, Compression::ZSTD(ZstdLevel::default())]),
     ) {
         let folder = tempdir().expect("a temporary folder");
         let parquet = folder.path().join("tasks.parquet");
