@@ -1,0 +1,391 @@
+//! Starting a jail, waiting for it, ending it.
+
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::capture::{Captured, Drain};
+use crate::detect::Backend;
+use crate::error::JailError;
+use crate::plan::{Cause, Plan, Report, SUPERVISE, VERSION};
+use crate::spec::{Spec, Stdin};
+use crate::sys;
+
+/// How long the supervisor may take beyond the deadline before it is killed itself.
+const GRACE: Duration = Duration::from_secs(15);
+/// How long output is waited for once everything in the jail is dead.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// How the program ended, or why it was ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It ended with this code.
+    Exited(i32),
+    /// This signal ended it.
+    Signalled(i32),
+    /// [`Limits::wall`](crate::Limits::wall) was over.
+    DeadlineExceeded,
+    /// [`Limits::cpu`](crate::Limits::cpu) was used up.
+    CpuExceeded,
+    /// [`Limits::memory_bytes`](crate::Limits::memory_bytes) was exceeded.
+    OutOfMemory,
+    /// The caller ended it.
+    Killed,
+}
+
+impl Outcome {
+    /// It ended by itself with code 0.
+    pub fn is_success(self) -> bool {
+        self == Self::Exited(0)
+    }
+}
+
+/// What is left of a jail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Standard output.
+    pub stdout: Captured,
+    /// Standard error.
+    pub stderr: Captured,
+    /// From the program's start to its end.
+    pub elapsed: Duration,
+    /// Most anonymous and shared memory seen at once: sampled, so short peaks of trees are missed; a
+    /// single process's peak is not.
+    pub peak_memory_bytes: Option<u64>,
+    /// CPU time of all processes.
+    pub cpu: Option<Duration>,
+    /// What really bounded memory.
+    pub memory_bound: String,
+    /// What really bounded the number of processes.
+    pub processes_bound: String,
+}
+
+/// A program that runs in a jail. Dropping it kills everything in the jail.
+#[derive(Debug)]
+pub struct Child {
+    label: String,
+    supervisor: Supervisor,
+    control: UnixStream,
+    pending: Vec<u8>,
+    stdout: Drain,
+    stderr: Drain,
+    pid: u32,
+    memory_bound: String,
+    processes_bound: String,
+    last_moment: Instant,
+    ended: Option<(Outcome, Duration, Option<u64>, Option<Duration>)>,
+}
+
+/// The supervisor's process, with the private folder of its jail if there is one.
+#[derive(Debug)]
+struct Supervisor {
+    #[expect(clippy::disallowed_types, reason = "this crate starts the processes")]
+    process: std::process::Child,
+    scratch: Option<PathBuf>,
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        // By now it has ended, or has been told to; killing it takes its jail along.
+        if !matches!(self.process.try_wait(), Ok(Some(_))) {
+            let deadline = Instant::now() + GRACE;
+            while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            drop(self.process.kill());
+            drop(self.process.wait());
+        }
+        if let Some(scratch) = &self.scratch {
+            drop(fs_err::remove_dir_all(scratch));
+        }
+    }
+}
+
+/// What a spawn needs to know of the [`Jail`](crate::Jail).
+#[derive(Clone, Debug)]
+pub(crate) struct Means {
+    pub(crate) backend: Backend,
+    pub(crate) init: PathBuf,
+    pub(crate) bubblewrap: Option<PathBuf>,
+}
+
+impl Child {
+    #[expect(clippy::disallowed_types, reason = "this crate starts the processes")]
+    pub(crate) fn start(means: &Means, spec: Spec) -> Result<Self, JailError> {
+        let label = spec.label.clone();
+        let failed = |cause| JailError::Start { label: label.clone(), program: means.init.clone(), cause };
+        let (control, theirs) = UnixStream::pair().map_err(failed)?;
+        let theirs = above_standard(theirs.into()).map_err(failed)?;
+        let mut spec = spec;
+        let fds = std::mem::take(&mut spec.fds);
+        let fds: Vec<(OwnedFd, i32)> = fds
+            .into_iter()
+            .map(|(fd, target)| Ok((above_standard(fd)?, target)))
+            .collect::<std::io::Result<_>>()
+            .map_err(failed)?;
+        let numbers: Vec<(RawFd, i32)> = fds.iter().map(|(fd, target)| (fd.as_raw_fd(), *target)).collect();
+        let stdin = match &spec.stdin {
+            Stdin::Null => Stdio::null(),
+            Stdin::Bytes(bytes) => sys::memory_file(bytes).map_err(failed)?.into(),
+        };
+        let limit = spec.limits.output_bytes;
+        let wall = spec.limits.wall;
+        let plan = plan(means, spec, numbers.clone(), theirs.as_raw_fd())?;
+        let scratch = plan.scratch.clone();
+        let text = serde_json::to_vec(&plan).map_err(|error| JailError::Spec {
+            label: label.clone(),
+            reason: format!("a path or argument is not UTF-8: {error}"),
+        })?;
+        let plan_file = above_standard(sys::memory_file(&text).map_err(failed)?).map_err(failed)?;
+
+        let mut command = std::process::Command::new(&means.init);
+        command
+            .args([SUPERVISE, &plan_file.as_raw_fd().to_string()])
+            .env_clear()
+            .current_dir("/")
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let keep = [plan_file.as_raw_fd(), theirs.as_raw_fd()];
+        sys::keep_open(&mut command, numbers.iter().map(|&(fd, _)| fd).chain(keep).collect());
+        let mut process = command.spawn().map_err(failed)?;
+        let (Some(stdout), Some(stderr)) = (process.stdout.take(), process.stderr.take()) else {
+            return Err(JailError::Supervisor { label, reason: "it has no output pipes".into() });
+        };
+        // Only now: the child holds its copies.
+        drop((theirs, fds, plan_file, command));
+        let mut child = Self {
+            label,
+            supervisor: Supervisor { process, scratch },
+            control,
+            pending: Vec::new(),
+            stdout: Drain::start(stdout, limit),
+            stderr: Drain::start(stderr, limit),
+            pid: 0,
+            memory_bound: String::new(),
+            processes_bound: String::new(),
+            last_moment: Instant::now() + wall + GRACE,
+            ended: None,
+        };
+        child.await_start()?;
+        Ok(child)
+    }
+
+    fn await_start(&mut self) -> Result<(), JailError> {
+        match self.next_report(self.last_moment)? {
+            Some(Report::Started { pid, in_force }) => {
+                self.pid = pid as u32;
+                self.memory_bound = in_force.memory;
+                self.processes_bound = in_force.processes;
+                Ok(())
+            }
+            // The deadline can pass while mounts are made.
+            Some(Report::Ended { cause, elapsed, peak_memory_bytes, cpu }) => {
+                self.ended = Some((outcome(cause), elapsed, peak_memory_bytes, cpu));
+                Ok(())
+            }
+            Some(Report::Failed { step, message }) => {
+                Err(JailError::Setup { label: self.label.clone(), step, message })
+            }
+            None => Err(self.lost("it did not report the start in time")),
+        }
+    }
+
+    /// Id, as seen by the host, of the jail's first process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The end, if it has come: true from then on.
+    pub fn try_wait(&mut self) -> Result<bool, JailError> {
+        self.wait_timeout(Duration::ZERO)
+    }
+
+    /// Waits at most `timeout` for the end: true when it has come. [`Child::wait`] then returns at once.
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<bool, JailError> {
+        let until = Instant::now() + timeout;
+        while self.ended.is_none() {
+            match self.next_report(until.min(self.last_moment))? {
+                Some(Report::Ended { cause, elapsed, peak_memory_bytes, cpu }) => {
+                    self.ended = Some((outcome(cause), elapsed, peak_memory_bytes, cpu));
+                }
+                Some(Report::Failed { step, message }) => {
+                    return Err(JailError::Setup { label: self.label.clone(), step, message });
+                }
+                Some(Report::Started { .. }) => {}
+                None if Instant::now() >= self.last_moment => {
+                    drop(self.supervisor.process.kill());
+                    return Err(self.lost("it did not keep the deadline, and was killed"));
+                }
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits for the end. The deadline of the specification bounds it.
+    pub fn wait(mut self) -> Result<Finished, JailError> {
+        while !self.wait_timeout(Duration::from_secs(3600))? {}
+        let Some((outcome, elapsed, peak_memory_bytes, cpu)) = self.ended else {
+            return Err(self.lost("it reported no end"));
+        };
+        Ok(Finished {
+            outcome,
+            stdout: self.stdout.finish(DRAIN),
+            stderr: self.stderr.finish(DRAIN),
+            elapsed,
+            peak_memory_bytes,
+            cpu,
+            memory_bound: std::mem::take(&mut self.memory_bound),
+            processes_bound: std::mem::take(&mut self.processes_bound),
+        })
+    }
+
+    /// Kills everything in the jail. [`Child::wait`] then says [`Outcome::Killed`], unless the end had come.
+    pub fn kill(&mut self) {
+        drop(self.control.write_all(b"k"));
+    }
+
+    /// Something to kill the jail with from another thread, while this one waits.
+    pub fn killer(&self) -> std::io::Result<Killer> {
+        Ok(Killer { control: self.control.try_clone()? })
+    }
+
+    /// Standard output and standard error until now.
+    pub fn output_so_far(&self) -> (Captured, Captured) {
+        (self.stdout.so_far(), self.stderr.so_far())
+    }
+
+    /// The next report; `None` when there is none until `until`.
+    fn next_report(&mut self, until: Instant) -> Result<Option<Report>, JailError> {
+        loop {
+            if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.pending.drain(..=end).collect();
+                return match serde_json::from_slice(&line) {
+                    Ok(report) => Ok(Some(report)),
+                    Err(error) => Err(self.lost(&format!("it wrote something unexpected: {error}"))),
+                };
+            }
+            let wait = until.saturating_duration_since(Instant::now());
+            let wait_ms = if wait.is_zero() { 0 } else { wait.as_millis().min(60_000) as i32 + 1 };
+            let ready = sys::poll_readable(&[self.control.as_fd()], wait_ms)
+                .map_err(|error| self.lost(&error.to_string()))?;
+            if ready.first() == Some(&true) {
+                let mut buffer = [0; 4096];
+                match self.control.read(&mut buffer) {
+                    Ok(0) => {
+                        let status = self.supervisor.process.wait();
+                        let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+                        let said = self.stderr.so_far().text();
+                        return Err(self.lost(&format!("it ended without a report ({status}) {}", said.trim())));
+                    }
+                    Ok(count) => self.pending.extend_from_slice(&buffer[..count]),
+                    Err(error) => return Err(self.lost(&error.to_string())),
+                }
+            } else if Instant::now() >= until {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn lost(&self, reason: &str) -> JailError {
+        JailError::Supervisor { label: self.label.clone(), reason: reason.into() }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // The supervisor's own drop then waits for it.
+        if self.ended.is_none() {
+            self.kill();
+        }
+    }
+}
+
+/// Kills a jail from anywhere; does nothing once it has ended.
+#[derive(Debug)]
+pub struct Killer {
+    control: UnixStream,
+}
+
+impl Killer {
+    /// Kills everything in the jail.
+    pub fn kill(&self) {
+        drop((&self.control).write_all(b"k"));
+    }
+}
+
+fn outcome(cause: Cause) -> Outcome {
+    match cause {
+        Cause::Exited(code) => Outcome::Exited(code),
+        Cause::Signalled(signal) => Outcome::Signalled(signal),
+        Cause::Deadline => Outcome::DeadlineExceeded,
+        Cause::Cpu => Outcome::CpuExceeded,
+        Cause::Memory => Outcome::OutOfMemory,
+        Cause::Killed => Outcome::Killed,
+    }
+}
+
+/// The same file under a number that standard streams do not take.
+fn above_standard(fd: OwnedFd) -> std::io::Result<OwnedFd> {
+    if fd.as_raw_fd() > 2 { Ok(fd) } else { sys::duplicate_from(fd.as_raw_fd(), 3).and_then(sys::adopt) }
+}
+
+/// Checks a specification against this host.
+fn plan(means: &Means, spec: Spec, fds: Vec<(RawFd, i32)>, control_fd: RawFd) -> Result<Plan, JailError> {
+    let label = spec.label.clone();
+    let refuse = |reason: String| JailError::Spec { label: label.clone(), reason };
+    let mut targets: Vec<i32> = fds.iter().map(|&(_, target)| target).collect();
+    targets.sort_unstable();
+    if targets.first().is_some_and(|&lowest| lowest < 3) || targets.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(refuse("descriptor numbers must be 3 or more, and distinct".into()));
+    }
+    if targets.last().is_some_and(|&highest| highest >= spec.limits.open_files as i32) {
+        return Err(refuse("a descriptor number lies beyond the limit on open files".into()));
+    }
+    if !spec.cwd.is_absolute() {
+        return Err(refuse(format!("the working directory {} is not absolute", spec.cwd.display())));
+    }
+    let mut mounts = Vec::with_capacity(spec.mounts.len());
+    for mut mount in spec.mounts {
+        let plain = mount.target.is_absolute()
+            && mount.target != Path::new("/")
+            && mount.target.components().all(|part| part != std::path::Component::ParentDir);
+        if !plain {
+            return Err(refuse(format!("{} cannot be mounted on", mount.target.display())));
+        }
+        mount.source = fs_err::canonicalize(&mount.source).map_err(|cause| JailError::MountSource {
+            label: label.clone(),
+            path: mount.source.clone(),
+            cause,
+        })?;
+        mounts.push(mount);
+    }
+    // The last word on a target counts; parents come before what lies in them.
+    mounts.reverse();
+    mounts.sort_by(|a, b| a.target.cmp(&b.target));
+    mounts.dedup_by(|later, first| later.target == first.target);
+    Ok(Plan {
+        version: VERSION,
+        backend: means.backend,
+        label: spec.label,
+        program: spec.program,
+        args: spec.args,
+        env: spec.env,
+        cwd: spec.cwd,
+        mounts,
+        symlinks: spec.symlinks,
+        limits: spec.limits,
+        fds,
+        gpu: spec.gpu,
+        control_fd,
+        init: means.init.clone(),
+        bubblewrap: means.bubblewrap.clone(),
+        scratch: None,
+    })
+}

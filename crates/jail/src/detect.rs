@@ -1,0 +1,282 @@
+//! Which isolation this machine allows, established by starting a probe and looking at what it can do.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::child::{Child, Finished, Means};
+use crate::error::JailError;
+use crate::init;
+use crate::init::probe::{self, Facts};
+use crate::plan::PROBE;
+use crate::spec::{Access, Limits, Mount, Spec};
+
+/// How a jail is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Backend {
+    /// Started by root: own namespaces and a user id that nobody else has.
+    Namespaces,
+    /// Own namespaces beneath a user namespace; needs no privileges.
+    UserNamespaces,
+}
+
+impl Backend {
+    /// All, best first.
+    pub const ALL: [Self; 2] = [Self::Namespaces, Self::UserNamespaces];
+
+    /// Name for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Namespaces => "namespaces",
+            Self::UserNamespaces => "user-namespaces",
+        }
+    }
+}
+
+/// What the caller insists on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requirement {
+    /// The best that this machine gives.
+    Any,
+    /// Full isolation or an error.
+    Full,
+}
+
+/// How much of the isolation is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// All of it.
+    Full,
+    /// Some of it is missing.
+    Partial,
+}
+
+/// What a probe inside the jail really found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Isolation {
+    /// The sum of it.
+    pub level: Level,
+    /// What is enforced, in words.
+    pub enforced: Vec<String>,
+    /// What is not.
+    pub missing: Vec<String>,
+    /// How the jail is made.
+    pub backend: String,
+}
+
+/// A way to confine processes that was found to work on this machine.
+#[derive(Clone, Debug)]
+pub struct Jail {
+    means: Means,
+    isolation: Isolation,
+}
+
+impl Jail {
+    /// Finds the best backend that works here. Takes some tens of milliseconds: keep the result.
+    pub fn detect(requirement: Requirement) -> Result<Self, JailError> {
+        let mut reasons = Vec::new();
+        let mut best: Option<Self> = None;
+        for backend in Backend::ALL {
+            match Self::with_backend(backend) {
+                Ok(jail) if jail.isolation.level == Level::Full => return Ok(jail),
+                Ok(jail) => {
+                    best.get_or_insert(jail);
+                }
+                Err(error @ JailError::NoInit { .. }) => return Err(error),
+                Err(error) => reasons.push(format!("{}: {error}", backend.name())),
+            }
+        }
+        match best {
+            None => Err(JailError::NoBackend { reasons }),
+            Some(jail) if requirement == Requirement::Full => {
+                let Isolation { level, missing, backend, .. } = jail.isolation;
+                Err(JailError::NotFull { backend, level, missing })
+            }
+            Some(jail) => Ok(jail),
+        }
+    }
+
+    /// Probes one backend, for tests and `doctor`.
+    pub fn with_backend(backend: Backend) -> Result<Self, JailError> {
+        let means = Means { backend, init: find_init()?, bubblewrap: find_program("bwrap") };
+        if backend == Backend::Namespaces && crate::sys::effective_uid() != 0 {
+            return Err(JailError::Setup {
+                label: "probe".into(),
+                step: "choose a backend".into(),
+                message: "not started by root".into(),
+            });
+        }
+        let isolation = probe(&means)?;
+        Ok(Self { means, isolation })
+    }
+
+    /// What is really enforced.
+    pub fn isolation(&self) -> &Isolation {
+        &self.isolation
+    }
+
+    /// Can a mount have another name inside than outside?
+    pub fn can_rename(&self) -> bool {
+        true
+    }
+
+    /// Starts a program.
+    pub fn spawn(&self, spec: Spec) -> Result<Child, JailError> {
+        Child::start(&self.means, spec)
+    }
+
+    /// Runs a program to its end.
+    pub fn run(&self, spec: Spec) -> Result<Finished, JailError> {
+        self.spawn(spec)?.wait()
+    }
+}
+
+/// Finds the program that plays the helper.
+fn find_init() -> Result<PathBuf, JailError> {
+    let mut looked_at = Vec::new();
+    if let Some(path) = std::env::var_os("WARPWRIGHT_JAIL_INIT").map(PathBuf::from) {
+        if path.is_file() {
+            return Ok(path);
+        }
+        looked_at.push(format!("WARPWRIGHT_JAIL_INIT={}", path.display()));
+    }
+    if let Ok(own) = std::env::current_exe() {
+        if init::is_registered() {
+            return Ok(own);
+        }
+        for folder in own.ancestors().skip(1).take(2) {
+            for name in ["warpwright-jail-init", "warpwright"] {
+                let path = folder.join(name);
+                if path.is_file() {
+                    return Ok(path);
+                }
+                looked_at.push(path.display().to_string());
+            }
+        }
+    }
+    Err(JailError::NoInit { looked_at })
+}
+
+/// Looks a program up in this process's `PATH`.
+fn find_program(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+/// Starts the helper's probe inside a jail and judges what it reports.
+fn probe(means: &Means) -> Result<Isolation, JailError> {
+    let problem = |what: &str, cause: &dyn std::fmt::Display| JailError::Supervisor {
+        label: "probe".into(),
+        reason: format!("{what}: {cause}"),
+    };
+    let folder = ProbeFolder::new().map_err(|error| problem("no folder for the probe", &error))?;
+    // The positive control of the network test: this listener is there and reachable from outside.
+    let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|error| problem("no listener", &error))?;
+    let address = listener.local_addr().map_err(|error| problem("no listener", &error))?;
+    std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1))
+        .map_err(|error| problem("the probe's own listener cannot be reached", &error))?;
+    let limits = Limits { wall: Duration::from_secs(10), memory_bytes: Some(1 << 30), processes: 64, ..Limits::default() };
+    let path = |path: &Path| path.display().to_string();
+    let spec = Spec::new(&means.init)
+        .label("probe")
+        .arg(PROBE)
+        .with_system()
+        .mount(Mount::read_only(&means.init))
+        .mount(Mount::new(&folder.frozen, &folder.frozen, Access::ReadOnly))
+        .mount(Mount::new(&folder.scratch, &folder.scratch, Access::ReadWrite))
+        .env(probe::PORT, address.port().to_string())
+        .env(probe::SECRET, path(&folder.secret))
+        .env(probe::FROZEN, path(&folder.frozen))
+        .env(probe::SCRATCH, path(&folder.scratch))
+        .env(probe::OUTSIDER, std::process::id().to_string())
+        .limits(limits);
+    let finished = Child::start(means, spec)?.wait()?;
+    let facts: Facts = serde_json::from_slice(&finished.stdout.bytes).map_err(|error| {
+        problem(
+            "the probe did not answer",
+            &format!("{:?}, {error}, {}", finished.outcome, finished.stderr.text().trim()),
+        )
+    })?;
+    Ok(judge(means.backend, &facts, &finished))
+}
+
+/// Turns what the probe saw into claims.
+fn judge(backend: Backend, facts: &Facts, finished: &Finished) -> Isolation {
+    let (mut enforced, mut missing) = (Vec::new(), Vec::new());
+    let mut claim = |holds: bool, yes: &str, no: &str| {
+        if holds { enforced.push(yes.to_owned()) } else { missing.push(no.to_owned()) }
+    };
+    let status = |key: &str| facts.status.get(key).map(String::as_str).unwrap_or_default();
+    let empty = |key: &str| !status(key).is_empty() && status(key).bytes().all(|digit| digit == b'0');
+    let uids: Vec<&str> = status("Uid").split_whitespace().collect();
+    let own = crate::sys::effective_uid().to_string();
+
+    claim(!facts.network, "no network", "the network is reachable");
+    claim(!facts.sees_unnamed, "only named paths are visible", "paths that were not named are readable");
+    claim(!facts.writes_read_only, "read-only mounts", "read-only mounts can be written");
+    claim(facts.writes_scratch, "writable mounts", "writable mounts cannot be written");
+    claim(facts.has_tmp, "private /tmp", "there is no private /tmp");
+    claim(facts.processes <= 4, "own process namespace", "processes outside are visible");
+    claim(
+        uids.first().is_some_and(|uid| *uid != "0" && uids.iter().all(|other| other == uid)),
+        match (backend, uids.first()) {
+            (Backend::Namespaces, Some(uid)) if *uid != own => "user id of its own",
+            _ => "the caller's unprivileged user id",
+        },
+        "runs as root",
+    );
+    claim(
+        ["CapInh", "CapPrm", "CapEff", "CapAmb"].into_iter().all(&empty),
+        "no capabilities",
+        "capabilities are left",
+    );
+    claim(status("NoNewPrivs") == "1", "no new privileges", "new privileges can be gained");
+    let filtered = status("Seccomp") == "2" && facts.allowed.is_empty();
+    claim(
+        filtered,
+        "system call filter",
+        &format!("system calls are not filtered ({})", facts.allowed.join(", ")),
+    );
+    let level = if missing.is_empty() { Level::Full } else { Level::Partial };
+    enforced.push(format!("memory: {}", finished.memory_bound));
+    enforced.push(format!("processes: {}", finished.processes_bound));
+    enforced.push("deadline, CPU time, file sizes, descriptors, output".into());
+    Isolation { level, enforced, missing, backend: backend.name().into() }
+}
+
+/// Folders for the probe, removed at the end.
+struct ProbeFolder {
+    root: PathBuf,
+    secret: PathBuf,
+    frozen: PathBuf,
+    scratch: PathBuf,
+}
+
+impl ProbeFolder {
+    fn new() -> std::io::Result<Self> {
+        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let root = std::env::temp_dir().join(format!("warpwright-probe-{}-{count}", std::process::id()));
+        // Fails on a folder that somebody else has put there.
+        fs_err::create_dir(&root)?;
+        let root = fs_err::canonicalize(root)?;
+        let folder = Self {
+            secret: root.join("secret"),
+            frozen: root.join("frozen"),
+            scratch: root.join("scratch"),
+            root,
+        };
+        fs_err::create_dir(&folder.frozen)?;
+        fs_err::create_dir(&folder.scratch)?;
+        fs_err::write(&folder.secret, "not for the jail")?;
+        Ok(folder)
+    }
+}
+
+impl Drop for ProbeFolder {
+    fn drop(&mut self) {
+        drop(fs_err::remove_dir_all(&self.root));
+    }
+}

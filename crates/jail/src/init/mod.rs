@@ -1,0 +1,78 @@
+//! The jail's helper: this program, started again, to set up and supervise one jail.
+//!
+//! Three processes, outermost first:
+//!
+//! * the **supervisor** ([`supervisor`]), outside the jail: makes the control group, starts the first
+//!   process, keeps deadline and limits, kills, reports to the caller;
+//! * the **first process** (process 1 of the namespaces): builds the root ([`rootfs`]), starts the
+//!   program, reaps orphans, passes the program's end on;
+//! * the **program**, after the last steps of [`confine`].
+
+mod cgroup;
+mod confine;
+mod first;
+mod ownership;
+pub(crate) mod probe;
+mod rootfs;
+mod seccomp;
+mod supervisor;
+mod tree;
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::plan::{PROBE, SUPERVISE};
+use crate::sys;
+
+static REGISTERED: AtomicBool = AtomicBool::new(false);
+
+/// Call it first thing in `main`: when this process was started as a jail's helper, it does that work
+/// and never returns; otherwise it notes that this program can be started so, and returns at once.
+pub fn init_if_requested() {
+    let mut arguments = std::env::args_os().skip(1);
+    let first = arguments.next();
+    let number = || std::env::args().nth(2).and_then(|text| text.parse().ok());
+    match first.as_ref().and_then(|text| text.to_str()) {
+        Some(SUPERVISE) => sys::exit_now(match number() {
+            Some(fd) => supervisor::main(fd),
+            None => 2,
+        }),
+        Some(PROBE) => sys::exit_now(probe::main()),
+        _ => REGISTERED.store(true, Ordering::Relaxed),
+    }
+}
+
+/// Did this program call [`init_if_requested`]?
+pub(crate) fn is_registered() -> bool {
+    REGISTERED.load(Ordering::Relaxed)
+}
+
+/// A step of the set-up that failed.
+#[derive(Debug)]
+struct Failure {
+    step: String,
+    message: String,
+}
+
+impl Failure {
+    fn new(step: impl Into<String>, error: &io::Error) -> Self {
+        Self { step: step.into(), message: error.to_string() }
+    }
+}
+
+/// Names the step in which a system call failed.
+trait Step<T> {
+    fn step(self, step: &str) -> Result<T, Failure>;
+    fn step_on(self, step: &str, path: &Path) -> Result<T, Failure>;
+}
+
+impl<T> Step<T> for io::Result<T> {
+    fn step(self, step: &str) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(step, &error))
+    }
+
+    fn step_on(self, step: &str, path: &Path) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(format!("{step} {}", path.display()), &error))
+    }
+}

@@ -1,0 +1,216 @@
+//! The system call filter: everything is allowed except what a compiler, a shell, Python or CUDA never
+//! needs and an attacker would like.
+//!
+//! Written as plain BPF because two things must come before any list: refusing the x32 numbers, which
+//! would walk past a list of x86-64 numbers, and refusing foreign architectures.
+
+use std::io;
+
+use libc::{c_long, sock_filter};
+
+use crate::sys;
+
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
+const ANY_BIT: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
+
+const NUMBER_OFFSET: u32 = 0;
+const ARCHITECTURE_OFFSET: u32 = 4;
+/// Low half of argument `n` (both architectures here are little-endian).
+const fn argument(n: u32) -> u32 {
+    16 + 8 * n
+}
+
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: u32 = 0xC000_003E;
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: u32 = 0xC000_00B7;
+
+/// Numbers from here on belong to the x32 ABI on x86-64; no other architecture uses them.
+const X32: u32 = 0x4000_0000;
+
+const NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET) as u32;
+
+/// set-user-id and set-group-id: a writable mount would carry such a file out of the jail.
+const SET_ID_BITS: u32 = 0o6000;
+
+/// Refused with EPERM.
+const FORBIDDEN: &[c_long] = &[
+    // other processes
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_kcmp,
+    libc::SYS_pidfd_getfd,
+    // the file system's layout
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_fanotify_init,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    // namespaces
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    // keys
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    // the kernel
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_reboot,
+    libc::SYS_syslog,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_vhangup,
+    libc::SYS_lookup_dcookie,
+    libc::SYS_nfsservctl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_kexec_file_load,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_modify_ldt,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_uselib,
+];
+
+/// Refused with ENOSYS, so that programs fall back: their arguments lie in memory, out of a filter's sight
+/// (clone3, openat2), or are a second way to make system calls (`io_uring`).
+const UNKNOWN: &[c_long] = &[
+    libc::SYS_clone3,
+    libc::SYS_openat2,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+];
+
+/// System call, argument, refused when any of these bits is set.
+const FORBIDDEN_BITS: &[(c_long, u32, u32)] = &[
+    (libc::SYS_clone, 0, NEW_NAMESPACES),
+    (libc::SYS_fchmod, 1, SET_ID_BITS),
+    (libc::SYS_fchmodat, 2, SET_ID_BITS),
+    (SYS_FCHMODAT2, 2, SET_ID_BITS),
+    (libc::SYS_mknodat, 2, SET_ID_BITS),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1, SET_ID_BITS),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_creat, 1, SET_ID_BITS),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, 1, SET_ID_BITS),
+];
+
+/// The same number on every architecture.
+const SYS_FCHMODAT2: c_long = 452;
+
+/// Opening calls: (call, argument with the flags, argument with the mode). The mode counts only when a file
+/// may be created; otherwise the register holds rubbish.
+const OPENING: &[(c_long, u32, u32)] = &[
+    (libc::SYS_openat, 2, 3),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 1, 2),
+];
+const CREATES: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u32;
+
+/// Terminal requests that push input into whoever started us.
+const FORBIDDEN_IOCTLS: [u32; 2] = [libc::TIOCSTI as u32, 0x541C /* TIOCLINUX */];
+
+fn step(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {
+    sock_filter { code, jt, jf, k }
+}
+
+fn refuse(errno: i32) -> sock_filter {
+    step(RETURN, libc::SECCOMP_RET_ERRNO | errno as u32, 0, 0)
+}
+
+/// The filter, in the order in which it decides.
+pub(super) fn filter() -> Vec<sock_filter> {
+    let allow = step(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0);
+    let mut code = vec![
+        step(LOAD, ARCHITECTURE_OFFSET, 0, 0),
+        step(EQUAL, ARCHITECTURE, 1, 0),
+        step(RETURN, libc::SECCOMP_RET_KILL_PROCESS, 0, 0),
+        step(LOAD, NUMBER_OFFSET, 0, 0),
+        step(AT_LEAST, X32, 0, 1),
+        refuse(libc::ENOSYS),
+    ];
+    for &(list, errno) in &[(FORBIDDEN, libc::EPERM), (UNKNOWN, libc::ENOSYS)] {
+        for &number in list {
+            code.extend([step(EQUAL, number as u32, 0, 1), refuse(errno)]);
+        }
+    }
+    for &(number, index, bits) in FORBIDDEN_BITS {
+        code.extend([
+            step(EQUAL, number as u32, 0, 4),
+            step(LOAD, argument(index), 0, 0),
+            step(ANY_BIT, bits, 0, 1),
+            refuse(libc::EPERM),
+            allow,
+        ]);
+    }
+    for &(number, flags, mode) in OPENING {
+        code.extend([
+            step(EQUAL, number as u32, 0, 6),
+            step(LOAD, argument(flags), 0, 0),
+            step(ANY_BIT, CREATES, 0, 3),
+            step(LOAD, argument(mode), 0, 0),
+            step(ANY_BIT, SET_ID_BITS, 0, 1),
+            refuse(libc::EPERM),
+            allow,
+        ]);
+    }
+    // Unix sockets only: no address family of a network, nor netlink, packet, vsock.
+    code.extend([
+        step(EQUAL, libc::SYS_socket as u32, 0, 4),
+        step(LOAD, argument(0), 0, 0),
+        step(EQUAL, libc::AF_UNIX as u32, 1, 0),
+        refuse(libc::EAFNOSUPPORT),
+        allow,
+    ]);
+    code.push(step(EQUAL, libc::SYS_ioctl as u32, 0, 1 + 2 * FORBIDDEN_IOCTLS.len() as u8));
+    code.push(step(LOAD, argument(1), 0, 0));
+    for request in FORBIDDEN_IOCTLS {
+        code.extend([step(EQUAL, request, 0, 1), refuse(libc::EPERM)]);
+    }
+    code.push(allow);
+    code
+}
+
+/// Loads the filter into this process, for good, and for all it starts.
+pub(super) fn load() -> io::Result<()> {
+    sys::load_filter(&filter())
+}

@@ -1,0 +1,128 @@
+//! The processes of a jail as `/proc` of the host shows them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::sys;
+
+/// One line of `/proc/<pid>/stat`, as far as it is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stat {
+    parent: i32,
+    /// User and system time, its own and its reaped children's, in clock ticks.
+    ticks: u64,
+}
+
+/// Linux fixes USER_HZ at 100 on every architecture in use here.
+const TICKS_PER_SECOND: u64 = 100;
+
+fn parse_stat(text: &str) -> Option<Stat> {
+    // The name in parentheses may hold anything, a closing parenthesis too.
+    let fields: Vec<&str> = text.get(text.rfind(')')? + 2..)?.split(' ').collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    Some(Stat {
+        parent: fields.get(1)?.parse().ok()?,
+        ticks: number(11)? + number(12)? + number(13)? + number(14)?,
+    })
+}
+
+fn all() -> HashMap<i32, Stat> {
+    let Ok(entries) = fs_err::read_dir("/proc") else { return HashMap::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| {
+            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+            Some((pid, parse_stat(&fs_err::read_to_string(entry.path().join("stat")).ok()?)?))
+        })
+        .collect()
+}
+
+/// Ids of everything below `root`, itself left out.
+fn below(root: i32, all: &HashMap<i32, Stat>) -> Vec<i32> {
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    for (&pid, stat) in all {
+        children.entry(stat.parent).or_default().push(pid);
+    }
+    let mut found = Vec::new();
+    let mut open = vec![root];
+    while let Some(pid) = open.pop() {
+        for &child in children.get(&pid).into_iter().flatten() {
+            found.push(child);
+            open.push(child);
+        }
+    }
+    found
+}
+
+/// What a jail uses at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Usage {
+    /// Anonymous and shared resident bytes; memory shared by several processes counts for each.
+    pub(super) memory_bytes: u64,
+    pub(super) cpu: Duration,
+}
+
+/// Sums over all descendants of `root`.
+pub(super) fn usage(root: i32) -> Usage {
+    let all = all();
+    let pids = below(root, &all);
+    Usage {
+        memory_bytes: pids.iter().map(|&pid| resident_bytes(pid)).sum(),
+        cpu: Duration::from_millis(
+            pids.iter().filter_map(|pid| all.get(pid)).map(|stat| stat.ticks).sum::<u64>() * (1000 / TICKS_PER_SECOND),
+        ),
+    }
+}
+
+fn resident_bytes(pid: i32) -> u64 {
+    let Ok(text) = fs_err::read_to_string(format!("/proc/{pid}/status")) else { return 0 };
+    let kilobytes = |name: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+            .unwrap_or(0)
+    };
+    (kilobytes("RssAnon:") + kilobytes("RssShmem:")) * 1024
+}
+
+/// Kills every descendant of this process and reaps them, for a jail without a process namespace.
+///
+/// Stopping all before killing any keeps a fork bomb from outrunning the list; the loop ends when nothing
+/// is left, or after `rounds`. The caller is a child subreaper, so orphans come back to it.
+pub(super) fn kill_all_below(rounds: u32) -> bool {
+    let own = std::process::id() as i32;
+    for _ in 0..rounds {
+        let pids = below(own, &all());
+        for signal in [libc::SIGSTOP, libc::SIGKILL] {
+            for &pid in &pids {
+                // It may have ended by itself.
+                drop(sys::kill(pid, signal));
+            }
+        }
+        while let Ok(Some(_)) = sys::wait_any(false) {}
+        if below(own, &all()).is_empty() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_process_name_does_not_shift_the_fields() {
+        let text = "42 (a) R 1 2) S 7 1 1 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 5 6 7";
+        assert_eq!(parse_stat(text), Some(Stat { parent: 7, ticks: 100 }));
+    }
+
+    #[test]
+    fn descendants_are_followed_over_generations() {
+        let stat = |parent| Stat { parent, ticks: 0 };
+        let all = HashMap::from([(2, stat(1)), (3, stat(2)), (4, stat(3)), (5, stat(1))]);
+        let mut found = below(2, &all);
+        found.sort_unstable();
+        assert_eq!(found, [3, 4]);
+    }
+}

@@ -1,0 +1,92 @@
+//! What travels between the caller and the jail's helper: the plan in, reports out.
+//!
+//! Both ends are the same build, so the format carries a version only to refuse a stale helper.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::detect::Backend;
+use crate::spec::{Gpu, Limits, Mount};
+
+/// Raised whenever [`Plan`] or [`Report`] change.
+pub(crate) const VERSION: u32 = 1;
+
+/// First argument that makes a program the jail's helper; the second is the number of the plan's descriptor.
+pub(crate) const SUPERVISE: &str = "__jail-init";
+/// First argument of the helper started again inside bubblewrap.
+pub(crate) const INSIDE: &str = "__jail-inside";
+/// First argument that makes it look around inside a jail and print what it sees.
+pub(crate) const PROBE: &str = "__jail-probe";
+
+/// A whole specification, resolved against this host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) version: u32,
+    pub(crate) backend: Backend,
+    pub(crate) label: String,
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) cwd: PathBuf,
+    /// Sorted so that a parent comes before what lies in it; sources without symbolic links.
+    pub(crate) mounts: Vec<Mount>,
+    /// (link, what it points to).
+    pub(crate) symlinks: Vec<(PathBuf, PathBuf)>,
+    pub(crate) limits: Limits,
+    /// (number in the helper, number in the program).
+    pub(crate) fds: Vec<(i32, i32)>,
+    pub(crate) gpu: Gpu,
+    /// Socket to the caller.
+    pub(crate) control_fd: i32,
+    /// The helper itself.
+    pub(crate) init: PathBuf,
+    /// bubblewrap, for its backend.
+    pub(crate) bubblewrap: Option<PathBuf>,
+    /// Private folder for `/tmp` and home, for the Landlock backend.
+    pub(crate) scratch: Option<PathBuf>,
+}
+
+/// What really bounds memory and processes in one jail.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct InForce {
+    pub(crate) memory: String,
+    pub(crate) processes: String,
+    /// Weaker than asked, and why.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Why a jail ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Cause {
+    Exited(i32),
+    Signalled(i32),
+    Deadline,
+    Cpu,
+    Memory,
+    Killed,
+}
+
+/// From the helper to the caller, one JSON object per line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Report {
+    /// The program runs; `pid` as the host sees the first process of the jail.
+    Started { pid: i32, in_force: InForce },
+    /// The program never ran.
+    Failed { step: String, message: String },
+    /// Everything in the jail is gone.
+    Ended { cause: Cause, elapsed: Duration, peak_memory_bytes: Option<u64>, cpu: Option<Duration> },
+}
+
+/// From inside the jail to its supervisor, one JSON object per line. Written only by code of ours,
+/// before the program starts or from a process that it cannot touch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Inside {
+    Failed { step: String, message: String },
+    Note(String),
+    /// Folders whose owner was changed, with the owner before.
+    Owned { path: PathBuf, uid: u32, gid: u32 },
+    Exited(i32),
+    Signalled(i32),
+}
