@@ -5,6 +5,7 @@
 //! workspace back to the last finished turn, lets the policy answer the recorded results again, and
 //! takes the next turn.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use warpwright_record::event::{
 };
 use warpwright_record::history::{self, Turn};
 use warpwright_record::message::{Message, ToolCall, ToolResult};
+use warpwright_record::reader::RunReader;
 use warpwright_record::verdict::{Stage, Verdict};
 use warpwright_record::writer::RunWriter;
 
@@ -63,10 +65,24 @@ pub enum Start {
         /// The finished turns.
         turns: Vec<Turn>,
         /// The agent's own files after the last of them; empty without turns.
-        files: std::collections::BTreeMap<String, Vec<u8>>,
+        files: BTreeMap<String, Vec<u8>>,
         /// Seconds of the budget used.
         elapsed_seconds: f64,
     },
+}
+
+/// Where a recorded episode can be taken up; `None` when it ended and needs nothing more.
+pub fn resume_from(
+    record: &RunReader,
+    episode: &history::Episode,
+) -> Result<Option<Start>, ReadError> {
+    let Some(point) = episode.resume_point() else { return Ok(None) };
+    let mut files = BTreeMap::new();
+    for file in point.files.unwrap_or_default() {
+        files.insert(file.path.clone(), record.blob(file.blob)?);
+    }
+    let (turns, elapsed_seconds) = (point.turns.to_vec(), point.elapsed_seconds);
+    Ok(Some(Start::Resume { turns, files, elapsed_seconds }))
 }
 
 /// How an episode came out: the fields of [`Event::EpisodeFinished`].
@@ -99,7 +115,9 @@ pub enum EpisodeError {
     #[error("failed to keep the episode's workspace")]
     Workspace(#[from] WorkspaceError),
     /// The policy answers differently from the record.
-    #[error("failed to resume the episode: policy {policy} answers turn {turn} differently from the record")]
+    #[error(
+        "failed to resume the episode: policy {policy} answers turn {turn} differently from the record"
+    )]
     Diverged {
         /// Which policy.
         policy: String,
@@ -123,14 +141,18 @@ impl<E: Into<EpisodeError>> From<E> for Leave {
 /// Runs an episode to its end. Our own failures on the way (the judge, the jail, the policy's
 /// server) are an [`Outcome::Infrastructure`], recorded like any outcome and never rewarded; an
 /// error means that not even the record could be kept.
-pub fn run(parts: &Parts<'_>, policy: &mut dyn Policy, start: Start) -> Result<Ended, EpisodeError> {
+pub fn run(
+    parts: &Parts<'_>,
+    policy: &mut dyn Policy,
+    start: Start,
+) -> Result<Ended, EpisodeError> {
     let elapsed = match &start {
         Start::Fresh => 0.0,
         Start::Resume { elapsed_seconds, .. } => *elapsed_seconds,
     };
     let mut episode = Running {
         parts,
-        toolbox: Toolbox::new(parts.workspace, parts.shell, parts.judge),
+        toolbox: Toolbox::new(parts.workspace, parts.shell, parts.judge, parts.stop),
         verdicts: Vec::new(),
         turn: 0,
         clock: Clock::new(elapsed, parts.setup.budget),
@@ -190,7 +212,7 @@ impl Running<'_> {
         &mut self,
         policy: &mut dyn Policy,
         turns: &[Turn],
-        files: &std::collections::BTreeMap<String, Vec<u8>>,
+        files: &BTreeMap<String, Vec<u8>>,
     ) -> Result<Message, Leave> {
         let next = turns.len() as u32 + 1;
         self.append(&Event::EpisodeResumed { episode: self.parts.id, turn: next })?;
@@ -376,7 +398,8 @@ fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        text += &format!(": {error}");
+        text.push_str(": ");
+        text.push_str(&error.to_string());
         cause = error.source();
     }
     text
@@ -391,3 +414,6 @@ fn describe(call: &ToolCall) -> String {
     let first = argument.lines().next().unwrap_or_default();
     format!("{}: {}", call.name, clip_line(first, 100))
 }
+
+#[cfg(test)]
+mod tests;

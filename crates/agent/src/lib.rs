@@ -22,7 +22,7 @@
 
 pub mod beneath;
 pub mod elide;
-
+pub mod episode;
 pub mod feedback;
 pub mod judge;
 pub mod policy;

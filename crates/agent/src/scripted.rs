@@ -1,8 +1,10 @@
 //! A judge and a policy that follow a script, for tests of the loop alone.
 
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use warpwright_jail::{Jail, Requirement};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::interval::Interval;
 use warpwright_record::message::{Message, ToolCall, ToolResult};
@@ -12,6 +14,7 @@ use warpwright_record::verdict::{
 
 use crate::judge::{DeviceFacts, Judge, JudgeUnavailable};
 use crate::policy::{Briefing, Policy, PolicyError};
+use crate::tools::shell::{Provision, Shell};
 
 /// Says of the nth candidate measured that it is so many times faster; wrong when the script gives
 /// no number any more.
@@ -75,6 +78,21 @@ impl Judge for ScriptedJudge {
     fn device(&self) -> DeviceFacts {
         device()
     }
+}
+
+/// A shell with the interpreter of the tests, in the best jail this machine has.
+pub(crate) fn shell() -> Shell {
+    let jail = Jail::detect(Requirement::Any).expect("a jail; build warpwright-jail first");
+    Shell::new(jail, Provision { python: Some(python()), ..Provision::default() })
+}
+
+/// The interpreter that `make test` sets up, or the one the environment names.
+pub(crate) fn python() -> PathBuf {
+    let named = std::env::var_os("WARPWRIGHT_PYTHON").map(PathBuf::from);
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/bin/python");
+    let python = named.unwrap_or(own);
+    assert!(python.exists(), "{} does not exist: run `make setup`", python.display());
+    python
 }
 
 /// A small cpu device.

@@ -1,6 +1,7 @@
 //! Read, Write and Edit: beneath the workspace only, and never a read-only file.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use warpwright_record::candidate::MAX_FILE_BYTES;
 
@@ -50,18 +51,15 @@ pub(crate) fn read(workspace: &Workspace, seen: &mut Seen, arguments: &Read) -> 
             break;
         }
         last += 1;
-        shown.push_str(&format!("{last:>6}\t{}\n", clip_line(line, MAX_LINE_BYTES)));
+        let _ = writeln!(shown, "{last:>6}\t{}", clip_line(line, MAX_LINE_BYTES));
     }
     seen.0.insert(path);
     if total == 0 {
         return Ok("(the file is empty)\n".to_owned());
     }
     if last < total {
-        shown.push_str(&format!(
-            "[{} more lines; continue with offset {}]\n",
-            total - last,
-            last + 1
-        ));
+        let (left, next) = (total - last, last + 1);
+        let _ = writeln!(shown, "[{left} more lines; continue with offset {next}]");
     }
     Ok(shown)
 }
