@@ -197,14 +197,16 @@ pub enum Element {
     Float64,
 }
 
-/// What a launcher returns.
+/// What a launcher returns. Anything but zero raises in Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Returns {
     /// Nothing.
     Void,
-    /// `int` or `cudaError_t`: anything but zero raises in Python.
-    Status,
+    /// An `int`, 32 bits.
+    Int,
+    /// A `cudaError_t`, 32 bits.
+    CudaError,
 }
 
 /// `inline.json`.

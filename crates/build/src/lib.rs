@@ -17,11 +17,32 @@
 //! no torch process, and decides nothing about speed or correctness.
 
 mod artifact;
+mod builder;
+mod cache;
+mod compile;
+mod demangle;
+mod diagnostics;
+mod elf;
 mod error;
+mod host;
+mod imports;
+mod inline;
+mod launchers;
+mod link;
+mod process;
+mod ptxas;
+mod python;
+mod screen;
+mod support;
 pub mod template;
+mod toolchain;
+mod unit;
 
 pub use artifact::{
     ARTIFACT_VERSION, Artifact, BuildManifest, Element, Failed, InlineModule, InlineTable, Launcher,
     LauncherTable, Outcome, Param, ParamKind, Request, Resources, Returns, Target,
 };
+pub use builder::{Builder, Settings};
 pub use error::BuildError;
+pub use python::{Python, Torch};
+pub use toolchain::{Compiler, Cuda, Linker, Toolchain};

@@ -1,0 +1,528 @@
+//! The order of a build: screen, harvest, compile, link, check, publish.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use fs_err as fs;
+use warpwright_jail::Jail;
+use warpwright_record::candidate::Candidate;
+use warpwright_record::verdict::{Diagnostic, FailureClass, KernelResources, Severity};
+
+use crate::artifact::{
+    ARTIFACT_VERSION, Artifact, BuildManifest, Failed, InlineModule, InlineTable, Launcher,
+    LauncherTable, Outcome, Request, Resources, Target,
+};
+use crate::cache::{self, Cache, Kind};
+use crate::compile::{self, Bench, Object, Rejected, Report};
+use crate::diagnostics::{self, Scrub};
+use crate::error::BuildError;
+use crate::inline::Module;
+use crate::launchers;
+use crate::link::{Library, Linked};
+use crate::screen::{self, Sources};
+use crate::support::Support;
+use crate::toolchain::Toolchain;
+use crate::unit::{self, Language, Texts, Unit};
+
+/// Bounds of a build.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Wall seconds that one compiler run may take; 240.
+    pub compile_seconds: f64,
+    /// Memory that one compiler run may use, in bytes; 6 GiB.
+    pub compile_memory_bytes: u64,
+    /// Compiler runs at once; the number of cores.
+    pub jobs: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            compile_seconds: 240.0,
+            compile_memory_bytes: 6 << 30,
+            jobs: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+/// Builds candidates. Cheap to keep, safe to share between threads and, through its cache, between
+/// processes.
+#[derive(Debug)]
+pub struct Builder {
+    jail: Arc<Jail>,
+    toolchain: Toolchain,
+    settings: Settings,
+    cache: Cache,
+    support: Support,
+}
+
+/// Why a build ended early; the middle road between [`Outcome`] and [`BuildError`].
+enum Stop {
+    Failed(FailureClass, Rejected),
+    Error(BuildError),
+}
+
+impl<E: Into<BuildError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+fn rejected(class: FailureClass, diagnostics: Vec<Diagnostic>) -> Stop {
+    Stop::Failed(class, Rejected { diagnostics, raw_tail: String::new() })
+}
+
+/// What is known of a candidate before anything is compiled.
+struct Plan {
+    /// Everything the candidate wrote, harvested sources included.
+    originals: Texts,
+    /// What compilers see.
+    texts: Texts,
+    workspace: Vec<Unit>,
+    modules: Vec<(Module, Vec<Unit>)>,
+    launchers: Vec<Launcher>,
+    warnings: Vec<Diagnostic>,
+}
+
+impl Builder {
+    /// A builder with its cache in `cache_dir`, which is made if it is not there.
+    pub fn new(
+        jail: Arc<Jail>,
+        toolchain: Toolchain,
+        settings: Settings,
+        cache_dir: &Path,
+    ) -> Result<Self, BuildError> {
+        let cache = Cache::open(cache_dir)?;
+        let support = Support::write(&fs::canonicalize(cache_dir)?.join("support"))?;
+        Ok(Self { jail, toolchain, settings, cache, support })
+    }
+
+    /// The tools this builder uses.
+    pub fn toolchain(&self) -> &Toolchain {
+        &self.toolchain
+    }
+
+    /// Folder with every artifact: what a runner's jail must be shown.
+    pub fn cache_dir(&self) -> &Path {
+        self.cache.root()
+    }
+
+    pub(crate) fn jail(&self) -> &Jail {
+        &self.jail
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    pub(crate) fn support(&self) -> &Support {
+        &self.support
+    }
+
+    /// Builds with the defaults of [`Request`].
+    pub fn build(&self, candidate: &Candidate, target: &Target) -> Result<Outcome, BuildError> {
+        self.build_with(candidate, target, &Request::default())
+    }
+
+    /// Builds `candidate` for `target`, or finds what an earlier build left in the cache.
+    pub fn build_with(
+        &self,
+        candidate: &Candidate,
+        target: &Target,
+        request: &Request,
+    ) -> Result<Outcome, BuildError> {
+        let start = Instant::now();
+        match self.try_build(candidate, target, request, start) {
+            Ok(artifact) => Ok(Outcome::Built(artifact)),
+            Err(Stop::Error(error)) => Err(error),
+            Err(Stop::Failed(class, why)) => Ok(Outcome::Failed(failed(class, why, start))),
+        }
+    }
+
+    fn try_build(
+        &self,
+        candidate: &Candidate,
+        target: &Target,
+        request: &Request,
+        start: Instant,
+    ) -> Result<Artifact, Stop> {
+        let sources =
+            screen::screen(candidate).map_err(|r| rejected(r.class, vec![r.diagnostic]))?;
+        let plan = self.plan(sources, target, request)?;
+        let key = self.key(&plan, target, request);
+        if let Some(dir) = self.cache.find(Kind::Artifact, &key)
+            && let Ok(manifest) = compile::read_json::<BuildManifest>(&dir.join("build.json"))
+        {
+            return Ok(artifact(dir, plan.launchers, manifest, true, start));
+        }
+        let tree = self.cache.scratch()?;
+        let staged = self.cache.scratch()?;
+        compile::write_tree(tree.path(), &plan.texts)?;
+        let scrub = self.scrub(tree.path());
+        let bench = Bench {
+            jail: &self.jail,
+            tools: &self.toolchain,
+            settings: &self.settings,
+            cache: &self.cache,
+            support: &self.support,
+            target,
+            tree: tree.path(),
+            texts: &plan.texts,
+            originals: &plan.originals,
+            scrub: &scrub,
+        };
+        let (mut report, has_extension) = std::thread::scope(|scope| {
+            let asked = self.ask_resources(scope, &plan, target, request);
+            let built = self.compile_and_link(&bench, &plan, staged.path());
+            let reports = asked.into_iter().filter_map(|handle| handle.join().ok());
+            let (mut report, has_extension) = built?;
+            for more in reports {
+                report.kernels.extend(more.kernels);
+                report.warnings.extend(more.warnings);
+            }
+            Ok::<_, Stop>((report, has_extension))
+        })?;
+        report.warnings.splice(0..0, plan.warnings.iter().cloned());
+        report.kernels.sort_by(|a, b| (&a.name, &a.arch).cmp(&(&b.name, &b.arch)));
+        report.kernels.dedup();
+        let manifest = BuildManifest {
+            version: ARTIFACT_VERSION,
+            key: key.clone(),
+            target: target.label(),
+            tools: self.toolchain.describe(),
+            has_extension,
+            inline: !plan.modules.is_empty(),
+            kernels: report.kernels,
+            warnings: diagnostics::ranked(report.warnings),
+        };
+        write_tables(staged.path(), &plan, &manifest)?;
+        let dir = self.cache.publish(Kind::Artifact, &key, staged.path())?;
+        Ok(artifact(dir, plan.launchers, manifest, false, start))
+    }
+
+    /// Signatures, inline sources, and the texts for the target.
+    fn plan(&self, sources: Sources, target: &Target, request: &Request) -> Result<Plan, Stop> {
+        let workspace = unit::workspace_units(&sources);
+        let (launchers, mut warnings) = exposed(&sources, &workspace)?;
+        let mut originals = sources.files.clone();
+        let mut modules = Vec::new();
+        if sources.wants_harvest {
+            let model = &sources.files["model_new.py"];
+            let reference = request.reference.as_deref();
+            let harvest = self
+                .harvest(model, &sources.files, reference)?
+                .map_err(|why| Stop::Failed(FailureClass::Build, why))?;
+            for module in harvest.modules {
+                for flag in &module.dropped_flags {
+                    let message =
+                        format!("{}: flag {flag} is ignored: candidates choose no flags", module.name);
+                    warnings.push(warning("model_new.py", message));
+                }
+                let units = module.units(&mut originals);
+                modules.push((module, units));
+            }
+            if modules.is_empty() && !harvest.problem.is_empty() {
+                let message = format!("no inline sources were found: {}", harvest.problem);
+                warnings.push(warning("model_new.py", self.scrub(Path::new("/")).clean(&message)));
+            }
+        }
+        let all: Vec<Unit> =
+            workspace.iter().chain(modules.iter().flat_map(|(_, units)| units)).cloned().collect();
+        let texts = unit::texts_for(target, &originals, &all)
+            .map_err(|diagnostics| rejected(FailureClass::Build, diagnostics))?;
+        Ok(Plan { originals, texts, workspace, modules, launchers, warnings })
+    }
+
+    fn key(&self, plan: &Plan, target: &Target, request: &Request) -> String {
+        let label = target.label();
+        let tools = self.toolchain.describe();
+        let resources = format!("{:?}", request.resources);
+        let warnings: Vec<&str> = plan.warnings.iter().map(|w| w.message.as_str()).collect();
+        let warnings = warnings.join("\n");
+        let mut parts: Vec<&[u8]> = vec![
+            b"artifact 1",
+            label.as_bytes(),
+            resources.as_bytes(),
+            self.support.hash.as_bytes(),
+            warnings.as_bytes(),
+        ];
+        parts.extend(tools.iter().map(String::as_bytes));
+        let keys: Vec<&str> = plan.modules.iter().map(|(m, _)| m.key.as_str()).collect();
+        parts.extend(keys.iter().map(|k| k.as_bytes()));
+        for (name, text) in plan.texts.iter().filter(|(name, _)| *name != "model_new.py") {
+            parts.extend([name.as_bytes(), text.as_bytes()]);
+        }
+        cache::key(parts)
+    }
+
+    /// Starts a thread per `.cu` that asks `ptxas`, if the caller wants to know.
+    fn ask_resources<'scope, 'env>(
+        &'env self,
+        scope: &'scope std::thread::Scope<'scope, 'env>,
+        plan: &'env Plan,
+        target: &'env Target,
+        request: &'env Request,
+    ) -> Vec<std::thread::ScopedJoinHandle<'scope, Report>> {
+        let (Target::Cpu, Resources::Report { arch }) = (target, &request.resources) else {
+            return Vec::new();
+        };
+        if self.toolchain.nvcc.is_none() {
+            return Vec::new();
+        }
+        let ask = move || -> Result<Report, BuildError> {
+            let tree = self.cache.scratch()?;
+            compile::write_tree(tree.path(), &plan.originals)?;
+            let scrub = self.scrub(tree.path());
+            let bench = Bench {
+                jail: &self.jail,
+                tools: &self.toolchain,
+                settings: &self.settings,
+                cache: &self.cache,
+                support: &self.support,
+                target,
+                tree: tree.path(),
+                texts: &plan.originals,
+                originals: &plan.originals,
+                scrub: &scrub,
+            };
+            let mut all = Report::default();
+            let plain = |u: &&Unit| u.language == Language::Cuda && !u.torch;
+            for unit in plan.workspace.iter().filter(plain) {
+                let report = bench.resources(unit, arch)?;
+                all.kernels.extend(report.kernels);
+                all.warnings.extend(report.warnings);
+            }
+            Ok(all)
+        };
+        let told = move || {
+            ask().unwrap_or_else(|error| {
+                let warnings = vec![warning("kernels", format!("no GPU resources: {error}"))];
+                Report { warnings, kernels: Vec::new() }
+            })
+        };
+        vec![scope.spawn(told)]
+    }
+
+    /// All objects, then every library.
+    fn compile_and_link(
+        &self,
+        bench: &Bench<'_>,
+        plan: &Plan,
+        staged: &Path,
+    ) -> Result<(Report, bool), Stop> {
+        let units: Vec<&Unit> =
+            plan.workspace.iter().chain(plan.modules.iter().flat_map(|(_, u)| u)).collect();
+        let objects = self.compile_all(bench, &units)?;
+        let of = |units: &mut dyn Iterator<Item = &Unit>| -> Vec<Object> {
+            units.filter_map(|u| objects.get(&u.name).cloned()).collect()
+        };
+        let plain = of(&mut plan.workspace.iter().filter(|u| !u.torch));
+        if !plain.is_empty() {
+            done(bench.link(Library::Kernels, &plain, staged, "libkernels.so")?)?;
+        }
+        let has_extension = plan.workspace.iter().any(|u| u.torch);
+        if has_extension {
+            let all = of(&mut plan.workspace.iter());
+            done(bench.link(Library::Module, &all, staged, "cuda_extension.so")?)?;
+        }
+        for (module, units) in &plan.modules {
+            fs::create_dir_all(staged.join("inline"))?;
+            let name = library_of(module);
+            done(bench.link(Library::Module, &of(&mut units.iter()), staged, &name)?)?;
+        }
+        let mut report = Report::default();
+        for object in objects.values() {
+            report.warnings.extend(object.report.warnings.iter().cloned());
+            report.kernels.extend(object.report.kernels.iter().cloned());
+        }
+        Ok((report, has_extension))
+    }
+
+    /// Compiles `units`, several at once. All of them are tried, so that one failure does not hide
+    /// another.
+    fn compile_all(
+        &self,
+        bench: &Bench<'_>,
+        units: &[&Unit],
+    ) -> Result<BTreeMap<String, Object>, Stop> {
+        let next = AtomicUsize::new(0);
+        let results = Mutex::new(Vec::new());
+        let work = || {
+            while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let result = bench.object(unit);
+                let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                results.push((unit.name.clone(), result));
+            }
+        };
+        let threads = self.settings.jobs.clamp(1, units.len().max(1));
+        if threads == 1 {
+            work();
+        } else {
+            std::thread::scope(|scope| {
+                for _ in 0..threads {
+                    scope.spawn(work);
+                }
+            });
+        }
+        let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        results.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut objects = BTreeMap::new();
+        let mut failures = Rejected { diagnostics: Vec::new(), raw_tail: String::new() };
+        for (name, result) in results {
+            match result? {
+                Ok(object) => {
+                    objects.insert(name, object);
+                }
+                Err(why) => {
+                    failures.diagnostics.extend(why.diagnostics);
+                    failures.raw_tail += &why.raw_tail;
+                }
+            }
+        }
+        if failures.diagnostics.is_empty() {
+            Ok(objects)
+        } else {
+            Err(Stop::Failed(FailureClass::Build, failures))
+        }
+    }
+
+    /// Names for this machine's folders in messages.
+    pub(crate) fn scrub(&self, tree: &Path) -> Scrub {
+        let mut known: Vec<(PathBuf, &str)> = vec![
+            (tree.to_owned(), ""),
+            (self.support.hostcuda.clone(), "<hostcuda>/"),
+            (self.support.torch_cpu.clone(), "<torch>/"),
+        ];
+        if let Some(torch) = &self.toolchain.torch {
+            known.push((torch.root.join("include"), "<torch>/"));
+            known.push((torch.root.clone(), "<torch>/"));
+        }
+        if let Some(cuda) = &self.toolchain.nvcc {
+            known.push((cuda.root.join("include"), "<cuda>/"));
+            // nvcc spells its own headers by way of its bin folder.
+            known.push((cuda.root.join("bin/..//include"), "<cuda>/"));
+            known.push((cuda.root.clone(), "<cuda>/"));
+        }
+        if let Some(include) = self.toolchain.python.as_ref().and_then(|p| p.include.clone()) {
+            known.push((include, "<python>/"));
+        }
+        let text = |(path, label): (PathBuf, &str)| (path.display().to_string(), label.to_owned());
+        Scrub::new(known.into_iter().map(text).collect())
+    }
+}
+
+fn done(linked: Linked) -> Result<(), Stop> {
+    match linked {
+        Linked::Done => Ok(()),
+        Linked::Rejected(why) => Err(Stop::Failed(FailureClass::Build, why)),
+        Linked::Forbidden(findings) => Err(rejected(FailureClass::ForbiddenImport, findings)),
+    }
+}
+
+fn library_of(module: &Module) -> String {
+    format!("inline/{}.so", module.key)
+}
+
+/// Launchers of every `.cu` that has no binding file of its own. A signature that Python cannot
+/// call is an error, unless there are bindings: then it may be meant for them.
+fn exposed(
+    sources: &Sources,
+    units: &[Unit],
+) -> Result<(Vec<Launcher>, Vec<Diagnostic>), Stop> {
+    let has_bindings = units.iter().any(|u| u.torch);
+    let mut launchers: Vec<Launcher> = Vec::new();
+    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+    for unit in units.iter().filter(|u| u.language == Language::Cuda && !u.torch) {
+        let stem = unit.name.trim_end_matches(".cu");
+        if sources.host.iter().any(|h| *h == format!("{stem}_binding.cpp")) {
+            continue;
+        }
+        match launchers::read(&sources.files[&unit.name], &unit.name) {
+            Ok(found) => launchers.extend(found),
+            Err(refusals) => {
+                for refusal in refusals {
+                    let mut found =
+                        warning(&unit.name, format!("{}: {}", refusal.construct, refusal.reason));
+                    found.line = Some(refusal.line);
+                    found.column = Some(refusal.column);
+                    found.excerpt = diagnostics::excerpt(&found, &sources.files);
+                    if has_bindings {
+                        warnings.push(found);
+                    } else {
+                        found.severity = Severity::Error;
+                        errors.push(found);
+                    }
+                }
+            }
+        }
+    }
+    launchers.sort_by(|a, b| a.name.cmp(&b.name));
+    if errors.is_empty() { Ok((launchers, warnings)) } else { Err(rejected(FailureClass::Build, errors)) }
+}
+
+fn warning(file: &str, message: String) -> Diagnostic {
+    Diagnostic { severity: Severity::Warning, ..diagnostics::error(Some(file), message) }
+}
+
+fn write_tables(staged: &Path, plan: &Plan, manifest: &BuildManifest) -> Result<(), BuildError> {
+    compile::write_json(&staged.join("build.json"), manifest)?;
+    let launchers = LauncherTable {
+        version: ARTIFACT_VERSION,
+        library: "libkernels.so".to_owned(),
+        launchers: plan.launchers.clone(),
+    };
+    compile::write_json(&staged.join("launchers.json"), &launchers)?;
+    if !plan.modules.is_empty() {
+        let entry = |(module, _): &(Module, Vec<Unit>)| {
+            let library = library_of(module);
+            (module.key.clone(), InlineModule { name: module.name.clone(), library })
+        };
+        let modules = plan.modules.iter().map(entry).collect();
+        let table = InlineTable { version: ARTIFACT_VERSION, modules };
+        compile::write_json(&staged.join("inline.json"), &table)?;
+    }
+    Ok(())
+}
+
+fn artifact(
+    dir: PathBuf,
+    launchers: Vec<Launcher>,
+    manifest: BuildManifest,
+    cached: bool,
+    start: Instant,
+) -> Artifact {
+    let kernels: Vec<KernelResources> = manifest.kernels;
+    Artifact {
+        dir,
+        launchers,
+        has_extension: manifest.has_extension,
+        inline: manifest.inline,
+        kernels,
+        warnings: manifest.warnings,
+        cached,
+        seconds: start.elapsed().as_secs_f64(),
+    }
+}
+
+fn failed(class: FailureClass, why: Rejected, start: Instant) -> Failed {
+    let errors = why.diagnostics.iter().filter(|d| d.severity == Severity::Error).count();
+    let diagnostics = diagnostics::ranked(why.diagnostics);
+    let message = diagnostics.first().map_or_else(String::new, |first| {
+        let place = match (&first.file, first.line) {
+            (Some(file), Some(line)) => format!("{file}:{line}: "),
+            (Some(file), None) => format!("{file}: "),
+            _ => String::new(),
+        };
+        let more = if errors > 1 { format!(" (and {} more)", errors - 1) } else { String::new() };
+        format!("{place}{}{more}", first.message)
+    });
+    let seconds = start.elapsed().as_secs_f64();
+    Failed { class, message, diagnostics, raw_tail: why.raw_tail, seconds }
+}

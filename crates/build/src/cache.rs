@@ -1,0 +1,239 @@
+//! A folder of finished work, addressed by what it was made from.
+//!
+//! An entry is a folder that appears at once, by a rename, and never changes. Its `hashes.json`
+//! lists the BLAKE3 of every other file in it; an entry that does not fit its list (a full disk, a
+//! crash, a meddling hand) is removed and made again.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use tempfile::TempDir;
+
+/// Name of the list in every entry.
+const HASHES: &str = "hashes.json";
+
+/// The two sorts of entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// One compiled file and what the compiler said.
+    Object,
+    /// A whole candidate.
+    Artifact,
+}
+
+impl Kind {
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Object => "objects",
+            Self::Artifact => "artifacts",
+        }
+    }
+}
+
+/// The cache's folder. Several processes may use it at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Cache {
+    root: PathBuf,
+}
+
+impl Cache {
+    pub(crate) fn open(root: &Path) -> std::io::Result<Self> {
+        for folder in ["objects", "artifacts", "scratch"] {
+            fs::create_dir_all(root.join(folder))?;
+        }
+        Ok(Self { root: fs::canonicalize(root)? })
+    }
+
+    /// Where everything lies.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A folder for work in progress, on the cache's file system so that a rename can publish it.
+    pub(crate) fn scratch(&self) -> std::io::Result<TempDir> {
+        let made = tempfile::Builder::new().prefix("b").tempdir_in(self.root.join("scratch"))?;
+        fs::set_permissions(made.path(), std::fs::Permissions::from_mode(0o755))?;
+        Ok(made)
+    }
+
+    fn place(&self, kind: Kind, key: &str) -> PathBuf {
+        self.root.join(kind.folder()).join(&key[..2]).join(key)
+    }
+
+    /// The entry under `key`, if it is there and whole.
+    pub(crate) fn find(&self, kind: Kind, key: &str) -> Option<PathBuf> {
+        let place = self.place(kind, key);
+        if !place.is_dir() {
+            return None;
+        }
+        if whole(&place) {
+            return Some(place);
+        }
+        self.discard(&place);
+        None
+    }
+
+    /// Makes the folder `staged` the entry under `key`. If another builder was faster, its entry
+    /// stays and `staged` is dropped: both were made from the same content.
+    pub(crate) fn publish(
+        &self,
+        kind: Kind,
+        key: &str,
+        staged: &Path,
+    ) -> std::io::Result<PathBuf> {
+        let mut hashes = BTreeMap::new();
+        for (name, path) in files_below(staged)? {
+            if name != HASHES {
+                hashes.insert(name, hash_file(&path)?);
+            }
+        }
+        fs::write(staged.join(HASHES), serde_json::to_vec_pretty(&hashes)?)?;
+        open_to_readers(staged)?;
+        let place = self.place(kind, key);
+        if let Some(parent) = place.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        for _ in 0..3 {
+            match std::fs::rename(staged, &place) {
+                Ok(()) => return Ok(place),
+                Err(e) if place.is_dir() => {
+                    if whole(&place) {
+                        return Ok(place);
+                    }
+                    // Broken and in the way. Next round it is gone.
+                    self.discard(&place);
+                    drop(e);
+                }
+                Err(e) => return Err(named(&place, &e)),
+            }
+        }
+        Err(named(&place, &std::io::Error::other("a broken entry cannot be replaced")))
+    }
+
+    /// Moves an entry out of sight before deleting it, so that nobody sees half of it.
+    fn discard(&self, place: &Path) {
+        if let Ok(grave) = self.scratch() {
+            let _ = std::fs::rename(place, grave.path().join("discarded"));
+        }
+    }
+}
+
+fn named(path: &Path, error: &std::io::Error) -> std::io::Error {
+    std::io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn whole(place: &Path) -> bool {
+    let Ok(list) = fs::read(place.join(HASHES)) else { return false };
+    let Ok(expected) = serde_json::from_slice::<BTreeMap<String, String>>(&list) else {
+        return false;
+    };
+    let Ok(files) = files_below(place) else { return false };
+    files.keys().filter(|n| *n != HASHES).count() == expected.len()
+        && expected.iter().all(|(name, hash)| {
+            files.get(name).is_some_and(|path| hash_file(path).is_ok_and(|h| h == *hash))
+        })
+}
+
+/// Regular files below `root` by relative name. Anything else there is an error: compilers make
+/// files only.
+pub(crate) fn files_below(root: &Path) -> std::io::Result<BTreeMap<String, PathBuf>> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![(String::new(), root.to_owned())];
+    while let Some((prefix, folder)) = open.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                open.push((format!("{name}/"), entry.path()));
+            } else if kind.is_file() {
+                found.insert(name, entry.path());
+            } else {
+                let what = format!("{} is not a regular file", entry.path().display());
+                return Err(std::io::Error::other(what));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn hash_file(path: &Path) -> std::io::Result<String> {
+    let mut hasher = blake3::Hasher::new();
+    std::io::copy(&mut fs::File::open(path)?, &mut hasher)?;
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+/// The runner reads artifacts under another uid.
+pub(crate) fn open_to_readers(folder: &Path) -> std::io::Result<()> {
+    fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            open_to_readers(&entry.path())?;
+        } else {
+            fs::set_permissions(entry.path(), std::fs::Permissions::from_mode(0o644))?;
+        }
+    }
+    Ok(())
+}
+
+/// A key from parts; no two lists of parts share one.
+pub(crate) fn key<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn staged(cache: &Cache, text: &str) -> TempDir {
+        let folder = cache.scratch().unwrap();
+        fs::create_dir(folder.path().join("inline")).unwrap();
+        fs::write(folder.path().join("inline/a.so"), text).unwrap();
+        folder
+    }
+
+    #[test]
+    fn an_entry_is_found_until_it_is_touched() {
+        let root = tempfile::tempdir().unwrap();
+        let cache = Cache::open(root.path()).unwrap();
+        let key = key([&b"a"[..]]);
+        assert!(cache.find(Kind::Artifact, &key).is_none());
+        let place = cache.publish(Kind::Artifact, &key, staged(&cache, "one").path()).unwrap();
+        assert_eq!(cache.find(Kind::Artifact, &key), Some(place.clone()));
+        assert!(cache.find(Kind::Object, &key).is_none());
+
+        fs::write(place.join("inline/a.so"), "two").unwrap();
+        assert!(cache.find(Kind::Artifact, &key).is_none());
+        assert!(!place.exists(), "a broken entry is removed");
+
+        let place = cache.publish(Kind::Artifact, &key, staged(&cache, "one").path()).unwrap();
+        fs::write(place.join("inline/extra.so"), "x").unwrap();
+        assert!(cache.find(Kind::Artifact, &key).is_none(), "a file too many");
+    }
+
+    #[test]
+    fn the_first_of_two_publishers_wins_unless_it_is_broken() {
+        let root = tempfile::tempdir().unwrap();
+        let cache = Cache::open(root.path()).unwrap();
+        let key = key([&b"a"[..]]);
+        let place = cache.publish(Kind::Object, &key, staged(&cache, "one").path()).unwrap();
+        cache.publish(Kind::Object, &key, staged(&cache, "two").path()).unwrap();
+        assert_eq!(fs::read_to_string(place.join("inline/a.so")).unwrap(), "one");
+        fs::write(place.join("inline/a.so"), "").unwrap();
+        cache.publish(Kind::Object, &key, staged(&cache, "two").path()).unwrap();
+        assert_eq!(fs::read_to_string(place.join("inline/a.so")).unwrap(), "two");
+    }
+
+    #[test]
+    fn keys_tell_lists_apart() {
+        assert_ne!(key([&b"ab"[..], b"c"]), key([&b"a"[..], b"bc"]));
+    }
+}

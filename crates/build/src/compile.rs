@@ -1,0 +1,271 @@
+//! One source to one object, through the cache.
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use serde::{Deserialize, Serialize};
+use warpwright_record::verdict::{Diagnostic, KernelResources, Severity};
+
+use crate::artifact::Target;
+use crate::builder::Settings;
+use crate::cache::{self, Cache, Kind};
+use crate::diagnostics::{self, Scrub};
+use crate::error::BuildError;
+use crate::host;
+use crate::process::{self, Command, Ended};
+use crate::ptxas;
+use crate::support::Support;
+use crate::toolchain::Toolchain;
+use crate::unit::{Language, Texts, Unit};
+use warpwright_jail::Jail;
+
+/// Everything that the compiler runs of one build share.
+pub(crate) struct Bench<'a> {
+    pub jail: &'a Jail,
+    pub tools: &'a Toolchain,
+    pub settings: &'a Settings,
+    pub cache: &'a Cache,
+    pub support: &'a Support,
+    pub target: &'a Target,
+    /// Where `texts` are written.
+    pub tree: &'a Path,
+    /// What compilers see.
+    pub texts: &'a Texts,
+    /// What the candidate wrote, for excerpts.
+    pub originals: &'a Texts,
+    pub scrub: &'a Scrub,
+}
+
+/// A compiled unit.
+#[derive(Clone, Debug)]
+pub(crate) struct Object {
+    pub path: PathBuf,
+    pub report: Report,
+}
+
+/// What the compiler said about a unit that compiled; kept beside the object.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub warnings: Vec<Diagnostic>,
+    pub kernels: Vec<KernelResources>,
+}
+
+/// What the compiler or linker said when it failed, or why it was stopped.
+#[derive(Clone, Debug)]
+pub(crate) struct Rejected {
+    pub diagnostics: Vec<Diagnostic>,
+    pub raw_tail: String,
+}
+
+const REPORT: &str = "report.json";
+
+impl Bench<'_> {
+    /// Compiles `unit`, or finds its object.
+    pub(crate) fn object(&self, unit: &Unit) -> Result<Result<Object, Rejected>, BuildError> {
+        let command = match (self.target, unit.language) {
+            (Target::Cuda { arch }, Language::Cuda) => self.nvcc(unit, arch)?,
+            _ => self.cxx(unit)?,
+        };
+        let file = diagnostics::object_of_source(&unit.name);
+        let key = self.key(unit, &command);
+        if let Some(place) = self.cache.find(Kind::Object, &key)
+            && let Ok(report) = read_report(&place)
+        {
+            return Ok(Ok(Object { path: place.join(file), report }));
+        }
+        let staged = self.cache.scratch()?;
+        let command = command.write(staged.path()).arg("-o").arg(staged.path().join(&file));
+        let ended = process::run(self.jail, &command, self.settings)?;
+        let output = match self.accepted(&ended, &command.tool, &unit.name)? {
+            Ok(output) => output,
+            Err(rejected) => return Ok(Err(rejected)),
+        };
+        let warnings = diagnostics::parse(
+            &ptxas::without_reports(&output),
+            self.originals,
+            self.scrub,
+        );
+        let warnings =
+            warnings.into_iter().filter(|d| d.severity == Severity::Warning && of_candidate(d));
+        let report = Report { warnings: warnings.collect(), kernels: ptxas::parse(&output) };
+        write_json(&staged.path().join(REPORT), &report)?;
+        let place = self.cache.publish(Kind::Object, &key, staged.path())?;
+        Ok(Ok(Object { path: place.join(file), report }))
+    }
+
+    /// What `ptxas` says of a `.cu` for a GPU, while the candidate is built for the host.
+    pub(crate) fn resources(&self, unit: &Unit, arch: &str) -> Result<Report, BuildError> {
+        let target = Target::Cuda { arch: arch.to_owned() };
+        let bench = Bench { target: &target, ..*self };
+        let object = bench.object(unit)?;
+        Ok(match object {
+            Ok(object) => object.report,
+            Err(rejected) => {
+                let mut warnings = rejected.diagnostics;
+                warnings.truncate(3);
+                for warning in &mut warnings {
+                    warning.severity = Severity::Warning;
+                    warning.message = format!("on {arch}: {}", warning.message);
+                }
+                Report { warnings, kernels: Vec::new() }
+            }
+        })
+    }
+
+    /// The output of a run that succeeded; else what to tell the candidate.
+    pub(crate) fn accepted(
+        &self,
+        ended: &Ended,
+        tool: &str,
+        what: &str,
+    ) -> Result<Result<String, Rejected>, BuildError> {
+        let (output, stopped) = match ended {
+            Ended::Exited { code: 0, output } => return Ok(Ok(output.clone())),
+            Ended::Exited { output, .. } => (output, None),
+            Ended::Stopped { reason, output } => (output, Some(reason)),
+        };
+        if output.contains("No space left on device") {
+            let reason = "no space left on the device".to_owned();
+            return Err(BuildError::BrokenTool { tool: tool.to_owned(), reason });
+        }
+        let mut found = diagnostics::parse(output, self.originals, self.scrub);
+        if let Some(reason) = stopped {
+            let message = format!("{tool} was stopped at {what}: {reason}");
+            found.insert(0, diagnostics::error(Some(what), message));
+        } else if !found.iter().any(|d| d.severity == Severity::Error) {
+            let last = output.lines().rfind(|l| !l.trim().is_empty()).unwrap_or("no output");
+            let message = format!("{tool} failed at {what}: {}", self.scrub.clean(last));
+            found.insert(0, diagnostics::error(Some(what), message));
+        }
+        let raw_tail = diagnostics::tail(output, self.scrub);
+        Ok(Err(Rejected { diagnostics: found, raw_tail }))
+    }
+
+    fn key(&self, unit: &Unit, command: &Command) -> String {
+        let label = self.target.label();
+        let tools = self.tools.describe();
+        let arguments = command.stable_arguments(self.tree);
+        let mut parts: Vec<&[u8]> =
+            vec![b"object 1", label.as_bytes(), self.support.hash.as_bytes(), unit.name.as_bytes()];
+        parts.extend(tools.iter().map(String::as_bytes));
+        parts.extend(arguments.iter().map(String::as_bytes));
+        // The unit itself, and whatever it could include.
+        for (name, text) in self.texts {
+            let other_source = [".cu", ".cpp", ".cc", ".cxx", ".py"].iter().any(|e| name.ends_with(e));
+            if *name == unit.name || !other_source {
+                parts.push(name.as_bytes());
+                parts.push(text.as_bytes());
+            }
+        }
+        cache::key(parts)
+    }
+
+    fn nvcc(&self, unit: &Unit, arch: &str) -> Result<Command, BuildError> {
+        let cuda = self.tools.need_nvcc()?;
+        let cxx = self.tools.need_cxx()?;
+        let mut command = Command::new("nvcc", &cuda.nvcc, self.tree)
+            .args(["-c", "-O3", "-std=c++17", "--expt-relaxed-constexpr", "--extended-lambda"])
+            .args(["-Xptxas", "-v", "-Xcompiler", "-fPIC"])
+            .arg(format!("-arch={arch}"))
+            .arg("-ccbin")
+            .arg(&cxx.path)
+            .args(["-I", ".", "-I", "kernels"])
+            .path_before(&cuda.root.join("bin"));
+        for folder in cuda.folders() {
+            command = command.read(&folder);
+        }
+        if let Some(include) = &cuda.cudnn_include {
+            command = command.arg("-isystem").arg(include);
+        }
+        if unit.torch {
+            command = self.with_torch(command, unit)?;
+        }
+        Ok(command.arg(&unit.name))
+    }
+
+    fn cxx(&self, unit: &Unit) -> Result<Command, BuildError> {
+        let cxx = self.tools.need_cxx()?;
+        let mut command = Command::new("g++", &cxx.path, self.tree).arg("-c").arg("-fPIC");
+        if *self.target == Target::Cpu {
+            command = command
+                .args(host::compile_flags())
+                .arg("-I")
+                .arg(&self.support.hostcuda)
+                .arg("-I")
+                .arg(&self.support.torch_cpu)
+                .read(&self.support.hostcuda)
+                .read(&self.support.torch_cpu);
+        } else {
+            command = command.args(["-O3", "-std=c++17"]);
+            let cuda = self.tools.need_nvcc()?;
+            command = command.arg("-isystem").arg(cuda.root.join("include")).read(&cuda.root);
+            if let Some(include) = &cuda.cudnn_include {
+                command = command.arg("-isystem").arg(include).read(include);
+            }
+        }
+        command = command.args(["-I", ".", "-I", "kernels"]);
+        if unit.torch {
+            command = self.with_torch(command, unit)?;
+        }
+        Ok(command.args(["-x", "c++"]).arg(&unit.name))
+    }
+
+    fn with_torch(&self, command: Command, unit: &Unit) -> Result<Command, BuildError> {
+        let (python, torch) = self.tools.need_torch()?;
+        let Some(python_include) = &python.include else {
+            return Err(BuildError::MissingTool {
+                tool: "Python.h".to_owned(),
+                hint: format!("apt install python{}-dev", python.version),
+            });
+        };
+        let include = torch.root.join("include");
+        let abi = u8::from(torch.cxx11_abi);
+        let module = unit.module.as_deref().unwrap_or("cuda_extension");
+        Ok(command
+            .arg("-isystem")
+            .arg(&include)
+            .arg("-isystem")
+            .arg(include.join("torch/csrc/api/include"))
+            .arg("-isystem")
+            .arg(python_include)
+            .arg("-DTORCH_API_INCLUDE_EXTENSION_H")
+            .arg(format!("-DTORCH_EXTENSION_NAME={module}"))
+            .arg(format!("-D_GLIBCXX_USE_CXX11_ABI={abi}"))
+            .read(&include)
+            .read(python_include))
+    }
+}
+
+/// Whether a warning is about the candidate's own text.
+fn of_candidate(diagnostic: &Diagnostic) -> bool {
+    diagnostic.file.as_deref().is_none_or(|f| !f.starts_with(['<', '/', '.']))
+}
+
+fn read_report(place: &Path) -> Result<Report, BuildError> {
+    read_json(&place.join(REPORT))
+}
+
+pub(crate) fn read_json<T: for<'d> Deserialize<'d>>(path: &Path) -> Result<T, BuildError> {
+    let bytes = fs::read(path)?;
+    serde_json::from_slice(&bytes)
+        .map_err(|source| BuildError::Json { path: path.to_owned(), source })
+}
+
+pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), BuildError> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|source| BuildError::Json { path: path.to_owned(), source })?;
+    Ok(fs::write(path, text + "\n")?)
+}
+
+/// Writes `files` below `root`.
+pub(crate) fn write_tree(root: &Path, files: &Texts) -> std::io::Result<()> {
+    for (name, text) in files {
+        let path = root.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(path, text)?;
+    }
+    // A folder on every include path must exist, or compilers warn.
+    fs::create_dir_all(root.join("kernels"))
+}

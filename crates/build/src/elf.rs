@@ -1,0 +1,156 @@
+//! What a shared library asks of the loader: needed libraries and undefined symbols.
+//!
+//! The library was linked by our linker, but from a candidate's sources, so nothing in it is
+//! trusted: every offset is checked, and a file without a readable dynamic section is an error.
+
+/// The part of a shared library that says what it imports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Imports {
+    /// `DT_NEEDED` in order.
+    pub needed: Vec<String>,
+    /// Undefined dynamic symbols, sorted, without versions.
+    pub undefined: Vec<String>,
+    /// Whether there is a run path or an audit, filter or auxiliary entry, which would let the
+    /// library choose what the loader loads beside it.
+    pub steers_loader: bool,
+}
+
+const SHT_DYNAMIC: u32 = 6;
+const SHT_DYNSYM: u32 = 11;
+const DT_NEEDED: u64 = 1;
+const DT_RPATH: u64 = 15;
+const DT_RUNPATH: u64 = 29;
+const DT_DEPAUDIT: u64 = 0x6fff_fefb;
+const DT_AUDIT: u64 = 0x6fff_fefc;
+const DT_AUXILIARY: u64 = 0x7fff_fffd;
+const DT_FILTER: u64 = 0x7fff_ffff;
+
+/// Reads a 64-bit little-endian shared library. `None` when it is not one, or is malformed.
+pub(crate) fn imports(file: &[u8]) -> Option<Imports> {
+    if file.get(..6)? != b"\x7fELF\x02\x01" {
+        return None;
+    }
+    let section_table = usize::try_from(u64_at(file, 0x28)?).ok()?;
+    let entry_size = usize::from(u16_at(file, 0x3a)?);
+    let count = usize::from(u16_at(file, 0x3c)?);
+    if entry_size < 64 {
+        return None;
+    }
+    let header = |index: usize| -> Option<Section> {
+        let at = section_table.checked_add(index.checked_mul(entry_size)?)?;
+        Some(Section {
+            kind: u32_at(file, at.checked_add(4)?)?,
+            offset: usize::try_from(u64_at(file, at.checked_add(24)?)?).ok()?,
+            size: usize::try_from(u64_at(file, at.checked_add(32)?)?).ok()?,
+            link: usize::try_from(u32_at(file, at.checked_add(40)?)?).ok()?,
+        })
+    };
+    let mut found = Imports::default();
+    let (mut dynamic, mut symbols) = (false, false);
+    for index in 0..count {
+        let section = header(index)?;
+        if section.kind != SHT_DYNAMIC && section.kind != SHT_DYNSYM {
+            continue;
+        }
+        let bytes = section.bytes(file)?;
+        let strings = header(section.link)?;
+        let strings = strings.bytes(file)?;
+        if section.kind == SHT_DYNAMIC {
+            dynamic = true;
+            read_dynamic(bytes, strings, &mut found)?;
+        } else {
+            symbols = true;
+            read_symbols(bytes, strings, &mut found)?;
+        }
+    }
+    found.undefined.sort();
+    found.undefined.dedup();
+    (dynamic && symbols).then_some(found)
+}
+
+struct Section {
+    kind: u32,
+    offset: usize,
+    size: usize,
+    link: usize,
+}
+
+impl Section {
+    fn bytes<'a>(&self, file: &'a [u8]) -> Option<&'a [u8]> {
+        file.get(self.offset..self.offset.checked_add(self.size)?)
+    }
+}
+
+fn read_dynamic(bytes: &[u8], strings: &[u8], found: &mut Imports) -> Option<()> {
+    for entry in bytes.chunks_exact(16) {
+        let value = usize::try_from(u64_at(entry, 8)?).ok()?;
+        match u64_at(entry, 0)? {
+            0 => break,
+            DT_NEEDED => found.needed.push(text_at(strings, value)?),
+            DT_RPATH | DT_RUNPATH | DT_AUDIT | DT_DEPAUDIT | DT_AUXILIARY | DT_FILTER => {
+                found.steers_loader = true;
+            }
+            _ => {}
+        }
+    }
+    Some(())
+}
+
+fn read_symbols(bytes: &[u8], strings: &[u8], found: &mut Imports) -> Option<()> {
+    for symbol in bytes.chunks_exact(24).skip(1) {
+        if u16_at(symbol, 6)? == 0 {
+            let name = text_at(strings, usize::try_from(u32_at(symbol, 0)?).ok()?)?;
+            if !name.is_empty() {
+                found.undefined.push(name);
+            }
+        }
+    }
+    Some(())
+}
+
+fn text_at(strings: &[u8], at: usize) -> Option<String> {
+    let tail = strings.get(at..)?;
+    let end = tail.iter().position(|b| *b == 0)?;
+    Some(String::from_utf8_lossy(&tail[..end]).into_owned())
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_c_library_of_this_very_process() {
+        // A real library that is surely there: the one this test runs on.
+        let maps = fs_err::read_to_string("/proc/self/maps").unwrap();
+        let path = maps
+            .lines()
+            .filter_map(|l| l.split_whitespace().nth(5))
+            .find(|p| p.contains("libgcc_s") || p.contains("libc.so"))
+            .unwrap()
+            .to_owned();
+        let found = imports(&fs_err::read(&path).unwrap()).unwrap();
+        assert!(found.needed.iter().any(|n| n.starts_with("ld-linux") || n == "libc.so.6"));
+        assert!(!found.undefined.is_empty());
+        assert!(!found.steers_loader);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn never_panics(mut bytes in proptest::collection::vec(proptest::num::u8::ANY, 64..512)) {
+            bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+            let _ = imports(&bytes);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Our own headers and the harvest script, as files that compilers and Python can open.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+
+use crate::cache;
+use crate::host;
+
+/// torch's CUDA headers as the cpu device has them: they come before torch's own.
+const CPU_HEADERS: [(&str, &str); 8] = [
+    ("warpwright_cpu_device.h", include_str!("../include-cpu/warpwright_cpu_device.h")),
+    ("c10/cuda/CUDAStream.h", include_str!("../include-cpu/c10/cuda/CUDAStream.h")),
+    ("c10/cuda/CUDAGuard.h", include_str!("../include-cpu/c10/cuda/CUDAGuard.h")),
+    ("c10/cuda/CUDAException.h", include_str!("../include-cpu/c10/cuda/CUDAException.h")),
+    ("c10/cuda/CUDAFunctions.h", include_str!("../include-cpu/c10/cuda/CUDAFunctions.h")),
+    ("ATen/cuda/CUDAContext.h", include_str!("../include-cpu/ATen/cuda/CUDAContext.h")),
+    ("ATen/cuda/CUDAContextLight.h", include_str!("../include-cpu/ATen/cuda/CUDAContextLight.h")),
+    ("ATen/cuda/Exceptions.h", include_str!("../include-cpu/ATen/cuda/Exceptions.h")),
+];
+
+/// The script that collects `load_inline` sources. Part of the Python package, and carried here so
+/// that a harvest needs nothing but an interpreter with torch.
+const HARVEST: &str = include_str!("../../../python/warpwright_oracle/harvest.py");
+
+/// The files, written out once per content.
+#[derive(Clone, Debug)]
+pub(crate) struct Support {
+    /// Names the content; part of keys.
+    pub hash: String,
+    /// Headers of `hostcuda`.
+    pub hostcuda: PathBuf,
+    /// [`CPU_HEADERS`].
+    pub torch_cpu: PathBuf,
+    /// [`HARVEST`].
+    pub harvest: PathBuf,
+}
+
+impl Support {
+    /// Writes what is missing below `root`. Safe when several processes do it at once.
+    pub(crate) fn write(root: &Path) -> std::io::Result<Self> {
+        fs::create_dir_all(root)?;
+        let staged = tempfile::Builder::new().prefix("s").tempdir_in(root)?;
+        let hostcuda = staged.path().join("hostcuda");
+        fs::create_dir_all(&hostcuda)?;
+        host::write_headers(&hostcuda)?;
+        for (name, text) in CPU_HEADERS {
+            let path = staged.path().join("torch-cpu").join(name);
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            fs::write(path, text)?;
+        }
+        fs::write(staged.path().join("harvest.py"), HARVEST)?;
+
+        let mut parts = BTreeMap::new();
+        for (name, path) in cache::files_below(staged.path())? {
+            parts.insert(name, fs::read(path)?);
+        }
+        let flat = parts.iter().flat_map(|(name, bytes)| [name.as_bytes(), bytes.as_slice()]);
+        let hash = cache::key(flat);
+        let place = root.join(&hash[..16]);
+        if !Self::intact(&place, &parts) {
+            let grave = tempfile::Builder::new().prefix("s").tempdir_in(root)?;
+            let _ = std::fs::rename(&place, grave.path().join("broken"));
+            cache::open_to_readers(staged.path())?;
+            // If somebody was faster, the same files are there and serve as well.
+            if std::fs::rename(staged.path(), &place).is_err() && !Self::intact(&place, &parts) {
+                let what = format!("{} cannot be replaced", place.display());
+                return Err(std::io::Error::other(what));
+            }
+        }
+        Ok(Self {
+            hash,
+            hostcuda: place.join("hostcuda"),
+            torch_cpu: place.join("torch-cpu"),
+            harvest: place.join("harvest.py"),
+        })
+    }
+
+    fn intact(place: &Path, parts: &BTreeMap<String, Vec<u8>>) -> bool {
+        parts.iter().all(|(name, bytes)| {
+            fs::read(place.join(name)).is_ok_and(|found| found == *bytes)
+        })
+    }
+}

@@ -1,0 +1,204 @@
+//! The compilers, libraries and headers that this machine has.
+//!
+//! Nothing here is required: what is missing becomes an error, with the command that cures it,
+//! when a build needs it. `doctor` shows the same findings.
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use warpwright_jail::Jail;
+
+use crate::error::BuildError;
+use crate::process;
+use crate::python::{Python, Torch};
+
+/// What builds can use.
+#[derive(Clone, Debug)]
+pub struct Toolchain {
+    /// The host compiler.
+    pub cxx: Option<Compiler>,
+    /// The CUDA compiler.
+    pub nvcc: Option<Cuda>,
+    /// The interpreter that will load what is built.
+    pub python: Option<Python>,
+    /// Its torch.
+    pub torch: Option<Torch>,
+    /// A linker faster than the default one.
+    pub linker: Option<Linker>,
+}
+
+/// g++ or clang++.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compiler {
+    /// Executable.
+    pub path: PathBuf,
+    /// First line of `--version`.
+    pub version: String,
+}
+
+/// A CUDA toolkit, from NVIDIA's installer, a distribution or Python wheels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cuda {
+    /// Executable, links resolved.
+    pub nvcc: PathBuf,
+    /// Last line of `--version`, e.g. `Build cuda_13.0.r13.0/compiler.36424714_0`.
+    pub version: String,
+    /// The toolkit's folder.
+    pub root: PathBuf,
+    /// `libcudart.so.N`: linked by its full name, because wheels have no `libcudart.so`.
+    pub cudart: Option<PathBuf>,
+    /// `libcublas.so.N`.
+    pub cublas: Option<PathBuf>,
+    /// `libcudnn.so.N`.
+    pub cudnn: Option<PathBuf>,
+    /// Folder with `cudnn.h`, where it is not with the toolkit's headers.
+    pub cudnn_include: Option<PathBuf>,
+}
+
+/// A linker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Linker {
+    /// As `-fuse-ld=` takes it.
+    pub name: String,
+    /// Executable.
+    pub path: PathBuf,
+}
+
+impl Toolchain {
+    /// Looks round. `python` is the interpreter that runs the judge's processes; compilers are
+    /// taken from `PATH` and the usual places. Compilers are asked for their versions in `jail`.
+    pub fn detect(jail: &Jail, python: &Path) -> Result<Self, BuildError> {
+        let python = Python::find(python);
+        let torch = python.as_ref().and_then(Python::torch);
+        let cxx = match in_path("g++").or_else(|| in_path("clang++")) {
+            Some(path) => {
+                let version = process::version(jail, &path, &[], 0)?;
+                Some(Compiler { path, version })
+            }
+            None => None,
+        };
+        let linker = [("mold", "mold"), ("lld", "ld.lld")].into_iter().find_map(|(name, file)| {
+            in_path(file).map(|path| Linker { name: name.to_owned(), path })
+        });
+        let nvcc = match find_nvcc(python.as_ref()) {
+            Some(nvcc) => Some(Cuda::read(jail, nvcc, python.as_ref())?),
+            None => None,
+        };
+        Ok(Self { cxx, nvcc, python, torch, linker })
+    }
+
+    /// Names and versions, for keys, manifests and fingerprints; no paths.
+    pub fn describe(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        lines.extend(self.cxx.as_ref().map(|c| c.version.clone()));
+        lines.extend(self.nvcc.as_ref().map(|c| format!("nvcc: {}", c.version)));
+        lines.extend(self.torch.as_ref().map(|t| format!("torch {}", t.version)));
+        lines.extend(self.python.as_ref().map(|p| format!("Python {}", p.version)));
+        lines.extend(self.linker.as_ref().map(|l| format!("linker {}", l.name)));
+        lines
+    }
+
+    /// The host compiler, or how to get one.
+    pub(crate) fn need_cxx(&self) -> Result<&Compiler, BuildError> {
+        self.cxx.as_ref().ok_or_else(|| missing("a C++ compiler", "apt install g++"))
+    }
+
+    /// The CUDA compiler, or how to get one.
+    pub(crate) fn need_nvcc(&self) -> Result<&Cuda, BuildError> {
+        let hint = "install the CUDA toolkit, or `pip install nvidia-cuda-nvcc nvidia-nvvm \
+                    nvidia-cuda-crt nvidia-cuda-cccl` at one version into the Python environment";
+        self.nvcc.as_ref().ok_or_else(|| missing("nvcc", hint))
+    }
+
+    /// The interpreter and its torch, or how to get them.
+    pub(crate) fn need_torch(&self) -> Result<(&Python, &Torch), BuildError> {
+        match (&self.python, &self.torch) {
+            (Some(python), Some(torch)) => Ok((python, torch)),
+            _ => Err(missing("torch in the Python environment", "make setup")),
+        }
+    }
+}
+
+impl Cuda {
+    fn read(jail: &Jail, nvcc: PathBuf, python: Option<&Python>) -> Result<Self, BuildError> {
+        let nvcc = fs::canonicalize(nvcc)?;
+        let root = nvcc.parent().and_then(Path::parent).unwrap_or(Path::new("/")).to_owned();
+        let version = process::version(jail, &nvcc, std::slice::from_ref(&root), usize::MAX)?;
+        let wheels: Vec<PathBuf> = nvidia_wheels(python);
+        let mut libraries: Vec<PathBuf> =
+            ["lib64", "lib", "targets/x86_64-linux/lib"].iter().map(|l| root.join(l)).collect();
+        libraries.extend(wheels.iter().map(|w| w.join("lib")));
+        libraries.push("/usr/lib/x86_64-linux-gnu".into());
+        let library = |name: &str| libraries.iter().find_map(|folder| versioned(folder, name));
+        let mut includes: Vec<PathBuf> = vec![root.join("include")];
+        includes.extend(wheels.iter().map(|w| w.join("include")));
+        let cudnn_include = includes.into_iter().find(|i| i.join("cudnn.h").is_file());
+        Ok(Self {
+            cudart: library("libcudart.so."),
+            cublas: library("libcublas.so."),
+            cudnn: library("libcudnn.so."),
+            cudnn_include,
+            version,
+            root,
+            nvcc,
+        })
+    }
+
+    /// Folders that compiling and linking needs to see.
+    pub(crate) fn folders(&self) -> Vec<PathBuf> {
+        let mut folders = vec![self.root.clone()];
+        folders.extend(self.cudnn_include.clone());
+        for library in [&self.cudart, &self.cublas, &self.cudnn].into_iter().flatten() {
+            folders.extend(library.parent().map(Path::to_owned));
+        }
+        folders.sort();
+        folders.dedup();
+        folders
+    }
+}
+
+fn missing(tool: &str, hint: &str) -> BuildError {
+    BuildError::MissingTool { tool: tool.to_owned(), hint: hint.to_owned() }
+}
+
+fn find_nvcc(python: Option<&Python>) -> Option<PathBuf> {
+    let usual = PathBuf::from("/usr/local/cuda/bin/nvcc");
+    in_path("nvcc")
+        .or_else(|| usual.is_file().then_some(usual))
+        .or_else(|| nvidia_wheels(python).into_iter().map(|w| w.join("bin/nvcc")).find(|p| p.is_file()))
+}
+
+/// `site-packages/nvidia/*`: `cu13`, `cudnn`, ..., newest CUDA first.
+fn nvidia_wheels(python: Option<&Python>) -> Vec<PathBuf> {
+    let sites = python.map(|p| p.site_packages.as_slice()).unwrap_or_default();
+    let mut found: Vec<PathBuf> = sites
+        .iter()
+        .filter_map(|site| fs::read_dir(site.join("nvidia")).ok())
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.is_dir())
+        .collect();
+    found.sort_by(|a, b| b.cmp(a));
+    found
+}
+
+/// The file in `folder` that is `name` with a version after it: the shortest, so that
+/// `libcublas.so.13` is preferred to `libcublas.so.13.1.0.3`.
+fn versioned(folder: &Path, name: &str) -> Option<PathBuf> {
+    let mut found: Vec<String> = fs::read_dir(folder)
+        .ok()?
+        .filter_map(|e| Some(e.ok()?.file_name().to_str()?.to_owned()))
+        .filter(|file| file.starts_with(name))
+        .collect();
+    found.sort_by_key(|file| (file.len(), file.clone()));
+    found.into_iter().next().map(|file| folder.join(file))
+}
+
+/// An executable of that name.
+fn in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
