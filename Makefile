@@ -1,0 +1,41 @@
+# Entry points. The work is in scripts/, which run from anywhere and in folders of any name.
+
+# Not $(dir $(abspath ...)): make's own functions split names at spaces.
+ROOT := $(shell dirname "$(strip $(MAKEFILE_LIST))")
+SCRIPTS := "$(ROOT)"/scripts
+
+.PHONY: help setup demo test test-long test-gpu bench lint
+.NOTPARALLEL:
+
+help:
+	@echo 'make setup      check prerequisites, install torch into .venv, build target/release/warpwright'
+	@echo 'make demo       set up, then optimise three example modules and show the report'
+	@echo 'make test       set up, then check and test everything that must pass'
+	@echo 'make test-long  set up, then run the exhaustive tests'
+	@echo 'make test-gpu   set up, then run the tests that need an NVIDIA GPU'
+	@echo 'make bench      set up, then run the benchmarks in benches/'
+	@echo 'make lint       documentation, and licences and sources of the dependencies'
+	@echo
+	@echo 'All set up by themselves what they need. The first set-up downloads up to 2.9 GB'
+	@echo '(TORCH_BACKEND=cpu make setup: about 200 MB, no GPU) and needs 8 GB of disk.'
+
+setup:
+	@$(SCRIPTS)/setup
+
+demo: setup
+	@$(SCRIPTS)/demo
+
+test: setup
+	@$(SCRIPTS)/test
+
+test-long: setup
+	@$(SCRIPTS)/test long
+
+test-gpu: setup
+	@$(SCRIPTS)/test gpu
+
+bench: setup
+	@$(SCRIPTS)/bench
+
+lint:
+	@$(SCRIPTS)/lint
