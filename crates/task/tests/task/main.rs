@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests, outside #[test]")]
 
 mod arbitrary;
+mod examples;
 mod facts;
 mod messages;
 mod nesting;
