@@ -84,6 +84,9 @@ struct Plan {
     workspace: Vec<Unit>,
     modules: Vec<(Module, Vec<Unit>)>,
     launchers: Vec<Launcher>,
+    /// Launchers that Python could not call. Told only when everything compiles: until then the
+    /// compiler knows better what is wrong with them.
+    uncallable: Vec<Diagnostic>,
     warnings: Vec<Diagnostic>,
 }
 
@@ -189,7 +192,12 @@ impl Builder {
             }
             Ok::<_, Stop>((report, has_extension))
         })?;
-        report.warnings.splice(0..0, plan.warnings.iter().cloned());
+        let (errors, warnings): (Vec<_>, Vec<_>) =
+            plan.uncallable.iter().cloned().partition(|d| d.severity == Severity::Error);
+        if !errors.is_empty() {
+            return Err(rejected(FailureClass::Build, errors));
+        }
+        report.warnings.splice(0..0, plan.warnings.iter().cloned().chain(warnings));
         report.kernels.sort_by(|a, b| (&a.name, &a.arch).cmp(&(&b.name, &b.arch)));
         report.kernels.dedup();
         let manifest = BuildManifest {
@@ -210,7 +218,8 @@ impl Builder {
     /// Signatures, inline sources, and the texts for the target.
     fn plan(&self, sources: Sources, target: &Target, request: &Request) -> Result<Plan, Stop> {
         let workspace = unit::workspace_units(&sources);
-        let (launchers, mut warnings) = exposed(&sources, &workspace)?;
+        let (launchers, uncallable) = exposed(&sources, &workspace);
+        let mut warnings = Vec::new();
         let mut originals = sources.files.clone();
         let mut modules = Vec::new();
         if sources.wants_harvest {
@@ -237,7 +246,7 @@ impl Builder {
             workspace.iter().chain(modules.iter().flat_map(|(_, units)| units)).cloned().collect();
         let texts = unit::texts_for(target, &originals, &all)
             .map_err(|diagnostics| rejected(FailureClass::Build, diagnostics))?;
-        Ok(Plan { originals, texts, workspace, modules, launchers, warnings })
+        Ok(Plan { originals, texts, workspace, modules, launchers, uncallable, warnings })
     }
 
     fn key(&self, plan: &Plan, target: &Target, request: &Request) -> String {
@@ -430,15 +439,13 @@ fn library_of(module: &Module) -> String {
     format!("inline/{}.so", module.key)
 }
 
-/// Launchers of every `.cu` that has no binding file of its own. A signature that Python cannot
-/// call is an error, unless there are bindings: then it may be meant for them.
-fn exposed(
-    sources: &Sources,
-    units: &[Unit],
-) -> Result<(Vec<Launcher>, Vec<Diagnostic>), Stop> {
-    let has_bindings = units.iter().any(|u| u.torch);
+/// Launchers of every `.cu` that has no binding file of its own, and those that Python cannot
+/// call: errors, unless there are bindings, for which they may be meant.
+fn exposed(sources: &Sources, units: &[Unit]) -> (Vec<Launcher>, Vec<Diagnostic>) {
+    let bindings = units.iter().any(|u| u.torch);
+    let severity = if bindings { Severity::Warning } else { Severity::Error };
     let mut launchers: Vec<Launcher> = Vec::new();
-    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+    let mut uncallable = Vec::new();
     for unit in units.iter().filter(|u| u.language == Language::Cuda && !u.torch) {
         let stem = unit.name.trim_end_matches(".cu");
         if sources.host.iter().any(|h| *h == format!("{stem}_binding.cpp")) {
@@ -446,25 +453,19 @@ fn exposed(
         }
         match launchers::read(&sources.files[&unit.name], &unit.name) {
             Ok(found) => launchers.extend(found),
-            Err(refusals) => {
-                for refusal in refusals {
-                    let mut found =
-                        warning(&unit.name, format!("{}: {}", refusal.construct, refusal.reason));
-                    found.line = Some(refusal.line);
-                    found.column = Some(refusal.column);
-                    found.excerpt = diagnostics::excerpt(&found, &sources.files);
-                    if has_bindings {
-                        warnings.push(found);
-                    } else {
-                        found.severity = Severity::Error;
-                        errors.push(found);
-                    }
-                }
-            }
+            Err(refusals) => uncallable.extend(refusals.into_iter().map(|refusal| {
+                let message = format!("{}: {}", refusal.construct, refusal.reason);
+                let mut found = diagnostics::error(Some(&unit.name), message);
+                found.severity = severity;
+                found.line = Some(refusal.line);
+                found.column = Some(refusal.column);
+                found.excerpt = diagnostics::excerpt(&found, &sources.files);
+                found
+            })),
         }
     }
     launchers.sort_by(|a, b| a.name.cmp(&b.name));
-    if errors.is_empty() { Ok((launchers, warnings)) } else { Err(rejected(FailureClass::Build, errors)) }
+    (launchers, uncallable)
 }
 
 fn warning(file: &str, message: String) -> Diagnostic {

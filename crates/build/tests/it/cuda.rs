@@ -1,0 +1,116 @@
+//! Builds for a GPU, on any machine that has `nvcc`: nothing is launched.
+
+use warpwright_build::{ParamKind, Returns};
+use warpwright_record::verdict::{FailureClass, Severity};
+
+use crate::bench::{bench, built, candidate, failed, sm_90};
+
+const AXPBY: &str = r#"#include <cuda_runtime.h>
+
+namespace fast {
+template <typename T, int N>
+__global__ void axpby(const T* __restrict__ x, T* y, T a, int n) {
+    __shared__ T tile[N];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    tile[threadIdx.x] = i < n ? x[i] : T(0);
+    __syncthreads();
+    if (i < n) y[i] += a * tile[N - 1 - threadIdx.x];
+}
+}  // namespace fast
+
+extern "C" int axpby(const float* x, float* y, float a, int n, cudaStream_t stream) {
+    fast::axpby<float, 256><<<(n + 255) / 256, 256, 0, stream>>>(x, y, a, n);
+    return cudaGetLastError();
+}
+"#;
+
+#[test]
+fn a_launcher_is_built_with_its_signature_and_resources() {
+    let bench = bench();
+    let artifact = built(bench.builder.build(&candidate(&[("kernels/a.cu", AXPBY)]), &sm_90()).unwrap());
+    let launcher = &artifact.launchers[0];
+    assert_eq!(launcher.name, "axpby");
+    assert_eq!((launcher.returns, launcher.has_stream), (Returns::Int, true));
+    assert_eq!(launcher.params.len(), 4);
+    assert_eq!(launcher.params[0].kind, ParamKind::Pointer);
+    let kernel = &artifact.kernels[0];
+    assert_eq!((kernel.name.as_str(), kernel.arch.as_str()), ("fast::axpby<float, 256>", "sm_90"));
+    assert!(kernel.registers > 0);
+    assert_eq!(kernel.shared_bytes, 1024);
+    assert!(artifact.dir.join("libkernels.so").is_file());
+    assert!(!artifact.has_extension && !artifact.inline && !artifact.cached);
+}
+
+#[test]
+fn a_syntax_error_is_shown_where_it_is() {
+    let bench = bench();
+    let text = AXPBY.replace("float a, int n, cuda", "float a int n, cuda");
+    let why = failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90()).unwrap());
+    assert_eq!(why.class, FailureClass::Build);
+    let first = &why.diagnostics[0];
+    assert_eq!(first.file.as_deref(), Some("kernels/a.cu"));
+    assert_eq!((first.line, first.column), (Some(14), Some(56)));
+    assert!(first.excerpt.contains("   14 | extern \"C\""), "{}", first.excerpt);
+    assert!(!why.raw_tail.contains(&bench.folder.path().display().to_string()));
+}
+
+#[test]
+fn a_launcher_that_python_cannot_call_is_refused_by_name() {
+    let bench = bench();
+    let text = AXPBY.replace("float a, int n, cuda", "float2 a, int n, cuda");
+    let text = text.replace("stream>>>(x, y, a, n)", "stream>>>(x, y, a.x, n)");
+    let why = failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90()).unwrap());
+    assert!(why.message.contains("float2 a"), "{}", why.message);
+    assert_eq!(why.diagnostics[0].line, Some(14));
+}
+
+#[test]
+fn too_much_shared_memory_is_an_error_of_ptxas() {
+    let bench = bench();
+    let text = AXPBY.replace("tile[N]", "tile[N * 1024]");
+    let why = failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90()).unwrap());
+    assert_eq!(why.class, FailureClass::Build);
+    assert!(why.message.contains("uses too much shared data"), "{}", why.message);
+}
+
+#[test]
+fn an_undefined_function_is_shown_where_it_is_used() {
+    let bench = bench();
+    let text = AXPBY.replace("extern \"C\"", "int helper(int);\nextern \"C\"");
+    let text = text.replace("(n + 255) / 256", "helper(n)");
+    let why = failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90()).unwrap());
+    assert_eq!(why.diagnostics[0].message, "undefined symbol: helper(int)");
+    assert_eq!(why.diagnostics[0].line, Some(16));
+}
+
+#[test]
+fn warnings_of_a_good_build_are_kept() {
+    let bench = bench();
+    let text = AXPBY.replace("__shared__", "int unused = 3;\n    __shared__");
+    let artifact = built(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90()).unwrap());
+    let warning = &artifact.warnings[0];
+    assert_eq!(warning.severity, Severity::Warning);
+    assert!(warning.message.contains("unused"), "{}", warning.message);
+    let again = built(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90()).unwrap());
+    assert!(again.cached);
+    assert_eq!(again.warnings, artifact.warnings);
+    assert_eq!(again.kernels, artifact.kernels);
+}
+
+#[test]
+fn several_files_share_headers_and_one_library() {
+    let bench = bench();
+    let header = "#pragma once\ntemplate <typename T> __device__ T twice(T x) { return x + x; }\n";
+    let kernel = |name: &str| {
+        format!(
+            "#include \"tools/twice.cuh\"\n__global__ void k_{name}(float* x) {{ x[threadIdx.x] = twice(x[threadIdx.x]); }}\n\
+             extern \"C\" void {name}(float* x, cudaStream_t s) {{ k_{name}<<<1, 32, 0, s>>>(x); }}\n"
+        )
+    };
+    let (a, b) = (kernel("a"), kernel("b"));
+    let files = [("kernels/a.cu", a.as_str()), ("kernels/b.cu", &b), ("kernels/tools/twice.cuh", header)];
+    let artifact = built(bench.builder.build(&candidate(&files), &sm_90()).unwrap());
+    let names: Vec<_> = artifact.launchers.iter().map(|l| l.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(artifact.kernels.len(), 2);
+}
