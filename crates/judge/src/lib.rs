@@ -1,1 +1,54 @@
-//! Filled in by its first change.
+//! The judge: says whether a candidate is right and how fast it is, and believes it nothing.
+//!
+//! ```text
+//!              inputs, truth, honest error             times of eager and compiled references
+//!   oracle ────────────────────────────────► judge ◄──────────────────────────────── baseline
+//!   (task code, own jail)                      │  ▲                     (task code, own jail)
+//!                    arena: inputs in,         │  │ claims: where results lie
+//!                    results read in place     ▼  │
+//!                                            runner (candidate code, own jail)
+//! ```
+//!
+//! [`LocalJudge`] holds what is shared: the jail, the compilers, the baseline process, the device.
+//! [`TaskSession`] is one task: its oracle and what was learnt from it. [`TaskSession::judge`]
+//! takes a [`Candidate`](warpwright_record::candidate::Candidate) and gives a
+//! [`Verdict`](warpwright_record::verdict::Verdict); a [`JudgeError`] is never the candidate's.
+//!
+//! What makes a verdict hard to cheat, by file: `arena` (memory the judge created, poisoned before
+//! each window), `layout` (fresh places for every call), `runner` (order of calls told with "go";
+//! clock from "go" to a fingerprint of the results), `claims` (what a runner says of its results),
+//! `compare` (every element against float64), `measure` (interleaved windows, ratios of medians).
+//!
+//! It knows no policy, no reward scheme beyond calling [`Reward`](warpwright_record::verdict::Reward),
+//! and writes no record.
+
+mod arena;
+mod baseline;
+mod calibrate;
+mod channel;
+mod claims;
+mod compare;
+mod device;
+mod dtype;
+mod embedded;
+mod error;
+mod failure;
+mod judge;
+mod layout;
+mod measure;
+mod native;
+mod oracle;
+mod process;
+mod runner;
+mod session;
+mod stats;
+mod tolerance;
+mod verify;
+mod wire;
+
+pub use baseline::Baseline;
+pub use calibrate::Calibration;
+pub use device::{Device, DeviceFacts};
+pub use error::JudgeError;
+pub use judge::{BaselineSet, JudgeConfig, LocalJudge};
+pub use session::TaskSession;

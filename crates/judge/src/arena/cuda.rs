@@ -1,0 +1,396 @@
+//! Device memory through the CUDA driver, loaded when needed: this program starts without it.
+//!
+//! The judge's context holds no torch and runs one kernel of its own, the fingerprint, from PTX
+//! that the driver compiles. It lives as long as the program.
+
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use libloading::Library;
+
+use super::{ArenaError, POISON, SAMPLE_BYTES, hash_words};
+
+const FINGERPRINT_PTX: &str = include_str!("../../native/fingerprint.ptx");
+const MAX_SAMPLES: usize = 4096;
+
+/// Declares the driver's functions, their types, and how they are found, in one table.
+macro_rules! driver {
+    ($($field:ident = $symbol:literal ( $($kind:ty),* );)*) => {
+        struct Driver {
+            $($field: unsafe extern "C" fn($($kind),*) -> c_int,)*
+            _library: Library,
+        }
+        impl Driver {
+            fn load() -> Result<Self, ArenaError> {
+                let fail = |e: libloading::Error| {
+                    ArenaError::new("load the CUDA driver (libcuda.so.1)", e)
+                };
+                #[expect(unsafe_code, reason = "the CUDA driver is a C library found at run time")]
+                // SAFETY: libcuda.so.1's initialisers have no preconditions; the symbols have the
+                // types that cuda.h (CUDA 12 and later) declares for these versioned names, and
+                // the library is kept loaded beside the pointers taken from it.
+                unsafe {
+                    let library = Library::new("libcuda.so.1").map_err(fail)?;
+                    Ok(Self {
+                        $($field: *library.get($symbol).map_err(fail)?,)*
+                        _library: library,
+                    })
+                }
+            }
+        }
+    };
+}
+
+driver! {
+    init = b"cuInit"(c_uint);
+    device_get = b"cuDeviceGet"(*mut c_int, c_int);
+    device_name = b"cuDeviceGetName"(*mut c_char, c_int, c_int);
+    device_attribute = b"cuDeviceGetAttribute"(*mut c_int, c_int, c_int);
+    driver_version = b"cuDriverGetVersion"(*mut c_int);
+    context_retain = b"cuDevicePrimaryCtxRetain"(*mut *mut c_void, c_int);
+    context_set = b"cuCtxSetCurrent"(*mut c_void);
+    context_sync = b"cuCtxSynchronize"();
+    memory_info = b"cuMemGetInfo_v2"(*mut usize, *mut usize);
+    memory_create = b"cuMemCreate"(*mut c_ulonglong, usize, *const AllocationProp, c_ulonglong);
+    memory_release = b"cuMemRelease"(c_ulonglong);
+    memory_export = b"cuMemExportToShareableHandle"(*mut c_void, c_ulonglong, c_int, c_ulonglong);
+    granularity = b"cuMemGetAllocationGranularity"(*mut usize, *const AllocationProp, c_int);
+    address_reserve = b"cuMemAddressReserve"(*mut c_ulonglong, usize, usize, c_ulonglong, c_ulonglong);
+    address_free = b"cuMemAddressFree"(c_ulonglong, usize);
+    memory_map = b"cuMemMap"(c_ulonglong, usize, usize, c_ulonglong, c_ulonglong);
+    memory_unmap = b"cuMemUnmap"(c_ulonglong, usize);
+    memory_access = b"cuMemSetAccess"(c_ulonglong, usize, *const AccessDesc, usize);
+    memory_alloc = b"cuMemAlloc_v2"(*mut c_ulonglong, usize);
+    fill16 = b"cuMemsetD16_v2"(c_ulonglong, u16, usize);
+    copy_device = b"cuMemcpyDtoD_v2"(c_ulonglong, c_ulonglong, usize);
+    copy_out = b"cuMemcpyDtoH_v2"(*mut c_void, c_ulonglong, usize);
+    copy_in = b"cuMemcpyHtoD_v2"(c_ulonglong, *const c_void, usize);
+    module_load = b"cuModuleLoadData"(*mut *mut c_void, *const c_void);
+    module_function = b"cuModuleGetFunction"(*mut *mut c_void, *mut c_void, *const c_char);
+    launch = b"cuLaunchKernel"(
+        *mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint,
+        *mut c_void, *mut *mut c_void, *mut *mut c_void
+    );
+}
+
+/// `CUmemLocation`.
+#[repr(C)]
+struct Location {
+    kind: c_int,
+    id: c_int,
+}
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+struct AllocationProp {
+    kind: c_int,
+    handle_types: c_int,
+    location: Location,
+    windows: *mut c_void,
+    compression: u8,
+    rdma: u8,
+    usage: u16,
+    reserved: [u8; 4],
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+struct AccessDesc {
+    location: Location,
+    flags: c_int,
+}
+
+const PINNED: c_int = 1;
+const POSIX_DESCRIPTOR: c_int = 1;
+const ON_DEVICE: c_int = 1;
+const READ_WRITE: c_int = 3;
+const ATTRIBUTE_PROCESSORS: c_int = 16;
+const ATTRIBUTE_L2_BYTES: c_int = 38;
+const ATTRIBUTE_MAJOR: c_int = 75;
+const ATTRIBUTE_MINOR: c_int = 76;
+const ATTRIBUTE_SHARED_OPTIN: c_int = 97;
+
+/// One GPU, with the judge's own context on it.
+pub(crate) struct CudaDevice {
+    driver: Driver,
+    ordinal: c_int,
+    context: *mut c_void,
+    fingerprint: *mut c_void,
+    offsets: c_ulonglong,
+    samples: c_ulonglong,
+}
+
+#[expect(unsafe_code, reason = "CUDA handles may be used from any thread")]
+// SAFETY: contexts, functions and device addresses are process-wide handles; every method makes the
+// context current on its own thread first.
+unsafe impl Send for CudaDevice {}
+#[expect(unsafe_code, reason = "CUDA handles may be used from any thread")]
+// SAFETY: as above; the two scratch buffers are used by `fingerprint` alone, which one measurement
+// at a time calls.
+unsafe impl Sync for CudaDevice {}
+
+/// What is known of a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceState {
+    pub(crate) name: String,
+    pub(crate) arch: String,
+    pub(crate) processors: u32,
+    pub(crate) l2_bytes: u64,
+    pub(crate) shared_per_block: u32,
+    pub(crate) driver: String,
+    pub(crate) free_bytes: u64,
+}
+
+impl CudaDevice {
+    /// Opens GPU `ordinal`. Fails where there is no driver or no such GPU.
+    pub(crate) fn open(ordinal: u32) -> Result<Self, ArenaError> {
+        let driver = Driver::load()?;
+        let mut opened = Self {
+            driver,
+            ordinal: 0,
+            context: std::ptr::null_mut(),
+            fingerprint: std::ptr::null_mut(),
+            offsets: 0,
+            samples: 0,
+        };
+        let mut module = std::ptr::null_mut();
+        let ptx = format!("{FINGERPRINT_PTX}\0");
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: every pointer is to a live local of the type the driver writes; the PTX text and
+        // the name end in a zero byte; results are checked before anything they fill is used.
+        unsafe {
+            let d = &opened.driver;
+            check("initialise the CUDA driver", (d.init)(0))?;
+            let get = (d.device_get)(&raw mut opened.ordinal, ordinal as c_int);
+            check(&format!("open GPU {ordinal}"), get)?;
+            let retain = (d.context_retain)(&raw mut opened.context, opened.ordinal);
+            check("create a CUDA context", retain)?;
+            check("use the CUDA context", (d.context_set)(opened.context))?;
+            let load = (d.module_load)(&raw mut module, ptx.as_ptr().cast());
+            check("load the fingerprint kernel", load)?;
+            let find = (d.module_function)(&raw mut opened.fingerprint, module, c"sample".as_ptr());
+            check("find the fingerprint kernel", find)?;
+            let bytes = MAX_SAMPLES * 8;
+            check("allocate", (d.memory_alloc)(&raw mut opened.offsets, bytes))?;
+            check("allocate", (d.memory_alloc)(&raw mut opened.samples, bytes))?;
+        }
+        Ok(opened)
+    }
+
+    fn current(&self) -> Result<(), ArenaError> {
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: the context was retained in `open` and is never released.
+        let code = unsafe { (self.driver.context_set)(self.context) };
+        check("use the CUDA context", code)
+    }
+
+    /// Name, size, versions, and the memory free now.
+    pub(crate) fn state(&self) -> Result<DeviceState, ArenaError> {
+        self.current()?;
+        let mut name = [0u8; 128];
+        let mut version = 0;
+        let (mut free, mut total) = (0, 0);
+        let attribute = |which: c_int| {
+            let mut value = 0;
+            #[expect(unsafe_code, reason = "CUDA driver calls")]
+            // SAFETY: `value` outlives the call.
+            let code =
+                unsafe { (self.driver.device_attribute)(&raw mut value, which, self.ordinal) };
+            check("read a device attribute", code).map(|()| value as u32)
+        };
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: the buffers outlive the calls and their sizes are passed along.
+        unsafe {
+            let d = &self.driver;
+            let named = (d.device_name)(name.as_mut_ptr().cast(), 127, self.ordinal);
+            check("read the GPU's name", named)?;
+            check("read the driver's version", (d.driver_version)(&raw mut version))?;
+            check("read free memory", (d.memory_info)(&raw mut free, &raw mut total))?;
+        }
+        let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
+        Ok(DeviceState {
+            name: String::from_utf8_lossy(&name[..end]).into_owned(),
+            arch: format!("sm_{}{}", attribute(ATTRIBUTE_MAJOR)?, attribute(ATTRIBUTE_MINOR)?),
+            processors: attribute(ATTRIBUTE_PROCESSORS)?,
+            l2_bytes: u64::from(attribute(ATTRIBUTE_L2_BYTES)?),
+            shared_per_block: attribute(ATTRIBUTE_SHARED_OPTIN)?,
+            driver: format!("{}.{}", version / 1000, version % 1000 / 10),
+            free_bytes: free as u64,
+        })
+    }
+
+    /// Proves that the GPU answers: writes a pattern, waits, reads it back.
+    pub(crate) fn probe(&self) -> Result<(), ArenaError> {
+        self.current()?;
+        let mut back = [0u8; 512];
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: the scratch buffer holds MAX_SAMPLES words; `back` is shorter.
+        unsafe {
+            let d = &self.driver;
+            check("write to the GPU", (d.fill16)(self.samples, 0xa5c3, back.len() / 2))?;
+            check("wait for the GPU", (d.context_sync)())?;
+            let read = (d.copy_out)(back.as_mut_ptr().cast(), self.samples, back.len());
+            check("read from the GPU", read)?;
+        }
+        if back.iter().step_by(2).all(|&b| b == 0xc3) {
+            return Ok(());
+        }
+        Err(ArenaError::new("prove that the GPU is healthy", "it returned other bytes"))
+    }
+
+    /// Creates, maps and exports `len` bytes of device memory.
+    pub(crate) fn arena(self: &Arc<Self>, len: u64) -> Result<CudaArena, ArenaError> {
+        self.current()?;
+        let prop = AllocationProp {
+            kind: PINNED,
+            handle_types: POSIX_DESCRIPTOR,
+            location: Location { kind: ON_DEVICE, id: self.ordinal },
+            windows: std::ptr::null_mut(),
+            compression: 0,
+            rdma: 0,
+            usage: 0,
+            reserved: [0; 4],
+        };
+        let access = AccessDesc {
+            location: Location { kind: ON_DEVICE, id: self.ordinal },
+            flags: READ_WRITE,
+        };
+        let (mut grain, mut memory, mut base, mut fd) = (0, 0, 0, -1);
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: the structs have the layout of cuda.h and outlive the calls; on success the
+        // exported descriptor is owned by nobody else.
+        unsafe {
+            let d = &self.driver;
+            check("read the granularity", (d.granularity)(&raw mut grain, &raw const prop, 0))?;
+            let len = (len as usize).div_ceil(grain) * grain;
+            let create = (d.memory_create)(&raw mut memory, len, &raw const prop, 0);
+            check(&format!("create {len} bytes of device memory"), create)?;
+            let export = (d.memory_export)((&raw mut fd).cast(), memory, POSIX_DESCRIPTOR, 0);
+            check("export device memory", export)?;
+            let fd = OwnedFd::from_raw_fd(fd);
+            let reserve = (d.address_reserve)(&raw mut base, len, 0, 0, 0);
+            check("reserve device addresses", reserve)?;
+            check("map device memory", (d.memory_map)(base, len, 0, memory, 0))?;
+            let set = (d.memory_access)(base, len, &raw const access, 1);
+            check("open device memory", set)?;
+            Ok(CudaArena { device: Arc::clone(self), memory, base, len: len as u64, fd })
+        }
+    }
+}
+
+/// Judge-owned device memory.
+pub(crate) struct CudaArena {
+    device: Arc<CudaDevice>,
+    memory: c_ulonglong,
+    base: c_ulonglong,
+    len: u64,
+    fd: OwnedFd,
+}
+
+impl CudaArena {
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ArenaError> {
+        self.device.current()?;
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: the caller (`Arena`) has checked the range; `into` is as long as said.
+        let code = unsafe {
+            (self.device.driver.copy_out)(into.as_mut_ptr().cast(), self.base + offset, into.len())
+        };
+        check("read device memory", code)
+    }
+
+    pub(crate) fn poison(&self, offset: u64, bytes: u64) -> Result<(), ArenaError> {
+        self.device.current()?;
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: the caller has checked the range, which is two-byte aligned.
+        unsafe {
+            let d = &self.device.driver;
+            let fill = (d.fill16)(self.base + offset, POISON, (bytes / 2) as usize);
+            check("poison device memory", fill)?;
+            check("wait for the GPU", (d.context_sync)())
+        }
+    }
+
+    pub(crate) fn copy_from(
+        &self,
+        offset: u64,
+        source: &Self,
+        source_offset: u64,
+        bytes: u64,
+    ) -> Result<(), ArenaError> {
+        self.device.current()?;
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: the caller has checked both ranges.
+        unsafe {
+            let d = &self.device.driver;
+            let (to, from) = (self.base + offset, source.base + source_offset);
+            check("copy device memory", (d.copy_device)(to, from, bytes as usize))?;
+            check("wait for the GPU", (d.context_sync)())
+        }
+    }
+
+    /// One kernel reads all samples and folds each into a word; the words come back in one copy.
+    pub(crate) fn fingerprint(&self, offsets: &[u64]) -> Result<u64, ArenaError> {
+        self.device.current()?;
+        let offsets = &offsets[..offsets.len().min(MAX_SAMPLES)];
+        let mut words = vec![0u64; offsets.len()];
+        let (mut base, mut table, mut out) = (self.base, self.device.offsets, self.device.samples);
+        let mut count = offsets.len() as u32;
+        let mut arguments: [*mut c_void; 4] = [
+            (&raw mut base).cast(),
+            (&raw mut table).cast(),
+            (&raw mut out).cast(),
+            (&raw mut count).cast(),
+        ];
+        let blocks = count.div_ceil(256);
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: `sample` takes exactly these four arguments (native/fingerprint.cu); offsets lie
+        // inside the arena with SAMPLE_BYTES to spare, which the caller sees to; the scratch
+        // buffers hold MAX_SAMPLES words.
+        unsafe {
+            let d = &self.device.driver;
+            let send = (d.copy_in)(table, offsets.as_ptr().cast(), offsets.len() * 8);
+            check("send sample offsets", send)?;
+            let null = std::ptr::null_mut();
+            let (f, a) = (self.device.fingerprint, arguments.as_mut_ptr());
+            let run = (d.launch)(f, blocks, 1, 1, 256, 1, 1, 0, null, a, std::ptr::null_mut());
+            check("take a fingerprint", run)?;
+            let read = (d.copy_out)(words.as_mut_ptr().cast(), out, words.len() * 8);
+            check("read a fingerprint", read)?;
+        }
+        Ok(hash_words(words.into_iter()))
+    }
+}
+
+impl Drop for CudaArena {
+    fn drop(&mut self) {
+        if self.device.current().is_err() {
+            return;
+        }
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: mapped and created in `CudaDevice::arena`, released once.
+        unsafe {
+            let d = &self.device.driver;
+            (d.memory_unmap)(self.base, self.len as usize);
+            (d.address_free)(self.base, self.len as usize);
+            (d.memory_release)(self.memory);
+        }
+    }
+}
+
+fn check(action: &str, code: c_int) -> Result<(), ArenaError> {
+    if code == 0 {
+        return Ok(());
+    }
+    Err(ArenaError::new(action, format!("CUDA driver error {code}")))
+}
+
+const _: () = assert!(SAMPLE_BYTES == 64, "native/fingerprint.cu reads eight words a sample");

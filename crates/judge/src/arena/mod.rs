@@ -1,0 +1,120 @@
+//! Memory the judge created: it decides where things lie, and reads results in place.
+//!
+//! [`Arena`] is a memory file on the cpu device and exported device memory on a GPU. The process
+//! it is lent to maps the same bytes; nothing that process says changes what the judge reads.
+
+mod cuda;
+mod host;
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use thiserror::Error;
+
+pub(crate) use cuda::CudaDevice;
+pub(crate) use host::HostArena;
+
+/// The pattern judges poison memory with: NaN in every floating type (`0x7fff` repeated).
+pub(crate) const POISON: u16 = 0x7fff;
+
+/// The judge's own memory failed it. Infrastructure, never a verdict.
+#[derive(Debug, Error)]
+#[error("failed to {action}: {reason}")]
+pub(crate) struct ArenaError {
+    /// What was attempted.
+    pub(crate) action: String,
+    /// What the system said.
+    pub(crate) reason: String,
+}
+
+impl ArenaError {
+    pub(crate) fn new(action: impl Into<String>, reason: impl ToString) -> Self {
+        Self { action: action.into(), reason: reason.to_string() }
+    }
+}
+
+/// Judge-owned memory on either device.
+pub(crate) enum Arena {
+    /// A memory file.
+    Host(HostArena),
+    /// Exported device memory.
+    Cuda(cuda::CudaArena),
+}
+
+impl Arena {
+    /// Bytes.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Host(a) => a.len(),
+            Self::Cuda(a) => a.len(),
+        }
+    }
+
+    /// A descriptor to lend to the process that maps it.
+    pub(crate) fn lend(&self) -> Result<OwnedFd, ArenaError> {
+        let fd: BorrowedFd<'_> = match self {
+            Self::Host(a) => a.fd(),
+            Self::Cuda(a) => a.fd(),
+        };
+        fd.try_clone_to_owned().map_err(|e| ArenaError::new("duplicate an arena descriptor", e))
+    }
+
+    /// Reads `into.len()` bytes at `offset`.
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ArenaError> {
+        self.within(offset, into.len() as u64)?;
+        match self {
+            Self::Host(a) => a.read(offset, into),
+            Self::Cuda(a) => a.read(offset, into),
+        }
+    }
+
+    /// Fills a range with [`POISON`]. `offset` and `bytes` are multiples of two.
+    pub(crate) fn poison(&self, offset: u64, bytes: u64) -> Result<(), ArenaError> {
+        self.within(offset, bytes)?;
+        match self {
+            Self::Host(a) => a.poison(offset, bytes),
+            Self::Cuda(a) => a.poison(offset, bytes),
+        }
+    }
+
+    /// Copies from another arena of the same device.
+    pub(crate) fn copy_from(
+        &self,
+        offset: u64,
+        source: &Self,
+        source_offset: u64,
+        bytes: u64,
+    ) -> Result<(), ArenaError> {
+        self.within(offset, bytes)?;
+        source.within(source_offset, bytes)?;
+        match (self, source) {
+            (Self::Host(a), Self::Host(b)) => a.copy_from(offset, b, source_offset, bytes),
+            (Self::Cuda(a), Self::Cuda(b)) => a.copy_from(offset, b, source_offset, bytes),
+            _ => Err(ArenaError::new("copy between arenas", "they are on different devices")),
+        }
+    }
+
+    /// A hash of small samples at the given offsets, taken as fast as the device allows: it is
+    /// inside the measured window.
+    pub(crate) fn fingerprint(&self, offsets: &[u64]) -> Result<u64, ArenaError> {
+        match self {
+            Self::Host(a) => a.fingerprint(offsets),
+            Self::Cuda(a) => a.fingerprint(offsets),
+        }
+    }
+
+    fn within(&self, offset: u64, bytes: u64) -> Result<(), ArenaError> {
+        if offset.checked_add(bytes).is_some_and(|end| end <= self.len()) {
+            return Ok(());
+        }
+        let reason = format!("{bytes} bytes at {offset} do not fit {} bytes", self.len());
+        Err(ArenaError::new("reach into an arena", reason))
+    }
+}
+
+/// Bytes of one sample of a fingerprint.
+pub(crate) const SAMPLE_BYTES: u64 = 64;
+
+/// FNV-1a over words: order matters, speed is enough, and secrecy comes from the offsets.
+pub(crate) fn hash_words(words: impl Iterator<Item = u64>) -> u64 {
+    words.fold(0xcbf2_9ce4_8422_2325, |hash, word| (hash ^ word).wrapping_mul(0x0100_0000_01b3))
+}

@@ -1,0 +1,130 @@
+//! The baseline process as the judge sees it: long-lived, one task at a time.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value as Json, json};
+use warpwright_record::verdict::Profile;
+use warpwright_task::Task;
+
+use crate::arena::Arena;
+use crate::channel::NoAnswer;
+use crate::error::JudgeError;
+use crate::oracle::{mode_name, profile_name};
+use crate::process::{Grant, Host, Role, Worker};
+
+/// Longest one compilation may take; `max-autotune` can need minutes.
+const COMPILE_PATIENCE: Duration = Duration::from_mins(20);
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// Something the candidate is timed against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Baseline {
+    /// PyTorch eager.
+    Eager,
+    /// `torch.compile`, default mode.
+    Compile,
+    /// `torch.compile(mode="reduce-overhead")`: CUDA graphs; GPU only.
+    ReduceOverhead,
+    /// `torch.compile(mode="max-autotune")`: minutes of compilation; GPU only.
+    MaxAutotune,
+}
+
+impl Baseline {
+    /// Name in records and on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Eager => "eager",
+            Self::Compile => "compile",
+            Self::ReduceOverhead => "reduce_overhead",
+            Self::MaxAutotune => "max_autotune",
+        }
+    }
+}
+
+/// The process, and the arena it allocates from on the cpu device.
+pub(crate) struct BaselineProcess {
+    worker: Worker,
+    _arena: Arena,
+}
+
+impl BaselineProcess {
+    /// Starts it. `cache` keeps compiled graphs of one task from session to session.
+    pub(crate) fn start(host: &Host, arena: Arena, cache: &Path) -> Result<Self, JudgeError> {
+        let mut env = vec![
+            ("TORCHINDUCTOR_CACHE_DIR", cache.to_string_lossy().into_owned()),
+            ("TRITON_CACHE_DIR", cache.join("triton").to_string_lossy().into_owned()),
+            ("TORCHINDUCTOR_COMPILE_THREADS", "1".to_owned()),
+        ];
+        if !host.device.is_cuda() {
+            // Probing which vector instructions work starts torch a dozen times; the compiler
+            // tells soon enough.
+            env.push(("TORCHINDUCTOR_VEC_ISA_OK", "1".to_owned()));
+        }
+        let grant = Grant { write: vec![cache], env, ..Grant::default() };
+        let worker = Worker::start(host, Role::Baseline, &arena, &grant)?;
+        Ok(Self { worker, _arena: arena })
+    }
+
+    fn ask(&mut self, task: &str, request: &Json, patience: Duration) -> Result<Json, JudgeError> {
+        self.worker.ask(request, patience).map_err(|e: NoAnswer| {
+            JudgeError::from_trusted(task, Role::Baseline.name(), e, &self.worker.tail())
+        })
+    }
+
+    /// Loads a task's reference.
+    pub(crate) fn open(
+        &mut self,
+        task: &Task,
+        profile: Profile,
+        seed: u64,
+    ) -> Result<(), JudgeError> {
+        let request = json!({
+            "do": "open",
+            "source": task.source,
+            "profile": profile_name(profile),
+            "mode": mode_name(task.mode),
+            "seed": seed,
+        });
+        self.ask(&task.name, &request, PATIENCE).map(drop)
+    }
+
+    /// Compiles and warms one baseline.
+    pub(crate) fn compile(
+        &mut self,
+        task: &str,
+        which: Baseline,
+        seed: u64,
+        warm_calls: u32,
+    ) -> Result<(), JudgeError> {
+        let request = json!({
+            "do": "compile", "which": which.name(), "seed": seed, "warm_calls": warm_calls,
+        });
+        self.ask(task, &request, COMPILE_PATIENCE).map(drop)
+    }
+
+    /// Makes inputs for these seeds and keeps them.
+    pub(crate) fn stage(&mut self, task: &str, seeds: &[u64]) -> Result<(), JudgeError> {
+        self.ask(task, &json!({"do": "stage", "seeds": seeds}), PATIENCE).map(drop)
+    }
+
+    /// Stages the ceilings instead of a task: a copy of `bytes` and an empty launch.
+    pub(crate) fn stage_ceilings(&mut self, bytes: u64) -> Result<(), JudgeError> {
+        self.ask("calibration", &json!({"do": "bandwidth", "bytes": bytes}), PATIENCE).map(drop)
+    }
+
+    /// Plays a window of calls on the staged inputs, in order, from the judge's "go" to its answer.
+    pub(crate) fn play(
+        &mut self,
+        task: &str,
+        which: &str,
+        order: &[usize],
+    ) -> Result<Duration, JudgeError> {
+        let request = json!({"do": "go", "which": which, "order": order});
+        let start = Instant::now();
+        self.ask(task, &request, PATIENCE)?;
+        let elapsed = start.elapsed();
+        self.ask(task, &json!({"do": "forget"}), PATIENCE)?;
+        Ok(elapsed)
+    }
+}

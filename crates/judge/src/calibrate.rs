@@ -1,0 +1,90 @@
+//! This device's ceilings: what a copy moves, what a launch costs. Measured with the judge's clock
+//! by the same windows as everything else, kept in the cache with the device's name.
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use serde::{Deserialize, Serialize};
+
+use crate::baseline::BaselineProcess;
+use crate::error::JudgeError;
+use crate::stats;
+
+/// Version of the file.
+const CALIBRATION_VERSION: u32 = 1;
+const ROUNDS: usize = 9;
+
+/// Measured ceilings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Version of the form.
+    pub version: u32,
+    /// `cuda:N` or `cpu`.
+    pub device: String,
+    /// Name of the hardware it holds for.
+    pub hardware: String,
+    /// Bytes read plus bytes written per second by a large device-to-device copy.
+    pub bandwidth_bytes_per_second: u64,
+    /// Bytes of that copy's source.
+    pub copy_bytes: u64,
+    /// Microseconds per call of the smallest operation through torch.
+    pub launch_microseconds: f64,
+}
+
+fn path(cache: &Path, device: &str) -> PathBuf {
+    cache.join(format!("calibration-{}.json", device.replace(':', "-")))
+}
+
+/// What is known from earlier, if it is of this hardware.
+pub(crate) fn load(cache: &Path, device: &str, hardware: &str) -> Option<Calibration> {
+    let text = fs::read_to_string(path(cache, device)).ok()?;
+    let known: Calibration = serde_json::from_str(&text).ok()?;
+    (known.version == CALIBRATION_VERSION && known.hardware == hardware).then_some(known)
+}
+
+/// Measures and keeps.
+pub(crate) fn measure(
+    process: &mut BaselineProcess,
+    cache: &Path,
+    device: &str,
+    hardware: &str,
+    copy_bytes: u64,
+) -> Result<Calibration, JudgeError> {
+    process.stage_ceilings(copy_bytes)?;
+    let copy = slope(process, "copy", 8)?;
+    let launch = slope(process, "launch", 1000)?;
+    let calibration = Calibration {
+        version: CALIBRATION_VERSION,
+        device: device.to_owned(),
+        hardware: hardware.to_owned(),
+        bandwidth_bytes_per_second: (2.0 * copy_bytes as f64 / copy) as u64,
+        copy_bytes,
+        launch_microseconds: launch * 1e6,
+    };
+    let keep = |e: std::io::Error| JudgeError::infrastructure("keep the calibration", e);
+    let text = serde_json::to_string_pretty(&calibration)
+        .map_err(|e| JudgeError::infrastructure("keep the calibration", e))?;
+    fs::create_dir_all(cache).map_err(keep)?;
+    let target = path(cache, device);
+    let beside = target.with_extension(format!("{}.part", std::process::id()));
+    fs::write(&beside, text).map_err(keep)?;
+    fs::rename(&beside, target).map_err(keep)?;
+    Ok(calibration)
+}
+
+/// Seconds per call.
+fn slope(process: &mut BaselineProcess, which: &str, n: usize) -> Result<f64, JudgeError> {
+    let mut slopes = Vec::new();
+    for round in 0..=ROUNDS {
+        let short = process.play("calibration", which, &vec![0; n])?;
+        let long = process.play("calibration", which, &vec![0; 2 * n])?;
+        if round > 0 {
+            slopes.push((long.as_secs_f64() - short.as_secs_f64()) / n as f64);
+        }
+    }
+    let seconds = stats::rough(&slopes);
+    if seconds > 0.0 {
+        return Ok(seconds);
+    }
+    Err(JudgeError::infrastructure(format!("calibrate `{which}`"), "the clock went backwards"))
+}

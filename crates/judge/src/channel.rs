@@ -1,0 +1,167 @@
+//! Framed JSON over a socket to a Python process, with a deadline on every answer.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+
+use crate::wire::Complaint;
+
+/// Largest answer read. A runner's answer is hostile input; the largest honest one, the places of
+/// a few thousand results, is a tenth of this.
+const MAX_FRAME_BYTES: u32 = 16 << 20;
+
+/// The judge's end of a conversation.
+pub(crate) struct Channel {
+    stream: UnixStream,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum NoAnswer {
+    /// The process is gone or has closed the conversation.
+    Closed,
+    /// It did not answer in time.
+    Late(Duration),
+    /// It answered with something that is not an answer.
+    Malformed(String),
+    /// It answered that it could not.
+    Complaint(Complaint),
+}
+
+impl Channel {
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        Self { stream }
+    }
+
+    /// Asks, and waits for the answer at most `deadline`.
+    pub(crate) fn ask<T: DeserializeOwned>(
+        &mut self,
+        request: &Json,
+        deadline: Duration,
+    ) -> Result<T, NoAnswer> {
+        self.send(request, deadline)?;
+        let reply = self.receive(deadline)?;
+        decode(&reply)
+    }
+
+    /// Sends one request.
+    pub(crate) fn send(&mut self, request: &Json, deadline: Duration) -> Result<(), NoAnswer> {
+        let body = request.to_string().into_bytes();
+        let mut frame = (body.len() as u32).to_le_bytes().to_vec();
+        frame.extend_from_slice(&body);
+        let _ = self.stream.set_write_timeout(Some(deadline));
+        self.stream.write_all(&frame).map_err(|e| match e.kind() {
+            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+                NoAnswer::Late(deadline)
+            }
+            _ => NoAnswer::Closed,
+        })
+    }
+
+    /// The bytes of the next answer.
+    pub(crate) fn receive(&mut self, deadline: Duration) -> Result<Vec<u8>, NoAnswer> {
+        let end = Instant::now() + deadline;
+        let mut head = [0; 4];
+        self.fill(&mut head, end, deadline)?;
+        let length = u32::from_le_bytes(head);
+        if length > MAX_FRAME_BYTES {
+            return Err(NoAnswer::Malformed(format!("an answer of {length} bytes")));
+        }
+        let mut body = vec![0; length as usize];
+        self.fill(&mut body, end, deadline)?;
+        Ok(body)
+    }
+
+    fn fill(&mut self, mut into: &mut [u8], end: Instant, whole: Duration) -> Result<(), NoAnswer> {
+        while !into.is_empty() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(NoAnswer::Late(whole));
+            }
+            let _ = self.stream.set_read_timeout(Some(left));
+            match self.stream.read(into) {
+                Ok(0) => return Err(NoAnswer::Closed),
+                Ok(n) => into = &mut into[n..],
+                Err(e) => match e.kind() {
+                    std::io::ErrorKind::Interrupted => {}
+                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+                        return Err(NoAnswer::Late(whole));
+                    }
+                    _ => return Err(NoAnswer::Closed),
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads an answer: the expected type, or the complaint in its place.
+pub(crate) fn decode<T: DeserializeOwned>(reply: &[u8]) -> Result<T, NoAnswer> {
+    #[derive(serde::Deserialize)]
+    struct Failed {
+        error: Complaint,
+    }
+    if let Ok(failed) = serde_json::from_slice::<Failed>(reply) {
+        return Err(NoAnswer::Complaint(failed.error));
+    }
+    serde_json::from_slice(reply).map_err(|e| NoAnswer::Malformed(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Channel, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Channel::new(ours), theirs)
+    }
+
+    const SOON: Duration = Duration::from_millis(50);
+
+    #[test]
+    fn a_complaint_is_not_an_answer() {
+        let reply = br#"{"error":{"kind":"raised","message":"ValueError: no","trace":""}}"#;
+        assert!(matches!(decode::<Json>(reply), Err(NoAnswer::Complaint(c)) if c.kind == "raised"));
+    }
+
+    #[test]
+    fn silence_ends_at_the_deadline() {
+        let (mut channel, _theirs) = pair();
+        assert!(matches!(channel.receive(SOON), Err(NoAnswer::Late(_))));
+    }
+
+    #[test]
+    fn drip_feeding_does_not_extend_the_deadline() {
+        let (mut channel, mut theirs) = pair();
+        let feeder = std::thread::spawn(move || {
+            for _ in 0..40 {
+                std::thread::sleep(Duration::from_millis(10));
+                if theirs.write_all(&[1]).is_err() {
+                    return;
+                }
+            }
+        });
+        let start = Instant::now();
+        assert!(matches!(channel.receive(SOON), Err(NoAnswer::Late(_) | NoAnswer::Malformed(_))));
+        assert!(start.elapsed() < Duration::from_millis(300));
+        drop(channel);
+        feeder.join().unwrap();
+    }
+
+    #[test]
+    fn a_huge_length_is_refused_before_memory_is_taken() {
+        let (mut channel, mut theirs) = pair();
+        theirs.write_all(&u32::MAX.to_le_bytes()).unwrap();
+        assert!(matches!(channel.receive(SOON), Err(NoAnswer::Malformed(_))));
+    }
+
+    #[test]
+    fn a_closed_conversation_is_told_from_a_late_one() {
+        let (mut channel, theirs) = pair();
+        drop(theirs);
+        assert!(matches!(channel.receive(SOON), Err(NoAnswer::Closed)));
+    }
+}

@@ -1,0 +1,270 @@
+//! Every element of an output against the truth, read from the arenas a piece at a time.
+
+use warpwright_record::verdict::{Element, Mismatch};
+
+use crate::arena::{Arena, ArenaError};
+use crate::claims::Located;
+use crate::dtype::Dtype;
+use crate::tolerance::Tolerance;
+
+/// How many offending elements are named.
+const EXAMPLES: usize = 5;
+/// Largest piece of memory held at once.
+const PIECE_BYTES: u64 = 4 << 20;
+
+/// What comparing one output came to.
+#[derive(Clone, Debug)]
+pub(crate) struct Compared {
+    pub(crate) max_abs_error: f64,
+    /// Elements outside the tolerance.
+    pub(crate) wrong: u64,
+    /// Of these, the ones that are NaN or infinite where the truth is not.
+    pub(crate) non_finite: u64,
+    pub(crate) count: u64,
+    pub(crate) examples: Vec<Element>,
+}
+
+impl Compared {
+    pub(crate) fn mismatch(&self, output: u32, check: &str, tolerance: Tolerance) -> Mismatch {
+        Mismatch {
+            output,
+            check: check.to_owned(),
+            elements: self.wrong,
+            of: self.count,
+            max_abs_error: self.max_abs_error,
+            atol: tolerance.atol,
+            rtol: tolerance.rtol,
+            examples: self.examples.clone(),
+        }
+    }
+}
+
+/// Reads a strided tensor in row-major order, a piece at a time.
+struct Reader<'a> {
+    arena: &'a Arena,
+    at: &'a Located,
+    contiguous: bool,
+    piece: Vec<u8>,
+    start: u64,
+    bytes: u64,
+}
+
+impl<'a> Reader<'a> {
+    fn new(arena: &'a Arena, at: &'a Located) -> Self {
+        Self { arena, at, contiguous: at.contiguous(), piece: Vec::new(), start: 0, bytes: 0 }
+    }
+
+    /// Loads the elements from `first` on, `count` of them, as numbers.
+    fn load(&mut self, first: u64, count: u64, into: &mut Vec<f64>) -> Result<(), ArenaError> {
+        into.clear();
+        let size = self.at.dtype.size();
+        if self.contiguous {
+            self.piece.resize((count * size) as usize, 0);
+            self.arena.read(self.at.offset + first * size, &mut self.piece)?;
+            let dtype = self.at.dtype;
+            into.extend(self.piece.chunks_exact(size as usize).map(|b| dtype.value(b)));
+            return Ok(());
+        }
+        for i in first..first + count {
+            let address = self.address(i);
+            let local = self.cover(address)?;
+            into.push(self.at.dtype.value(&self.piece[local..]));
+        }
+        Ok(())
+    }
+
+    /// Byte address of the element with row-major number `i`.
+    fn address(&self, mut i: u64) -> u64 {
+        let mut elements = 0;
+        for (&n, &s) in self.at.shape.iter().zip(&self.at.strides).rev() {
+            elements += i % n * s;
+            i /= n;
+        }
+        self.at.offset + elements * self.at.dtype.size()
+    }
+
+    /// Makes the piece hold `address`; where in it.
+    fn cover(&mut self, address: u64) -> Result<usize, ArenaError> {
+        let size = self.at.dtype.size();
+        if address < self.start || address + size > self.start + self.bytes {
+            self.start = address;
+            self.bytes = PIECE_BYTES.min(self.arena.len() - address);
+            self.piece.resize(self.bytes as usize, 0);
+            self.arena.read(self.start, &mut self.piece)?;
+        }
+        Ok((address - self.start) as usize)
+    }
+}
+
+/// Compares `got` in the runner's arena with `want`, contiguous, in the oracle's. For integers and
+/// booleans `also` is a second acceptable answer (the same-precision reference's own).
+pub(crate) fn compare(
+    runner: &Arena,
+    got: &Located,
+    oracle: &Arena,
+    want: &Located,
+    also: Option<&Located>,
+    tolerance: Tolerance,
+) -> Result<Compared, ArenaError> {
+    let count = want.count();
+    let mut result =
+        Compared { max_abs_error: 0.0, wrong: 0, non_finite: 0, count, examples: Vec::new() };
+    let real = matches!(got.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::Bf16);
+    let (mut a, mut b) = (Reader::new(runner, got), Reader::new(oracle, want));
+    let mut c = also.map(|at| Reader::new(oracle, at));
+    let (mut gots, mut wants, mut owns) = (Vec::new(), Vec::new(), Vec::new());
+    let step = PIECE_BYTES / 8;
+    let mut first = 0;
+    while first < count {
+        let n = step.min(count - first);
+        a.load(first, n, &mut gots)?;
+        b.load(first, n, &mut wants)?;
+        if let Some(c) = &mut c {
+            c.load(first, n, &mut owns)?;
+        }
+        for (k, (&g, &w)) in gots.iter().zip(&wants).enumerate() {
+            let error = (g - w).abs();
+            let right = if real {
+                if w.is_finite() {
+                    error <= tolerance.atol + tolerance.rtol * w.abs()
+                } else {
+                    g == w || (g.is_nan() && w.is_nan())
+                }
+            } else {
+                g == w || owns.get(k) == Some(&g)
+            };
+            if error > result.max_abs_error {
+                result.max_abs_error = error;
+            }
+            if !right {
+                result.wrong += 1;
+                if !g.is_finite() && w.is_finite() {
+                    result.non_finite += 1;
+                    result.max_abs_error = f64::INFINITY;
+                }
+                if result.examples.len() < EXAMPLES {
+                    result.examples.push(example(first + k as u64, &want.shape, w, g));
+                }
+            }
+        }
+        first += n;
+    }
+    Ok(result)
+}
+
+/// Whether two stretches of memory hold equal bytes.
+pub(crate) fn equal_bytes(
+    a: &Arena,
+    a_offset: u64,
+    b: &Arena,
+    b_offset: u64,
+    bytes: u64,
+) -> Result<bool, ArenaError> {
+    let (mut x, mut y) = (Vec::new(), Vec::new());
+    let mut at = 0;
+    while at < bytes {
+        let n = PIECE_BYTES.min(bytes - at) as usize;
+        x.resize(n, 0);
+        y.resize(n, 0);
+        a.read(a_offset + at, &mut x)?;
+        b.read(b_offset + at, &mut y)?;
+        if x != y {
+            return Ok(false);
+        }
+        at += n as u64;
+    }
+    Ok(true)
+}
+
+fn example(mut i: u64, shape: &[u64], expected: f64, got: f64) -> Element {
+    let mut index: Vec<u64> = shape
+        .iter()
+        .rev()
+        .map(|&n| {
+            let here = i % n;
+            i /= n;
+            here
+        })
+        .collect();
+    index.reverse();
+    let finite = |v: f64| v.is_finite().then_some(v);
+    Element {
+        text: format!("at {index:?}: expected {expected}, got {got}"),
+        index,
+        expected: finite(expected),
+        got: finite(got),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::HostArena;
+    use std::io::{Seek, SeekFrom, Write};
+
+    fn arena(bytes: &[u8]) -> Arena {
+        let host = HostArena::create(bytes.len().max(4096) as u64).unwrap();
+        let mut file = std::fs::File::from(host.fd().try_clone_to_owned().unwrap());
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.write_all(bytes).unwrap();
+        Arena::Host(host)
+    }
+
+    fn f32s(values: &[f32]) -> Arena {
+        arena(&values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>())
+    }
+
+    fn f64s(values: &[f64]) -> Arena {
+        arena(&values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>())
+    }
+
+    fn at(shape: &[u64], strides: &[u64], dtype: Dtype) -> Located {
+        Located { offset: 0, shape: shape.to_vec(), strides: strides.to_vec(), dtype }
+    }
+
+    const TIGHT: Tolerance = Tolerance { atol: 1e-6, rtol: 1e-6 };
+
+    #[test]
+    fn transposed_memory_is_compared_by_index() {
+        let got = f32s(&[1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+        let want = f64s(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let (g, w) = (at(&[2, 3], &[1, 2], Dtype::F32), at(&[2, 3], &[3, 1], Dtype::F64));
+        assert_eq!(compare(&got, &g, &want, &w, None, TIGHT).unwrap().wrong, 0);
+        let wrong = at(&[2, 3], &[3, 1], Dtype::F32);
+        let told = compare(&got, &wrong, &want, &w, None, TIGHT).unwrap();
+        assert_eq!((told.wrong, told.examples[0].index.clone()), (4, vec![0, 1]));
+    }
+
+    #[test]
+    fn a_nan_is_never_right_unless_the_truth_is_one() {
+        let got = f32s(&[f32::NAN, f32::NAN, f32::INFINITY, f32::INFINITY]);
+        let want = f64s(&[1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY]);
+        let (g, w) = (at(&[4], &[1], Dtype::F32), at(&[4], &[1], Dtype::F64));
+        let told = compare(&got, &g, &want, &w, None, TIGHT).unwrap();
+        assert_eq!((told.wrong, told.non_finite), (2, 1));
+        assert!(told.max_abs_error.is_infinite());
+    }
+
+    #[test]
+    fn one_wrong_element_among_millions_is_found() {
+        let n = 3_000_000;
+        let mut values = vec![0.5f32; n];
+        values[2_999_999] = 0.6;
+        let (got, want) = (f32s(&values), f64s(&vec![0.5; n]));
+        let (g, w) = (at(&[n as u64], &[1], Dtype::F32), at(&[n as u64], &[1], Dtype::F64));
+        let told = compare(&got, &g, &want, &w, None, TIGHT).unwrap();
+        assert_eq!((told.wrong, told.count), (1, n as u64));
+        assert_eq!(told.examples[0].index, [2_999_999]);
+    }
+
+    #[test]
+    fn an_integer_may_agree_with_either_answer() {
+        let ints = |v: &[i64]| arena(&v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>());
+        let got = ints(&[3, 5, 9]);
+        let both = ints(&[3, 4, 8, 3, 5, 7]);
+        let w = at(&[3], &[1], Dtype::I64);
+        let own = Located { offset: 24, ..w.clone() };
+        let told = compare(&got, &w, &both, &w, Some(&own), TIGHT).unwrap();
+        assert_eq!((told.wrong, told.examples[0].index.clone()), (1, vec![2]));
+    }
+}

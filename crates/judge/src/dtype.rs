@@ -1,0 +1,104 @@
+//! Element types of tensors, and their values as numbers.
+
+/// An element type the judge can compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dtype {
+    F64,
+    F32,
+    F16,
+    Bf16,
+    I64,
+    I32,
+    I16,
+    I8,
+    U8,
+    Bool,
+}
+
+impl Dtype {
+    /// From torch's name, e.g. `float32`.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "float64" => Self::F64,
+            "float32" => Self::F32,
+            "float16" => Self::F16,
+            "bfloat16" => Self::Bf16,
+            "int64" => Self::I64,
+            "int32" => Self::I32,
+            "int16" => Self::I16,
+            "int8" => Self::I8,
+            "uint8" => Self::U8,
+            "bool" => Self::Bool,
+            _ => return None,
+        })
+    }
+
+    /// Bytes per element.
+    pub(crate) fn size(self) -> u64 {
+        match self {
+            Self::F64 | Self::I64 => 8,
+            Self::F32 | Self::I32 => 4,
+            Self::F16 | Self::Bf16 | Self::I16 => 2,
+            Self::I8 | Self::U8 | Self::Bool => 1,
+        }
+    }
+
+    /// Distance from 1 to the next number; `None` for integers and booleans.
+    pub(crate) fn epsilon(self) -> Option<f64> {
+        Some(match self {
+            Self::F64 => f64::EPSILON,
+            Self::F32 => f64::from(f32::EPSILON),
+            Self::F16 => 2f64.powi(-10),
+            Self::Bf16 => 2f64.powi(-7),
+            _ => return None,
+        })
+    }
+
+    /// The element at the start of `bytes`; `i64` values beyond 2^53 round.
+    pub(crate) fn value(self, bytes: &[u8]) -> f64 {
+        match (self, bytes) {
+            (Self::F64, &[a, b, c, d, e, f, g, h, ..]) => f64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            (Self::I64, &[a, b, c, d, e, f, g, h, ..]) => {
+                i64::from_le_bytes([a, b, c, d, e, f, g, h]) as f64
+            }
+            (Self::F32, &[a, b, c, d, ..]) => f64::from(f32::from_le_bytes([a, b, c, d])),
+            (Self::I32, &[a, b, c, d, ..]) => f64::from(i32::from_le_bytes([a, b, c, d])),
+            (Self::F16, &[a, b, ..]) => half(u16::from_le_bytes([a, b])),
+            (Self::Bf16, &[a, b, ..]) => f64::from(f32::from_le_bytes([0, 0, a, b])),
+            (Self::I16, &[a, b, ..]) => f64::from(i16::from_le_bytes([a, b])),
+            (Self::I8, &[a, ..]) => f64::from(a as i8),
+            (Self::U8 | Self::Bool, &[a, ..]) => f64::from(a),
+            _ => f64::NAN,
+        }
+    }
+}
+
+/// IEEE 754 binary16.
+fn half(bits: u16) -> f64 {
+    let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
+    let exponent = i32::from(bits >> 10 & 0x1f);
+    let fraction = f64::from(bits & 0x3ff);
+    sign * match exponent {
+        0 => fraction * 2f64.powi(-24),
+        0x1f if fraction == 0.0 => f64::INFINITY,
+        0x1f => f64::NAN,
+        _ => (1.0 + fraction / 1024.0) * 2f64.powi(exponent - 15),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_precision_matches_known_values() {
+        for (bits, value) in
+            [(0x3c00, 1.0), (0xc000, -2.0), (0x7bff, 65504.0), (0x0001, 2f64.powi(-24)), (0, 0.0)]
+        {
+            assert_eq!(Dtype::F16.value(&u16::to_le_bytes(bits)), value);
+        }
+        assert!(Dtype::F16.value(&[0xff, 0x7f]).is_nan());
+        assert_eq!(Dtype::F16.value(&[0x00, 0xfc]), f64::NEG_INFINITY);
+        assert_eq!(Dtype::Bf16.value(&[0x80, 0x3f]), 1.0);
+    }
+}

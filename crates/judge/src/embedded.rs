@@ -1,0 +1,93 @@
+//! The Python package and the native allocators, carried inside the program and written out once.
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+
+macro_rules! package {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../python/warpwright_oracle/", $name)))),*]
+    };
+}
+
+/// The files of `python/warpwright_oracle`.
+const PACKAGE: &[(&str, &str)] = package![
+    "__init__.py",
+    "arena.py",
+    "baseline.py",
+    "channel.py",
+    "extension.py",
+    "harvest.py",
+    "hostdevice.py",
+    "oracle.py",
+    "player.py",
+    "precision.py",
+    "reference.py",
+    "rules.py",
+    "runner.py",
+    "tensors.py",
+];
+
+/// The native sources.
+const NATIVE: &[(&str, &str)] = &[
+    ("arena.h", include_str!("../native/arena.h")),
+    ("arena_cpu.cpp", include_str!("../native/arena_cpu.cpp")),
+    ("arena_cuda.cpp", include_str!("../native/arena_cuda.cpp")),
+];
+
+/// Where the embedded files lie on disk.
+pub(crate) struct Embedded {
+    /// Folder for `PYTHONPATH`.
+    pub(crate) python: PathBuf,
+    /// Folder of the native sources.
+    pub(crate) native: PathBuf,
+    /// Hash of all of them.
+    pub(crate) hash: String,
+}
+
+/// Writes the files below `cache`, in a folder named by their hash, unless they are there.
+pub(crate) fn write(cache: &Path) -> std::io::Result<Embedded> {
+    let mut hasher = blake3::Hasher::new();
+    for (name, text) in PACKAGE.iter().chain(NATIVE) {
+        hasher.update(name.as_bytes());
+        hasher.update(text.as_bytes());
+    }
+    let hash = hasher.finalize().to_hex()[..16].to_owned();
+    let folder = cache.join("program").join(&hash);
+    let embedded =
+        Embedded { python: folder.join("python"), native: folder.join("native"), hash };
+    if folder.join("complete").exists() {
+        return Ok(embedded);
+    }
+    let package = embedded.python.join("warpwright_oracle");
+    fs::create_dir_all(&package)?;
+    fs::create_dir_all(&embedded.native)?;
+    for (folder, files) in [(&package, PACKAGE), (&embedded.native, NATIVE)] {
+        for (name, text) in files {
+            // Written beside and renamed: two processes may do this at once.
+            let beside = folder.join(format!(".{name}.{}", std::process::id()));
+            fs::write(&beside, text)?;
+            fs::rename(&beside, folder.join(name))?;
+        }
+    }
+    fs::write(folder.join("complete"), "")?;
+    Ok(embedded)
+}
+
+#[cfg(test)]
+mod tests {
+    /// A file that is imported but not carried would only be missed on another machine.
+    #[test]
+    fn every_file_of_the_package_is_carried() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python/warpwright_oracle");
+        let mut on_disk: Vec<String> = fs_err::read_dir(folder)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .filter(|n| n.ends_with(".py"))
+            .collect();
+        on_disk.sort();
+        let mut carried: Vec<&str> = super::PACKAGE.iter().map(|(name, _)| *name).collect();
+        carried.sort_unstable();
+        assert_eq!(on_disk, carried);
+    }
+}

@@ -1,0 +1,102 @@
+//! What is not a verdict: the task's own fault, or ours.
+
+use thiserror::Error;
+
+use crate::arena::ArenaError;
+use crate::channel::NoAnswer;
+use crate::wire::Complaint;
+
+/// Judging could not be done. Never becomes a reward.
+#[derive(Debug, Error)]
+pub enum JudgeError {
+    /// The task's reference cannot be judged against: the caller's error.
+    #[error("failed to use the reference of task {task}: {message}")]
+    Reference {
+        /// Task name.
+        task: String,
+        /// What the reference did.
+        message: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+    /// What is asked cannot be had on this machine: the caller's error.
+    #[error("failed to set up judging: {message}")]
+    Setup {
+        /// What is missing.
+        message: String,
+        /// The command that mends it.
+        hint: Option<String>,
+    },
+    /// A part of the judge itself failed: infrastructure.
+    #[error("failed to {action}: {reason}")]
+    Infrastructure {
+        /// What was attempted.
+        action: String,
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+impl JudgeError {
+    /// What the caller can do, if anything.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Reference { hint, .. } | Self::Setup { hint, .. } => hint.as_deref(),
+            Self::Infrastructure { .. } => None,
+        }
+    }
+
+    pub(crate) fn infrastructure(action: impl Into<String>, reason: impl ToString) -> Self {
+        Self::Infrastructure { action: action.into(), reason: reason.to_string() }
+    }
+
+    /// From a process that is trusted for values: its complaint is about the task.
+    pub(crate) fn from_trusted(task: &str, role: &str, answer: NoAnswer, tail: &str) -> Self {
+        match answer {
+            NoAnswer::Complaint(complaint) => Self::reference(task, &complaint),
+            NoAnswer::Closed => Self::Reference {
+                task: task.to_owned(),
+                message: format!("the {role} process died while running it{}", after(tail)),
+                hint: Some("inputs that do not fit memory are the usual cause".to_owned()),
+            },
+            NoAnswer::Late(limit) => Self::Reference {
+                task: task.to_owned(),
+                message: format!("it did not finish within {} s", limit.as_secs()),
+                hint: Some("use smaller inputs".to_owned()),
+            },
+            NoAnswer::Malformed(what) => {
+                Self::infrastructure(format!("understand the {role}"), what)
+            }
+        }
+    }
+
+    fn reference(task: &str, complaint: &Complaint) -> Self {
+        let hint = match complaint.kind.as_str() {
+            "missing_module" => {
+                Some("install the package into the Python environment that `doctor` names".to_owned())
+            }
+            "stochastic" => Some("remove or seed what is random in forward".to_owned()),
+            "memory" => Some("use smaller inputs".to_owned()),
+            "raised" if complaint.message.contains("CUDA") => {
+                Some("it needs a GPU: run with `--device cuda:0` on a machine that has one".to_owned())
+            }
+            _ => None,
+        };
+        let mut message = complaint.message.clone();
+        if !complaint.trace.is_empty() {
+            message = format!("{message}\n{}", complaint.trace.trim_end());
+        }
+        Self::Reference { task: task.to_owned(), message, hint }
+    }
+}
+
+fn after(tail: &str) -> String {
+    let last = tail.trim().lines().last().unwrap_or_default();
+    if last.is_empty() { String::new() } else { format!(" (its last words: {last})") }
+}
+
+impl From<ArenaError> for JudgeError {
+    fn from(error: ArenaError) -> Self {
+        Self::Infrastructure { action: error.action, reason: error.reason }
+    }
+}

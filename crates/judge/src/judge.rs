@@ -1,0 +1,248 @@
+//! What all tasks of one judge share.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use warpwright_build::{Builder, Settings, Target, Toolchain};
+use warpwright_jail::{Isolation as JailIsolation, Jail, Level, Requirement};
+use warpwright_record::fingerprint::Fingerprint;
+use warpwright_record::verdict::{Isolation, IsolationLevel, Profile};
+use warpwright_task::Task;
+
+use crate::arena::{Arena, CudaDevice, HostArena};
+use crate::baseline::{Baseline, BaselineProcess};
+use crate::calibrate::{self, Calibration};
+use crate::device::{Device, DeviceFacts, host_facts};
+use crate::embedded;
+use crate::error::JudgeError;
+use crate::native;
+use crate::process::Host;
+use crate::session::TaskSession;
+
+/// Which baselines a candidate is timed against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BaselineSet {
+    /// Eager, default compile and, on a GPU, `reduce-overhead`.
+    Usual,
+    /// `max-autotune` as well, on a GPU.
+    All,
+}
+
+/// Settings of a judge.
+#[derive(Clone, Debug)]
+pub struct JudgeConfig {
+    /// Where candidates run.
+    pub device: Device,
+    /// Precision and comparison.
+    pub profile: Profile,
+    /// Seed of everything the judge draws. Secret from candidates.
+    pub seed: u64,
+    /// What to time against.
+    pub baselines: BaselineSet,
+    /// Refuse to judge with less isolation than this.
+    pub isolation: Requirement,
+    /// Interpreter with torch.
+    pub python: PathBuf,
+    /// Folder for compiled things and calibrations.
+    pub cache: PathBuf,
+}
+
+/// A judge on this machine.
+pub struct LocalJudge {
+    pub(crate) config: JudgeConfig,
+    pub(crate) host: Host,
+    pub(crate) builder: Builder,
+    pub(crate) facts: DeviceFacts,
+    pub(crate) gpu: Option<Arc<CudaDevice>>,
+    pub(crate) toolchain: Vec<String>,
+    isolation: JailIsolation,
+    baseline: Mutex<BaselineSlot>,
+    calibration: Mutex<Option<Calibration>>,
+}
+
+/// The one baseline process, and the session whose task it holds.
+#[derive(Default)]
+pub(crate) struct BaselineSlot {
+    pub(crate) process: Option<BaselineProcess>,
+    pub(crate) owner: Option<u64>,
+}
+
+impl LocalJudge {
+    /// Looks at the machine and makes ready what all tasks share.
+    pub fn open(config: JudgeConfig) -> Result<Self, JudgeError> {
+        let jail = Jail::detect(config.isolation).map_err(|e| JudgeError::Setup {
+            message: e.to_string(),
+            hint: e.hint(),
+        })?;
+        let isolation = jail.isolation().clone();
+        let jail = Arc::new(jail);
+        let toolchain = Toolchain::detect(&jail, &config.python)
+            .map_err(|e| JudgeError::Setup { message: e.to_string(), hint: None })?;
+        let keep = |e: std::io::Error| JudgeError::infrastructure("write to the cache", e);
+        fs_err::create_dir_all(&config.cache).map_err(keep)?;
+        let embedded = embedded::write(&config.cache).map_err(keep)?;
+        let library = native::library(&jail, &toolchain, config.device, &embedded, &config.cache)?;
+        let (gpu, facts) = match config.device {
+            Device::Cpu => (None, host_facts()),
+            Device::Cuda(ordinal) => {
+                let gpu = CudaDevice::open(ordinal).map_err(|e| JudgeError::Setup {
+                    message: format!("{config_device} cannot be used: {e}", config_device = config.device),
+                    hint: Some("`--device cpu` runs everything on the host".to_owned()),
+                })?;
+                let state = gpu.state()?;
+                let facts = DeviceFacts {
+                    hardware: state.name,
+                    arch: Some(state.arch),
+                    processors: state.processors,
+                    cache_bytes: state.l2_bytes,
+                    shared_bytes_per_block: state.shared_per_block,
+                    driver: state.driver,
+                    memory_bytes: state.free_bytes,
+                };
+                (Some(Arc::new(gpu)), facts)
+            }
+        };
+        let described = toolchain.describe();
+        let cache = config.cache.join("build");
+        let builder = Builder::new(Arc::clone(&jail), toolchain, Settings::default(), &cache)
+            .map_err(|e| JudgeError::infrastructure("open the build cache", e))?;
+        let host = Host {
+            jail,
+            python: config.python.clone(),
+            package: embedded.python,
+            library,
+            device: config.device,
+        };
+        let known = calibrate::load(&config.cache, &config.device.to_string(), &facts.hardware);
+        Ok(Self {
+            config,
+            host,
+            builder,
+            facts,
+            gpu,
+            toolchain: described,
+            isolation,
+            baseline: Mutex::default(),
+            calibration: Mutex::new(known),
+        })
+    }
+
+    /// Settings it was opened with.
+    pub fn config(&self) -> &JudgeConfig {
+        &self.config
+    }
+
+    /// Facts of the device.
+    pub fn facts(&self) -> &DeviceFacts {
+        &self.facts
+    }
+
+    /// Starts judging one task: loads its reference, checks that it can be judged against.
+    pub fn task(&self, task: &Task) -> Result<TaskSession<'_>, JudgeError> {
+        TaskSession::open(self, task)
+    }
+
+    /// The device's ceilings, measured now unless they are known and `again` is false.
+    pub fn calibrate(&self, again: bool) -> Result<Calibration, JudgeError> {
+        let known = lock(&self.calibration).clone();
+        if let (Some(known), false) = (known, again) {
+            return Ok(known);
+        }
+        let mut slot = self.baseline();
+        let process = self.baseline_process(&mut slot)?;
+        let bytes = if self.config.device.is_cuda() { 1 << 30 } else { 256 << 20 };
+        let bytes = bytes.min(self.facts.memory_bytes / 8);
+        let device = self.config.device.to_string();
+        let measured =
+            calibrate::measure(process, &self.config.cache, &device, &self.facts.hardware, bytes)?;
+        slot.owner = None;
+        *lock(&self.calibration) = Some(measured.clone());
+        Ok(measured)
+    }
+
+    /// What the rules of the verdict need to say of isolation.
+    pub fn isolation(&self) -> Isolation {
+        Isolation {
+            level: match self.isolation.level {
+                Level::Full => IsolationLevel::Full,
+                Level::Partial => IsolationLevel::Partial,
+            },
+            enforced: self.isolation.enforced.clone(),
+            missing: self.isolation.missing.clone(),
+        }
+    }
+
+    /// The right to time: one holder at a time, because windows are exclusive on a device.
+    pub(crate) fn baseline(&self) -> MutexGuard<'_, BaselineSlot> {
+        lock(&self.baseline)
+    }
+
+    /// The baseline process, started if it is not there.
+    pub(crate) fn baseline_process<'s>(
+        &self,
+        slot: &'s mut BaselineSlot,
+    ) -> Result<&'s mut BaselineProcess, JudgeError> {
+        if slot.process.is_none() {
+            let cache = self.config.cache.join("inductor");
+            let keep = |e| JudgeError::infrastructure("create the compile cache", e);
+            fs_err::create_dir_all(&cache).map_err(keep)?;
+            let bytes = (self.facts.memory_bytes / 5).clamp(1 << 30, 4 << 30);
+            let arena = Arena::Host(HostArena::create(bytes)?);
+            slot.process = Some(BaselineProcess::start(&self.host, arena, &cache)?);
+            slot.owner = None;
+        }
+        slot.process
+            .as_mut()
+            .ok_or_else(|| JudgeError::infrastructure("start the baseline", "it is not there"))
+    }
+
+    /// Memory the judge creates for a process on this device.
+    pub(crate) fn arena(&self, bytes: u64) -> Result<Arena, JudgeError> {
+        Ok(match &self.gpu {
+            Some(gpu) => Arena::Cuda(gpu.arena(bytes)?),
+            None => Arena::Host(HostArena::create(bytes)?),
+        })
+    }
+
+    pub(crate) fn target(&self) -> Target {
+        match &self.facts.arch {
+            Some(arch) => Target::Cuda { arch: arch.clone() },
+            None => Target::Cpu,
+        }
+    }
+
+    pub(crate) fn wanted(&self) -> Vec<Baseline> {
+        let mut wanted = vec![Baseline::Eager, Baseline::Compile];
+        if self.config.device.is_cuda() {
+            wanted.push(Baseline::ReduceOverhead);
+            if self.config.baselines == BaselineSet::All {
+                wanted.push(Baseline::MaxAutotune);
+            }
+        }
+        wanted
+    }
+
+    pub(crate) fn fingerprint(&self, torch: &str, python: &str) -> Fingerprint {
+        let cuda = self.config.device.is_cuda();
+        let compiler = self.toolchain.iter().find(|line| line.starts_with("nvcc") == cuda);
+        let known = lock(&self.calibration);
+        Fingerprint {
+            device: self.config.device.to_string(),
+            hardware: self.facts.hardware.clone(),
+            cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            driver: self.facts.driver.clone(),
+            compiler: compiler.cloned().unwrap_or_default(),
+            torch: torch.to_owned(),
+            python: python.to_owned(),
+            clocks: String::new(),
+            warpwright: env!("CARGO_PKG_VERSION").to_owned(),
+            bandwidth_bytes_per_second: known.as_ref().map(|c| c.bandwidth_bytes_per_second),
+        }
+    }
+}
+
+/// A panic elsewhere while the lock was held leaves nothing half-done that the next holder would
+/// not set up again.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

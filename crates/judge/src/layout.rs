@@ -1,0 +1,187 @@
+//! How the runner's arena is divided: weights, inputs, results. The judge decides where each input
+//! lies and which part results come from; both are drawn anew for every call and window.
+
+use rand::RngExt;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+
+use crate::arena::SAMPLE_BYTES;
+use crate::claims::Zone;
+use crate::wire::{ALIGN, Opened, Place, Value, padded};
+
+/// Parts of the runner's arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Where `ModelNew`'s own memory comes from until the rules are locked.
+    pub(crate) weights: Zone,
+    /// Where the judge places inputs.
+    pub(crate) inputs: Zone,
+    /// Where results and intermediates come from.
+    pub(crate) results: Zone,
+    /// Calls a window may hold at most.
+    pub(crate) calls: u64,
+    /// Bytes of results one call is given, without what all share.
+    pub(crate) per_call: u64,
+    /// Room for intermediates, shared by the calls of a window.
+    pub(crate) scratch: u64,
+}
+
+/// Calls of one window at the most: beyond, messages grow and nothing is gained.
+const MAX_CALLS: u64 = 4096;
+const SLACK: u64 = 8 << 20;
+
+impl Layout {
+    /// Plans an arena of at most `budget` bytes in which a window holds `wanted` calls if it can.
+    /// `None` when not even two calls fit.
+    pub(crate) fn plan(opened: &Opened, wanted: u64, budget: u64) -> Option<Self> {
+        let state: u64 = opened.state.iter().map(|p| padded(p.bytes)).sum();
+        let init = opened.init.padded_bytes();
+        // Two sets of weights while both variants are alive, and repacked copies of them.
+        let weights = round(4 * (state + init) + (64 << 20));
+        let inputs = opened.inputs.padded_bytes() + ALIGN;
+        let per_call = opened.outputs.padded_bytes();
+        // Intermediates of one call: generous, for candidates of several kernels.
+        let scratch = round(4 * (inputs + per_call) + (32 << 20));
+        let fixed = weights + scratch + 2 * SLACK + round(state + init);
+        let fits = budget.checked_sub(fixed)? / (inputs + per_call);
+        let calls = wanted.min(fits).min(MAX_CALLS);
+        if calls < 2 {
+            return None;
+        }
+        let weights = Zone { offset: 0, bytes: weights };
+        // The weights of both variants pass through here once as well.
+        let room = round((calls * inputs).max(state + init) + SLACK);
+        let inputs = Zone { offset: weights.end(), bytes: room };
+        let bytes = round(calls * per_call + scratch + SLACK);
+        let results = Zone { offset: inputs.end(), bytes };
+        Some(Self { weights, inputs, results, calls, per_call, scratch })
+    }
+
+    /// Bytes of the whole arena.
+    pub(crate) fn len(&self) -> u64 {
+        self.results.end()
+    }
+
+    /// A part of the results zone for `calls` calls, at a place drawn anew.
+    pub(crate) fn window(&self, calls: u64, random: &mut StdRng) -> Zone {
+        let bytes = round(calls * self.per_call + self.scratch).min(self.results.bytes);
+        let slack = (self.results.bytes - bytes) / ALIGN;
+        let shift = if slack == 0 { 0 } else { random.random_range(0..=slack) };
+        Zone { offset: self.results.offset + shift * ALIGN, bytes }
+    }
+
+    /// Places sets of inputs in the inputs zone, in an order and at distances drawn anew. `None`
+    /// when they do not fit.
+    pub(crate) fn scatter(&self, sets: &[Value], random: &mut StdRng) -> Option<Vec<Value>> {
+        let need: u64 = sets.iter().map(Value::padded_bytes).sum();
+        let free = self.inputs.bytes.checked_sub(need)? / ALIGN;
+        let share = free / (sets.len() as u64 + 1);
+        let mut order: Vec<usize> = (0..sets.len()).collect();
+        order.shuffle(random);
+        let mut placed = sets.to_vec();
+        let mut at = self.inputs.offset;
+        for i in order {
+            if share > 0 {
+                at += random.random_range(0..=share) * ALIGN;
+            }
+            at = place_all(&mut placed[i].tensors, at);
+        }
+        Some(placed)
+    }
+}
+
+/// Gives each tensor its place, one after the other from `at`; where the next may begin.
+pub(crate) fn place_all(tensors: &mut [Place], mut at: u64) -> u64 {
+    for tensor in tensors {
+        tensor.offset = Some(at);
+        at += padded(tensor.bytes);
+    }
+    at
+}
+
+/// Secret places of a zone whose bytes are sampled inside the measured window.
+pub(crate) fn sample_offsets(zone: Zone, count: usize, random: &mut StdRng) -> Vec<u64> {
+    let places = (zone.bytes / SAMPLE_BYTES).max(1);
+    (0..count).map(|_| zone.offset + random.random_range(0..places) * SAMPLE_BYTES).collect()
+}
+
+fn round(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 12) << 12
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Versions;
+    use proptest::prelude::*;
+    use rand::SeedableRng;
+    use serde_json::json;
+
+    fn value(sizes: &[u64]) -> Value {
+        let place = |&bytes: &u64| Place {
+            offset: Some(0),
+            shape: vec![bytes / 4],
+            strides: vec![1],
+            dtype: "float32".to_owned(),
+            bytes,
+        };
+        Value { tree: json!({"list": []}), tensors: sizes.iter().map(place).collect() }
+    }
+
+    fn opened(inputs: &[u64], outputs: &[u64]) -> Opened {
+        Opened {
+            init: value(&[]),
+            inputs: value(inputs),
+            outputs: value(outputs),
+            aliases_input: false,
+            mutates_input: false,
+            state: vec![],
+            versions: Versions { torch: String::new(), python: String::new() },
+            forward_seconds: 0.0,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_overlaps_and_everything_fits(
+            inputs in prop::collection::vec(1u64..100_000, 1..4),
+            calls in 2u64..40,
+            seed in any::<u64>(),
+        ) {
+            let opened = opened(&inputs, &[4096, 40]);
+            let layout = Layout::plan(&opened, calls, 1 << 30).unwrap();
+            prop_assert_eq!(layout.calls, calls);
+            let mut random = StdRng::seed_from_u64(seed);
+            let sets = vec![value(&inputs); calls as usize];
+            let placed = layout.scatter(&sets, &mut random).unwrap();
+            let mut spans: Vec<(u64, u64)> = placed
+                .iter()
+                .flat_map(|v| &v.tensors)
+                .map(|t| (t.offset.unwrap(), t.offset.unwrap() + t.bytes))
+                .collect();
+            spans.sort_unstable();
+            prop_assert!(spans.windows(2).all(|w| w[0].1 <= w[1].0));
+            prop_assert!(spans[0].0 >= layout.inputs.offset);
+            prop_assert!(spans[spans.len() - 1].1 <= layout.inputs.end());
+            let window = layout.window(calls, &mut random);
+            prop_assert!(layout.results.contains(window.offset, window.bytes));
+            for at in sample_offsets(window, 50, &mut random) {
+                prop_assert!(window.contains(at, SAMPLE_BYTES));
+            }
+        }
+    }
+
+    #[test]
+    fn a_task_that_does_not_fit_is_refused() {
+        assert_eq!(Layout::plan(&opened(&[1 << 30], &[1 << 30]), 4, 1 << 30), None);
+    }
+
+    #[test]
+    fn placements_differ_from_call_to_call() {
+        let layout = Layout::plan(&opened(&[4096], &[4096]), 8, 1 << 30).unwrap();
+        let mut random = StdRng::seed_from_u64(1);
+        let sets = vec![value(&[4096]); 8];
+        let first = layout.scatter(&sets, &mut random).unwrap();
+        assert_ne!(first, layout.scatter(&sets, &mut random).unwrap());
+    }
+}

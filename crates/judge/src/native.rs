@@ -1,0 +1,68 @@
+//! The arena library: compiled once per torch and source, kept in the cache.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fs_err as fs;
+use warpwright_build::Toolchain;
+use warpwright_jail::{Jail, Limits, Outcome, Spec};
+
+use crate::device::Device;
+use crate::embedded::Embedded;
+use crate::error::JudgeError;
+
+/// Path of the library for this device, built if it is not there.
+pub(crate) fn library(
+    jail: &Jail,
+    toolchain: &Toolchain,
+    device: Device,
+    embedded: &Embedded,
+    cache: &Path,
+) -> Result<PathBuf, JudgeError> {
+    let setup = |message: &str, hint: &str| JudgeError::Setup {
+        message: message.to_owned(),
+        hint: Some(hint.to_owned()),
+    };
+    let cxx = toolchain.cxx.as_ref();
+    let cxx = cxx.ok_or_else(|| setup("there is no C++ compiler", "apt install g++"))?;
+    let torch = toolchain.torch.as_ref();
+    let torch = torch.ok_or_else(|| setup("the Python environment has no torch", "make setup"))?;
+    let kind = if device.is_cuda() { "cuda" } else { "cpu" };
+    let key = blake3::hash(format!("{}|{}|{}", embedded.hash, torch.version, cxx.version).as_bytes());
+    let folder = cache.join("native");
+    let target = folder.join(format!("arena-{kind}-{}.so", &key.to_hex()[..16]));
+    if target.exists() {
+        return Ok(target);
+    }
+    fs::create_dir_all(&folder).map_err(|e| JudgeError::infrastructure("create the cache", e))?;
+    let work = folder.join(format!("{kind}-{}", std::process::id()));
+    fs::create_dir_all(&work).map_err(|e| JudgeError::infrastructure("create the cache", e))?;
+    let built = work.join("arena.so");
+    let mut spec = Spec::new(&cxx.path)
+        .label("arena library")
+        .args(["-O2", "-std=c++17", "-fPIC", "-shared", "-o", &built.to_string_lossy()])
+        .arg(embedded.native.join(format!("arena_{kind}.cpp")).to_string_lossy())
+        .limits(Limits { wall: Duration::from_mins(5), ..Limits::default() })
+        .with_system()
+        .read_only(&embedded.native)
+        .read_write(&work);
+    if device.is_cuda() {
+        let nvcc = toolchain.nvcc.as_ref();
+        let nvcc = nvcc.ok_or_else(|| setup("there is no CUDA toolkit", "install CUDA, or `make setup`"))?;
+        spec = spec.arg(format!("-I{}", nvcc.root.join("include").display())).read_only(&nvcc.root);
+    } else {
+        spec = spec
+            .arg(format!("-I{}", torch.root.join("include").display()))
+            .arg(format!("-L{}", torch.root.join("lib").display()))
+            .arg("-lc10")
+            .read_only(&torch.root);
+    }
+    let done = jail.run(spec).map_err(|e| JudgeError::infrastructure("build the arena library", e))?;
+    if done.outcome != Outcome::Exited(0) {
+        let text = String::from_utf8_lossy(&done.stderr.bytes).into_owned();
+        return Err(JudgeError::infrastructure("build the arena library", text));
+    }
+    fs::rename(&built, &target).map_err(|e| JudgeError::infrastructure("keep the arena library", e))?;
+    let _ = fs::remove_dir_all(&work);
+    Ok(target)
+}

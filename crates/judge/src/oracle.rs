@@ -1,0 +1,123 @@
+//! The oracle of one task, as the judge sees it.
+
+use std::time::Duration;
+
+use serde_json::json;
+use warpwright_record::verdict::Profile;
+use warpwright_task::{Mode, Task};
+
+use crate::arena::Arena;
+use crate::channel::NoAnswer;
+use crate::error::JudgeError;
+use crate::process::{Grant, Host, Role, Worker};
+use crate::wire::{Expected, Opened, Sets, State};
+
+/// Longest an oracle may take over one request. Its code is the task's.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
+
+/// The process, its arena and what it said of the task.
+pub(crate) struct Oracle {
+    worker: Worker,
+    task: String,
+    pub(crate) arena: Arena,
+    pub(crate) opened: Opened,
+    /// Largest error of the same-precision reference seen so far, per output, in units of the
+    /// output's root mean square.
+    noise: Vec<f64>,
+    /// Why truth is not float64, if it is not.
+    pub(crate) doubt: String,
+    profile: Profile,
+}
+
+/// Serialised name of a profile, as the Python side knows it.
+pub(crate) fn profile_name(profile: Profile) -> &'static str {
+    match profile {
+        Profile::Strict => "strict",
+        Profile::Tf32 => "tf32",
+        Profile::AsRun => "as-run",
+        Profile::Paper => "paper",
+    }
+}
+
+pub(crate) fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Eval => "eval",
+        Mode::Train => "train",
+    }
+}
+
+impl Oracle {
+    /// Starts it, loads the task, and learns how large an honest error is.
+    pub(crate) fn open(
+        host: &Host,
+        task: &Task,
+        profile: Profile,
+        seed: u64,
+        arena: Arena,
+    ) -> Result<Self, JudgeError> {
+        let mut worker = Worker::start(host, Role::Oracle, &arena, &Grant::default())?;
+        let request = json!({
+            "do": "open",
+            "source": task.source,
+            "profile": profile_name(profile),
+            "mode": mode_name(task.mode),
+            "seed": seed,
+        });
+        let opened: Opened = worker.ask(&request, PATIENCE).map_err(|e| {
+            JudgeError::from_trusted(&task.name, Role::Oracle.name(), e, &worker.tail())
+        })?;
+        let noise = vec![0.0; opened.outputs.tensors.len()];
+        let name = task.name.clone();
+        let mut oracle =
+            Self { worker, task: name, arena, opened, noise, doubt: String::new(), profile };
+        for (variant, calls) in [("init", 3), ("other", 1)] {
+            for i in 0..calls {
+                oracle.expected(variant, seed ^ (0x5eed_0000 + i))?;
+            }
+        }
+        Ok(oracle)
+    }
+
+    fn trusted(&self, answer: NoAnswer) -> JudgeError {
+        JudgeError::from_trusted(&self.task, Role::Oracle.name(), answer, &self.worker.tail())
+    }
+
+    /// The weights of `init` or `other`, at the start of the oracle's arena.
+    pub(crate) fn state(&mut self, variant: &str) -> Result<State, JudgeError> {
+        let request = json!({"do": "state", "variant": variant});
+        self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
+    }
+
+    /// The arguments of the model's constructor, tensors at the start of the oracle's arena.
+    pub(crate) fn init(&mut self) -> Result<crate::wire::Value, JudgeError> {
+        self.worker.ask(&json!({"do": "init"}), PATIENCE).map_err(|e| self.trusted(e))
+    }
+
+    /// Inputs for each seed, one after the other from the start of the oracle's arena.
+    pub(crate) fn inputs(&mut self, seeds: &[u64]) -> Result<Sets, JudgeError> {
+        let request = json!({"do": "inputs", "seeds": seeds});
+        self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
+    }
+
+    /// Inputs and truth for one seed.
+    pub(crate) fn expected(&mut self, variant: &str, seed: u64) -> Result<Expected, JudgeError> {
+        // The paper compares with eager, not with the truth.
+        let double = self.profile != Profile::Paper;
+        let request =
+            json!({"do": "expected", "variant": variant, "seed": seed, "double": double});
+        let expected: Expected =
+            self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))?;
+        for (noise, note) in self.noise.iter_mut().zip(&expected.notes) {
+            if note.rms > 0.0 {
+                *noise = noise.max(note.error / note.rms);
+            }
+        }
+        self.doubt.clone_from(&expected.doubt);
+        Ok(expected)
+    }
+
+    /// See the field.
+    pub(crate) fn noise(&self, output: usize) -> f64 {
+        self.noise.get(output).copied().unwrap_or(0.0)
+    }
+}

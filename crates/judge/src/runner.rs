@@ -1,0 +1,219 @@
+//! A runner as the judge sees it: a process that holds a candidate and must be believed nothing.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rand::RngExt;
+use rand::rngs::StdRng;
+use serde_json::{Value as Json, json};
+
+use crate::arena::Arena;
+use crate::channel::NoAnswer;
+use crate::claims::Zone;
+use crate::error::JudgeError;
+use crate::layout::{Layout, place_all, sample_offsets};
+use crate::oracle::Oracle;
+use crate::process::{Grant, Host, Role, Worker};
+use crate::wire::{Outputs, Place, Prepared, Value};
+
+/// Samples of a fingerprint on the cpu device; on a GPU the cost does not depend on it.
+const SAMPLES: usize = 256;
+
+/// The candidate did not do what was asked, at this point.
+#[derive(Debug)]
+pub(crate) struct Stumble {
+    pub(crate) during: &'static str,
+    pub(crate) answer: NoAnswer,
+}
+
+/// Either our own failure or the candidate's.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    Judge(JudgeError),
+    Candidate(Stumble),
+}
+
+impl<E: Into<JudgeError>> From<E> for Trouble {
+    fn from(error: E) -> Self {
+        Self::Judge(error.into())
+    }
+}
+
+/// A candidate loaded in its process.
+pub(crate) struct Runner {
+    worker: Worker,
+    pub(crate) arena: Arena,
+    pub(crate) layout: Layout,
+    /// Longest any one request may take.
+    pub(crate) patience: Duration,
+    random: StdRng,
+}
+
+/// A window that was played: where its inputs lie, what was sampled and when.
+pub(crate) struct Played {
+    pub(crate) elapsed: Duration,
+    pub(crate) zone: Zone,
+    /// Staged inputs by slot.
+    pub(crate) sets: Vec<Value>,
+    /// Slot used by each call.
+    pub(crate) order: Vec<usize>,
+    samples: Vec<u64>,
+    fingerprint: u64,
+}
+
+impl Runner {
+    /// Starts the process on a poisoned arena.
+    pub(crate) fn start(
+        host: &Host,
+        artifact: Option<&Path>,
+        arena: Arena,
+        layout: Layout,
+        patience: Duration,
+        random: StdRng,
+    ) -> Result<Self, JudgeError> {
+        arena.poison(0, arena.len())?;
+        let grant = Grant {
+            read: artifact.into_iter().collect(),
+            memory_bytes: Some(arena.len() + (4 << 30)),
+            ..Grant::default()
+        };
+        let worker = Worker::start(host, Role::Runner, &arena, &grant)?;
+        Ok(Self { worker, arena, layout, patience, random })
+    }
+
+    fn ask<T: serde::de::DeserializeOwned>(
+        &mut self,
+        during: &'static str,
+        request: &Json,
+    ) -> Result<T, Trouble> {
+        let answer = self.worker.ask(request, self.patience);
+        answer.map_err(|answer| Trouble::Candidate(Stumble { during, answer }))
+    }
+
+    /// Copies tensors from the oracle's arena into the inputs zone.
+    fn bring(&self, oracle: &Oracle, tensors: &mut [Place]) -> Result<(), Trouble> {
+        let from: Vec<u64> = tensors.iter().map(|t| t.offset.unwrap_or(0)).collect();
+        place_all(tensors, self.layout.inputs.offset);
+        for (tensor, from) in tensors.iter().zip(from) {
+            let to = tensor.offset.unwrap_or(0);
+            self.arena.copy_from(to, &oracle.arena, from, tensor.bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Loads `model_new.py` and the artifact.
+    pub(crate) fn load(
+        &mut self,
+        oracle: &mut Oracle,
+        source: &str,
+        artifact: Option<&Path>,
+        settings: (&str, &str),
+    ) -> Result<(), Trouble> {
+        let mut init = oracle.init()?;
+        self.bring(oracle, &mut init.tensors)?;
+        let (profile, mode) = settings;
+        let request = json!({
+            "do": "load",
+            "source": source,
+            "artifact": artifact.map(|p| p.to_string_lossy()),
+            "init": init,
+            "profile": profile,
+            "mode": mode,
+            "zone": zone_json(self.layout.weights),
+        });
+        self.ask::<Json>("load", &request)?;
+        Ok(())
+    }
+
+    /// Builds a `ModelNew` with the weights of a variant; milliseconds of its `prepare()`.
+    pub(crate) fn state(&mut self, oracle: &mut Oracle, variant: &str) -> Result<f64, Trouble> {
+        let mut state = oracle.state(variant)?;
+        self.bring(oracle, &mut state.tensors)?;
+        let request = json!({
+            "do": "state", "variant": variant, "names": state.names, "tensors": state.tensors,
+        });
+        Ok(self.ask::<Prepared>("prepare", &request)?.prepare_ms)
+    }
+
+    /// Forbids operators that compute.
+    pub(crate) fn lock(&mut self) -> Result<(), Trouble> {
+        self.ask::<Json>("load", &json!({"do": "lock"}))?;
+        Ok(())
+    }
+
+    /// Forgets a variant.
+    pub(crate) fn drop_variant(&mut self, variant: &str) -> Result<(), Trouble> {
+        self.ask::<Json>("forward", &json!({"do": "drop", "variant": variant}))?;
+        Ok(())
+    }
+
+    /// Plays one window on the given inputs, which lie in the oracle's arena: fresh places, a
+    /// poisoned zone, an order that the runner learns with "go", and the clock of this process
+    /// from "go" to the fingerprint of the results.
+    pub(crate) fn play(
+        &mut self,
+        oracle: &Oracle,
+        variant: &str,
+        sets: &[Value],
+    ) -> Result<Played, Trouble> {
+        let calls = sets.len() as u64;
+        let Some(placed) = self.layout.scatter(sets, &mut self.random) else {
+            return Err(JudgeError::infrastructure("place inputs", "they do not fit").into());
+        };
+        for (from, to) in sets.iter().zip(&placed) {
+            for (a, b) in from.tensors.iter().zip(&to.tensors) {
+                let (a_at, b_at) = (a.offset.unwrap_or(0), b.offset.unwrap_or(0));
+                self.arena.copy_from(b_at, &oracle.arena, a_at, b.bytes)?;
+            }
+        }
+        let zone = self.layout.window(calls, &mut self.random);
+        self.arena.poison(zone.offset, zone.bytes)?;
+        let stage = json!({"do": "stage", "sets": placed, "zone": zone_json(zone)});
+        self.ask::<Json>("forward", &stage)?;
+        let mut order: Vec<usize> = (0..sets.len()).collect();
+        for i in (1..order.len()).rev() {
+            order.swap(i, self.random.random_range(0..=i));
+        }
+        let samples = sample_offsets(zone, SAMPLES, &mut self.random);
+        let go = json!({"do": "go", "which": variant, "order": order});
+        let patience = self.patience;
+        let start = Instant::now();
+        let answer = self.worker.ask::<Json>(&go, patience);
+        let fingerprint = self.arena.fingerprint(&samples)?;
+        let elapsed = start.elapsed();
+        answer.map_err(|answer| {
+            Trouble::Candidate(Stumble { during: "forward", answer })
+        })?;
+        Ok(Played { elapsed, zone, sets: placed, order, samples, fingerprint })
+    }
+
+    /// Whether the results are still what they were when the clock stopped.
+    pub(crate) fn unchanged(&self, played: &Played) -> Result<bool, JudgeError> {
+        Ok(self.arena.fingerprint(&played.samples)? == played.fingerprint)
+    }
+
+    /// Where the runner says that the results of a call lie.
+    pub(crate) fn claimed(&mut self, call: usize) -> Result<Value, Trouble> {
+        let request = json!({"do": "outputs", "calls": [call]});
+        let mut given: Outputs = self.ask("forward", &request)?;
+        given.outputs.pop().ok_or_else(|| {
+            let answer = NoAnswer::Malformed("no outputs in its answer".to_owned());
+            Trouble::Candidate(Stumble { during: "forward", answer })
+        })
+    }
+
+    /// Forgets results and inputs of the last window.
+    pub(crate) fn release(&mut self) -> Result<(), Trouble> {
+        self.ask::<Json>("forward", &json!({"do": "release"}))?;
+        Ok(())
+    }
+
+    /// Ends the process; how it went, and its last words.
+    pub(crate) fn end(self) -> (Option<warpwright_jail::Outcome>, String) {
+        self.worker.end()
+    }
+}
+
+fn zone_json(zone: Zone) -> Json {
+    json!({"offset": zone.offset, "bytes": zone.bytes})
+}

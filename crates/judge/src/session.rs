@@ -1,0 +1,472 @@
+//! One task: its oracle, its plan of memory, and the way of a candidate through the stages.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use warpwright_build::{Artifact, Outcome, Request};
+use warpwright_record::candidate::Candidate;
+use warpwright_record::verdict::{
+    Check, Failure, IntegrityFinding, PhaseSeconds, Reward, Speedup, Stage, Times, VERDICT_VERSION,
+    Verdict,
+};
+use warpwright_task::Task;
+
+use crate::error::JudgeError;
+use crate::failure::{classify, failure};
+use crate::judge::LocalJudge;
+use crate::layout::Layout;
+use crate::measure::{self, Plan, Ready, Slopes};
+use crate::oracle::{Oracle, mode_name, profile_name};
+use crate::runner::{Runner, Trouble};
+use crate::verify::look;
+
+/// Fresh inputs per verification, as in the paper; one more check uses other weights.
+const CHECKS: u64 = 5;
+/// Timed calls that are looked at, chosen after they have run.
+const TIMED_CHECKS: usize = 3;
+
+static SESSIONS: AtomicU64 = AtomicU64::new(1);
+
+/// A task being judged. Dropping it ends its oracle.
+pub struct TaskSession<'j> {
+    judge: &'j LocalJudge,
+    id: u64,
+    task: Task,
+    oracle: Oracle,
+    layout: Layout,
+    plan: Plan,
+    random: StdRng,
+    ready: Vec<Ready>,
+    staged: usize,
+}
+
+/// What is found out about one candidate, stage by stage.
+#[derive(Default)]
+struct Findings {
+    checks: Vec<Check>,
+    failure: Option<Failure>,
+    integrity: Vec<IntegrityFinding>,
+    times: Times,
+    speedup: Speedup,
+    caveats: Vec<String>,
+    seconds: PhaseSeconds,
+}
+
+impl Findings {
+    fn bad(&self) -> bool {
+        self.failure.is_some() || !self.integrity.is_empty()
+    }
+}
+
+impl<'j> TaskSession<'j> {
+    pub(crate) fn open(judge: &'j LocalJudge, task: &Task) -> Result<Self, JudgeError> {
+        let cuda = judge.config.device.is_cuda();
+        let memory = judge.facts.memory_bytes;
+        let budget = if cuda { memory * 7 / 20 } else { (memory / 4).min(6 << 30) };
+        let arena = judge.arena(budget)?;
+        let seed = judge.config.seed;
+        let oracle = Oracle::open(&judge.host, task, judge.config.profile, seed, arena)?;
+        let plan = if cuda {
+            Plan { window: Duration::from_millis(5), rounds: 15, budget: Duration::from_secs(10) }
+        } else {
+            Plan { window: Duration::from_millis(15), rounds: 9, budget: Duration::from_secs(6) }
+        };
+        let wanted = wanted_calls(judge, &oracle, &plan);
+        let layout = Layout::plan(&oracle.opened, wanted, budget);
+        let layout = layout.ok_or_else(|| {
+            let per_call = oracle.opened.inputs.bytes() + oracle.opened.outputs.bytes();
+            JudgeError::Reference {
+                task: task.name.clone(),
+                message: format!(
+                    "inputs and outputs of {} MiB a call do not fit the {} MiB that judging may use here",
+                    per_call >> 20,
+                    budget >> 20
+                ),
+                hint: Some("use smaller inputs".to_owned()),
+            }
+        })?;
+        Ok(Self {
+            judge,
+            id: SESSIONS.fetch_add(1, Ordering::Relaxed),
+            task: task.clone(),
+            oracle,
+            layout,
+            plan,
+            random: StdRng::seed_from_u64(seed ^ 0x7770_7773),
+            ready: Vec::new(),
+            staged: 0,
+        })
+    }
+
+    /// Bytes that one call cannot avoid: every input, parameter and output once.
+    pub fn unavoidable_bytes(&self) -> u64 {
+        let opened = &self.oracle.opened;
+        let state: u64 = opened.state.iter().map(|p| p.bytes).sum();
+        opened.inputs.bytes() + state + opened.outputs.bytes()
+    }
+
+    /// Takes a candidate as far as `stage`. What the candidate does wrong is in the verdict; an
+    /// error is never its doing.
+    pub fn judge(&mut self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeError> {
+        let mut found = Findings::default();
+        let request =
+            Request { reference: Some(self.task.source.clone()), ..Request::default() };
+        let built = self
+            .judge
+            .builder
+            .build_with(candidate, &self.judge.target(), &request)
+            .map_err(|e| JudgeError::infrastructure("build the candidate", e))?;
+        let artifact = match built {
+            Outcome::Built(artifact) => {
+                found.seconds.build = artifact.seconds;
+                Some(artifact)
+            }
+            Outcome::Failed(failed) => {
+                found.seconds.build = failed.seconds;
+                let mut told = failure(failed.class, failed.message);
+                told.diagnostics = failed.diagnostics;
+                told.output_tail = failed.raw_tail;
+                found.failure = Some(told);
+                None
+            }
+        };
+        if let Some(artifact) = &artifact
+            && stage > Stage::Built
+        {
+            if stage == Stage::Measured {
+                // Before anything of the candidate runs: nothing it leaves behind slows these.
+                self.prepare_baselines()?;
+            }
+            self.run(candidate, artifact, stage, &mut found)?;
+        }
+        Ok(self.verdict(candidate, artifact.as_ref(), stage, found))
+    }
+
+    /// Runs the candidate in its process and cleans up after it, whatever it does.
+    fn run(
+        &mut self,
+        candidate: &Candidate,
+        artifact: &Artifact,
+        stage: Stage,
+        found: &mut Findings,
+    ) -> Result<(), JudgeError> {
+        let arena = self.judge.arena(self.layout.len())?;
+        let started = Instant::now();
+        let patience = Duration::from_secs_f64(
+            (10.0 + 300.0 * self.oracle.opened.forward_seconds).min(300.0),
+        );
+        let random = StdRng::seed_from_u64(self.random.random());
+        let dir = Some(artifact.dir.as_path());
+        let mut runner =
+            Runner::start(&self.judge.host, dir, arena, self.layout, patience, random)?;
+        let went = self.examine(&mut runner, candidate, artifact, stage, found, started);
+        let (outcome, tail) = runner.end();
+        if let Some(gpu) = &self.judge.gpu {
+            gpu.probe()?;
+        }
+        match went {
+            Ok(()) => Ok(()),
+            Err(Trouble::Judge(error)) => Err(error),
+            Err(Trouble::Candidate(stumble)) => {
+                found.failure = Some(classify(&stumble, outcome.as_ref(), &tail));
+                Ok(())
+            }
+        }
+    }
+
+    fn examine(
+        &mut self,
+        runner: &mut Runner,
+        candidate: &Candidate,
+        artifact: &Artifact,
+        stage: Stage,
+        found: &mut Findings,
+        started: Instant,
+    ) -> Result<(), Trouble> {
+        let source = candidate.files().get("model_new.py");
+        let source = String::from_utf8_lossy(source.map_or(&[][..], Vec::as_slice)).into_owned();
+        let settings = (profile_name(self.judge.config.profile), mode_name(self.task.mode));
+        runner.load(&mut self.oracle, &source, Some(&artifact.dir), settings)?;
+        runner.state(&mut self.oracle, "other")?;
+        found.times.prepare = Some(runner.state(&mut self.oracle, "init")?);
+        runner.lock()?;
+        found.seconds.load = started.elapsed().as_secs_f64();
+        let verifying = Instant::now();
+        let went = self.verify(runner, found);
+        found.seconds.verify = verifying.elapsed().as_secs_f64();
+        went?;
+        if stage == Stage::Measured && !found.bad() {
+            let measuring = Instant::now();
+            let went = self.measure(runner, found);
+            found.seconds.measure = measuring.elapsed().as_secs_f64();
+            went?;
+        }
+        Ok(())
+    }
+
+    /// Other weights first, then fresh inputs with the reference's own.
+    fn verify(&mut self, runner: &mut Runner, found: &mut Findings) -> Result<(), Trouble> {
+        for i in 0..=CHECKS {
+            let (variant, name) = match i {
+                0 => ("other", "other weights".to_owned()),
+                _ => ("init", format!("fresh inputs {i}")),
+            };
+            let seed = self.random.random_range(1..1 << 62);
+            let sets = self.oracle.inputs(&[seed])?;
+            let played = runner.play(&self.oracle, variant, &sets.sets)?;
+            let profile = self.judge.config.profile;
+            let question = (variant, seed);
+            let looked = look(&mut self.oracle, runner, &played, 0, question, &name, profile)?;
+            runner.release()?;
+            if i == 0 {
+                runner.drop_variant("other")?;
+            }
+            found.checks.push(looked.check);
+            found.failure = looked.failure;
+            found.integrity.extend(looked.integrity);
+            if found.bad() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compiles and stages the baselines of this task in the shared process.
+    fn prepare_baselines(&mut self) -> Result<(), JudgeError> {
+        self.judge.calibrate(false)?;
+        let mut slot = self.judge.baseline();
+        if slot.owner == Some(self.id) {
+            return Ok(());
+        }
+        slot.owner = None;
+        let process = self.judge.baseline_process(&mut slot)?;
+        let seed = self.judge.config.seed;
+        let name = &self.task.name;
+        process.open(&self.task, self.judge.config.profile, seed)?;
+        self.ready.clear();
+        let staged = self.layout.calls.min(64);
+        let wanted = self.judge.wanted();
+        for &which in &wanted {
+            process.compile(name, which, seed, 4)?;
+        }
+        let seeds: Vec<u64> = (0..staged).map(|_| self.random.random_range(1..1 << 62)).collect();
+        process.stage(name, &seeds)?;
+        self.staged = staged as usize;
+        for which in wanted {
+            let ready = measure::ready(process, name, which, &self.plan, self.layout.calls)?;
+            self.ready.push(ready);
+        }
+        slot.owner = Some(self.id);
+        Ok(())
+    }
+
+    fn measure(&mut self, runner: &mut Runner, found: &mut Findings) -> Result<(), Trouble> {
+        let judge = self.judge;
+        let mut slot = judge.baseline();
+        if slot.owner != Some(self.id) {
+            drop(slot);
+            self.prepare_baselines()?;
+            slot = judge.baseline();
+        }
+        let process = judge.baseline_process(&mut slot)?;
+        let n = self.candidate_calls(runner)?;
+        let started = Instant::now();
+        self.candidate_slope(runner, n)?;
+        let candidate_seconds = started.elapsed().as_secs_f64();
+        let baseline_seconds: f64 =
+            self.ready.iter().map(|r| 3.0 * r.n as f64 * r.seconds).sum();
+        let rounds = measure::rounds(&self.plan, candidate_seconds + baseline_seconds);
+        let looked_at: Vec<usize> =
+            (0..TIMED_CHECKS).map(|_| self.random.random_range(0..rounds)).collect();
+        let mut slopes = Slopes {
+            candidate: Vec::new(),
+            baselines: self.ready.iter().map(|r| (r.which, Vec::new())).collect(),
+        };
+        for round in 0..rounds {
+            for contender in measure::order(self.ready.len(), &mut self.random) {
+                if contender == 0 {
+                    let look_here = looked_at.contains(&round);
+                    let slope = self.timed_round(runner, n, look_here, found)?;
+                    slopes.candidate.push(slope);
+                } else {
+                    let ready = &self.ready[contender - 1];
+                    let slope = measure::baseline_slope(
+                        process,
+                        &self.task.name,
+                        ready,
+                        self.staged,
+                        &mut self.random,
+                    )?;
+                    slopes.baselines[contender - 1].1.push(slope);
+                }
+                if found.bad() {
+                    return Ok(());
+                }
+            }
+        }
+        let prepare = found.times.prepare;
+        (found.times, found.speedup) = measure::summarise(&slopes);
+        found.times.prepare = prepare;
+        self.against_physics(found);
+        Ok(())
+    }
+
+    /// How many calls the candidate's shorter window holds.
+    fn candidate_calls(&mut self, runner: &mut Runner) -> Result<usize, Trouble> {
+        let mut n = 1;
+        for _ in 0..2 {
+            let seconds = self.candidate_slope(runner, n)?;
+            let next = measure::window_calls(&self.plan, seconds, self.layout.calls);
+            if next <= n {
+                return Ok(next);
+            }
+            n = next;
+        }
+        Ok(n)
+    }
+
+    /// One slope, nothing looked at.
+    fn candidate_slope(&mut self, runner: &mut Runner, n: usize) -> Result<f64, Trouble> {
+        let mut times = [0.0; 2];
+        for (time, calls) in times.iter_mut().zip([n, 2 * n]) {
+            let window =
+                measure::candidate_window(&mut self.oracle, runner, calls, &mut self.random)?;
+            *time = window.0.elapsed.as_secs_f64();
+            runner.release()?;
+        }
+        Ok((times[1] - times[0]) / n as f64)
+    }
+
+    /// One rewarded slope; looks at one of its calls, chosen after the clock has stopped.
+    fn timed_round(
+        &mut self,
+        runner: &mut Runner,
+        n: usize,
+        look_here: bool,
+        found: &mut Findings,
+    ) -> Result<f64, Trouble> {
+        let mut times = [0.0; 2];
+        let long_first: bool = self.random.random();
+        for step in 0..2 {
+            let long = (step == 0) == long_first;
+            let calls = if long { 2 * n } else { n };
+            let (played, seeds) =
+                measure::candidate_window(&mut self.oracle, runner, calls, &mut self.random)?;
+            times[usize::from(long)] = played.elapsed.as_secs_f64();
+            if look_here && step == 1 {
+                let call = self.random.random_range(0..calls);
+                let question = ("init", seeds[played.order[call]]);
+                let profile = self.judge.config.profile;
+                let looked = look(
+                    &mut self.oracle,
+                    runner,
+                    &played,
+                    call,
+                    question,
+                    "timed call",
+                    profile,
+                )?;
+                found.checks.push(looked.check);
+                found.failure = looked.failure;
+                found.integrity.extend(looked.integrity);
+            }
+            runner.release()?;
+        }
+        Ok((times[1] - times[0]) / n as f64)
+    }
+
+    /// Results cannot be written faster than memory takes them. Inputs may lawfully be skipped in
+    /// part, so only outputs count here; on the cpu device caches hold more than a call writes.
+    fn against_physics(&self, found: &mut Findings) {
+        let fingerprint = self.judge.fingerprint("", "");
+        let (Some(bandwidth), Some(time)) =
+            (fingerprint.bandwidth_bytes_per_second, found.times.candidate)
+        else {
+            return;
+        };
+        let bytes = self.oracle.opened.outputs.bytes();
+        if self.judge.config.device.is_cuda() && !self.oracle.opened.aliases_input {
+            let least = 0.75e3 * bytes as f64 / bandwidth as f64;
+            if time.high < least && bytes > 2 * self.judge.facts.cache_bytes {
+                found.integrity.push(IntegrityFinding {
+                    class: "faster_than_memory".to_owned(),
+                    message: format!(
+                        "{:.4} ms a call, but writing the results takes {least:.4} ms",
+                        time.value
+                    ),
+                });
+            }
+        }
+    }
+
+    fn verdict(
+        &self,
+        candidate: &Candidate,
+        artifact: Option<&Artifact>,
+        stage: Stage,
+        mut found: Findings,
+    ) -> Verdict {
+        let judge = self.judge;
+        let versions = &self.oracle.opened.versions;
+        let fingerprint = judge.fingerprint(&versions.torch, &versions.python);
+        let verified = stage > Stage::Built && !found.bad();
+        if !self.oracle.doubt.is_empty() {
+            found.caveats.push(self.oracle.doubt.clone());
+        }
+        if self.staged > 0 && stage == Stage::Measured {
+            found.caveats.extend(measuring_caveats());
+        }
+        if found.bad() {
+            (found.times, found.speedup) = (Times::default(), Speedup::default());
+        }
+        let floor_ms = fingerprint
+            .bandwidth_bytes_per_second
+            .map(|b| 1e3 * self.unavoidable_bytes() as f64 / b as f64);
+        Verdict {
+            version: VERDICT_VERSION,
+            task: self.task.name.clone(),
+            candidate: candidate.hash().to_owned(),
+            device: judge.config.device.to_string(),
+            profile: judge.config.profile,
+            stage,
+            verified,
+            failure: found.failure,
+            integrity: found.integrity,
+            checks: found.checks,
+            reward: Reward::of(verified, &found.speedup),
+            times_ms: found.times,
+            speedup: found.speedup,
+            floor_ms,
+            unavoidable_bytes: self.unavoidable_bytes(),
+            kernels: artifact.map(|a| a.kernels.clone()).unwrap_or_default(),
+            diagnostics: artifact.map(|a| a.warnings.clone()).unwrap_or_default(),
+            isolation: judge.isolation(),
+            caveats: found.caveats,
+            seconds: found.seconds,
+            fingerprint,
+        }
+    }
+}
+
+/// What this version of the judge does not do yet, said in every measured verdict.
+fn measuring_caveats() -> [String; 2] {
+    [
+        "clocks, throttling and co-tenants were not watched while timing".to_owned(),
+        "the tolerance is scaled to eager's error, not calibrated per task".to_owned(),
+    ]
+}
+
+/// Calls a window should be able to hold: enough for its planned length at the speed of memory, and
+/// enough that the data of a window exceeds twice the last-level cache.
+fn wanted_calls(judge: &LocalJudge, oracle: &Oracle, plan: &Plan) -> u64 {
+    let opened = &oracle.opened;
+    let bytes = (opened.inputs.bytes() + opened.outputs.bytes()).max(1);
+    // A first guess of the least time: a few microseconds to launch, and memory's share.
+    let bandwidth = if judge.config.device.is_cuda() { 4e12 } else { 3e10 };
+    let least = 4e-6 + bytes as f64 / bandwidth;
+    let for_time = 2.0 * plan.window.as_secs_f64() / least;
+    let for_cache = 2.0 * judge.facts.cache_bytes as f64 / bytes as f64;
+    for_time.max(for_cache).ceil().max(2.0) as u64
+}

@@ -1,0 +1,133 @@
+//! What the judge and its Python processes say to each other.
+//!
+//! Requests are built by the judge. Replies of the oracle and the baseline are trusted for values;
+//! replies of a runner are the candidate's word: parsed, bounded, and checked before use.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+/// Where a tensor lies in an arena. As sent by a runner: a claim, checked by `layout`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    /// Byte offset of the first element; `None` when outside the arena.
+    pub(crate) offset: Option<u64>,
+    /// Extent per dimension.
+    pub(crate) shape: Vec<u64>,
+    /// Elements between neighbours, per dimension.
+    pub(crate) strides: Vec<i64>,
+    /// Torch's name without the prefix, e.g. `float32`.
+    pub(crate) dtype: String,
+    /// Bytes from the first to the last element.
+    pub(crate) bytes: u64,
+}
+
+/// A value with its tensors as places. The tree passes through the judge unread, except that the
+/// outputs' trees of candidate and reference must agree.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Value {
+    /// Nested lists, tuples, dicts and numbers; tensors as `{"tensor": i}`.
+    pub(crate) tree: Json,
+    /// The tensors.
+    pub(crate) tensors: Vec<Place>,
+}
+
+impl Value {
+    /// Bytes of all tensors, each rounded up to the arena's alignment.
+    pub(crate) fn padded_bytes(&self) -> u64 {
+        self.tensors.iter().map(|t| padded(t.bytes)).sum()
+    }
+
+    /// Bytes of all tensors.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.tensors.iter().map(|t| t.bytes).sum()
+    }
+}
+
+/// Alignment of blocks in an arena, as in `native/arena.h`.
+pub(crate) const ALIGN: u64 = 512;
+
+/// `bytes` rounded up to [`ALIGN`]; at least one block, as the allocator gives.
+pub(crate) fn padded(bytes: u64) -> u64 {
+    bytes.max(1).div_ceil(ALIGN) * ALIGN
+}
+
+/// An error a Python process reports instead of an answer.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Complaint {
+    /// `raised`, `memory`, `missing_module`, `syntax`, `stochastic`, `state_dict`, ...
+    pub(crate) kind: String,
+    /// Exception type and text.
+    pub(crate) message: String,
+    /// Frames of the task's or candidate's own code.
+    pub(crate) trace: String,
+}
+
+/// The oracle's answer to `open`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Opened {
+    pub(crate) init: Value,
+    pub(crate) inputs: Value,
+    pub(crate) outputs: Value,
+    pub(crate) aliases_input: bool,
+    pub(crate) mutates_input: bool,
+    pub(crate) state: Vec<Place>,
+    pub(crate) versions: Versions,
+    /// One warm eager call, in seconds; for deadlines only.
+    pub(crate) forward_seconds: f64,
+}
+
+/// Versions of the torch side.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Versions {
+    pub(crate) torch: String,
+    pub(crate) python: String,
+}
+
+/// A `state_dict` in the oracle's arena.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct State {
+    pub(crate) names: Vec<String>,
+    pub(crate) tensors: Vec<Place>,
+}
+
+/// Sets of inputs in the oracle's arena.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Sets {
+    pub(crate) sets: Vec<Value>,
+}
+
+/// The oracle's answer to `expected`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Expected {
+    pub(crate) inputs: Value,
+    pub(crate) outputs: Value,
+    pub(crate) notes: Vec<OutputNote>,
+    pub(crate) doubt: String,
+}
+
+/// What the oracle knows of one output.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct OutputNote {
+    /// Largest absolute error of the same-precision reference against the truth.
+    pub(crate) error: f64,
+    /// Root mean square of the truth.
+    pub(crate) rms: f64,
+    /// Largest magnitude of the truth.
+    pub(crate) largest: f64,
+    /// `float64` or `same precision`.
+    pub(crate) truth: String,
+    /// For integers and booleans: the same-precision reference's own values.
+    pub(crate) own: Option<Place>,
+}
+
+/// A runner's answer to `outputs`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Outputs {
+    pub(crate) outputs: Vec<Value>,
+}
+
+/// A runner's answer to `state`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Prepared {
+    pub(crate) prepare_ms: f64,
+}

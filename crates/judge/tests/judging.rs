@@ -1,0 +1,167 @@
+//! The judge on the cpu device, for real: torch, compilers, jails, candidates good and bad.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use support::{Case, judge_case};
+use warpwright_record::verdict::{FailureClass, Stage};
+
+/// y = gelu-free so that the truth is easy to see: a bias and a clamp.
+const TASK: &str = r#"
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, size, low):
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(size))
+        self.low = low
+
+    def forward(self, x):
+        return torch.clamp(x + self.bias, min=self.low)
+
+def get_inputs():
+    return [torch.randn(256, 512)]
+
+def get_init_inputs():
+    return [512, -0.5]
+"#;
+
+const KERNEL: &str = r#"
+#include <cuda_runtime.h>
+__global__ void bias_clamp(const float* x, const float* bias, float* out, int n, int columns, float low) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = fmaxf(x[i] + bias[i % columns], low);
+}
+extern "C" void bias_clamp_launcher(const float* x, const float* bias, float* out, int n, int columns,
+                                    float low, cudaStream_t stream) {
+    bias_clamp<<<(n + 255) / 256, 256, 0, stream>>>(x, bias, out, n, columns, low);
+}
+"#;
+
+/// A ModelNew around the body of forward.
+fn model(forward: &str) -> String {
+    format!(
+        "import torch\nimport torch.nn as nn\nimport cuda_extension\n\n\
+         class ModelNew(nn.Module):\n\
+         \x20   def __init__(self, size, low):\n\
+         \x20       super().__init__()\n\
+         \x20       self.bias = nn.Parameter(torch.randn(size))\n\
+         \x20       self.low = low\n\n\
+         \x20   def forward(self, x):\n{}\n",
+        forward.lines().map(|l| format!("        {l}\n")).collect::<String>()
+    )
+}
+
+const HONEST: &str = "out = torch.empty_like(x)\n\
+    cuda_extension.bias_clamp_launcher(x, self.bias, out, x.numel(), x.shape[1], self.low)\n\
+    return out";
+
+fn case(forward: &str) -> Case {
+    Case { task: TASK.into(), model: model(forward), kernels: vec![("bias_clamp.cu", KERNEL.into())] }
+}
+
+#[test]
+fn an_honest_kernel_is_verified_measured_and_rewarded() {
+    let verdict = judge_case(&case(HONEST), Stage::Measured);
+    assert!(verdict.verified, "{verdict:#?}");
+    assert_eq!(verdict.checks.len(), 6 + verdict.checks.iter().filter(|c| c.name == "timed call").count());
+    assert!(verdict.checks.iter().any(|c| c.name == "timed call"));
+    assert!(verdict.checks.iter().all(|c| c.truth == "float64" && c.passed));
+    let eager = verdict.speedup.eager.unwrap();
+    assert!(eager.low <= eager.value && eager.value <= eager.high);
+    assert!(verdict.times_ms.candidate.unwrap().value > 0.0);
+    assert!(verdict.speedup.compile.is_some() && verdict.speedup.reduce_overhead.is_none());
+    assert!(verdict.reward.paper >= 1.0);
+    assert!(verdict.floor_ms.unwrap() > 0.0);
+}
+
+/// Each differs from the honest candidate in one respect and fails for that reason.
+#[test]
+fn every_way_of_being_wrong_has_its_class() {
+    let honest = judge_case(&case(HONEST), Stage::Verified);
+    assert!(honest.verified, "positive control: {honest:#?}");
+    let cases = [
+        ("return torch.clamp(x + self.bias, min=self.low)", FailureClass::ForbiddenCall),
+        ("return torch.empty_like(x)", FailureClass::NonFinite),
+        ("return torch.zeros_like(x)", FailureClass::Mismatch),
+        ("return torch.empty(512, 256)", FailureClass::Shape),
+        ("return torch.empty(256, 512, dtype=torch.float16)", FailureClass::Shape),
+        ("return [torch.empty_like(x)]", FailureClass::Shape),
+        ("return x", FailureClass::Integrity),
+        ("return self.bias.expand(256, 512)", FailureClass::Shape),
+        ("raise ValueError('no')", FailureClass::Exception),
+        ("import os; os.kill(os.getpid(), 11)", FailureClass::Crash),
+        ("import os; os._exit(0)", FailureClass::Crash),
+        ("keep = []\nwhile True: keep.append(torch.empty(1 << 22))", FailureClass::OutOfMemory),
+        ("import time; time.sleep(600)", FailureClass::Hang),
+        (
+            "cuda_extension.bias_clamp_launcher(x, self.bias, x, x.numel(), x.shape[1], self.low)\n\
+             out = torch.empty_like(x)\n\
+             cuda_extension.bias_clamp_launcher(x, self.bias * 0 if False else self.bias, out, x.numel(), x.shape[1], self.low)\n\
+             return out",
+            FailureClass::MutatedInput,
+        ),
+        ("cuda_extension.bias_clamp_launcher(x.half(), self.bias, x, 1, 1, 0.0)", FailureClass::Exception),
+        ("return cuda_extension.missing(x)", FailureClass::Exception),
+    ];
+    for (forward, class) in cases {
+        let verdict = judge_case(&case(forward), Stage::Verified);
+        assert!(!verdict.verified, "{forward}");
+        let reward = verdict.reward;
+        assert!([reward.paper, reward.speedup, reward.bounded].iter().all(|r| *r == -1.0));
+        if class == FailureClass::Integrity {
+            assert_eq!(verdict.integrity.len(), 1, "{forward}: {verdict:#?}");
+            continue;
+        }
+        let failure = verdict.failure.unwrap_or_else(|| panic!("{forward}"));
+        assert_eq!(failure.class, class, "{forward}: {}", failure.message);
+    }
+}
+
+#[test]
+fn weights_that_do_not_fit_are_told() {
+    let mut wrong = case(HONEST);
+    wrong.model = wrong.model.replace("self.bias =", "self.offset =");
+    let verdict = judge_case(&wrong, Stage::Verified);
+    assert_eq!(verdict.failure.unwrap().class, FailureClass::StateDict);
+}
+
+#[test]
+fn a_kernel_that_ignores_the_weights_fails_on_other_weights() {
+    let mut frozen = case(HONEST);
+    frozen.task = frozen.task.replace("torch.randn(size)", "torch.zeros(size)");
+    let honest = judge_case(&frozen, Stage::Verified);
+    assert!(honest.verified, "positive control: {honest:#?}");
+    frozen.kernels[0].1 = KERNEL.replace("x[i] + bias[i % columns]", "x[i]");
+    let verdict = judge_case(&frozen, Stage::Verified);
+    let failure = verdict.failure.unwrap();
+    assert_eq!(failure.class, FailureClass::Mismatch);
+    assert!(failure.message.starts_with("other weights"), "{}", failure.message);
+}
+
+#[test]
+fn a_half_precision_result_fails_under_strict() {
+    let mut half = case(HONEST);
+    half.kernels[0].1 = KERNEL
+        .replace("#include <cuda_runtime.h>", "#include <cuda_runtime.h>\n#include <cuda_fp16.h>")
+        .replace("fmaxf(x[i] + bias[i % columns], low)", "__half2float(__float2half(fmaxf(x[i] + bias[i % columns], low)))");
+    let verdict = judge_case(&half, Stage::Verified);
+    assert_eq!(verdict.failure.unwrap().class, FailureClass::Mismatch);
+}
+
+#[test]
+fn results_kept_from_an_earlier_call_are_worthless() {
+    let cached = "if hasattr(self, 'kept'): return self.kept\n".to_owned()
+        + &HONEST.replace("return out", "self.kept = out\nreturn out");
+    let verdict = judge_case(&case(&cached), Stage::Verified);
+    assert!(!verdict.verified);
+}
+
+#[test]
+fn a_candidate_without_kernels_may_only_move_bytes() {
+    let task = TASK.replace("torch.clamp(x + self.bias, min=self.low)", "x.t()");
+    let honest = Case { task, model: model("return x.t().contiguous()"), kernels: vec![] };
+    let verdict = judge_case(&honest, Stage::Verified);
+    assert!(verdict.verified, "{verdict:#?}");
+}

@@ -1,0 +1,102 @@
+"""Memory that the judge created, seen from a torch process.
+
+The judge hands over a descriptor: a memory file on the cpu device, exported device memory on a
+GPU. A small native library maps it and, for runners and for baselines on the cpu device, puts it
+behind torch's allocator.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+
+from .tensors import DTYPES, Place, place, span
+
+ALIGN = 512
+
+
+class Arena:
+    """The mapped arena of this process."""
+
+    def __init__(
+        self, device: str, library: str, descriptor: int, size: int, *, populate: bool
+    ) -> None:
+        self.cuda = device.startswith("cuda")
+        self.device = torch.device(device)
+        self.size = size
+        self.path = library
+        self.native = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+        self.native.arena_import.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_int, ctypes.c_int]
+        self.native.arena_base.restype = ctypes.c_uint64
+        self.native.arena_zone.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
+        ordinal = (self.device.index or 0) if self.cuda else 0
+        code = self.native.arena_import(descriptor, size, ordinal, int(populate))
+        if code:
+            raise OSError(code, f"failed to map the arena of {size} bytes (code {code})")
+        self.base = self.native.arena_base()
+
+    def install(self, *, spill: bool = False) -> None:
+        """Makes torch allocate from this arena only; before the first allocation on a GPU. With
+        ``spill`` (baselines on the cpu device), what does not fit comes from the system."""
+        if self.cuda:
+            memory = torch.cuda.memory
+            allocator = memory.CUDAPluggableAllocator(self.path, "arena_alloc", "arena_free")
+            memory.change_current_allocator(allocator)
+        else:
+            self.native.arena_install(int(spill))
+
+    def zone(self, offset: int, size: int) -> None:
+        """From here on, allocations come from this part of the arena."""
+        self.native.arena_zone(offset, size)
+
+    def view(self, at: Place) -> torch.Tensor:
+        """The tensor lying at ``at``, without a copy."""
+        dtype = DTYPES[at["dtype"]]
+        count = at["bytes"] // dtype.itemsize
+        if count == 0:
+            return torch.empty(at["shape"], dtype=dtype, device=self.device)
+        flat = self._flat(at["offset"], at["bytes"]).view(dtype)
+        return flat.as_strided(at["shape"], at["strides"])
+
+    def _flat(self, offset: int, size: int) -> torch.Tensor:
+        if self.cuda:
+            return torch.as_tensor(_Bytes(self.base + offset, size), device=self.device)
+        buffer = (ctypes.c_uint8 * size).from_address(self.base + offset)
+        return torch.frombuffer(buffer, dtype=torch.uint8)
+
+    def place(self, tensor: torch.Tensor) -> Place:
+        """Where a tensor lies in this arena, for the judge to check."""
+        offset = tensor.data_ptr() - self.base
+        inside = tensor.device.type == self.device.type and 0 <= offset < self.size
+        return place(tensor, offset if inside else None)
+
+    def store(self, tensors: list[torch.Tensor], offset: int) -> tuple[list[Place], int]:
+        """Copies tensors into the arena from ``offset`` on; their places and the next offset."""
+        places = []
+        for tensor in tensors:
+            tensor = tensor.detach()
+            at = place(tensor, offset)
+            if offset + at["bytes"] > self.size:
+                raise MemoryError(f"the arena of {self.size} bytes is too small for a value")
+            if at["bytes"]:
+                count = span(tensor)
+                source = tensor.as_strided((count,), (1,))
+                self._flat(offset, at["bytes"]).view(tensor.dtype).copy_(source)
+            places.append(at)
+            offset += -(-at["bytes"] // ALIGN) * ALIGN
+        return places, offset
+
+
+class _Bytes:
+    """Raw device memory for ``torch.as_tensor``."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+            "strides": None,
+            "stream": None,
+        }

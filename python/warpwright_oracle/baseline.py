@@ -1,0 +1,126 @@
+"""The baseline process: times eager and compiled references, one task at a time.
+
+Trusted for values, not with the host. On the cpu device it allocates from an arena like a
+candidate does, so that page faults and allocator speed cost both sides the same; on a GPU it uses
+torch's caching allocator, which CUDA graphs need.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import time
+from typing import Any
+
+import torch
+
+from . import precision
+from .arena import Arena
+from .channel import Channel, serve
+from .player import Player
+from .reference import Reference, seed_everything
+
+MODES: dict[str, dict[str, Any]] = {
+    "compile": {},
+    "reduce_overhead": {"mode": "reduce-overhead"},
+    "max_autotune": {"mode": "max-autotune"},
+}
+
+
+class Baseline(Player):
+    """State between requests."""
+
+    def __init__(self, device: str, arena: Arena | None) -> None:
+        super().__init__(arena, device.startswith("cuda"))
+        self.device = device
+        self.graphs: set[str] = set()
+
+    def open(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Loads the reference."""
+        precision.apply(request["profile"])
+        self.sets, self.results = [], []
+        self.reference = Reference(request["source"], self.device, request["mode"], request["seed"])
+        self.graphs = set()
+        self.calls = {"eager": self.reference.model}
+        return {"versions": precision.fingerprint()}
+
+    def compile(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Compiles one baseline and runs it until it is warm."""
+        which = request["which"]
+        started = time.perf_counter()
+        noise = io.StringIO()
+        with contextlib.redirect_stdout(noise):
+            if which != "eager":
+                torch._dynamo.reset()
+                self.calls[which] = torch.compile(self.reference.model, **MODES[which])
+            if which in ("reduce_overhead", "max_autotune"):
+                self.graphs.add(which)
+            inputs = self.reference.inputs(request["seed"])
+            with torch.no_grad():
+                for _ in range(request["warm_calls"]):
+                    self._begin(which)
+                    self.calls[which](*inputs)
+            if self.cuda:
+                torch.cuda.synchronize()
+        return {"seconds": time.perf_counter() - started}
+
+    def _begin(self, which: str) -> None:
+        if which in self.graphs:
+            torch.compiler.cudagraph_mark_step_begin()
+
+    def stage(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Inputs of the given seeds: the same values as the candidate's."""
+        self.sets = [self.reference.inputs(seed) for seed in request["seeds"]]
+        if self.cuda:
+            torch.cuda.synchronize()
+        return {}
+
+    def go(self, request: dict[str, Any]) -> dict[str, Any]:
+        """As for a candidate. Graphed baselines own one set of outputs, which each call overwrites:
+        marking a step is what a user of theirs has to do as well."""
+        which = request["which"]
+        if which not in self.graphs:
+            return super().go(request)
+        call, sets, mark = self.calls[which], self.sets, torch.compiler.cudagraph_mark_step_begin
+        with torch.no_grad():
+            for index in request["order"]:
+                mark()
+                call(*sets[index])
+        torch.cuda.synchronize()
+        return {}
+
+    def bandwidth(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Stages a copy of ``bytes`` and an empty call, so that the judge can time the ceilings."""
+        count = request["bytes"] // 4
+        source = torch.ones(count, device=self.device)
+        target = torch.empty_like(source)
+        scalar = torch.ones(1, device=self.device)
+        self.calls["copy"] = lambda: target.copy_(source) and None
+        self.calls["launch"] = lambda: scalar.add_(0) and None
+        self.sets = [[]]
+        return {}
+
+
+def main() -> None:
+    """Entry point: ``python -m warpwright_oracle.baseline``."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--channel", type=int, required=True)
+    parser.add_argument("--arena", type=int, required=True)
+    parser.add_argument("--arena-bytes", type=int, required=True)
+    parser.add_argument("--library", required=True)
+    given = parser.parse_args()
+    channel = Channel(given.channel)
+    arena = None
+    if not given.device.startswith("cuda"):
+        arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=True)
+        arena.install(spill=True)
+    baseline = Baseline(given.device, arena)
+    names = ("open", "compile", "stage", "go", "forget", "bandwidth")
+    seed_everything(0)
+    serve(channel, {name: getattr(baseline, name) for name in names})
+
+
+if __name__ == "__main__":
+    main()

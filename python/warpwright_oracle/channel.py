@@ -1,0 +1,87 @@
+"""Framed JSON over an inherited socket: four bytes of length, little endian, then UTF-8."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+MAX_FRAME_BYTES = 64 << 20
+
+OUT_OF_MEMORY = ("allocate memory", "bad_alloc", "the arena has no room")
+
+Handler = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class Refusal(Exception):
+    """An answer that is an error of a named kind, with a text for people."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Channel:
+    """One end of the conversation with the judge."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.socket = socket.socket(fileno=descriptor)
+
+    def _exactly(self, count: int) -> bytes | None:
+        parts = []
+        while count:
+            part = self.socket.recv(min(count, 1 << 20))
+            if not part:
+                return None
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    def receive(self) -> dict[str, Any] | None:
+        """The next request, or None when the judge has closed the conversation."""
+        head = self._exactly(4)
+        if head is None:
+            return None
+        (length,) = struct.unpack("<I", head)
+        body = self._exactly(length)
+        return None if body is None else json.loads(body)
+
+    def send(self, reply: dict[str, Any]) -> None:
+        """Answers the request last received."""
+        body = json.dumps(reply, separators=(",", ":")).encode()
+        self.socket.sendall(struct.pack("<I", len(body)) + body)
+
+
+def serve(channel: Channel, handlers: dict[str, Handler]) -> None:
+    """Answers requests until the judge closes the conversation."""
+    while (request := channel.receive()) is not None:
+        try:
+            reply = handlers[request.pop("do")](request)
+        except Refusal as refusal:
+            reply = {"error": {"kind": refusal.kind, "message": str(refusal), "trace": ""}}
+        except BaseException as error:  # whatever it is, the judge must hear of it
+            reply = {"error": describe(error)}
+        channel.send(reply)
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """An exception as data: kind, message and the last frames outside this package."""
+    import torch
+
+    kind = "raised"
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        kind = "memory"
+    elif isinstance(error, RuntimeError) and any(t in str(error) for t in OUT_OF_MEMORY):
+        kind = "memory"
+    elif isinstance(error, ModuleNotFoundError):
+        kind = "missing_module"
+    elif isinstance(error, SyntaxError):
+        kind = "syntax"
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [f for f in frames if "warpwright_oracle" not in f.filename]
+    lines = "".join(traceback.format_list(outside[-6:]))
+    message = f"{type(error).__name__}: {error}"
+    return {"kind": kind, "message": message[:4000], "trace": lines[-4000:]}

@@ -1,0 +1,238 @@
+"""The oracle: holds one task's reference and says what is right.
+
+Trusted for values, not with the host: it runs the task's code in a jail of its own. It makes
+inputs from seeds, and for a seed the truth (float64) and what the same-precision reference gives,
+so that the judge can scale its tolerance to an honest implementation's error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import time
+from typing import Any
+
+import torch
+
+from . import precision
+from .arena import Arena
+from .channel import Channel, Refusal, serve
+from .reference import Reference, perturb
+from .tensors import flatten, unflatten
+
+
+def to_double(value: Any) -> Any:
+    """Floating tensors in float64; everything else as it is."""
+    tensors: list[torch.Tensor] = []
+    tree = flatten(value, tensors)
+    return unflatten(tree, [t.double() if t.is_floating_point() else t for t in tensors])
+
+
+def clone(value: Any) -> Any:
+    """A private copy, so that a reference that writes to its inputs harms nobody."""
+    tensors: list[torch.Tensor] = []
+    tree = flatten(value, tensors)
+    return unflatten(tree, [t.clone() for t in tensors])
+
+
+def largest(tensor: torch.Tensor) -> float:
+    """Largest magnitude among the finite elements."""
+    finite = tensor[torch.isfinite(tensor)]
+    return finite.abs().max().item() if finite.numel() else 0.0
+
+
+class Oracle:
+    """State between requests."""
+
+    def __init__(self, device: str, arena: Arena) -> None:
+        self.device = device
+        self.arena = arena
+        self.models: dict[str, torch.nn.Module] = {}
+        self.doubles: dict[str, torch.nn.Module | None] = {}
+        self.doubt = ""
+
+    def open(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Loads the reference; says what it takes and gives, and whether it is deterministic."""
+        precision.apply(request["profile"])
+        self.reference = Reference(request["source"], self.device, request["mode"], request["seed"])
+        self.models["init"] = self.reference.model
+        other = self.reference.build(request["seed"])
+        perturb(other, request["seed"] + 1)
+        self.models["other"] = other
+        inputs = self.reference.inputs(request["seed"])
+        first, changed = self._forward("init", inputs, 1)
+        second, _ = self._forward("init", inputs, 2)
+        given: list[torch.Tensor] = []
+        tree = flatten(first, given)
+        again: list[torch.Tensor] = []
+        if flatten(second, again) != tree or not all(map(_alike, given, again)):
+            raise Refusal("stochastic", "two calls with equal inputs gave different outputs")
+        taken: list[torch.Tensor] = []
+        input_tree = flatten(inputs, taken)
+        started = time.perf_counter()
+        self._forward("init", inputs, 1)
+        self._settle()
+        return {
+            "init": self.init({}),
+            "forward_seconds": time.perf_counter() - started,
+            "inputs": {"tree": input_tree, "tensors": [self.arena.place(t) for t in taken]},
+            "outputs": {"tree": tree, "tensors": [self.arena.place(t) for t in given]},
+            "aliases_input": _shares(given, taken),
+            "mutates_input": changed,
+            "state": [self.arena.place(t) for t in self.models["init"].state_dict().values()],
+            "versions": precision.fingerprint(),
+        }
+
+    def init(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Arguments of the model's constructor."""
+        held: list[torch.Tensor] = []
+        tree = flatten(self.reference.init, held)
+        places, _ = self.arena.store(held, 0)
+        self._settle()
+        return {"tree": tree, "tensors": places}
+
+    def _forward(self, variant: str, inputs: Any, seed: int) -> tuple[Any, bool]:
+        """The reference's outputs, and whether it changed its inputs."""
+        mine: list[torch.Tensor] = []
+        tree = flatten(inputs, mine)
+        copies = [t.clone() for t in mine]
+        model = self.models[variant]
+        buffers = {k: v.clone() for k, v in model.named_buffers()} if model.training else {}
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            outputs = model(*unflatten(tree, copies))
+            for name, value in buffers.items():
+                model.get_buffer(name).copy_(value)
+        return outputs, any(not _same(a, b) for a, b in zip(mine, copies, strict=True))
+
+    def state(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The weights of a variant, in the arena."""
+        state = self.models[request["variant"]].state_dict()
+        places, _ = self.arena.store(list(state.values()), 0)
+        self._settle()
+        return {"names": list(state), "tensors": places}
+
+    def inputs(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Inputs of the given seeds, in the arena one after the other."""
+        offset = request.get("offset", 0)
+        sets = []
+        for seed in request["seeds"]:
+            tensors: list[torch.Tensor] = []
+            tree = flatten(self.reference.inputs(seed), tensors)
+            places, offset = self.arena.store(tensors, offset)
+            sets.append({"tree": tree, "tensors": places})
+        self._settle()
+        return {"sets": sets, "end": offset}
+
+    def expected(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Inputs of one seed, the truth, and how far the same-precision reference is from it."""
+        inputs = self.reference.inputs(request["seed"])
+        taken: list[torch.Tensor] = []
+        input_tree = flatten(inputs, taken)
+        kept, offset = self.arena.store(taken, 0)
+        given, _ = self._forward(request["variant"], inputs, 1)
+        tensors: list[torch.Tensor] = []
+        tree = flatten(given, tensors)
+        truths: list[torch.Tensor] | list[None] = [None] * len(tensors)
+        if request["double"]:
+            truths = self._truth(request["variant"], inputs, tree, len(tensors))
+        outputs, places = [], []
+        for tensor, truth in zip(tensors, truths, strict=True):
+            real = tensor.is_floating_point()
+            exact = tensor if truth is None else truth
+            exact = exact.double() if real else exact
+            (at,), offset = self.arena.store([exact.contiguous()], offset)
+            places.append(at)
+            own = None
+            if not real:
+                (own,), offset = self.arena.store([tensor.contiguous()], offset)
+            finite = torch.isfinite(exact) & torch.isfinite(tensor) if real else None
+            error = (tensor.double() - exact)[finite].abs() if real else exact.new_zeros(1)
+            size = exact[torch.isfinite(exact)] if real else exact.new_zeros(1)
+            outputs.append(
+                {
+                    "error": error.max().item() if real and error.numel() else 0.0,
+                    "rms": size.square().mean().sqrt().item() if real and size.numel() else 0.0,
+                    "largest": largest(exact) if real else 0.0,
+                    "truth": "same precision" if truth is None else "float64",
+                    "own": own,
+                }
+            )
+        self._settle()
+        return {
+            "inputs": {"tree": input_tree, "tensors": kept},
+            "outputs": {"tree": tree, "tensors": places},
+            "notes": outputs,
+            "doubt": self.doubt,
+        }
+
+    def _truth(
+        self, variant: str, inputs: Any, tree: Any, count: int
+    ) -> list[torch.Tensor] | list[None]:
+        """Outputs computed in float64, or Nones where the reference cannot run in it."""
+        if variant not in self.doubles:
+            self.doubles[variant] = copy.deepcopy(self.models[variant]).double()
+        model = self.doubles[variant]
+        if model is None:
+            return [None] * count
+        try:
+            torch.manual_seed(1)
+            with torch.no_grad():
+                given = model(*to_double(clone(inputs)))
+            tensors: list[torch.Tensor] = []
+            if flatten(given, tensors) != tree:
+                raise RuntimeError("its float64 outputs are built differently")
+            return tensors
+        except (RuntimeError, TypeError, ValueError) as error:
+            self.doubles[variant] = None
+            self.doubt = f"the reference does not run in float64: {str(error).splitlines()[0]}"
+            return [None] * count
+
+    def _settle(self) -> None:
+        if self.arena.cuda:
+            torch.cuda.synchronize()
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.equal(a, b) or bool(torch.all((a == b) | ((a != a) & (b != b))))
+
+
+def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal up to the order of a sum: atomics on a GPU may reorder it."""
+    if not a.is_floating_point():
+        return _same(a, b)
+    a, b = a.double(), b.double()
+    return torch.allclose(a, b, rtol=1e-3, atol=1e-3 * largest(a) + 1e-12, equal_nan=True)
+
+
+def _shares(given: list[torch.Tensor], taken: list[torch.Tensor]) -> bool:
+    roots = {t.untyped_storage().data_ptr() for t in taken if t.numel()}
+    return any(t.untyped_storage().data_ptr() in roots for t in given if t.numel())
+
+
+def main() -> None:
+    """Entry point: ``python -m warpwright_oracle.oracle``."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--channel", type=int, required=True)
+    parser.add_argument("--arena", type=int, required=True)
+    parser.add_argument("--arena-bytes", type=int, required=True)
+    parser.add_argument("--library", required=True)
+    given = parser.parse_args()
+    channel = Channel(given.channel)
+    arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=False)
+    oracle = Oracle(given.device, arena)
+    serve(
+        channel,
+        {
+            "open": oracle.open,
+            "init": oracle.init,
+            "state": oracle.state,
+            "inputs": oracle.inputs,
+            "expected": oracle.expected,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

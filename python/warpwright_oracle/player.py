@@ -1,0 +1,61 @@
+"""Plays staged calls: what runner and baseline have in common, so that both are timed alike.
+
+``stage`` makes views of the inputs (untimed), ``go`` runs calls in the order given and waits for
+them, ``outputs`` says where results lie, ``release`` forgets them. The judge keeps the time
+between sending ``go`` and its own look at the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .arena import Arena
+from .tensors import flatten
+
+Call = Callable[..., Any]
+
+
+class Player:
+    """State between requests."""
+
+    def __init__(self, arena: Arena | None, cuda: bool) -> None:
+        self.arena = arena
+        self.cuda = cuda
+        self.calls: dict[str, Call] = {}
+        self.sets: list[list[Any]] = []
+        self.results: list[Any] = []
+
+    def go(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Runs one call per entry of ``order``; results stay alive until ``release``."""
+        call = self.calls[request["which"]]
+        sets, results = self.sets, self.results
+        with torch.no_grad():
+            for index in request["order"]:
+                results.append(call(*sets[index]))
+        if self.cuda:
+            torch.cuda.synchronize()
+        return {}
+
+    def outputs(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Where the results of the named calls lie."""
+        given = []
+        for index in request["calls"]:
+            tensors: list[torch.Tensor] = []
+            tree = flatten(self.results[index], tensors)
+            assert self.arena is not None
+            given.append({"tree": tree, "tensors": [self.arena.place(t) for t in tensors]})
+        return {"outputs": given}
+
+    def forget(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Forgets results; the staged inputs stay."""
+        self.results = []
+        return {}
+
+    def release(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Forgets results and staged inputs."""
+        self.results = []
+        self.sets = []
+        return {}

@@ -1,0 +1,123 @@
+"""A task's reference: the module, its model, its inputs. Runs the task's own code."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import random
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from . import hostdevice
+from .channel import Refusal
+
+
+def load_module(source: str, name: str) -> ModuleType:
+    """Executes Python text as a module. It is written to this process's private folder first, so
+    that tracebacks and ``inspect`` find its lines."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+    path = folder / f"{name}.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise Refusal("raised", f"failed to load {name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def seed_everything(seed: int) -> None:
+    """Seeds Python, torch and, where present, numpy."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    with contextlib.suppress(ImportError):
+        import numpy
+
+        numpy.random.seed(seed & 0xFFFF_FFFF)
+
+
+def to_device(value: Any, device: torch.device) -> Any:
+    """``value`` with every tensor on ``device``."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to(device)
+    if isinstance(value, tuple):
+        return tuple(to_device(item, device) for item in value)
+    if isinstance(value, list):
+        return [to_device(item, device) for item in value]
+    if isinstance(value, dict):
+        return {key: to_device(item, device) for key, item in value.items()}
+    return value
+
+
+class Reference:
+    """The loaded reference of one task."""
+
+    def __init__(self, source: str, device: str, mode: str, seed: int) -> None:
+        self.device = torch.device(device)
+        self.mode = mode
+        if self.device.type == "cpu":
+            hostdevice.map_cuda_to_host(source, pretend=False)
+        self.module = load_module(source, "model")
+        for name in ("Model", "get_inputs"):
+            if not hasattr(self.module, name):
+                raise Refusal("incomplete", f"the reference defines no {name}")
+        seed_everything(seed)
+        get_init = getattr(self.module, "get_init_inputs", list)
+        init = get_init()
+        self.init = init if isinstance(init, (list, tuple, dict)) else [init]
+        self.model = self.build(seed)
+
+    def build(self, seed: int) -> torch.nn.Module:
+        """A fresh model with the weights of ``seed``."""
+        seed_everything(seed)
+        if isinstance(self.init, dict):
+            model = self.module.Model(**self.init)
+        else:
+            model = self.module.Model(*self.init)
+        model = model.to(self.device)
+        return model.train() if self.mode == "train" else model.eval()
+
+    def inputs(self, seed: int) -> list[Any]:
+        """``get_inputs()`` under the device at hand, seeded."""
+        seed_everything(seed)
+        made = None
+        if self.device.type == "cuda":
+            # Some tasks pass generators or arrays bound to the host: those make inputs there.
+            with contextlib.suppress(RuntimeError, TypeError), self.device:
+                made = self.module.get_inputs()
+        if made is None:
+            seed_everything(seed)
+            made = self.module.get_inputs()
+        if isinstance(made, torch.Tensor):
+            made = [made]
+        return [to_device(item, self.device) for item in made]
+
+
+def perturb(model: torch.nn.Module, seed: int) -> None:
+    """Other weights: every parameter and every normalisation statistic moved.
+
+    Defaults such as a scale of one and a bias of zero let a kernel drop them unnoticed. Buffers
+    that are not statistics (masks, tables) keep their values: they may be load-bearing.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def noise(like: torch.Tensor) -> torch.Tensor:
+        return torch.randn(like.shape, generator=generator, dtype=torch.float32).to(like)
+
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                scale = parameter.float().std(correction=0).item() if parameter.numel() > 1 else 0.0
+                parameter.mul_(1 + 0.2 * noise(parameter)).add_(noise(parameter), alpha=0.1 * scale or 0.1)
+        for module in model.modules():
+            if isinstance(module, torch.nn.modules.batchnorm._NormBase):
+                if module.running_mean is not None:
+                    module.running_mean.add_(noise(module.running_mean), alpha=0.3)
+                if module.running_var is not None:
+                    module.running_var.mul_(0.5 + noise(module.running_var).abs())

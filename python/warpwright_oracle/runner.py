@@ -1,0 +1,121 @@
+"""The runner: the disposable process in which candidate code executes.
+
+It holds no reference, no expected output, no seed. Everything it says is the candidate's word; the
+judge reads memory for itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.modules["numpy"] = None  # type: ignore[assignment]  # torch without a way out through numpy
+import torch  # noqa: E402
+
+del sys.modules["numpy"]
+
+from . import extension, harvest, hostdevice, precision, rules  # noqa: E402
+from .arena import Arena  # noqa: E402
+from .channel import Channel, Refusal, serve  # noqa: E402
+from .player import Player  # noqa: E402
+from .reference import load_module  # noqa: E402
+from .tensors import unflatten  # noqa: E402
+
+
+class Runner(Player):
+    """One candidate."""
+
+    def __init__(self, device: str, arena: Arena) -> None:
+        super().__init__(arena, device.startswith("cuda"))
+        self.device = device
+        self.models: dict[str, torch.nn.Module] = {}
+
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Loads the artifact and ``model_new.py``."""
+        self._zone(request)
+        precision.apply(request["profile"])
+        if request["artifact"] is not None:
+            artifact = Path(request["artifact"])
+            extension.install(artifact, self.device)
+            if (artifact / "inline.json").exists():
+                harvest.install(artifact)
+        source = request["source"]
+        if self.device == "cpu":
+            hostdevice.map_cuda_to_host(source, pretend=True)
+        self.module = load_module(source, "model_new")
+        if not hasattr(self.module, "ModelNew"):
+            raise Refusal("no_model_new", "model_new.py defines no class ModelNew")
+        self.init = self._values(request["init"])
+        self.mode = request["mode"]
+        return {}
+
+    def _values(self, value: dict[str, Any]) -> Any:
+        assert self.arena is not None
+        return unflatten(value["tree"], [self.arena.view(at) for at in value["tensors"]])
+
+    def state(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A fresh ``ModelNew`` with the given weights, strictly; then its ``prepare()``."""
+        assert self.arena is not None
+        make = self.module.ModelNew
+        model = make(**self.init) if isinstance(self.init, dict) else make(*self.init)
+        model = model.to(self.device)
+        views = [self.arena.view(at) for at in request["tensors"]]
+        try:
+            model.load_state_dict(dict(zip(request["names"], views, strict=True)), strict=True)
+        except RuntimeError as error:
+            raise Refusal("state_dict", str(error)) from error
+        model = model.train() if self.mode == "train" else model.eval()
+        started = time.perf_counter()
+        if hasattr(model, "prepare"):
+            with torch.no_grad():
+                model.prepare()
+            if self.cuda:
+                torch.cuda.synchronize()
+        self.models[request["variant"]] = model
+        self.calls[request["variant"]] = model
+        return {"prepare_ms": (time.perf_counter() - started) * 1e3}
+
+    def lock(self, _: dict[str, Any]) -> dict[str, Any]:
+        """From here on, operators that compute are refused."""
+        return {"operators": rules.forbid_operators(self.device)}
+
+    def stage(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Views of the inputs of the coming calls; memory for their results from ``zone``."""
+        assert self.arena is not None
+        self.sets = [self._values(given) for given in request["sets"]]
+        self._zone(request)
+        return {}
+
+    def _zone(self, request: dict[str, Any]) -> None:
+        assert self.arena is not None
+        self.arena.zone(request["zone"]["offset"], request["zone"]["bytes"])
+
+    def drop(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Forgets a variant."""
+        self.models.pop(request["variant"], None)
+        self.calls.pop(request["variant"], None)
+        return {}
+
+
+def main() -> None:
+    """Entry point: ``python -m warpwright_oracle.runner``."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--channel", type=int, required=True)
+    parser.add_argument("--arena", type=int, required=True)
+    parser.add_argument("--arena-bytes", type=int, required=True)
+    parser.add_argument("--library", required=True)
+    given = parser.parse_args()
+    channel = Channel(given.channel)
+    arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=True)
+    arena.install()
+    runner = Runner(given.device, arena)
+    names = ("load", "state", "lock", "stage", "go", "outputs", "release", "drop")
+    serve(channel, {name: getattr(runner, name) for name in names})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Values crossing the border: trees with tensors as places in an arena.
+
+A value is a pair of a tree (JSON: tensors replaced by ``{"tensor": i}``) and a list of places
+(``offset`` and ``strides`` in bytes and elements, ``shape``, ``dtype``). The judge moves and reads
+places; the tree passes through it unread.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+DTYPES: dict[str, torch.dtype] = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int64": torch.int64,
+    "int32": torch.int32,
+    "int16": torch.int16,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "bool": torch.bool,
+    "complex64": torch.complex64,
+    "complex128": torch.complex128,
+}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+Place = dict[str, Any]
+
+
+def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """The tree of ``value``; its tensors are appended to ``tensors`` in order of appearance."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return {"tensor": len(tensors) - 1}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {"tuple": [flatten(item, tensors) for item in value]}
+    if isinstance(value, tuple):
+        return {"tuple": [flatten(item, tensors) for item in value]}
+    if isinstance(value, list):
+        return {"list": [flatten(item, tensors) for item in value]}
+    if isinstance(value, dict):
+        return {"dict": [[str(k), flatten(v, tensors)] for k, v in value.items()]}
+    if isinstance(value, torch.dtype):
+        return {"dtype": NAMES[value]}
+    if isinstance(value, torch.device):
+        return {"device": str(value)}
+    if isinstance(value, torch.Size):
+        return {"tuple": [{"value": int(n)} for n in value]}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return {"float": repr(value)}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return {"value": value}
+    raise TypeError(f"a {type(value).__name__} cannot be handed to another process")
+
+
+def unflatten(tree: Any, tensors: list[torch.Tensor]) -> Any:
+    """The value that ``flatten`` took apart."""
+    ((kind, body),) = tree.items()
+    if kind == "tensor":
+        return tensors[body]
+    if kind == "tuple":
+        return tuple(unflatten(item, tensors) for item in body)
+    if kind == "list":
+        return [unflatten(item, tensors) for item in body]
+    if kind == "dict":
+        return {key: unflatten(item, tensors) for key, item in body}
+    if kind == "dtype":
+        return DTYPES[body]
+    if kind == "device":
+        return torch.device(body)
+    if kind == "complex":
+        return complex(*body)
+    if kind == "float":
+        return float(body)
+    return body
+
+
+def span(tensor: torch.Tensor) -> int:
+    """Elements from the first to the last one of ``tensor`` in its storage."""
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def place(tensor: torch.Tensor, offset: int | None) -> Place:
+    """Where ``tensor`` lies; ``offset`` in bytes, None when outside the arena."""
+    return {
+        "offset": offset,
+        "shape": list(tensor.shape),
+        "strides": list(tensor.stride()),
+        "dtype": NAMES.get(tensor.dtype, str(tensor.dtype)),
+        "bytes": span(tensor) * tensor.element_size(),
+    }
