@@ -317,7 +317,7 @@ pub(crate) fn good_episode(run: &RunWriter) -> Vec<Event> {
         (
             "Fuse the chain into one kernel: it is bound by memory.",
             "Write",
-            json!({"path": "kernels/bias_gelu.cu", "content": content}),
+            json!({"file_path": "kernels/bias_gelu.cu", "content": content}),
         )
     };
     events.extend(turn(run, episode, 1, write(KERNEL), "wrote 1474 bytes", None, &first));
@@ -389,7 +389,7 @@ pub(crate) fn killed_episode(run: &RunWriter) -> Vec<Event> {
         calls: vec![ToolCall {
             id: "call_2".into(),
             name: "Edit".into(),
-            arguments: json!({"path": "kernels/bias_gelu.cu", "old": "256", "new": "128"}),
+            arguments: json!({"file_path": "kernels/bias_gelu.cu", "old_string": "256", "new_string": "128"}),
         }],
     };
     events.push(Event::MessageSaid { episode, turn: 2, message, seconds: 0.02 });

@@ -1,0 +1,107 @@
+//! `report.html`: one file, no scripts, no network.
+
+mod model;
+mod plot;
+mod verdict;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, Value, context};
+use thiserror::Error;
+use warpwright_record::error::ReadError;
+use warpwright_record::history::History;
+use warpwright_record::reader::RunReader;
+
+use crate::summary::baseline_name;
+use crate::text::escape;
+
+/// Why a report could not be written.
+#[derive(Debug, Error)]
+pub enum ReportError {
+    /// The record cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The file system refused.
+    #[error("failed to write the report {path}")]
+    Write {
+        /// The report.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A fault of ours: the template does not fit what it is given.
+    #[error("failed to fill in the report's template")]
+    Template(#[from] minijinja::Error),
+}
+
+impl ReportError {
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Read(error) => error.hint(),
+            Self::Write { .. } => Some("name another file with `--out`".to_owned()),
+            Self::Template(_) => None,
+        }
+    }
+}
+
+/// Writes one page about the runs in `run_dirs` to `out`. It needs the records only: no index, no
+/// machine, no network; runs that were killed or are going on are shown as far as they went.
+pub fn write_html(run_dirs: &[&Path], out: &Path) -> Result<(), ReportError> {
+    let mut runs = Vec::new();
+    for (number, dir) in run_dirs.iter().enumerate() {
+        let reader = RunReader::open(dir)?;
+        let history = History::read(&reader)?;
+        runs.push(model::run_view(&reader, &history, number));
+    }
+    model::draw_sparks(&mut runs);
+    let html = render(&runs)?;
+
+    // Beside its place, then renamed: a browser that reloads never sees half a page.
+    let temporary = out.with_extension(format!("html.{}.tmp", std::process::id()));
+    let done = fs::File::create(&temporary)
+        .and_then(|mut file| file.write_all(html.as_bytes()))
+        .and_then(|()| fs::rename(&temporary, out));
+    done.map_err(|source| {
+        let _ = fs::remove_file(&temporary);
+        ReportError::Write { path: out.to_owned(), source }
+    })
+}
+
+fn render(runs: &[model::RunView]) -> Result<String, minijinja::Error> {
+    let mut environment = Environment::new();
+    let mut syntax = SyntaxConfig::builder();
+    environment.set_syntax(syntax.trim_blocks(true).lstrip_blocks(true).build()?);
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    // Every value passes through the one function that makes text harmless, also control
+    // characters, which the library's own escaping lets through.
+    environment.set_formatter(|out, _, value: &Value| {
+        if value.is_undefined() || value.is_none() {
+            return Ok(());
+        }
+        let text = value.to_string();
+        let done =
+            if value.is_safe() { out.write_str(&text) } else { out.write_str(&escape(&text)) };
+        done.map_err(minijinja::Error::from)
+    });
+    environment.add_template("macros.html", include_str!("../../templates/macros.html"))?;
+    environment.add_template("episode.html", include_str!("../../templates/episode.html"))?;
+    environment.add_template("report.html", include_str!("../../templates/report.html"))?;
+    let shown = |i: usize| runs.iter().flat_map(|run| &run.episodes).any(|e| e.measured(i));
+    let columns: Vec<_> = ["eager", "compile", "reduce_overhead", "max_autotune"]
+        .iter()
+        .enumerate()
+        .map(|(i, key)| context! { name => baseline_name(key), shown => shown(i) })
+        .collect();
+    environment.get_template("report.html")?.render(context! {
+        runs => Value::from(Serde(runs)),
+        columns,
+        style => Value::from_safe_string(include_str!("../../templates/style.css").to_owned()),
+        program => warpwright_record::run::PROGRAM_VERSION,
+        written => jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string(),
+    })
+}

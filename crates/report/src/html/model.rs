@@ -1,0 +1,415 @@
+//! What the templates are given: a record turned into words and finished pieces of SVG.
+
+use minijinja::Value;
+use serde::Serialize;
+use warpwright_record::event::{EpisodeId, NoteLevel, Outcome, RunOutcome, StoredFile};
+use warpwright_record::history::{Episode, Given, History, Turn};
+use warpwright_record::interval::Interval;
+use warpwright_record::message::{ToolCall, ToolResult, ToolStatus};
+use warpwright_record::reader::RunReader;
+use warpwright_record::run::Machine;
+use warpwright_record::verdict::Times;
+
+use super::plot::{self, Point};
+use super::verdict::{self, VerdictView};
+use crate::figures;
+use crate::highlight::{Language, highlight};
+use crate::live::call_words;
+use crate::summary::{Standing, Summary, profile_name};
+
+/// A label with the class that colours it: `good`, `bad`, `warn`, `plain`.
+#[derive(Serialize)]
+pub(super) struct Chip {
+    pub(super) label: String,
+    pub(super) class: &'static str,
+}
+
+#[derive(Serialize)]
+pub(super) struct RunView {
+    command: String,
+    folder: String,
+    created: String,
+    lasted: Option<String>,
+    program: String,
+    machine: String,
+    state: Chip,
+    resumed: usize,
+    config: String,
+    notes: Vec<Chip>,
+    pub(super) episodes: Vec<EpisodeView>,
+}
+
+#[derive(Serialize)]
+pub(super) struct EpisodeView {
+    anchor: String,
+    task: String,
+    policy: String,
+    device: String,
+    cpu: bool,
+    profile: &'static str,
+    seed: String,
+    budget: String,
+    outcome: Chip,
+    result: Chip,
+    turns: u32,
+    took: Option<String>,
+    time: Option<String>,
+    time_range: Option<String>,
+    speedups: Vec<Option<[String; 2]>>,
+    spark: Option<Value>,
+    #[serde(skip)]
+    pub(super) best: Option<Interval>,
+    reward: Option<[String; 3]>,
+    verdict: Option<VerdictView>,
+    verdict_of: &'static str,
+    mixed: usize,
+    times_plot: Option<Value>,
+    progress_plot: Option<Value>,
+    judged: Vec<JudgedView>,
+    files: Vec<FileView>,
+    files_of: &'static str,
+    reference: Option<FileView>,
+    steps: Vec<StepView>,
+    notes: Vec<Chip>,
+}
+
+/// A row of the list of judged candidates.
+#[derive(Serialize)]
+struct JudgedView {
+    turn: String,
+    candidate: String,
+    result: Chip,
+    time: Option<String>,
+    speedups: Vec<Option<[String; 2]>>,
+}
+
+#[derive(Serialize)]
+struct FileView {
+    path: String,
+    lines: usize,
+    html: Value,
+    missing: Option<String>,
+}
+
+#[derive(Serialize)]
+struct StepView {
+    number: u32,
+    text: String,
+    took: String,
+    finished: bool,
+    headline: String,
+    calls: Vec<CallView>,
+    verdicts: Vec<Chip>,
+}
+
+#[derive(Serialize)]
+struct CallView {
+    tool: String,
+    words: String,
+    parts: Vec<PartView>,
+    result: Option<String>,
+    state: Chip,
+    took: Option<String>,
+}
+
+/// One argument of a call.
+#[derive(Serialize)]
+struct PartView {
+    name: String,
+    class: &'static str,
+    html: Value,
+}
+
+impl EpisodeView {
+    /// Whether the baseline in this column was measured for any candidate.
+    pub(super) fn measured(&self, column: usize) -> bool {
+        let of =
+            |speedups: &[Option<[String; 2]>]| speedups.get(column).is_some_and(Option::is_some);
+        of(&self.speedups) || self.judged.iter().any(|row| of(&row.speedups))
+    }
+}
+
+pub(super) fn run_view(reader: &RunReader, history: &History, number: usize) -> RunView {
+    let header = reader.header();
+    let episodes = history
+        .episodes
+        .iter()
+        .map(|(id, episode)| {
+            let ended = history.outcome.is_some();
+            let mut view = episode_view(reader, *id, episode, number, ended);
+            view.notes = notes(history, Some(*id));
+            view
+        })
+        .collect();
+    let state = match &history.outcome {
+        Some(RunOutcome::Completed) => chip("completed", "good"),
+        Some(RunOutcome::Interrupted) => chip("interrupted", "warn"),
+        Some(RunOutcome::Failed { message }) => chip(format!("failed: {message}"), "bad"),
+        None => chip("unfinished: killed, or still going on", "warn"),
+    };
+    let lasted = history.last.map(|last| {
+        let lasted = last.duration_since(header.created).as_secs_f64();
+        figures::seconds(lasted)
+    });
+    RunView {
+        command: header.command.clone(),
+        folder: reader.dir().display().to_string(),
+        created: header.created.strftime("%Y-%m-%d %H:%M UTC").to_string(),
+        lasted,
+        program: header.program.clone(),
+        machine: machine_words(&header.machine),
+        state,
+        resumed: history.resumed.len(),
+        config: serde_json::to_string_pretty(&header.config).unwrap_or_default(),
+        notes: notes(history, None),
+        episodes,
+    }
+}
+
+fn machine_words(machine: &Machine) -> String {
+    let memory = machine.memory_bytes as f64 / f64::from(1 << 30);
+    let cores = format!("{} cores", machine.cores);
+    let memory = format!("{memory:.0} GiB");
+    let parts = [&machine.cpu, &cores, &memory, &machine.system, &machine.kernel];
+    let parts: Vec<&str> =
+        parts.into_iter().map(String::as_str).filter(|p| !p.is_empty()).collect();
+    parts.join(", ")
+}
+
+fn notes(history: &History, about: Option<EpisodeId>) -> Vec<Chip> {
+    let of = history.notes.iter().filter(|(episode, _, _)| *episode == about);
+    of.map(|(_, level, text)| {
+        let warning = *level == NoteLevel::Warning;
+        chip(text, if warning { "warn" } else { "plain" })
+    })
+    .collect()
+}
+
+fn chip(label: impl Into<String>, class: &'static str) -> Chip {
+    Chip { label: label.into(), class }
+}
+
+pub(super) fn standing_chip(standing: Standing) -> Chip {
+    let class = match standing {
+        Standing::Verified => "good",
+        Standing::NotCompared | Standing::NoVerdict => "plain",
+        Standing::Infrastructure => "warn",
+        Standing::Failed(_) | Standing::Dishonest => "bad",
+    };
+    chip(standing.words(), class)
+}
+
+fn episode_view(
+    reader: &RunReader,
+    id: EpisodeId,
+    episode: &Episode,
+    run: usize,
+    run_ended: bool,
+) -> EpisodeView {
+    let setup = &episode.setup;
+    let summary = Summary::of(episode);
+    let standing = episode.standing();
+    let end = episode.end.as_ref();
+    let outcome = match end.map(|end| &end.outcome) {
+        Some(Outcome::Stopped) => chip("the policy stopped", "plain"),
+        Some(Outcome::BudgetTurns) => chip("out of turns", "plain"),
+        Some(Outcome::BudgetTime) => chip("out of time", "plain"),
+        Some(Outcome::Interrupted) => chip("interrupted", "warn"),
+        Some(Outcome::Infrastructure { message }) => {
+            chip(format!("infrastructure error: {message}"), "warn")
+        }
+        None if run_ended => chip("not finished", "warn"),
+        None => chip("unfinished: killed, or still going on", "warn"),
+    };
+    let fresh = end.is_some_and(|end| end.final_verdict.is_some()) || !episode.fresh.is_empty();
+    let (files, files_of) = final_files(episode);
+    let speedups = plot::baselines(&Times::default(), &summary.speedup)
+        .into_iter()
+        .map(|(_, _, speedup)| speedup.map(ratio))
+        .collect();
+    EpisodeView {
+        anchor: format!("r{run}e{id}"),
+        task: setup.task.clone(),
+        policy: setup.policy.clone(),
+        device: setup.device.clone(),
+        cpu: setup.device == "cpu",
+        profile: profile_name(setup.profile),
+        seed: setup.seed.to_string(),
+        budget: budget_words(setup.budget.turns, setup.budget.seconds),
+        outcome,
+        result: standing_chip(summary.standing),
+        turns: summary.turns,
+        took: end.map(|end| figures::seconds(end.seconds)),
+        time: summary.time_ms.map(|time| figures::time(time.value)),
+        time_range: summary.time_ms.map(|time| figures::time_range(&time)),
+        speedups,
+        spark: None,
+        best: summary.speedup.best.filter(|_| summary.standing == Standing::Verified),
+        reward: summary.reward.map(|r| [r.paper, r.speedup, r.bounded].map(figures::reward)),
+        verdict: standing.map(verdict::view),
+        verdict_of: if fresh {
+            "measured afresh on the final candidate"
+        } else {
+            "the best verdict so far; the final candidate was not measured afresh"
+        },
+        mixed: verdict::fingerprints(episode.verdicts().map(|(_, given)| &given.verdict)),
+        times_plot: standing.and_then(plot::times).map(Value::from_safe_string),
+        progress_plot: plot::progress(&points(episode)).map(Value::from_safe_string),
+        judged: episode.verdicts().map(|(turn, given)| judged(turn, given)).collect(),
+        files: files.iter().map(|file| file_view(reader, file)).collect(),
+        files_of,
+        reference: Some(file_view(
+            reader,
+            &StoredFile { path: "model.py".to_owned(), blob: setup.source },
+        )),
+        steps: episode.turns.iter().map(step).collect(),
+        notes: Vec::new(),
+    }
+}
+
+/// The files worth showing: the final candidate's; else those of the verdict that counts; else the
+/// last snapshot.
+fn final_files(episode: &Episode) -> (Vec<StoredFile>, &'static str) {
+    let end = episode.end.as_ref();
+    if let Some(candidate) = end.and_then(|end| end.candidate.as_ref()) {
+        return (candidate.files.clone(), "the final candidate");
+    }
+    if let Some(verdict) = episode.standing() {
+        let given = episode.verdicts().find(|(_, given)| given.verdict == *verdict);
+        if let Some((_, given)) = given.filter(|(_, given)| !given.files.is_empty()) {
+            return (given.files.clone(), "the best candidate so far");
+        }
+    }
+    let last = episode.turns.iter().rev().find_map(|turn| turn.snapshot.as_ref());
+    (last.map(|(files, _)| files.clone()).unwrap_or_default(), "the workspace as it was last seen")
+}
+
+fn points(episode: &Episode) -> Vec<Point> {
+    let point = |(turn, given): (Option<u32>, &Given)| {
+        let verdict = &given.verdict;
+        let best = verdict.speedup.best.filter(|_| verdict.verified);
+        Point {
+            label: turn.map_or("final".to_owned(), |turn| turn.to_string()),
+            fresh: turn.is_none(),
+            speedup: best.map(|best| (best, verdict.speedup.eager)),
+            wrong: matches!(Standing::of(verdict), Standing::Failed(_) | Standing::Dishonest),
+        }
+    };
+    episode.verdicts().map(point).collect()
+}
+
+fn judged(turn: Option<u32>, given: &Given) -> JudgedView {
+    let verdict = &given.verdict;
+    let speedups = plot::baselines(&verdict.times_ms, &verdict.speedup)
+        .into_iter()
+        .map(|(_, _, speedup)| speedup.map(ratio))
+        .collect();
+    JudgedView {
+        turn: turn.map_or("final".to_owned(), |turn| turn.to_string()),
+        candidate: verdict.candidate.chars().take(10).collect(),
+        result: standing_chip(Standing::of(verdict)),
+        time: verdict.times_ms.candidate.map(|time| figures::time(time.value)),
+        speedups,
+    }
+}
+
+/// A ratio and its interval.
+pub(super) fn ratio(speedup: &Interval) -> [String; 2] {
+    [format!("{}×", figures::digits(speedup.value)), figures::range(speedup)]
+}
+
+fn budget_words(turns: Option<u32>, seconds: Option<f64>) -> String {
+    let turns = turns.map(|turns| format!("{turns} turns"));
+    let seconds = seconds.map(figures::seconds);
+    let parts: Vec<String> = turns.into_iter().chain(seconds).collect();
+    if parts.is_empty() { "no limit".to_owned() } else { parts.join(", ") }
+}
+
+fn file_view(reader: &RunReader, file: &StoredFile) -> FileView {
+    let path = file.path.clone();
+    // A report shows what it can: a lost blob is said where the file would stand.
+    match reader.blob(file.blob) {
+        Ok(bytes) => {
+            let text = String::from_utf8_lossy(&bytes);
+            let html = Value::from_safe_string(highlight(&text, Language::of(&path)));
+            FileView { path, lines: text.lines().count(), html, missing: None }
+        }
+        Err(error) => {
+            FileView { path, lines: 0, html: Value::from(""), missing: Some(error.to_string()) }
+        }
+    }
+}
+
+fn step(turn: &Turn) -> StepView {
+    let calls: Vec<CallView> = turn
+        .message
+        .calls
+        .iter()
+        .map(|call| call_view(call, turn.results.iter().find(|(r, _)| r.call == call.id)))
+        .collect();
+    let words: Vec<&str> = calls.iter().map(|call| call.words.as_str()).collect();
+    let headline = if words.is_empty() { "no further call".to_owned() } else { words.join("; ") };
+    let seconds: f64 = turn.seconds + turn.results.iter().map(|(_, s)| s).sum::<f64>();
+    StepView {
+        number: turn.number,
+        text: turn.message.text.clone(),
+        took: figures::seconds(seconds),
+        finished: turn.snapshot.is_some() || turn.message.calls.is_empty(),
+        headline,
+        calls,
+        verdicts: turn.verdicts.iter().map(|given| verdict::short(&given.verdict)).collect(),
+    }
+}
+
+fn call_view(call: &ToolCall, result: Option<&(ToolResult, f64)>) -> CallView {
+    let state = match result.map(|(result, _)| result.status) {
+        Some(ToolStatus::Ok) => chip("ok", "good"),
+        Some(ToolStatus::Error) => chip("error", "bad"),
+        Some(ToolStatus::TimedOut) => chip("timed out", "bad"),
+        None => chip("no result: the run ended here", "warn"),
+    };
+    CallView {
+        tool: call.name.clone(),
+        words: call_words(call, 90),
+        parts: call_parts(call),
+        result: result.map(|(result, _)| result.text.clone()),
+        state,
+        took: result.map(|(_, seconds)| figures::seconds(*seconds)),
+    }
+}
+
+/// The arguments: code is highlighted by the file it goes into, everything else is shown as it is.
+fn call_parts(call: &ToolCall) -> Vec<PartView> {
+    let Some(arguments) = call.arguments.as_object() else {
+        let html = Value::from(call.arguments.to_string());
+        return vec![PartView { name: "arguments".to_owned(), class: "", html }];
+    };
+    let path = arguments.get("file_path").and_then(|path| path.as_str()).unwrap_or_default();
+    let part = |(name, value): (&String, &serde_json::Value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let (class, language) = match name.as_str() {
+            "old_string" => ("old", Language::of(path)),
+            "new_string" => ("new", Language::of(path)),
+            "content" => ("", Language::of(path)),
+            _ => ("", Language::Plain),
+        };
+        let html = Value::from_safe_string(highlight(&text, language));
+        PartView { name: name.clone(), class, html }
+    };
+    arguments.iter().map(part).collect()
+}
+
+/// Draws the small plots of the summary on one scale. They stand for the reader's eye only; no
+/// figure of one row is combined with another's.
+pub(super) fn draw_sparks(runs: &mut [RunView]) {
+    let episodes = || runs.iter().flat_map(|run| &run.episodes).filter_map(|e| e.best);
+    let good = |i: &Interval| i.low > 0.0 && i.high.is_finite();
+    let (low, high) = episodes()
+        .filter(good)
+        .fold((1.0f64, 1.0f64), |(low, high), i| (low.min(i.low), high.max(i.high)));
+    let (low, high) = (low.log2().min(-0.5), high.log2().max(1.0));
+    for episode in runs.iter_mut().flat_map(|run| &mut run.episodes) {
+        let spark = episode.best.and_then(|best| plot::spark(&best, low, high));
+        episode.spark = spark.map(Value::from_safe_string);
+    }
+}

@@ -1,0 +1,287 @@
+//! A verdict turned into words for the templates.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use warpwright_record::fingerprint::Fingerprint;
+use warpwright_record::verdict::{
+    Check, Diagnostic, Failure, IntegrityFinding, IsolationLevel, KernelResources, Severity, Stage,
+    Verdict,
+};
+
+use super::model::{Chip, ratio, standing_chip};
+use super::plot;
+use crate::figures;
+use crate::live::verdict_words;
+use crate::summary::{Standing, baseline_name, class_words};
+
+#[derive(Serialize)]
+pub(super) struct VerdictView {
+    result: Chip,
+    candidate: String,
+    stage: &'static str,
+    best: Option<[String; 2]>,
+    best_over: String,
+    floor: Option<FloorView>,
+    moved: String,
+    prepare: Option<String>,
+    checks: Vec<CheckView>,
+    failure: Option<FailureView>,
+    integrity: Vec<FindingView>,
+    kernels: Vec<KernelView>,
+    diagnostics: Vec<DiagnosticView>,
+    isolation: Chip,
+    enforced: Vec<String>,
+    missing: Vec<String>,
+    caveats: Vec<String>,
+    phases: Vec<PhaseView>,
+    fingerprint: Vec<[String; 2]>,
+}
+
+#[derive(Serialize)]
+struct FloorView {
+    time: String,
+    /// The floor as a share of the candidate's time, in percent.
+    reached: Option<String>,
+}
+
+#[derive(Serialize)]
+struct CheckView {
+    name: String,
+    passed: bool,
+    error: String,
+    reference: String,
+    atol: String,
+    rtol: String,
+    truth: String,
+}
+
+#[derive(Serialize)]
+struct FailureView {
+    class: &'static str,
+    message: String,
+    cuda_error: Option<i32>,
+    diagnostics: Vec<DiagnosticView>,
+    mismatch: Option<MismatchView>,
+    output: String,
+}
+
+#[derive(Serialize)]
+struct MismatchView {
+    output: u32,
+    check: String,
+    share: String,
+    error: String,
+    atol: String,
+    rtol: String,
+    examples: Vec<[String; 2]>,
+}
+
+#[derive(Serialize)]
+struct DiagnosticView {
+    place: String,
+    severity: Chip,
+    message: String,
+    excerpt: String,
+}
+
+#[derive(Serialize)]
+struct FindingView {
+    class: String,
+    message: String,
+}
+
+#[derive(Serialize)]
+struct KernelView {
+    name: String,
+    arch: String,
+    registers: u32,
+    spills: String,
+    spilled: bool,
+    shared: String,
+    stack: String,
+}
+
+#[derive(Serialize)]
+struct PhaseView {
+    name: &'static str,
+    seconds: String,
+    percent: String,
+}
+
+pub(super) fn view(verdict: &Verdict) -> VerdictView {
+    let standing = Standing::of(verdict);
+    let full = verdict.isolation.level == IsolationLevel::Full;
+    let over = verdict.speedup.best_baseline.as_deref().map(baseline_name);
+    VerdictView {
+        result: standing_chip(standing),
+        candidate: verdict.candidate.clone(),
+        stage: match verdict.stage {
+            Stage::Built => "built",
+            Stage::Verified => "built and compared",
+            Stage::Measured => "built, compared and timed",
+        },
+        best: verdict.speedup.best.as_ref().map(ratio),
+        best_over: over.unwrap_or_else(|| "the best baseline".to_owned()),
+        floor: verdict.floor_ms.map(|floor| FloorView {
+            time: figures::time(floor),
+            reached: verdict
+                .times_ms
+                .candidate
+                .filter(|time| time.value > 0.0)
+                .map(|time| format!("{:.0} %", 100.0 * floor / time.value)),
+        }),
+        moved: figures::bytes(verdict.unavoidable_bytes),
+        prepare: verdict.times_ms.prepare.map(figures::time),
+        checks: verdict.checks.iter().map(check).collect(),
+        failure: verdict.failure.as_ref().map(failure),
+        integrity: verdict.integrity.iter().map(finding).collect(),
+        kernels: verdict.kernels.iter().map(kernel).collect(),
+        diagnostics: verdict.diagnostics.iter().map(diagnostic).collect(),
+        isolation: Chip {
+            label: if full { "full isolation" } else { "partial isolation" }.to_owned(),
+            class: if full { "good" } else { "warn" },
+        },
+        enforced: verdict.isolation.enforced.clone(),
+        missing: verdict.isolation.missing.clone(),
+        caveats: verdict.caveats.clone(),
+        phases: phases(verdict),
+        fingerprint: fingerprint(&verdict.fingerprint),
+    }
+}
+
+/// A verdict as one chip among a turn's steps.
+pub(super) fn short(verdict: &Verdict) -> Chip {
+    Chip { label: verdict_words(verdict), class: standing_chip(Standing::of(verdict)).class }
+}
+
+/// How many different fingerprints there are, not counting clocks, which differ between any two
+/// measurements.
+pub(super) fn fingerprints<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> usize {
+    let of = |verdict: &Verdict| {
+        let still = Fingerprint { clocks: String::new(), ..verdict.fingerprint.clone() };
+        serde_json::to_string(&still).unwrap_or_default()
+    };
+    verdicts.map(of).collect::<BTreeSet<_>>().len()
+}
+
+fn check(check: &Check) -> CheckView {
+    CheckView {
+        name: check.name.clone(),
+        passed: check.passed,
+        error: figures::error(check.max_abs_error),
+        reference: figures::error(check.reference_max_abs_error),
+        atol: figures::error(check.atol),
+        rtol: figures::error(check.rtol),
+        truth: check.truth.clone(),
+    }
+}
+
+fn failure(failure: &Failure) -> FailureView {
+    FailureView {
+        class: class_words(failure.class),
+        message: failure.message.clone(),
+        cuda_error: failure.cuda_error,
+        diagnostics: failure.diagnostics.iter().map(diagnostic).collect(),
+        mismatch: failure.mismatch.as_ref().map(|m| MismatchView {
+            output: m.output,
+            check: m.check.clone(),
+            share: format!(
+                "{} of {} elements ({})",
+                m.elements,
+                m.of,
+                percent(m.elements as f64 / m.of.max(1) as f64)
+            ),
+            error: figures::error(m.max_abs_error),
+            atol: figures::error(m.atol),
+            rtol: figures::error(m.rtol),
+            examples: m
+                .examples
+                .iter()
+                .map(|element| {
+                    let index: Vec<String> = element.index.iter().map(u64::to_string).collect();
+                    [format!("[{}]", index.join(", ")), element.text.clone()]
+                })
+                .collect(),
+        }),
+        output: failure.output_tail.clone(),
+    }
+}
+
+fn percent(share: f64) -> String {
+    match share * 100.0 {
+        p if p > 0.0 && p < 0.01 => "under 0.01 %".to_owned(),
+        p if p < 1.0 => format!("{p:.2} %"),
+        p => format!("{p:.0} %"),
+    }
+}
+
+fn diagnostic(diagnostic: &Diagnostic) -> DiagnosticView {
+    let mut place = diagnostic.file.clone().unwrap_or_default();
+    for number in [diagnostic.line, diagnostic.column].into_iter().flatten() {
+        place += &format!(":{number}");
+    }
+    let (label, class) = match diagnostic.severity {
+        Severity::Error => ("error", "bad"),
+        Severity::Warning => ("warning", "warn"),
+        Severity::Note => ("note", "plain"),
+    };
+    DiagnosticView {
+        place,
+        severity: Chip { label: label.to_owned(), class },
+        message: diagnostic.message.clone(),
+        excerpt: diagnostic.excerpt.clone(),
+    }
+}
+
+fn finding(finding: &IntegrityFinding) -> FindingView {
+    FindingView { class: finding.class.replace('_', " "), message: finding.message.clone() }
+}
+
+fn kernel(kernel: &KernelResources) -> KernelView {
+    let spilled = kernel.spill_store_bytes > 0 || kernel.spill_load_bytes > 0;
+    KernelView {
+        name: kernel.name.clone(),
+        arch: kernel.arch.clone(),
+        registers: kernel.registers,
+        spills: if spilled {
+            format!("{} B out, {} B in", kernel.spill_store_bytes, kernel.spill_load_bytes)
+        } else {
+            "none".to_owned()
+        },
+        spilled,
+        shared: figures::bytes(kernel.shared_bytes.into()),
+        stack: figures::bytes(kernel.stack_bytes.into()),
+    }
+}
+
+fn phases(verdict: &Verdict) -> Vec<PhaseView> {
+    let s = &verdict.seconds;
+    let parts =
+        [("build", s.build), ("load", s.load), ("verify", s.verify), ("measure", s.measure)];
+    let shares = plot::shares(&parts.map(|(_, seconds)| seconds));
+    let view = |((name, seconds), share): ((&'static str, f64), f64)| PhaseView {
+        name,
+        seconds: figures::seconds(seconds),
+        percent: format!("{share:.2}"),
+    };
+    parts.into_iter().zip(shares).map(view).collect()
+}
+
+fn fingerprint(f: &Fingerprint) -> Vec<[String; 2]> {
+    let bandwidth = f.bandwidth_bytes_per_second.map(|b| format!("{}/s", figures::bytes(b)));
+    let rows = [
+        ("device", f.device.clone()),
+        ("hardware", f.hardware.clone()),
+        ("cores", f.cores.to_string()),
+        ("driver", f.driver.clone()),
+        ("compiler", f.compiler.clone()),
+        ("torch", f.torch.clone()),
+        ("Python", f.python.clone()),
+        ("clocks", f.clocks.clone()),
+        ("measured bandwidth", bandwidth.unwrap_or_default()),
+        ("warpwright", f.warpwright.clone()),
+    ];
+    let rows = rows.into_iter().filter(|(_, value)| !value.is_empty());
+    rows.map(|(name, value)| [name.to_owned(), value]).collect()
+}

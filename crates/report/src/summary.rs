@@ -1,0 +1,155 @@
+//! One line per episode: what a person wants to know first.
+
+use warpwright_record::event::Outcome;
+use warpwright_record::history::{Episode, History};
+use warpwright_record::interval::Interval;
+use warpwright_record::verdict::{FailureClass, Profile, Reward, Speedup, Stage, Verdict};
+
+/// What an episode came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// Task.
+    pub task: String,
+    /// Policy.
+    pub policy: String,
+    /// `cuda:N` or `cpu`.
+    pub device: String,
+    /// Policy of precision and comparison.
+    pub profile: Profile,
+    /// Whether it is right, and if not, why.
+    pub standing: Standing,
+    /// Whether the episode came to its end; `false` when it was killed, interrupted or goes on.
+    pub finished: bool,
+    /// Milliseconds per call of the candidate.
+    pub time_ms: Option<Interval>,
+    /// Over each baseline.
+    pub speedup: Speedup,
+    /// Of the verdict that counts.
+    pub reward: Option<Reward>,
+    /// Turns taken.
+    pub turns: u32,
+}
+
+/// Whether the candidate that counts is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Right.
+    Verified,
+    /// Wrong, by this class.
+    Failed(FailureClass),
+    /// Not honestly earned.
+    Dishonest,
+    /// Built, and never compared with the reference.
+    NotCompared,
+    /// There is no verdict.
+    NoVerdict,
+    /// Our own failure.
+    Infrastructure,
+}
+
+impl Standing {
+    /// Of one verdict.
+    pub fn of(verdict: &Verdict) -> Self {
+        match &verdict.failure {
+            _ if verdict.verified => Self::Verified,
+            _ if !verdict.integrity.is_empty() => Self::Dishonest,
+            Some(failure) => Self::Failed(failure.class),
+            None if verdict.stage == Stage::Built => Self::NotCompared,
+            None => Self::NoVerdict,
+        }
+    }
+
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Verified => "verified",
+            Self::Failed(class) => class_words(class),
+            Self::Dishonest => "integrity finding",
+            Self::NotCompared => "built, not compared",
+            Self::NoVerdict => "no verdict",
+            Self::Infrastructure => "infrastructure error",
+        }
+    }
+}
+
+/// A class of failure in words.
+pub(crate) fn class_words(class: FailureClass) -> &'static str {
+    match class {
+        FailureClass::Build => "does not build",
+        FailureClass::ForbiddenImport => "forbidden import",
+        FailureClass::ForbiddenCall => "forbidden call",
+        FailureClass::Load => "does not load",
+        FailureClass::StateDict => "state_dict does not fit",
+        FailureClass::Exception => "raised an exception",
+        FailureClass::Launch => "launch failed",
+        FailureClass::IllegalAddress => "illegal address",
+        FailureClass::OutOfResources => "out of resources",
+        FailureClass::OutOfMemory => "out of memory",
+        FailureClass::Hang => "hangs",
+        FailureClass::Crash => "crashed",
+        FailureClass::Shape => "wrong shape, dtype or place",
+        FailureClass::NonFinite => "not finite",
+        FailureClass::Mismatch => "wrong values",
+        FailureClass::MutatedInput => "changed its inputs",
+        FailureClass::Integrity => "integrity finding",
+    }
+}
+
+impl Summary {
+    /// Of one episode.
+    pub fn of(episode: &Episode) -> Self {
+        let verdict = episode.standing();
+        let end = episode.end.as_ref();
+        let broken = end.is_some_and(|end| matches!(end.outcome, Outcome::Infrastructure { .. }));
+        let standing = match verdict {
+            Some(verdict) if verdict.verified => Standing::Verified,
+            _ if broken => Standing::Infrastructure,
+            Some(verdict) => Standing::of(verdict),
+            None => Standing::NoVerdict,
+        };
+        let setup = &episode.setup;
+        Self {
+            task: setup.task.clone(),
+            policy: setup.policy.clone(),
+            device: setup.device.clone(),
+            profile: setup.profile,
+            standing,
+            finished: end.is_some_and(|end| end.outcome != Outcome::Interrupted) && !broken,
+            time_ms: verdict.and_then(|v| v.times_ms.candidate),
+            speedup: verdict.map(|v| v.speedup.clone()).unwrap_or_default(),
+            reward: verdict.map(|v| v.reward),
+            turns: end.map_or(episode.turns.len() as u32, |end| end.turns),
+        }
+    }
+
+    /// Of every episode of a run, in order.
+    pub fn all(history: &History) -> Vec<Self> {
+        history.episodes.values().map(Self::of).collect()
+    }
+
+    /// `verified`, or what is wrong; `, unfinished` where the episode did not come to its end.
+    pub fn result(&self) -> String {
+        let words = self.standing.words();
+        if self.finished { words.to_owned() } else { format!("{words}, unfinished") }
+    }
+}
+
+/// A profile's name as the command line takes it.
+pub(crate) fn profile_name(profile: Profile) -> &'static str {
+    match profile {
+        Profile::Strict => "strict",
+        Profile::Tf32 => "tf32",
+        Profile::AsRun => "as-run",
+        Profile::Paper => "paper",
+    }
+}
+
+/// A baseline's name as people call it; the keys are those of the verdict's JSON.
+pub(crate) fn baseline_name(key: &str) -> String {
+    match key {
+        "compile" => "torch.compile".to_owned(),
+        "reduce_overhead" => "reduce-overhead".to_owned(),
+        "max_autotune" => "max-autotune".to_owned(),
+        other => other.to_owned(),
+    }
+}

@@ -1,0 +1,67 @@
+//! The table at the end of a run.
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use warpwright_record::interval::Interval;
+use warpwright_record::verdict::Speedup;
+
+use crate::figures;
+use crate::summary::{Standing, Summary, baseline_name};
+use crate::text::one_line;
+
+/// One row per episode, for a terminal `width` columns wide (`None`: as wide as it needs).
+/// Intervals are 95 %. Columns of baselines that nobody measured are left out; figures of
+/// different rows are never combined.
+pub fn table(summaries: &[Summary], width: Option<u16>) -> String {
+    type Get = fn(&Speedup) -> Option<Interval>;
+    let baselines: [(&str, Get); 4] = [
+        ("eager", |s| s.eager),
+        ("compile", |s| s.compile),
+        ("reduce_overhead", |s| s.reduce_overhead),
+        ("max_autotune", |s| s.max_autotune),
+    ];
+    let measured: Vec<_> = baselines
+        .into_iter()
+        .filter(|(_, get)| summaries.iter().any(|row| get(&row.speedup).is_some()))
+        .collect();
+
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    if let Some(width) = width {
+        table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
+    }
+    let mut header = vec!["task".to_owned(), "result".to_owned(), "time".to_owned()];
+    header.extend(measured.iter().map(|(key, _)| format!("vs {}", baseline_name(key))));
+    header.extend(["reward".to_owned(), "turns".to_owned()]);
+    table.set_header(header);
+    for row in summaries {
+        let mut cells = vec![
+            Cell::new(one_line(&row.task, 60)),
+            Cell::new(row.result()),
+            right(row.time_ms.map(|time| {
+                // A CPU time must never be taken for a GPU time.
+                let device = if row.device == "cpu" { " cpu" } else { "" };
+                format!("{}{device}", figures::time(time.value))
+            })),
+        ];
+        cells.extend(
+            measured
+                .iter()
+                .map(|(_, get)| right(get(&row.speedup).map(|speedup| figures::speedup(&speedup)))),
+        );
+        cells.push(right(row.reward.map(|reward| figures::reward(reward.paper))));
+        cells.push(right(Some(row.turns.to_string())));
+        table.add_row(cells);
+    }
+    let verified = summaries.iter().filter(|row| row.standing == Standing::Verified).count();
+    let mut text = table.to_string();
+    text += &format!("\n{verified} of {} verified; ", summaries.len());
+    text += "speed-ups with 95 % intervals; reward of the scheme `paper` (-1 to 3)";
+    if summaries.iter().any(|row| row.device == "cpu") {
+        text += "; times marked cpu say nothing about a GPU";
+    }
+    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+fn right(text: Option<String>) -> Cell {
+    Cell::new(text.unwrap_or_else(|| "—".to_owned())).set_alignment(CellAlignment::Right)
+}
