@@ -93,3 +93,8 @@ impl Bench {
         out
     }
 }
+
+/// The target that builds fastest, for tests in which it does not matter.
+pub(crate) fn quick() -> Target {
+    sm_90()
+}

@@ -1,1 +1,154 @@
-//! Rules.
+//! What is refused, what is remembered, and what is nobody's fault but ours.
+
+use std::time::Instant;
+
+use warpwright_build::{BuildError, Builder, Outcome, Settings};
+use warpwright_record::candidate::Candidate;
+use warpwright_record::verdict::FailureClass;
+
+use crate::bench::{bench, bench_with, built, candidate, failed, quick};
+
+/// A launcher whose host part is `host`.
+fn launcher(head: &str, host: &str) -> String {
+    format!(
+        "#include <cuda_runtime.h>\n{head}\n\
+         __global__ void inc(float* x, int n) {{\n\
+             int i = blockIdx.x * blockDim.x + threadIdx.x;\n\
+             if (i < n) x[i] += 1.0f;\n}}\n\
+         extern \"C\" int inc_all(float* x, int n, cudaStream_t stream) {{\n\
+             {host}\n\
+             inc<<<(n + 255) / 256, 256, 0, stream>>>(x, n);\n\
+             return 0;\n}}\n"
+    )
+}
+
+#[test]
+fn forbidden_functions_are_named_and_the_same_file_without_them_passes() {
+    let bench = bench();
+    let with = launcher(
+        "#include <cstdlib>\n#include <dlfcn.h>\n#include <unistd.h>\n#include <sys/socket.h>",
+        "if (n < 0) { (void)!system(\"true\"); dlopen(\"libm.so.6\", RTLD_NOW); (void)fork(); \
+         socket(1, 1, 0); }",
+    );
+    let why = failed(bench.builder.build(&candidate(&[("kernels/a.cu", &with)]), &quick()).unwrap());
+    assert_eq!(why.class, FailureClass::ForbiddenImport);
+    let named: Vec<_> = why.diagnostics.iter().map(|d| d.message.as_str()).collect();
+    assert_eq!(
+        named,
+        [
+            "forbidden function: dlopen",
+            "forbidden function: fork",
+            "forbidden function: socket",
+            "forbidden function: system",
+        ]
+    );
+    let without = launcher("#include <cstdlib>\n#include <dlfcn.h>", "if (n < 0) { abort(); }");
+    built(bench.builder.build(&candidate(&[("kernels/a.cu", &without)]), &quick()).unwrap());
+}
+
+#[test]
+fn prebuilt_code_and_names_that_leave_the_folder_are_refused() {
+    let bench = bench();
+    let text = launcher("", "").into_bytes();
+    let build = |name: &str, bytes: &[u8]| {
+        let files = [("model_new.py", b"".as_slice()), ("kernels/a.cu", &text), (name, bytes)];
+        let files = files.iter().map(|(n, b)| ((*n).to_owned(), b.to_vec())).collect();
+        bench.builder.build(&Candidate::from_files(files), &quick()).unwrap()
+    };
+    assert_eq!(failed(build("kernels/b.bin", b"\x7fELF\x02")).class, FailureClass::ForbiddenImport);
+    assert_eq!(failed(build("kernels/../../b.cuh", b"")).class, FailureClass::Build);
+    assert!(!bench.folder.path().join("b.cuh").exists());
+    built(build("kernels/b.cuh", b""));
+}
+
+#[test]
+fn compilers_see_nothing_of_the_machine() {
+    let bench = bench();
+    // Outside the jail the file is there for everybody to read.
+    let secret = bench.folder.path().join("secret.h");
+    fs_err::write(&secret, "#define SECRET 1\n").unwrap();
+    assert!(secret.is_file());
+    let text = launcher(&format!("#include \"{}\"", secret.display()), "");
+    let why = failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &quick()).unwrap());
+    assert!(why.message.contains("No such file"), "{}", why.message);
+    let path = bench.folder.path().display().to_string();
+    assert!(!format!("{} {}", why.message, why.raw_tail).contains(&path), "{why:?}");
+    // The same text beside the source is found.
+    let text = launcher("#include \"secret.h\"\nstatic_assert(SECRET == 1, \"\");", "");
+    let files = [("kernels/a.cu", text.as_str()), ("kernels/secret.h", "#define SECRET 1\n")];
+    built(bench.builder.build(&candidate(&files), &quick()).unwrap());
+}
+
+#[test]
+fn a_compiler_that_runs_into_its_limit_is_the_candidates_failure() {
+    let settings = Settings { compile_seconds: 0.05, ..Settings::default() };
+    let bench = bench_with(settings);
+    let text = launcher("", "");
+    let why = failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &quick()).unwrap());
+    assert_eq!(why.class, FailureClass::Build);
+    assert!(why.message.contains("ran for more than 0.05 s"), "{}", why.message);
+}
+
+#[test]
+fn a_missing_compiler_is_our_failure() {
+    let bench = bench();
+    let mut toolchain = bench.builder.toolchain().clone();
+    toolchain.cxx = None;
+    let cache = bench.folder.path().join("other");
+    let builder =
+        Builder::new(bench.jail.clone(), toolchain, Settings::default(), &cache).unwrap();
+    let text = launcher("", "");
+    match builder.build(&candidate(&[("kernels/a.cu", &text)]), &quick()) {
+        Err(BuildError::MissingTool { hint, .. }) => assert!(hint.contains("g++")),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_unchanged_candidate_is_free_and_a_damaged_entry_is_made_again() {
+    let bench = bench();
+    let text = launcher("", "");
+    let candidate = candidate(&[("kernels/a.cu", &text)]);
+    let first = built(bench.builder.build(&candidate, &quick()).unwrap());
+    let library = first.dir.join("libkernels.so");
+    let bytes = fs_err::read(&library).unwrap();
+
+    let again = built(bench.builder.build(&candidate, &quick()).unwrap());
+    assert!(again.cached && !first.cached);
+    assert_eq!(fs_err::read(again.dir.join("libkernels.so")).unwrap(), bytes);
+    let (cold, warm) = (first.seconds, again.seconds);
+    assert!(warm * 20.0 < cold, "{warm} s is not 20 times faster than {cold} s");
+
+    let mut damaged = bytes.clone();
+    damaged[100] ^= 1;
+    fs_err::write(&library, &damaged).unwrap();
+    let mended = built(bench.builder.build(&candidate, &quick()).unwrap());
+    assert!(!mended.cached);
+    assert_eq!(fs_err::read(mended.dir.join("libkernels.so")).unwrap(), bytes);
+    // The object was whole: only linking was done again.
+    assert!(mended.seconds < cold, "{} s against {cold} s", mended.seconds);
+}
+
+#[test]
+fn builders_at_once_on_one_cache_agree() {
+    let bench = bench();
+    let text = launcher("", "");
+    let candidate = candidate(&[("kernels/a.cu", &text)]);
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let build = || {
+            let toolchain = bench.builder.toolchain().clone();
+            let cache = bench.builder.cache_dir();
+            let builder =
+                Builder::new(bench.jail.clone(), toolchain, Settings::default(), cache).unwrap();
+            built(builder.build(&candidate, &quick()).unwrap())
+        };
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(build)).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    assert!(results.iter().all(|r| r.dir == results[0].dir));
+    let scratch = fs_err::read_dir(bench.builder.cache_dir().join("scratch")).unwrap();
+    assert_eq!(scratch.count(), 0, "nothing is left behind");
+    let start = Instant::now();
+    assert!(matches!(bench.builder.build(&candidate, &quick()).unwrap(), Outcome::Built(a) if a.cached));
+    assert!(start.elapsed().as_secs_f64() < 0.5);
+}
