@@ -2,16 +2,18 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::capture::{Captured, Drain};
 use crate::detect::Backend;
 use crate::error::JailError;
 use crate::plan::{Cause, Plan, Report, SUPERVISE, VERSION};
-use crate::spec::{Spec, Stdin};
+use crate::spec::{HOME, Spec, Stdin};
 use crate::sys;
 
 /// How long the supervisor may take beyond the deadline before it is killed itself.
@@ -189,9 +191,7 @@ impl Child {
                 self.ended = Some((outcome(cause), elapsed, peak_memory_bytes, cpu));
                 Ok(())
             }
-            Some(Report::Failed { step, message }) => {
-                Err(JailError::Setup { label: self.label.clone(), step, message })
-            }
+            Some(Report::Failed { step, message }) => Err(self.setup_failed(step, message)),
             None => Err(self.lost("it did not report the start in time")),
         }
     }
@@ -214,9 +214,7 @@ impl Child {
                 Some(Report::Ended { cause, elapsed, peak_memory_bytes, cpu }) => {
                     self.ended = Some((outcome(cause), elapsed, peak_memory_bytes, cpu));
                 }
-                Some(Report::Failed { step, message }) => {
-                    return Err(JailError::Setup { label: self.label.clone(), step, message });
-                }
+                Some(Report::Failed { step, message }) => return Err(self.setup_failed(step, message)),
                 Some(Report::Started { .. }) => {}
                 None if Instant::now() >= self.last_moment => {
                     drop(self.supervisor.process.kill());
@@ -281,8 +279,9 @@ impl Child {
                     Ok(0) => {
                         let status = self.supervisor.process.wait();
                         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-                        let said = self.stderr.so_far().text();
-                        return Err(self.lost(&format!("it ended without a report ({status}) {}", said.trim())));
+                        return Err(self.lost(&format!(
+                            "its supervisor ended without a report ({status}); is the helper program of another build?"
+                        )));
                     }
                     Ok(count) => self.pending.extend_from_slice(&buffer[..count]),
                     Err(error) => return Err(self.lost(&error.to_string())),
@@ -291,6 +290,14 @@ impl Child {
                 return Ok(None);
             }
         }
+    }
+
+    fn setup_failed(&mut self, step: String, message: String) -> JailError {
+        self.ended = Some((Outcome::Killed, Duration::ZERO, None, None));
+        // Bubblewrap says on stderr what went wrong.
+        let said = self.stderr.finish(DRAIN).text();
+        let message = if said.trim().is_empty() { message } else { format!("{message}: {}", said.trim()) };
+        JailError::Setup { label: self.label.clone(), step, message }
     }
 
     fn lost(&self, reason: &str) -> JailError {
@@ -351,6 +358,7 @@ fn plan(means: &Means, spec: Spec, fds: Vec<(RawFd, i32)>, control_fd: RawFd) ->
     if !spec.cwd.is_absolute() {
         return Err(refuse(format!("the working directory {} is not absolute", spec.cwd.display())));
     }
+    let renames = means.backend != Backend::Landlock;
     let mut mounts = Vec::with_capacity(spec.mounts.len());
     for mut mount in spec.mounts {
         let plain = mount.target.is_absolute()
@@ -358,6 +366,13 @@ fn plan(means: &Means, spec: Spec, fds: Vec<(RawFd, i32)>, control_fd: RawFd) ->
             && mount.target.components().all(|part| part != std::path::Component::ParentDir);
         if !plain {
             return Err(refuse(format!("{} cannot be mounted on", mount.target.display())));
+        }
+        if !renames && !mount.system && mount.source != mount.target {
+            return Err(refuse(format!(
+                "{} cannot be shown as {}: Landlock cannot rename",
+                mount.source.display(),
+                mount.target.display()
+            )));
         }
         mount.source = fs_err::canonicalize(&mount.source).map_err(|cause| JailError::MountSource {
             label: label.clone(),
@@ -370,14 +385,47 @@ fn plan(means: &Means, spec: Spec, fds: Vec<(RawFd, i32)>, control_fd: RawFd) ->
     mounts.reverse();
     mounts.sort_by(|a, b| a.target.cmp(&b.target));
     mounts.dedup_by(|later, first| later.target == first.target);
+    for mount in &mounts {
+        // A mount point inside another mount must exist there: none is made in a folder of the host.
+        let around = mounts.iter().filter(|other| mount.target != other.target && mount.target.starts_with(&other.target));
+        if let Some(around) = around.max_by_key(|other| other.target.as_os_str().len())
+            && let Ok(rest) = mount.target.strip_prefix(&around.target)
+            && !around.source.join(rest).exists()
+        {
+            return Err(refuse(format!(
+                "{} does not exist in {}, so nothing can be mounted there",
+                mount.target.display(),
+                around.source.display()
+            )));
+        }
+    }
+    let (mut env, mut cwd, mut scratch) = (spec.env, spec.cwd, None);
+    if !renames {
+        let folder = scratch_folder().map_err(|cause| JailError::Start {
+            label: label.clone(),
+            program: means.init.clone(),
+            cause,
+        })?;
+        for (_, value) in &mut env {
+            if value == "/tmp" {
+                *value = folder.join("tmp").display().to_string();
+            } else if value == HOME {
+                *value = folder.join("home").display().to_string();
+            }
+        }
+        if cwd == Path::new("/tmp") {
+            cwd = folder.join("tmp");
+        }
+        scratch = Some(folder);
+    }
     Ok(Plan {
         version: VERSION,
         backend: means.backend,
         label: spec.label,
         program: spec.program,
         args: spec.args,
-        env: spec.env,
-        cwd: spec.cwd,
+        env,
+        cwd,
         mounts,
         symlinks: spec.symlinks,
         limits: spec.limits,
@@ -386,6 +434,20 @@ fn plan(means: &Means, spec: Spec, fds: Vec<(RawFd, i32)>, control_fd: RawFd) ->
         control_fd,
         init: means.init.clone(),
         bubblewrap: means.bubblewrap.clone(),
-        scratch: None,
+        scratch,
+        handover: None,
     })
+}
+
+/// A private folder that stands for `/tmp` and home where nothing can be mounted.
+fn scratch_folder() -> std::io::Result<PathBuf> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("warpwright-jail-{}-{number}", std::process::id()));
+    std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
+    let folder = fs_err::canonicalize(folder)?;
+    for name in ["tmp", "home"] {
+        fs_err::create_dir(folder.join(name))?;
+    }
+    Ok(folder)
 }

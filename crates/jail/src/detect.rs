@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::child::{Child, Finished, Means};
 use crate::error::JailError;
 use crate::init;
+use crate::init::landlock;
 use crate::init::probe::{self, Facts};
 use crate::plan::PROBE;
 use crate::spec::{Access, Limits, Mount, Spec};
@@ -18,19 +19,25 @@ use crate::spec::{Access, Limits, Mount, Spec};
 pub enum Backend {
     /// Started by root: own namespaces and a user id that nobody else has.
     Namespaces,
+    /// Made by bubblewrap; needs no privileges of ours.
+    Bubblewrap,
     /// Own namespaces beneath a user namespace; needs no privileges.
     UserNamespaces,
+    /// Landlock, system call filter and resource limits; never full isolation.
+    Landlock,
 }
 
 impl Backend {
     /// All, best first.
-    pub const ALL: [Self; 2] = [Self::Namespaces, Self::UserNamespaces];
+    pub const ALL: [Self; 4] = [Self::Namespaces, Self::Bubblewrap, Self::UserNamespaces, Self::Landlock];
 
     /// Name for reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Namespaces => "namespaces",
+            Self::Bubblewrap => "bubblewrap",
             Self::UserNamespaces => "user-namespaces",
+            Self::Landlock => "landlock",
         }
     }
 }
@@ -77,15 +84,21 @@ pub struct Jail {
 impl Jail {
     /// Finds the best backend that works here. Takes some tens of milliseconds: keep the result.
     pub fn detect(requirement: Requirement) -> Result<Self, JailError> {
+        Self::detect_among(&Backend::ALL, requirement)
+    }
+
+    /// Finds the best of these backends that works here.
+    pub fn detect_among(backends: &[Backend], requirement: Requirement) -> Result<Self, JailError> {
         let mut reasons = Vec::new();
         let mut best: Option<Self> = None;
-        for backend in Backend::ALL {
+        for &backend in backends {
             match Self::with_backend(backend) {
                 Ok(jail) if jail.isolation.level == Level::Full => return Ok(jail),
                 Ok(jail) => {
                     best.get_or_insert(jail);
                 }
                 Err(error @ JailError::NoInit { .. }) => return Err(error),
+                Err(JailError::Setup { step, message, .. }) => reasons.push(format!("{}: {step}: {message}", backend.name())),
                 Err(error) => reasons.push(format!("{}: {error}", backend.name())),
             }
         }
@@ -102,11 +115,17 @@ impl Jail {
     /// Probes one backend, for tests and `doctor`.
     pub fn with_backend(backend: Backend) -> Result<Self, JailError> {
         let means = Means { backend, init: find_init()?, bubblewrap: find_program("bwrap") };
-        if backend == Backend::Namespaces && crate::sys::effective_uid() != 0 {
+        let impossible = match backend {
+            Backend::Namespaces if crate::sys::effective_uid() != 0 => Some("not started by root"),
+            Backend::Bubblewrap if means.bubblewrap.is_none() => Some("bwrap is not in PATH"),
+            Backend::Landlock if landlock::kernel_version() == 0 => Some("this kernel has no Landlock"),
+            _ => None,
+        };
+        if let Some(message) = impossible {
             return Err(JailError::Setup {
                 label: "probe".into(),
                 step: "choose a backend".into(),
-                message: "not started by root".into(),
+                message: message.into(),
             });
         }
         let isolation = probe(&means)?;
@@ -120,7 +139,7 @@ impl Jail {
 
     /// Can a mount have another name inside than outside?
     pub fn can_rename(&self) -> bool {
-        true
+        self.means.backend != Backend::Landlock
     }
 
     /// Starts a program.
@@ -218,15 +237,25 @@ fn judge(backend: Backend, facts: &Facts, finished: &Finished) -> Isolation {
     claim(!facts.writes_read_only, "read-only mounts", "read-only mounts can be written");
     claim(facts.writes_scratch, "writable mounts", "writable mounts cannot be written");
     claim(facts.has_tmp, "private /tmp", "there is no private /tmp");
-    claim(facts.processes <= 4, "own process namespace", "processes outside are visible");
-    claim(
-        uids.first().is_some_and(|uid| *uid != "0" && uids.iter().all(|other| other == uid)),
-        match (backend, uids.first()) {
-            (Backend::Namespaces, Some(uid)) if *uid != own => "user id of its own",
-            _ => "the caller's unprivileged user id",
-        },
-        "runs as root",
-    );
+    if facts.processes <= 4 {
+        claim(true, "own process namespace", "");
+    } else {
+        claim(false, "", "processes outside are visible");
+        claim(!facts.signals_caller, "no signals to processes outside", "processes of the same user can be signalled");
+    }
+    if backend == Backend::Landlock {
+        claim(false, "", "System V and POSIX IPC is shared with the host");
+        claim(false, "", "the private /tmp has no size limit");
+    }
+    if own == "0" && backend != Backend::Namespaces {
+        claim(false, "", "a user id of its own (files of root are its own)");
+    } else {
+        claim(
+            uids.first().is_some_and(|uid| *uid != "0" && uids.iter().all(|other| other == uid)),
+            if backend == Backend::Namespaces { "user id of its own" } else { "the caller's unprivileged user id" },
+            "runs as root",
+        );
+    }
     claim(
         ["CapInh", "CapPrm", "CapEff", "CapAmb"].into_iter().all(&empty),
         "no capabilities",

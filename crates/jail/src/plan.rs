@@ -46,6 +46,17 @@ pub(crate) struct Plan {
     pub(crate) bubblewrap: Option<PathBuf>,
     /// Private folder for `/tmp` and home, for the Landlock backend.
     pub(crate) scratch: Option<PathBuf>,
+    /// Set by the supervisor for the helper inside bubblewrap.
+    pub(crate) handover: Option<Handover>,
+}
+
+/// What the helper inside bubblewrap needs beyond the plan.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Handover {
+    pub(crate) status_fd: i32,
+    pub(crate) executed_fd: i32,
+    pub(crate) user_processes: Option<u64>,
+    pub(crate) data_bytes: Option<u64>,
 }
 
 /// What really bounds memory and processes in one jail.
@@ -53,8 +64,6 @@ pub(crate) struct Plan {
 pub(crate) struct InForce {
     pub(crate) memory: String,
     pub(crate) processes: String,
-    /// Weaker than asked, and why.
-    pub(crate) notes: Vec<String>,
 }
 
 /// Why a jail ended.
@@ -84,7 +93,6 @@ pub(crate) enum Report {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Inside {
     Failed { step: String, message: String },
-    Note(String),
     /// Folders whose owner was changed, with the owner before.
     Owned { path: PathBuf, uid: u32, gid: u32 },
     Exited(i32),

@@ -57,12 +57,6 @@ pub(crate) fn exit_now(code: c_int) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Moves this process into new namespaces.
-pub(crate) fn unshare(flags: c_int) -> io::Result<()> {
-    // SAFETY: no pointers.
-    check(unsafe { libc::unshare(flags) }).map(drop)
-}
-
 /// mount(2).
 pub(crate) fn mount(
     source: Option<&Path>,

@@ -9,7 +9,7 @@ use crate::sys::{self, Fork};
 
 use super::confine::{self, Identity};
 use super::rootfs::{self, Owner};
-use super::{Failure, Step as _};
+use super::{Failure, Step as _, landlock};
 
 /// Ends of the pipes that lead to the supervisor.
 pub(super) struct Lines {
@@ -29,18 +29,8 @@ impl Lines {
     }
 }
 
-/// The whole life of the first process. Its exit code says nothing; the lines do.
+/// The whole life of the first process of new namespaces. Its exit code says nothing; the lines do.
 pub(super) fn main(plan: &Plan, owner: &Owner, identity: Identity, lines: Lines) -> i32 {
-    match live(plan, owner, identity, lines) {
-        Ok(()) => 0,
-        Err((status, failure)) => {
-            Lines::tell(&status, &Inside::Failed { step: failure.step, message: failure.message });
-            1
-        }
-    }
-}
-
-fn live(plan: &Plan, owner: &Owner, identity: Identity, lines: Lines) -> Result<(), (OwnedFd, Failure)> {
     let Lines { status, executed } = lines;
     let prepared = (|| {
         // When the supervisor dies, the jail dies.
@@ -50,24 +40,45 @@ fn live(plan: &Plan, owner: &Owner, identity: Identity, lines: Lines) -> Result<
         drop(fs_err::write("/proc/self/oom_score_adj", "500"));
         rootfs::enter(plan, owner, &mut |message| Lines::tell(&status, &message))
     })();
-    if let Err(failure) = prepared {
-        return Err((status, failure));
-    }
-    run_program(plan, identity, status, executed)
+    finish(match prepared {
+        Ok(()) => run_program(plan, identity, status, executed, || Ok(())),
+        Err(failure) => Err((status, failure)),
+    })
 }
 
-/// Starts the program as a child and waits for its end.
+/// The same without namespaces: only starts the program and reaps.
+pub(super) fn main_without_namespaces(plan: &Plan, identity: Identity, lines: Lines) -> i32 {
+    let Lines { status, executed } = lines;
+    drop(sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64));
+    drop(fs_err::write("/proc/self/oom_score_adj", "500"));
+    finish(run_program(plan, identity, status, executed, || {
+        drop(sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64));
+        landlock::restrict(plan)
+    }))
+}
+
+/// Reports what went wrong, if something did; the exit code.
+pub(super) fn finish(result: Result<(), (OwnedFd, Failure)>) -> i32 {
+    match result {
+        Ok(()) => 0,
+        Err((status, failure)) => {
+            Lines::tell(&status, &Inside::Failed { step: failure.step, message: failure.message });
+            1
+        }
+    }
+}
+
+/// Starts the program as a child and waits for its end. `restrict` runs in the child just before the
+/// system call filter.
 pub(super) fn run_program(
     plan: &Plan,
     identity: Identity,
     status: OwnedFd,
     executed: OwnedFd,
+    restrict: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), (OwnedFd, Failure)> {
     let program = match sys::clone_process(0).step("start the program") {
-        Ok(Fork::Child) => {
-            let failure = program(plan, identity, status.as_raw_fd(), executed.as_raw_fd());
-            sys::exit_now(failure)
-        }
+        Ok(Fork::Child) => sys::exit_now(program(plan, identity, status.as_raw_fd(), executed.as_raw_fd(), restrict)),
         Ok(Fork::Parent(pid)) => pid,
         Err(failure) => return Err((status, failure)),
     };
@@ -82,20 +93,27 @@ pub(super) fn run_program(
     drop(sys::drop_capabilities());
     while let Ok(Some((pid, ended))) = sys::wait_any(true) {
         if pid == program {
-            Lines::tell(&status, &match ended {
+            let message = match ended {
                 sys::Ended::Exited(code) => Inside::Exited(code),
                 sys::Ended::Signalled(signal) => Inside::Signalled(signal),
-            });
+            };
+            Lines::tell(&status, &message);
             break;
         }
     }
     Ok(())
 }
 
-fn program(plan: &Plan, identity: Identity, status: RawFd, executed: RawFd) -> i32 {
+fn program(
+    plan: &Plan,
+    identity: Identity,
+    status: RawFd,
+    executed: RawFd,
+    restrict: impl FnOnce() -> Result<(), Failure>,
+) -> i32 {
     let failure = match confine::place_descriptors(plan, &[status, executed]) {
         Ok(kept) => {
-            let failure = confine::run(plan, identity, || Ok(()));
+            let failure = confine::run(plan, identity, restrict);
             return report(&failure, kept.first().copied().unwrap_or(status));
         }
         Err(failure) => failure,

@@ -8,9 +8,11 @@
 //!   program, reaps orphans, passes the program's end on;
 //! * the **program**, after the last steps of [`confine`].
 
+mod bubblewrap;
 mod cgroup;
 mod confine;
 mod first;
+pub(crate) mod landlock;
 mod ownership;
 pub(crate) mod probe;
 mod rootfs;
@@ -22,7 +24,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::plan::{PROBE, SUPERVISE};
+use crate::plan::{INSIDE, PROBE, SUPERVISE};
 use crate::sys;
 
 static REGISTERED: AtomicBool = AtomicBool::new(false);
@@ -34,10 +36,8 @@ pub fn init_if_requested() {
     let first = arguments.next();
     let number = || std::env::args().nth(2).and_then(|text| text.parse().ok());
     match first.as_ref().and_then(|text| text.to_str()) {
-        Some(SUPERVISE) => sys::exit_now(match number() {
-            Some(fd) => supervisor::main(fd),
-            None => 2,
-        }),
+        Some(SUPERVISE) => sys::exit_now(number().map_or(2, supervisor::main)),
+        Some(INSIDE) => sys::exit_now(number().map_or(2, bubblewrap::inside)),
         Some(PROBE) => sys::exit_now(probe::main()),
         _ => REGISTERED.store(true, Ordering::Relaxed),
     }

@@ -15,7 +15,7 @@ use super::cgroup::Group;
 use super::confine::{self, Identity};
 use super::first::{self, Lines};
 use super::rootfs::Owner;
-use super::{Failure, Step as _, ownership, tree};
+use super::{Failure, Step as _, bubblewrap, landlock, ownership, tree};
 
 /// Between two looks at memory and CPU time: with a control group the kernel keeps the bound anyway.
 const TICK_WITH_GROUP: Duration = Duration::from_millis(50);
@@ -112,10 +112,11 @@ impl Supervisor {
                 drop(sys::change_owner(fd, uid, gid));
             }
         }
-        let spaces = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+        let namespaces = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
         let flags = match plan.backend {
-            Backend::Namespaces => spaces,
-            Backend::UserNamespaces => spaces | libc::CLONE_NEWUSER,
+            Backend::Namespaces => namespaces,
+            Backend::UserNamespaces => namespaces | libc::CLONE_NEWUSER,
+            Backend::Bubblewrap | Backend::Landlock => 0,
         };
         let pid = match sys::clone_process(flags).step("make namespaces")? {
             Fork::Child => {
@@ -126,7 +127,11 @@ impl Supervisor {
                     sys::exit_now(1);
                 }
                 let lines = Lines { status: status_write, executed: executed_write };
-                sys::exit_now(first::main(plan, &owner, identity, lines))
+                sys::exit_now(match plan.backend {
+                    Backend::Namespaces | Backend::UserNamespaces => first::main(plan, &owner, identity, lines),
+                    Backend::Bubblewrap => bubblewrap::exec(plan, &owner, identity, &lines),
+                    Backend::Landlock => first::main_without_namespaces(plan, identity, lines),
+                })
             }
             Fork::Parent(pid) => pid,
         };
@@ -210,7 +215,6 @@ impl Supervisor {
                 for message in status.take() {
                     match message {
                         Inside::Failed { step, message } => return Err(Failure { step, message }),
-                        Inside::Note(note) => drop(note),
                         Inside::Owned { path, uid, gid } => owned.push((path, uid, gid)),
                         Inside::Exited(_) | Inside::Signalled(_) => {
                             if started.is_none() {
@@ -222,13 +226,22 @@ impl Supervisor {
                             } else if let Inside::Exited(code) = message {
                                 Cause::Exited(code)
                             } else if let Inside::Signalled(signal) = message {
-                                Cause::Signalled(signal)
+                                let over = limits.cpu.is_some_and(|bound| cpu.is_some_and(|cpu: Duration| cpu > bound));
+                                // RLIMIT_CPU may be quicker than the next look.
+                                let by_limit = signal == libc::SIGKILL || signal == libc::SIGXCPU;
+                                if over && by_limit { Cause::Cpu } else { Cause::Signalled(signal) }
                             } else {
                                 continue;
                             };
                             return end(cause, started, peak, cpu);
                         }
                     }
+                }
+                if !open && started.is_none() && !executed {
+                    return Err(Failure {
+                        step: "start the first process".into(),
+                        message: "it ended without a word".into(),
+                    });
                 }
                 if !open {
                     // The first process is gone without a word: killed from outside, or for memory.
@@ -301,7 +314,7 @@ fn identify(plan: &Plan) -> Result<(Owner, Identity), Failure> {
             }
             Ok((Owner { uid, gid, maps, foreign: true }, Identity { become_user: Some((uid, gid)), ..identity }))
         }
-        Backend::UserNamespaces => {
+        Backend::UserNamespaces | Backend::Bubblewrap | Backend::Landlock => {
             let (uid, gid) = (inner_id(sys::effective_uid()), inner_id(sys::effective_gid()));
             Ok((Owner { uid, gid, maps: Vec::new(), foreign: false }, identity))
         }
@@ -321,11 +334,24 @@ fn bounds(plan: &Plan, group: &Group, identity: &mut Identity, in_force: &mut In
         }
         (Some(_), None) => format!("supervisor every {} ms", TICK_ALONE.as_millis()),
     };
-    // The user id, or the user namespace, is the jail's alone, so the kernel's count is the jail's.
-    identity.user_processes = Some(u64::from(limits.processes));
+    let uid = sys::effective_uid();
+    let (bound, words) = match (plan.backend, uid) {
+        // The user id, or the user namespace, is the jail's alone, so the kernel's count is the jail's.
+        (Backend::Namespaces | Backend::UserNamespaces | Backend::Bubblewrap, _) => {
+            (Some(u64::from(limits.processes)), "RLIMIT_NPROC".to_owned())
+        }
+        // The kernel exempts root.
+        (Backend::Landlock, 0) => (None, "unbounded".to_owned()),
+        (Backend::Landlock, _) => {
+            let others = landlock::threads_of_user(uid);
+            (Some(others + u64::from(limits.processes)), format!("RLIMIT_NPROC beside {others} of the same user"))
+        }
+    };
+    identity.user_processes = bound;
     in_force.processes = match group.bounds_processes() {
-        Some(kind) => format!("{kind}, RLIMIT_NPROC"),
-        None => "RLIMIT_NPROC".into(),
+        Some(kind) if bound.is_some() => format!("{kind}, {words}"),
+        Some(kind) => kind.into(),
+        None => words,
     };
 }
 
