@@ -3,8 +3,10 @@
 
 mod support;
 
-use support::{Case, judge_case};
-use warpwright_record::verdict::{FailureClass, Stage};
+use support::{Case, config, judge_all, judge_one};
+use warpwright_judge::{Device, JudgeError, LocalJudge};
+use warpwright_record::verdict::{FailureClass, Stage, Verdict};
+use warpwright_task::Task;
 
 /// y = gelu-free so that the truth is easy to see: a bias and a clamp.
 const TASK: &str = r#"
@@ -57,6 +59,10 @@ const HONEST: &str = "out = torch.empty_like(x)\n\
     cuda_extension.bias_clamp_launcher(x, self.bias, out, x.numel(), x.shape[1], self.low)\n\
     return out";
 
+fn judge_case(case: &Case, stage: Stage) -> Verdict {
+    judge_one(Device::Cpu, case, stage)
+}
+
 fn case(forward: &str) -> Case {
     Case { task: TASK.into(), model: model(forward), kernels: vec![("bias_clamp.cu", KERNEL.into())] }
 }
@@ -79,8 +85,6 @@ fn an_honest_kernel_is_verified_measured_and_rewarded() {
 /// Each differs from the honest candidate in one respect and fails for that reason.
 #[test]
 fn every_way_of_being_wrong_has_its_class() {
-    let honest = judge_case(&case(HONEST), Stage::Verified);
-    assert!(honest.verified, "positive control: {honest:#?}");
     let cases = [
         ("return torch.clamp(x + self.bias, min=self.low)", FailureClass::ForbiddenCall),
         ("return torch.empty_like(x)", FailureClass::NonFinite),
@@ -105,8 +109,12 @@ fn every_way_of_being_wrong_has_its_class() {
         ("cuda_extension.bias_clamp_launcher(x.half(), self.bias, x, 1, 1, 0.0)", FailureClass::Exception),
         ("return cuda_extension.missing(x)", FailureClass::Exception),
     ];
-    for (forward, class) in cases {
-        let verdict = judge_case(&case(forward), Stage::Verified);
+    let candidates = std::iter::once(HONEST).chain(cases.iter().map(|(forward, _)| *forward));
+    let candidates = candidates.map(|forward| case(forward).candidate());
+    let mut verdicts = judge_all(Device::Cpu, TASK, candidates, Stage::Verified);
+    let honest = verdicts.remove(0);
+    assert!(honest.verified, "positive control: {honest:#?}");
+    for ((forward, class), verdict) in cases.into_iter().zip(verdicts) {
         assert!(!verdict.verified, "{forward}");
         let reward = verdict.reward;
         assert!([reward.paper, reward.speedup, reward.bounded].iter().all(|r| *r == -1.0));
@@ -164,4 +172,21 @@ fn a_candidate_without_kernels_may_only_move_bytes() {
     let honest = Case { task, model: model("return x.t().contiguous()"), kernels: vec![] };
     let verdict = judge_case(&honest, Stage::Verified);
     assert!(verdict.verified, "{verdict:#?}");
+}
+
+#[test]
+fn a_reference_that_cannot_be_judged_against_is_refused_with_its_reason() {
+    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let forward = "return torch.clamp(x + self.bias, min=self.low)";
+    for (from, to, expected) in [
+        (forward, "return x + torch.rand_like(x)", "different outputs"),
+        (forward, "raise ValueError('broken on purpose')", "broken on purpose"),
+        ("import torch\n", "import torch\nimport not_installed_anywhere\n", "not_installed_anywhere"),
+        ("torch.randn(256, 512)", "torch.empty(1 << 50)", "memory"),
+    ] {
+        let source = TASK.replacen(from, to, 1);
+        let error = judge.task(&Task::from_source("case", source)).err().unwrap();
+        let JudgeError::Reference { ref message, .. } = error else { panic!("{error}") };
+        assert!(message.contains(expected), "{message}");
+    }
 }

@@ -4,20 +4,21 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use warpwright_jail::Requirement;
-use warpwright_judge::{BaselineSet, Device, JudgeConfig, JudgeError, LocalJudge};
+use warpwright_judge::{BaselineSet, Device, JudgeConfig, LocalJudge};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{Profile, Stage, Verdict};
 use warpwright_task::Task;
 
 /// A task and a candidate for it.
-pub struct Case {
-    pub task: String,
-    pub model: String,
-    pub kernels: Vec<(&'static str, String)>,
+#[derive(Clone)]
+pub(crate) struct Case {
+    pub(crate) task: String,
+    pub(crate) model: String,
+    pub(crate) kernels: Vec<(&'static str, String)>,
 }
 
 impl Case {
-    pub fn candidate(&self) -> Candidate {
+    pub(crate) fn candidate(&self) -> Candidate {
         let mut files = BTreeMap::new();
         files.insert("model_new.py".to_owned(), self.model.clone().into_bytes());
         for (name, text) in &self.kernels {
@@ -28,18 +29,19 @@ impl Case {
 }
 
 fn workspace() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).canonicalize().unwrap()
+    let baked = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    baked.canonicalize().unwrap_or_else(|_| std::env::current_dir().unwrap())
 }
 
 /// The interpreter that `make setup` made, or the one named.
-pub fn python() -> PathBuf {
+pub(crate) fn python() -> PathBuf {
     std::env::var_os("WARPWRIGHT_PYTHON")
         .map_or_else(|| workspace().join(".venv/bin/python"), PathBuf::from)
 }
 
-pub fn config() -> JudgeConfig {
+pub(crate) fn config(device: Device) -> JudgeConfig {
     JudgeConfig {
-        device: Device::Cpu,
+        device,
         profile: Profile::Strict,
         seed: 1,
         baselines: BaselineSet::Usual,
@@ -49,22 +51,18 @@ pub fn config() -> JudgeConfig {
     }
 }
 
-pub fn open() -> LocalJudge {
-    LocalJudge::open(config()).unwrap()
+/// Verdicts on several candidates for one task, by one session.
+pub(crate) fn judge_all(
+    device: Device,
+    task: &str,
+    candidates: impl IntoIterator<Item = Candidate>,
+    stage: Stage,
+) -> Vec<Verdict> {
+    let judge = LocalJudge::open(config(device)).unwrap();
+    let mut session = judge.task(&Task::from_source("case", task)).unwrap();
+    candidates.into_iter().map(|c| session.judge(&c, stage).unwrap()).collect()
 }
 
-pub fn judge_case(case: &Case, stage: Stage) -> Verdict {
-    let judge = open();
-    let task = Task::from_source("case", case.task.clone());
-    judge.task(&task).unwrap().judge(&case.candidate(), stage).unwrap()
-}
-
-#[expect(dead_code, reason = "used by one of the test binaries")]
-pub fn refuse_task(source: &str) -> JudgeError {
-    let judge = open();
-    let task = Task::from_source("case", source);
-    match judge.task(&task) {
-        Ok(_) => panic!("the task was accepted"),
-        Err(error) => error,
-    }
+pub(crate) fn judge_one(device: Device, case: &Case, stage: Stage) -> Verdict {
+    judge_all(device, &case.task, [case.candidate()], stage).remove(0)
 }
