@@ -74,7 +74,7 @@ fn try_exec(
         arguments.add([Path::new(option), &mount.source, &mount.target]);
     }
     arguments.add([Path::new("--ro-bind"), &plan.init, Path::new(HELPER)]);
-    arguments.add(["--remount-ro", "/", "--", HELPER, crate::plan::INSIDE, &plan_fd.to_string()]);
+    arguments.add(["--remount-ro", "/dev", "--remount-ro", "/", "--", HELPER, crate::plan::INSIDE, &plan_fd.to_string()]);
     let error = arguments.exec(program);
     Err(Failure::new(format!("start {}", program.display()), &error))
 }

@@ -1,0 +1,170 @@
+//! Start, end, and what is left.
+#![expect(clippy::disallowed_types, reason = "one test plays a caller that is killed")]
+
+use std::time::{Duration, Instant};
+
+use warpwright_jail::{JailError, Limits, Outcome, Spec, Stdin};
+
+use crate::support::{assert_worked, attack, attack_program, eventually, folder, inside, jails, outside};
+
+fn seconds(wall: f64) -> Limits {
+    Limits { wall: Duration::from_secs_f64(wall), ..Limits::default() }
+}
+
+#[test]
+fn the_end_is_told_as_it_was() {
+    for (backend, jail) in jails() {
+        for (arguments, outcome) in [
+            (vec!["exit", "0"], Outcome::Exited(0)),
+            (vec!["exit", "42"], Outcome::Exited(42)),
+            (vec!["abort"], Outcome::Signalled(libc::SIGABRT)),
+        ] {
+            assert_eq!(inside(&jail, attack(arguments)).outcome, outcome, "{}", backend.name());
+        }
+    }
+}
+
+#[test]
+fn the_deadline_ends_daemons_too() {
+    for (backend, jail) in jails() {
+        let (_guard, folder) = folder();
+        let heartbeat = folder.join("heartbeat");
+        let spec = attack(["daemon", &heartbeat.display().to_string()]).read_write(&folder).limits(seconds(0.6));
+        let started = Instant::now();
+        let finished = inside(&jail, spec);
+        assert_eq!(finished.outcome, Outcome::DeadlineExceeded, "{}", backend.name());
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        // The control: it was alive.
+        let last = fs_err::read_to_string(&heartbeat).expect("a heartbeat");
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(fs_err::read_to_string(&heartbeat).expect("the last one"), last, "{}", backend.name());
+    }
+}
+
+#[test]
+fn the_end_of_the_program_is_the_end_of_its_daemons() {
+    for (backend, jail) in jails() {
+        let (_guard, folder) = folder();
+        let heartbeat = folder.join("heartbeat");
+        let script = format!("{} daemon {} & sleep 0.4", attack_program().display(), heartbeat.display());
+        let spec = Spec::new("sh").args(["-c", &script]).with_system().read_only(attack_program()).read_write(&folder);
+        assert_worked(backend, &inside(&jail, spec));
+        let last = fs_err::read_to_string(&heartbeat).expect("a heartbeat");
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(fs_err::read_to_string(&heartbeat).expect("the last one"), last, "{}", backend.name());
+    }
+}
+
+#[test]
+fn a_deaf_program_can_be_killed_from_another_thread() {
+    for (backend, jail) in jails() {
+        let child = jail.spawn(attack(["deaf"])).expect("a jail");
+        assert!(eventually(|| child.output_so_far().0.text().contains("deaf")), "{}", backend.name());
+        let killer = child.killer().expect("a killer");
+        let thread = std::thread::spawn(move || killer.kill());
+        let finished = child.wait().expect("the end");
+        assert_eq!(finished.outcome, Outcome::Killed, "{}", backend.name());
+        assert_eq!(finished.stdout.text().trim(), "deaf");
+        thread.join().expect("the thread");
+    }
+}
+
+#[test]
+fn dropping_a_child_ends_everything() {
+    for (backend, jail) in jails() {
+        let (_guard, folder) = folder();
+        let heartbeat = folder.join("heartbeat");
+        let spec = attack(["daemon", &heartbeat.display().to_string()]).read_write(&folder);
+        let mut child = jail.spawn(spec).expect("a jail");
+        assert!(eventually(|| heartbeat.exists()));
+        assert!(!child.try_wait().expect("its state"));
+        assert!(child.pid() > 0);
+        drop(child);
+        let last = fs_err::read_to_string(&heartbeat).expect("a heartbeat");
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(fs_err::read_to_string(&heartbeat).expect("the last one"), last, "{}", backend.name());
+    }
+}
+
+/// The caller of [`jails_die_with_a_killed_caller`]; does nothing unless started by it.
+#[test]
+fn a_caller_that_will_be_killed() {
+    let Some(folder) = std::env::var_os("JAIL_TEST_CALLER").map(std::path::PathBuf::from) else { return };
+    let children: Vec<_> = jails()
+        .iter()
+        .enumerate()
+        .map(|(index, (_, jail))| {
+            let heartbeat = folder.join(index.to_string());
+            jail.spawn(attack(["daemon", &heartbeat.display().to_string()]).read_write(&folder)).expect("a jail")
+        })
+        .collect();
+    std::thread::sleep(Duration::from_secs(30));
+    drop(children);
+}
+
+#[test]
+fn jails_die_with_a_killed_caller() {
+    let (_guard, folder) = folder();
+    let mut caller = std::process::Command::new(std::env::current_exe().expect("own path"))
+        .args(["a_caller_that_will_be_killed", "--exact", "lifecycle::a_caller_that_will_be_killed"])
+        .env("JAIL_TEST_CALLER", &folder)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("the caller starts");
+    let hearts: Vec<_> = (0..jails().len()).map(|index| folder.join(index.to_string())).collect();
+    assert!(eventually(|| hearts.iter().all(|heart| heart.exists())));
+    caller.kill().expect("kill -9");
+    caller.wait().expect("its end");
+    let read = || hearts.iter().map(|heart| fs_err::read_to_string(heart).expect("a heartbeat")).collect::<Vec<_>>();
+    let still = || {
+        let before = read();
+        std::thread::sleep(Duration::from_millis(200));
+        before == read()
+    };
+    assert!(eventually(still));
+}
+
+#[test]
+fn standard_input_is_given_or_empty() {
+    for (backend, jail) in jails() {
+        let spec = || Spec::new("cat").with_system();
+        assert_eq!(assert_worked(backend, &inside(&jail, spec())), "");
+        let bytes: Vec<u8> = std::iter::repeat_n(b"0123456789".iter().copied(), 50_000).flatten().collect();
+        let finished = inside(&jail, spec().stdin(Stdin::Bytes(bytes.clone())));
+        assert_eq!(finished.stdout.bytes, bytes, "{}", backend.name());
+    }
+}
+
+#[test]
+fn what_cannot_start_is_an_error_of_ours_with_the_step() {
+    for (backend, jail) in jails() {
+        let error = jail.run(Spec::new("no-such-program").with_system()).expect_err("nothing to run");
+        assert!(matches!(&error, JailError::Setup { step, .. } if step.contains("no-such-program")), "{error}");
+        assert!(error.hint().is_some(), "{}", backend.name());
+        let error = jail.run(attack(["exit"]).cwd("/no/such/folder")).expect_err("nowhere to run");
+        assert!(matches!(&error, JailError::Setup { step, .. } if step.contains("/no/such/folder")), "{error}");
+        let error = jail.run(attack(["exit"]).cwd("relative")).expect_err("nowhere to run");
+        assert!(matches!(&error, JailError::Spec { .. }), "{error}");
+    }
+}
+
+#[test]
+fn the_time_is_that_of_the_program() {
+    assert!(outside(&["sleep", "1"]).0);
+    for (backend, jail) in jails() {
+        let finished = inside(&jail, attack(["sleep", "300"]));
+        assert_worked(backend, &finished);
+        let elapsed = finished.elapsed;
+        assert!((0.3..2.0).contains(&elapsed.as_secs_f64()), "{}: {elapsed:?}", backend.name());
+    }
+}
+
+#[test]
+fn many_jails_at_once() {
+    for (backend, jail) in jails() {
+        let children: Vec<_> = (0..16).map(|_| jail.spawn(attack(["sleep", "50"])).expect("a jail")).collect();
+        for child in children {
+            assert_worked(backend, &child.wait().expect("its end"));
+        }
+    }
+}
