@@ -127,8 +127,17 @@ struct Scan<'a> {
 
 /// Words in a declaration that do not change its type.
 const SPECIFIERS: [&str; 11] = [
-    "extern", "inline", "static", "__host__", "__device__", "const", "volatile", "__restrict__",
-    "__restrict", "restrict", "constexpr",
+    "extern",
+    "inline",
+    "static",
+    "__host__",
+    "__device__",
+    "const",
+    "volatile",
+    "__restrict__",
+    "__restrict",
+    "restrict",
+    "constexpr",
 ];
 
 impl<'a> Scan<'a> {
@@ -206,7 +215,11 @@ impl<'a> Scan<'a> {
                     && self.tokens[i - 1].kind == TokenKind::Ident
                     && !matches!(
                         self.text(i - 1),
-                        "__launch_bounds__" | "__attribute__" | "__declspec" | "alignas" | "__align__"
+                        "__launch_bounds__"
+                            | "__attribute__"
+                            | "__declspec"
+                            | "alignas"
+                            | "__align__"
                     ) =>
                 {
                     let end = self.past(i);
@@ -317,7 +330,9 @@ impl<'a> Scan<'a> {
             words.iter().copied().filter(|w| *w != "*" && !SPECIFIERS.contains(w)).collect();
         // The last word is the name, unless the words are all part of the type.
         let (type_words, name) = match base.split_last() {
-            Some((name, rest)) if !rest.is_empty() && !is_type_word(name) => (rest, (*name).to_owned()),
+            Some((name, rest)) if !rest.is_empty() && !is_type_word(name) => {
+                (rest, (*name).to_owned())
+            }
             _ => (base.as_slice(), format!("arg{index}")),
         };
         let base = type_words.join(" ");
@@ -393,7 +408,18 @@ fn integer(base: &str) -> Option<(bool, u8)> {
             _ => return None,
         }
     }
-    Some((signed, if char_ { 1 } else if short { 2 } else if long > 0 { 8 } else { 4 }))
+    Some((
+        signed,
+        if char_ {
+            1
+        } else if short {
+            2
+        } else if long > 0 {
+            8
+        } else {
+            4
+        },
+    ))
 }
 
 fn element(base: &str) -> Option<Element> {
@@ -446,7 +472,12 @@ mod tests {
         assert!(found[0].has_stream && found[0].returns == Returns::CudaError);
         assert_eq!(
             kinds(&found[0]),
-            [pointer(Element::F32, true), pointer(Element::F16, false), ParamKind::U64, ParamKind::F32]
+            [
+                pointer(Element::F32, true),
+                pointer(Element::F16, false),
+                ParamKind::U64,
+                ParamKind::F32
+            ]
         );
         assert_eq!(found[0].params[0].c_type, "const float * __restrict__");
         assert_eq!((found[0].line, found[1].line), (4, 10));

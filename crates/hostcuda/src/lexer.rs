@@ -384,7 +384,10 @@ mod tests {
 
     #[test]
     fn digit_separators_do_not_open_a_character() {
-        assert_eq!(code("1'000'000 + 0x1p-3f + .5e+2"), ["1'000'000", "+", "0x1p-3f", "+", ".5e+2"]);
+        assert_eq!(
+            code("1'000'000 + 0x1p-3f + .5e+2"),
+            ["1'000'000", "+", "0x1p-3f", "+", ".5e+2"]
+        );
     }
 
     proptest! {

@@ -13,9 +13,22 @@
 //!
 //! This crate starts no process and knows nothing above it: `build` compiles what comes out.
 
+mod code;
+mod edit;
+mod function;
+mod headers;
+mod include;
+mod launch;
 pub mod launcher;
 pub mod lexer;
 pub mod refusal;
+mod rewrite;
+mod shared;
+mod shuffle;
+mod unsupported;
 
+pub use headers::{compile_flags, fingerprint, write_headers};
+pub use include::Resolve;
 pub use launcher::{Element, Launcher, Param, ParamKind, Returns, launchers};
 pub use refusal::Refusal;
+pub use rewrite::{Translated, translate, translate_with};

@@ -1,0 +1,43 @@
+// CUDA's runtime header for the host compiler: see hostcuda/ beside it.
+#pragma once
+#include <algorithm>
+#include <cassert>
+#include <cfloat>
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <type_traits>
+
+#define __HOSTCUDA__ 1
+#define CUDART_VERSION 13000
+#define CUDA_VERSION 13000
+// __global__ and __constant__ are taken away by the rewriter; these mean nothing on the host.
+#define __device__
+#define __host__
+#define __managed__
+#define __grid_constant__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(...)
+#define __maxnreg__(...)
+#define __align__(n) __attribute__((aligned(n)))
+#define __builtin_align__(n) __attribute__((aligned(n)))
+#define __builtin_assume(x) do { if (!(x)) __builtin_unreachable(); } while (0)
+
+#include "hostcuda/api.h"
+#include "hostcuda/atomics.h"
+#include "hostcuda/fiber.h"
+#include "hostcuda/launch.h"
+#include "hostcuda/math.h"
+#include "hostcuda/shared.h"
+#include "hostcuda/vector_types.h"
+#include "hostcuda/warp.h"
+#include "math_constants.h"
+
+static inline long long clock64() {
+  return std::chrono::steady_clock::now().time_since_epoch().count();
+}
+static inline void __trap() { abort(); }

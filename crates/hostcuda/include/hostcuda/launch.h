@@ -1,0 +1,145 @@
+// Launches: blocks over OpenMP threads, a block's threads as one loop, or as fibers if they wait.
+#pragma once
+#include <omp.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "hostcuda/fiber.h"
+
+typedef struct CUstream_st* cudaStream_t;
+typedef struct CUevent_st* cudaEvent_t;
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidSymbol = 13,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorNotReady = 600,
+  cudaErrorLaunchOutOfResources = 701,
+  cudaErrorNotSupported = 801,
+  cudaErrorUnknown = 999,
+};
+typedef cudaError_t cudaError;
+
+namespace hostcuda {
+__attribute__((visibility("hidden"))) inline thread_local cudaError_t last_error = cudaSuccess;
+
+struct Config {
+  dim3 grid, block;
+  size_t shared;
+  Config(dim3 g, dim3 b, size_t bytes = 0, cudaStream_t = nullptr) : grid(g), block(b), shared(bytes) {}
+};
+
+inline cudaError_t check(const Config& c) {
+  size_t threads = (size_t)c.block.x * c.block.y * c.block.z;
+  size_t blocks = (size_t)c.grid.x * c.grid.y * c.grid.z;
+  if (threads == 0 || threads > kMaxThreads || c.block.z > 64 || blocks == 0) return cudaErrorInvalidConfiguration;
+  if (c.grid.x > 0x7fffffffu || c.grid.y > 65535 || c.grid.z > 65535) return cudaErrorInvalidConfiguration;
+  if (c.shared > kMaxSharedBytes) return cudaErrorInvalidValue;
+  return cudaSuccess;
+}
+
+inline void prepare(Worker& w, const Config& c) {
+  w.index.block_dim = int3_of(c.block);
+  w.index.grid_dim = int3_of(c.grid);
+  w.guard = omp_get_max_threads() <= 16;
+  if (c.shared > w.dynamic_capacity || !w.dynamic_shared) {
+    free(w.dynamic_shared);
+    size_t bytes = (c.shared + 128) / 128 * 128;
+    w.dynamic_shared = (char*)aligned_alloc(128, bytes);
+    if (!w.dynamic_shared) fatal("out of memory for shared memory");
+    w.dynamic_capacity = bytes;
+  }
+}
+
+inline Int3 block_at(const dim3& g, size_t i) {
+  if (g.y == 1 && g.z == 1) return {(int)i, 0, 0};
+  return {(int)(i % g.x), (int)(i / g.x % g.y), (int)(i / ((size_t)g.x * g.y))};
+}
+
+// kWaits: some thread of the kernel may wait for another. kDevice: some function that it calls looks
+// up its indices in the worker. kernel(index, arguments...) runs one thread.
+template <bool kWaits, bool kDevice, class Kernel, class... Args>
+__attribute__((noinline)) void launch(Kernel kernel, const Config& c, Args... args) {
+  if (cudaError_t error = check(c)) {
+    last_error = error;
+    return;
+  }
+  auto body = [=](const Index& i) __attribute__((always_inline)) { kernel(i, args...); };
+  using Body = decltype(body);
+  const unsigned threads = c.block.x * c.block.y * c.block.z;
+  const size_t blocks = (size_t)c.grid.x * c.grid.y * c.grid.z;
+  // Waking a team costs microseconds: a handful of threads is not worth it.
+  const bool team = blocks > 1 && (kWaits || blocks * threads > 2048);
+#pragma omp parallel if (team)
+  {
+    Worker& w = worker();
+    prepare(w, c);
+#pragma omp for schedule(dynamic, (blocks > 4096 ? 64 : blocks > 256 ? 8 : 1)) nowait
+    for (size_t b = 0; b < blocks; ++b) {
+      if constexpr (kWaits) {
+        w.index.block = block_at(c.grid, b);
+        run_block(
+            w, threads,
+            [](const void* argument) {
+              const Body& f = *(const Body*)argument;
+              Worker& v = *tls_worker;
+              while (next_thread(v)) {
+                const Index i{v.current->thread, v.index.block, v.index.block_dim, v.index.grid_dim};
+                f(i);
+                thread_done(v);
+              }
+            },
+            &body);
+      } else {
+        Index i{Int3{0, 0, 0}, block_at(c.grid, b), int3_of(c.block), int3_of(c.grid)};
+        if (kDevice) {
+          w.index.block = i.block;
+          w.current = &w.fiber[0];
+        }
+        for (int z = 0; z < i.block_dim.z; ++z)
+          for (int y = 0; y < i.block_dim.y; ++y)
+#pragma GCC ivdep
+            for (int x = 0; x < i.block_dim.x; ++x) {
+              Index j = i;
+              j.thread = Int3{x, y, z};
+              if (kDevice) w.current->thread = j.thread;
+              body(j);
+            }
+      }
+    }
+  }
+}
+}  // namespace hostcuda
+
+// In a kernel these names are locals declared by the rewriter; device functions look them up.
+#define HOSTCUDA_INDICES(i)                                            \
+  const ::hostcuda::Int3 threadIdx __attribute__((unused)) = (i).thread,       \
+                         blockIdx __attribute__((unused)) = (i).block,         \
+                         blockDim __attribute__((unused)) = (i).block_dim,     \
+                         gridDim __attribute__((unused)) = (i).grid_dim;
+#define HOSTCUDA_DEVICE_INDICES                                                              \
+  const ::hostcuda::Worker& hostcuda_worker = *::hostcuda::tls_worker;                               \
+  const ::hostcuda::Int3 threadIdx __attribute__((unused)) = hostcuda_worker.current->thread,        \
+                         blockIdx __attribute__((unused)) = hostcuda_worker.index.block,             \
+                         blockDim __attribute__((unused)) = hostcuda_worker.index.block_dim,         \
+                         gridDim __attribute__((unused)) = hostcuda_worker.index.grid_dim;
+
+namespace hostcuda {
+// cudaLaunchKernel: the arguments come as an array of addresses. The kernel's own type says what
+// they point to; whether it waits is not known here, and waiting is always right.
+template <class... P, size_t... I>
+inline void launch_unpacked(void (*kernel)(const Index&, P...), const Config& c, void** a, std::index_sequence<I...>) {
+  launch<true, true>([=](const Index& i, auto... args) { kernel(i, args...); }, c, (*(std::remove_reference_t<P>*)a[I])...);
+}
+template <class... P>
+inline cudaError_t launch_packed(void (*kernel)(const Index&, P...), dim3 grid, dim3 block, void** arguments,
+                                 size_t shared = 0, cudaStream_t stream = nullptr) {
+  launch_unpacked(kernel, Config(grid, block, shared, stream), arguments, std::index_sequence_for<P...>());
+  return last_error;
+}
+}  // namespace hostcuda

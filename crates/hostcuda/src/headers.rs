@@ -1,0 +1,110 @@
+//! The headers that translated text includes, and the flags to compile it with.
+
+use std::io;
+use std::path::Path;
+
+use fs_err as fs;
+
+macro_rules! headers {
+    ($($name:literal),* $(,)?) => {
+        /// Every header: path below the include folder, and text.
+        const HEADERS: &[(&str, &str)] = &[$(($name, include_str!(concat!("../include/", $name)))),*];
+    };
+}
+
+headers!(
+    "cooperative_groups.h",
+    "cooperative_groups/reduce.h",
+    "cublas_v2.h",
+    "cuda.h",
+    "cuda_bf16.h",
+    "cuda_fp16.h",
+    "cuda_runtime.h",
+    "cuda_runtime_api.h",
+    "device_functions.h",
+    "device_launch_parameters.h",
+    "driver_types.h",
+    "hostcuda/api.h",
+    "hostcuda/atomics.h",
+    "hostcuda/fiber.h",
+    "hostcuda/gemm.h",
+    "hostcuda/half.h",
+    "hostcuda/launch.h",
+    "hostcuda/math.h",
+    "hostcuda/shared.h",
+    "hostcuda/switch.h",
+    "hostcuda/vector_types.h",
+    "hostcuda/warp.h",
+    "math_constants.h",
+    "vector_functions.h",
+    "vector_types.h",
+);
+
+/// Writes the headers below `dir`, which is created; the compiler needs `-I dir`, before others.
+pub fn write_headers(dir: &Path) -> io::Result<()> {
+    for (name, text) in HEADERS {
+        let path = dir.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(path, text)?;
+    }
+    Ok(())
+}
+
+/// Flags for g++ or clang++, without `-I`, `-shared` and the files. Not-a-number and infinity keep
+/// their meaning; what is given up is `errno`, trapping, and the sign of zero.
+pub fn compile_flags() -> Vec<String> {
+    [
+        "-std=c++17",
+        "-O3",
+        "-march=native",
+        "-fPIC",
+        "-fopenmp",
+        "-ffp-contract=fast",
+        "-fno-math-errno",
+        "-fno-trapping-math",
+        "-fno-signed-zeros",
+        "-fno-semantic-interposition",
+        "-fno-gnu-unique",
+        "-w",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+/// A hash of everything of this crate that can change what a translated file becomes: its version,
+/// its headers and its flags. For cache keys; 64 hexadecimal digits.
+pub fn fingerprint() -> String {
+    let mut hasher = blake3::Hasher::new();
+    let mut part = |text: &str| {
+        hasher.update(&(text.len() as u64).to_le_bytes());
+        hasher.update(text.as_bytes());
+    };
+    part(env!("CARGO_PKG_VERSION"));
+    for source in REWRITER {
+        part(source);
+    }
+    for (name, text) in HEADERS {
+        part(name);
+        part(text);
+    }
+    for flag in compile_flags() {
+        part(&flag);
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+/// The rewriter's own sources: a change in one of them changes what comes out.
+const REWRITER: [&str; 10] = [
+    include_str!("code.rs"),
+    include_str!("edit.rs"),
+    include_str!("function.rs"),
+    include_str!("include.rs"),
+    include_str!("launch.rs"),
+    include_str!("lexer.rs"),
+    include_str!("rewrite.rs"),
+    include_str!("shared.rs"),
+    include_str!("shuffle.rs"),
+    include_str!("unsupported.rs"),
+];

@@ -1,0 +1,157 @@
+//! Shared memory: each `__shared__` declaration becomes a reference into the worker's memory.
+
+use crate::code::{Scope, Seq};
+use crate::edit::Edits;
+use crate::rewrite::Context;
+
+pub(crate) fn rewrite(context: &Context<'_, '_>, edits: &mut Edits) {
+    let unit = context.unit;
+    let mut count = 0;
+    let mut seqs = vec![&unit.main];
+    seqs.extend(unit.macros.iter().map(|m| &m.body));
+    for (which, seq) in seqs.into_iter().enumerate() {
+        let mut i = 0;
+        while i < seq.len() {
+            if seq.text(i) != "__shared__" {
+                i += 1;
+                continue;
+            }
+            let global = which == 0 && unit.scopes[i] == Scope::Namespace;
+            i = declaration(context, seq, i, global, &mut count, edits).unwrap_or(i + 1);
+        }
+    }
+}
+
+/// One declaration with `__shared__` at token `at`; returns the token past it.
+fn declaration(
+    context: &Context<'_, '_>,
+    seq: &Seq<'_>,
+    at: usize,
+    global: bool,
+    count: &mut u32,
+    edits: &mut Edits,
+) -> Option<usize> {
+    let start = (0..at)
+        .rev()
+        .find(|&i| matches!(seq.text(i), ";" | "{" | "}" | ")" | ":"))
+        .map_or(0, |i| i + 1);
+    let mut end = at;
+    while end < seq.len() && seq.text(end) != ";" {
+        end = if matches!(seq.text(end), "(" | "[" | "{") { seq.close(end)? } else { end };
+        end += 1;
+    }
+    let words: Vec<usize> = (start..end)
+        .filter(|&i| !matches!(seq.text(i), "__shared__" | "extern" | "static"))
+        .collect();
+    let source = seq.source;
+    let is_extern = (start..at + 2).any(|i| seq.text(i) == "extern");
+    let range = (seq.tokens[start].start, seq.tokens[end.min(seq.len() - 1)].end);
+    if is_extern {
+        let words = without_alignment(seq, &words);
+        let open = words.iter().position(|&i| seq.text(i) == "[")?;
+        let name = seq.text(words[open.checked_sub(1)?]);
+        let kind = join(seq, &words[..open - 1]);
+        let close = seq.close(words[open])?;
+        // `float tile[][33]` decays to a pointer to rows.
+        let rest = seq.range_text(close + 1, end);
+        let text = if rest.is_empty() {
+            format!("{kind}* const {name} = ({kind}*)::hostcuda::dynamic_shared();")
+        } else {
+            format!(
+                "{kind} (*const {name}){rest} = ({kind} (*){rest})::hostcuda::dynamic_shared();"
+            )
+        };
+        if global {
+            edits.replace(source, range.0, range.1, "");
+            everywhere(context, name, &text, edits);
+        } else {
+            edits.replace(source, range.0, range.1, text);
+        }
+        return Some(end + 1);
+    }
+    let kind_end = words.first().map(|_| ())?;
+    let () = kind_end;
+    let names = declared_names(seq, start, end);
+    let id = *count;
+    *count += 1;
+    let members = join(seq, &words);
+    let mut text = format!(
+        "struct hostcuda_shared_{id} {{ {members}; }}; hostcuda_shared_{id}& hostcuda_block_{id} = \
+         *::hostcuda::static_shared<hostcuda_shared_{id}>();"
+    );
+    for name in names {
+        text.push_str(&format!(" auto& {name} = hostcuda_block_{id}.{name};"));
+    }
+    edits.replace(source, range.0, range.1, text);
+    Some(end + 1)
+}
+
+/// `extern __shared__` at file scope: declared anew in every function that mentions it.
+fn everywhere(context: &Context<'_, '_>, name: &str, text: &str, edits: &mut Edits) {
+    let seq = &context.unit.main;
+    for function in &context.found.functions {
+        if let Some((open, close)) = function.body
+            && (open..close).any(|i| seq.text(i) == name)
+        {
+            edits.insert(seq.tokens[open].end, format!(" {text} "));
+        }
+    }
+}
+
+fn without_alignment(seq: &Seq<'_>, words: &[usize]) -> Vec<usize> {
+    let mut kept = Vec::new();
+    let mut skip_to = 0;
+    for &i in words {
+        if i < skip_to {
+            continue;
+        }
+        if matches!(seq.text(i), "__align__" | "alignas" | "__attribute__" | "__builtin_align__") {
+            skip_to = seq.close(i + 1).map_or(i, |c| c + 1);
+            continue;
+        }
+        kept.push(i);
+    }
+    kept
+}
+
+/// The tokens' texts with blanks between.
+fn join(seq: &Seq<'_>, words: &[usize]) -> String {
+    words.iter().map(|&i| seq.text(i)).collect::<Vec<_>>().join(" ")
+}
+
+/// Names declared by `T a[2][3], *b, c;`: of each declarator the last identifier before its
+/// dimensions or initialiser.
+fn declared_names<'a>(seq: &Seq<'a>, start: usize, end: usize) -> Vec<&'a str> {
+    let mut names = Vec::new();
+    let mut last = None;
+    let mut i = start;
+    while i < end {
+        match seq.text(i) {
+            "(" | "{" => i = seq.close(i).unwrap_or(end),
+            "[" => {
+                i = seq.close(i).unwrap_or(end);
+            }
+            "<" => {
+                i = seq.past_angle(i).unwrap_or(i + 1);
+                continue;
+            }
+            "=" => {
+                while i < end && seq.text(i) != "," {
+                    i = match seq.text(i) {
+                        "(" | "{" | "[" => seq.close(i).unwrap_or(end),
+                        _ => i,
+                    } + 1;
+                }
+                continue;
+            }
+            "," => {
+                names.extend(last.take());
+            }
+            _ if seq.is_ident(i) => last = Some(seq.text(i)),
+            _ => {}
+        }
+        i += 1;
+    }
+    names.extend(last);
+    names
+}
