@@ -19,6 +19,7 @@ use crate::cache::{self, Cache, Kind};
 use crate::compile::{self, Bench, Object, Rejected, Report};
 use crate::diagnostics::{self, Scrub};
 use crate::error::BuildError;
+use crate::host;
 use crate::inline::Module;
 use crate::launchers;
 use crate::link::{Library, Linked};
@@ -230,8 +231,10 @@ impl Builder {
                 .map_err(|why| Stop::Failed(FailureClass::Build, why))?;
             for module in harvest.modules {
                 for flag in &module.dropped_flags {
-                    let message =
-                        format!("{}: flag {flag} is ignored: candidates choose no flags", module.name);
+                    let message = format!(
+                        "{}: flag {flag} is ignored: candidates choose no flags",
+                        module.name
+                    );
                     warnings.push(warning("model_new.py", message));
                 }
                 let units = module.units(&mut originals);
@@ -253,12 +256,14 @@ impl Builder {
         let label = target.label();
         let tools = self.toolchain.describe();
         let resources = format!("{:?}", request.resources);
+        let processor = if *target == Target::Cpu { host::processor() } else { String::new() };
         let warnings: Vec<&str> = plan.warnings.iter().map(|w| w.message.as_str()).collect();
         let warnings = warnings.join("\n");
         let mut parts: Vec<&[u8]> = vec![
             b"artifact 1",
             label.as_bytes(),
             resources.as_bytes(),
+            processor.as_bytes(),
             self.support.hash.as_bytes(),
             warnings.as_bytes(),
         ];

@@ -77,12 +77,7 @@ impl Cache {
 
     /// Makes the folder `staged` the entry under `key`. If another builder was faster, its entry
     /// stays and `staged` is dropped: both were made from the same content.
-    pub(crate) fn publish(
-        &self,
-        kind: Kind,
-        key: &str,
-        staged: &Path,
-    ) -> std::io::Result<PathBuf> {
+    pub(crate) fn publish(&self, kind: Kind, key: &str, staged: &Path) -> std::io::Result<PathBuf> {
         let mut hashes = BTreeMap::new();
         for (name, path) in files_below(staged)? {
             if name != HASHES {

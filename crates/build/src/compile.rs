@@ -80,11 +80,8 @@ impl Bench<'_> {
             Ok(output) => output,
             Err(rejected) => return Ok(Err(rejected)),
         };
-        let warnings = diagnostics::parse(
-            &ptxas::without_reports(&output),
-            self.originals,
-            self.scrub,
-        );
+        let warnings =
+            diagnostics::parse(&ptxas::without_reports(&output), self.originals, self.scrub);
         let warnings =
             warnings.into_iter().filter(|d| d.severity == Severity::Warning && of_candidate(d));
         let report = Report { warnings: warnings.collect(), kernels: ptxas::parse(&output) };
@@ -145,13 +142,16 @@ impl Bench<'_> {
         let label = self.target.label();
         let tools = self.tools.describe();
         let arguments = command.stable_arguments(self.tree);
+        let processor = if *self.target == Target::Cpu { host::processor() } else { String::new() };
         let mut parts: Vec<&[u8]> =
             vec![b"object 1", label.as_bytes(), self.support.hash.as_bytes(), unit.name.as_bytes()];
+        parts.push(processor.as_bytes());
         parts.extend(tools.iter().map(String::as_bytes));
         parts.extend(arguments.iter().map(String::as_bytes));
         // The unit itself, and whatever it could include.
         for (name, text) in self.texts {
-            let other_source = [".cu", ".cpp", ".cc", ".cxx", ".py"].iter().any(|e| name.ends_with(e));
+            let other_source =
+                [".cu", ".cpp", ".cc", ".cxx", ".py"].iter().any(|e| name.ends_with(e));
             if *name == unit.name || !other_source {
                 parts.push(name.as_bytes());
                 parts.push(text.as_bytes());

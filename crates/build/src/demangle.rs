@@ -243,8 +243,14 @@ mod tests {
             ("_Z12axpby_kernelILi128EEvPfPKfS2_fi", "axpby_kernel<128>"),
             ("_Z3mapI4GeluLb1EEvPKfPfi", "map<Gelu, true>"),
             ("_Z3mapI6__halfS0_Lin1EEvPKT_PT0_", "map<__half, __half, -1>"),
-            ("_ZN3one3two1kINS_4OpenENS0_3AddIfEEEEvPf", "one::two::k<one::Open, one::two::Add<float>>"),
-            ("_ZN48_GLOBAL__N__0123456789_4_a_cu_0123456789abcdef_1k6kernelEPf", "_ZN48_GLOBAL__N__0123456789_4_a_cu_0123456789abcdef_1k6kernelEPf"),
+            (
+                "_ZN3one3two1kINS_4OpenENS0_3AddIfEEEEvPf",
+                "one::two::k<one::Open, one::two::Add<float>>",
+            ),
+            (
+                "_ZN48_GLOBAL__N__0123456789_4_a_cu_0123456789abcdef_1k6kernelEPf",
+                "_ZN48_GLOBAL__N__0123456789_4_a_cu_0123456789abcdef_1k6kernelEPf",
+            ),
             ("_ZN12_GLOBAL__N_11kEPf", "(unnamed)::k"),
             ("_Z1kIJfiEEvDpT_", "k<float, int>"),
             ("plain_c", "plain_c"),

@@ -142,7 +142,8 @@ pub(crate) fn excerpt(at: &Diagnostic, sources: &BTreeMap<String, String>) -> St
         if number + 1 < line || number > line + 1 {
             continue;
         }
-        out += &format!("{number:>5} | {}\n", shorten(&source.replace('\t', " "), MAX_EXCERPT_LINE));
+        out +=
+            &format!("{number:>5} | {}\n", shorten(&source.replace('\t', " "), MAX_EXCERPT_LINE));
         if number == line
             && let Some(column) = at.column
             && (1..=MAX_EXCERPT_LINE as u32).contains(&column)
@@ -289,11 +290,9 @@ fn linker_line(
 /// Where `name` stands as a whole word.
 fn mention(text: &str, name: &str) -> Option<usize> {
     let word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    text.match_indices(name)
-        .map(|(at, _)| at)
-        .find(|at| {
-            !word(text[..*at].chars().next_back()) && !word(text[at + name.len()..].chars().next())
-        })
+    text.match_indices(name).map(|(at, _)| at).find(|at| {
+        !word(text[..*at].chars().next_back()) && !word(text[at + name.len()..].chars().next())
+    })
 }
 
 #[cfg(test)]
@@ -301,7 +300,8 @@ mod tests {
     use super::*;
 
     fn sources() -> BTreeMap<String, String> {
-        let text = "int a;\n    float x = launch(1;\nint b;\nint helper(int);\nint c = helper(1);\n";
+        let text =
+            "int a;\n    float x = launch(1;\nint b;\nint helper(int);\nint c = helper(1);\n";
         BTreeMap::from([("kernels/a.cu".to_owned(), text.to_owned())])
     }
 
@@ -335,7 +335,9 @@ mod tests {
     fn nvcc_form_with_the_column_from_the_caret() {
         let output = "kernels/a.cu(2): error #29-D: expected an expression\n\
                       \u{20}   float x = launch(1;\n                      ^\n\n1 error detected in ...\n";
-        let output = output.replace("    float", "  float").replace("                      ^", "                    ^");
+        let output = output
+            .replace("    float", "  float")
+            .replace("                      ^", "                    ^");
         let found = parse(&output, &sources(), &scrub());
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].message, "expected an expression");

@@ -1,22 +1,80 @@
-//! The border to `hostcuda`, until its translator is published.
+//! The border to `hostcuda`: CUDA C++ to host C++, with the candidate's own headers.
 
 use std::path::Path;
 
 use warpwright_hostcuda::Refusal;
 
-pub(crate) fn translate(_text: &str, file: &str) -> Result<String, Vec<Refusal>> {
-    let reason = "the cpu device is not there yet".to_owned();
-    Err(vec![Refusal { file: file.to_owned(), line: 1, column: 1, construct: "CUDA".to_owned(), reason }])
+use crate::unit::Texts;
+
+/// The host's text of the `.cu` file `name`; its local headers are looked up in `files`.
+pub(crate) fn translate(text: &str, name: &str, files: &Texts) -> Result<String, Vec<Refusal>> {
+    let resolve = |header: &str, from: &str| resolve(header, from, files);
+    warpwright_hostcuda::translate_with(text, name, &resolve).map(|translated| translated.cpp)
 }
 
-pub(crate) fn write_headers(_folder: &Path) -> std::io::Result<()> {
-    Ok(())
+/// Where compilers look for `#include "header"`: beside the file, at the root, in `kernels`.
+fn resolve(header: &str, from: &str, files: &Texts) -> Option<(String, String)> {
+    let beside = from.rsplit_once('/').map_or("", |(folder, _)| folder);
+    [beside, "", "kernels"].into_iter().find_map(|folder| {
+        let name = joined(folder, header)?;
+        files.get(&name).map(|text| (name.clone(), text.clone()))
+    })
+}
+
+/// `kernels/a` and `../b.h` make `kernels/b.h`; `None` for what leaves the tree.
+fn joined(folder: &str, header: &str) -> Option<String> {
+    let mut parts: Vec<&str> = folder.split('/').filter(|p| !p.is_empty()).collect();
+    for part in header.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+pub(crate) fn write_headers(folder: &Path) -> std::io::Result<()> {
+    warpwright_hostcuda::write_headers(folder)
 }
 
 pub(crate) fn compile_flags() -> Vec<String> {
-    vec!["-O3".to_owned()]
+    warpwright_hostcuda::compile_flags()
 }
 
-pub(crate) fn link_flags() -> Vec<String> {
-    Vec::new()
+/// What the flags mean depends on the machine: `-march=native` makes code for this processor only.
+pub(crate) fn processor() -> String {
+    let text = fs_err::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = |key: &str| {
+        text.lines()
+            .find(|l| l.starts_with(key))
+            .and_then(|l| l.split_once(':'))
+            .map(|(_, v)| v.trim())
+    };
+    let family: Vec<&str> =
+        ["cpu family", "model\t", "flags", "Features"].into_iter().filter_map(line).collect();
+    family.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_found_where_compilers_look() {
+        let files = ["kernels/a.cuh", "kernels/tools/b.cuh", "binding_registry.h"];
+        let files: Texts = files.iter().map(|f| ((*f).to_owned(), format!("// {f}"))).collect();
+        let found = |header: &str, from: &str| resolve(header, from, &files).map(|f| f.0);
+        assert_eq!(found("a.cuh", "kernels/k.cu").as_deref(), Some("kernels/a.cuh"));
+        assert_eq!(found("../a.cuh", "kernels/tools/b.cuh").as_deref(), Some("kernels/a.cuh"));
+        assert_eq!(found("a.cuh", "kernels/tools/b.cuh").as_deref(), Some("kernels/a.cuh"));
+        assert_eq!(
+            found("../binding_registry.h", "kernels/k.cu").as_deref(),
+            Some("binding_registry.h")
+        );
+        assert_eq!(found("../../etc/passwd", "kernels/k.cu"), None);
+        assert_eq!(found("cuda_runtime.h", "kernels/k.cu"), None);
+    }
 }

@@ -3,13 +3,13 @@
 use fs_err as fs;
 use serde::Deserialize;
 
+use crate::builder::Builder;
 use crate::cache::{self, Kind};
 use crate::compile::{self, Rejected};
 use crate::diagnostics;
 use crate::error::BuildError;
 use crate::process::{self, Command, Ended};
 use crate::unit::{Language, Texts, Unit};
-use crate::builder::Builder;
 
 /// What `harvest.py` writes.
 #[derive(Clone, Debug, Deserialize)]
@@ -68,14 +68,15 @@ impl Builder {
         let folder = self.cache().scratch()?;
         let staged = self.cache().scratch()?;
         compile::write_tree(folder.path(), files)?;
-        let mut command = Command::new("the harvest of inline sources", &python.path, folder.path())
-            .with_python()
-            .args(["-I", "-B"])
-            .arg(&self.support().harvest)
-            .arg(folder.path())
-            .arg(staged.path().join(FOUND))
-            .read(&self.support().harvest)
-            .write(staged.path());
+        let mut command =
+            Command::new("the harvest of inline sources", &python.path, folder.path())
+                .with_python()
+                .args(["-I", "-B"])
+                .arg(&self.support().harvest)
+                .arg(folder.path())
+                .arg(staged.path().join(FOUND))
+                .read(&self.support().harvest)
+                .write(staged.path());
         for prefix in python.prefixes.iter().chain(&python.site_packages) {
             command = command.read(prefix);
         }

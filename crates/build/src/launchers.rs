@@ -65,14 +65,27 @@ fn pointee(element: hostcuda::Element) -> Option<Element> {
 /// CUDA's vector types end in their length: `float4`, `uchar2`, `__half2`, `__nv_bfloat162`.
 fn lanes(c_type: &str) -> u32 {
     let vector = |word: &str| {
-        let word = word.strip_prefix("__nv_bfloat16").map_or(word, |rest| {
-            if rest.is_empty() { "__nv_bfloat" } else { rest }
-        });
+        let word = word
+            .strip_prefix("__nv_bfloat16")
+            .map_or(word, |rest| if rest.is_empty() { "__nv_bfloat" } else { rest });
         let digit = word.chars().next_back().and_then(|c| c.to_digit(10))?;
         let stem = &word[..word.len() - 1];
         let known = [
-            "", "float", "double", "char", "uchar", "short", "ushort", "int", "uint", "long",
-            "ulong", "longlong", "ulonglong", "half", "__half",
+            "",
+            "float",
+            "double",
+            "char",
+            "uchar",
+            "short",
+            "ushort",
+            "int",
+            "uint",
+            "long",
+            "ulong",
+            "longlong",
+            "ulonglong",
+            "half",
+            "__half",
         ];
         (known.contains(&stem) && (2..=4).contains(&digit)).then_some(digit)
     };
@@ -109,9 +122,18 @@ mod tests {
     #[test]
     fn lanes_of_vector_types() {
         for (c_type, expected) in [
-            ("const float *", 1), ("float4 *", 4), ("double2*", 2), ("uchar3 *", 3), ("__half *", 1),
-            ("__half2 *", 2), ("__nv_bfloat16 *", 1), ("__nv_bfloat162 *", 2), ("int32_t *", 1),
-            ("uint8_t *", 1), ("int64_t *", 1), ("float2 const *", 2),
+            ("const float *", 1),
+            ("float4 *", 4),
+            ("double2*", 2),
+            ("uchar3 *", 3),
+            ("__half *", 1),
+            ("__half2 *", 2),
+            ("__nv_bfloat16 *", 1),
+            ("__nv_bfloat162 *", 2),
+            ("int32_t *", 1),
+            ("uint8_t *", 1),
+            ("int64_t *", 1),
+            ("float2 const *", 2),
         ] {
             assert_eq!(lanes(c_type), expected, "{c_type}");
         }

@@ -39,8 +39,8 @@ mod toolchain;
 mod unit;
 
 pub use artifact::{
-    ARTIFACT_VERSION, Artifact, BuildManifest, Element, Failed, InlineModule, InlineTable, Launcher,
-    LauncherTable, Outcome, Param, ParamKind, Request, Resources, Returns, Target,
+    ARTIFACT_VERSION, Artifact, BuildManifest, Element, Failed, InlineModule, InlineTable,
+    Launcher, LauncherTable, Outcome, Param, ParamKind, Request, Resources, Returns, Target,
 };
 pub use builder::{Builder, Settings};
 pub use error::BuildError;

@@ -8,7 +8,6 @@ use warpwright_record::verdict::{Diagnostic, Severity};
 use crate::artifact::Target;
 use crate::compile::{Bench, Object, Rejected};
 use crate::error::BuildError;
-use crate::host;
 use crate::imports;
 use crate::process::{self, Command};
 
@@ -52,7 +51,7 @@ impl Bench<'_> {
         }
         command = command.arg("-Wl,--as-needed");
         if *self.target == Target::Cpu {
-            command = command.args(host::link_flags());
+            command = command.arg("-fopenmp");
         } else {
             for path in self.cuda_libraries()? {
                 command = command.arg(&path).read(&path);

@@ -26,9 +26,15 @@ pub(crate) struct Command {
 /// How a run ended. Output is what was written to both streams, capped by the jail.
 #[derive(Clone, Debug)]
 pub(crate) enum Ended {
-    Exited { code: i32, output: String },
+    Exited {
+        code: i32,
+        output: String,
+    },
     /// A limit or a signal ended it; `reason` is a phrase.
-    Stopped { reason: String, output: String },
+    Stopped {
+        reason: String,
+        output: String,
+    },
 }
 
 impl Command {
@@ -129,7 +135,11 @@ impl Command {
 }
 
 /// Runs a command to its end. A compiler that fails, or runs into a limit, is not an error here.
-pub(crate) fn run(jail: &Jail, command: &Command, settings: &Settings) -> Result<Ended, BuildError> {
+pub(crate) fn run(
+    jail: &Jail,
+    command: &Command,
+    settings: &Settings,
+) -> Result<Ended, BuildError> {
     let failed = |error: JailError| {
         let hint = error.hint().map(|h| format!("\nhint: {h}")).unwrap_or_default();
         BuildError::Jail { tool: command.tool.clone(), reason: format!("{error}{hint}") }
@@ -164,10 +174,8 @@ pub(crate) fn version(
 ) -> Result<String, BuildError> {
     let mut command = Command::new("a compiler", program, Path::new("/tmp")).arg("--version");
     command.readable.extend(folders.iter().cloned());
-    let broken = |reason: String| BuildError::BrokenTool {
-        tool: program.display().to_string(),
-        reason,
-    };
+    let broken =
+        |reason: String| BuildError::BrokenTool { tool: program.display().to_string(), reason };
     match run(jail, &command, &Settings::default())? {
         Ended::Exited { code: 0, output } => {
             let lines: Vec<&str> = output.lines().filter(|l| !l.trim().is_empty()).collect();

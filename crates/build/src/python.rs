@@ -42,7 +42,8 @@ impl Python {
         let settings = fs::read_to_string(own.join("pyvenv.cfg")).ok();
         let setting = |key: &str| {
             let text = settings.as_deref()?;
-            let line = text.lines().find(|l| l.split('=').next().is_some_and(|k| k.trim() == key))?;
+            let line =
+                text.lines().find(|l| l.split('=').next().is_some_and(|k| k.trim() == key))?;
             Some(line.split_once('=')?.1.trim().to_owned())
         };
         let version = version_of(&real, &base).or_else(|| {
@@ -57,7 +58,8 @@ impl Python {
             site_packages.push(own.join(&lib).join("site-packages"));
             prefixes.push(own);
         }
-        if settings.is_none() || setting("include-system-site-packages").as_deref() == Some("true") {
+        if settings.is_none() || setting("include-system-site-packages").as_deref() == Some("true")
+        {
             for prefix in [Path::new("/usr/local"), &base] {
                 site_packages.push(prefix.join(&lib).join("site-packages"));
                 site_packages.push(prefix.join(&lib).join("dist-packages"));
@@ -136,7 +138,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(root.path()).unwrap();
         for folder in [
-            "base/bin", "base/include/python3.12", "venv/bin",
+            "base/bin",
+            "base/include/python3.12",
+            "venv/bin",
             "venv/lib/python3.12/site-packages/torch",
         ] {
             fs::create_dir_all(root.join(folder)).unwrap();

@@ -49,9 +49,8 @@ const MAGIC: [(&[u8], &str); 10] = [
 /// Name endings of sources; anything else under `kernels/` is refused if it looks like code, and
 /// ignored otherwise.
 const HEADER_ENDINGS: [&str; 7] = [".cuh", ".h", ".hpp", ".hh", ".inc", ".inl", ".hxx"];
-const CODE_ENDINGS: [&str; 12] = [
-    ".so", ".o", ".a", ".ptx", ".cubin", ".fatbin", ".bc", ".ll", ".s", ".pyc", ".dll", ".dylib",
-];
+const CODE_ENDINGS: [&str; 12] =
+    [".so", ".o", ".a", ".ptx", ".cubin", ".fatbin", ".bc", ".ll", ".s", ".pyc", ".dll", ".dylib"];
 
 /// Sorts `candidate`'s files.
 pub(crate) fn screen(candidate: &Candidate) -> Result<Sources, Box<Refused>> {
@@ -162,8 +161,16 @@ mod tests {
     fn names_that_leave_the_folder_are_refused() {
         assert!(screen(&candidate(&[("kernels/a.cu", b"")])).is_ok());
         for name in [
-            "../a.cu", "kernels/../../a.cu", "/etc/a.cu", "kernels//a.cu", "kernels/-o.cu",
-            "kernels/a b.cu", "kernels/a\n.cu", "kernels/$(x).cu", "kernels/./a.cu", "",
+            "../a.cu",
+            "kernels/../../a.cu",
+            "/etc/a.cu",
+            "kernels//a.cu",
+            "kernels/-o.cu",
+            "kernels/a b.cu",
+            "kernels/a\n.cu",
+            "kernels/$(x).cu",
+            "kernels/./a.cu",
+            "",
         ] {
             let refused = screen(&candidate(&[(name, b"")])).unwrap_err();
             assert_eq!(refused.class, FailureClass::Build, "{name}");

@@ -80,8 +80,8 @@ impl Support {
     }
 
     fn intact(place: &Path, parts: &BTreeMap<String, Vec<u8>>) -> bool {
-        parts.iter().all(|(name, bytes)| {
-            fs::read(place.join(name)).is_ok_and(|found| found == *bytes)
-        })
+        parts
+            .iter()
+            .all(|(name, bytes)| fs::read(place.join(name)).is_ok_and(|found| found == *bytes))
     }
 }

@@ -163,9 +163,9 @@ fn missing(tool: &str, hint: &str) -> BuildError {
 
 fn find_nvcc(python: Option<&Python>) -> Option<PathBuf> {
     let usual = PathBuf::from("/usr/local/cuda/bin/nvcc");
-    in_path("nvcc")
-        .or_else(|| usual.is_file().then_some(usual))
-        .or_else(|| nvidia_wheels(python).into_iter().map(|w| w.join("bin/nvcc")).find(|p| p.is_file()))
+    in_path("nvcc").or_else(|| usual.is_file().then_some(usual)).or_else(|| {
+        nvidia_wheels(python).into_iter().map(|w| w.join("bin/nvcc")).find(|p| p.is_file())
+    })
 }
 
 /// `site-packages/nvidia/*`: `cu13`, `cudnn`, ..., newest CUDA first.

@@ -95,18 +95,17 @@ pub(crate) fn texts_for(
     let mut refused = Vec::new();
     for (name, text) in files {
         let unit = units.iter().find(|u| u.name == *name);
-        let is_cpp = unit.is_some_and(|u| u.language == Language::Cpp) || name.ends_with(".cpp");
-        let is_code = unit.is_some() || name.starts_with("kernels/");
-        let text = if is_cpp || !is_code {
-            text.clone()
-        } else {
-            match host::translate(text, name) {
+        let cuda = unit.is_some_and(|u| u.language == Language::Cuda);
+        let text = if cuda {
+            match host::translate(text, name, files) {
                 Ok(text) => text,
                 Err(refusals) => {
                     refused.extend(refusals.iter().map(|r| diagnostic(r, files)));
                     continue;
                 }
             }
+        } else {
+            text.clone()
         };
         let torch = unit.is_some_and(|u| u.torch && u.name != "binding.cpp");
         let text = if torch { preamble(&torch_headers, name) + &text } else { text };

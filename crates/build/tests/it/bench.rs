@@ -96,5 +96,5 @@ impl Bench {
 
 /// The target that builds fastest, for tests in which it does not matter.
 pub(crate) fn quick() -> Target {
-    sm_90()
+    Target::Cpu
 }

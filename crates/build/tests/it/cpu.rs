@@ -1,1 +1,239 @@
-//! Builds for the host.
+//! Builds for the host, loaded and run beside torch.
+
+use warpwright_build::{Request, Resources, Target};
+use warpwright_record::verdict::FailureClass;
+
+use crate::bench::{bench, built, candidate, failed};
+
+const GELU: &str = r#"#include <cuda_runtime.h>
+#include <math.h>
+#include "tools/gelu.cuh"
+
+__global__ void gelu_kernel(const float* __restrict__ x, float* __restrict__ y, float scale, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = gelu_of(x[i]) * scale;
+}
+
+extern "C" int gelu(const float* x, float* y, float scale, int n, cudaStream_t stream) {
+    gelu_kernel<<<(n + 255) / 256, 256, 0, stream>>>(x, y, scale, n);
+    return (int)cudaGetLastError();
+}
+"#;
+const HEADER: &str = "#pragma once\n__device__ __forceinline__ float gelu_of(float x) {\n    \
+                      return 0.5f * x * (1.0f + erff(x * 0.70710678f));\n}\n";
+
+/// The paper's binding file with its own spellings.
+const BINDING: &str = r#"#include <torch/types.h>
+#include <torch/csrc/utils/pybind.h>
+#include <cuda_runtime.h>
+#include <c10/cuda/CUDAStream.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <ATen/cuda/CUDAContext.h>
+#include "../binding_registry.h"
+
+#define CHECK_CUDA(x) TORCH_CHECK(x.is_cuda(), #x " must be a CUDA tensor")
+
+extern "C" int gelu(const float* x, float* y, float scale, int n, cudaStream_t stream);
+
+static torch::Tensor gelu_forward(torch::Tensor x, double scale) {
+    CHECK_CUDA(x);
+    TORCH_CHECK(x.device().type() == torch::kCUDA, "x must be on CUDA");
+    TORCH_CHECK(x.is_contiguous() && x.dtype() == torch::kFloat32, "x must be contiguous float32");
+    const at::cuda::OptionalCUDAGuard guard(device_of(x));
+    auto y = torch::empty(x.sizes(), torch::TensorOptions().dtype(torch::kFloat32).device(torch::kCUDA));
+    cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
+    C10_CUDA_CHECK((cudaError_t)gelu(x.data_ptr<float>(), y.data_ptr<float>(), (float)scale, (int)x.numel(), stream));
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    TORCH_CHECK(at::cuda::getCurrentDeviceProperties()->multiProcessorCount > 0);
+    return y;
+}
+
+static void register_gelu(pybind11::module& m) {
+    m.def("gelu_forward", &gelu_forward, py::arg("x"), py::arg("scale") = 1.0);
+}
+
+REGISTER_BINDING(gelu, register_gelu);
+"#;
+
+#[test]
+fn launchers_compute_what_torch_computes() {
+    let bench = bench();
+    let files = [("kernels/gelu.cu", GELU), ("kernels/tools/gelu.cuh", HEADER)];
+    let artifact = built(bench.builder.build(&candidate(&files), &Target::Cpu).unwrap());
+    assert!(artifact.kernels.is_empty(), "nobody asked");
+    let printed = bench.python(
+        &artifact,
+        r#"
+import torch
+from pathlib import Path
+from warpwright_oracle import extension
+extension.install(Path(ARTIFACT), "cpu")
+import cuda_extension
+x = torch.randn(1003)
+y = torch.empty_like(x)
+cuda_extension.gelu(x, y, 2.0, x.numel())
+torch.testing.assert_close(y, 2 * torch.nn.functional.gelu(x))
+try:
+    cuda_extension.gelu(x.double(), y, 2.0, x.numel())
+except TypeError as error:
+    print(error)
+"#,
+    );
+    assert!(printed.contains("dtype torch.float32"), "{printed}");
+}
+
+#[test]
+fn resources_come_along_where_nvcc_is() {
+    let bench = bench();
+    let files = [("kernels/gelu.cu", GELU), ("kernels/tools/gelu.cuh", HEADER)];
+    let resources = Resources::Report { arch: "sm_90".to_owned() };
+    let request = Request { resources, ..Request::default() };
+    let candidate = candidate(&files);
+    let artifact = built(bench.builder.build_with(&candidate, &Target::Cpu, &request).unwrap());
+    assert_eq!(artifact.kernels[0].name, "gelu_kernel");
+    assert!(artifact.kernels[0].registers > 0);
+
+    // Inline PTX of an unknown kind: the host refuses it by name, before anything is compiled.
+    let bad = GELU.replace("if (i < n) y", "asm volatile(\"frob;\");\n    if (i < n) y");
+    let files = [("kernels/gelu.cu", bad.as_str()), ("kernels/tools/gelu.cuh", HEADER)];
+    let why = failed(bench.builder.build(&crate::bench::candidate(&files), &Target::Cpu).unwrap());
+    assert_eq!(why.class, FailureClass::Build);
+    let first = &why.diagnostics[0];
+    assert_eq!(first.file.as_deref(), Some("kernels/gelu.cu"));
+    assert_eq!(first.line, Some(7));
+    assert!(first.message.contains("asm"), "{}", first.message);
+    assert!(first.excerpt.contains("frob"), "{}", first.excerpt);
+}
+
+#[test]
+fn errors_are_shown_in_the_file_and_in_its_headers() {
+    let bench = bench();
+    let build = |text: &str, header: &str| {
+        let files = [("kernels/gelu.cu", text), ("kernels/tools/gelu.cuh", header)];
+        failed(bench.builder.build(&candidate(&files), &Target::Cpu).unwrap())
+    };
+    let why = build(&GELU.replace("* scale;", "* scales;"), HEADER);
+    assert_eq!(why.diagnostics[0].file.as_deref(), Some("kernels/gelu.cu"));
+    assert_eq!(why.diagnostics[0].line, Some(7));
+    assert!(why.message.contains("scales"), "{}", why.message);
+
+    let why = build(GELU, &HEADER.replace("erff(x", "erff(z"));
+    assert_eq!(why.diagnostics[0].file.as_deref(), Some("kernels/tools/gelu.cuh"));
+    assert_eq!(why.diagnostics[0].line, Some(3));
+
+    let why = build(
+        &GELU.replace("return (int)", "extern int helper(int); return helper(n) + (int)"),
+        HEADER,
+    );
+    assert!(why.message.contains("undefined symbol: helper"), "{}", why.message);
+    assert_eq!(why.diagnostics[0].line, Some(12));
+}
+
+#[test]
+fn a_binding_with_torch_headers_runs_unmodified() {
+    let bench = bench();
+    let files = [
+        ("kernels/gelu.cu", GELU),
+        ("kernels/gelu_binding.cpp", BINDING),
+        ("kernels/tools/gelu.cuh", HEADER),
+    ];
+    let artifact = built(bench.builder.build(&candidate(&files), &Target::Cpu).unwrap());
+    assert!(artifact.has_extension);
+    assert!(artifact.launchers.is_empty(), "its binding is what exposes it");
+    bench.python(
+        &artifact,
+        r#"
+import torch
+from pathlib import Path
+from warpwright_oracle import extension
+extension.install(Path(ARTIFACT), "cpu")
+import cuda_extension
+x = torch.randn(17, 59)
+torch.testing.assert_close(cuda_extension.gelu_forward(x, scale=3.0), 3 * torch.nn.functional.gelu(x))
+try:
+    cuda_extension.gelu_forward(x.t())
+except RuntimeError as error:
+    assert "contiguous" in str(error)
+else:
+    raise AssertionError("not refused")
+"#,
+    );
+    // Only the binding changes: the kernel's object is not made again, and torch operators are found.
+    let cheat = BINDING.replace("    return y;", "    return y + torch::matmul(x, x.t()).sum();");
+    let files = [
+        ("kernels/gelu.cu", GELU),
+        ("kernels/gelu_binding.cpp", &cheat),
+        ("kernels/tools/gelu.cuh", HEADER),
+    ];
+    let why = failed(bench.builder.build(&crate::bench::candidate(&files), &Target::Cpu).unwrap());
+    assert_eq!(why.class, FailureClass::ForbiddenImport);
+    let named: Vec<_> = why.diagnostics.iter().map(|d| d.message.as_str()).collect();
+    for operator in ["add_Tensor", "matmul", "sum"] {
+        assert!(
+            named.contains(&format!("forbidden torch operator: {operator}").as_str()),
+            "{named:?}"
+        );
+    }
+}
+
+const INLINE: &str = r#"
+import torch
+from torch.utils.cpp_extension import load_inline
+
+cuda_source = """
+#include <torch/extension.h>
+#include <cuda_runtime.h>
+
+__global__ void add_kernel(const float* a, const float* b, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = a[i] + b[i];
+}
+
+torch::Tensor add_cuda(torch::Tensor a, torch::Tensor b) {
+    auto out = torch::zeros_like(a);
+    int n = a.numel();
+    add_kernel<<<(n + 255) / 256, 256>>>(a.data_ptr<float>(), b.data_ptr<float>(), out.data_ptr<float>(), n);
+    return out;
+}
+"""
+cpp_source = "torch::Tensor add_cuda(torch::Tensor a, torch::Tensor b);"
+
+elementwise_add = load_inline(
+    name="elementwise_add", cpp_sources=cpp_source, cuda_sources=cuda_source, functions=["add_cuda"],
+    verbose=True, extra_cflags=["-O3"], extra_cuda_cflags=["--use_fast_math"],
+)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, a, b):
+        return elementwise_add.add_cuda(a, b)
+"#;
+
+#[test]
+fn inline_sources_are_harvested_built_and_found_again() {
+    let bench = bench();
+    let files = std::iter::once(("model_new.py".to_owned(), INLINE.as_bytes().to_vec()));
+    let candidate = warpwright_record::candidate::Candidate::from_files(files.collect());
+    let artifact = built(bench.builder.build(&candidate, &Target::Cpu).unwrap());
+    assert!(artifact.inline && !artifact.has_extension);
+    assert!(artifact.warnings[0].message.contains("--use_fast_math is ignored"));
+    let model = bench.folder.path().join("model_new.py");
+    fs_err::write(&model, INLINE).unwrap();
+    let script = format!(
+        r#"
+import torch
+from warpwright_oracle import harvest
+harvest.install(ARTIFACT)
+scope = {{}}
+exec(compile({INLINE:?}, "model_new.py", "exec"), scope)
+a, b = torch.randn(3, 700), torch.randn(3, 700)
+torch.testing.assert_close(scope["ModelNew"]()(a, b), a + b)
+try:
+    scope["load_inline"](name="other", cpp_sources="int x;", functions=[])
+except harvest.HarvestError as error:
+    print(error)
+"#
+    );
+    assert!(bench.python(&artifact, &script).contains("were not seen"));
+    assert!(built(bench.builder.build(&candidate, &Target::Cpu).unwrap()).cached);
+}

@@ -30,7 +30,8 @@ fn forbidden_functions_are_named_and_the_same_file_without_them_passes() {
         "if (n < 0) { (void)!system(\"true\"); dlopen(\"libm.so.6\", RTLD_NOW); (void)fork(); \
          socket(1, 1, 0); }",
     );
-    let why = failed(bench.builder.build(&candidate(&[("kernels/a.cu", &with)]), &quick()).unwrap());
+    let why =
+        failed(bench.builder.build(&candidate(&[("kernels/a.cu", &with)]), &quick()).unwrap());
     assert_eq!(why.class, FailureClass::ForbiddenImport);
     let named: Vec<_> = why.diagnostics.iter().map(|d| d.message.as_str()).collect();
     assert_eq!(
@@ -69,7 +70,8 @@ fn compilers_see_nothing_of_the_machine() {
     fs_err::write(&secret, "#define SECRET 1\n").unwrap();
     assert!(secret.is_file());
     let text = launcher(&format!("#include \"{}\"", secret.display()), "");
-    let why = failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &quick()).unwrap());
+    let why =
+        failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &quick()).unwrap());
     assert!(why.message.contains("No such file"), "{}", why.message);
     let path = bench.folder.path().display().to_string();
     assert!(!format!("{} {}", why.message, why.raw_tail).contains(&path), "{why:?}");
@@ -84,7 +86,8 @@ fn a_compiler_that_runs_into_its_limit_is_the_candidates_failure() {
     let settings = Settings { compile_seconds: 0.05, ..Settings::default() };
     let bench = bench_with(settings);
     let text = launcher("", "");
-    let why = failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &quick()).unwrap());
+    let why =
+        failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &quick()).unwrap());
     assert_eq!(why.class, FailureClass::Build);
     assert!(why.message.contains("ran for more than 0.05 s"), "{}", why.message);
 }
@@ -95,8 +98,7 @@ fn a_missing_compiler_is_our_failure() {
     let mut toolchain = bench.builder.toolchain().clone();
     toolchain.cxx = None;
     let cache = bench.folder.path().join("other");
-    let builder =
-        Builder::new(bench.jail.clone(), toolchain, Settings::default(), &cache).unwrap();
+    let builder = Builder::new(bench.jail.clone(), toolchain, Settings::default(), &cache).unwrap();
     let text = launcher("", "");
     match builder.build(&candidate(&[("kernels/a.cu", &text)]), &quick()) {
         Err(BuildError::MissingTool { hint, .. }) => assert!(hint.contains("g++")),
@@ -149,6 +151,8 @@ fn builders_at_once_on_one_cache_agree() {
     let scratch = fs_err::read_dir(bench.builder.cache_dir().join("scratch")).unwrap();
     assert_eq!(scratch.count(), 0, "nothing is left behind");
     let start = Instant::now();
-    assert!(matches!(bench.builder.build(&candidate, &quick()).unwrap(), Outcome::Built(a) if a.cached));
+    assert!(
+        matches!(bench.builder.build(&candidate, &quick()).unwrap(), Outcome::Built(a) if a.cached)
+    );
     assert!(start.elapsed().as_secs_f64() < 0.5);
 }
