@@ -1,1 +1,58 @@
-//! Filled in by its first change.
+//! The built-in policy without weights: operator graph -> fused CUDA, by rules.
+//!
+//! [`Teacher`] is a [`Policy`](warpwright_agent::policy::Policy) like any other: it sees tool
+//! results and makes tool calls, and its episodes are recorded like a model's. What it does:
+//!
+//! 1. **trace** — `python3 -m utils.trace` in the workspace prints the reference's operator graph,
+//!    decomposed to pointwise functions, reductions, views and a few heavy operators (`trace.rs`);
+//! 2. **lower** — each call becomes nodes of one small language, in which a node is a function from
+//!    an index to a value and every view is index arithmetic (`lower/`, `ir.rs`, `index.rs`);
+//! 3. **plan** — nodes are grouped into kernels: elementwise, row programs, heavy operators with
+//!    their epilogues (`plan/`);
+//! 4. **write** — each group becomes one `.cu` file with an `extern "C"` launcher, and the whole a
+//!    `model_new.py` (`emit/`, `program.rs`, `tune.rs`);
+//! 5. **search** — compile, verify, profile, then a few variants of launch parameters, guided by
+//!    the measured time and the floor that the unavoidable bytes set (`policy.rs`).
+//!
+//! Operator families are separate files behind two traits: [`lower::Family`] turns traced calls
+//! into nodes, [`heavy::HeavyOp`] writes kernels that are a world of their own (matrix products,
+//! convolutions). What no family knows ends the episode with the operators' names.
+//!
+//! It is not a compiler: shapes are static, only forward passes in eval mode exist, and where a
+//! rule is missing it says so rather than calling back into torch.
+
+mod dtype;
+mod emit;
+mod heavy;
+mod index;
+mod ir;
+mod lower;
+mod plan;
+mod policy;
+mod program;
+mod search;
+mod trace;
+mod tune;
+
+pub use policy::Teacher;
+
+/// Writes the teacher's version of a traced reference, without an episode: what `utils/trace.py`
+/// printed in, files by workspace-relative path out. With `plain` set, the plainest code that the
+/// teacher falls back to. For tests and for looking at what the rules make of a model.
+///
+/// # Errors
+///
+/// A sentence: the trace is unreadable, or which operators have no rule.
+pub fn translate(
+    trace: &str,
+    device: &warpwright_agent::judge::DeviceFacts,
+    plain: bool,
+) -> Result<std::collections::BTreeMap<String, String>, String> {
+    let trace = policy::parse(trace)?;
+    let graph = lower::lower(&trace)
+        .map_err(|u| format!("no rule for these operators: {}", u.operators.join(", ")))?;
+    let target = plan::Target::of(device);
+    let plan = plan::plan(&graph, &target)?;
+    let knobs = tune::Knobs { safe: plain, ..tune::Knobs::default() };
+    program::write(&trace, &graph, &plan, &target, &knobs)
+}

@@ -1,0 +1,627 @@
+//! From planned kernels to CUDA C++.
+//!
+//! [`Emitter`] turns "the value of node `n` at index `i`" into statements. It works on demand and
+//! remembers: asking twice for the same node at the same index gives the same variable. Views cost
+//! nothing, because they only change the index. The kernel templates (`elementwise`, `rows`,
+//! `columns`, `scan`) declare loop variables, bind what they have accumulated, ask for the values
+//! they store, and lay out the loops.
+//!
+//! Statements land in the outermost scope that knows all variables of the index, so what depends on
+//! the row alone is computed once per row.
+
+pub(crate) mod elementwise;
+mod heavy;
+pub(crate) mod prelude;
+pub(crate) mod rows;
+pub(crate) mod scalar;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+pub(crate) use heavy::HeavyContext;
+use scalar::{Value, expression, from_storage};
+
+use crate::dtype::DType;
+use crate::index::{self, Expr};
+use crate::ir::{Fun, Graph, NodeId, Op, Pick, ReduceKind, apply, apply_all, reduction_index};
+
+/// One `.cu` file with one launcher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KernelFile {
+    /// `softmax` in `kernels/softmax.cu` and `softmax_launcher`.
+    pub(crate) name: String,
+    /// The source.
+    pub(crate) text: String,
+    /// Buffers in the launcher's argument order.
+    pub(crate) args: Vec<NodeId>,
+    /// Scratch tensors that the launcher takes after `args`: shape and type.
+    pub(crate) scratch: Vec<(Vec<i64>, DType)>,
+}
+
+/// Memory a kernel reads or writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Buffer {
+    pub(crate) strides: Vec<i64>,
+    pub(crate) dtype: DType,
+}
+
+/// A statement; `defines` is the variable it introduces, if another pass may want to keep it.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) text: String,
+    pub(crate) defines: Option<(String, DType)>,
+}
+
+/// Consecutive elements that one thread handles together.
+#[derive(Clone, Debug)]
+pub(crate) struct Lanes {
+    /// The variable that runs over the lanes; lane 0 is `{var}0`.
+    pub(crate) var: String,
+    /// Extent of that variable.
+    pub(crate) extent: i64,
+    /// Number of lanes.
+    pub(crate) width: i64,
+    /// Whether to use vector loads and stores (16 bytes), rather than leave it to the compiler.
+    pub(crate) vector: bool,
+}
+
+type Key = (NodeId, Vec<Expr>);
+
+/// A block of statements and what is known inside it.
+#[derive(Debug, Default)]
+struct Scope {
+    lines: Vec<Line>,
+    memo: HashMap<Key, Value>,
+    vars: BTreeSet<String>,
+    /// Values are arrays over the lanes: this scope's statements stand in a lane loop.
+    lane_arrays: bool,
+    declared: Vec<String>,
+    /// Statements may not move out of this scope (a branch guards a load).
+    closed: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Emitter<'g> {
+    pub(crate) graph: &'g Graph,
+    /// What can be loaded, by node.
+    buffers: &'g BTreeMap<NodeId, Buffer>,
+    scopes: Vec<Scope>,
+    /// Vector loads of the current element scope, before its lane loop.
+    vectors: Vec<String>,
+    vector_memo: HashMap<(NodeId, Expr), String>,
+    lanes: Option<Lanes>,
+    /// Which scope is the element scope of `lanes`.
+    element_scope: usize,
+    /// Values of earlier passes by key, and those that later passes asked for.
+    earlier: HashMap<Key, (String, DType)>,
+    pub(crate) kept: BTreeMap<String, DType>,
+    /// How a kept value is spelled, e.g. `[it][j]`.
+    pub(crate) keep_index: String,
+    /// Parameters of the kernel in order of first use.
+    pub(crate) reads: Vec<NodeId>,
+    names: BTreeMap<String, u32>,
+    params: BTreeMap<NodeId, String>,
+    /// Use `__ldcs` for vector loads of data that is read once.
+    pub(crate) streaming: bool,
+}
+
+impl<'g> Emitter<'g> {
+    pub(crate) fn new(graph: &'g Graph, buffers: &'g BTreeMap<NodeId, Buffer>) -> Self {
+        Self {
+            graph,
+            buffers,
+            scopes: vec![Scope::default()],
+            vectors: Vec::new(),
+            vector_memo: HashMap::new(),
+            lanes: None,
+            element_scope: usize::MAX,
+            earlier: HashMap::new(),
+            kept: BTreeMap::new(),
+            keep_index: String::new(),
+            reads: Vec::new(),
+            names: BTreeMap::new(),
+            params: BTreeMap::new(),
+            streaming: false,
+        }
+    }
+
+    /// An identifier not used before in this kernel.
+    pub(crate) fn fresh(&mut self, base: &str) -> String {
+        let count = self.names.entry(base.to_owned()).or_insert(0);
+        *count += 1;
+        if *count == 1 {
+            return base.to_owned();
+        }
+        let numbered = format!("{base}_{count}");
+        self.fresh(&numbered)
+    }
+
+    /// Declares a loop variable in the innermost scope.
+    pub(crate) fn declare(&mut self, var: &str) {
+        self.names.entry(var.to_owned()).or_insert(1);
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.vars.insert(var.to_owned());
+        }
+    }
+
+    /// Opens a scope with these variables.
+    pub(crate) fn open(&mut self, vars: &[&str], lane_arrays: bool) {
+        self.scopes.push(Scope { lane_arrays, ..Scope::default() });
+        for var in vars {
+            self.declare(var);
+        }
+    }
+
+    /// Opens the scope in which the lanes run.
+    pub(crate) fn open_lanes(&mut self, vars: &[&str], lanes: Lanes) {
+        self.open(vars, false);
+        self.element_scope = self.scopes.len() - 1;
+        self.vectors.clear();
+        self.vector_memo.clear();
+        self.lanes = Some(lanes);
+    }
+
+    /// Closes the innermost scope: its vector loads, then its statements. Values defined in it are
+    /// remembered as earlier values if `keep` is set.
+    pub(crate) fn close(&mut self, keep: bool) -> (Vec<String>, Vec<Line>) {
+        let scope = self.scopes.pop().unwrap_or_default();
+        let mut vectors = Vec::new();
+        if self.scopes.len() == self.element_scope {
+            vectors = std::mem::take(&mut self.vectors);
+            self.lanes = None;
+            self.element_scope = usize::MAX;
+        }
+        if keep {
+            for (key, value) in scope.memo {
+                if value.literal.is_none() {
+                    self.earlier.entry(key).or_insert((value.text, value.dtype));
+                }
+            }
+        }
+        (vectors, scope.lines)
+    }
+
+    /// Takes the statements collected so far in the innermost scope, and the arrays they fill.
+    pub(crate) fn take_lines(&mut self) -> (Vec<String>, Vec<Line>) {
+        self.scopes.last_mut().map_or_else(Default::default, |scope| {
+            (std::mem::take(&mut scope.declared), std::mem::take(&mut scope.lines))
+        })
+    }
+
+    /// Says what a node is worth at an index, in the innermost scope.
+    pub(crate) fn bind(&mut self, node: NodeId, index: &[Expr], value: Value) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.memo.insert((node, index.to_vec()), value);
+        }
+    }
+
+    /// Adds a statement to the innermost scope.
+    pub(crate) fn line(&mut self, text: String) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.lines.push(Line { text, defines: None });
+        }
+    }
+
+    /// The brace after which a variable set in a block has its value.
+    fn end(&mut self, name: &str, dtype: DType) {
+        if let Some(scope) = self.scopes.last_mut() {
+            let defines = Some((name.to_owned(), dtype));
+            scope.lines.push(Line { text: "}".to_owned(), defines });
+        }
+    }
+
+    /// Statements that depend on no variable; they stand at the top of the kernel.
+    pub(crate) fn take_root(&mut self) -> Vec<String> {
+        let lines = self.scopes.first_mut().map(|s| std::mem::take(&mut s.lines));
+        lines.unwrap_or_default().into_iter().map(|l| l.text).collect()
+    }
+
+    /// The outermost scope that knows all variables of an index.
+    fn level(&self, index: &[Expr]) -> usize {
+        let mut level = 0;
+        for e in index {
+            e.visit_vars(&mut |v| {
+                let at = self.scopes.iter().rposition(|s| s.vars.contains(&*v.name));
+                level = level.max(at.unwrap_or(self.scopes.len() - 1));
+            });
+        }
+        let closed = self.scopes.iter().rposition(|s| s.closed).unwrap_or(0);
+        level.max(closed)
+    }
+
+    /// Introduces a variable in the innermost scope.
+    pub(crate) fn define(&mut self, base: &str, text: &str, dtype: DType) -> Value {
+        let dtype = dtype.compute();
+        let name = self.fresh(base);
+        let Some(scope) = self.scopes.last_mut() else { return Value::new(name, dtype) };
+        if scope.lane_arrays {
+            scope.declared.push(format!("{} {name}[kVec];", dtype.register()));
+            scope.lines.push(Line { text: format!("{name}[j] = {text};"), defines: None });
+            return Value::new(format!("{name}[j]"), dtype);
+        }
+        let line = format!("const {} {name} = {text};", dtype.register());
+        scope.lines.push(Line { text: line, defines: Some((name.clone(), dtype)) });
+        Value::new(name, dtype)
+    }
+
+    /// The value of `node` at `index`.
+    pub(crate) fn value(&mut self, node: NodeId, index: &[Expr]) -> Result<Value, String> {
+        let graph = self.graph;
+        // Views and numbers leave no trace.
+        match &graph.node(node).op {
+            Op::View { src, map } if !self.buffers.contains_key(&node) => {
+                return self.value(*src, &apply_all(map, index));
+            }
+            Op::Scalar(x) => return Ok(Value::number(*x, graph.dtype(node))),
+            _ => {}
+        }
+        let key = (node, index.to_vec());
+        if let Some(found) = self.scopes.iter().rev().find_map(|s| s.memo.get(&key)) {
+            return Ok(found.clone());
+        }
+        let level = self.level(index);
+        let inner = self.scopes.split_off(level + 1);
+        let value = self.compute(&key, level);
+        let value = value.inspect(|v| self.bind(node, index, v.clone()));
+        self.scopes.extend(inner);
+        value
+    }
+
+    fn compute(&mut self, key: &Key, level: usize) -> Result<Value, String> {
+        let (node, index) = (key.0, &key.1[..]);
+        if level == self.element_scope
+            && !self.keep_index.is_empty()
+            && let Some((name, dtype)) = self.earlier.get(key).cloned()
+        {
+            self.kept.insert(name.clone(), dtype);
+            let text = format!("kept_{name}{}", self.keep_index);
+            let base = self.graph.node(node).name.clone();
+            return Ok(self.define(&base, &text, dtype));
+        }
+        if self.buffers.contains_key(&node) {
+            return self.load(node, index, level);
+        }
+        let graph = self.graph;
+        let found = graph.node(node);
+        let name = found.name.as_str();
+        match &found.op {
+            Op::Map { f, args } => {
+                let mut values = Vec::new();
+                if *f == Fun::Where {
+                    // The mask first, as people read it.
+                    values.push(self.value(args[0], index)?);
+                }
+                for arg in args.iter().skip(values.len()) {
+                    values.push(self.value(*arg, index)?);
+                }
+                let text = expression(*f, &values, found.dtype)?;
+                if *f == Fun::Cast && values[0].text == text {
+                    return Ok(values[0].clone());
+                }
+                Ok(self.define(name, &text, found.dtype))
+            }
+            Op::Index(at) => {
+                let at = apply(at, index);
+                if let Some(c) = at.as_constant() {
+                    return Ok(Value::number(c as f64, DType::I64));
+                }
+                Ok(self.define(name, &at.print(false), DType::I64))
+            }
+            Op::Guard { bounds, inside, outside } => {
+                let mut tests = Vec::new();
+                for b in bounds {
+                    let at = apply(&b.at, index);
+                    let (low, high) = at.range();
+                    if low < b.low {
+                        tests.push(format!("{} >= {}", at.print(false), b.low));
+                    }
+                    if high >= b.high {
+                        tests.push(format!("{} < {}", at.print(false), b.high));
+                    }
+                }
+                if tests.is_empty() {
+                    return self.value(*inside, index);
+                }
+                let dtype = found.dtype.compute();
+                let result = self.fresh(name);
+                self.scopes.push(Scope { closed: true, ..Scope::default() });
+                let yes = self.value(*inside, index)?;
+                let then = self.scopes.pop().unwrap_or_default().lines;
+                self.scopes.push(Scope { closed: true, ..Scope::default() });
+                let no = self.value(*outside, index)?;
+                let other = self.scopes.pop().unwrap_or_default().lines;
+                let test = tests.join(" && ");
+                let start = if other.is_empty() { format!(" = {}", no.cast(dtype)) } else { String::new() };
+                self.line(format!("{} {result}{start};", dtype.register()));
+                self.line(format!("if ({test}) {{"));
+                for l in then {
+                    self.line(format!("  {}", l.text));
+                }
+                self.line(format!("  {result} = {};", yes.cast(dtype)));
+                if !other.is_empty() {
+                    self.line("} else {".to_owned());
+                    for l in other {
+                        self.line(format!("  {}", l.text));
+                    }
+                    self.line(format!("  {result} = {};", no.cast(dtype)));
+                }
+                self.end(&result, dtype);
+                Ok(Value::new(result, dtype))
+            }
+            Op::Take { src, picks } => {
+                let at = self.picked(*src, picks, index)?;
+                self.value(*src, &at)
+            }
+            Op::Reduce { kind, src, dims, .. } => self.inline_reduction(name, *kind, *src, dims, index),
+            Op::View { src, map } => self.value(*src, &apply_all(map, index)),
+            Op::Scalar(x) => Ok(Value::number(*x, found.dtype)),
+            Op::Leaf(_) | Op::Scan { .. } | Op::Heavy { .. } => {
+                Err(format!("{name} is not in memory where it is needed"))
+            }
+        }
+    }
+
+    /// The source index of a gather: loaded indices become variables.
+    fn picked(&mut self, src: NodeId, picks: &[Pick], index: &[Expr]) -> Result<Vec<Expr>, String> {
+        let mut at = Vec::new();
+        for (d, pick) in picks.iter().enumerate() {
+            at.push(match pick {
+                Pick::At(e) => apply(e, index),
+                Pick::Loaded { index: from, map } => {
+                    let extent = self.graph.shape(src)[d];
+                    let loaded = self.value(*from, &apply_all(map, index))?;
+                    if let Some(x) = loaded.literal {
+                        at.push(Expr::constant((x as i64).rem_euclid(extent.max(1))));
+                        continue;
+                    }
+                    let text = &loaded.text;
+                    let wrapped = format!("(int)({text} < 0 ? {text} + {extent} : {text})");
+                    let value = self.define("at", &wrapped, DType::I32);
+                    let var = value.text.clone();
+                    self.declare(&var);
+                    Expr::var(&var, extent.max(2))
+                }
+            });
+        }
+        Ok(at)
+    }
+
+    fn param(&mut self, node: NodeId) -> String {
+        if let Some(name) = self.params.get(&node) {
+            return name.clone();
+        }
+        let base = self.graph.node(node).name.clone();
+        let name = self.fresh(&base);
+        self.params.insert(node, name.clone());
+        self.reads.push(node);
+        name
+    }
+
+    /// The parameter through which a node is read or written.
+    pub(crate) fn param_of(&self, node: NodeId) -> &str {
+        self.params.get(&node).map_or("", String::as_str)
+    }
+
+    /// A name for a stored node, distinct from all others.
+    pub(crate) fn output_param(&mut self, node: NodeId) -> String {
+        let base = format!("{}_out", self.graph.node(node).name);
+        self.fresh(&base)
+    }
+
+    fn load(&mut self, node: NodeId, index: &[Expr], level: usize) -> Result<Value, String> {
+        let buffer = self.buffers.get(&node).ok_or("a buffer vanished")?;
+        let (dtype, offset) = (buffer.dtype, index::dot(index, &buffer.strides));
+        let param = self.param(node);
+        if level == self.element_scope
+            && let Some(lanes) = self.lanes.clone()
+            && let Some(base) = lanes.vector_base(&offset)
+        {
+            let memo = (node, base.clone());
+            let vector = if let Some(name) = self.vector_memo.get(&memo) {
+                name.clone()
+            } else {
+                let name = self.fresh(&format!("{param}_vec"));
+                let load = if self.streaming { "load_streaming" } else { "load" };
+                let text = format!("const auto {name} = {load}<kVec>({});", address(&param, &base));
+                self.vectors.push(text);
+                self.vector_memo.insert(memo, name.clone());
+                name
+            };
+            let text = from_storage(&format!("{vector}.at[j]"), dtype);
+            return Ok(self.define(&format!("{param}_at"), &text, dtype));
+        }
+        let text = from_storage(&format!("{param}[{}]", offset.print(false)), dtype);
+        Ok(self.define(&format!("{param}_at"), &text, dtype))
+    }
+
+    /// A short reduction as nested loops in place: pooling windows, small dims.
+    fn inline_reduction(
+        &mut self,
+        name: &str,
+        kind: ReduceKind,
+        src: NodeId,
+        dims: &[usize],
+        index: &[Expr],
+    ) -> Result<Value, String> {
+        let (graph, dtype) = (self.graph, self.graph.dtype(src));
+        let inner = graph.inner_of(src, dims);
+        let vars: Vec<String> = inner.iter().map(|_| self.fresh("r")).collect();
+        let exprs: Vec<Expr> = vars.iter().zip(&inner).map(|(v, e)| Expr::var(v, *e)).collect();
+        let at = reduction_index(graph.shape(src).len(), dims, index, &exprs);
+        let own = self.fresh(name);
+        let mut acc = Accumulator::new(kind, &own, dtype);
+        acc.lanes = false;
+        for l in acc.declarations() {
+            self.line(l);
+        }
+        let names: Vec<&str> = vars.iter().map(String::as_str).collect();
+        self.scopes.push(Scope { closed: true, ..Scope::default() });
+        for var in names {
+            self.declare(var);
+        }
+        let value = self.value(src, &at)?;
+        let position = index::dot(&exprs, &index::strides_of(&inner)).print(false);
+        for l in acc.update(&value, &position) {
+            self.line(l);
+        }
+        let body = self.scopes.pop().unwrap_or_default().lines;
+        let mut indent = String::new();
+        for (var, extent) in vars.iter().zip(&inner) {
+            self.line(format!("{indent}for (int {var} = 0; {var} < {extent}; ++{var}) {{"));
+            indent.push_str("  ");
+        }
+        for l in body {
+            self.line(format!("{indent}{}", l.text));
+        }
+        for _ in 1..vars.len() {
+            indent.truncate(indent.len() - 2);
+            self.line(format!("{indent}}}"));
+        }
+        let result = acc.result();
+        self.end(&result.text, result.dtype);
+        Ok(result)
+    }
+}
+
+impl Lanes {
+    /// If the lanes lie side by side and aligned in memory: the offset of lane 0.
+    pub(crate) fn vector_base(&self, offset: &Expr) -> Option<Expr> {
+        if !self.vector || self.width == 1 || self.extent % self.width != 0 {
+            return None;
+        }
+        let first = Expr::var("#q", self.extent / self.width).mul(self.width);
+        let lane = Expr::var("#j", self.width);
+        let split = first.add(&lane);
+        let e = offset.substitute(&|v| (*v.name == *self.var).then(|| split.clone()));
+        if e.stride_of("#j") != Some(1) || !e.divisible_but(self.width, "#j") {
+            return None;
+        }
+        let start = Expr::var(&format!("{}0", self.var), self.extent);
+        Some(offset.substitute(&|v| (*v.name == *self.var).then(|| start.clone())))
+    }
+}
+
+/// `x + row * 64` or `x`.
+pub(crate) fn address(param: &str, offset: &Expr) -> String {
+    if offset.as_constant() == Some(0) {
+        return param.to_owned();
+    }
+    format!("{param} + {}", offset.print(false))
+}
+
+/// The running value of a reduction.
+#[derive(Clone, Debug)]
+pub(crate) struct Accumulator {
+    pub(crate) kind: ReduceKind,
+    pub(crate) name: String,
+    /// Type accumulated in.
+    pub(crate) dtype: DType,
+    /// One running value per lane.
+    pub(crate) lanes: bool,
+}
+
+impl Accumulator {
+    pub(crate) fn new(kind: ReduceKind, name: &str, src: DType) -> Self {
+        let dtype = match kind {
+            ReduceKind::Any | ReduceKind::All => DType::Bool,
+            ReduceKind::Sum | ReduceKind::Prod if !src.is_float() => DType::I64,
+            _ => src.compute(),
+        };
+        Self { kind, name: name.to_owned(), dtype, lanes: true }
+    }
+
+    pub(crate) fn is_arg(&self) -> bool {
+        matches!(self.kind, ReduceKind::ArgMax | ReduceKind::ArgMin)
+    }
+
+    fn at(&self) -> &'static str {
+        if self.lanes { "[j]" } else { "" }
+    }
+
+    /// The neutral element.
+    pub(crate) fn identity(&self) -> String {
+        let integer = !self.dtype.is_float();
+        let value = match self.kind {
+            ReduceKind::Sum | ReduceKind::Any => 0.0,
+            ReduceKind::Prod | ReduceKind::All => 1.0,
+            ReduceKind::Max | ReduceKind::ArgMax if self.dtype == DType::Bool => 0.0,
+            ReduceKind::Min | ReduceKind::ArgMin if self.dtype == DType::Bool => 1.0,
+            ReduceKind::Max | ReduceKind::ArgMax if integer => i64::MIN as f64,
+            ReduceKind::Min | ReduceKind::ArgMin if integer => i64::MAX as f64,
+            ReduceKind::Max | ReduceKind::ArgMax => f64::NEG_INFINITY,
+            ReduceKind::Min | ReduceKind::ArgMin => f64::INFINITY,
+        };
+        scalar::literal(value, self.dtype)
+    }
+
+    /// Declarations of a scalar accumulator (or its index companion).
+    pub(crate) fn declarations(&self) -> Vec<String> {
+        let mut out = vec![format!("{} {} = {};", self.dtype.register(), self.name, self.identity())];
+        if self.is_arg() {
+            // Past every position, so that the first element wins even if it is the neutral one.
+            out.push(format!("int {}_at = INT32_MAX;", self.name));
+        }
+        out
+    }
+
+    /// Declarations of per-lane accumulators.
+    pub(crate) fn lane_declarations(&self) -> Vec<String> {
+        let mut out = vec![format!("{} {}[kVec];", self.dtype.register(), self.name)];
+        let mut fill = format!("{}[j] = {};", self.name, self.identity());
+        if self.is_arg() {
+            out.push(format!("int {}_at[kVec];", self.name));
+            fill.push_str(&format!(" {}_at[j] = INT32_MAX;", self.name));
+        }
+        out.push(format!("for (int j = 0; j < kVec; ++j) {{ {fill} }}"));
+        out
+    }
+
+    /// Folds in one element at row position `position`.
+    pub(crate) fn update(&self, value: &Value, position: &str) -> Vec<String> {
+        let v = value.cast(self.dtype);
+        let acc = format!("{}{}", self.name, self.at());
+        if self.is_arg() {
+            let at = format!("{}_at{}", self.name, self.at());
+            let better = if self.kind == ReduceKind::ArgMax { "arg_max" } else { "arg_min" };
+            return vec![format!("{better}({acc}, {at}, {v}, {position});")];
+        }
+        vec![format!("{acc} = {};", self.combine(&acc, &v))]
+    }
+
+    /// `a` and `b` combined.
+    pub(crate) fn combine(&self, a: &str, b: &str) -> String {
+        let float = self.dtype.is_float();
+        match self.kind {
+            ReduceKind::Sum => format!("{a} + {b}"),
+            ReduceKind::Prod => format!("{a} * {b}"),
+            ReduceKind::Max if float => format!("nan_max({a}, {b})"),
+            ReduceKind::Min if float => format!("nan_min({a}, {b})"),
+            ReduceKind::Max | ReduceKind::ArgMax => format!("{a} > {b} ? {a} : {b}"),
+            ReduceKind::Min | ReduceKind::ArgMin => format!("{a} < {b} ? {a} : {b}"),
+            ReduceKind::Any => format!("{a} || {b}"),
+            ReduceKind::All => format!("{a} && {b}"),
+        }
+    }
+
+    /// Name of the device functor that combines two of these.
+    pub(crate) fn functor(&self) -> &'static str {
+        match self.kind {
+            ReduceKind::Sum => "Add",
+            ReduceKind::Prod => "Multiply",
+            ReduceKind::Max | ReduceKind::ArgMax => "Largest",
+            ReduceKind::Min | ReduceKind::ArgMin => "Smallest",
+            ReduceKind::Any => "Or",
+            ReduceKind::All => "And",
+        }
+    }
+
+    /// The finished value.
+    pub(crate) fn result(&self) -> Value {
+        let at = self.at();
+        if self.is_arg() {
+            Value::new(format!("{}_at{at}", self.name), DType::I32)
+        } else {
+            Value::new(format!("{}{at}", self.name), self.dtype)
+        }
+    }
+}

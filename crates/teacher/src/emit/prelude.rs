@@ -1,0 +1,331 @@
+//! Device helpers, each written into a file only if its text uses it.
+
+/// Name to look for, what it needs, and its definition. In order of definition.
+const HELPERS: &[(&str, &str)] = &[
+    (
+        "Vec<",
+        "// Neighbouring elements that move as one access of up to 16 bytes.
+template <typename T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec {
+  T at[N];
+};
+",
+    ),
+    (
+        "load<",
+        "template <int N, typename T>
+__device__ __forceinline__ Vec<T, N> load(const T* p) {
+  return *reinterpret_cast<const Vec<T, N>*>(p);
+}
+",
+    ),
+    (
+        "Raw<",
+        "// An integer type as large as a vector, for the cache-hinted accesses.
+template <int kBytes> struct Raw;
+template <> struct Raw<16> { using type = uint4; };
+template <> struct Raw<8> { using type = uint2; };
+template <> struct Raw<4> { using type = unsigned int; };
+template <> struct Raw<2> { using type = unsigned short; };
+template <> struct Raw<1> { using type = unsigned char; };
+",
+    ),
+    (
+        "load_streaming<",
+        "// A load of data that is read once: it should not push other data out of the cache.
+template <int N, typename T>
+__device__ __forceinline__ Vec<T, N> load_streaming(const T* p) {
+  using R = typename Raw<sizeof(T) * N>::type;
+  const R raw = __ldcs(reinterpret_cast<const R*>(p));
+  return *reinterpret_cast<const Vec<T, N>*>(&raw);
+}
+",
+    ),
+    (
+        "store_streaming(",
+        "// A store of data that this kernel will not read again.
+template <typename T, int N>
+__device__ __forceinline__ void store_streaming(T* p, const Vec<T, N>& v) {
+  using R = typename Raw<sizeof(T) * N>::type;
+  __stcs(reinterpret_cast<R*>(p), *reinterpret_cast<const R*>(&v));
+}
+",
+    ),
+    (
+        "nan_max(",
+        "// Maximum that keeps NaN, as torch does.
+template <typename T>
+__device__ __forceinline__ T nan_max(T a, T b) {
+  return a > b || a != a ? a : b;
+}
+",
+    ),
+    (
+        "nan_min(",
+        "// Minimum that keeps NaN, as torch does.
+template <typename T>
+__device__ __forceinline__ T nan_min(T a, T b) {
+  return a < b || a != a ? a : b;
+}
+",
+    ),
+    (
+        "floor_div(",
+        "// Integer division that rounds down.
+template <typename T>
+__device__ __forceinline__ T floor_div(T a, T b) {
+  const T q = a / b;
+  return (a % b != 0 && (a < 0) != (b < 0)) ? q - 1 : q;
+}
+",
+    ),
+    (
+        "floor_mod(",
+        "// Remainder with the divisor's sign, as in Python.
+__device__ __forceinline__ float floor_mod(float a, float b) {
+  const float r = fmodf(a, b);
+  return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
+}
+__device__ __forceinline__ double floor_mod(double a, double b) {
+  const double r = fmod(a, b);
+  return r != 0.0 && (r < 0.0) != (b < 0.0) ? r + b : r;
+}
+__device__ __forceinline__ int64_t floor_mod(int64_t a, int64_t b) {
+  const int64_t r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+__device__ __forceinline__ int floor_mod(int a, int b) {
+  return (int)floor_mod((int64_t)a, (int64_t)b);
+}
+",
+    ),
+    (
+        "integer_power(",
+        "template <typename T>
+__device__ __forceinline__ T integer_power(T base, T exponent) {
+  T result = 1;
+  for (T e = exponent; e > 0; e >>= 1) {
+    if (e & 1) result *= base;
+    base *= base;
+  }
+  return result;
+}
+",
+    ),
+    (
+        "arg_max(",
+        "// Keeps the larger value and where it is; the first of equals, and NaN over all.
+template <typename T>
+__device__ __forceinline__ void arg_max(T& best, int& at, T v, int where) {
+  const bool v_nan = v != v, best_nan = best != best;
+  const bool equal = v == best || (v_nan && best_nan);
+  const bool wins = equal ? where < at : (v_nan || (v > best && !best_nan));
+  best = wins ? v : best;
+  at = wins ? where : at;
+}
+",
+    ),
+    (
+        "arg_min(",
+        "// Keeps the smaller value and where it is; the first of equals, and NaN over all.
+template <typename T>
+__device__ __forceinline__ void arg_min(T& best, int& at, T v, int where) {
+  const bool v_nan = v != v, best_nan = best != best;
+  const bool equal = v == best || (v_nan && best_nan);
+  const bool wins = equal ? where < at : (v_nan || (v < best && !best_nan));
+  best = wins ? v : best;
+  at = wins ? where : at;
+}
+",
+    ),
+    (
+        "log_add_exp(",
+        "// log(exp(a) + exp(b)) without overflow.
+template <typename T>
+__device__ __forceinline__ T log_add_exp(T a, T b) {
+  const T high = a > b ? a : b;
+  const T low = a > b ? b : a;
+  // Equal infinities have no difference.
+  return a == b ? a + (T)0.69314718055994530942 : high + (T)log1p(exp((double)(low - high)));
+}
+",
+    ),
+    (
+        "Add>",
+        "struct Add {
+  template <typename T> __device__ __forceinline__ T operator()(T a, T b) const { return a + b; }
+};
+",
+    ),
+    (
+        "Multiply>",
+        "struct Multiply {
+  template <typename T> __device__ __forceinline__ T operator()(T a, T b) const { return a * b; }
+};
+",
+    ),
+    (
+        "Largest>",
+        "struct Largest {
+  template <typename T> __device__ __forceinline__ T operator()(T a, T b) const {
+    return a > b || a != a ? a : b;
+  }
+  template <typename T>
+  __device__ __forceinline__ void operator()(T& a, int& i, T b, int k) const { arg_max(a, i, b, k); }
+};
+",
+    ),
+    (
+        "Smallest>",
+        "struct Smallest {
+  template <typename T> __device__ __forceinline__ T operator()(T a, T b) const {
+    return a < b || a != a ? a : b;
+  }
+  template <typename T>
+  __device__ __forceinline__ void operator()(T& a, int& i, T b, int k) const { arg_min(a, i, b, k); }
+};
+",
+    ),
+    (
+        "Or>",
+        "struct Or {
+  template <typename T> __device__ __forceinline__ T operator()(T a, T b) const { return a || b; }
+};
+",
+    ),
+    (
+        "And>",
+        "struct And {
+  template <typename T> __device__ __forceinline__ T operator()(T a, T b) const { return a && b; }
+};
+",
+    ),
+    (
+        "warp_reduce<",
+        "// Every lane of the warp gets the combination of all lanes.
+template <typename Op, typename T>
+__device__ __forceinline__ T warp_reduce(T value) {
+#pragma unroll
+  for (int step = 16; step > 0; step >>= 1) {
+    value = Op()(value, __shfl_xor_sync(0xffffffffu, value, step));
+  }
+  return value;
+}
+",
+    ),
+    (
+        "block_reduce<",
+        "// Every thread of the block gets the combination of all threads.
+template <int kThreads, typename Op, typename T>
+__device__ __forceinline__ T block_reduce(T value) {
+  __shared__ T partial[kThreads / 32];
+  value = warp_reduce<Op>(value);
+  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = value;
+  __syncthreads();
+  T total = partial[0];
+#pragma unroll
+  for (int w = 1; w < kThreads / 32; ++w) total = Op()(total, partial[w]);
+  __syncthreads();  // before the next reduction writes here
+  return total;
+}
+",
+    ),
+    (
+        "warp_arg<",
+        "// The same for a value and its position.
+template <typename Op, typename T>
+__device__ __forceinline__ void warp_arg(T& value, int& at) {
+#pragma unroll
+  for (int step = 16; step > 0; step >>= 1) {
+    const T other = __shfl_xor_sync(0xffffffffu, value, step);
+    const int where = __shfl_xor_sync(0xffffffffu, at, step);
+    Op()(value, at, other, where);
+  }
+}
+",
+    ),
+    (
+        "block_arg<",
+        "template <int kThreads, typename Op, typename T>
+__device__ __forceinline__ void block_arg(T& value, int& at) {
+  __shared__ T values[kThreads / 32];
+  __shared__ int places[kThreads / 32];
+  warp_arg<Op>(value, at);
+  if (threadIdx.x % 32 == 0) {
+    values[threadIdx.x / 32] = value;
+    places[threadIdx.x / 32] = at;
+  }
+  __syncthreads();
+  value = values[0];
+  at = places[0];
+#pragma unroll
+  for (int w = 1; w < kThreads / 32; ++w) Op()(value, at, values[w], places[w]);
+  __syncthreads();  // before the next reduction writes here
+}
+",
+    ),
+];
+
+/// Includes and helpers that `body` needs, then `body`, indented.
+pub(crate) fn complete(comment: &str, body: &[String]) -> String {
+    let body = indent(body);
+    let mut needed = vec![false; HELPERS.len()];
+    // Helpers use helpers defined before them.
+    let mut text = body.clone();
+    for k in (0..HELPERS.len()).rev() {
+        needed[k] = uses(&text, HELPERS[k].0);
+        if needed[k] {
+            text.push_str(HELPERS[k].1);
+        }
+    }
+    let mut out = String::new();
+    for l in comment.lines() {
+        out.push_str(if l.is_empty() { "//" } else { "// " });
+        out.push_str(l);
+        out.push('\n');
+    }
+    out.push_str("#include <cuda_runtime.h>\n");
+    if text.contains("__half") {
+        out.push_str("#include <cuda_fp16.h>\n");
+    }
+    if text.contains("bfloat16") {
+        out.push_str("#include <cuda_bf16.h>\n");
+    }
+    out.push_str("#include <cmath>\n#include <cstdint>\n\n");
+    for (k, (_, definition)) in HELPERS.iter().enumerate() {
+        if needed[k] {
+            out.push_str(definition);
+            out.push('\n');
+        }
+    }
+    out.push_str(&body);
+    out
+}
+
+/// Whether `name` occurs as a whole identifier.
+fn uses(text: &str, name: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        !before.is_some_and(|c| c.is_alphanumeric() || c == '_')
+    })
+}
+
+/// Indents by braces, two spaces each; preprocessor lines stay at the margin.
+fn indent(lines: &[String]) -> String {
+    let mut depth = 0usize;
+    let mut out = String::new();
+    for line in lines.iter().flat_map(|l| l.split('\n')) {
+        let line = line.trim();
+        let opens = line.matches('{').count();
+        let closes = line.matches('}').count();
+        let leading = line.chars().take_while(|c| *c == '}').count();
+        let here = if line.starts_with('#') { 0 } else { depth.saturating_sub(leading) };
+        if !line.is_empty() {
+            out.push_str(&"  ".repeat(here));
+            out.push_str(line);
+        }
+        out.push('\n');
+        depth = (depth + opens).saturating_sub(closes);
+    }
+    out
+}

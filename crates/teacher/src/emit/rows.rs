@@ -1,0 +1,483 @@
+//! Row programs: reductions over rows with everything around them fused in.
+//!
+//! A row is what is reduced together; [`Frame`] says which elements of which tensors form row `r`.
+//! The program is a sequence of passes over the row. Each pass accumulates the reductions whose
+//! inputs are known by then; the last one stores. Softmax has three passes (maximum, sum of
+//! exponentials, quotient), RMSNorm two.
+//!
+//! A row is handled by a warp or a block on the GPU, with its elements kept in registers between
+//! passes where they fit, and by a single thread on the cpu device, whose inner loops the host
+//! compiler vectorises.
+
+use std::collections::BTreeMap;
+
+use super::elementwise::{finish, mentions, parameters};
+use super::scalar::{Value, to_storage};
+use super::{Accumulator, Buffer, Emitter, KernelFile, Lanes, Line, address};
+use crate::dtype::DType;
+use crate::index::{self, Expr, numel, strides_of, unflatten};
+use crate::ir::{Graph, NodeId, Op, ReduceKind, reduction_index};
+
+/// Which elements form a row: a shape and the dims that are reduced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) shape: Vec<i64>,
+    pub(crate) dims: Vec<usize>,
+}
+
+impl Frame {
+    pub(crate) fn outer(&self) -> Vec<i64> {
+        let kept = self.shape.iter().enumerate().filter(|(d, _)| !self.dims.contains(d));
+        kept.map(|(_, e)| *e).collect()
+    }
+
+    pub(crate) fn inner(&self) -> Vec<i64> {
+        self.dims.iter().map(|d| self.shape[*d]).collect()
+    }
+
+    pub(crate) fn rows(&self) -> i64 {
+        numel(&self.outer())
+    }
+
+    pub(crate) fn cols(&self) -> i64 {
+        numel(&self.inner())
+    }
+
+    /// Index in the frame's shape.
+    pub(crate) fn index(&self, row: &Expr, col: &Expr) -> Vec<Expr> {
+        let outer = unflatten(row, &self.outer());
+        let inner = unflatten(col, &self.inner());
+        reduction_index(self.shape.len(), &self.dims, &outer, &inner)
+    }
+
+    /// Index in a shape with as many elements, in the same row-major order.
+    pub(crate) fn index_in(&self, shape: &[i64], row: &Expr, col: &Expr) -> Vec<Expr> {
+        let at = self.index(row, col);
+        if shape == self.shape {
+            return at;
+        }
+        unflatten(&index::dot(&at, &strides_of(&self.shape)), shape)
+    }
+
+    /// Index of a reduction's source, if the reduction has these rows.
+    pub(crate) fn source_index(
+        &self,
+        graph: &Graph,
+        reduction: NodeId,
+        row: &Expr,
+        col: &Expr,
+    ) -> Option<Vec<Expr>> {
+        let Op::Reduce { src, dims, .. } = &graph.node(reduction).op else { return None };
+        let shape = graph.shape(*src);
+        let other = Self { shape: shape.to_vec(), dims: dims.clone() };
+        if other == *self {
+            return Some(self.index(row, col));
+        }
+        let trailing = |f: &Self| f.dims.iter().rev().enumerate().all(|(k, d)| *d == f.shape.len() - 1 - k);
+        let same = other.rows() == self.rows() && other.cols() == self.cols();
+        (same && trailing(self) && trailing(&other)).then(|| other.index(row, col))
+    }
+}
+
+/// What to compute.
+#[derive(Clone, Debug)]
+pub(crate) struct RowProgram {
+    pub(crate) name: String,
+    pub(crate) purpose: String,
+    pub(crate) frame: Frame,
+    /// Reductions by pass.
+    pub(crate) passes: Vec<Vec<NodeId>>,
+    /// Stored once per row.
+    pub(crate) row_stores: Vec<NodeId>,
+    /// Stored for every element.
+    pub(crate) full_stores: Vec<NodeId>,
+}
+
+/// How.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowTune {
+    /// Threads per row; 1 is the serial form.
+    pub(crate) threads: i64,
+    /// Rows per block (more than one only with at most a warp per row).
+    pub(crate) rows_per_block: i64,
+    /// Elements per access, or lanes of the serial form.
+    pub(crate) vec: i64,
+    /// Keep elements between passes, rather than load and compute them again.
+    pub(crate) keep: bool,
+    pub(crate) streaming: bool,
+    /// Accumulate float sums in double.
+    pub(crate) precise: bool,
+}
+
+/// A stretch of the program's text, laid out when all is known.
+enum Piece {
+    Lines(Vec<String>),
+    Pass { vectors: Vec<String>, lines: Vec<Line>, stores: Vec<(String, String)>, lanes: bool },
+}
+
+/// How many leading inner dims need loops of their own, so that the innermost loop has no division.
+fn loop_split(program: &RowProgram, graph: &Graph, buffers: &BTreeMap<NodeId, Buffer>) -> usize {
+    let inner = program.frame.inner();
+    let last = inner.len().saturating_sub(1);
+    (0..last).find(|split| divisions(program, graph, buffers, *split) == Some(0)).unwrap_or(last)
+}
+
+/// Divisions by the innermost variable in the program's statements; `None` if it cannot be written.
+pub(crate) fn divisions(
+    program: &RowProgram,
+    graph: &Graph,
+    buffers: &BTreeMap<NodeId, Buffer>,
+    split: usize,
+) -> Option<usize> {
+    let mut e = Emitter::new(graph, buffers);
+    let row = Expr::var("row", program.frame.rows());
+    let (col, vars) = nested(&program.frame.inner(), split);
+    let names: Vec<&str> = vars.iter().map(|v| v.0.as_str()).collect();
+    let mut count = 0;
+    let mut tally = |lines: &[Line]| {
+        let by = |l: &Line, op: &str| l.text.matches(op).count();
+        count += lines.iter().map(|l| by(l, "col /") + by(l, "col %") + by(l, "col)")).sum::<usize>();
+    };
+    e.open(&["row"], false);
+    for r in program.passes.iter().flatten() {
+        let Op::Reduce { src, .. } = &graph.node(*r).op else { return None };
+        e.open(&names, false);
+        let at = program.frame.source_index(graph, *r, &row, &col)?;
+        e.value(*src, &at).ok()?;
+        tally(&e.close(false).1);
+        let outer = unflatten(&row, graph.shape(*r));
+        e.bind(*r, &outer, Value::new("acc", graph.dtype(*r)));
+    }
+    e.open(&names, false);
+    for n in &program.full_stores {
+        let at = program.frame.index_in(graph.shape(*n), &row, &col);
+        e.value(*n, &at).ok()?;
+        let offset = index::dot(&at, &strides_of(graph.shape(*n))).print(false);
+        e.line(format!("out[{offset}] = 0;"));
+    }
+    tally(&e.close(false).1);
+    Some(count)
+}
+
+/// Loop variables: one for each of the first `split` inner dims, one for the rest together.
+fn nested(inner: &[i64], split: usize) -> (Expr, Vec<(String, i64)>) {
+    let mut shape: Vec<i64> = inner[..split].to_vec();
+    shape.push(numel(&inner[split..]));
+    let vars: Vec<(String, i64)> = shape
+        .iter()
+        .enumerate()
+        .map(|(d, e)| (if d == split { "col".to_owned() } else { format!("k{d}") }, *e))
+        .collect();
+    let index: Vec<Expr> = vars.iter().map(|(n, e)| Expr::var(n, *e)).collect();
+    (index::dot(&index, &strides_of(&shape)), vars)
+}
+
+/// Writes the file.
+pub(crate) fn emit(
+    what: &RowProgram,
+    tune: &RowTune,
+    graph: &Graph,
+    buffers: &BTreeMap<NodeId, Buffer>,
+) -> Result<KernelFile, String> {
+    let (rows, cols) = (what.frame.rows(), what.frame.cols());
+    let serial = tune.threads == 1;
+    let inner = what.frame.inner();
+    let split = if serial { loop_split(what, graph, buffers) } else { 0 };
+    let (col, loops) = nested(&inner, split);
+    let width = loops.last().map_or(1, |l| l.1);
+    let vec = if serial {
+        tune.vec.min(width).max(1)
+    } else {
+        (1..=tune.vec).rev().find(|v| cols % v == 0 && tune.vec % v == 0).unwrap_or(1)
+    };
+    let items = (cols + tune.threads * vec - 1) / (tune.threads * vec);
+    let mut e = Emitter::new(graph, buffers);
+    e.streaming = tune.streaming;
+    for taken in ["j", "item", "col0", "kCols", "kRows"] {
+        e.declare(taken);
+    }
+    e.open(&["row"], false);
+    let row = Expr::var("row", rows);
+    if tune.keep {
+        e.keep_index =
+            if serial { format!("[{}]", col.print(false)) } else { "[item][j]".to_owned() };
+    }
+    let lanes = Lanes { var: "col".into(), extent: width, width: vec, vector: !serial };
+    let names: Vec<&str> = loops.iter().map(|l| l.0.as_str()).collect();
+    let mut pieces = Vec::new();
+    for pass in &what.passes {
+        e.open_lanes(&names, lanes.clone());
+        let mut accumulators = Vec::new();
+        for r in pass {
+            let Op::Reduce { src, kind, .. } = &graph.node(*r).op else {
+                return Err("a pass holds something that is no reduction".to_owned());
+            };
+            let at = what.frame.source_index(graph, *r, &row, &col);
+            let value = e.value(*src, &at.ok_or("a reduction over other rows")?)?;
+            let name = e.fresh(&graph.node(*r).name);
+            let mut acc = Accumulator::new(*kind, &name, graph.dtype(*src));
+            if tune.precise && acc.dtype == DType::F32 && *kind == ReduceKind::Sum {
+                acc.dtype = DType::F64;
+            }
+            acc.lanes = serial;
+            if serial {
+                acc.name = e.fresh(&format!("{name}_lane"));
+            }
+            for text in acc.update(&value, &col.print(false)) {
+                e.line(text);
+            }
+            accumulators.push((*r, name, acc));
+        }
+        let (vectors, lines) = e.close(true);
+        // What depends on the row alone comes before the pass.
+        let (_, before) = e.take_lines();
+        let mut before: Vec<String> = before.into_iter().map(|l| l.text).collect();
+        let mut after = Vec::new();
+        for (r, name, acc) in &accumulators {
+            before.extend(if serial { acc.lane_declarations() } else { acc.declarations() });
+            after.extend(combine(acc, name, tune));
+            let mut done = acc.clone();
+            done.name.clone_from(name);
+            done.lanes = false;
+            let mut value = done.result();
+            if acc.dtype == DType::F64 && graph.dtype(*r).compute() == DType::F32 {
+                value = Value::new(format!("(float){name}"), DType::F32);
+            }
+            e.bind(*r, &unflatten(&row, graph.shape(*r)), value);
+        }
+        pieces.push(Piece::Lines(before));
+        pieces.push(Piece::Pass { vectors, lines, stores: vec![], lanes: true });
+        pieces.push(Piece::Lines(after));
+    }
+    let mut outs: Vec<(NodeId, String)> = Vec::new();
+    if !what.full_stores.is_empty() {
+        e.open_lanes(&names, lanes.clone());
+        let mut stores = Vec::new();
+        for n in &what.full_stores {
+            let at = what.frame.index_in(graph.shape(*n), &row, &col);
+            let value = e.value(*n, &at)?;
+            let out = e.output_param(*n);
+            let dtype = graph.dtype(*n);
+            let text = to_storage(&value, dtype);
+            let offset = index::dot(&at, &strides_of(graph.shape(*n)));
+            if let Some(base) = lanes.vector_base(&offset) {
+                let pack = e.fresh(&format!("{out}_vec"));
+                e.line(format!("{pack}.at[j] = {text};"));
+                let to = address(&out, &base);
+                let store = if tune.streaming {
+                    format!("store_streaming({to}, {pack});")
+                } else {
+                    format!("*reinterpret_cast<Vec<{}, kVec>*>({to}) = {pack};", dtype.storage())
+                };
+                stores.push((format!("Vec<{}, kVec> {pack};", dtype.storage()), store));
+            } else {
+                e.line(format!("{out}[{}] = {text};", offset.print(false)));
+            }
+            outs.push((*n, out));
+        }
+        let (vectors, lines) = e.close(false);
+        let (_, before) = e.take_lines();
+        pieces.push(Piece::Lines(before.into_iter().map(|l| l.text).collect()));
+        pieces.push(Piece::Pass { vectors, lines, stores, lanes: false });
+    }
+    let mut last = Vec::new();
+    for n in &what.row_stores {
+        let at = unflatten(&row, graph.shape(*n));
+        let value = e.value(*n, &at)?;
+        let out = e.output_param(*n);
+        let offset = index::dot(&at, &strides_of(graph.shape(*n))).print(false);
+        last.push(format!("{out}[{offset}] = {};", to_storage(&value, graph.dtype(*n))));
+        outs.push((*n, out));
+    }
+    let (_, before) = e.take_lines();
+    pieces.push(Piece::Lines(before.into_iter().map(|l| l.text).collect()));
+    if !last.is_empty() && !serial {
+        last.insert(0, "if (threadIdx.x == 0) {".to_owned());
+        last.push("}".to_owned());
+    }
+    pieces.push(Piece::Lines(last));
+
+    let wide = rows * cols >= i64::from(i32::MAX);
+    let index_type = if wide { "int64_t" } else { "int" };
+    let mut body = vec![
+        format!("constexpr int kRows = {rows};"),
+        format!("constexpr int kCols = {cols};  // elements of a row"),
+    ];
+    if !serial {
+        body.push(format!("constexpr int kThreads = {};  // per row", tune.threads));
+    }
+    body.push(format!("constexpr int kVec = {vec};  // {}",
+        if serial { "independent running values per row" } else { "elements per access" }));
+    if tune.keep && !serial {
+        body.push(format!("constexpr int kItems = {items};  // accesses per thread"));
+    }
+    let block = if serial { tune.rows_per_block } else { tune.threads * tune.rows_per_block };
+    body.push(String::new());
+    body.push(format!("__global__ void __launch_bounds__({block}) {}_kernel({}) {{", what.name,
+        parameters(&e, &outs)));
+    let per = tune.rows_per_block;
+    body.push(match (serial, per) {
+        (true, _) => format!("const {index_type} row = blockIdx.x * {per} + threadIdx.x;"),
+        (false, 1) => format!("const {index_type} row = blockIdx.x;"),
+        (false, _) => format!("const {index_type} row = blockIdx.x * {per} + threadIdx.y;"),
+    });
+    if rows % per != 0 {
+        // Whole warps leave, so the shuffles below still find all their lanes.
+        body.push("if (row >= kRows) return;".to_owned());
+    }
+    body.extend(e.take_root());
+    for (name, dtype) in &e.kept {
+        let size = if serial { "[kCols]" } else { "[kItems][kVec]" };
+        body.push(format!("{} kept_{name}{size};", dtype.register()));
+    }
+    let layout = Layout { tune, loops: &loops, vec, cols, items, index_type, kept: &e.kept, keep_index: &e.keep_index };
+    for piece in pieces {
+        match piece {
+            Piece::Lines(lines) => body.extend(lines),
+            Piece::Pass { vectors, lines, stores, lanes } => {
+                layout.pass(&mut body, &vectors, &lines, &stores, lanes);
+            }
+        }
+    }
+    body.push("}".to_owned());
+    let grid = (rows + per - 1) / per;
+    let launch = match (serial, per) {
+        (true, _) => format!("{grid}, {per}"),
+        (false, 1) => format!("{grid}, kThreads"),
+        (false, _) => format!("{grid}, dim3(kThreads, {per})"),
+    };
+    Ok(finish(&e, &what.name, &what.purpose, body, &outs, &launch))
+}
+
+/// From per-thread or per-lane values to the row's value.
+fn combine(acc: &Accumulator, name: &str, tune: &RowTune) -> Vec<String> {
+    let functor = acc.functor();
+    if tune.threads == 1 {
+        let lane = &acc.name;
+        let t = acc.dtype.register();
+        let mut out = vec![format!("{t} {name} = {lane}[0];")];
+        if acc.is_arg() {
+            let f = if acc.kind == ReduceKind::ArgMax { "arg_max" } else { "arg_min" };
+            out.push(format!("int {name}_at = {lane}_at[0];"));
+            out.push(format!(
+                "for (int j = 1; j < kVec; ++j) {f}({name}, {name}_at, {lane}[j], {lane}_at[j]);"
+            ));
+        } else {
+            let c = acc.combine(name, &format!("{lane}[j]"));
+            out.push(format!("for (int j = 1; j < kVec; ++j) {name} = {c};"));
+        }
+        return out;
+    }
+    let scope = if tune.threads > 32 { "block" } else { "warp" };
+    let threads = if tune.threads > 32 { "kThreads, " } else { "" };
+    vec![if acc.is_arg() {
+        format!("{scope}_arg<{threads}{functor}>({name}, {name}_at);")
+    } else {
+        format!("{name} = {scope}_reduce<{threads}{functor}>({name});")
+    }]
+}
+
+/// Lays out the loops of a pass.
+struct Layout<'a> {
+    tune: &'a RowTune,
+    loops: &'a [(String, i64)],
+    vec: i64,
+    cols: i64,
+    items: i64,
+    index_type: &'a str,
+    kept: &'a BTreeMap<String, DType>,
+    keep_index: &'a str,
+}
+
+impl Layout<'_> {
+    fn statements(&self, lines: &[Line]) -> Vec<String> {
+        let mut out = Vec::new();
+        for l in lines {
+            out.push(l.text.clone());
+            if let Some((name, _)) = &l.defines
+                && self.kept.contains_key(name)
+                && !l.text.contains(" = kept_")
+            {
+                out.push(format!("kept_{name}{} = {name};", self.keep_index));
+            }
+        }
+        out
+    }
+
+    fn pass(&self, body: &mut Vec<String>, vectors: &[String], lines: &[Line], stores: &[(String, String)], lanes: bool) {
+        let statements = self.statements(lines);
+        if self.tune.threads == 1 {
+            self.serial(body, &statements, lanes);
+            return;
+        }
+        let t = self.index_type;
+        let exact = self.cols == self.items * self.tune.threads * self.vec;
+        let keep = self.tune.keep;
+        let first = if self.vec > 1 { "col0" } else { "col" };
+        let wide = if self.vec > 1 { " * kVec" } else { "" };
+        let mut depth = 1;
+        if keep {
+            body.push("#pragma unroll".to_owned());
+            body.push("for (int item = 0; item < kItems; ++item) {".to_owned());
+            body.push(format!("const {t} {first} = (item * kThreads + (int)threadIdx.x){wide};"));
+            if !exact {
+                body.push(format!("if ({first} < kCols) {{"));
+                depth += 1;
+            }
+        } else {
+            body.push(format!(
+                "for ({t} {first} = (int)threadIdx.x{wide}; {first} < kCols; {first} += kThreads{wide}) {{"
+            ));
+        }
+        body.extend(vectors.iter().cloned());
+        body.extend(stores.iter().map(|s| s.0.clone()));
+        if self.vec > 1 {
+            body.push("#pragma unroll".to_owned());
+            body.push("for (int j = 0; j < kVec; ++j) {".to_owned());
+            depth += 1;
+            if statements.iter().any(|s| mentions(s, "col")) {
+                body.push(format!("const {t} col = col0 + j;"));
+            }
+        } else if statements.iter().chain(vectors).any(|s| mentions(s, "j")) {
+            body.push("constexpr int j = 0;".to_owned());
+        }
+        body.extend(statements);
+        if self.vec > 1 {
+            body.push("}".to_owned());
+            depth -= 1;
+        }
+        body.extend(stores.iter().map(|s| s.1.clone()));
+        body.extend((0..depth).map(|_| "}".to_owned()));
+    }
+
+    /// One thread walks over the whole row.
+    fn serial(&self, body: &mut Vec<String>, statements: &[String], lanes: bool) {
+        let (last, before) = match self.loops.split_last() {
+            Some((last, before)) => (last.1, before),
+            None => (1, &[][..]),
+        };
+        for (name, extent) in before {
+            body.push(format!("for (int {name} = 0; {name} < {extent}; ++{name}) {{"));
+        }
+        if lanes {
+            let main = last - last % self.vec;
+            body.push(format!("for (int col0 = 0; col0 < {main}; col0 += kVec) {{"));
+            body.push("for (int j = 0; j < kVec; ++j) {".to_owned());
+            body.push("const int col = col0 + j;".to_owned());
+            body.extend(statements.iter().cloned());
+            body.push("}".to_owned());
+            body.push("}".to_owned());
+            if main < last {
+                body.push(format!("for (int col = {main}; col < {last}; ++col) {{"));
+                body.push(format!("const int j = col - {main};"));
+                body.extend(statements.iter().cloned());
+                body.push("}".to_owned());
+            }
+        } else {
+            body.push(format!("for (int col = 0; col < {last}; ++col) {{"));
+            body.extend(statements.iter().cloned());
+            body.push("}".to_owned());
+        }
+        body.extend(before.iter().map(|_| "}".to_owned()));
+    }
+}

@@ -1,0 +1,113 @@
+//! Reductions: sums, means, extrema, products, logical ones, variance, arg-reductions.
+
+use super::{CallView, Family, Lowering};
+use crate::dtype::DType;
+use crate::index::numel;
+use crate::ir::{Fun, NodeId, ReduceKind};
+
+/// See the module.
+pub(super) struct Reductions;
+
+impl Family for Reductions {
+    fn lower(&self, call: &CallView<'_>, to: &mut Lowering) -> Result<Option<Vec<NodeId>>, String> {
+        let name = call.name();
+        match call.base() {
+            "sum" | "mean" | "amax" | "amin" | "var" | "prod" | "any" | "all" | "max" | "min"
+            | "argmax" | "argmin" | "xor_sum" => {}
+            _ => return Ok(None),
+        }
+        let src = to.node(call, 0)?;
+        let rank = to.graph.shape(src).len();
+        let dtype = call.result(0)?.dtype;
+        let dims = call.dims(1, "dim", rank).unwrap_or_default();
+        let mut keep = call.flag(2, "keepdim");
+        let kind = match call.base() {
+            "sum" | "mean" => ReduceKind::Sum,
+            "amax" | "max" => ReduceKind::Max,
+            "amin" | "min" => ReduceKind::Min,
+            "prod" => ReduceKind::Prod,
+            "any" => ReduceKind::Any,
+            "all" => ReduceKind::All,
+            "argmax" => ReduceKind::ArgMax,
+            "argmin" => ReduceKind::ArgMin,
+            "var" => {
+                let (correction, keep) = if call.is_prim() {
+                    (call.float(2, "correction"), false)
+                } else {
+                    (call.float(9, "correction"), call.flag(9, "keepdim"))
+                };
+                let correction = correction.unwrap_or(1.0);
+                return Ok(Some(vec![variance(to, name, src, &dims, correction, keep, dtype)]));
+            }
+            _ => return Ok(None),
+        };
+        if call.is_prim() {
+            keep = false;
+        }
+        if matches!(call.base(), "max" | "min") && call.arg(1, "dim").is_some() {
+            if call.arg(1, "dim").is_some_and(|v| v.get("n").is_some()) {
+                return Err("elementwise form".to_owned());
+            }
+            let arg = if kind == ReduceKind::Max { ReduceKind::ArgMax } else { ReduceKind::ArgMin };
+            let values = to.graph.reduce(name, kind, src, &dims, keep, dtype);
+            let places = to.graph.reduce(&format!("{name}_at"), arg, src, &dims, keep, DType::I64);
+            return Ok(Some(vec![values, places]));
+        }
+        if matches!(kind, ReduceKind::ArgMax | ReduceKind::ArgMin) && dims.is_empty() {
+            // Over everything: the position in row-major order.
+            let count = numel(to.graph.shape(src));
+            let flat = to.graph.reshape(src, &[count]);
+            let place = to.graph.reduce(name, kind, flat, &[0], false, dtype);
+            let shape = call.result(0)?.shape.clone();
+            return Ok(Some(vec![to.graph.reshape(place, &shape)]));
+        }
+        if rank == 0 {
+            return Ok(Some(vec![to.graph.map(name, Fun::Cast, &[src], &[], dtype)]));
+        }
+        if call.base() == "mean" {
+            let count = count_of(to, src, &dims);
+            let total = to.graph.reduce(name, kind, src, &dims, keep, dtype);
+            return Ok(Some(vec![scale(to, name, total, 1.0 / count, count)]));
+        }
+        Ok(Some(vec![to.graph.reduce(name, kind, src, &dims, keep, dtype)]))
+    }
+}
+
+fn count_of(to: &Lowering, src: NodeId, dims: &[usize]) -> f64 {
+    let shape = to.graph.shape(src);
+    let all: Vec<usize> = (0..shape.len()).collect();
+    let dims = if dims.is_empty() { &all[..] } else { dims };
+    dims.iter().map(|d| shape[*d]).product::<i64>() as f64
+}
+
+/// Multiplies by `factor` where that is exact (a power of two), else divides by `count`.
+fn scale(to: &mut Lowering, name: &str, total: NodeId, factor: f64, count: f64) -> NodeId {
+    let (shape, dtype) = (to.graph.shape(total).to_vec(), to.graph.dtype(total));
+    let exact = count.log2().fract() == 0.0;
+    let (f, by) = if exact { (Fun::Mul, factor) } else { (Fun::Div, count) };
+    let by = to.graph.scalar(by, DType::F64);
+    to.graph.map(&format!("{name}_mean"), f, &[total, by], &shape, dtype)
+}
+
+/// Two passes: the mean, then the mean squared distance from it. The one-pass formula loses digits
+/// where the mean is large against the deviation.
+fn variance(
+    to: &mut Lowering,
+    name: &str,
+    src: NodeId,
+    dims: &[usize],
+    correction: f64,
+    keep: bool,
+    dtype: DType,
+) -> NodeId {
+    let shape = to.graph.shape(src).to_vec();
+    let count = count_of(to, src, dims);
+    let total = to.graph.reduce(&format!("{name}_sum"), ReduceKind::Sum, src, dims, true, dtype);
+    let mean = scale(to, name, total, 1.0 / count, count);
+    let centred = to.graph.map(&format!("{name}_centred"), Fun::Sub, &[src, mean], &shape, dtype);
+    let squared = to.graph.map(&format!("{name}_squared"), Fun::Square, &[centred], &shape, dtype);
+    let sum =
+        to.graph.reduce(&format!("{name}_squares"), ReduceKind::Sum, squared, dims, keep, dtype);
+    let count = (count - correction).max(0.0);
+    scale(to, &format!("{name}_squares"), sum, 1.0 / count, count)
+}

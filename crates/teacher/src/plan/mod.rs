@@ -1,0 +1,202 @@
+//! What becomes a kernel, and in which order.
+//!
+//! The plan is a list of [`Step`]s. Everything between memory and a step's results is computed
+//! inside the step (the graph is a function, so any node can be recomputed anywhere); what must be
+//! in memory between steps are *roots*: outputs, operands of heavy operators, reductions read by
+//! another step, and values that several steps would otherwise recompute at some cost.
+//!
+//! Reductions over the same rows share a step when each reads the others only in its own row
+//! (softmax's maximum and sum); elementwise results join the step whose rows they need.
+
+mod group;
+mod probe;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::emit::Buffer;
+use crate::emit::elementwise::Elementwise;
+use crate::emit::rows::{Frame, RowProgram};
+use crate::index::{numel, strides_of};
+use crate::ir::{Graph, NodeId, Op};
+use group::{Group, Kind};
+
+/// The device, as far as planning and code depend on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// CUDA C++ executed on the host.
+    pub(crate) cpu: bool,
+    /// Multiprocessors or cores.
+    pub(crate) processors: i64,
+    /// Last-level cache, bytes.
+    pub(crate) cache_bytes: i64,
+    /// Shared memory a block may ask for, bytes.
+    pub(crate) shared_bytes: i64,
+}
+
+impl Target {
+    /// From what a policy is told.
+    pub(crate) fn of(facts: &warpwright_agent::judge::DeviceFacts) -> Self {
+        Self {
+            cpu: facts.device == "cpu",
+            processors: i64::from(facts.processors.max(1)),
+            cache_bytes: facts.cache_bytes as i64,
+            shared_bytes: i64::from(facts.shared_bytes_per_block),
+        }
+    }
+}
+
+/// One kernel to be.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Elementwise(Elementwise),
+    Rows(RowProgram),
+    Heavy { name: String, node: NodeId, stores: Vec<NodeId> },
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) steps: Vec<Step>,
+    /// What every step may load or store.
+    pub(crate) buffers: BTreeMap<NodeId, Buffer>,
+}
+
+impl Step {
+    /// Nodes the step writes.
+    pub(crate) fn stores(&self) -> Vec<NodeId> {
+        match self {
+            Self::Elementwise(k) => k.stores.clone(),
+            Self::Rows(k) => k.full_stores.iter().chain(&k.row_stores).copied().collect(),
+            Self::Heavy { stores, .. } => stores.clone(),
+        }
+    }
+}
+
+/// Plans the graph.
+pub(crate) fn plan(graph: &Graph, _: &Target) -> Result<Plan, String> {
+    let mut forced: BTreeSet<NodeId> = BTreeSet::new();
+    for id in graph.reachable() {
+        if let Op::Heavy { op, args } = &graph.node(id).op {
+            forced.insert(id);
+            for (k, arg) in args.iter().enumerate() {
+                forced.insert(operand_root(graph, *arg, op.takes_views(k)));
+            }
+        }
+    }
+    forced.extend(graph.outputs.iter().copied());
+    // Values that several steps share are found by planning, then put into memory, one at a time.
+    for _ in 0..200 {
+        let groups = group::form(graph, &forced)?;
+        match group::shared(graph, &groups, &forced) {
+            Some(node) => _ = forced.insert(node),
+            None => return Ok(finish(graph, groups)),
+        }
+    }
+    Err("the graph needs too many shared intermediate values".to_owned())
+}
+
+/// What has to be in memory for an operand: the operand, or what it is a view of.
+pub(crate) fn operand_root(graph: &Graph, arg: NodeId, views: bool) -> NodeId {
+    match &graph.node(arg).op {
+        Op::View { src, map } if views && map.iter().all(|e| e.is_linear()) => *src,
+        _ => arg,
+    }
+}
+
+fn finish(graph: &Graph, groups: Vec<Group>) -> Plan {
+    let mut buffers = BTreeMap::new();
+    for (i, node) in graph.nodes.iter().enumerate() {
+        if let Op::Leaf(leaf) = &node.op {
+            let buffer = Buffer { strides: leaf.strides.clone(), dtype: node.dtype };
+            buffers.insert(NodeId(i), buffer);
+        }
+    }
+    let mut steps = Vec::new();
+    let mut names: BTreeMap<String, usize> = BTreeMap::new();
+    for group in order(groups) {
+        let stores: Vec<NodeId> = group.stores.iter().copied().collect();
+        for s in &stores {
+            let shape = graph.shape(*s);
+            buffers.insert(*s, Buffer { strides: strides_of(shape), dtype: graph.dtype(*s) });
+        }
+        let (base, purpose) = describe(graph, &group, &stores);
+        let count = names.entry(base.clone()).or_insert(0);
+        *count += 1;
+        let name = if *count == 1 { base } else { format!("{base}_{count}") };
+        steps.push(match group.kind {
+            Kind::Elementwise { shape } => {
+                Step::Elementwise(Elementwise { name, shape, stores, purpose })
+            }
+            Kind::Rows { frame } => {
+                let full = numel(&frame.shape);
+                let is_full = |n: &NodeId| numel(graph.shape(*n)) == full && frame.cols() > 1;
+                let (full_stores, row_stores) = stores.into_iter().partition(is_full);
+                let passes = group.passes;
+                Step::Rows(RowProgram { name, purpose, frame, passes, row_stores, full_stores })
+            }
+            Kind::Heavy { node } => Step::Heavy { name, node, stores },
+        });
+    }
+    Plan { steps, buffers }
+}
+
+/// Producers before consumers.
+fn order(groups: Vec<Group>) -> Vec<Group> {
+    let mut left: Vec<Option<Group>> = groups.into_iter().map(Some).collect();
+    let mut done: BTreeSet<usize> = BTreeSet::new();
+    let mut out = Vec::new();
+    while out.len() < left.len() {
+        let ready = (0..left.len()).find(|g| {
+            left[*g].as_ref().is_some_and(|group| group.needs.iter().all(|n| done.contains(n)))
+        });
+        // Groups never depend on each other in a circle: merging checks it.
+        let Some(g) = ready else { break };
+        done.insert(g);
+        out.extend(left[g].take());
+        if left.iter().all(Option::is_none) {
+            break;
+        }
+    }
+    out
+}
+
+/// A file name and a sentence for people.
+fn describe(graph: &Graph, group: &Group, stores: &[NodeId]) -> (String, String) {
+    let last = stores.last().map_or("kernel", |s| graph.node(*s).name.as_str());
+    let shape = stores.last().map(|s| graph.shape(*s).to_vec()).unwrap_or_default();
+    let base = match &group.kind {
+        Kind::Elementwise { .. } => format!("pointwise_{last}"),
+        Kind::Rows { .. } => format!("rows_{last}"),
+        Kind::Heavy { node } => match &graph.node(*node).op {
+            Op::Heavy { op, .. } => format!("{}_{last}", op.name()),
+            _ => last.to_owned(),
+        },
+    };
+    let inside: Vec<&str> = group.inside.iter().map(|n| graph.node(*n).name.as_str()).collect();
+    let mut chain = inside.join(", ");
+    if chain.len() > 400 {
+        let cut = chain.char_indices().take_while(|(i, _)| *i < 400).last().map_or(0, |(i, _)| i);
+        chain.truncate(cut);
+        chain.push_str(", ...");
+    }
+    let purpose = match &group.kind {
+        Kind::Elementwise { .. } => {
+            format!("Elementwise over {shape:?}, one pass over memory.\nComputes: {chain}.")
+        }
+        Kind::Rows { frame } => format!(
+            "Row program: {} rows of {} elements, {} reduction(s), fused with what surrounds them.\n\
+             Computes: {chain}.",
+            frame.rows(),
+            frame.cols(),
+            group.passes.iter().map(Vec::len).sum::<usize>(),
+        ),
+        Kind::Heavy { .. } => format!("Result {shape:?}.\nComputes: {chain}."),
+    };
+    (base, purpose)
+}
+
+/// The frame of a reduction.
+pub(crate) fn frame_of(graph: &Graph, reduction: NodeId) -> Option<Frame> {
+    let Op::Reduce { src, dims, .. } = &graph.node(reduction).op else { return None };
+    Some(Frame { shape: graph.shape(*src).to_vec(), dims: dims.clone() })
+}

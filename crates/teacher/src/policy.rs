@@ -1,0 +1,378 @@
+//! The policy: which tool calls, in which order.
+//!
+//! ```text
+//! trace -> [read pages] -> write + compile -> verify -> profile -> variants... -> final -> verify
+//! ```
+//!
+//! Every step is a tool call that a model could have made. Decisions rest on the verdicts that come
+//! with the results: a variant is kept if its measured time is lower than the best by more than
+//! noise, and the search ends at the floor, at its budget, or when no knob is left.
+
+use serde_json::json;
+use warpwright_agent::policy::{Briefing, Policy, PolicyError};
+use warpwright_record::message::{Message, ToolCall, ToolResult, ToolStatus};
+use warpwright_record::verdict::Verdict;
+
+use crate::ir::Graph;
+use crate::lower;
+use crate::plan::{self, Plan, Target};
+use crate::program::{self, Files};
+use crate::search::Search;
+use crate::trace::{TRACE_VERSION, Trace, TraceFailure};
+use crate::tune::Knobs;
+
+/// Lines of the trace read per call; a line has at most about 1,400 characters.
+const PAGE_LINES: u64 = 40;
+
+/// The built-in policy. See the crate's root.
+#[derive(Debug, Default)]
+pub struct Teacher {
+    target: Option<Target>,
+    stage: Stage,
+    /// Trace text as far as it was read.
+    pages: String,
+    work: Option<Work>,
+    /// Files as they are in the workspace.
+    written: Files,
+    calls: u32,
+}
+
+/// What the teacher waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Trace,
+    Pages { lines: u64, next: u64 },
+    Compile,
+    Verify,
+    Profile,
+    Variant,
+    Final,
+    Done,
+}
+
+/// Everything known once the graph is planned.
+#[derive(Debug)]
+struct Work {
+    trace: Trace,
+    graph: Graph,
+    plan: Plan,
+    target: Target,
+    search: Search,
+}
+
+impl Teacher {
+    /// A teacher for one episode.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn call(&mut self, name: &str, arguments: serde_json::Value) -> ToolCall {
+        self.calls += 1;
+        ToolCall { id: format!("call-{}", self.calls), name: name.to_owned(), arguments }
+    }
+
+    fn bash(&mut self, command: &str) -> ToolCall {
+        self.call("Bash", json!({ "command": command }))
+    }
+
+    fn message(&self, text: impl Into<String>, calls: Vec<ToolCall>) -> Message {
+        Message { text: text.into(), calls }
+    }
+
+    fn stop(&mut self, text: impl Into<String>) -> Message {
+        self.stage = Stage::Done;
+        self.message(text, vec![])
+    }
+
+    /// Calls that make the workspace hold exactly `files`.
+    fn write(&mut self, files: &Files) -> Vec<ToolCall> {
+        let mut calls = Vec::new();
+        let stale: Vec<String> =
+            self.written.keys().filter(|f| !files.contains_key(*f)).cloned().collect();
+        if !stale.is_empty() {
+            calls.push(self.bash(&format!("rm -f {}", stale.join(" "))));
+        }
+        for (path, content) in files {
+            if self.written.get(path) != Some(content) {
+                let arguments = json!({ "file_path": path, "content": content });
+                calls.push(self.call("Write", arguments));
+            }
+        }
+        self.written.clone_from(files);
+        calls
+    }
+
+    fn files(&self, knobs: &Knobs) -> Result<Files, String> {
+        let work = self.work.as_ref().ok_or("nothing is planned")?;
+        program::write(&work.trace, &work.graph, &work.plan, &work.target, knobs)
+    }
+
+    /// The trace is complete: lower, plan, write the first version.
+    fn first_version(&mut self, text: &str) -> Message {
+        let trace = match parse(text) {
+            Ok(trace) => trace,
+            Err(reason) => return self.stop(reason),
+        };
+        let graph = match lower::lower(&trace) {
+            Ok(graph) => graph,
+            Err(unsupported) => {
+                return self.stop(format!(
+                    "The built-in policy has no rule for these operators, so it leaves no \
+                     candidate: {}.",
+                    unsupported.operators.join(", ")
+                ));
+            }
+        };
+        let Some(target) = self.target.clone() else { return self.stop("No device was named.") };
+        let plan = match plan::plan(&graph, &target) {
+            Ok(plan) => plan,
+            Err(reason) => return self.stop(format!("The graph could not be planned: {reason}.")),
+        };
+        let kernels = plan.steps.len();
+        let calls = trace.nodes.len();
+        let search = Search::new(&target, &plan);
+        self.work = Some(Work { trace, graph, plan, target, search });
+        let files = match self.files(&Knobs::default()) {
+            Ok(files) => files,
+            Err(reason) => return self.stop(format!("The kernels could not be written: {reason}.")),
+        };
+        let mut tools = self.write(&files);
+        tools.push(self.bash("bash utils/compile.sh"));
+        self.stage = Stage::Compile;
+        let plural = if kernels == 1 { "kernel" } else { "kernels" };
+        self.message(
+            format!("{calls} traced operators become {kernels} {plural}. Writing and compiling them."),
+            tools,
+        )
+    }
+
+    /// What to do when a version failed: the safe one, once, else stop.
+    fn fall_back(&mut self, why: &str) -> Message {
+        let Some(work) = &mut self.work else { return self.stop(why) };
+        let Some(knobs) = work.search.fall_back() else {
+            return self.stop(format!("{why} The plain version failed as well; giving up."));
+        };
+        match self.files(&knobs) {
+            Ok(files) => {
+                let mut tools = self.write(&files);
+                tools.push(self.bash("python3 -m utils.verification"));
+                self.stage = Stage::Verify;
+                self.message(format!("{why} Falling back to plain scalar code."), tools)
+            }
+            Err(reason) => self.stop(format!("{why} No other version could be written: {reason}.")),
+        }
+    }
+
+    /// The next variant to measure, or the final candidate.
+    fn go_on(&mut self) -> Message {
+        loop {
+            let Some(work) = &mut self.work else { return self.stop("Nothing is planned.") };
+            let Some(knobs) = work.search.next() else { return self.finish() };
+            let Ok(files) = self.files(&knobs) else { continue };
+            if files == self.written || !self.note(&files) {
+                continue;
+            }
+            let mut tools = self.write(&files);
+            tools.push(self.bash("python3 -m utils.profiling"));
+            self.stage = Stage::Variant;
+            return self.message(format!("Trying {}.", knobs.describe()), tools);
+        }
+    }
+
+    /// Remembers the files of a variant; false if they were measured before.
+    fn note(&mut self, files: &Files) -> bool {
+        self.work.as_mut().is_some_and(|w| w.search.note(files))
+    }
+
+    fn finish(&mut self) -> Message {
+        let Some(work) = &self.work else { return self.stop("Nothing is planned.") };
+        let best = work.search.best();
+        match self.files(&best) {
+            Ok(files) => {
+                let mut tools = self.write(&files);
+                tools.push(self.bash("python3 -m utils.verification"));
+                self.stage = Stage::Final;
+                self.message(
+                    format!("Keeping the fastest version ({}) and verifying it.", best.describe()),
+                    tools,
+                )
+            }
+            Err(reason) => self.stop(format!("The best version could not be written: {reason}.")),
+        }
+    }
+}
+
+impl Policy for Teacher {
+    fn name(&self) -> String {
+        "teacher".to_owned()
+    }
+
+    fn begin(&mut self, briefing: &Briefing) -> Result<Message, PolicyError> {
+        *self = Self::default();
+        self.target = Some(Target::of(&briefing.device));
+        // Reading model_new.py, if there is one, is what allows writing it.
+        let look = self.bash("ls model_new.py kernels 2>/dev/null || true");
+        let trace = self.bash("python3 -m utils.trace");
+        let read = self.call("Read", json!({ "file_path": "model_new.py" }));
+        Ok(self.message("Tracing the reference to an operator graph.", vec![look, trace, read]))
+    }
+
+    fn next(&mut self, results: &[ToolResult]) -> Result<Message, PolicyError> {
+        let last = results.last().ok_or_else(|| PolicyError {
+            policy: self.name(),
+            message: "the last message's calls have no results".to_owned(),
+        })?;
+        let verdict = last.verdicts.last().cloned();
+        Ok(match self.stage {
+            Stage::Trace => {
+                let text = results.get(1).map(|r| r.text.clone()).unwrap_or_default();
+                self.traced(&text)
+            }
+            Stage::Pages { lines, next } => self.page(results, lines, next),
+            Stage::Compile => match verdict {
+                Some(v) if v.failure.is_none() => {
+                    self.stage = Stage::Verify;
+                    let call = self.bash("python3 -m utils.verification");
+                    self.message("It compiles. Verifying.", vec![call])
+                }
+                _ => self.fall_back(&format!("It does not compile: {}", first_line(&last.text))),
+            },
+            Stage::Verify => match verdict {
+                Some(v) if v.verified => {
+                    self.stage = Stage::Profile;
+                    let call = self.bash("python3 -m utils.profiling");
+                    self.message("It is right. Measuring it against the baselines.", vec![call])
+                }
+                _ => self.fall_back(&format!("Verification failed: {}", first_line(&last.text))),
+            },
+            Stage::Profile => {
+                match (&mut self.work, verdict) {
+                    (Some(work), Some(v)) => work.search.measured(&v),
+                    (Some(work), None) => work.search.give_up(),
+                    _ => {}
+                }
+                self.go_on()
+            }
+            Stage::Variant => {
+                if let Some(work) = &mut self.work {
+                    match verdict {
+                        Some(v) => work.search.measured(&v),
+                        None => work.search.failed(),
+                    }
+                }
+                self.go_on()
+            }
+            Stage::Final => match verdict {
+                Some(v) if v.verified => {
+                    let summary = self.summary();
+                    self.stop(summary)
+                }
+                _ => self.fall_back(&format!("The final version is not right: {}", first_line(&last.text))),
+            },
+            Stage::Done => self.stop("Done."),
+        })
+    }
+}
+
+impl Teacher {
+    fn traced(&mut self, text: &str) -> Message {
+        #[derive(serde::Deserialize)]
+        struct Paged {
+            lines: u64,
+        }
+        match first_object::<Paged>(text) {
+            Some(paged) => {
+                self.stage = Stage::Pages { lines: paged.lines, next: 1 + PAGE_LINES };
+                let call = self.page_call(1);
+                self.message("The graph is long; reading it in pages.", vec![call])
+            }
+            None => self.first_version(text),
+        }
+    }
+
+    fn page_call(&mut self, offset: u64) -> ToolCall {
+        let arguments = json!({ "file_path": ".trace.json", "offset": offset, "limit": PAGE_LINES });
+        self.call("Read", arguments)
+    }
+
+    fn page(&mut self, results: &[ToolResult], lines: u64, next: u64) -> Message {
+        for result in results {
+            if result.status != ToolStatus::Ok {
+                return self.stop(format!("The graph could not be read: {}", first_line(&result.text)));
+            }
+            for line in result.text.lines() {
+                // `   12\t{...}`
+                let Some((number, content)) = line.split_once('\t') else { continue };
+                if number.trim().parse::<u64>().is_ok() {
+                    self.pages.push_str(content);
+                    self.pages.push('\n');
+                }
+            }
+        }
+        if next > lines {
+            let text = std::mem::take(&mut self.pages);
+            return self.first_version(&text);
+        }
+        // Several pages a turn.
+        let mut calls = Vec::new();
+        let mut at = next;
+        while at <= lines && calls.len() < 8 {
+            calls.push(self.page_call(at));
+            at += PAGE_LINES;
+        }
+        self.stage = Stage::Pages { lines, next: at };
+        self.message("", calls)
+    }
+
+    fn summary(&self) -> String {
+        let Some(work) = &self.work else { return "Done.".to_owned() };
+        let kernels: Vec<String> = self
+            .written
+            .keys()
+            .filter_map(|f| f.strip_prefix("kernels/").map(str::to_owned))
+            .collect();
+        format!(
+            "Done: {} traced operators in {} kernel file(s) ({}). {}",
+            work.trace.nodes.len(),
+            kernels.len(),
+            kernels.join(", "),
+            work.search.summary()
+        )
+    }
+}
+
+pub(crate) fn parse(text: &str) -> Result<Trace, String> {
+    if let Some(failure) = first_object::<TraceFailure>(text) {
+        return Err(format!("The reference could not be traced: {}. {}.", failure.error, failure.hint));
+    }
+    let start = text.find('{').ok_or_else(|| {
+        format!("The tracer printed no graph: {}", first_line(text))
+    })?;
+    let mut stream = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Trace>();
+    let trace = match stream.next() {
+        Some(Ok(trace)) => trace,
+        Some(Err(e)) => return Err(format!("The tracer's graph could not be read: {e}.")),
+        None => return Err("The tracer printed no graph.".to_owned()),
+    };
+    if trace.version > TRACE_VERSION {
+        return Err(format!("The tracer's format {} is newer than this policy.", trace.version));
+    }
+    Ok(trace)
+}
+
+/// The first JSON object in a text, if it is a `T`.
+fn first_object<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
+    let start = text.find('{')?;
+    serde_json::Deserializer::from_str(&text[start..]).into_iter::<T>().next()?.ok()
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().find(|l| !l.trim().is_empty()).unwrap_or("no output").chars().take(300).collect()
+}
+
+/// Milliseconds of the candidate in a verdict that counts.
+pub(crate) fn time_of(verdict: &Verdict) -> Option<f64> {
+    let right = verdict.verified && verdict.failure.is_none() && verdict.integrity.is_empty();
+    verdict.times_ms.candidate.as_ref().filter(|_| right).map(|t| t.value)
+}

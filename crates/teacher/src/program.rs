@@ -1,0 +1,339 @@
+//! A whole candidate: the kernel files and `model_new.py`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::emit::{HeavyContext, KernelFile, elementwise, rows};
+use crate::index::{numel, strides_of};
+use crate::ir::{Graph, NodeId, Op, Source};
+use crate::plan::{Plan, Step, Target};
+use crate::trace::Trace;
+use crate::tune::{self, Knobs};
+
+/// Files by workspace-relative path.
+pub(crate) type Files = BTreeMap<String, String>;
+
+/// Writes all files for a plan.
+pub(crate) fn write(
+    trace: &Trace,
+    graph: &Graph,
+    plan: &Plan,
+    target: &Target,
+    knobs: &Knobs,
+) -> Result<Files, String> {
+    let mut kernels = Vec::new();
+    for step in &plan.steps {
+        kernels.push(kernel(graph, plan, step, target, knobs)?);
+    }
+    let mut files = Files::new();
+    // Kernels that differ in nothing but the name are one file.
+    let mut by_text: BTreeMap<String, String> = BTreeMap::new();
+    for k in &mut kernels {
+        let anonymous = k.text.replace(&k.name, "NAME");
+        let anonymous: String = anonymous.lines().filter(|l| !l.starts_with("//")).collect();
+        let name = by_text.entry(anonymous).or_insert_with(|| k.name.clone()).clone();
+        if name == k.name {
+            files.insert(format!("kernels/{name}.cu"), k.text.clone());
+        } else {
+            k.name = name;
+        }
+    }
+    files.insert("model_new.py".to_owned(), model(trace, graph, &kernels));
+    Ok(files)
+}
+
+fn kernel(
+    graph: &Graph,
+    plan: &Plan,
+    step: &Step,
+    target: &Target,
+    knobs: &Knobs,
+) -> Result<KernelFile, String> {
+    // What the step computes itself is not loaded.
+    let own = step.stores();
+    let mut buffers = plan.buffers.clone();
+    buffers.retain(|n, _| !own.contains(n));
+    match step {
+        Step::Elementwise(k) => {
+            if target.cpu
+                && let Some(program) = tune::as_rows(k, target, graph, &buffers)
+            {
+                let how = tune::row(&program, knobs, target, graph, &buffers);
+                return rows::emit(&program, &how, graph, &buffers);
+            }
+            let mut how = tune::element(k, knobs, target, graph, &buffers);
+            if target.cpu {
+                how.vec = 1;
+                how.streaming = false;
+            }
+            elementwise::emit(k, &how, graph, &buffers)
+        }
+        Step::Rows(k) => {
+            let how = tune::row(k, knobs, target, graph, &buffers);
+            rows::emit(k, &how, graph, &buffers)
+        }
+        Step::Heavy { name, node, stores } => {
+            let Op::Heavy { op, args } = &graph.node(*node).op else {
+                return Err(format!("{name} is not a heavy operator"));
+            };
+            let mut context = HeavyContext {
+                graph,
+                buffers: &buffers,
+                target,
+                name: name.clone(),
+                node: *node,
+                args: args.clone(),
+                stores: stores.clone(),
+                variant: knobs.heavy,
+            };
+            op.emit(&mut context)
+        }
+    }
+}
+
+/// `model_new.py`.
+fn model(trace: &Trace, graph: &Graph, kernels: &[KernelFile]) -> String {
+    let mut names: BTreeMap<NodeId, String> = BTreeMap::new();
+    let mut taken: BTreeSet<String> = ["self", "torch", "nn", "cuda_extension", "device"]
+        .iter()
+        .map(|s| (*s).to_owned())
+        .collect();
+    let arguments: Vec<String> = trace.inputs.iter().map(|i| python_name(&i.name)).collect();
+    taken.extend(arguments.iter().cloned());
+    let mut checks = Vec::new();
+    let mut used_leaves: BTreeSet<NodeId> = BTreeSet::new();
+    used_leaves.extend(kernels.iter().flat_map(|k| k.args.iter().copied()));
+    for (i, node) in graph.nodes.iter().enumerate() {
+        let id = NodeId(i);
+        let Op::Leaf(leaf) = &node.op else { continue };
+        if !used_leaves.contains(&id) {
+            continue;
+        }
+        match &leaf.source {
+            Source::State(name) => _ = names.insert(id, attribute(name)),
+            Source::Input(slot) => {
+                let argument = arguments.get(*slot).cloned().unwrap_or_default();
+                if leaf.strides == strides_of(&node.shape) || is_dense(&node.shape, &leaf.strides) {
+                    names.insert(id, argument);
+                } else {
+                    // The kernel indexes with the traced strides; the launcher wants a plain span.
+                    let span: i64 = 1 + node
+                        .shape
+                        .iter()
+                        .zip(&leaf.strides)
+                        .map(|(e, s)| (e - 1) * s)
+                        .sum::<i64>();
+                    let strides = tuple(&leaf.strides);
+                    checks.push(format!("_expect_strides({argument}, {strides})"));
+                    names.insert(id, format!("{argument}.as_strided(({span},), (1,))"));
+                }
+            }
+        }
+    }
+    let mut body = Vec::new();
+    let device = device_expression(trace, graph, &arguments);
+    for k in kernels {
+        let mut args = Vec::new();
+        for node in &k.args {
+            if !names.contains_key(node) {
+                let mut name = python_name(&graph.node(*node).name);
+                while !taken.insert(name.clone()) {
+                    name.push('_');
+                }
+                let shape = tuple(graph.shape(*node));
+                let dtype = graph.dtype(*node).torch();
+                body.push(format!("{name} = torch.empty({shape}, dtype={dtype}, device=device)"));
+                names.insert(*node, name);
+            }
+            args.push(names[node].clone());
+        }
+        for (i, (shape, dtype)) in k.scratch.iter().enumerate() {
+            let name = format!("scratch_{i}");
+            let (shape, dtype) = (tuple(shape), dtype.torch());
+            body.push(format!("{name} = torch.empty({shape}, dtype={dtype}, device=device)"));
+            args.push(name);
+        }
+        body.push(format!("cuda_extension.{}_launcher({})", k.name, args.join(", ")));
+    }
+    let outputs: Vec<String> = graph
+        .outputs
+        .iter()
+        .map(|o| {
+            names.get(o).cloned().unwrap_or_else(|| {
+                // No elements, hence no kernel.
+                let (shape, dtype) = (tuple(graph.shape(*o)), graph.dtype(*o).torch());
+                format!("torch.empty({shape}, dtype={dtype}, device=device)")
+            })
+        })
+        .collect();
+    let returned = match trace.structure.as_str() {
+        "tensor" => outputs.join(", "),
+        "list" => format!("[{}]", outputs.join(", ")),
+        _ => format!("({},)", outputs.join(", ")),
+    };
+    let mut out = String::from("\"\"\"The module on its own CUDA kernels; see kernels/.\"\"\"\n\n");
+    out.push_str("from __future__ import annotations\n\nimport cuda_extension\nimport torch\nfrom torch import nn\n\n\n");
+    if !checks.is_empty() {
+        out.push_str(STRIDES);
+    }
+    let (registrations, helper) = registrations(trace);
+    if helper {
+        out.push_str(OWNER);
+    }
+    out.push_str("class ModelNew(nn.Module):\n");
+    out.push_str(&format!("    def __init__{}:\n", signature(&trace.init_signature)));
+    out.push_str("        super().__init__()\n");
+    for l in registrations {
+        out.push_str(&format!("        {l}\n"));
+    }
+    let mut parameters = vec!["self".to_owned()];
+    parameters.extend(arguments.iter().cloned());
+    out.push_str(&format!("\n    def forward({}):\n", parameters.join(", ")));
+    if body.iter().chain(&outputs).any(|l| l.contains("device=device")) {
+        body.insert(0, format!("device = {device}"));
+    }
+    for l in checks.iter().chain(&body) {
+        out.push_str(&format!("        {l}\n"));
+    }
+    out.push_str(&format!("        return {returned}\n"));
+    out
+}
+
+const STRIDES: &str = "def _expect_strides(x: torch.Tensor, strides: tuple[int, ...]) -> None:
+    if x.stride() != strides:
+        raise ValueError(f\"made for strides {strides}, got {x.stride()}\")
+
+
+";
+
+const OWNER: &str = "def _owner(root: nn.Module, path: list[str]) -> nn.Module:
+    \"\"\"The submodule at a path, made where it is missing.\"\"\"
+    for name in path:
+        if name not in root._modules:
+            root.add_module(name, nn.Module())
+        root = root._modules[name]
+    return root
+
+
+";
+
+fn registrations(trace: &Trace) -> (Vec<String>, bool) {
+    let mut out = Vec::new();
+    let mut helper = false;
+    for s in &trace.state {
+        let mut path: Vec<&str> = s.name.split('.').collect();
+        let last = path.pop().unwrap_or_default();
+        let owner = if path.is_empty() {
+            "self".to_owned()
+        } else {
+            helper = true;
+            format!("_owner(self, {})", python_list(&path))
+        };
+        let made = if s.values.is_empty() {
+            format!("torch.empty({}, dtype={})", tuple(&s.shape), s.dtype.torch())
+        } else {
+            filled(&s.shape, s.dtype.torch(), &s.values)
+        };
+        out.push(if s.kind == "parameter" {
+            format!("{owner}.register_parameter(\"{last}\", nn.Parameter({made}, requires_grad=False))")
+        } else if s.persistent {
+            format!("{owner}.register_buffer(\"{last}\", {made})")
+        } else {
+            format!("{owner}.register_buffer(\"{last}\", {made}, persistent=False)")
+        });
+    }
+    for c in trace.constants.iter().filter(|c| c.values.len() > 1) {
+        let made = filled(&c.shape, c.dtype.torch(), &c.values);
+        out.push(format!("self.register_buffer(\"{}\", {made}, persistent=False)", c.name));
+    }
+    (out, helper)
+}
+
+fn filled(shape: &[i64], dtype: &str, values: &[serde_json::Value]) -> String {
+    let text = |v: &serde_json::Value| match v {
+        serde_json::Value::Object(o) => {
+            format!("float(\"{}\")", o.get("f").and_then(|f| f.as_str()).unwrap_or("nan"))
+        }
+        serde_json::Value::Bool(b) => if *b { "True" } else { "False" }.to_owned(),
+        other => other.to_string(),
+    };
+    if values.len() == 1 {
+        return format!("torch.full({}, {}, dtype={dtype})", tuple(shape), text(&values[0]));
+    }
+    let list: Vec<String> = values.iter().map(text).collect();
+    format!("torch.tensor([{}], dtype={dtype}).view({})", list.join(", "), tuple(shape))
+}
+
+/// The reference's own signature where its defaults are plain literals.
+fn signature(traced: &str) -> String {
+    let plain = traced.starts_with("(self")
+        && traced.split('=').skip(1).all(|d| {
+            d.trim_start().starts_with(|c: char| c.is_ascii_digit() || "-'\"NTF([".contains(c))
+        })
+        && !traced.contains('<')
+        && !traced.contains('\n');
+    if plain { traced.to_owned() } else { "(self, *args, **kwargs)".to_owned() }
+}
+
+/// `self.norm.weight`, or with `getattr` where a name is no identifier.
+fn attribute(path: &str) -> String {
+    path.split('.').fold("self".to_owned(), |owner, name| {
+        if name.starts_with(|c: char| c.is_ascii_digit()) {
+            format!("getattr({owner}, \"{name}\")")
+        } else {
+            format!("{owner}.{name}")
+        }
+    })
+}
+
+fn device_expression(trace: &Trace, graph: &Graph, arguments: &[String]) -> String {
+    let tensor = trace.inputs.iter().position(|i| i.tensor.is_some());
+    if let Some(argument) = tensor.and_then(|i| arguments.get(i)) {
+        return format!("{argument}.device");
+    }
+    let state = graph.nodes.iter().find_map(|n| match &n.op {
+        Op::Leaf(leaf) => match &leaf.source {
+            Source::State(name) => Some(format!("{}.device", attribute(name))),
+            Source::Input(_) => None,
+        },
+        _ => None,
+    });
+    state.unwrap_or_else(|| "torch.device(\"cuda\")".to_owned())
+}
+
+/// Whether a tensor fills its memory without gaps in some order of its dims, row-major included.
+fn is_dense(shape: &[i64], strides: &[i64]) -> bool {
+    let mut dims: Vec<(i64, i64)> =
+        shape.iter().zip(strides).filter(|(e, _)| **e != 1).map(|(e, s)| (*s, *e)).collect();
+    dims.sort_unstable_by(|a, b| b.cmp(a));
+    let extents: Vec<i64> = dims.iter().map(|d| d.1).collect();
+    let dense = strides_of(&extents);
+    let row_major: Vec<i64> =
+        shape.iter().zip(strides).filter(|(e, _)| **e != 1).map(|(_, s)| *s).collect();
+    dims.iter().map(|d| d.0).eq(dense.iter().copied())
+        && row_major.windows(2).all(|w| w[0] >= w[1])
+        && numel(shape) > 0
+}
+
+fn tuple(shape: &[i64]) -> String {
+    match shape {
+        [] => "()".to_owned(),
+        [one] => format!("({one},)"),
+        _ => format!("({})", shape.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+fn python_list(names: &[&str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|n| format!("\"{n}\"")).collect();
+    format!("[{}]", quoted.join(", "))
+}
+
+fn python_name(name: &str) -> String {
+    const KEYWORDS: [&str; 12] =
+        ["in", "is", "if", "as", "or", "and", "not", "from", "def", "del", "for", "lambda"];
+    let mut out: String =
+        name.chars().map(|c| if c.is_alphanumeric() || c == '_' { c } else { '_' }).collect();
+    if KEYWORDS.contains(&&*out) {
+        out.push('_');
+    }
+    out
+}

@@ -1,0 +1,113 @@
+//! The operator graph as `utils/trace.py` prints it: one JSON object.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::dtype::DType;
+
+/// Version this crate reads.
+pub(crate) const TRACE_VERSION: u32 = 1;
+
+/// The whole object.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Trace {
+    pub(crate) version: u32,
+    /// `(self, hidden: int = 4)`.
+    pub(crate) init_signature: String,
+    /// What `get_inputs` gave, in order.
+    pub(crate) inputs: Vec<TracedInput>,
+    /// Parameters and buffers.
+    pub(crate) state: Vec<State>,
+    /// `tensor`, `tuple` or `list`.
+    pub(crate) structure: String,
+    /// Graph inputs, each an input or a piece of state.
+    pub(crate) leaves: Vec<TracedLeaf>,
+    /// Tensors made by the model outside its state, by value.
+    pub(crate) constants: Vec<Constant>,
+    /// Calls in order.
+    pub(crate) nodes: Vec<Call>,
+    /// Node references, as arguments are encoded.
+    pub(crate) outputs: Value,
+}
+
+/// Shape, strides and element type.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct Meta {
+    pub(crate) shape: Vec<i64>,
+    pub(crate) stride: Vec<i64>,
+    pub(crate) dtype: DType,
+}
+
+/// One argument of `forward`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct TracedInput {
+    pub(crate) name: String,
+    /// Absent for a number, whose value is part of the graph.
+    pub(crate) tensor: Option<Meta>,
+}
+
+/// A parameter or buffer.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct State {
+    pub(crate) name: String,
+    /// `parameter` or `buffer`.
+    pub(crate) kind: String,
+    pub(crate) shape: Vec<i64>,
+    pub(crate) dtype: DType,
+    /// Whether `state_dict` has it.
+    pub(crate) persistent: bool,
+    /// Values of what is not persistent; one value stands for all.
+    #[serde(default)]
+    pub(crate) values: Vec<Value>,
+}
+
+/// A graph input.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct TracedLeaf {
+    pub(crate) name: String,
+    pub(crate) input: Option<usize>,
+    pub(crate) state: Option<String>,
+}
+
+/// A tensor known while tracing.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Constant {
+    pub(crate) name: String,
+    pub(crate) shape: Vec<i64>,
+    pub(crate) dtype: DType,
+    /// All elements, or one that stands for all.
+    pub(crate) values: Vec<Value>,
+}
+
+/// One operator call.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Call {
+    pub(crate) name: String,
+    /// `aten.add.Tensor`.
+    pub(crate) op: String,
+    pub(crate) args: Vec<Value>,
+    pub(crate) kwargs: serde_json::Map<String, Value>,
+    /// One entry per result.
+    pub(crate) out: Vec<Option<Meta>>,
+}
+
+/// `{"error", "hint"}`, what the tracer prints when it cannot.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct TraceFailure {
+    pub(crate) error: String,
+    pub(crate) hint: String,
+}
+
+/// A number as the tracer encodes it: infinities and NaN are tagged.
+pub(crate) fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Number(n) => n.as_f64(),
+        Value::Bool(b) => Some(f64::from(u8::from(*b))),
+        Value::Object(o) => match o.get("f")?.as_str()? {
+            "inf" => Some(f64::INFINITY),
+            "-inf" => Some(f64::NEG_INFINITY),
+            _ => Some(f64::NAN),
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,208 @@
+//! Launch parameters: defaults from the shapes and the device, and the few knobs of the search.
+
+use std::collections::BTreeMap;
+
+use crate::dtype::DType;
+use crate::emit::Buffer;
+use crate::emit::elementwise::{ElementTune, Elementwise};
+use crate::emit::rows::{Frame, RowProgram, RowTune};
+use crate::index::numel;
+use crate::ir::{Graph, NodeId, Op, ReduceKind};
+use crate::plan::Target;
+
+/// What the search turns. The default is the first version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Knobs {
+    /// Cache hints for data touched once.
+    pub(crate) streaming: bool,
+    /// Doublings (or halvings) of the work per thread.
+    pub(crate) items_shift: i32,
+    /// Doublings (or halvings) of the block, or of the threads per row.
+    pub(crate) threads_shift: i32,
+    /// A fixed number of blocks that loop over the data.
+    pub(crate) persistent: bool,
+    /// Load and compute again in later passes, instead of keeping elements in registers.
+    pub(crate) reload: bool,
+    /// Halvings (or doublings) of the access width.
+    pub(crate) vec_shift: i32,
+    /// The plainest code: scalar accesses, no kept elements, double sums.
+    pub(crate) safe: bool,
+    /// Which variant of the heavy operators, from 0.
+    pub(crate) heavy: usize,
+}
+
+impl Knobs {
+    /// In words, for messages.
+    pub(crate) fn describe(&self) -> String {
+        let mut parts = Vec::new();
+        if self.safe {
+            parts.push("plain scalar code".to_owned());
+        }
+        if self.streaming {
+            parts.push("streaming cache hints".to_owned());
+        }
+        if self.persistent {
+            parts.push("persistent blocks".to_owned());
+        }
+        if self.reload {
+            parts.push("reloading rows between passes".to_owned());
+        }
+        for (shift, what) in [
+            (self.items_shift, "work per thread"),
+            (self.threads_shift, "threads"),
+            (self.vec_shift, "access width"),
+        ] {
+            if shift != 0 {
+                parts.push(format!("{what} x {}", 2f64.powi(shift)));
+            }
+        }
+        if self.heavy > 0 {
+            parts.push(format!("product kernel variant {}", self.heavy));
+        }
+        if parts.is_empty() { "defaults".to_owned() } else { parts.join(", ") }
+    }
+}
+
+fn shifted(value: i64, shift: i32, low: i64, high: i64) -> i64 {
+    let moved = if shift >= 0 { value << shift } else { value >> -shift };
+    moved.clamp(low, high)
+}
+
+/// Elements that fill a 16-byte access of the widest large tensor of a step.
+fn access_width(graph: &Graph, nodes: &[NodeId], count: i64, buffers: &BTreeMap<NodeId, Buffer>) -> i64 {
+    let mut seen = std::collections::BTreeSet::new();
+    let mut stack = nodes.to_vec();
+    let mut widest = nodes.iter().map(|n| graph.dtype(*n).size()).max().unwrap_or(4);
+    while let Some(n) = stack.pop() {
+        if !seen.insert(n) {
+            continue;
+        }
+        if buffers.contains_key(&n) && !nodes.contains(&n) {
+            if numel(graph.shape(n)) * 2 >= count {
+                widest = widest.max(graph.dtype(n).size());
+            }
+        } else {
+            stack.extend(graph.operands(n));
+        }
+    }
+    (16 / widest).clamp(1, 8)
+}
+
+/// For an elementwise step on the GPU.
+pub(crate) fn element(
+    step: &Elementwise,
+    knobs: &Knobs,
+    target: &Target,
+    graph: &Graph,
+    buffers: &BTreeMap<NodeId, Buffer>,
+) -> ElementTune {
+    let count = numel(&step.shape);
+    let vec = access_width(graph, &step.stores, count, buffers);
+    let vec = if knobs.safe { 1 } else { shifted(vec, knobs.vec_shift, 1, 16) };
+    ElementTune {
+        threads: shifted(256, knobs.threads_shift, 64, 1024),
+        vec,
+        items: shifted(1, knobs.items_shift, 1, 8),
+        streaming: knobs.streaming && !knobs.safe,
+        persistent_blocks: if knobs.persistent { target.processors * 8 } else { 0 },
+    }
+}
+
+/// For a row program.
+pub(crate) fn row(
+    step: &RowProgram,
+    knobs: &Knobs,
+    target: &Target,
+    graph: &Graph,
+    buffers: &BTreeMap<NodeId, Buffer>,
+) -> RowTune {
+    let (rows, cols) = (step.frame.rows(), step.frame.cols());
+    let passes = step.passes.len() + usize::from(!step.full_stores.is_empty());
+    if target.cpu {
+        let lanes = if knobs.safe { 1 } else { shifted(16, knobs.vec_shift, 4, 64) };
+        // Rows that a thread takes at once, so that a block has some work to do.
+        let work = shifted(16_384, knobs.items_shift, 256, 1 << 20);
+        let share = (rows / (4 * target.processors)).max(1);
+        let per = (work / cols.max(1)).clamp(1, 256).min(share);
+        return RowTune {
+            threads: 1,
+            rows_per_block: per,
+            vec: lanes,
+            keep: passes > 1 && !knobs.reload && !knobs.safe && cols <= 16_384,
+            streaming: false,
+            precise: knobs.safe || cols / lanes > 64,
+        };
+    }
+    let stores: Vec<NodeId> = step.passes.iter().flatten().chain(&step.full_stores).copied().collect();
+    let vec = if step.full_stores.is_empty() {
+        16 / step.passes.iter().flatten().map(|r| source_size(graph, *r)).max().unwrap_or(4)
+    } else {
+        access_width(graph, &stores, rows * cols, buffers)
+    };
+    let vec = if knobs.safe { 1 } else { shifted(vec.clamp(1, 8), knobs.vec_shift, 1, 8) };
+    let vec = (1..=vec).rev().find(|v| cols % v == 0 && vec % v == 0).unwrap_or(1);
+    let threads = if cols <= 1024 {
+        32
+    } else {
+        let wanted = (cols / vec / 4).max(1) as u64;
+        (wanted.next_power_of_two() as i64).clamp(64, 1024)
+    };
+    let threads = shifted(threads, knobs.threads_shift - knobs.items_shift, 32, 1024);
+    // Registers for kept elements: at most 32 a thread per value.
+    let keep = passes > 1 && !knobs.reload && !knobs.safe && cols / threads <= 32;
+    RowTune {
+        threads,
+        rows_per_block: if threads == 32 { 4 } else { 1 },
+        vec,
+        keep,
+        streaming: knobs.streaming && !knobs.safe && (keep || passes == 1),
+        precise: false,
+    }
+}
+
+fn source_size(graph: &Graph, reduction: NodeId) -> i64 {
+    match &graph.node(reduction).op {
+        Op::Reduce { src, kind: ReduceKind::Any | ReduceKind::All, .. } => {
+            graph.dtype(*src).size().max(DType::F32.size())
+        }
+        Op::Reduce { src, .. } => graph.dtype(*src).size(),
+        _ => 4,
+    }
+}
+
+/// An elementwise step as a row program without reductions, for the cpu device: rows are the
+/// leading dims, and the innermost loop is free of divisions.
+pub(crate) fn as_rows(
+    step: &Elementwise,
+    target: &Target,
+    graph: &Graph,
+    buffers: &BTreeMap<NodeId, Buffer>,
+) -> Option<RowProgram> {
+    let rank = step.shape.len();
+    let make = |rows: i64, cols: i64| RowProgram {
+        name: step.name.clone(),
+        purpose: step.purpose.clone(),
+        frame: Frame { shape: vec![rows, cols], dims: vec![1] },
+        passes: vec![],
+        row_stores: vec![],
+        full_stores: step.stores.clone(),
+    };
+    let candidates = (0..rank.max(1)).map(|k| {
+        (numel(&step.shape[..k]), numel(&step.shape[k..]))
+    });
+    let fits = |p: &RowProgram| crate::emit::rows::divisions(p, graph, buffers, 0) == Some(0);
+    let plain: Vec<(i64, i64)> = candidates.collect();
+    let (rows, cols) = plain
+        .iter()
+        .copied()
+        .find(|(r, c)| fits(&make(*r, *c)))
+        .or_else(|| plain.last().copied())?;
+    // Enough rows for every core, each of a size that stays in the nearest cache.
+    let wanted = 8192;
+    if cols <= 2 * wanted || rows * cols < 4 * wanted {
+        return (rows >= target.processors || cols <= 2 * wanted).then(|| make(rows, cols));
+    }
+    let chunk = (wanted / 4..=wanted).rev().find(|c| cols % c == 0)?;
+    let chunked = make(rows * (cols / chunk), chunk);
+    fits(&chunked).then_some(chunked).or_else(|| Some(make(rows, cols)))
+}
