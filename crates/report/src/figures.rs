@@ -51,6 +51,7 @@ pub(crate) fn seconds(seconds: f64) -> String {
     match whole {
         0..10 => format!("{seconds:.1} s"),
         10..60 => format!("{whole} s"),
+        60..3600 if whole.is_multiple_of(60) => format!("{} min", whole / 60),
         60..3600 => format!("{} min {} s", whole / 60, whole % 60),
         _ => format!("{} h {} min", whole / 3600, whole / 60 % 60),
     }
@@ -101,8 +102,8 @@ mod tests {
         let times: Vec<_> = [0.0049, 0.0689, 1.25, 99.96, 250.0, 2100.0].map(time).into();
         assert_eq!(times, ["4.90 µs", "68.9 µs", "1.25 ms", "100 ms", "250 ms", "2.10 s"]);
         assert_eq!(time_range(&Interval { value: 0.9, low: 0.88, high: 1.01 }), "880–1010");
-        let spans: Vec<_> = [0.42, 41.5, 125.0, 3720.0].map(seconds).into();
-        assert_eq!(spans, ["0.4 s", "42 s", "2 min 5 s", "1 h 2 min"]);
+        let spans: Vec<_> = [0.42, 41.5, 125.0, 600.0, 3720.0].map(seconds).into();
+        assert_eq!(spans, ["0.4 s", "42 s", "2 min 5 s", "10 min", "1 h 2 min"]);
         assert_eq!((clock(41.0), clock(3723.0)), ("0:41".into(), "1:02:03".into()));
         assert_eq!((bytes(512), bytes(201_343_000)), ("512 B".into(), "201 MB".into()));
         assert_eq!((error(2.4e-7), error(0.0)), ("2.4e-7".into(), "0".into()));

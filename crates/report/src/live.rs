@@ -105,7 +105,7 @@ impl LiveView {
                 });
             }
             Event::VerdictGiven { episode, turn, verdict, .. } => {
-                self.judged(*episode, *turn, verdict)
+                self.judged(*episode, *turn, verdict);
             }
             Event::EpisodeFinished { episode, outcome, final_verdict, best_verdict, .. } => {
                 let verdict = final_verdict.as_ref().or(best_verdict.as_ref());
@@ -151,8 +151,8 @@ impl LiveView {
                 watch.best = Some((speedup.value, baseline));
                 best_so_far = Some(format!("{}: turn {}: {line}", watch.task, watch.turn));
             }
-            let when = turn.map_or("final".to_owned(), |turn| format!("turn {turn}"));
-            Some(format!("{when}: {line}"))
+            // The final verdict is said when the episode ends, with the reason.
+            turn.map(|turn| format!("turn {turn}: {line}"))
         });
         // On a terminal only improvements are worth a line of their own.
         if let (Some(line), Screen::Terminal(_)) = (best_so_far, &self.screen) {
@@ -247,7 +247,8 @@ impl Watch {
         let mut line = format!("{}  {}", self.task, self.turns());
         if let Some((speedup, baseline)) = &self.best {
             let cpu = if self.device == "cpu" { " cpu" } else { "" };
-            line += &format!("  best {}x {baseline}{cpu}", figures::digits(*speedup));
+            let best = figures::digits(*speedup);
+            line = format!("{line}  best {best}x {baseline}{cpu}");
         }
         format!("{line}  {}", self.doing)
     }

@@ -1,12 +1,20 @@
 //! The table at the end of a run.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use std::fmt::Write;
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use warpwright_record::interval::Interval;
 use warpwright_record::verdict::Speedup;
 
 use crate::figures;
 use crate::summary::{Standing, Summary, baseline_name};
 use crate::text::one_line;
+
+/// Lines above, below and under the header; none between rows, which are one line each.
+const STYLE: TableStyle = TableStyle::new()
+    .top_border(LineStyle::none().fill('─').junction('─'))
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .bottom_border(LineStyle::none().fill('─').junction('─'));
 
 /// One row per episode, for a terminal `width` columns wide (`None`: as wide as it needs).
 /// Intervals are 95 %. Columns of baselines that nobody measured are left out; figures of
@@ -25,7 +33,7 @@ pub fn table(summaries: &[Summary], width: Option<u16>) -> String {
         .collect();
 
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(STYLE);
     if let Some(width) = width {
         table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
     }
@@ -54,10 +62,13 @@ pub fn table(summaries: &[Summary], width: Option<u16>) -> String {
     }
     let verified = summaries.iter().filter(|row| row.standing == Standing::Verified).count();
     let mut text = table.to_string();
-    text += &format!("\n{verified} of {} verified; ", summaries.len());
-    text += "speed-ups with 95 % intervals; reward of the scheme `paper` (-1 to 3)";
+    let count = summaries.len();
+    let _ = write!(
+        text,
+        "\n{verified} of {count} verified; speed-ups with 95 % intervals, reward `paper`"
+    );
     if summaries.iter().any(|row| row.device == "cpu") {
-        text += "; times marked cpu say nothing about a GPU";
+        text += "\nTimes marked cpu were measured on the host and say nothing about a GPU.";
     }
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }

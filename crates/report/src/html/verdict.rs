@@ -1,6 +1,7 @@
 //! A verdict turned into words for the templates.
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 
 use serde::Serialize;
 use warpwright_record::fingerprint::Fingerprint;
@@ -219,7 +220,7 @@ fn percent(share: f64) -> String {
 fn diagnostic(diagnostic: &Diagnostic) -> DiagnosticView {
     let mut place = diagnostic.file.clone().unwrap_or_default();
     for number in [diagnostic.line, diagnostic.column].into_iter().flatten() {
-        place += &format!(":{number}");
+        let _ = write!(place, ":{number}");
     }
     let (label, class) = match diagnostic.severity {
         Severity::Error => ("error", "bad"),
