@@ -15,12 +15,17 @@ fn main() {
     let text = |index: usize| arguments.get(index).map_or("", String::as_str);
     let number = |index: usize| text(index).parse::<u64>().unwrap_or(0);
     let result = match text(0) {
-        "connect" => TcpStream::connect(("127.0.0.1", number(1) as u16)).map(|_| "connected".into()),
+        "connect" => {
+            TcpStream::connect(("127.0.0.1", number(1) as u16)).map(|_| "connected".into())
+        }
         "connect-unix" => connect_unix(Path::new(text(1))),
         "read" => fs_err::read_to_string(text(1)),
         "write" => fs_err::write(text(1), "written").map(|()| "written".into()),
         "list" => list(Path::new(text(1))),
-        "environment" => Ok(std::env::vars().map(|(key, value)| format!("{key}={value}\n")).collect()),
+        "environment" => Ok(std::env::vars()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect::<Vec<_>>()
+            .join("\n")),
         "descriptors" => descriptors(),
         "read-descriptor" => fs_err::read_to_string(format!("/proc/self/fd/{}", text(1))),
         "fork" => fork_until_refused(number(1)),
@@ -28,27 +33,32 @@ fn main() {
         "memory-tree" => allocate_in_children(number(1), number(2)),
         "fill" => fill(Path::new(text(1)), number(2)),
         "daemon" => daemon(Path::new(text(1))),
-        "deaf" => deaf(),
+        "deaf" => Ok(deaf()),
         "burn" => burn(number(1)),
         "flood" => flood(),
         "sleep" => {
             std::thread::sleep(Duration::from_millis(number(1)));
             Ok("slept".into())
         }
-        "kill" => check(unsafe { libc::kill(number(1) as i32, libc::SIGKILL) }).map(|_| "killed".into()),
+        "kill" => {
+            check(unsafe { libc::kill(number(1) as i32, libc::SIGKILL) }).map(|_| "killed".into())
+        }
         "ptrace" => ptrace_child(),
         "mount" => mount(Path::new(text(1))),
         "unshare" => check(unsafe { libc::unshare(number(1) as i32) }).map(|_| "unshared".into()),
         "set-uid" => set_uid(Path::new(text(1))),
         "processes" => processes(),
         "shared-memory" => shared_memory(),
-        "memory-file" => check(unsafe { libc::memfd_create(c"x".as_ptr(), 0) }).map(|_| "created".into()),
+        "memory-file" => {
+            check(unsafe { libc::memfd_create(c"x".as_ptr(), 0) }).map(|_| "created".into())
+        }
         "standard-output" => fs_err::OpenOptions::new()
             .write(true)
             .open("/dev/stdout")
             .and_then(|mut file| file.write_all(b"reopened"))
             .map(|()| String::new()),
-        "name" => fs_err::write(format!("/proc/self/task/{}/comm", std::process::id()), "named").map(|()| "named".into()),
+        "name" => fs_err::write(format!("/proc/self/task/{}/comm", std::process::id()), "named")
+            .map(|()| "named".into()),
         "abort" => std::process::abort(),
         "exit" => std::process::exit(number(1) as i32),
         other => Err(io::Error::other(format!("no action {other:?}"))),
@@ -76,8 +86,10 @@ fn connect_unix(path: &Path) -> io::Result<String> {
 }
 
 fn list(path: &Path) -> io::Result<String> {
-    let mut names: Vec<String> =
-        fs_err::read_dir(path)?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<String> = fs_err::read_dir(path)?
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
     names.sort();
     Ok(names.join(" "))
 }
@@ -107,7 +119,7 @@ fn fork_until_refused(most: u64) -> io::Result<String> {
     while (children.len() as u64) < most {
         match check(unsafe { libc::fork() }) {
             Ok(0) => loop {
-                std::thread::sleep(Duration::from_secs(60));
+                std::thread::sleep(Duration::from_mins(1));
             },
             Ok(pid) => children.push(pid),
             Err(error) => {
@@ -155,7 +167,11 @@ fn allocate_in_children(count: u64, bytes: u64) -> io::Result<String> {
         unsafe { libc::wait(&raw mut status) };
         failed += i32::from(status != 0);
     }
-    if failed == 0 { Ok("all held".into()) } else { Err(io::Error::other(format!("{failed} failed"))) }
+    if failed == 0 {
+        Ok("all held".into())
+    } else {
+        Err(io::Error::other(format!("{failed} failed")))
+    }
 }
 
 fn fill(path: &Path, bytes: u64) -> io::Result<String> {
@@ -184,7 +200,7 @@ fn daemon(heartbeat: &Path) -> io::Result<String> {
         }
         std::process::exit(0);
     }
-    deaf()
+    Ok(deaf())
 }
 
 fn ignore_signals() {
@@ -193,11 +209,11 @@ fn ignore_signals() {
     }
 }
 
-fn deaf() -> io::Result<String> {
+fn deaf() -> String {
     ignore_signals();
     println!("deaf");
     std::thread::sleep(Duration::from_secs(30));
-    Ok("slept".into())
+    "slept".into()
 }
 
 fn burn(threads: u64) -> io::Result<String> {
@@ -239,7 +255,13 @@ fn mount(target: &Path) -> io::Result<String> {
     unsafe {
         // Refused inside; outside it keeps the mount from the host.
         libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWUSER);
-        check(libc::mount(c"tmpfs".as_ptr(), target.as_ptr(), c"tmpfs".as_ptr(), 0, std::ptr::null()))?;
+        check(libc::mount(
+            c"tmpfs".as_ptr(),
+            target.as_ptr(),
+            c"tmpfs".as_ptr(),
+            0,
+            std::ptr::null(),
+        ))?;
     }
     Ok("mounted".into())
 }

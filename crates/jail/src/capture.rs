@@ -113,7 +113,9 @@ fn drain(mut pipe: impl Read + AsFd, window: &Mutex<Window>, stop: &AtomicBool) 
         match sys::poll_readable(&[pipe.as_fd()], 100) {
             Ok(ready) if ready.first() == Some(&true) => match pipe.read(&mut buffer) {
                 Ok(0) | Err(_) => return,
-                Ok(count) => window.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..count]),
+                Ok(count) => {
+                    window.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..count])
+                }
             },
             Ok(_) => {}
             Err(_) => return,
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn long_output_keeps_head_and_tail_and_counts_the_rest() {
+    fn much_output_keeps_head_and_tail_and_counts_the_rest() {
         let mut window = Window::new(8);
         for _ in 0..1000 {
             window.push(b"0123456789");

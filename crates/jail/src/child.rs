@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -65,6 +65,8 @@ pub struct Finished {
     pub memory_bound: String,
     /// What really bounded the number of processes.
     pub processes_bound: String,
+    /// What was weaker than asked, in words; usually empty.
+    pub notes: Vec<String>,
 }
 
 /// A program that runs in a jail. Dropping it kills everything in the jail.
@@ -79,16 +81,41 @@ pub struct Child {
     pid: u32,
     memory_bound: String,
     processes_bound: String,
+    notes: Vec<String>,
     last_moment: Instant,
     ended: Option<(Outcome, Duration, Option<u64>, Option<Duration>)>,
+}
+
+/// A private folder that stands for `/tmp` and home where nothing can be mounted; removed at the end.
+#[derive(Debug)]
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if fs_err::remove_dir_all(&self.0).is_err() {
+            // The program may have closed folders of its own to itself.
+            drop(open_folders(&self.0));
+            drop(fs_err::remove_dir_all(&self.0));
+        }
+    }
+}
+
+fn open_folders(path: &Path) -> std::io::Result<()> {
+    if fs_err::symlink_metadata(path)?.is_dir() {
+        fs_err::set_permissions(path, std::fs::Permissions::from_mode(0o700))?;
+        for entry in fs_err::read_dir(path)? {
+            open_folders(&entry?.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// The supervisor's process, with the private folder of its jail if there is one.
 #[derive(Debug)]
 struct Supervisor {
-    #[expect(clippy::disallowed_types, reason = "this crate starts the processes")]
     process: std::process::Child,
-    scratch: Option<PathBuf>,
+    /// Dropped after the process has ended.
+    _scratch: Option<Scratch>,
 }
 
 impl Drop for Supervisor {
@@ -102,9 +129,6 @@ impl Drop for Supervisor {
             drop(self.process.kill());
             drop(self.process.wait());
         }
-        if let Some(scratch) = &self.scratch {
-            drop(fs_err::remove_dir_all(scratch));
-        }
     }
 }
 
@@ -117,10 +141,10 @@ pub(crate) struct Means {
 }
 
 impl Child {
-    #[expect(clippy::disallowed_types, reason = "this crate starts the processes")]
     pub(crate) fn start(means: &Means, spec: Spec) -> Result<Self, JailError> {
         let label = spec.label.clone();
-        let failed = |cause| JailError::Start { label: label.clone(), program: means.init.clone(), cause };
+        let failed =
+            |cause| JailError::Start { label: label.clone(), program: means.init.clone(), cause };
         let (control, theirs) = UnixStream::pair().map_err(failed)?;
         let theirs = above_standard(theirs.into()).map_err(failed)?;
         let mut spec = spec;
@@ -130,7 +154,8 @@ impl Child {
             .map(|(fd, target)| Ok((above_standard(fd)?, target)))
             .collect::<std::io::Result<_>>()
             .map_err(failed)?;
-        let numbers: Vec<(RawFd, i32)> = fds.iter().map(|(fd, target)| (fd.as_raw_fd(), *target)).collect();
+        let numbers: Vec<(RawFd, i32)> =
+            fds.iter().map(|(fd, target)| (fd.as_raw_fd(), *target)).collect();
         let stdin = match &spec.stdin {
             Stdin::Null => Stdio::null(),
             Stdin::Bytes(bytes) => sys::memory_file(bytes).map_err(failed)?.into(),
@@ -138,13 +163,14 @@ impl Child {
         let limit = spec.limits.output_bytes;
         let wall = spec.limits.wall;
         let plan = plan(means, spec, numbers.clone(), theirs.as_raw_fd())?;
-        let scratch = plan.scratch.clone();
+        let scratch = plan.scratch.clone().map(Scratch);
         let text = serde_json::to_vec(&plan).map_err(|error| JailError::Spec {
             label: label.clone(),
             reason: format!("a path or argument is not UTF-8: {error}"),
         })?;
         let plan_file = above_standard(sys::memory_file(&text).map_err(failed)?).map_err(failed)?;
 
+        #[expect(clippy::disallowed_types, reason = "this crate starts the processes")]
         let mut command = std::process::Command::new(&means.init);
         command
             .args([SUPERVISE, &plan_file.as_raw_fd().to_string()])
@@ -163,7 +189,7 @@ impl Child {
         drop((theirs, fds, plan_file, command));
         let mut child = Self {
             label,
-            supervisor: Supervisor { process, scratch },
+            supervisor: Supervisor { process, _scratch: scratch },
             control,
             pending: Vec::new(),
             stdout: Drain::start(stdout, limit),
@@ -171,6 +197,7 @@ impl Child {
             pid: 0,
             memory_bound: String::new(),
             processes_bound: String::new(),
+            notes: Vec::new(),
             last_moment: Instant::now() + wall + GRACE,
             ended: None,
         };
@@ -184,6 +211,7 @@ impl Child {
                 self.pid = pid as u32;
                 self.memory_bound = in_force.memory;
                 self.processes_bound = in_force.processes;
+                self.notes = in_force.notes;
                 Ok(())
             }
             // The deadline can pass while mounts are made.
@@ -214,7 +242,9 @@ impl Child {
                 Some(Report::Ended { cause, elapsed, peak_memory_bytes, cpu }) => {
                     self.ended = Some((outcome(cause), elapsed, peak_memory_bytes, cpu));
                 }
-                Some(Report::Failed { step, message }) => return Err(self.setup_failed(step, message)),
+                Some(Report::Failed { step, message }) => {
+                    return Err(self.setup_failed(step, message));
+                }
                 Some(Report::Started { .. }) => {}
                 None if Instant::now() >= self.last_moment => {
                     drop(self.supervisor.process.kill());
@@ -228,7 +258,7 @@ impl Child {
 
     /// Waits for the end. The deadline of the specification bounds it.
     pub fn wait(mut self) -> Result<Finished, JailError> {
-        while !self.wait_timeout(Duration::from_secs(3600))? {}
+        while !self.wait_timeout(Duration::from_hours(1))? {}
         let Some((outcome, elapsed, peak_memory_bytes, cpu)) = self.ended else {
             return Err(self.lost("it reported no end"));
         };
@@ -241,6 +271,7 @@ impl Child {
             cpu,
             memory_bound: std::mem::take(&mut self.memory_bound),
             processes_bound: std::mem::take(&mut self.processes_bound),
+            notes: std::mem::take(&mut self.notes),
         })
     }
 
@@ -266,7 +297,9 @@ impl Child {
                 let line: Vec<u8> = self.pending.drain(..=end).collect();
                 return match serde_json::from_slice(&line) {
                     Ok(report) => Ok(Some(report)),
-                    Err(error) => Err(self.lost(&format!("it wrote something unexpected: {error}"))),
+                    Err(error) => {
+                        Err(self.lost(&format!("it wrote something unexpected: {error}")))
+                    }
                 };
             }
             let wait = until.saturating_duration_since(Instant::now());
@@ -278,7 +311,8 @@ impl Child {
                 match self.control.read(&mut buffer) {
                     Ok(0) => {
                         let status = self.supervisor.process.wait();
-                        let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+                        let status = status
+                            .map_or_else(|error| error.to_string(), |status| status.to_string());
                         return Err(self.lost(&format!(
                             "its supervisor ended without a report ({status}); is the helper program of another build?"
                         )));
@@ -296,7 +330,8 @@ impl Child {
         self.ended = Some((Outcome::Killed, Duration::ZERO, None, None));
         // Bubblewrap says on stderr what went wrong.
         let said = self.stderr.finish(DRAIN).text();
-        let message = if said.trim().is_empty() { message } else { format!("{message}: {}", said.trim()) };
+        let message =
+            if said.trim().is_empty() { message } else { format!("{message}: {}", said.trim()) };
         JailError::Setup { label: self.label.clone(), step, message }
     }
 
@@ -340,23 +375,37 @@ fn outcome(cause: Cause) -> Outcome {
 
 /// The same file under a number that standard streams do not take.
 fn above_standard(fd: OwnedFd) -> std::io::Result<OwnedFd> {
-    if fd.as_raw_fd() > 2 { Ok(fd) } else { sys::duplicate_from(fd.as_raw_fd(), 3).and_then(sys::adopt) }
+    if fd.as_raw_fd() > 2 {
+        Ok(fd)
+    } else {
+        sys::duplicate_from(fd.as_raw_fd(), 3).and_then(sys::adopt)
+    }
 }
 
 /// Checks a specification against this host.
-fn plan(means: &Means, spec: Spec, fds: Vec<(RawFd, i32)>, control_fd: RawFd) -> Result<Plan, JailError> {
+fn plan(
+    means: &Means,
+    spec: Spec,
+    fds: Vec<(RawFd, i32)>,
+    control_fd: RawFd,
+) -> Result<Plan, JailError> {
     let label = spec.label.clone();
     let refuse = |reason: String| JailError::Spec { label: label.clone(), reason };
     let mut targets: Vec<i32> = fds.iter().map(|&(_, target)| target).collect();
     targets.sort_unstable();
-    if targets.first().is_some_and(|&lowest| lowest < 3) || targets.windows(2).any(|pair| pair[0] == pair[1]) {
+    if targets.first().is_some_and(|&lowest| lowest < 3)
+        || targets.windows(2).any(|pair| pair[0] == pair[1])
+    {
         return Err(refuse("descriptor numbers must be 3 or more, and distinct".into()));
     }
     if targets.last().is_some_and(|&highest| highest >= spec.limits.open_files as i32) {
         return Err(refuse("a descriptor number lies beyond the limit on open files".into()));
     }
     if !spec.cwd.is_absolute() {
-        return Err(refuse(format!("the working directory {} is not absolute", spec.cwd.display())));
+        return Err(refuse(format!(
+            "the working directory {} is not absolute",
+            spec.cwd.display()
+        )));
     }
     let renames = means.backend != Backend::Landlock;
     let mut mounts = Vec::with_capacity(spec.mounts.len());
@@ -374,10 +423,8 @@ fn plan(means: &Means, spec: Spec, fds: Vec<(RawFd, i32)>, control_fd: RawFd) ->
                 mount.target.display()
             )));
         }
-        mount.source = fs_err::canonicalize(&mount.source).map_err(|cause| JailError::MountSource {
-            label: label.clone(),
-            path: mount.source.clone(),
-            cause,
+        mount.source = fs_err::canonicalize(&mount.source).map_err(|cause| {
+            JailError::MountSource { label: label.clone(), path: mount.source.clone(), cause }
         })?;
         mounts.push(mount);
     }
@@ -387,7 +434,9 @@ fn plan(means: &Means, spec: Spec, fds: Vec<(RawFd, i32)>, control_fd: RawFd) ->
     mounts.dedup_by(|later, first| later.target == first.target);
     for mount in &mounts {
         // A mount point inside another mount must exist there: none is made in a folder of the host.
-        let around = mounts.iter().filter(|other| mount.target != other.target && mount.target.starts_with(&other.target));
+        let around = mounts.iter().filter(|other| {
+            mount.target != other.target && mount.target.starts_with(&other.target)
+        });
         if let Some(around) = around.max_by_key(|other| other.target.as_os_str().len())
             && let Ok(rest) = mount.target.strip_prefix(&around.target)
             && !around.source.join(rest).exists()
@@ -439,11 +488,12 @@ fn plan(means: &Means, spec: Spec, fds: Vec<(RawFd, i32)>, control_fd: RawFd) ->
     })
 }
 
-/// A private folder that stands for `/tmp` and home where nothing can be mounted.
+/// Makes the folder of a [`Scratch`].
 fn scratch_folder() -> std::io::Result<PathBuf> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let folder = std::env::temp_dir().join(format!("warpwright-jail-{}-{number}", std::process::id()));
+    let folder =
+        std::env::temp_dir().join(format!("warpwright-jail-{}-{number}", std::process::id()));
     std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
     let folder = fs_err::canonicalize(folder)?;
     for name in ["tmp", "home"] {

@@ -29,7 +29,8 @@ pub enum Backend {
 
 impl Backend {
     /// All, best first.
-    pub const ALL: [Self; 4] = [Self::Namespaces, Self::Bubblewrap, Self::UserNamespaces, Self::Landlock];
+    pub const ALL: [Self; 4] =
+        [Self::Namespaces, Self::Bubblewrap, Self::UserNamespaces, Self::Landlock];
 
     /// Name for reports.
     pub fn name(self) -> &'static str {
@@ -98,7 +99,9 @@ impl Jail {
                     best.get_or_insert(jail);
                 }
                 Err(error @ JailError::NoInit { .. }) => return Err(error),
-                Err(JailError::Setup { step, message, .. }) => reasons.push(format!("{}: {step}: {message}", backend.name())),
+                Err(JailError::Setup { step, message, .. }) => {
+                    reasons.push(format!("{}: {step}: {message}", backend.name()))
+                }
                 Err(error) => reasons.push(format!("{}: {error}", backend.name())),
             }
         }
@@ -118,7 +121,9 @@ impl Jail {
         let impossible = match backend {
             Backend::Namespaces if crate::sys::effective_uid() != 0 => Some("not started by root"),
             Backend::Bubblewrap if means.bubblewrap.is_none() => Some("bwrap is not in PATH"),
-            Backend::Landlock if landlock::kernel_version() == 0 => Some("this kernel has no Landlock"),
+            Backend::Landlock if landlock::kernel_version() == 0 => {
+                Some("this kernel has no Landlock")
+            }
             _ => None,
         };
         if let Some(message) = impossible {
@@ -181,7 +186,9 @@ fn find_init() -> Result<PathBuf, JailError> {
 
 /// Looks a program up in this process's `PATH`.
 fn find_program(name: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(name)).find(|path| path.is_file())
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file())
 }
 
 /// Starts the helper's probe inside a jail and judges what it reports.
@@ -192,11 +199,17 @@ fn probe(means: &Means) -> Result<Isolation, JailError> {
     };
     let folder = ProbeFolder::new().map_err(|error| problem("no folder for the probe", &error))?;
     // The positive control of the network test: this listener is there and reachable from outside.
-    let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|error| problem("no listener", &error))?;
+    let listener =
+        TcpListener::bind(("127.0.0.1", 0)).map_err(|error| problem("no listener", &error))?;
     let address = listener.local_addr().map_err(|error| problem("no listener", &error))?;
     std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1))
         .map_err(|error| problem("the probe's own listener cannot be reached", &error))?;
-    let limits = Limits { wall: Duration::from_secs(10), memory_bytes: Some(1 << 30), processes: 64, ..Limits::default() };
+    let limits = Limits {
+        wall: Duration::from_secs(10),
+        memory_bytes: Some(1 << 30),
+        processes: 64,
+        ..Limits::default()
+    };
     let path = |path: &Path| path.display().to_string();
     let spec = Spec::new(&means.init)
         .label("probe")
@@ -228,12 +241,17 @@ fn judge(backend: Backend, facts: &Facts, finished: &Finished) -> Isolation {
         if holds { enforced.push(yes.to_owned()) } else { missing.push(no.to_owned()) }
     };
     let status = |key: &str| facts.status.get(key).map(String::as_str).unwrap_or_default();
-    let empty = |key: &str| !status(key).is_empty() && status(key).bytes().all(|digit| digit == b'0');
+    let empty =
+        |key: &str| !status(key).is_empty() && status(key).bytes().all(|digit| digit == b'0');
     let uids: Vec<&str> = status("Uid").split_whitespace().collect();
     let own = crate::sys::effective_uid().to_string();
 
     claim(!facts.network, "no network", "the network is reachable");
-    claim(!facts.sees_unnamed, "only named paths are visible", "paths that were not named are readable");
+    claim(
+        !facts.sees_unnamed,
+        "only named paths are visible",
+        "paths that were not named are readable",
+    );
     claim(!facts.writes_read_only, "read-only mounts", "read-only mounts can be written");
     claim(facts.writes_scratch, "writable mounts", "writable mounts cannot be written");
     claim(facts.has_tmp, "private /tmp", "there is no private /tmp");
@@ -241,7 +259,11 @@ fn judge(backend: Backend, facts: &Facts, finished: &Finished) -> Isolation {
         claim(true, "own process namespace", "");
     } else {
         claim(false, "", "processes outside are visible");
-        claim(!facts.signals_caller, "no signals to processes outside", "processes of the same user can be signalled");
+        claim(
+            !facts.signals_caller,
+            "no signals to processes outside",
+            "processes of the same user can be signalled",
+        );
     }
     if backend == Backend::Landlock {
         claim(false, "", "System V and POSIX IPC is shared with the host");
@@ -252,7 +274,11 @@ fn judge(backend: Backend, facts: &Facts, finished: &Finished) -> Isolation {
     } else {
         claim(
             uids.first().is_some_and(|uid| *uid != "0" && uids.iter().all(|other| other == uid)),
-            if backend == Backend::Namespaces { "user id of its own" } else { "the caller's unprivileged user id" },
+            if backend == Backend::Namespaces {
+                "user id of its own"
+            } else {
+                "the caller's unprivileged user id"
+            },
             "runs as root",
         );
     }
@@ -268,6 +294,7 @@ fn judge(backend: Backend, facts: &Facts, finished: &Finished) -> Isolation {
         "system call filter",
         &format!("system calls are not filtered ({})", facts.allowed.join(", ")),
     );
+    missing.extend(finished.notes.iter().cloned());
     let level = if missing.is_empty() { Level::Full } else { Level::Partial };
     enforced.push(format!("memory: {}", finished.memory_bound));
     enforced.push(format!("processes: {}", finished.processes_bound));
@@ -287,7 +314,8 @@ impl ProbeFolder {
     fn new() -> std::io::Result<Self> {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let root = std::env::temp_dir().join(format!("warpwright-probe-{}-{count}", std::process::id()));
+        let root =
+            std::env::temp_dir().join(format!("warpwright-probe-{}-{count}", std::process::id()));
         // Fails on a folder that somebody else has put there.
         fs_err::create_dir(&root)?;
         let root = fs_err::canonicalize(root)?;

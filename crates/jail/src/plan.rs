@@ -64,6 +64,8 @@ pub(crate) struct Handover {
 pub(crate) struct InForce {
     pub(crate) memory: String,
     pub(crate) processes: String,
+    /// Weaker than asked, and why.
+    pub(crate) notes: Vec<String>,
 }
 
 /// Why a jail ended.
@@ -92,9 +94,18 @@ pub(crate) enum Report {
 /// before the program starts or from a process that it cannot touch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Inside {
-    Failed { step: String, message: String },
+    Failed {
+        step: String,
+        message: String,
+    },
+    /// Something is weaker than asked.
+    Note(String),
     /// Folders whose owner was changed, with the owner before.
-    Owned { path: PathBuf, uid: u32, gid: u32 },
+    Owned {
+        path: PathBuf,
+        uid: u32,
+        gid: u32,
+    },
     Exited(i32),
     Signalled(i32),
 }

@@ -148,7 +148,9 @@ impl Spec {
             ("LANG", "C.UTF-8"),
         ];
         Self {
-            label: program.file_name().map_or_else(|| "jail".into(), |name| name.to_string_lossy().into_owned()),
+            label: program
+                .file_name()
+                .map_or_else(|| "jail".into(), |name| name.to_string_lossy().into_owned()),
             program,
             args: Vec::new(),
             env: env.map(|(key, value)| (key.into(), value.into())).into(),

@@ -43,7 +43,14 @@ pub(crate) fn clone_process(flags: c_int) -> io::Result<Fork> {
     // SAFETY: without CLONE_VM and with a null stack this is fork(2); the caller is single-threaded,
     // so the child may go on using the allocator.
     let pid = unsafe {
-        libc::syscall(libc::SYS_clone, c_long::from(flags | libc::SIGCHLD), 0_usize, 0_usize, 0_usize, 0_usize)
+        libc::syscall(
+            libc::SYS_clone,
+            c_long::from(flags | libc::SIGCHLD),
+            0_usize,
+            0_usize,
+            0_usize,
+            0_usize,
+        )
     };
     Ok(match check_long(pid)? {
         0 => Fork::Child,
@@ -71,7 +78,13 @@ pub(crate) fn mount(
     let data = data.map(c_string).transpose()?;
     // SAFETY: every pointer is null or a C string that outlives the call.
     check(unsafe {
-        libc::mount(pointer(source.as_ref()), target.as_ptr(), pointer(kind.as_ref()), flags, pointer(data.as_ref()).cast())
+        libc::mount(
+            pointer(source.as_ref()),
+            target.as_ptr(),
+            pointer(kind.as_ref()),
+            flags,
+            pointer(data.as_ref()).cast(),
+        )
     })
     .map(drop)
 }
@@ -103,13 +116,18 @@ pub(crate) fn open_tree(path: &Path) -> io::Result<OwnedFd> {
     let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_RECURSIVE as c_uint;
     // SAFETY: a valid C string; a non-negative result is a new descriptor that we own.
     unsafe {
-        let fd = check_long(libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags))?;
+        let fd =
+            check_long(libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags))?;
         Ok(OwnedFd::from_raw_fd(fd as RawFd))
     }
 }
 
 /// Sets attributes (`MOUNT_ATTR_*`) on a detached mount tree and all below it (Linux 5.12).
-pub(crate) fn set_mount_attributes(tree: BorrowedFd<'_>, set: u64, id_map: Option<BorrowedFd<'_>>) -> io::Result<()> {
+pub(crate) fn set_mount_attributes(
+    tree: BorrowedFd<'_>,
+    set: u64,
+    id_map: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let attributes = libc::mount_attr {
         attr_set: set | if id_map.is_some() { libc::MOUNT_ATTR_IDMAP } else { 0 },
         attr_clr: 0,
@@ -175,11 +193,17 @@ pub(crate) fn wait_any(block: bool) -> io::Result<Option<(i32, Ended)>> {
     loop {
         let mut status = 0;
         // SAFETY: the status is a valid place to write.
-        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | if block { 0 } else { libc::WNOHANG }) };
+        let pid = unsafe {
+            libc::waitpid(-1, &raw mut status, libc::__WALL | if block { 0 } else { libc::WNOHANG })
+        };
         match check(pid) {
             Ok(0) => return Ok(None),
-            Ok(pid) if libc::WIFEXITED(status) => return Ok(Some((pid, Ended::Exited(libc::WEXITSTATUS(status))))),
-            Ok(pid) if libc::WIFSIGNALED(status) => return Ok(Some((pid, Ended::Signalled(libc::WTERMSIG(status))))),
+            Ok(pid) if libc::WIFEXITED(status) => {
+                return Ok(Some((pid, Ended::Exited(libc::WEXITSTATUS(status)))));
+            }
+            Ok(pid) if libc::WIFSIGNALED(status) => {
+                return Ok(Some((pid, Ended::Signalled(libc::WTERMSIG(status)))));
+            }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -211,7 +235,9 @@ pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 /// An anonymous file that holds `bytes`, read from its start. Safe in threaded processes.
 pub(crate) fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     // SAFETY: a valid C string; the descriptor is ours.
-    let fd = unsafe { OwnedFd::from_raw_fd(check(libc::memfd_create(c"jail".as_ptr(), libc::MFD_CLOEXEC))?) };
+    let fd = unsafe {
+        OwnedFd::from_raw_fd(check(libc::memfd_create(c"jail".as_ptr(), libc::MFD_CLOEXEC))?)
+    };
     let mut file = std::fs::File::from(fd);
     file.write_all(bytes)?;
     io::Seek::rewind(&mut file)?;
@@ -221,10 +247,14 @@ pub(crate) fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
 /// Waits until one of `fds` can be read or is hung up; one flag per descriptor.
 /// Safe in threaded processes.
 pub(crate) fn poll_readable(fds: &[BorrowedFd<'_>], timeout_ms: c_int) -> io::Result<Vec<bool>> {
-    let mut entries: Vec<libc::pollfd> =
-        fds.iter().map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }).collect();
+    let mut entries: Vec<libc::pollfd> = fds
+        .iter()
+        .map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 })
+        .collect();
     // SAFETY: pointer and count belong together.
-    match check(unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, timeout_ms) }) {
+    match check(unsafe {
+        libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, timeout_ms)
+    }) {
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
         Err(error) => return Err(error),
@@ -244,7 +274,8 @@ pub(crate) fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
 /// Marks a descriptor to be closed on exec, or to be kept.
 pub(crate) fn set_close_on_exec(fd: RawFd, close: bool) -> io::Result<()> {
     // SAFETY: harmless on any number; async-signal-safe.
-    check(unsafe { libc::fcntl(fd, libc::F_SETFD, if close { libc::FD_CLOEXEC } else { 0 }) }).map(drop)
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, if close { libc::FD_CLOEXEC } else { 0 }) })
+        .map(drop)
 }
 
 /// Duplicates `fd` to the lowest free number from `lowest` on, closed on exec; the caller keeps count.
@@ -274,7 +305,8 @@ pub(crate) fn change_owner(fd: RawFd, uid: u32, gid: u32) -> io::Result<()> {
 /// prctl(2) with integer arguments.
 pub(crate) fn prctl(option: c_int, argument: c_ulong) -> io::Result<()> {
     // SAFETY: the options used here take integers only.
-    check(unsafe { libc::prctl(option, argument, 0 as c_ulong, 0 as c_ulong, 0 as c_ulong) }).map(drop)
+    check(unsafe { libc::prctl(option, argument, 0 as c_ulong, 0 as c_ulong, 0 as c_ulong) })
+        .map(drop)
 }
 
 /// Starts a session of its own.
@@ -331,7 +363,8 @@ pub(crate) fn drop_capabilities() -> io::Result<()> {
     let header = Header { version: 0x2008_0522, pid: 0 };
     let data = [0_u32; 6];
     // SAFETY: header and data have the layout of version 3 (two triples).
-    check_long(unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) }).map(drop)
+    check_long(unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) })
+        .map(drop)
 }
 
 /// Sets soft and hard limit; never raises the hard one.
@@ -371,8 +404,10 @@ pub(crate) fn set_umask(mask: u32) {
 pub(crate) fn load_filter(filter: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     // SAFETY: the kernel copies `len` instructions and does not write to them.
-    check_long(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0_usize, &raw const program) })
-        .map(drop)
+    check_long(unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0_usize, &raw const program)
+    })
+    .map(drop)
 }
 
 /// Replaces this process; returns only with the reason why that failed.
@@ -403,5 +438,7 @@ pub(crate) fn keep_open(command: &mut std::process::Command, fds: Vec<RawFd>) {
 /// A raw system call by number, for the probe: only calls whose arguments may all be zero or integers.
 pub(crate) fn attempt(number: c_long, arguments: [usize; 3]) -> io::Result<i64> {
     // SAFETY: used with integer arguments or null pointers only, which the kernel checks.
-    check_long(unsafe { libc::syscall(number, arguments[0], arguments[1], arguments[2], 0_usize, 0_usize) })
+    check_long(unsafe {
+        libc::syscall(number, arguments[0], arguments[1], arguments[2], 0_usize, 0_usize)
+    })
 }

@@ -7,8 +7,13 @@ use crate::spec::{Access, Gpu, Mount, Spec};
 /// Folders of programs and libraries; links among them (merged `/usr`) stay links.
 const FOLDERS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 /// What the dynamic linker and the alternatives system read.
-const ETC: [&str; 5] =
-    ["/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime"];
+const ETC: [&str; 5] = [
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/alternatives",
+    "/etc/localtime",
+];
 
 impl Spec {
     /// Shows what ordinary programs need: `/usr` and its kin and the linker's configuration, read-only.
@@ -27,7 +32,8 @@ impl Spec {
     #[must_use]
     pub fn with_python(mut self, python: &Path) -> Self {
         for prefix in python_prefixes(python) {
-            if !FOLDERS.iter().any(|folder| prefix.starts_with(folder)) && prefix != Path::new("/") {
+            if !FOLDERS.iter().any(|folder| prefix.starts_with(folder)) && prefix != Path::new("/")
+            {
                 self.add_system(&prefix);
             }
         }
@@ -41,10 +47,15 @@ impl Spec {
         self.mounts.retain(|mount| !mount.device);
         if gpu == Gpu::All {
             for path in gpu_devices() {
-                self.mounts.push(Mount { device: true, access: Access::ReadWrite, ..Mount::read_only(path) });
+                self.mounts.push(Mount {
+                    device: true,
+                    access: Access::ReadWrite,
+                    ..Mount::read_only(path)
+                });
             }
             for path in ["/sys", "/usr/local/nvidia", "/opt/nvidia"].map(Path::new) {
-                if path.exists() && !self.mounts.iter().any(|mount| path.starts_with(&mount.target)) {
+                if path.exists() && !self.mounts.iter().any(|mount| path.starts_with(&mount.target))
+                {
                     self.add_system(path);
                 }
             }
@@ -89,7 +100,9 @@ fn python_prefixes(python: &Path) -> Vec<PathBuf> {
     let prefix_of = |binary: &Path| binary.parent().and_then(Path::parent).map(Path::to_path_buf);
     if let Some(prefix) = prefix_of(&interpreter) {
         let config = fs_err::read_to_string(prefix.join("pyvenv.cfg")).unwrap_or_default();
-        let home = config.lines().find_map(|line| line.strip_prefix("home")?.trim_start().strip_prefix('='));
+        let home = config
+            .lines()
+            .find_map(|line| line.strip_prefix("home")?.trim_start().strip_prefix('='));
         add(prefix);
         if let Some(base) = home.and_then(|home| Path::new(home.trim()).parent()) {
             add(base.into());
@@ -112,11 +125,15 @@ fn gpu_devices() -> Vec<PathBuf> {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| {
             let rest = name.strip_prefix("nvidia");
             matches!(name, "nvidiactl" | "nvidia-uvm" | "nvidia-uvm-tools" | "nvidia-caps")
-                || rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
+                || rest.is_some_and(|rest| {
+                    !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
+                })
         })
     };
     let mut found: Vec<PathBuf> = fs_err::read_dir("/dev")
-        .map(|entries| entries.flatten().map(|entry| entry.path()).filter(|path| named(path)).collect())
+        .map(|entries| {
+            entries.flatten().map(|entry| entry.path()).filter(|path| named(path)).collect()
+        })
         .unwrap_or_default();
     found.sort();
     found
@@ -134,15 +151,24 @@ mod tests {
             fs_err::create_dir_all(root.join(path)).expect("folders");
         }
         fs_err::write(root.join("base/bin/python3.11"), "").expect("an interpreter");
-        let link = |to: &Path, at: &str| std::os::unix::fs::symlink(to, root.join(at)).expect("a link");
+        let link =
+            |to: &Path, at: &str| std::os::unix::fs::symlink(to, root.join(at)).expect("a link");
         link(&root.join("base"), "alias");
         link(&root.join("alias/bin/python3.11"), "venv/bin/python");
         link(Path::new("python"), "venv/bin/python3");
-        fs_err::write(root.join("venv/pyvenv.cfg"), format!("home = {}/bin\n", root.join("alias").display())).expect("its configuration");
+        fs_err::write(
+            root.join("venv/pyvenv.cfg"),
+            format!("home = {}/bin\n", root.join("alias").display()),
+        )
+        .expect("its configuration");
         for named in ["venv", "venv/bin/python"] {
             let mut prefixes = python_prefixes(&root.join(named));
             prefixes.sort();
-            assert_eq!(prefixes, ["alias", "base", "venv"].map(|name| root.join(name)), "from {named}");
+            assert_eq!(
+                prefixes,
+                ["alias", "base", "venv"].map(|name| root.join(name)),
+                "from {named}"
+            );
         }
     }
 }

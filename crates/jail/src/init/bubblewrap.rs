@@ -34,8 +34,13 @@ fn try_exec(
     identity: Identity,
     lines: &Lines,
 ) -> Result<std::convert::Infallible, Failure> {
-    let program = plan.bubblewrap.as_deref().ok_or(io::Error::from_raw_os_error(libc::ENOENT)).step("find bubblewrap")?;
-    sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64).step("tie the jail to its supervisor")?;
+    let program = plan
+        .bubblewrap
+        .as_deref()
+        .ok_or(io::Error::from_raw_os_error(libc::ENOENT))
+        .step("find bubblewrap")?;
+    sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64)
+        .step("tie the jail to its supervisor")?;
     for fd in [&lines.status, &lines.executed] {
         sys::set_close_on_exec(fd.as_raw_fd(), false).step("keep descriptors")?;
     }
@@ -50,8 +55,20 @@ fn try_exec(
     let plan_fd = hand_down(&text).step("write the inner plan")?;
 
     let mut arguments = Arguments::new(program);
-    arguments.add(["--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]);
-    arguments.add(["--unshare-cgroup-try", "--die-with-parent", "--as-pid-1", "--hostname", "jail"]);
+    arguments.add([
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-ipc",
+        "--unshare-uts",
+    ]);
+    arguments.add([
+        "--unshare-cgroup-try",
+        "--die-with-parent",
+        "--as-pid-1",
+        "--hostname",
+        "jail",
+    ]);
     arguments.add(["--uid", &owner.uid.to_string(), "--gid", &owner.gid.to_string()]);
     for (link, points_to) in &plan.symlinks {
         arguments.add([Path::new("--symlink"), points_to, link]);
@@ -74,7 +91,16 @@ fn try_exec(
         arguments.add([Path::new(option), &mount.source, &mount.target]);
     }
     arguments.add([Path::new("--ro-bind"), &plan.init, Path::new(HELPER)]);
-    arguments.add(["--remount-ro", "/dev", "--remount-ro", "/", "--", HELPER, crate::plan::INSIDE, &plan_fd.to_string()]);
+    arguments.add([
+        "--remount-ro",
+        "/dev",
+        "--remount-ro",
+        "/",
+        "--",
+        HELPER,
+        crate::plan::INSIDE,
+        &plan_fd.to_string(),
+    ]);
     let error = arguments.exec(program);
     Err(Failure::new(format!("start {}", program.display()), &error))
 }
@@ -99,7 +125,10 @@ impl Arguments {
 
     fn exec(&self, program: &Path) -> io::Error {
         let strings = || -> io::Result<(CString, Vec<CString>)> {
-            Ok((sys::c_string(program)?, self.0.iter().map(sys::c_string).collect::<io::Result<_>>()?))
+            Ok((
+                sys::c_string(program)?,
+                self.0.iter().map(sys::c_string).collect::<io::Result<_>>()?,
+            ))
         };
         match strings() {
             Ok((program, arguments)) => sys::exec(&program, &arguments, &[]),
@@ -110,18 +139,25 @@ impl Arguments {
 
 /// Entry of the helper inside bubblewrap's namespaces. Returns the exit code.
 pub(super) fn inside(plan_fd: RawFd) -> i32 {
-    let plan: Option<Plan> = sys::adopt(plan_fd)
-        .ok()
-        .and_then(|file| serde_json::from_reader(io::BufReader::new(std::fs::File::from(file))).ok());
-    let Some((plan, handover)) = plan.and_then(|plan| plan.handover.clone().map(|handover| (plan, handover))) else {
+    let plan: Option<Plan> = sys::adopt(plan_fd).ok().and_then(|file| {
+        serde_json::from_reader(io::BufReader::new(std::fs::File::from(file))).ok()
+    });
+    let Some((plan, handover)) =
+        plan.and_then(|plan| plan.handover.clone().map(|handover| (plan, handover)))
+    else {
         return 3;
     };
     let line = |fd: RawFd| -> io::Result<OwnedFd> {
         sys::set_close_on_exec(fd, true)?;
         sys::adopt(fd)
     };
-    let (Ok(status), Ok(executed)) = (line(handover.status_fd), line(handover.executed_fd)) else { return 3 };
-    let identity =
-        Identity { become_user: None, user_processes: handover.user_processes, data_bytes: handover.data_bytes };
+    let (Ok(status), Ok(executed)) = (line(handover.status_fd), line(handover.executed_fd)) else {
+        return 3;
+    };
+    let identity = Identity {
+        become_user: None,
+        user_processes: handover.user_processes,
+        data_bytes: handover.data_bytes,
+    };
     first::finish(first::run_program(&plan, identity, status, executed, || Ok(())))
 }

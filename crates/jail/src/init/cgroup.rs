@@ -22,9 +22,10 @@ impl Group {
     /// Makes what can be made and sets the limits; what cannot is simply absent.
     pub(super) fn create(limits: &Limits) -> Self {
         let mut group = Self::default();
-        let (Ok(own), Ok(mounts)) =
-            (fs_err::read_to_string("/proc/self/cgroup"), fs_err::read_to_string("/proc/self/mountinfo"))
-        else {
+        let (Ok(own), Ok(mounts)) = (
+            fs_err::read_to_string("/proc/self/cgroup"),
+            fs_err::read_to_string("/proc/self/mountinfo"),
+        ) else {
             return group;
         };
         let hierarchies = hierarchies(&own, &mounts);
@@ -38,11 +39,13 @@ impl Group {
                     .memory_bytes
                     .and_then(|bytes| hierarchy.create(|folder| set_memory_v1(folder, bytes)));
             } else if hierarchy.has("pids") && group.pids.is_none() {
-                group.pids =
-                    hierarchy.create(|folder| fs_err::write(folder.join("pids.max"), limits.processes.to_string()));
+                group.pids = hierarchy.create(|folder| {
+                    fs_err::write(folder.join("pids.max"), limits.processes.to_string())
+                });
             }
             if hierarchy.has("cpuacct") && group.cpu.is_none() {
-                group.cpu = hierarchy.create(|folder| fs_err::metadata(folder.join("cpuacct.usage")).map(drop));
+                group.cpu = hierarchy
+                    .create(|folder| fs_err::metadata(folder.join("cpuacct.usage")).map(drop));
             }
         }
         group
@@ -77,7 +80,8 @@ impl Group {
     /// Has the kernel killed something here for want of memory?
     pub(super) fn out_of_memory(&self) -> bool {
         let counter = |file: PathBuf| {
-            fs_err::read_to_string(file).ok().and_then(|text| field(&text, "oom_kill")).unwrap_or(0) > 0
+            fs_err::read_to_string(file).ok().and_then(|text| field(&text, "oom_kill")).unwrap_or(0)
+                > 0
         };
         self.unified.as_ref().is_some_and(|folder| counter(folder.join("memory.events")))
             || self.memory.as_ref().is_some_and(|folder| counter(folder.join("memory.oom_control")))
@@ -134,7 +138,10 @@ fn field(text: &str, name: &str) -> Option<u64> {
 }
 
 fn set_unified(folder: &Path, limits: &Limits) -> io::Result<()> {
-    if let Some(bytes) = limits.memory_bytes {
+    if let Some(bytes) = limits.memory_bytes
+        // Half of it is better than nothing: the supervisor then keeps the memory bound.
+        && folder.join("memory.max").exists()
+    {
         fs_err::write(folder.join("memory.max"), bytes.to_string())?;
         // Kernels without swap accounting lack these two.
         drop(fs_err::write(folder.join("memory.swap.max"), "0"));
@@ -174,12 +181,18 @@ impl Hierarchy {
                 sweep(parent);
                 if self.version2 {
                     // Refused where processes live in the parent; then the next one up is tried.
-                    drop(fs_err::write(parent.join("cgroup.subtree_control"), "+memory +pids"));
+                    for controller in ["+memory", "+pids"] {
+                        drop(fs_err::write(parent.join("cgroup.subtree_control"), controller));
+                    }
                 }
                 let folder = parent.join(format!("{PREFIX}{}", std::process::id()));
                 if folder.is_dir() || fs_err::create_dir(&folder).is_ok() {
                     let usable = set(&folder).is_ok()
-                        && (!self.version2 || fs_err::OpenOptions::new().write(true).open(parent.join("cgroup.procs")).is_ok());
+                        && (!self.version2
+                            || fs_err::OpenOptions::new()
+                                .write(true)
+                                .open(parent.join("cgroup.procs"))
+                                .is_ok());
                     if usable {
                         return Some(folder);
                     }
@@ -214,20 +227,25 @@ fn hierarchies(own: &str, mounts: &str) -> Vec<Hierarchy> {
         let Some((left, right)) = line.split_once(" - ") else { continue };
         let left: Vec<&str> = left.split(' ').collect();
         let right: Vec<&str> = right.split(' ').collect();
-        let (Some(shown), Some(point), Some(kind)) = (left.get(3), left.get(4), right.first()) else { continue };
+        let (Some(shown), Some(point), Some(kind)) = (left.get(3), left.get(4), right.first())
+        else {
+            continue;
+        };
         let version2 = match *kind {
             "cgroup2" => true,
             "cgroup" => false,
             _ => continue,
         };
-        let options: Vec<&str> = right.get(2).map(|text| text.split(',').collect()).unwrap_or_default();
+        let options: Vec<&str> =
+            right.get(2).map(|text| text.split(',').collect()).unwrap_or_default();
         let entry = own.lines().find_map(|line| {
             let mut parts = line.splitn(3, ':');
             let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
             let matches = if version2 {
                 controllers.is_empty()
             } else {
-                !controllers.is_empty() && controllers.split(',').all(|name| options.contains(&name))
+                !controllers.is_empty()
+                    && controllers.split(',').all(|name| options.contains(&name))
             };
             matches.then(|| (controllers.split(',').map(String::from).collect::<Vec<_>>(), path))
         });
@@ -236,8 +254,9 @@ fn hierarchies(own: &str, mounts: &str) -> Vec<Hierarchy> {
         let relative = Path::new(path).strip_prefix(shown).unwrap_or_else(|_| Path::new(""));
         let root = PathBuf::from(point);
         if found.iter().all(|known| known.root != root) {
-            let own = if relative.as_os_str().is_empty() { root.clone() } else { root.join(relative) };
-            found.push(Hierarchy { version2, controllers, own, root });
+            let own =
+                if relative.as_os_str().is_empty() { root.clone() } else { root.join(relative) };
+            found.push(Hierarchy { version2, controllers, root, own });
         }
     }
     found
@@ -260,7 +279,11 @@ mod tests {
         let owns: Vec<&str> = found.iter().filter_map(|one| one.own.to_str()).collect();
         assert_eq!(
             owns,
-            ["/sys/fs/cgroup/memory/a/b", "/sys/fs/cgroup/cpu,cpuacct/x", "/sys/fs/cgroup/unified/s.scope"]
+            [
+                "/sys/fs/cgroup/memory/a/b",
+                "/sys/fs/cgroup/cpu,cpuacct/x",
+                "/sys/fs/cgroup/unified/s.scope"
+            ]
         );
         assert!(found[2].version2 && found[1].has("cpuacct"));
     }

@@ -27,8 +27,11 @@ pub(super) fn place_descriptors(plan: &Plan, keep: &[RawFd]) -> Result<Vec<RawFd
     let above = plan.fds.iter().map(|&(_, target)| target).chain([2]).max().unwrap_or(2) + 1;
     let lift = |fd: RawFd| sys::duplicate_from(fd, above).step("move descriptors");
     // First all out of the way, then each to its place: targets may be sources of others.
-    let lifted: Vec<(RawFd, RawFd)> =
-        plan.fds.iter().map(|&(source, target)| Ok((lift(source)?, target))).collect::<Result<_, Failure>>()?;
+    let lifted: Vec<(RawFd, RawFd)> = plan
+        .fds
+        .iter()
+        .map(|&(source, target)| Ok((lift(source)?, target)))
+        .collect::<Result<_, Failure>>()?;
     let kept = keep.iter().map(|&fd| lift(fd)).collect::<Result<Vec<_>, Failure>>()?;
     for &(source, target) in &lifted {
         sys::duplicate_onto(source, target).step("place descriptors")?;
@@ -40,7 +43,9 @@ pub(super) fn place_descriptors(plan: &Plan, keep: &[RawFd]) -> Result<Vec<RawFd
 /// Closes every descriptor from 3 on for which `keep` is false.
 pub(super) fn close_others(keep: &dyn Fn(RawFd) -> bool) {
     let open: Vec<RawFd> = match fs_err::read_dir("/proc/self/fd") {
-        Ok(entries) => entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect(),
+        Ok(entries) => {
+            entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+        }
         Err(_) => (3..4096).collect(),
     };
     for fd in open {
@@ -51,7 +56,11 @@ pub(super) fn close_others(keep: &dyn Fn(RawFd) -> bool) {
 }
 
 /// Confines this process and runs the program. Returns only when that failed; the program never ran then.
-pub(super) fn run(plan: &Plan, identity: Identity, restrict: impl FnOnce() -> Result<(), Failure>) -> Failure {
+pub(super) fn run(
+    plan: &Plan,
+    identity: Identity,
+    restrict: impl FnOnce() -> Result<(), Failure>,
+) -> Failure {
     match confine_and_exec(plan, identity, restrict) {
         Ok(never) => match never {},
         Err(failure) => failure,
@@ -100,31 +109,44 @@ fn confine_and_exec(
 
 /// Looks the program up as a shell would, in the program's own `PATH`.
 fn exec(plan: &Plan) -> Failure {
-    let failure = |error: io::Error| Failure::new(format!("execute {}", plan.program.display()), &error);
+    let failure =
+        |error: io::Error| Failure::new(format!("execute {}", plan.program.display()), &error);
     let strings = || -> io::Result<(Vec<CString>, Vec<CString>)> {
         let program = sys::c_string(&plan.program);
-        let arguments = std::iter::once(program).chain(plan.args.iter().map(sys::c_string)).collect::<io::Result<_>>()?;
-        let environment =
-            plan.env.iter().map(|(key, value)| sys::c_string(format!("{key}={value}"))).collect::<io::Result<_>>()?;
+        let arguments = std::iter::once(program)
+            .chain(plan.args.iter().map(sys::c_string))
+            .collect::<io::Result<_>>()?;
+        let environment = plan
+            .env
+            .iter()
+            .map(|(key, value)| sys::c_string(format!("{key}={value}")))
+            .collect::<io::Result<_>>()?;
         Ok((arguments, environment))
     };
     let (arguments, environment) = match strings() {
         Ok(strings) => strings,
         Err(error) => return failure(error),
     };
-    let candidates: Vec<std::path::PathBuf> = if plan.program.components().count() > 1 || plan.program.is_absolute() {
-        vec![plan.program.clone()]
-    } else {
-        let path = plan.env.iter().find(|(key, _)| key == "PATH").map_or("/usr/bin:/bin", |(_, value)| value);
-        path.split(':').map(|folder| Path::new(folder).join(&plan.program)).collect()
-    };
+    let candidates: Vec<std::path::PathBuf> =
+        if plan.program.components().count() > 1 || plan.program.is_absolute() {
+            vec![plan.program.clone()]
+        } else {
+            let path = plan
+                .env
+                .iter()
+                .find(|(key, _)| key == "PATH")
+                .map_or("/usr/bin:/bin", |(_, value)| value);
+            path.split(':').map(|folder| Path::new(folder).join(&plan.program)).collect()
+        };
     let mut last = io::Error::from_raw_os_error(libc::ENOENT);
     for candidate in candidates {
         match sys::c_string(&candidate) {
             Ok(path) => {
                 let error = sys::exec(&path, &arguments, &environment);
                 // "Not found" must not hide why an existing one did not start.
-                if error.raw_os_error() != Some(libc::ENOENT) || last.raw_os_error() == Some(libc::ENOENT) {
+                if error.raw_os_error() != Some(libc::ENOENT)
+                    || last.raw_os_error() == Some(libc::ENOENT)
+                {
                     last = error;
                 }
             }

@@ -34,7 +34,8 @@ pub(super) fn main(plan: &Plan, owner: &Owner, identity: Identity, lines: Lines)
     let Lines { status, executed } = lines;
     let prepared = (|| {
         // When the supervisor dies, the jail dies.
-        sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64).step("tie the jail to its supervisor")?;
+        sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64)
+            .step("tie the jail to its supervisor")?;
         sys::set_host_name("jail").step("name the host")?;
         // Better this one than the judge, should the whole machine run out.
         drop(fs_err::write("/proc/self/oom_score_adj", "500"));
@@ -78,7 +79,13 @@ pub(super) fn run_program(
     restrict: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), (OwnedFd, Failure)> {
     let program = match sys::clone_process(0).step("start the program") {
-        Ok(Fork::Child) => sys::exit_now(program(plan, identity, status.as_raw_fd(), executed.as_raw_fd(), restrict)),
+        Ok(Fork::Child) => sys::exit_now(program(
+            plan,
+            identity,
+            status.as_raw_fd(),
+            executed.as_raw_fd(),
+            restrict,
+        )),
         Ok(Fork::Parent(pid)) => pid,
         Err(failure) => return Err((status, failure)),
     };
@@ -123,7 +130,10 @@ fn program(
 
 fn report(failure: &Failure, status: RawFd) -> i32 {
     if let Ok(status) = sys::adopt(status) {
-        Lines::tell(&status, &Inside::Failed { step: failure.step.clone(), message: failure.message.clone() });
+        Lines::tell(
+            &status,
+            &Inside::Failed { step: failure.step.clone(), message: failure.message.clone() },
+        );
     }
     1
 }

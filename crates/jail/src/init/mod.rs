@@ -19,6 +19,7 @@ mod rootfs;
 mod seccomp;
 mod supervisor;
 mod tree;
+mod watch;
 
 use std::io;
 use std::path::Path;
@@ -58,6 +59,10 @@ struct Failure {
 impl Failure {
     fn new(step: impl Into<String>, error: &io::Error) -> Self {
         Self { step: step.into(), message: error.to_string() }
+    }
+
+    fn said(step: &str, message: &str) -> Self {
+        Self { step: step.into(), message: message.into() }
     }
 }
 

@@ -38,7 +38,8 @@ pub(super) fn id_map(owner: u32, group: u32, uid: u32) -> io::Result<OwnedFd> {
     let opened = (|| {
         fs_err::write(format!("/proc/{pid}/uid_map"), format!("{owner} {uid} 1"))?;
         fs_err::write(format!("/proc/{pid}/gid_map"), format!("{group} {GROUP} 1"))?;
-        fs_err::File::open(format!("/proc/{pid}/ns/user")).map(|file| OwnedFd::from(file.into_parts().0))
+        fs_err::File::open(format!("/proc/{pid}/ns/user"))
+            .map(|file| OwnedFd::from(file.into_parts().0))
     })();
     drop(hold_write);
     drop(sys::wait_any(true));

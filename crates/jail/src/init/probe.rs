@@ -40,8 +40,6 @@ pub(crate) struct Facts {
     pub(crate) refused: Vec<String>,
     /// Allowed ones that should not be.
     pub(crate) allowed: Vec<String>,
-    /// Entries of `/dev`.
-    pub(crate) devices: usize,
 }
 
 /// Prints the facts; the exit code is 0 when that worked.
@@ -53,8 +51,10 @@ pub(super) fn main() -> i32 {
         facts.network = TcpStream::connect_timeout(&address, Duration::from_millis(300)).is_ok();
     }
     facts.sees_unnamed = fs_err::read(variable(SECRET)).is_ok();
-    facts.writes_read_only = fs_err::write(std::path::Path::new(&variable(FROZEN)).join("written"), "x").is_ok();
-    facts.writes_scratch = fs_err::write(std::path::Path::new(&variable(SCRATCH)).join("written"), "x").is_ok();
+    facts.writes_read_only =
+        fs_err::write(std::path::Path::new(&variable(FROZEN)).join("written"), "x").is_ok();
+    facts.writes_scratch =
+        fs_err::write(std::path::Path::new(&variable(SCRATCH)).join("written"), "x").is_ok();
     facts.has_tmp = fs_err::write(std::env::temp_dir().join("written"), "x").is_ok();
     if let Ok(pid) = variable(OUTSIDER).parse() {
         facts.signals_caller = sys::kill(pid, 0).is_ok();
@@ -64,10 +64,12 @@ pub(super) fn main() -> i32 {
             facts.status.insert(key.into(), value.trim().into());
         }
     }
-    facts.processes = fs_err::read_dir("/proc")
-        .map(|entries| entries.flatten().filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit()).count())
-        .unwrap_or(0);
-    facts.devices = fs_err::read_dir("/dev").map(|entries| entries.flatten().count()).unwrap_or(0);
+    let entries = fs_err::read_dir("/proc").into_iter().flatten().flatten();
+    facts.processes = entries
+        .filter(|entry| {
+            entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit)
+        })
+        .count();
     // With arguments that do no harm where the call is allowed.
     let calls = [
         ("ptrace", libc::SYS_ptrace, [0, 0, 0]),
@@ -77,13 +79,22 @@ pub(super) fn main() -> i32 {
         ("keyctl", libc::SYS_keyctl, [0, 0, 0]),
         ("userfaultfd", libc::SYS_userfaultfd, [0, 0, 0]),
         ("io_uring", libc::SYS_io_uring_setup, [1, 0, 0]),
-        ("socket(AF_INET)", libc::SYS_socket, [libc::AF_INET as usize, libc::SOCK_STREAM as usize, 0]),
-        ("socket(AF_NETLINK)", libc::SYS_socket, [libc::AF_NETLINK as usize, libc::SOCK_RAW as usize, 0]),
+        (
+            "socket(AF_INET)",
+            libc::SYS_socket,
+            [libc::AF_INET as usize, libc::SOCK_STREAM as usize, 0],
+        ),
+        (
+            "socket(AF_NETLINK)",
+            libc::SYS_socket,
+            [libc::AF_NETLINK as usize, libc::SOCK_RAW as usize, 0],
+        ),
     ];
     for (name, number, arguments) in calls {
-        let refused = sys::attempt(number, arguments).err().and_then(|error| error.raw_os_error()).is_some_and(|errno| {
-            [libc::EPERM, libc::ENOSYS, libc::EAFNOSUPPORT].contains(&errno)
-        });
+        let refused = sys::attempt(number, arguments)
+            .err()
+            .and_then(|error| error.raw_os_error())
+            .is_some_and(|errno| [libc::EPERM, libc::ENOSYS, libc::EAFNOSUPPORT].contains(&errno));
         if refused { facts.refused.push(name.into()) } else { facts.allowed.push(name.into()) }
     }
     match serde_json::to_vec(&facts) {

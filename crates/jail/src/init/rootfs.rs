@@ -30,11 +30,19 @@ pub(super) struct Owner {
 }
 
 /// Builds the root and moves into it. `tell` carries notes to the supervisor.
-pub(super) fn enter(plan: &Plan, owner: &Owner, tell: &mut dyn FnMut(Inside)) -> Result<(), Failure> {
+pub(super) fn enter(
+    plan: &Plan,
+    owner: &Owner,
+    tell: &mut dyn FnMut(Inside),
+) -> Result<(), Failure> {
     let root = Path::new("/");
-    sys::mount(None, root, None, libc::MS_REC | libc::MS_PRIVATE, None).step("detach mounts from the host")?;
-    let base = ["/tmp", "/var/tmp", "/mnt", "/run"].map(Path::new).into_iter().find(|path| path.is_dir());
-    let base = base.ok_or(io::Error::from_raw_os_error(libc::ENOENT)).step("find a folder to build the root on")?;
+    sys::mount(None, root, None, libc::MS_REC | libc::MS_PRIVATE, None)
+        .step("detach mounts from the host")?;
+    let base =
+        ["/tmp", "/var/tmp", "/mnt", "/run"].map(Path::new).into_iter().find(|path| path.is_dir());
+    let base = base
+        .ok_or(io::Error::from_raw_os_error(libc::ENOENT))
+        .step("find a folder to build the root on")?;
     tmpfs(base, "mode=755,size=8m").step("mount the empty root")?;
     for name in ["oldroot", "newroot"] {
         fs_err::create_dir(base.join(name)).step("prepare the root")?;
@@ -68,7 +76,13 @@ fn outside(path: &Path) -> PathBuf {
 }
 
 fn tmpfs(target: &Path, options: &str) -> io::Result<()> {
-    sys::mount(Some(Path::new("tmpfs")), target, Some("tmpfs"), libc::MS_NOSUID | libc::MS_NODEV, Some(options))
+    sys::mount(
+        Some(Path::new("tmpfs")),
+        target,
+        Some("tmpfs"),
+        libc::MS_NOSUID | libc::MS_NODEV,
+        Some(options),
+    )
 }
 
 fn make_parent(path: &Path) -> io::Result<()> {
@@ -113,9 +127,20 @@ fn devices() -> io::Result<()> {
     for name in ["null", "zero", "full", "random", "urandom"] {
         let target = dev.join(name);
         fs_err::write(&target, "")?;
-        sys::mount(Some(&outside(Path::new("/dev")).join(name)), &target, None, libc::MS_BIND, None)?;
+        sys::mount(
+            Some(&outside(Path::new("/dev")).join(name)),
+            &target,
+            None,
+            libc::MS_BIND,
+            None,
+        )?;
     }
-    let links = [("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2")];
+    let links = [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+    ];
     for (name, points_to) in links {
         std::os::unix::fs::symlink(points_to, dev.join(name))?;
     }
@@ -138,7 +163,13 @@ fn proc_files() -> Result<(), Failure> {
     for name in ["kcore", "keys", "kallsyms", "kmsg", "timer_list"] {
         let path = proc.join(name);
         if path.exists() {
-            drop(sys::mount(Some(&inside(Path::new("/dev/null"))), &path, None, libc::MS_BIND, None));
+            drop(sys::mount(
+                Some(&inside(Path::new("/dev/null"))),
+                &path,
+                None,
+                libc::MS_BIND,
+                None,
+            ));
         }
     }
     Ok(())
@@ -156,7 +187,8 @@ fn attach(mount: &Mount, owner: &Owner, tell: &mut dyn FnMut(Inside)) -> Result<
         attributes |= libc::MOUNT_ATTR_RDONLY;
     }
     if owner.foreign && !mount.system && !mount.device {
-        let map = owner.maps.iter().find(|(ids, _)| *ids == (meta.uid(), meta.gid())).map(|(_, fd)| fd);
+        let map =
+            owner.maps.iter().find(|(ids, _)| *ids == (meta.uid(), meta.gid())).map(|(_, fd)| fd);
         if let Some(map) = map
             && attach_mapped(&source, &target, attributes, map).is_ok()
         {
@@ -164,7 +196,11 @@ fn attach(mount: &Mount, owner: &Owner, tell: &mut dyn FnMut(Inside)) -> Result<
         }
         hand_over(mount, &source, &meta, owner, tell)?;
     }
-    bind(&source, &target, attributes).step_on("mount", &mount.source)
+    let exact = bind(&source, &target, attributes).step_on("mount", &mount.source)?;
+    if !exact && mount.access == Access::ReadOnly {
+        tell(Inside::Note("read-only mounts are kept by file permissions only".into()));
+    }
+    Ok(())
 }
 
 fn attach_mapped(source: &Path, target: &Path, attributes: u64, map: &OwnedFd) -> io::Result<()> {
@@ -198,13 +234,14 @@ fn hand_over(
 
 /// Binds `source` and all below it on `target`. The new calls set attributes on the whole tree at once;
 /// older kernels and gVisor get the old ones.
-fn bind(source: &Path, target: &Path, attributes: u64) -> io::Result<()> {
+/// False when the attributes could not be set the old way either: then only file permissions keep them.
+fn bind(source: &Path, target: &Path, attributes: u64) -> io::Result<bool> {
     let modern = sys::open_tree(source).and_then(|tree| {
         sys::set_mount_attributes(tree.as_fd(), attributes, None)?;
         sys::move_mount(tree.as_fd(), target)
     });
     if modern.is_ok() {
-        return modern;
+        return Ok(true);
     }
     sys::mount(Some(source), target, None, libc::MS_BIND | libc::MS_REC, None)?;
     let mut flags = libc::MS_REMOUNT | libc::MS_BIND;
@@ -217,14 +254,13 @@ fn bind(source: &Path, target: &Path, attributes: u64) -> io::Result<()> {
             flags |= flag;
         }
     }
-    for point in mount_points_below(target)? {
-        sys::mount(None, &point, None, flags, None)?;
-    }
-    Ok(())
+    Ok(mount_points_below(target)
+        .iter()
+        .all(|point| sys::mount(None, point, None, flags, None).is_ok()))
 }
 
 /// `target` and every mount point in it.
-fn mount_points_below(target: &Path) -> io::Result<Vec<PathBuf>> {
+fn mount_points_below(target: &Path) -> Vec<PathBuf> {
     let text = fs_err::read_to_string(outside(Path::new("/proc/self/mountinfo")))
         .or_else(|_| fs_err::read_to_string("/proc/self/mountinfo"))
         .unwrap_or_default();
@@ -237,7 +273,7 @@ fn mount_points_below(target: &Path) -> io::Result<Vec<PathBuf>> {
     if points.is_empty() {
         points.push(target.to_path_buf());
     }
-    Ok(points)
+    points
 }
 
 /// mountinfo writes space, tab, newline and backslash in octal.
@@ -256,7 +292,9 @@ fn make_point(target: &Path, folder: bool) -> io::Result<()> {
     let existing = target.ancestors().skip(1).find_map(|path| path.symlink_metadata().ok());
     // /tmp, home and /dev/shm are tmpfs of ours too, but other devices: allowed when they hold the parent.
     let ours = existing.is_some_and(|meta| meta.dev() == own)
-        || ["/tmp", HOME, "/dev/shm"].iter().any(|path| target.starts_with(inside(Path::new(path))));
+        || ["/tmp", HOME, "/dev/shm"]
+            .iter()
+            .any(|path| target.starts_with(inside(Path::new(path))));
     if !ours {
         return Err(io::Error::new(
             io::ErrorKind::NotFound,
@@ -274,7 +312,8 @@ fn make_point(target: &Path, folder: bool) -> io::Result<()> {
 /// Makes the root itself read-only, enters it, and lets go of the host's.
 fn seal() -> Result<(), Failure> {
     let new = Path::new(NEW);
-    let flags = libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV;
+    let flags =
+        libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV;
     sys::mount(None, new, None, flags, None).step("make the root read-only")?;
     std::env::set_current_dir(new).step("enter the new root")?;
     let here = Path::new(".");
@@ -284,7 +323,8 @@ fn seal() -> Result<(), Failure> {
     } else {
         // gVisor refuses the self-pivot: the old root stays mounted but unreachable, since nothing inside
         // can call chroot.
-        sys::mount(Some(here), Path::new("/"), None, libc::MS_MOVE, None).step("move the new root")?;
+        sys::mount(Some(here), Path::new("/"), None, libc::MS_MOVE, None)
+            .step("move the new root")?;
         sys::chroot(here).step("change root")?;
     }
     std::env::set_current_dir("/").step("enter the root")

@@ -63,6 +63,7 @@ const FORBIDDEN: &[c_long] = &[
     libc::SYS_fsmount,
     libc::SYS_fspick,
     libc::SYS_mount_setattr,
+    SYS_OPEN_TREE_ATTR,
     libc::SYS_name_to_handle_at,
     libc::SYS_open_by_handle_at,
     libc::SYS_fanotify_init,
@@ -134,8 +135,9 @@ const FORBIDDEN_BITS: &[(c_long, u32, u32)] = &[
     (libc::SYS_mknod, 1, SET_ID_BITS),
 ];
 
-/// The same number on every architecture.
+/// Newer than libc's list; the same number on every architecture.
 const SYS_FCHMODAT2: c_long = 452;
+const SYS_OPEN_TREE_ATTR: c_long = 467;
 
 /// Opening calls: (call, argument with the flags, argument with the mode). The mode counts only when a file
 /// may be created; otherwise the register holds rubbish.
@@ -213,4 +215,129 @@ pub(super) fn filter() -> Vec<sock_filter> {
 /// Loads the filter into this process, for good, and for all it starts.
 pub(super) fn load() -> io::Result<()> {
     sys::load_filter(&filter())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+
+    /// Runs the filter as the kernel would: the independent reading of the jump offsets.
+    fn decide(architecture: u32, number: u32, arguments: [u32; 6]) -> u32 {
+        let code = filter();
+        let mut accumulator = 0;
+        let mut at = 0;
+        loop {
+            let instruction = code[at];
+            at += 1;
+            let jump =
+                |taken: bool| usize::from(if taken { instruction.jt } else { instruction.jf });
+            match instruction.code {
+                RETURN => return instruction.k,
+                LOAD => {
+                    accumulator = match instruction.k {
+                        0 => number,
+                        4 => architecture,
+                        // High halves hold rubbish here, as the kernel would ignore them for these calls.
+                        offset => match (offset - 16) % 8 {
+                            0 => arguments[((offset - 16) / 8) as usize],
+                            _ => u32::MAX,
+                        },
+                    }
+                }
+                EQUAL => at += jump(accumulator == instruction.k),
+                AT_LEAST => at += jump(accumulator >= instruction.k),
+                ANY_BIT => at += jump(accumulator & instruction.k != 0),
+                other => panic!("instruction {other}"),
+            }
+        }
+    }
+
+    fn call(number: c_long, arguments: [u32; 6]) -> u32 {
+        decide(ARCHITECTURE, number as u32, arguments)
+    }
+
+    fn errno(errno: i32) -> u32 {
+        libc::SECCOMP_RET_ERRNO | errno as u32
+    }
+
+    #[test]
+    fn every_listed_call_is_refused_and_its_neighbours_are_not() {
+        let special: Vec<u32> = FORBIDDEN_BITS
+            .iter()
+            .map(|entry| entry.0)
+            .chain(OPENING.iter().map(|entry| entry.0))
+            .chain([libc::SYS_socket, libc::SYS_ioctl])
+            .map(|number| number as u32)
+            .collect();
+        for number in 0..1000_u32 {
+            let expected = if FORBIDDEN.contains(&c_long::from(number)) {
+                errno(libc::EPERM)
+            } else if UNKNOWN.contains(&c_long::from(number)) {
+                errno(libc::ENOSYS)
+            } else if c_long::from(number) == libc::SYS_socket {
+                errno(libc::EAFNOSUPPORT)
+            } else {
+                ALLOW
+            };
+            assert_eq!(decide(ARCHITECTURE, number, [0; 6]), expected, "call {number}");
+            // Even with every bit of every argument set, only the calls with conditions change.
+            if !special.contains(&number) {
+                assert_eq!(decide(ARCHITECTURE, number, [u32::MAX; 6]), expected, "call {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_architectures_and_x32_do_not_pass() {
+        assert_eq!(
+            decide(0x4000_0003, libc::SYS_getpid as u32, [0; 6]),
+            libc::SECCOMP_RET_KILL_PROCESS
+        );
+        assert_eq!(call(c_long::from(X32) + libc::SYS_getpid, [0; 6]), errno(libc::ENOSYS));
+        assert_eq!(call(c_long::from(X32) + libc::SYS_ptrace, [0; 6]), errno(libc::ENOSYS));
+    }
+
+    #[test]
+    fn conditions_look_at_the_right_argument() {
+        let with = |index: usize, value: u32| {
+            let mut arguments = [0; 6];
+            arguments[index] = value;
+            arguments
+        };
+        let refused = errno(libc::EPERM);
+        for flag in [libc::CLONE_NEWUSER, libc::CLONE_NEWNS, libc::CLONE_NEWPID, libc::CLONE_NEWNET]
+        {
+            assert_eq!(call(libc::SYS_clone, with(0, (flag | libc::SIGCHLD) as u32)), refused);
+        }
+        assert_eq!(
+            call(libc::SYS_clone, with(0, (libc::CLONE_VM | libc::CLONE_THREAD) as u32)),
+            ALLOW
+        );
+        assert_eq!(call(libc::SYS_fchmodat, with(2, 0o4755)), refused);
+        assert_eq!(call(libc::SYS_fchmodat, with(2, 0o2755)), refused);
+        assert_eq!(call(libc::SYS_fchmodat, with(2, 0o1777)), ALLOW);
+        let open = |flags: i32, mode: u32| {
+            let mut arguments = [0; 6];
+            (arguments[2], arguments[3]) = (flags as u32, mode);
+            call(libc::SYS_openat, arguments)
+        };
+        assert_eq!(open(libc::O_CREAT | libc::O_WRONLY, 0o4755), refused);
+        assert_eq!(open(libc::O_TMPFILE | libc::O_RDWR, 0o4755), refused);
+        assert_eq!(open(libc::O_CREAT | libc::O_WRONLY, 0o755), ALLOW);
+        // Without creation the mode's register is not an argument.
+        assert_eq!(open(libc::O_RDONLY, 0o4755), ALLOW);
+        assert_eq!(open(libc::O_DIRECTORY, 0o4755), ALLOW);
+        for family in
+            [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_VSOCK]
+        {
+            assert_eq!(call(libc::SYS_socket, with(0, family as u32)), errno(libc::EAFNOSUPPORT));
+        }
+        assert_eq!(call(libc::SYS_socket, with(0, libc::AF_UNIX as u32)), ALLOW);
+        for request in FORBIDDEN_IOCTLS {
+            assert_eq!(call(libc::SYS_ioctl, with(1, request)), refused);
+        }
+        assert_eq!(call(libc::SYS_ioctl, with(1, libc::TIOCGWINSZ as u32)), ALLOW);
+    }
 }

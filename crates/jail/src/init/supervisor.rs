@@ -4,10 +4,9 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt as _;
-use std::time::{Duration, Instant};
 
 use crate::detect::Backend;
-use crate::plan::{Cause, InForce, Inside, Plan, Report, VERSION};
+use crate::plan::{InForce, Plan, Report, VERSION};
 use crate::spec::Gpu;
 use crate::sys::{self, Fork};
 
@@ -15,15 +14,15 @@ use super::cgroup::Group;
 use super::confine::{self, Identity};
 use super::first::{self, Lines};
 use super::rootfs::Owner;
+use super::watch::Watch;
 use super::{Failure, Step as _, bubblewrap, landlock, ownership, tree};
-
-/// Between two looks at memory and CPU time: with a control group the kernel keeps the bound anyway.
-const TICK_WITH_GROUP: Duration = Duration::from_millis(50);
-const TICK_ALONE: Duration = Duration::from_millis(20);
 
 /// Entry of the helper; `plan_fd` is a file that holds the plan. Returns the exit code.
 pub(super) fn main(plan_fd: RawFd) -> i32 {
-    let plan: Plan = match sys::adopt(plan_fd).map(File::from).map(|file| serde_json::from_reader(io::BufReader::new(file))) {
+    let plan: Plan = match sys::adopt(plan_fd)
+        .map(File::from)
+        .map(|file| serde_json::from_reader(io::BufReader::new(file)))
+    {
         Ok(Ok(plan)) => plan,
         // Without a plan there is no line to the caller either; it sees the exit code.
         _ => return 3,
@@ -32,10 +31,12 @@ pub(super) fn main(plan_fd: RawFd) -> i32 {
     if plan.version != VERSION {
         return 4;
     }
-    let mut supervisor = Supervisor { plan, control, kill_requested: false };
+    let supervisor = Supervisor { plan, control };
     match supervisor.run() {
         Ok(report) => supervisor.report(&report),
-        Err(failure) => supervisor.report(&Report::Failed { step: failure.step, message: failure.message }),
+        Err(failure) => {
+            supervisor.report(&Report::Failed { step: failure.step, message: failure.message })
+        }
     }
     0
 }
@@ -43,17 +44,18 @@ pub(super) fn main(plan_fd: RawFd) -> i32 {
 struct Supervisor {
     plan: Plan,
     control: OwnedFd,
-    kill_requested: bool,
 }
 
 /// A started jail, before or while its program runs.
-struct Running {
+pub(super) struct Running {
     /// First process, as the host sees it.
-    pid: i32,
-    status: OwnedFd,
-    executed: OwnedFd,
-    group: Group,
-    in_force: InForce,
+    pub(super) pid: i32,
+    /// Messages from inside.
+    pub(super) status: OwnedFd,
+    /// Ends when the program has been executed.
+    pub(super) executed: OwnedFd,
+    pub(super) group: Group,
+    pub(super) in_force: InForce,
 }
 
 impl Supervisor {
@@ -65,7 +67,7 @@ impl Supervisor {
         }
     }
 
-    fn run(&mut self) -> Result<Report, Failure> {
+    fn run(&self) -> Result<Report, Failure> {
         sys::new_session();
         sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1).step("adopt orphans")?;
         let control = self.control.as_raw_fd();
@@ -74,8 +76,9 @@ impl Supervisor {
         sys::set_close_on_exec(control, true).step("keep the control socket")?;
 
         let running = self.start()?;
-        let mut owned = Vec::new();
-        let outcome = self.watch(&running, &mut owned);
+        let mut watch = Watch::new(&self.plan, &running, self.control.as_fd());
+        let outcome = watch.until_the_end(&|report| self.report(report));
+        let owned = watch.owned;
         // Whatever the outcome, nothing of the jail survives this point.
         drop(sys::kill(running.pid, libc::SIGKILL));
         if !tree::kill_all_below(2000) {
@@ -89,12 +92,11 @@ impl Supervisor {
         for (path, uid, gid) in owned {
             drop(ownership::give(&path, uid, gid));
         }
-        outcome.map(|report| match report {
-            Report::Ended { cause, elapsed, peak_memory_bytes, cpu } => {
-                Report::Ended { cause, elapsed, peak_memory_bytes: Some(peak_memory_bytes.unwrap_or(0).max(peak)), cpu }
-            }
-            other => other,
-        })
+        let mut report = outcome?;
+        if let Report::Ended { peak_memory_bytes, .. } = &mut report {
+            *peak_memory_bytes = Some(peak_memory_bytes.unwrap_or(0).max(peak));
+        }
+        Ok(report)
     }
 
     fn start(&self) -> Result<Running, Failure> {
@@ -112,7 +114,11 @@ impl Supervisor {
                 drop(sys::change_owner(fd, uid, gid));
             }
         }
-        let namespaces = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+        let namespaces = libc::CLONE_NEWNS
+            | libc::CLONE_NEWPID
+            | libc::CLONE_NEWNET
+            | libc::CLONE_NEWIPC
+            | libc::CLONE_NEWUTS;
         let flags = match plan.backend {
             Backend::Namespaces => namespaces,
             Backend::UserNamespaces => namespaces | libc::CLONE_NEWUSER,
@@ -128,7 +134,9 @@ impl Supervisor {
                 }
                 let lines = Lines { status: status_write, executed: executed_write };
                 sys::exit_now(match plan.backend {
-                    Backend::Namespaces | Backend::UserNamespaces => first::main(plan, &owner, identity, lines),
+                    Backend::Namespaces | Backend::UserNamespaces => {
+                        first::main(plan, &owner, identity, lines)
+                    }
                     Backend::Bubblewrap => bubblewrap::exec(plan, &owner, identity, &lines),
                     Backend::Landlock => first::main_without_namespaces(plan, identity, lines),
                 })
@@ -137,7 +145,8 @@ impl Supervisor {
         };
         drop((go_read, status_write, executed_write, owner));
         self.let_go_of_descriptors();
-        let running = Running { pid, status: status_read, executed: executed_read, group, in_force };
+        let running =
+            Running { pid, status: status_read, executed: executed_read, group, in_force };
         let prepared = self.prepare(&running, go_write);
         if let Err(failure) = prepared {
             drop(sys::kill(pid, libc::SIGKILL));
@@ -152,7 +161,9 @@ impl Supervisor {
     fn prepare(&self, running: &Running, go: OwnedFd) -> Result<(), Failure> {
         if self.plan.backend == Backend::UserNamespaces {
             let (uid, gid) = (sys::effective_uid(), sys::effective_gid());
-            let write = |name: &str, text: String| fs_err::write(format!("/proc/{}/{name}", running.pid), text);
+            let write = |name: &str, text: String| {
+                fs_err::write(format!("/proc/{}/{name}", running.pid), text)
+            };
             // Without privileges, group ids can be mapped only after giving up setgroups.
             drop(write("setgroups", "deny".into()));
             write("uid_map", format!("{} {uid} 1", inner_id(uid))).step("map the user")?;
@@ -172,121 +183,6 @@ impl Supervisor {
                 drop(sys::duplicate_onto(null.as_raw_fd(), fd));
             }
         }
-    }
-
-    /// Watches until the program ends, breaks a bound, or the caller wants it gone.
-    fn watch(&mut self, running: &Running, owned: &mut Vec<(std::path::PathBuf, u32, u32)>) -> Result<Report, Failure> {
-        let mut started: Option<Instant> = None;
-        let mut status = Messages::default();
-        let mut peak = 0;
-        let mut cpu = None;
-        let born = Instant::now();
-        let limits = self.plan.limits.clone();
-        let tick = if running.group.bounds_memory().is_some() { TICK_WITH_GROUP } else { TICK_ALONE };
-        let mut next_look = born + Duration::from_millis(5);
-        let end = |cause, started: Option<Instant>, peak, cpu| {
-            Ok(Report::Ended {
-                cause,
-                elapsed: started.unwrap_or(born).elapsed(),
-                peak_memory_bytes: Some(peak),
-                cpu,
-            })
-        };
-        loop {
-            let deadline = started.unwrap_or(born) + limits.wall;
-            let now = Instant::now();
-            if now >= deadline {
-                return end(Cause::Deadline, started, peak, cpu);
-            }
-            let wait = deadline.min(next_look).saturating_duration_since(now);
-            // Rounded up, so that the loop does not spin through the last millisecond.
-            let wait_ms = wait.as_millis().min(60_000) as i32 + 1;
-            let mut fds = vec![self.control.as_fd(), running.status.as_fd()];
-            if started.is_none() {
-                fds.push(running.executed.as_fd());
-            }
-            let ready = sys::poll_readable(&fds, wait_ms).step("watch the jail")?;
-            let executed = ready.get(2).copied().unwrap_or(false);
-            if ready[0] && self.caller_wants_the_end() {
-                return end(Cause::Killed, started, peak, cpu);
-            }
-            if ready[1] || executed {
-                let open = status.read(&running.status).step("listen to the jail")?;
-                for message in status.take() {
-                    match message {
-                        Inside::Failed { step, message } => return Err(Failure { step, message }),
-                        Inside::Owned { path, uid, gid } => owned.push((path, uid, gid)),
-                        Inside::Exited(_) | Inside::Signalled(_) => {
-                            if started.is_none() {
-                                self.report(&Report::Started { pid: running.pid, in_force: running.in_force.clone() });
-                            }
-                            self.look(running, &mut peak, &mut cpu);
-                            let cause = if running.group.out_of_memory() {
-                                Cause::Memory
-                            } else if let Inside::Exited(code) = message {
-                                Cause::Exited(code)
-                            } else if let Inside::Signalled(signal) = message {
-                                let over = limits.cpu.is_some_and(|bound| cpu.is_some_and(|cpu: Duration| cpu > bound));
-                                // RLIMIT_CPU may be quicker than the next look.
-                                let by_limit = signal == libc::SIGKILL || signal == libc::SIGXCPU;
-                                if over && by_limit { Cause::Cpu } else { Cause::Signalled(signal) }
-                            } else {
-                                continue;
-                            };
-                            return end(cause, started, peak, cpu);
-                        }
-                    }
-                }
-                if !open && started.is_none() && !executed {
-                    return Err(Failure {
-                        step: "start the first process".into(),
-                        message: "it ended without a word".into(),
-                    });
-                }
-                if !open {
-                    // The first process is gone without a word: killed from outside, or for memory.
-                    let cause = if running.group.out_of_memory() { Cause::Memory } else { Cause::Signalled(libc::SIGKILL) };
-                    return end(cause, started, peak, cpu);
-                }
-            }
-            if executed && started.is_none() {
-                started = Some(Instant::now());
-                self.report(&Report::Started { pid: running.pid, in_force: running.in_force.clone() });
-            }
-            if Instant::now() >= next_look {
-                next_look = Instant::now() + tick;
-                let memory = self.look(running, &mut peak, &mut cpu);
-                if running.group.out_of_memory()
-                    || (running.group.bounds_memory().is_none()
-                        && limits.memory_bytes.is_some_and(|bound| memory.is_some_and(|memory| memory > bound)))
-                {
-                    return end(Cause::Memory, started, peak, cpu);
-                }
-                if limits.cpu.is_some_and(|bound| cpu.is_some_and(|cpu: Duration| cpu > bound)) {
-                    return end(Cause::Cpu, started, peak, cpu);
-                }
-            }
-        }
-    }
-
-    /// Measures memory and CPU time.
-    fn look(&self, running: &Running, peak: &mut u64, cpu: &mut Option<Duration>) -> Option<u64> {
-        let mut memory = running.group.memory_bytes();
-        let mut time = running.group.cpu_time();
-        if memory.is_none() || time.is_none() {
-            let usage = tree::usage(std::process::id() as i32);
-            memory = memory.or(Some(usage.memory_bytes));
-            time = time.or(Some(usage.cpu));
-        }
-        *peak = memory.unwrap_or(0).max(*peak);
-        *cpu = time.max(*cpu);
-        memory
-    }
-
-    /// Any byte means kill, and so does the end of the stream: the caller is dead.
-    fn caller_wants_the_end(&mut self) -> bool {
-        self.kill_requested = true;
-        true
     }
 }
 
@@ -312,7 +208,10 @@ fn identify(plan: &Plan) -> Result<(Owner, Identity), Failure> {
                     maps.push((ids, map));
                 }
             }
-            Ok((Owner { uid, gid, maps, foreign: true }, Identity { become_user: Some((uid, gid)), ..identity }))
+            Ok((
+                Owner { uid, gid, maps, foreign: true },
+                Identity { become_user: Some((uid, gid)), ..identity },
+            ))
         }
         Backend::UserNamespaces | Backend::Bubblewrap | Backend::Landlock => {
             let (uid, gid) = (inner_id(sys::effective_uid()), inner_id(sys::effective_gid()));
@@ -330,9 +229,9 @@ fn bounds(plan: &Plan, group: &Group, identity: &mut Identity, in_force: &mut In
         (Some(bytes), None) if plan.gpu == Gpu::None => {
             // Per process, and generous: writable mappings need not be touched.
             identity.data_bytes = Some(bytes.saturating_mul(2).saturating_add(1 << 30));
-            format!("supervisor every {} ms, RLIMIT_DATA", TICK_ALONE.as_millis())
+            "supervisor, RLIMIT_DATA".into()
         }
-        (Some(_), None) => format!("supervisor every {} ms", TICK_ALONE.as_millis()),
+        (Some(_), None) => "supervisor".into(),
     };
     let uid = sys::effective_uid();
     let (bound, words) = match (plan.backend, uid) {
@@ -344,7 +243,10 @@ fn bounds(plan: &Plan, group: &Group, identity: &mut Identity, in_force: &mut In
         (Backend::Landlock, 0) => (None, "unbounded".to_owned()),
         (Backend::Landlock, _) => {
             let others = landlock::threads_of_user(uid);
-            (Some(others + u64::from(limits.processes)), format!("RLIMIT_NPROC beside {others} of the same user"))
+            (
+                Some(others + u64::from(limits.processes)),
+                format!("RLIMIT_NPROC beside {others} of the same user"),
+            )
         }
     };
     identity.user_processes = bound;
@@ -353,32 +255,4 @@ fn bounds(plan: &Plan, group: &Group, identity: &mut Identity, in_force: &mut In
         Some(kind) => kind.into(),
         None => words,
     };
-}
-
-/// Splits the status pipe into messages.
-#[derive(Default)]
-struct Messages {
-    pending: Vec<u8>,
-}
-
-impl Messages {
-    /// Reads what is there; false at the end.
-    fn read(&mut self, pipe: &OwnedFd) -> io::Result<bool> {
-        if !sys::poll_readable(&[pipe.as_fd()], 0)?.first().copied().unwrap_or(false) {
-            return Ok(true);
-        }
-        let mut buffer = [0; 4096];
-        let count = File::from(pipe.try_clone()?).read(&mut buffer)?;
-        self.pending.extend_from_slice(&buffer[..count]);
-        Ok(count > 0)
-    }
-
-    fn take(&mut self) -> Vec<Inside> {
-        let mut messages = Vec::new();
-        while let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
-            let line: Vec<u8> = self.pending.drain(..=end).collect();
-            messages.extend(serde_json::from_slice(&line).ok());
-        }
-        messages
-    }
 }

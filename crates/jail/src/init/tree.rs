@@ -69,7 +69,8 @@ pub(super) fn usage(root: i32) -> Usage {
     Usage {
         memory_bytes: pids.iter().map(|&pid| resident_bytes(pid)).sum(),
         cpu: Duration::from_millis(
-            pids.iter().filter_map(|pid| all.get(pid)).map(|stat| stat.ticks).sum::<u64>() * (1000 / TICKS_PER_SECOND),
+            pids.iter().filter_map(|pid| all.get(pid)).map(|stat| stat.ticks).sum::<u64>()
+                * (1000 / TICKS_PER_SECOND),
         ),
     }
 }
@@ -78,7 +79,9 @@ fn resident_bytes(pid: i32) -> u64 {
     let Ok(text) = fs_err::read_to_string(format!("/proc/{pid}/status")) else { return 0 };
     let kilobytes = |name: &str| {
         text.lines()
-            .find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+            .find_map(|line| {
+                line.strip_prefix(name)?.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+            })
             .unwrap_or(0)
     };
     (kilobytes("RssAnon:") + kilobytes("RssShmem:")) * 1024

@@ -6,7 +6,8 @@ use std::time::Duration;
 use warpwright_jail::{Backend, Outcome};
 
 use crate::support::{
-    Victim, assert_refused, assert_worked, attack, eventually, folder, inside, is_root, jails, namespaces, outside,
+    Victim, assert_refused, assert_worked, attack, eventually, folder, inside, is_root, jails,
+    namespaces, outside,
 };
 
 #[test]
@@ -38,7 +39,12 @@ fn a_named_unix_socket_can_be_used() {
         assert_eq!(assert_worked(backend, &finished), "ping pong");
         server.join().expect("the server");
         // Not named: not there.
-        assert_ne!(inside(&jail, attack(["connect-unix", &name])).outcome, Outcome::Exited(0), "{}", backend.name());
+        assert_ne!(
+            inside(&jail, attack(["connect-unix", &name])).outcome,
+            Outcome::Exited(0),
+            "{}",
+            backend.name()
+        );
     }
 }
 
@@ -76,13 +82,20 @@ fn no_capabilities_and_a_user_of_its_own() {
         let finished = inside(&jail, attack(["read", "/proc/self/status"]));
         let said = assert_worked(backend, &finished);
         let field = |name: &str| {
-            said.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name}: {said}")).trim()
+            said.lines()
+                .find_map(|line| line.strip_prefix(name))
+                .unwrap_or_else(|| panic!("no {name}: {said}"))
+                .trim()
         };
         for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
             assert_eq!(u64::from_str_radix(field(set), 16), Ok(0), "{} {set}", backend.name());
         }
         assert_eq!((field("NoNewPrivs:"), field("Seccomp:")), ("1", "2"));
-        let uid: u32 = field("Uid:").split_whitespace().next().and_then(|uid| uid.parse().ok()).expect("a number");
+        let uid: u32 = field("Uid:")
+            .split_whitespace()
+            .next()
+            .and_then(|uid| uid.parse().ok())
+            .expect("a number");
         match backend {
             Backend::Namespaces => {
                 assert!(uid > 0x6000_0000, "{uid}");
@@ -102,7 +115,11 @@ fn two_jails_cannot_see_each_other() {
         // The control: from outside it is visible.
         assert!(eventually(|| outside(&["processes"]).1.contains(marker)));
         let said = assert_worked(backend, &inside(&jail, attack(["processes"])));
-        assert!(said.contains("attack processes") && !said.contains(marker), "{}: {said}", backend.name());
+        assert!(
+            said.contains("attack processes") && !said.contains(marker),
+            "{}: {said}",
+            backend.name()
+        );
         assert!(!first.wait_timeout(Duration::ZERO).expect("its state"));
     }
 }
@@ -110,10 +127,16 @@ fn two_jails_cannot_see_each_other() {
 #[test]
 fn nothing_is_inherited() {
     for (backend, jail) in jails() {
-        let said = assert_worked(backend, &inside(&jail, attack(["environment"]).env("GIVEN", "yes")));
+        let said =
+            assert_worked(backend, &inside(&jail, attack(["environment"]).env("GIVEN", "yes")));
         let mut names: Vec<&str> = said.lines().filter_map(|line| line.split('=').next()).collect();
         names.sort_unstable();
-        assert_eq!(names, ["GIVEN", "HOME", "LANG", "PATH", "TMPDIR", "USER"], "{}", backend.name());
+        assert_eq!(
+            names,
+            ["GIVEN", "HOME", "LANG", "PATH", "TMPDIR", "USER"],
+            "{}",
+            backend.name()
+        );
         // The control: this process has more to give away.
         assert!(std::env::vars().count() > 6 || std::env::var_os("CARGO_MANIFEST_DIR").is_none());
     }
@@ -133,7 +156,12 @@ fn only_the_given_descriptors_are_open_and_at_their_numbers() {
             fs_err::File::open(folder.join(name)).expect("a file").into_parts().0
         };
         // Crossing numbers: each target may be the number of another source.
-        let spec = |action: &str| attack(action.split(' ')).fd(open("third"), 4).fd(open("fourth"), 3).fd(open("tenth"), 10);
+        let spec = |action: &str| {
+            attack(action.split(' '))
+                .fd(open("third"), 4)
+                .fd(open("fourth"), 3)
+                .fd(open("tenth"), 10)
+        };
         let said = assert_worked(backend, &inside(&jail, spec("descriptors")));
         assert_eq!(said, "[0, 1, 2, 3, 4, 10]", "{}", backend.name());
     }
@@ -169,6 +197,9 @@ fn graphics_mode_keeps_shared_memory_and_thread_names() {
             let spec = attack([action]).gpu(warpwright_jail::Gpu::All);
             assert_worked(backend, &inside(&jail, spec));
         }
-        assert_worked(backend, &inside(&jail, attack(["list", "/sys/class"]).gpu(warpwright_jail::Gpu::All)));
+        assert_worked(
+            backend,
+            &inside(&jail, attack(["list", "/sys/class"]).gpu(warpwright_jail::Gpu::All)),
+        );
     }
 }

@@ -4,7 +4,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use warpwright_jail::{Access, Backend, JailError, Mount};
 
-use crate::support::{assert_refused, assert_worked, attack, folder, inside, is_root, jails, namespaces, outside};
+use crate::support::{
+    assert_refused, assert_worked, attack, folder, inside, is_root, jails, namespaces, outside,
+};
 
 #[test]
 fn read_only_paths_cannot_be_written() {
@@ -13,10 +15,20 @@ fn read_only_paths_cannot_be_written() {
     assert!(outside(&["write", &file]).0);
     for (backend, jail) in jails() {
         let words = ["Read-only file system", "Permission denied"];
-        assert_refused(backend, &inside(&jail, attack(["write", &file]).read_only(&folder)), &words);
+        assert_refused(
+            backend,
+            &inside(&jail, attack(["write", &file]).read_only(&folder)),
+            &words,
+        );
         assert_worked(backend, &inside(&jail, attack(["read", &file]).read_only(&folder)));
         assert_worked(backend, &inside(&jail, attack(["write", &file]).read_write(&folder)));
-        for path in ["/usr/written", "/etc/written", "/written", "/dev/written", "/proc/sys/kernel/hostname"] {
+        for path in [
+            "/usr/written",
+            "/etc/written",
+            "/written",
+            "/dev/written",
+            "/proc/sys/kernel/hostname",
+        ] {
             assert_refused(backend, &inside(&jail, attack(["write", path])), &words);
         }
     }
@@ -33,7 +45,11 @@ fn unnamed_paths_do_not_exist() {
     assert!(outside(&["read", &secret]).0);
     for (backend, jail) in jails() {
         let words = ["No such file", "Permission denied"];
-        assert_refused(backend, &inside(&jail, attack(["read", &secret]).read_only(&named)), &words);
+        assert_refused(
+            backend,
+            &inside(&jail, attack(["read", &secret]).read_only(&named)),
+            &words,
+        );
         assert_refused(backend, &inside(&jail, attack(["list", "/root"])), &words);
         assert_refused(backend, &inside(&jail, attack(["read", "/etc/shadow"])), &words);
         // /proc/1/root would be a way round, were process 1 not ours and out of reach.
@@ -57,11 +73,19 @@ fn a_private_folder_of_the_caller_can_be_named() {
     let new = inner.join("new").display().to_string();
     let owner = fs_err::metadata(&inner).expect("its owner").uid();
     for (backend, jail) in jails() {
-        assert_eq!(assert_worked(backend, &inside(&jail, attack(["read", &file]).read_only(&inner))), "content");
+        assert_eq!(
+            assert_worked(backend, &inside(&jail, attack(["read", &file]).read_only(&inner))),
+            "content"
+        );
         assert_worked(backend, &inside(&jail, attack(["write", &new]).read_write(&inner)));
         // What was made inside belongs to the caller, and the next jail can change it.
         for path in [&new, &file] {
-            assert_eq!(fs_err::metadata(path).expect("its owner").uid(), owner, "{}", backend.name());
+            assert_eq!(
+                fs_err::metadata(path).expect("its owner").uid(),
+                owner,
+                "{}",
+                backend.name()
+            );
         }
         assert_worked(backend, &inside(&jail, attack(["write", &new]).read_write(&inner)));
         fs_err::remove_file(&new).expect("removal");
@@ -77,7 +101,10 @@ fn a_mount_can_have_another_name() {
         let spec = attack(["read", "/workspace/file"]).mount(mount()).cwd("/workspace");
         if backend == Backend::Landlock {
             assert!(!jail.can_rename());
-            assert!(matches!(jail.run(attack(["read", "/workspace/file"]).mount(mount())), Err(JailError::Spec { .. })));
+            assert!(matches!(
+                jail.run(attack(["read", "/workspace/file"]).mount(mount())),
+                Err(JailError::Spec { .. })
+            ));
         } else {
             assert_eq!(assert_worked(backend, &inside(&jail, spec)), "content");
         }
@@ -109,7 +136,8 @@ fn nothing_is_made_in_a_folder_of_the_host_to_mount_on() {
 #[test]
 fn a_missing_source_is_named() {
     for (_, jail) in jails() {
-        let error = jail.run(attack(["exit"]).read_only("/nowhere/at/all")).expect_err("it does not exist");
+        let error =
+            jail.run(attack(["exit"]).read_only("/nowhere/at/all")).expect_err("it does not exist");
         assert!(matches!(&error, JailError::MountSource { .. }), "{error}");
         assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
     }
@@ -157,11 +185,22 @@ fn a_python_in_a_closed_home_can_be_named() {
         fs_err::create_dir_all(path).expect("folders");
     }
     fs_err::copy("/bin/bash", base.join("bin/python3.11")).expect("an interpreter of sorts");
-    std::os::unix::fs::symlink(base.join("bin/python3.11"), venv.join("bin/python3")).expect("a link");
-    fs_err::set_permissions(folder.join("home"), std::fs::Permissions::from_mode(0o700)).expect("a mode");
+    std::os::unix::fs::symlink(base.join("bin/python3.11"), venv.join("bin/python3"))
+        .expect("a link");
+    fs_err::set_permissions(folder.join("home"), std::fs::Permissions::from_mode(0o700))
+        .expect("a mode");
     let jail = &namespaces()[0].1;
-    let spec = warpwright_jail::Spec::new(venv.join("bin/python3")).args(["-c", "echo started"]).with_system();
-    let error = jail.run(warpwright_jail::Spec::new(venv.join("bin/python3")).with_system().read_only(&venv));
-    assert!(matches!(error, Err(JailError::Setup { .. })), "the control: without its base it cannot start");
-    assert_eq!(assert_worked(Backend::Namespaces, &inside(jail, spec.with_python(&venv))), "started");
+    let spec = warpwright_jail::Spec::new(venv.join("bin/python3"))
+        .args(["-c", "echo started"])
+        .with_system();
+    let error = jail
+        .run(warpwright_jail::Spec::new(venv.join("bin/python3")).with_system().read_only(&venv));
+    assert!(
+        matches!(error, Err(JailError::Setup { .. })),
+        "the control: without its base it cannot start"
+    );
+    assert_eq!(
+        assert_worked(Backend::Namespaces, &inside(jail, spec.with_python(&venv))),
+        "started"
+    );
 }

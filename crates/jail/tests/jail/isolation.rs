@@ -19,7 +19,8 @@ fn namespaces_reach_full_isolation_and_landlock_does_not() {
 #[test]
 fn full_isolation_is_refused_where_only_part_is_possible() {
     let among = [Backend::Landlock];
-    let partial = Jail::detect_among(&among, Requirement::Any).expect("the control: it works at all");
+    let partial =
+        Jail::detect_among(&among, Requirement::Any).expect("the control: it works at all");
     assert_eq!(partial.isolation().level, Level::Partial);
     let error = Jail::detect_among(&among, Requirement::Full).expect_err("partial is not full");
     assert!(matches!(&error, JailError::NotFull { missing, .. } if !missing.is_empty()), "{error}");

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use warpwright_jail::{JailError, Limits, Outcome, Spec, Stdin};
 
-use crate::support::{assert_worked, attack, attack_program, eventually, folder, inside, jails, outside};
+use crate::support::{
+    assert_worked, attack, attack_program, eventually, folder, inside, jails, outside,
+};
 
 fn seconds(wall: f64) -> Limits {
     Limits { wall: Duration::from_secs_f64(wall), ..Limits::default() }
@@ -29,7 +31,9 @@ fn the_deadline_ends_daemons_too() {
     for (backend, jail) in jails() {
         let (_guard, folder) = folder();
         let heartbeat = folder.join("heartbeat");
-        let spec = attack(["daemon", &heartbeat.display().to_string()]).read_write(&folder).limits(seconds(0.6));
+        let spec = attack(["daemon", &heartbeat.display().to_string()])
+            .read_write(&folder)
+            .limits(seconds(0.6));
         let started = Instant::now();
         let finished = inside(&jail, spec);
         assert_eq!(finished.outcome, Outcome::DeadlineExceeded, "{}", backend.name());
@@ -37,7 +41,12 @@ fn the_deadline_ends_daemons_too() {
         // The control: it was alive.
         let last = fs_err::read_to_string(&heartbeat).expect("a heartbeat");
         std::thread::sleep(Duration::from_millis(200));
-        assert_eq!(fs_err::read_to_string(&heartbeat).expect("the last one"), last, "{}", backend.name());
+        assert_eq!(
+            fs_err::read_to_string(&heartbeat).expect("the last one"),
+            last,
+            "{}",
+            backend.name()
+        );
     }
 }
 
@@ -46,12 +55,22 @@ fn the_end_of_the_program_is_the_end_of_its_daemons() {
     for (backend, jail) in jails() {
         let (_guard, folder) = folder();
         let heartbeat = folder.join("heartbeat");
-        let script = format!("{} daemon {} & sleep 0.4", attack_program().display(), heartbeat.display());
-        let spec = Spec::new("sh").args(["-c", &script]).with_system().read_only(attack_program()).read_write(&folder);
+        let script =
+            format!("{} daemon {} & sleep 0.4", attack_program().display(), heartbeat.display());
+        let spec = Spec::new("sh")
+            .args(["-c", &script])
+            .with_system()
+            .read_only(attack_program())
+            .read_write(&folder);
         assert_worked(backend, &inside(&jail, spec));
         let last = fs_err::read_to_string(&heartbeat).expect("a heartbeat");
         std::thread::sleep(Duration::from_millis(200));
-        assert_eq!(fs_err::read_to_string(&heartbeat).expect("the last one"), last, "{}", backend.name());
+        assert_eq!(
+            fs_err::read_to_string(&heartbeat).expect("the last one"),
+            last,
+            "{}",
+            backend.name()
+        );
     }
 }
 
@@ -59,7 +78,11 @@ fn the_end_of_the_program_is_the_end_of_its_daemons() {
 fn a_deaf_program_can_be_killed_from_another_thread() {
     for (backend, jail) in jails() {
         let child = jail.spawn(attack(["deaf"])).expect("a jail");
-        assert!(eventually(|| child.output_so_far().0.text().contains("deaf")), "{}", backend.name());
+        assert!(
+            eventually(|| child.output_so_far().0.text().contains("deaf")),
+            "{}",
+            backend.name()
+        );
         let killer = child.killer().expect("a killer");
         let thread = std::thread::spawn(move || killer.kill());
         let finished = child.wait().expect("the end");
@@ -82,20 +105,28 @@ fn dropping_a_child_ends_everything() {
         drop(child);
         let last = fs_err::read_to_string(&heartbeat).expect("a heartbeat");
         std::thread::sleep(Duration::from_millis(200));
-        assert_eq!(fs_err::read_to_string(&heartbeat).expect("the last one"), last, "{}", backend.name());
+        assert_eq!(
+            fs_err::read_to_string(&heartbeat).expect("the last one"),
+            last,
+            "{}",
+            backend.name()
+        );
     }
 }
 
 /// The caller of [`jails_die_with_a_killed_caller`]; does nothing unless started by it.
 #[test]
 fn a_caller_that_will_be_killed() {
-    let Some(folder) = std::env::var_os("JAIL_TEST_CALLER").map(std::path::PathBuf::from) else { return };
+    let Some(folder) = std::env::var_os("JAIL_TEST_CALLER").map(std::path::PathBuf::from) else {
+        return;
+    };
     let children: Vec<_> = jails()
         .iter()
         .enumerate()
         .map(|(index, (_, jail))| {
             let heartbeat = folder.join(index.to_string());
-            jail.spawn(attack(["daemon", &heartbeat.display().to_string()]).read_write(&folder)).expect("a jail")
+            jail.spawn(attack(["daemon", &heartbeat.display().to_string()]).read_write(&folder))
+                .expect("a jail")
         })
         .collect();
     std::thread::sleep(Duration::from_secs(30));
@@ -106,7 +137,11 @@ fn a_caller_that_will_be_killed() {
 fn jails_die_with_a_killed_caller() {
     let (_guard, folder) = folder();
     let mut caller = std::process::Command::new(std::env::current_exe().expect("own path"))
-        .args(["a_caller_that_will_be_killed", "--exact", "lifecycle::a_caller_that_will_be_killed"])
+        .args([
+            "a_caller_that_will_be_killed",
+            "--exact",
+            "lifecycle::a_caller_that_will_be_killed",
+        ])
         .env("JAIL_TEST_CALLER", &folder)
         .stdout(std::process::Stdio::null())
         .spawn()
@@ -115,7 +150,12 @@ fn jails_die_with_a_killed_caller() {
     assert!(eventually(|| hearts.iter().all(|heart| heart.exists())));
     caller.kill().expect("kill -9");
     caller.wait().expect("its end");
-    let read = || hearts.iter().map(|heart| fs_err::read_to_string(heart).expect("a heartbeat")).collect::<Vec<_>>();
+    let read = || {
+        hearts
+            .iter()
+            .map(|heart| fs_err::read_to_string(heart).expect("a heartbeat"))
+            .collect::<Vec<_>>()
+    };
     let still = || {
         let before = read();
         std::thread::sleep(Duration::from_millis(200));
@@ -129,7 +169,8 @@ fn standard_input_is_given_or_empty() {
     for (backend, jail) in jails() {
         let spec = || Spec::new("cat").with_system();
         assert_eq!(assert_worked(backend, &inside(&jail, spec())), "");
-        let bytes: Vec<u8> = std::iter::repeat_n(b"0123456789".iter().copied(), 50_000).flatten().collect();
+        let bytes: Vec<u8> =
+            std::iter::repeat_n(b"0123456789".iter().copied(), 50_000).flatten().collect();
         let finished = inside(&jail, spec().stdin(Stdin::Bytes(bytes.clone())));
         assert_eq!(finished.stdout.bytes, bytes, "{}", backend.name());
     }
@@ -138,11 +179,18 @@ fn standard_input_is_given_or_empty() {
 #[test]
 fn what_cannot_start_is_an_error_of_ours_with_the_step() {
     for (backend, jail) in jails() {
-        let error = jail.run(Spec::new("no-such-program").with_system()).expect_err("nothing to run");
-        assert!(matches!(&error, JailError::Setup { step, .. } if step.contains("no-such-program")), "{error}");
+        let error =
+            jail.run(Spec::new("no-such-program").with_system()).expect_err("nothing to run");
+        assert!(
+            matches!(&error, JailError::Setup { step, .. } if step.contains("no-such-program")),
+            "{error}"
+        );
         assert!(error.hint().is_some(), "{}", backend.name());
         let error = jail.run(attack(["exit"]).cwd("/no/such/folder")).expect_err("nowhere to run");
-        assert!(matches!(&error, JailError::Setup { step, .. } if step.contains("/no/such/folder")), "{error}");
+        assert!(
+            matches!(&error, JailError::Setup { step, .. } if step.contains("/no/such/folder")),
+            "{error}"
+        );
         let error = jail.run(attack(["exit"]).cwd("relative")).expect_err("nowhere to run");
         assert!(matches!(&error, JailError::Spec { .. }), "{error}");
     }
@@ -162,7 +210,8 @@ fn the_time_is_that_of_the_program() {
 #[test]
 fn many_jails_at_once() {
     for (backend, jail) in jails() {
-        let children: Vec<_> = (0..16).map(|_| jail.spawn(attack(["sleep", "50"])).expect("a jail")).collect();
+        let children: Vec<_> =
+            (0..16).map(|_| jail.spawn(attack(["sleep", "50"])).expect("a jail")).collect();
         for child in children {
             assert_worked(backend, &child.wait().expect("its end"));
         }

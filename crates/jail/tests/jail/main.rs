@@ -9,4 +9,5 @@ mod files;
 mod isolation;
 mod lifecycle;
 mod limits;
+#[cfg(test)]
 mod support;

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use warpwright_jail::{Backend, Finished, Jail, Outcome, Spec};
 
 /// Set when the tests run again without privileges: the folder of the programs, readable by everybody.
-pub const AGAIN: &str = "JAIL_TEST_AGAIN";
+pub(crate) const AGAIN: &str = "JAIL_TEST_AGAIN";
 
 /// Is this the superuser?
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     fs_err::read_to_string("/proc/self/status").expect("own status").contains("Uid:\t0\t")
 }
 
 /// The attacker.
-pub fn attack_program() -> PathBuf {
+pub(crate) fn attack_program() -> PathBuf {
     if let Some(folder) = std::env::var_os(AGAIN) {
         return Path::new(&folder).join("attack");
     }
@@ -27,7 +27,7 @@ pub fn attack_program() -> PathBuf {
 }
 
 /// The backends to test as this user. Landlock is left out of what it cannot do by `namespaces`.
-pub fn jails() -> Vec<(Backend, Jail)> {
+pub(crate) fn jails() -> Vec<(Backend, Jail)> {
     let backends: &[Backend] = if is_root() {
         &[Backend::Namespaces, Backend::Landlock]
     } else {
@@ -43,65 +43,72 @@ pub fn jails() -> Vec<(Backend, Jail)> {
 }
 
 /// Those with namespaces.
-pub fn namespaces() -> Vec<(Backend, Jail)> {
+pub(crate) fn namespaces() -> Vec<(Backend, Jail)> {
     jails().into_iter().filter(|(backend, _)| *backend != Backend::Landlock).collect()
 }
 
 /// An attack with what it needs to start.
-pub fn attack<S: Into<String>>(arguments: impl IntoIterator<Item = S>) -> Spec {
+pub(crate) fn attack<S: Into<String>>(arguments: impl IntoIterator<Item = S>) -> Spec {
     let program = attack_program();
     Spec::new(&program).args(arguments).with_system().read_only(&program)
 }
 
 /// Runs an attack inside.
-pub fn inside(jail: &Jail, spec: Spec) -> Finished {
+pub(crate) fn inside(jail: &Jail, spec: Spec) -> Finished {
     jail.run(spec).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Runs an attack outside: (did it work, what it said).
-pub fn outside(arguments: &[&str]) -> (bool, String) {
-    let output = Command::new(attack_program()).args(arguments).output().expect("the attack starts");
+pub(crate) fn outside(arguments: &[&str]) -> (bool, String) {
+    let output =
+        Command::new(attack_program()).args(arguments).output().expect("the attack starts");
     (output.status.success(), String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Asserts that an attack was refused inside, with these words.
-pub fn assert_refused(backend: Backend, finished: &Finished, words: &[&str]) {
+pub(crate) fn assert_refused(backend: Backend, finished: &Finished, words: &[&str]) {
     let said = finished.stdout.text();
     assert_eq!(finished.outcome, Outcome::Exited(1), "{}: {said}", backend.name());
     assert!(words.iter().any(|words| said.contains(words)), "{}: {said}", backend.name());
 }
 
 /// Asserts that an attack, or an honest action, worked.
-pub fn assert_worked(backend: Backend, finished: &Finished) -> String {
+pub(crate) fn assert_worked(backend: Backend, finished: &Finished) -> String {
     let said = finished.stdout.text();
-    assert_eq!(finished.outcome, Outcome::Exited(0), "{}: {said}{}", backend.name(), finished.stderr.text());
+    assert_eq!(
+        finished.outcome,
+        Outcome::Exited(0),
+        "{}: {said}{}",
+        backend.name(),
+        finished.stderr.text()
+    );
     said.trim().to_owned()
 }
 
 /// A folder of this test, with its real name.
-pub fn folder() -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn folder() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = fs_err::canonicalize(folder.path()).expect("its name");
     (folder, path)
 }
 
 /// A process outside that lives for a while; killed when dropped.
-pub struct Victim(std::process::Child);
+pub(crate) struct Victim(std::process::Child);
 
 impl Victim {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self(Command::new("sleep").arg("60").spawn().expect("sleep starts"))
     }
 
-    pub fn pid(&self) -> String {
+    pub(crate) fn pid(&self) -> String {
         self.0.id().to_string()
     }
 
-    pub fn is_alive(&mut self) -> bool {
+    pub(crate) fn is_alive(&mut self) -> bool {
         self.0.try_wait().expect("its state").is_none()
     }
 
-    pub fn has_died(&mut self) -> bool {
+    pub(crate) fn has_died(&mut self) -> bool {
         eventually(|| !self.is_alive())
     }
 }
@@ -114,7 +121,7 @@ impl Drop for Victim {
 }
 
 /// Does it come true within five seconds?
-pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
+pub(crate) fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(5);
     while Instant::now() < deadline {
         if condition() {
@@ -126,10 +133,11 @@ pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
 }
 
 /// Runs all tests of this binary again as `nobody`.
-pub fn run_again_without_privileges() -> (bool, String) {
+pub(crate) fn run_again_without_privileges() -> (bool, String) {
     let (_guard, folder) = folder();
     let own = std::env::current_exe().expect("own path");
-    let helper = own.parent().and_then(Path::parent).expect("target folder").join("warpwright-jail-init");
+    let helper =
+        own.parent().and_then(Path::parent).expect("target folder").join("warpwright-jail-init");
     for (from, name) in [(attack_program(), "attack"), (helper, "helper"), (own, "tests")] {
         fs_err::copy(from, folder.join(name)).expect("a copy of the program");
     }
