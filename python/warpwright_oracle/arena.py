@@ -26,6 +26,8 @@ class Arena:
         self.device = torch.device(device)
         self.size = size
         self.path = library
+        if self.cuda:  # the library leaves the driver's functions to be found in the process
+            ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
         self.native = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
         self.native.arena_import.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_int, ctypes.c_int]
         self.native.arena_base.restype = ctypes.c_uint64
@@ -60,10 +62,9 @@ class Arena:
         return flat.as_strided(at["shape"], at["strides"])
 
     def _flat(self, offset: int, size: int) -> torch.Tensor:
-        if self.cuda:
-            return torch.as_tensor(_Bytes(self.base + offset, size), device=self.device)
-        buffer = (ctypes.c_uint8 * size).from_address(self.base + offset)
-        return torch.frombuffer(buffer, dtype=torch.uint8)
+        make = torch._C._construct_storage_from_data_pointer
+        storage = make(self.base + offset, self.device, size)
+        return torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage, 0, (size,), (1,))
 
     def place(self, tensor: torch.Tensor) -> Place:
         """Where a tensor lies in this arena, for the judge to check."""
@@ -87,16 +88,3 @@ class Arena:
             offset += -(-at["bytes"] // ALIGN) * ALIGN
         return places, offset
 
-
-class _Bytes:
-    """Raw device memory for ``torch.as_tensor``."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (address, False),
-            "version": 3,
-            "strides": None,
-            "stream": None,
-        }

@@ -19,6 +19,9 @@ use crate::error::JudgeError;
 const CHANNEL_FD: i32 = 3;
 const ARENA_FD: i32 = 4;
 
+/// Longest a process may take to import torch, map its arena and answer.
+const START_PATIENCE: Duration = Duration::from_mins(2);
+
 /// What every process of this judge needs.
 pub(crate) struct Host {
     pub(crate) jail: Arc<Jail>,
@@ -103,7 +106,7 @@ impl Worker {
             .fd(OwnedFd::from(theirs), CHANNEL_FD)
             .fd(arena.lend()?, ARENA_FD);
         if host.device.is_cuda() {
-            spec.gpu = Gpu::All;
+            spec = spec.gpu(Gpu::All);
         }
         for path in &grant.read {
             spec = spec.read_only(path);
@@ -115,7 +118,16 @@ impl Worker {
             spec = spec.env(*key, value);
         }
         let child = host.jail.spawn(spec).map_err(|e| fail(&e))?;
-        Ok(Self { channel: Channel::new(ours), child })
+        let mut started = Self { channel: Channel::new(ours), child };
+        // Until here only our own code runs in there: a failure is ours, not the task's.
+        let up = started.ask::<Json>(&serde_json::json!({"do": "ping"}), START_PATIENCE);
+        match up {
+            Ok(_) => Ok(started),
+            Err(answer) => {
+                let (outcome, tail) = started.end();
+                Err(fail(&format!("{answer:?}, {outcome:?}: {tail}")))
+            }
+        }
     }
 
     /// Asks and waits.
