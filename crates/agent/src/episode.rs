@@ -16,7 +16,7 @@ use warpwright_record::event::{
     Budget, EpisodeId, EpisodeSetup, Event, NoteLevel, Outcome, StoredFile,
 };
 use warpwright_record::history::{self, Turn};
-use warpwright_record::message::{Message, ToolCall, ToolResult};
+use warpwright_record::message::{Message, ToolResult};
 use warpwright_record::reader::RunReader;
 use warpwright_record::verdict::{Stage, Verdict};
 use warpwright_record::writer::RunWriter;
@@ -250,8 +250,6 @@ impl Running<'_> {
         let mut results = Vec::with_capacity(message.calls.len());
         for call in &message.calls {
             self.interrupted()?;
-            let text = describe(call);
-            self.append(&Event::Progress { episode: Some(episode), text })?;
             let begun = Instant::now();
             let ran = self.toolbox.run(call, self.clock.until());
             // An interrupt ends the command early; what it printed is not a result.
@@ -403,16 +401,6 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
-}
-
-/// A call in one line, for displays.
-fn describe(call: &ToolCall) -> String {
-    let argument = ["command", "file_path"]
-        .iter()
-        .find_map(|key| call.arguments.get(key).and_then(|v| v.as_str()))
-        .unwrap_or_default();
-    let first = argument.lines().next().unwrap_or_default();
-    format!("{}: {}", call.name, clip_line(first, 100))
 }
 
 #[cfg(test)]

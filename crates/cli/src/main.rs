@@ -1,3 +1,70 @@
 //! `warpwright`: the command line.
+//!
+//! Thin: [`args`] is what can be said, one file per command under [`commands`] says what happens, and
+//! only here do typed errors of the libraries become text and an exit code ([`failure`], [`exit`]).
+//! Data goes to stdout, talk to stderr ([`printer`]). `docs/cli.md` is the contract.
 
-fn main() {}
+mod args;
+mod commands;
+mod contract;
+mod environment;
+mod exit;
+mod failure;
+mod folders;
+mod gpu;
+mod interrupt;
+mod judging;
+mod policies;
+mod printer;
+mod python;
+mod results;
+mod settings;
+mod tasks;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::args::{Cli, Command};
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+fn main() -> ExitCode {
+    // A jail starts this program again as its helper; that must be the first thing that happens.
+    warpwright_jail::init_if_requested();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return misunderstood(&error),
+    };
+    let printer = Printer::new(cli.command.wants_json());
+    let done = match &cli.command {
+        Command::Optimize(args) => commands::optimize::run(args, printer),
+        Command::Judge(args) => commands::judge::run(args, printer),
+        Command::Report(args) => commands::report::run(args, printer),
+        Command::Doctor(args) => commands::doctor::run(args, printer),
+        Command::Completions(args) => Ok(commands::completions::run(args, printer)),
+        Command::Man(args) => commands::man::run(args, printer),
+    };
+    ExitCode::from(done.unwrap_or_else(|failure| {
+        printer.failure(&failure);
+        failure.code
+    }))
+}
+
+/// Help and version are what was asked for; everything else is the caller's mistake.
+fn misunderstood(error: &clap::Error) -> ExitCode {
+    let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    // The terminal may be gone; there is nobody left to tell.
+    let _ = error.print();
+    if asked {
+        return ExitCode::from(exit::OK);
+    }
+    if std::env::args_os().any(|argument| argument == "--json") {
+        let text = error.to_string();
+        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        let hint = "see `warpwright --help`".to_owned();
+        Printer::new(true).object(&Failure::usage(message, hint).object());
+    }
+    ExitCode::from(exit::USAGE)
+}

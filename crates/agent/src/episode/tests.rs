@@ -6,7 +6,7 @@ use std::path::Path;
 
 use warpwright_record::event::RunOutcome;
 use warpwright_record::history::{Episode as Recorded, History};
-use warpwright_record::message::ToolStatus;
+use warpwright_record::message::{ToolCall, ToolStatus};
 use warpwright_record::reader::RunReader;
 use warpwright_record::run::RunInfo;
 use warpwright_record::verdict::Profile;
@@ -136,10 +136,10 @@ fn a_dialogue_runs_to_its_end_and_the_final_candidate_is_measured_afresh() {
     assert_eq!(value(&ended.best_verdict).to_string(), "2");
     let seen = seen.lock().unwrap();
     let told: Vec<_> = seen.iter().map(|r| (r.call.as_str(), r.status, r.verdicts.len())).collect();
-    use ToolStatus::Ok;
+    let ok = ToolStatus::Ok;
     assert_eq!(
         told,
-        [("1", Ok, 0), ("2", Ok, 0), ("3", Ok, 1), ("4", Ok, 0), ("5", Ok, 0), ("6", Ok, 1)]
+        [("1", ok, 0), ("2", ok, 0), ("3", ok, 1), ("4", ok, 0), ("5", ok, 0), ("6", ok, 1)]
     );
     let kinds: Vec<_> =
         scene.events.borrow().iter().map(Event::kind).filter(|k| *k != "progress").collect();

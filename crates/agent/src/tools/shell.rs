@@ -198,6 +198,8 @@ fn end(outcome: Outcome, timeout: Duration) -> (ToolStatus, Option<String>) {
 mod tests {
     use std::time::Instant;
 
+    use warpwright_record::verdict::Stage;
+
     use super::*;
     use crate::scripted::{self, ScriptedJudge};
     use crate::workspace;
@@ -253,7 +255,6 @@ mod tests {
         scene.workspace.files().write("model_new.py", b"new").unwrap();
         let ran = scene.run(command);
         let stages: Vec<_> = ran.judged.iter().map(|j| j.verdict.stage).collect();
-        use warpwright_record::verdict::Stage;
         assert_eq!(stages, [Stage::Built, Stage::Verified, Stage::Measured], "{}", ran.text);
         assert!(ran.text.starts_with("BUILD OK"), "{}", ran.text);
         // The third has no number in the script: not verified, so the script fails.

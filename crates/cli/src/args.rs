@@ -1,0 +1,317 @@
+//! Argument types: what the command line can say. Help, man pages and completions come from here.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use warpwright_record::verdict::Profile;
+
+use crate::environment;
+
+/// Makes PyTorch modules faster with verified CUDA kernels.
+#[derive(Debug, Parser)]
+#[command(
+    name = "warpwright",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  warpwright optimize model.py
+  warpwright judge model.py --candidate workspace/
+  warpwright doctor
+
+Exit codes: 0 good; 2 usage; 3 not verified; 4 infrastructure; 5 isolation;
+6 record of another version; 7 disk full; 130 interrupted."
+)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Let a policy write faster kernels for PyTorch modules, verified and timed by the judge.
+    Optimize(Optimize),
+    /// Verify and time one candidate.
+    Judge(JudgeArgs),
+    /// Show what runs came to, as a table and as a page.
+    Report(Report),
+    /// Say what works on this machine, what is missing, and the command that mends it.
+    Doctor(Doctor),
+    /// Print a completion script for a shell.
+    Completions(Completions),
+    /// Write man pages into a folder.
+    #[command(hide = true)]
+    Man(Man),
+}
+
+impl Command {
+    /// Whether stdout is for a program.
+    pub(crate) fn wants_json(&self) -> bool {
+        match self {
+            Self::Optimize(args) => args.common.json,
+            Self::Judge(args) => args.common.json,
+            Self::Report(args) => args.json,
+            Self::Doctor(args) => args.json,
+            Self::Completions(_) | Self::Man(_) => false,
+        }
+    }
+}
+
+/// `optimize`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright optimize model.py
+  warpwright optimize examples/ --out runs/examples --max-minutes 10
+  warpwright optimize model.py --device cuda:0 --baselines all
+  warpwright optimize --resume runs/examples
+
+A task is a Python file in KernelBench form: a class Model, get_inputs() and, where Model
+needs arguments, get_init_inputs(). Folders, .jsonl and .parquet files hold several.")]
+pub(crate) struct Optimize {
+    /// Tasks: .py, .jsonl or .parquet files, or folders.
+    #[arg(value_name = "TASK", required_unless_present = "resume", conflicts_with = "resume")]
+    pub(crate) tasks: Vec<PathBuf>,
+    /// What writes the kernels: `teacher`, built in, or `replay:RUN_DIR`.
+    #[arg(long, value_name = "POLICY", default_value = "teacher")]
+    pub(crate) policy: String,
+    /// Precision and comparison rules.
+    #[arg(long, value_enum, default_value_t = ProfileArg::AsRun)]
+    pub(crate) profile: ProfileArg,
+    /// Folder of the run; by default a new one under `warpwright-runs/`.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Go on with the run in this folder, with the settings it was begun with.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "max_turns", "max_minutes"])]
+    pub(crate) resume: Option<PathBuf>,
+    /// With `--resume`: mix versions of the program in one record.
+    #[arg(long, requires = "resume")]
+    pub(crate) force: bool,
+    /// Most turns of one task.
+    #[arg(long, value_name = "N", default_value_t = warpwright_agent::episode::DEFAULT_TURNS,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_turns: u32,
+    /// Most minutes of one task, without its final measurement; no limit by default.
+    #[arg(long, value_name = "MINUTES", value_parser = positive)]
+    pub(crate) max_minutes: Option<f64>,
+    /// What every command that judges takes.
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// `judge`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright judge model.py --candidate workspace/
+  warpwright judge model.py --candidate model_new.py --profile paper --json
+
+Exits with 0 when the candidate is verified and with 3 when it is not.")]
+pub(crate) struct JudgeArgs {
+    /// The task: one .py file.
+    #[arg(value_name = "TASK")]
+    pub(crate) task: PathBuf,
+    /// The candidate: a workspace folder with model_new.py, or one Python file with ModelNew.
+    #[arg(long, value_name = "DIR_OR_FILE")]
+    pub(crate) candidate: PathBuf,
+    /// How far to go.
+    #[arg(long, value_enum, default_value_t = StageArg::Measured)]
+    pub(crate) stage: StageArg,
+    /// Precision and comparison rules.
+    #[arg(long, value_enum, default_value_t = ProfileArg::Strict)]
+    pub(crate) profile: ProfileArg,
+    /// Folder to record the verdict in; by default nothing is recorded.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// What every command that judges takes.
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Shared by the commands that execute tasks.
+#[derive(Args, Debug)]
+pub(crate) struct Common {
+    /// `auto`, `cpu` or `cuda:N`; `auto` takes the first GPU that works.
+    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device)]
+    pub(crate) device: DeviceArg,
+    /// Seed of inputs and of the policy.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Which baselines to time; `all` adds `max-autotune`, which may compile for minutes.
+    #[arg(long, value_enum, default_value_t = BaselinesArg::Default)]
+    pub(crate) baselines: BaselinesArg,
+    /// Refuse to run with less isolation than this.
+    #[arg(long, value_enum, default_value_t = IsolationArg::Any)]
+    pub(crate) require_isolation: IsolationArg,
+    /// Python interpreter that has torch.
+    #[arg(long, value_name = "PATH", env = environment::PYTHON)]
+    pub(crate) python: Option<PathBuf>,
+    /// Folder for compiled artifacts.
+    #[arg(long, value_name = "DIR", env = environment::CACHE)]
+    pub(crate) cache: Option<PathBuf>,
+    /// Print one JSON object on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `report`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright report runs/examples
+  warpwright report runs/* --out compared.html")]
+pub(crate) struct Report {
+    /// Run folders.
+    #[arg(value_name = "RUN_DIR", required = true)]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Where to write the page; by default `report.html` in the first run folder.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print one JSON object on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `doctor`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright doctor
+  warpwright doctor --calibrate --json")]
+pub(crate) struct Doctor {
+    /// Measure copy bandwidth and launch cost; later runs use the figures.
+    #[arg(long)]
+    pub(crate) calibrate: bool,
+    /// With `--calibrate`: the device to measure.
+    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device)]
+    pub(crate) device: DeviceArg,
+    /// Python interpreter that has torch.
+    #[arg(long, value_name = "PATH", env = environment::PYTHON)]
+    pub(crate) python: Option<PathBuf>,
+    /// Folder for compiled artifacts.
+    #[arg(long, value_name = "DIR", env = environment::CACHE)]
+    pub(crate) cache: Option<PathBuf>,
+    /// Print one JSON object on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `completions`.
+#[derive(Args, Debug)]
+pub(crate) struct Completions {
+    /// The shell.
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// `man`.
+#[derive(Args, Debug)]
+pub(crate) struct Man {
+    /// Folder to write into; made if need be.
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+}
+
+/// Which device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceArg {
+    /// The first GPU that works, else the cpu device.
+    Auto,
+    /// The host.
+    Cpu,
+    /// A GPU.
+    Cuda(u32),
+}
+
+/// Precision and comparison rules, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProfileArg {
+    /// Full float32 on both sides; tolerance scaled to eager's own error.
+    Strict,
+    /// TF32 on both sides.
+    Tf32,
+    /// The dtype and flags that the task sets, on both sides.
+    AsRun,
+    /// The paper's: 1e-2, five inputs.
+    Paper,
+}
+
+impl From<ProfileArg> for Profile {
+    fn from(profile: ProfileArg) -> Self {
+        match profile {
+            ProfileArg::Strict => Self::Strict,
+            ProfileArg::Tf32 => Self::Tf32,
+            ProfileArg::AsRun => Self::AsRun,
+            ProfileArg::Paper => Self::Paper,
+        }
+    }
+}
+
+/// How far to judge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StageArg {
+    /// Build only.
+    Built,
+    /// Build and compare.
+    Verified,
+    /// Build, compare and time.
+    Measured,
+}
+
+/// Which baselines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BaselinesArg {
+    /// Eager, `torch.compile` and, on a GPU, `reduce-overhead`.
+    Default,
+    /// Also `max-autotune`.
+    All,
+}
+
+/// Least isolation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IsolationArg {
+    /// Whatever this machine can do; verdicts say what it was.
+    Any,
+    /// Everything the rules ask.
+    Full,
+}
+
+pub(crate) fn device(text: &str) -> Result<DeviceArg, String> {
+    match text {
+        "auto" => Ok(DeviceArg::Auto),
+        "cpu" => Ok(DeviceArg::Cpu),
+        "cuda" => Ok(DeviceArg::Cuda(0)),
+        _ => text
+            .strip_prefix("cuda:")
+            .and_then(|number| number.parse().ok())
+            .map(DeviceArg::Cuda)
+            .ok_or_else(|| "expected auto, cpu or cuda:N".to_owned()),
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
+        _ => Err("expected a number above zero".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn devices_are_named() {
+        assert_eq!(device("cuda:3"), Ok(DeviceArg::Cuda(3)));
+        assert!(device("cuda:-1").is_err() && device("gpu").is_err());
+    }
+}

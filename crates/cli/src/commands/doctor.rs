@@ -1,0 +1,280 @@
+//! `warpwright doctor`: what works on this machine, what is missing, the command that mends it.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde::Serialize;
+use warpwright_build::{Python, Toolchain};
+use warpwright_jail::{Jail, Level, Requirement};
+use warpwright_judge::Calibration;
+use warpwright_record::verdict::Profile;
+
+use crate::args::{BaselinesArg, Common, Doctor, IsolationArg};
+use crate::contract::VERSION;
+use crate::failure::{Failure, chain};
+use crate::judging::{Bench, Wanted};
+use crate::printer::Printer;
+use crate::{exit, folders, gpu, python};
+
+/// Least free room for builds, in bytes.
+const ROOM_BYTES: u64 = 2 << 30;
+
+#[derive(Debug, Serialize)]
+struct Findings {
+    version: u32,
+    /// Everything that judging needs is here.
+    ready: bool,
+    /// Devices that can be used, best first.
+    devices: Vec<DeviceFound>,
+    checks: Vec<Check>,
+    /// With `--calibrate`: what was measured.
+    calibration: Option<Calibration>,
+}
+
+#[derive(Debug, Serialize)]
+struct DeviceFound {
+    device: String,
+    hardware: String,
+}
+
+/// Whether something works here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    /// Works.
+    Ok,
+    /// Works less well than it could, or is not needed for everything.
+    Weak,
+    /// Is not there, and judging needs it.
+    Missing,
+}
+
+#[derive(Debug, Serialize)]
+struct Check {
+    name: &'static str,
+    state: State,
+    detail: String,
+    mend: Option<String>,
+}
+
+impl Check {
+    fn new(
+        name: &'static str,
+        state: State,
+        detail: impl Into<String>,
+        mend: Option<&str>,
+    ) -> Self {
+        Self { name, state, detail: detail.into(), mend: mend.map(str::to_owned) }
+    }
+}
+
+pub(crate) fn run(args: &Doctor, printer: Printer) -> Result<u8, Failure> {
+    let mut findings = look(args);
+    if args.calibrate {
+        findings.calibration = Some(calibrate(args, printer)?);
+    }
+    printer.data(&render(&findings));
+    let code = if findings.ready { exit::OK } else { exit::INFRASTRUCTURE };
+    printer.object(&findings);
+    Ok(code)
+}
+
+/// Measures the device's ceilings; the judge keeps them in the cache.
+fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
+    let common = Common {
+        device: args.device,
+        seed: 0,
+        baselines: BaselinesArg::Default,
+        require_isolation: IsolationArg::Any,
+        python: args.python.clone(),
+        cache: args.cache.clone(),
+        json: args.json,
+    };
+    let wanted = Wanted::new(&common, Profile::Strict);
+    let bench = Bench::open(&common, args.device, wanted, printer)?;
+    printer.say(&format!("measuring {}", bench.device()));
+    Ok(bench.judge.calibrate(true)?)
+}
+
+fn look(args: &Doctor) -> Findings {
+    let mut checks = Vec::new();
+    let python = python::find(args.python.as_deref());
+    let jail = isolation(&mut checks);
+    interpreter(&mut checks, python.as_ref());
+    compilers(&mut checks, jail.as_ref(), python.as_ref());
+    let devices = devices(&mut checks, python.as_ref());
+    room(&mut checks, &folders::cache(args.cache.as_deref()));
+    let ready = checks.iter().all(|check| check.state != State::Missing);
+    Findings { version: VERSION, ready, devices, checks, calibration: None }
+}
+
+fn isolation(checks: &mut Vec<Check>) -> Option<Jail> {
+    match Jail::detect(Requirement::Any) {
+        Ok(jail) => {
+            let found = jail.isolation();
+            let (enforced, backend) = (found.enforced.join(", "), &found.backend);
+            checks.push(match found.level {
+                Level::Full => {
+                    Check::new("isolation", State::Ok, format!("full, {backend}: {enforced}"), None)
+                }
+                Level::Partial => Check::new(
+                    "isolation",
+                    State::Weak,
+                    format!("partial, {backend}: {enforced}; without {}", found.missing.join(", ")),
+                    Some("install bubblewrap (`apt install bubblewrap`), or allow unprivileged user namespaces"),
+                ),
+            });
+            Some(jail)
+        }
+        Err(error) => {
+            let hint = error.hint();
+            checks.push(Check::new("isolation", State::Missing, chain(&error), hint.as_deref()));
+            None
+        }
+    }
+}
+
+fn interpreter(checks: &mut Vec<Check>, python: Option<&python::Python>) {
+    const MEND: Option<&str> = Some("`make setup` in the project, or set WARPWRIGHT_PYTHON");
+    let Some(python) = python else {
+        checks.push(Check::new("python", State::Missing, "no interpreter was found", MEND));
+        return;
+    };
+    let path = python.executable.display();
+    let Some(version) = Python::find(&python.executable).map(|found| found.version) else {
+        let detail = format!("{path} is not a working interpreter ({})", python.found);
+        checks.push(Check::new("python", State::Missing, detail, MEND));
+        return;
+    };
+    checks.push(Check::new(
+        "python",
+        State::Ok,
+        format!("{version} at {path}, {}", python.found),
+        None,
+    ));
+    checks.push(match &python.torch {
+        Some(torch) => Check::new("torch", State::Ok, torch.clone(), None),
+        None => Check::new("torch", State::Missing, format!("not installed for {path}"), MEND),
+    });
+}
+
+fn compilers(checks: &mut Vec<Check>, jail: Option<&Jail>, python: Option<&python::Python>) {
+    const GXX: Option<&str> = Some("`apt install g++`");
+    const NVCC: Option<&str> = Some(
+        "install the CUDA toolkit, or `make setup`, which fetches nvcc from PyPI; needed for a GPU, \
+         and on the cpu device for registers and spills",
+    );
+    let Some(jail) = jail else {
+        let detail = "not looked for: compilers run in the jail only";
+        checks.push(Check::new("compilers", State::Missing, detail, None));
+        return;
+    };
+    let none = Path::new("");
+    let executable = python.map_or(none, |python| python.executable.as_path());
+    let tools = match Toolchain::detect(jail, executable) {
+        Ok(tools) => tools,
+        Err(error) => {
+            checks.push(Check::new("compilers", State::Missing, chain(&error), GXX));
+            return;
+        }
+    };
+    checks.push(match &tools.cxx {
+        Some(cxx) => {
+            Check::new("c++", State::Ok, format!("{} at {}", cxx.version, cxx.path.display()), None)
+        }
+        None => Check::new("c++", State::Missing, "no g++ and no clang++ on the PATH", GXX),
+    });
+    checks.push(match &tools.nvcc {
+        Some(cuda) => Check::new(
+            "nvcc",
+            State::Ok,
+            format!("{} at {}", cuda.version, cuda.nvcc.display()),
+            None,
+        ),
+        None => Check::new("nvcc", State::Weak, "not found", NVCC),
+    });
+    let linker = tools.linker.as_ref().map(|linker| linker.name.clone());
+    let mend = Some("`apt install mold` makes builds half a second faster");
+    checks.push(linker.map_or_else(
+        || Check::new("linker", State::Weak, "the default one", mend),
+        |name| Check::new("linker", State::Ok, name, None),
+    ));
+}
+
+fn devices(checks: &mut Vec<Check>, python: Option<&python::Python>) -> Vec<DeviceFound> {
+    let mut devices = Vec::new();
+    let gpus = gpu::all();
+    let torch_has_cuda =
+        python.and_then(|python| Python::find(&python.executable)?.torch()?.cuda).is_some();
+    if gpus.is_empty() {
+        let mend = Some("none needed for the cpu device; a GPU needs NVIDIA's driver");
+        checks.push(Check::new("gpu", State::Weak, "no NVIDIA GPU is visible", mend));
+    } else if torch_has_cuda {
+        for gpu in gpus {
+            let device = format!("cuda:{}", gpu.number);
+            let detail = format!("{device}: {}, driver {}", gpu.name, gpu::driver());
+            checks.push(Check::new("gpu", State::Ok, detail, None));
+            devices.push(DeviceFound { device, hardware: gpu.name });
+        }
+    } else {
+        let detail = format!("{} visible, but this torch is built without CUDA", gpus.len());
+        checks.push(Check::new("gpu", State::Weak, detail, Some("install a CUDA build of torch")));
+    }
+    let machine = warpwright_record::run::Machine::here();
+    let hardware = format!("{}, {} cores", machine.cpu, machine.cores);
+    checks.push(Check::new("cpu device", State::Ok, hardware.clone(), None));
+    devices.push(DeviceFound { device: "cpu".to_owned(), hardware });
+    devices
+}
+
+fn room(checks: &mut Vec<Check>, cache: &Path) {
+    let existing = cache.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let free = rustix::fs::statvfs(existing).map(|stat| stat.f_bavail * stat.f_frsize);
+    let path = cache.display();
+    checks.push(match free {
+        Ok(free) if free >= ROOM_BYTES => Check::new(
+            "cache",
+            State::Ok,
+            format!("{path}, {} GB free", free / 1_000_000_000),
+            None,
+        ),
+        Ok(free) => {
+            let detail = format!("{path}, only {} MB free", free / 1_000_000);
+            let mend = Some("free some space, or set WARPWRIGHT_CACHE to a folder elsewhere");
+            Check::new("cache", State::Weak, detail, mend)
+        }
+        Err(error) => Check::new("cache", State::Weak, format!("{path}: {error}"), None),
+    });
+}
+
+fn render(findings: &Findings) -> String {
+    let mut text = String::new();
+    for check in &findings.checks {
+        let mark = match check.state {
+            State::Ok => "ok     ",
+            State::Weak => "weak   ",
+            State::Missing => "MISSING",
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{mark} {:<11} {}", check.name, check.detail);
+        if let Some(mend) = &check.mend {
+            let _ = writeln!(text, "{:19} -> {mend}", "");
+        }
+    }
+    if let Some(measured) = &findings.calibration {
+        let _ = writeln!(
+            text,
+            "\nmeasured {}: copies move {:.1} GB/s, a call through torch costs {:.2} us",
+            measured.device,
+            measured.bandwidth_bytes_per_second as f64 / 1e9,
+            measured.launch_microseconds
+        );
+    }
+    let devices: Vec<_> = findings.devices.iter().map(|d| d.device.as_str()).collect();
+    if findings.ready {
+        let _ = writeln!(text, "\nready: tasks can be judged on {}", devices.join(", "));
+    } else {
+        let _ = writeln!(text, "\nnot ready: see what is MISSING above");
+    }
+    text
+}

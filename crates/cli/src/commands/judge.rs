@@ -1,0 +1,100 @@
+//! `warpwright judge TASK --candidate DIR_OR_FILE`.
+
+use warpwright_agent::feedback;
+use warpwright_record::candidate::{Candidate, CandidateError};
+use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event, Outcome, RunOutcome};
+use warpwright_record::run::RunInfo;
+use warpwright_record::verdict::{Stage, Verdict};
+use warpwright_record::writer::RunWriter;
+use warpwright_task::Task;
+
+use crate::args::{JudgeArgs, StageArg};
+use crate::contract::Judged;
+use crate::failure::{Failure, chain};
+use crate::judging::{Bench, Wanted};
+use crate::printer::Printer;
+use crate::{exit, tasks};
+
+pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
+    let task = tasks::read_one(&args.task, printer)?;
+    let candidate = Candidate::read(&args.candidate).map_err(|error| no_candidate(&error))?;
+    let stage = match args.stage {
+        StageArg::Built => Stage::Built,
+        StageArg::Verified => Stage::Verified,
+        StageArg::Measured => Stage::Measured,
+    };
+    let profile = args.profile.into();
+    let wanted = Wanted::new(&args.common, profile);
+    let bench = Bench::open(&args.common, args.common.device, wanted, printer)?;
+    // The folder is made before the work: a full disk or a run that is there already is found now.
+    let record = match &args.out {
+        Some(dir) => {
+            Some(RunWriter::create(dir, RunInfo { command: command(), ..RunInfo::default() })?)
+        }
+        None => None,
+    };
+    let mut session = bench.judge.task(&task)?;
+    let verdict = session.judge(&candidate, stage)?;
+    if let Some(record) = record {
+        keep(record, args, &task, &candidate, &verdict)?;
+    }
+    printer.data(&feedback::render(&verdict));
+    printer.object(&Judged::new(&verdict));
+    let good = if stage == Stage::Built { feedback::succeeded(&verdict) } else { verdict.verified };
+    Ok(if good { exit::OK } else { exit::NOT_VERIFIED })
+}
+
+/// A run with one episode that has no turns: somebody else made the candidate.
+fn keep(
+    record: RunWriter,
+    args: &JudgeArgs,
+    task: &Task,
+    candidate: &Candidate,
+    verdict: &Verdict,
+) -> Result<(), Failure> {
+    let episode = EpisodeId(0);
+    let setup = EpisodeSetup {
+        task: task.name.clone(),
+        source: record.put_blob(task.source.as_bytes())?,
+        skill: None,
+        policy: "judge".to_owned(),
+        device: verdict.device.clone(),
+        profile: verdict.profile,
+        seed: args.common.seed,
+        budget: Budget::default(),
+    };
+    let stored = record.put_candidate(candidate)?;
+    record.append(&Event::EpisodeStarted { episode, setup })?;
+    let (verdict, files) = (Box::new(verdict.clone()), stored.files.clone());
+    record.append(&Event::VerdictGiven { episode, turn: None, verdict: verdict.clone(), files })?;
+    let seconds = verdict.seconds;
+    record.append(&Event::EpisodeFinished {
+        episode,
+        outcome: Outcome::Stopped,
+        final_verdict: Some(verdict),
+        best_verdict: None,
+        candidate: Some(stored),
+        turns: 0,
+        seconds: seconds.build + seconds.load + seconds.verify + seconds.measure,
+    })?;
+    record.append(&Event::RunFinished { outcome: RunOutcome::Completed })?;
+    Ok(record.close()?)
+}
+
+fn no_candidate(error: &CandidateError) -> Failure {
+    let hint = match error {
+        CandidateError::NoModel { .. } | CandidateError::Io(_) => {
+            "a candidate is a folder with model_new.py and kernels/, or one Python file with ModelNew"
+        }
+        CandidateError::Unacceptable { .. } => {
+            "model_new.py and what is in kernels/ must be plain files of at most 4 MiB"
+        }
+    };
+    Failure::usage(chain(error), hint.to_owned())
+}
+
+/// The command line, for people.
+pub(crate) fn command() -> String {
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    format!("warpwright {}", words.join(" "))
+}

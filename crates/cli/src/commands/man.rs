@@ -1,0 +1,31 @@
+//! `warpwright man DIR`: one man page for the program and one for each command.
+
+use std::path::Path;
+
+use clap::CommandFactory;
+use fs_err as fs;
+
+use crate::args::{Cli, Man};
+use crate::exit;
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+pub(crate) fn run(args: &Man, printer: Printer) -> Result<u8, Failure> {
+    fs::create_dir_all(&args.folder).map_err(|e| Failure::io("make the folder", &e))?;
+    let mut program = Cli::command();
+    program.build();
+    page(&args.folder, &program, "warpwright")?;
+    for command in program.get_subcommands().filter(|c| !c.is_hide_set()) {
+        page(&args.folder, command, &format!("warpwright-{}", command.get_name()))?;
+    }
+    printer.say(&format!("man pages are in {}", args.folder.display()));
+    Ok(exit::OK)
+}
+
+fn page(folder: &Path, command: &clap::Command, name: &str) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    let page = clap_mangen::Man::new(command.clone()).title(name.to_uppercase());
+    page.render(&mut text).map_err(|e| Failure::io("render a man page", &e))?;
+    let path = folder.join(format!("{name}.1"));
+    fs::write(path, text).map_err(|e| Failure::io("write a man page", &e))
+}

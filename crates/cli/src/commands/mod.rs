@@ -1,0 +1,8 @@
+//! One file per command.
+
+pub(crate) mod completions;
+pub(crate) mod doctor;
+pub(crate) mod judge;
+pub(crate) mod man;
+pub(crate) mod optimize;
+pub(crate) mod report;

@@ -1,0 +1,62 @@
+//! `warpwright report RUN_DIR...`: a table and a page, from records alone.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use warpwright_record::history::History;
+use warpwright_record::reader::RunReader;
+use warpwright_report::html::{ReportError, write_html};
+use warpwright_report::summary::Summary;
+use warpwright_report::table::table;
+
+use crate::args::Report;
+use crate::contract::VERSION;
+use crate::exit;
+use crate::failure::{Failure, chain};
+use crate::printer::Printer;
+
+#[derive(Serialize)]
+struct Reported {
+    version: u32,
+    runs: Vec<String>,
+    report: String,
+}
+
+pub(crate) fn run(args: &Report, printer: Printer) -> Result<u8, Failure> {
+    let mut summaries = Vec::new();
+    for dir in &args.runs {
+        let history = History::read(&RunReader::open(dir)?)?;
+        summaries.extend(Summary::all(&history));
+    }
+    let page = args.out.clone().or_else(|| Some(args.runs.first()?.join("report.html")));
+    let page = page.unwrap_or_else(|| PathBuf::from("report.html"));
+    let dirs: Vec<&Path> = args.runs.iter().map(PathBuf::as_path).collect();
+    write_html(&dirs, &page)?;
+    printer.data(&format!("{}\n", table(&summaries, width())));
+    printer.say(&format!("report: {}", page.display()));
+    printer.object(&Reported {
+        version: VERSION,
+        runs: args.runs.iter().map(|dir| dir.display().to_string()).collect(),
+        report: page.display().to_string(),
+    });
+    Ok(exit::OK)
+}
+
+/// Columns of the terminal; elsewhere a table may be as wide as it likes.
+pub(crate) fn width() -> Option<u16> {
+    rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| size.ws_col).filter(|w| *w > 0)
+}
+
+impl From<ReportError> for Failure {
+    fn from(error: ReportError) -> Self {
+        let (message, hint) = (chain(&error), error.hint());
+        match error {
+            ReportError::Read(error) => error.into(),
+            ReportError::Write { source, .. } => {
+                let failure = Self::io("write the report", &source);
+                Self { message, hint: failure.hint.clone().or(hint), ..failure }
+            }
+            ReportError::Template(_) => Self::infrastructure(message, hint),
+        }
+    }
+}

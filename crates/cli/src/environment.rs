@@ -1,0 +1,19 @@
+//! Every environment variable the program reads. Listed in `docs/cli.md`.
+
+/// Python interpreter with torch, for the judge's processes. `--python` wins over it.
+pub(crate) const PYTHON: &str = "WARPWRIGHT_PYTHON";
+/// Folder for compiled artifacts and other things that can be made again.
+pub(crate) const CACHE: &str = "WARPWRIGHT_CACHE";
+/// Any value but an empty one: no colours in what is shown on a terminal.
+pub(crate) const NO_COLOR: &str = "NO_COLOR";
+/// Base of the default cache folder (freedesktop's convention).
+pub(crate) const XDG_CACHE_HOME: &str = "XDG_CACHE_HOME";
+/// Home folder, for the default cache folder.
+pub(crate) const HOME: &str = "HOME";
+/// Where programs are looked for.
+pub(crate) const PATH: &str = "PATH";
+
+/// A variable that is set and not empty.
+pub(crate) fn get(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}

@@ -1,0 +1,74 @@
+//! The only place that writes to stdout and stderr: data on stdout, talk on stderr.
+
+use std::io::{IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::environment;
+use crate::failure::Failure;
+
+/// What people and programs get to see.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Printer {
+    json: bool,
+    colour: bool,
+}
+
+impl Printer {
+    pub(crate) fn new(json: bool) -> Self {
+        let colour =
+            std::io::stderr().is_terminal() && environment::get(environment::NO_COLOR).is_none();
+        Self { json, colour }
+    }
+
+    /// The command's one object, if `--json` was given.
+    pub(crate) fn object<T: Serialize>(self, object: &T) {
+        if self.json
+            && let Ok(text) = serde_json::to_string(object)
+        {
+            stdout(&format!("{text}\n"));
+        }
+    }
+
+    /// What was asked for, when it is text: completions, a listing. Not shown with `--json`.
+    pub(crate) fn data(self, text: &str) {
+        if !self.json {
+            stdout(text);
+        }
+    }
+
+    /// A line for people.
+    #[expect(clippy::unused_self, reason = "everything that is printed goes through a printer")]
+    pub(crate) fn say(self, text: &str) {
+        stderr(&format!("{text}\n"));
+    }
+
+    /// A line for people that begins with a coloured word.
+    pub(crate) fn label(self, word: &str, colour: &str, text: &str) {
+        if self.colour {
+            stderr(&format!("\x1b[1;{colour}m{word}:\x1b[0m {text}\n"));
+        } else {
+            stderr(&format!("{word}: {text}\n"));
+        }
+    }
+
+    /// A failure: `error:`, `hint:`, and the object if `--json` was given.
+    pub(crate) fn failure(self, failure: &Failure) {
+        self.label("error", "31", &failure.message);
+        if let Some(hint) = &failure.hint {
+            self.label("hint", "36", hint);
+        }
+        self.object(&failure.object());
+    }
+}
+
+fn stderr(text: &str) {
+    // A closed stderr is no reason to stop working.
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+fn stdout(text: &str) {
+    // A reader that has closed its end (`| head`) wants no more.
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}

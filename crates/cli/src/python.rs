@@ -1,0 +1,142 @@
+//! Finds the Python interpreter with torch, without running it: the program starts in milliseconds,
+//! and nothing of Python runs outside the jail.
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+
+use crate::environment;
+use crate::failure::Failure;
+
+/// An interpreter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Python {
+    /// The executable, not resolved: a virtual environment is found through its link.
+    pub(crate) executable: PathBuf,
+    /// Where it was found, for people.
+    pub(crate) found: &'static str,
+    /// Version of torch in its site-packages, if there is one.
+    pub(crate) torch: Option<String>,
+    /// Folder with torch.
+    pub(crate) site_packages: Option<PathBuf>,
+}
+
+/// Looks at `--python` or the environment, then the `.venv` beside the executable's project, then
+/// the one in the current folder, then `python3` on the path. The first with torch is taken; one
+/// named by the user is taken as it is.
+pub(crate) fn find(named: Option<&Path>) -> Option<Python> {
+    if let Some(path) = named {
+        return Some(look_at(path, "named with --python or WARPWRIGHT_PYTHON"));
+    }
+    let candidates = candidates();
+    let with_torch = candidates.iter().find(|python| python.torch.is_some());
+    with_torch.or(candidates.first()).cloned()
+}
+
+/// As [`find`], but an interpreter without torch is an error with the command that mends it.
+pub(crate) fn require(named: Option<&Path>) -> Result<Python, Failure> {
+    let hint = "run `make setup` in the project, or name an interpreter that has torch with \
+                --python or WARPWRIGHT_PYTHON"
+        .to_owned();
+    let Some(python) = find(named) else {
+        return Err(Failure::infrastructure("failed to find a Python interpreter", hint));
+    };
+    if !python.executable.exists() {
+        let message = format!("failed to find {}: no such file", python.executable.display());
+        return Err(Failure::usage(message, hint));
+    }
+    if python.torch.is_none() {
+        let path = python.executable.display();
+        let message = format!("failed to find torch for {path} ({})", python.found);
+        return Err(Failure::infrastructure(message, hint));
+    }
+    Ok(python)
+}
+
+fn candidates() -> Vec<Python> {
+    let mut found = Vec::new();
+    let mut add = |path: PathBuf, how: &'static str| {
+        if path.exists() {
+            found.push(look_at(&path, how));
+        }
+    };
+    if let Ok(executable) = std::env::current_exe() {
+        // target/release/warpwright -> the project; bin/warpwright of a virtual environment.
+        for folder in executable.ancestors().skip(1).take(3) {
+            add(folder.join(".venv/bin/python"), "beside the program");
+        }
+        if let Some(folder) = executable.parent() {
+            add(folder.join("python3"), "beside the program");
+        }
+    }
+    if let Ok(folder) = std::env::current_dir() {
+        add(folder.join(".venv/bin/python"), "in the current folder");
+    }
+    for folder in environment::get(environment::PATH).iter().flat_map(std::env::split_paths) {
+        add(folder.join("python3"), "on the PATH");
+    }
+    found
+}
+
+fn look_at(executable: &Path, found: &'static str) -> Python {
+    let torch = site_packages(executable)
+        .into_iter()
+        .find_map(|folder| torch_version(&folder).map(|version| (version, folder)));
+    let (torch, site_packages) = torch.unzip();
+    Python { executable: executable.to_owned(), found, torch, site_packages }
+}
+
+/// Folders in which this interpreter looks for packages: those of its virtual environment, or of
+/// its prefix.
+fn site_packages(executable: &Path) -> Vec<PathBuf> {
+    let mut prefixes = Vec::new();
+    let mut add = |path: &Path| {
+        if let Some(prefix) = path.parent().and_then(Path::parent) {
+            prefixes.push(prefix.to_owned());
+        }
+    };
+    add(executable);
+    if let Ok(resolved) = fs::canonicalize(executable) {
+        add(&resolved);
+    }
+    let mut folders = Vec::new();
+    for prefix in prefixes {
+        for library in ["lib", "lib64", "local/lib"] {
+            let Ok(entries) = fs::read_dir(prefix.join(library)) else { continue };
+            for entry in entries.flatten() {
+                if entry.file_name().to_string_lossy().starts_with("python3") {
+                    folders.push(entry.path().join("site-packages"));
+                    folders.push(entry.path().join("dist-packages"));
+                }
+            }
+        }
+    }
+    folders.sort();
+    folders.dedup();
+    folders
+}
+
+fn torch_version(site_packages: &Path) -> Option<String> {
+    let text = fs::read_to_string(site_packages.join("torch/version.py")).ok()?;
+    let line = text.lines().find(|line| line.starts_with("__version__"))?;
+    Some(line.split(['\'', '"']).nth(1)?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn torch_is_found_without_running_python() {
+        let folder = tempfile::tempdir().unwrap();
+        let torch = folder.path().join("lib/python3.11/site-packages/torch");
+        fs::create_dir_all(&torch).unwrap();
+        fs::create_dir_all(folder.path().join("bin")).unwrap();
+        let python = folder.path().join("bin/python");
+        fs::write(&python, "").unwrap();
+        assert_eq!(look_at(&python, "here").torch, None);
+        fs::write(torch.join("version.py"), "__version__ = '2.11.0+cu130'\ndebug = False\n")
+            .unwrap();
+        assert_eq!(look_at(&python, "here").torch.as_deref(), Some("2.11.0+cu130"));
+    }
+}

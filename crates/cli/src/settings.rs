@@ -1,0 +1,131 @@
+//! Everything a run of `optimize` depends on, kept in `run.json` so that `--resume` needs nothing but
+//! the folder. Paths of this machine (interpreter, cache) are not part of it.
+
+use serde::{Deserialize, Serialize};
+use warpwright_record::verdict::Profile;
+use warpwright_task::{Mode, Task};
+
+use crate::args::{BaselinesArg, DeviceArg, IsolationArg};
+use crate::failure::Failure;
+
+/// Version of this part of `run.json`.
+const VERSION: u32 = 1;
+
+/// Settings of an `optimize` run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Settings {
+    pub(crate) version: u32,
+    pub(crate) tasks: Vec<StoredTask>,
+    pub(crate) policy: String,
+    /// `cpu` or `cuda:N`: what `auto` came to.
+    pub(crate) device: String,
+    pub(crate) profile: Profile,
+    pub(crate) seed: u64,
+    pub(crate) all_baselines: bool,
+    pub(crate) require_full_isolation: bool,
+    pub(crate) max_turns: u32,
+    pub(crate) max_seconds: Option<f64>,
+}
+
+/// A task, whole: its file may have changed when the run is resumed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoredTask {
+    name: String,
+    source: String,
+    origin: Option<String>,
+    mode: Mode,
+    level: Option<u8>,
+    ops: Option<Vec<String>>,
+    data_source: Option<String>,
+}
+
+impl Settings {
+    /// From the command line.
+    pub(crate) fn new(
+        args: &crate::args::Optimize,
+        tasks: &[Task],
+        policy: String,
+        device: String,
+    ) -> Self {
+        Self {
+            version: VERSION,
+            tasks: tasks.iter().map(StoredTask::new).collect(),
+            policy,
+            device,
+            profile: args.profile.into(),
+            seed: args.common.seed,
+            all_baselines: args.common.baselines == BaselinesArg::All,
+            require_full_isolation: args.common.require_isolation == IsolationArg::Full,
+            max_turns: args.max_turns,
+            max_seconds: args.max_minutes.map(|minutes| minutes * 60.0),
+        }
+    }
+
+    /// From `run.json`.
+    pub(crate) fn from_config(config: &serde_json::Value) -> Result<Self, Failure> {
+        let failed = |reason: String| {
+            let hint = "only runs that `warpwright optimize` began can be resumed".to_owned();
+            Failure::usage(format!("failed to resume the run: {reason}"), hint)
+        };
+        let settings =
+            Self::deserialize(config).map_err(|e| failed(format!("its settings: {e}")))?;
+        if settings.version != VERSION {
+            let found = settings.version;
+            return Err(failed(format!("its settings have version {found}, not {VERSION}")));
+        }
+        Ok(settings)
+    }
+
+    /// The device that the run was begun on.
+    pub(crate) fn device(&self) -> Result<DeviceArg, Failure> {
+        crate::args::device(&self.device).map_err(|reason| {
+            Failure::usage(format!("failed to resume the run: its device: {reason}"), None)
+        })
+    }
+
+    /// The tasks, in order.
+    pub(crate) fn tasks(&self) -> Vec<Task> {
+        self.tasks.iter().map(StoredTask::task).collect()
+    }
+}
+
+impl StoredTask {
+    fn new(task: &Task) -> Self {
+        Self {
+            name: task.name.clone(),
+            source: task.source.clone(),
+            origin: task.origin.as_ref().map(|path| path.to_string_lossy().into_owned()),
+            mode: task.mode,
+            level: task.level,
+            ops: task.ops.clone(),
+            data_source: task.data_source.clone(),
+        }
+    }
+
+    fn task(&self) -> Task {
+        let mut task = Task::from_source(&self.name, self.source.clone());
+        task.origin = self.origin.as_ref().map(Into::into);
+        task.mode = self.mode;
+        task.level = self.level;
+        task.ops.clone_from(&self.ops);
+        task.data_source.clone_from(&self.data_source);
+        task
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_survives_the_record() {
+        let mut task = Task::from_source("relu", "class Model: ...");
+        task.origin = Some("suite/relu.py".into());
+        task.mode = Mode::Train;
+        task.level = Some(2);
+        task.ops = Some(vec!["torch.relu".to_owned()]);
+        let json = serde_json::to_string(&StoredTask::new(&task)).unwrap();
+        let stored: StoredTask = serde_json::from_str(&json).unwrap();
+        assert_eq!(stored.task(), task);
+    }
+}
