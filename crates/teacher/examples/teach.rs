@@ -1,4 +1,4 @@
-//! `translate TRACE.json OUT_DIR cpu|cuda [plain]`: writes what the teacher makes of a trace.
+//! `teach TRACE.json OUT_DIR cpu|cuda [plain]`: writes what the teacher makes of a trace.
 
 use std::error::Error;
 use std::path::Path;
@@ -8,7 +8,7 @@ use warpwright_agent::judge::DeviceFacts;
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().collect();
     let [_, trace, out, device, rest @ ..] = args.as_slice() else {
-        return Err("usage: translate TRACE.json OUT_DIR cpu|cuda [plain]".into());
+        return Err("usage: teach TRACE.json OUT_DIR cpu|cuda [plain]".into());
     };
     let cpu = device == "cpu";
     let facts = DeviceFacts {
