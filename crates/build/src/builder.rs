@@ -159,7 +159,7 @@ impl Builder {
     ) -> Result<Artifact, Stop> {
         let sources =
             screen::screen(candidate).map_err(|r| rejected(r.class, vec![r.diagnostic]))?;
-        let plan = self.plan(sources, target, request)?;
+        let plan = self.plan(&sources, target, request)?;
         let key = self.key(&plan, target, request);
         if let Some(dir) = self.cache.find(Kind::Artifact, &key)
             && let Ok(manifest) = compile::read_json::<BuildManifest>(&dir.join("build.json"))
@@ -217,9 +217,9 @@ impl Builder {
     }
 
     /// Signatures, inline sources, and the texts for the target.
-    fn plan(&self, sources: Sources, target: &Target, request: &Request) -> Result<Plan, Stop> {
-        let workspace = unit::workspace_units(&sources);
-        let (launchers, uncallable) = exposed(&sources, &workspace);
+    fn plan(&self, sources: &Sources, target: &Target, request: &Request) -> Result<Plan, Stop> {
+        let workspace = unit::workspace_units(sources);
+        let (launchers, uncallable) = exposed(sources, &workspace);
         let mut warnings = Vec::new();
         let mut originals = sources.files.clone();
         let mut modules = Vec::new();

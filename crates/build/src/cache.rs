@@ -91,7 +91,7 @@ impl Cache {
             fs::create_dir_all(parent)?;
         }
         for _ in 0..3 {
-            match std::fs::rename(staged, &place) {
+            match fs::rename(staged, &place) {
                 Ok(()) => return Ok(place),
                 Err(e) if place.is_dir() => {
                     if whole(&place) {
@@ -101,22 +101,19 @@ impl Cache {
                     self.discard(&place);
                     drop(e);
                 }
-                Err(e) => return Err(named(&place, &e)),
+                Err(e) => return Err(e),
             }
         }
-        Err(named(&place, &std::io::Error::other("a broken entry cannot be replaced")))
+        let what = format!("the broken entry {} cannot be replaced", place.display());
+        Err(std::io::Error::other(what))
     }
 
     /// Moves an entry out of sight before deleting it, so that nobody sees half of it.
     fn discard(&self, place: &Path) {
         if let Ok(grave) = self.scratch() {
-            let _ = std::fs::rename(place, grave.path().join("discarded"));
+            let _ = fs::rename(place, grave.path().join("discarded"));
         }
     }
-}
-
-fn named(path: &Path, error: &std::io::Error) -> std::io::Error {
-    std::io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 fn whole(place: &Path) -> bool {

@@ -67,7 +67,7 @@ impl Parser<'_> {
                 b'I' => path += &self.template_args()?,
                 b'S' => {
                     if self.eat("St") {
-                        path = "std".to_owned();
+                        path = String::from("std");
                     } else {
                         path = self.substitution()?;
                     }

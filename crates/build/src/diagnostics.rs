@@ -6,6 +6,7 @@
 //! the candidate's own source; what is not stays in the raw tail.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 use warpwright_record::verdict::{Diagnostic, Severity};
 
@@ -142,13 +143,13 @@ pub(crate) fn excerpt(at: &Diagnostic, sources: &BTreeMap<String, String>) -> St
         if number + 1 < line || number > line + 1 {
             continue;
         }
-        out +=
-            &format!("{number:>5} | {}\n", shorten(&source.replace('\t', " "), MAX_EXCERPT_LINE));
+        let shown = shorten(&source.replace('\t', " "), MAX_EXCERPT_LINE);
+        let _ = writeln!(out, "{number:>5} | {shown}");
         if number == line
             && let Some(column) = at.column
             && (1..=MAX_EXCERPT_LINE as u32).contains(&column)
         {
-            out += &format!("      | {}^\n", " ".repeat(column as usize - 1));
+            let _ = writeln!(out, "      | {}^", " ".repeat(column as usize - 1));
         }
     }
     out
@@ -388,7 +389,8 @@ mod tests {
         let long = format!("kernels/a.cu:1:1: error: {}\n", "x".repeat(5000));
         assert!(parse(&long, &sources(), &scrub())[0].message.len() < MAX_MESSAGE + 10);
         assert!(tail(&"line\n".repeat(4000), &scrub()).len() <= MAX_TAIL + 10);
-        let many: String = (1..99).map(|i| format!("kernels/a.cu:{i}:1: warning: w\n")).collect();
+        let line = |number| format!("kernels/a.cu:{number}:1: warning: w\n");
+        let many = (1..99).map(line).collect::<Vec<_>>().concat();
         assert_eq!(ranked(parse(&many, &sources(), &scrub())).len(), MAX_DIAGNOSTICS);
     }
 }

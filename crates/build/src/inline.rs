@@ -139,7 +139,7 @@ impl Module {
             .map(|source| {
                 let name = format!("inline/{}/{}", &self.key[..12], source.file);
                 files.insert(name.clone(), source.text.clone());
-                let cuda = source.file.ends_with(".cu");
+                let cuda = source.file.strip_suffix(".cu").is_some();
                 let language = if cuda { Language::Cuda } else { Language::Cpp };
                 Unit { name, language, torch: true, module: Some(self.name.clone()) }
             })

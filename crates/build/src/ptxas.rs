@@ -23,7 +23,7 @@ pub(crate) fn parse(output: &str) -> Vec<KernelResources> {
     for line in output.lines() {
         if let Some(rest) = after(line, "Compiling entry function '") {
             let mut parts = rest.split('\'');
-            entry = parts.next().unwrap_or_default().to_owned();
+            entry = String::from(parts.next().unwrap_or_default());
             let arch = parts.nth(1).unwrap_or_default().to_owned();
             let name = kernel_name(&entry);
             kernels.extend(current.take());

@@ -102,13 +102,13 @@ fn check_name(name: &str) -> Result<(), Box<Refused>> {
         "file name \"{shown}\" is refused: names are relative, without `..`, of letters, digits \
          and . _ - +"
     );
-    Err(refuse(FailureClass::Build, None, message))
+    Err(Box::new(refuse(FailureClass::Build, None, message)))
 }
 
 fn check_bytes<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str, Box<Refused>> {
     let forbid = |what: &str| {
         let message = format!("{name} is {what}: a candidate consists of sources only");
-        refuse(FailureClass::ForbiddenImport, Some(name), message)
+        Box::new(refuse(FailureClass::ForbiddenImport, Some(name), message))
     };
     if let Some((_, what)) = MAGIC.iter().find(|(magic, _)| bytes.starts_with(magic)) {
         return Err(forbid(what));
@@ -122,12 +122,12 @@ fn check_bytes<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str, Box<Refused>>
     }
 }
 
-fn refuse(class: FailureClass, file: Option<&str>, message: String) -> Box<Refused> {
+fn refuse(class: FailureClass, file: Option<&str>, message: String) -> Refused {
     let file = file.map(str::to_owned);
     let severity = Severity::Error;
     let excerpt = String::new();
     let diagnostic = Diagnostic { file, line: None, column: None, severity, message, excerpt };
-    Box::new(Refused { class, diagnostic })
+    Refused { class, diagnostic }
 }
 
 #[cfg(test)]

@@ -63,10 +63,10 @@ impl Support {
         let place = root.join(&hash[..16]);
         if !Self::intact(&place, &parts) {
             let grave = tempfile::Builder::new().prefix("s").tempdir_in(root)?;
-            let _ = std::fs::rename(&place, grave.path().join("broken"));
+            let _ = fs::rename(&place, grave.path().join("broken"));
             cache::open_to_readers(staged.path())?;
             // If somebody was faster, the same files are there and serve as well.
-            if std::fs::rename(staged.path(), &place).is_err() && !Self::intact(&place, &parts) {
+            if fs::rename(staged.path(), &place).is_err() && !Self::intact(&place, &parts) {
                 let what = format!("{} cannot be replaced", place.display());
                 return Err(std::io::Error::other(what));
             }
