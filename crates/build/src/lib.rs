@@ -29,6 +29,7 @@ mod imports;
 mod inline;
 mod launchers;
 mod link;
+mod plan;
 mod process;
 mod ptxas;
 mod python;
