@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::emit::{HeavyContext, KernelFile, elementwise, rows};
+use crate::emit::{HeavyContext, KernelFile, columns, elementwise, rows};
 use crate::index::{numel, strides_of};
 use crate::ir::{Graph, NodeId, Op, Source};
 use crate::plan::{Plan, Step, Target};
@@ -68,8 +68,16 @@ fn kernel(
             elementwise::emit(k, &how, graph, &buffers)
         }
         Step::Rows(k) => {
+            if tune::is_column(k, graph, &buffers) {
+                let how = tune::column(k, knobs, target, false);
+                return columns::emit(k, None, &how, graph, &buffers);
+            }
             let how = tune::row(k, knobs, target, graph, &buffers);
             rows::emit(k, &how, graph, &buffers)
+        }
+        Step::Scan(k, node) => {
+            let how = tune::column(k, knobs, target, true);
+            columns::emit(k, Some(*node), &how, graph, &buffers)
         }
         Step::Heavy { name, node, stores } => {
             let Op::Heavy { op, args } = &graph.node(*node).op else {

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use crate::dtype::DType;
 use crate::emit::Buffer;
 use crate::emit::elementwise::{ElementTune, Elementwise};
+use crate::emit::columns::ColumnTune;
 use crate::emit::rows::{Frame, RowProgram, RowTune};
-use crate::index::numel;
+use crate::index::{Expr, dot, numel};
 use crate::ir::{Graph, NodeId, Op, ReduceKind};
-use crate::plan::Target;
+use crate::plan::{self, Target};
 
 /// What the search turns. The default is the first version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -158,6 +159,64 @@ pub(crate) fn row(
         streaming: knobs.streaming && !knobs.safe && (keep || passes == 1),
         precise: false,
     }
+}
+
+/// Whether neighbours in memory belong to different rows, judged by the large tensors it reads.
+pub(crate) fn is_column(
+    step: &RowProgram,
+    graph: &Graph,
+    buffers: &BTreeMap<NodeId, Buffer>,
+) -> bool {
+    let vars = |name: &str, shape: &[i64]| -> Vec<Expr> {
+        shape.iter().enumerate().map(|(d, e)| Expr::var(&format!("{name}{d}"), *e)).collect()
+    };
+    let innermost = |name: &str, shape: &[i64]| {
+        shape.iter().rposition(|e| *e > 1).map(|d| format!("{name}{d}"))
+    };
+    let (outer, inner) = (step.frame.outer(), step.frame.inner());
+    let index = crate::ir::reduction_index(
+        step.frame.shape.len(),
+        &step.frame.dims,
+        &vars("o", &outer),
+        &vars("i", &inner),
+    );
+    let (Some(row), Some(col)) = (innermost("o", &outer), innermost("i", &inner)) else {
+        return false;
+    };
+    let (mut by_row, mut by_col) = (0, 0);
+    for r in step.passes.iter().flatten() {
+        let Op::Reduce { src, .. } = &graph.node(*r).op else { continue };
+        if graph.shape(*src) != step.frame.shape {
+            continue;
+        }
+        for (node, at) in plan::loads(graph, *src, &index, buffers) {
+            let Some(buffer) = buffers.get(&node) else { continue };
+            let offset = dot(&at, &buffer.strides);
+            let weight = numel(graph.shape(node));
+            by_col += if offset.stride_of(&col) == Some(1) { weight } else { 0 };
+            by_row += if offset.stride_of(&row) == Some(1) { weight } else { 0 };
+        }
+    }
+    by_row > by_col
+}
+
+/// For a column program or a scan.
+pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bool) -> ColumnTune {
+    let rows = step.frame.rows();
+    let last = step.frame.outer().last().copied().unwrap_or(1);
+    if target.cpu {
+        // A few cache lines of neighbouring rows per thread.
+        let vec = if knobs.safe { 1 } else { shifted(32, knobs.vec_shift, 4, 128) };
+        let vec = vec.min((rows / (2 * target.processors)).max(1)).min(last);
+        let threads = shifted(1, knobs.items_shift, 1, 16);
+        let precise = scan || knobs.safe || step.frame.cols() > 256;
+        return ColumnTune { threads, vec, vector: false, streaming: false, precise };
+    }
+    let threads = shifted(128, knobs.threads_shift, 32, 512);
+    let enough = |v: i64| rows / v >= target.processors * 256;
+    let vec = if enough(4) { 4 } else if enough(2) { 2 } else { 1 };
+    let vec = if knobs.safe { 1 } else { shifted(vec, knobs.vec_shift, 1, 8) };
+    ColumnTune { threads, vec, vector: true, streaming: knobs.streaming, precise: false }
 }
 
 fn source_size(graph: &Graph, reduction: NodeId) -> i64 {

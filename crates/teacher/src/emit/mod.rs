@@ -9,6 +9,7 @@
 //! Statements land in the outermost scope that knows all variables of the index, so what depends on
 //! the row alone is computed once per row.
 
+pub(crate) mod columns;
 pub(crate) mod elementwise;
 mod heavy;
 pub(crate) mod prelude;
@@ -210,6 +211,12 @@ impl<'g> Emitter<'g> {
         }
     }
 
+    /// A local of a lane loop does not outlive it: later loops read it from an array.
+    fn lasting(&mut self, name: &str, value: Value) -> Value {
+        let arrays = self.scopes.last().is_some_and(|s| s.lane_arrays);
+        if arrays { self.define(name, &value.text, value.dtype) } else { value }
+    }
+
     /// Statements that depend on no variable; they stand at the top of the kernel.
     pub(crate) fn take_root(&mut self) -> Vec<String> {
         let lines = self.scopes.first_mut().map(|s| std::mem::take(&mut s.lines));
@@ -346,7 +353,7 @@ impl<'g> Emitter<'g> {
                     self.line(format!("  {result} = {};", no.cast(dtype)));
                 }
                 self.end(&result, dtype);
-                Ok(Value::new(result, dtype))
+                Ok(self.lasting(name, Value::new(result, dtype)))
             }
             Op::Take { src, picks } => {
                 let at = self.picked(*src, picks, index)?;
@@ -479,7 +486,7 @@ impl<'g> Emitter<'g> {
         }
         let result = acc.result();
         self.end(&result.text, result.dtype);
-        Ok(result)
+        Ok(self.lasting(name, result))
     }
 }
 

@@ -13,6 +13,7 @@ use crate::ir::{Graph, NodeId, Op, axes};
 pub(crate) enum Kind {
     Elementwise { shape: Vec<i64> },
     Rows { frame: Frame },
+    Scan { node: NodeId, frame: Frame },
     Heavy { node: NodeId },
 }
 
@@ -41,7 +42,10 @@ impl Group {
     }
 
     fn frame(&self) -> Option<&Frame> {
-        if let Kind::Rows { frame } = &self.kind { Some(frame) } else { None }
+        match &self.kind {
+            Kind::Rows { frame } | Kind::Scan { frame, .. } => Some(frame),
+            _ => None,
+        }
     }
 
     fn reductions(&self) -> impl Iterator<Item = NodeId> + '_ {
@@ -64,10 +68,17 @@ pub(crate) fn form(graph: &Graph, forced: &BTreeSet<NodeId>) -> Result<Vec<Group
     for id in graph.reachable() {
         match &graph.node(id).op {
             Op::Reduce { inline: false, .. } => forming.place_reduction(id)?,
+            Op::Scan { src, dim, .. } => forming.place_scan(id, *src, *dim),
             Op::Heavy { .. } => forming.place_heavy(id),
             Op::Leaf(_) if !graph.outputs.contains(&id) => {}
             _ if forced.contains(&id) => forming.place_root(id)?,
             _ => {}
+        }
+        // An output that is a reduction or a scan itself.
+        if let (Some(home), true) = (forming.home.get(&id), forced.contains(&id))
+            && !matches!(forming.groups[*home].kind, Kind::Heavy { .. })
+        {
+            forming.groups[*home].stores.insert(id);
         }
     }
     forming.settle();
@@ -105,7 +116,10 @@ impl Forming<'_> {
             let Some(home) = self.home.get(node).copied() else { continue };
             if home == host {
                 let own_row = frame.as_ref().is_some_and(|f| {
-                    let (row, _) = row_col(f);
+                    let (row, col) = row_col(f);
+                    if matches!(self.groups[host].kind, Kind::Scan { node: scan, .. } if scan == *node) {
+                        return *index == f.index(&row, &col);
+                    }
                     self.groups[host].reductions().any(|r| r == *node)
                         && *index == unflatten(&row, self.graph.shape(*node))
                 });
@@ -128,7 +142,7 @@ impl Forming<'_> {
         let frame = frame_of(graph, id).ok_or("not a reduction")?;
         // Into the newest group with the same rows that it depends on, or shares a load with.
         for host in (0..self.groups.len()).rev() {
-            let Some(theirs) = self.groups[host].frame().cloned() else { continue };
+            let Kind::Rows { frame: theirs } = self.groups[host].kind.clone() else { continue };
             let (row, col) = row_col(&theirs);
             let Some(at) = theirs.source_index(graph, id, &row, &col) else { continue };
             let found = self.needs_of(Some(host), src, &at);
@@ -195,6 +209,20 @@ impl Forming<'_> {
         theirs.stops.iter().any(|s| big(&s.0) && found.stops.contains(s))
     }
 
+    fn place_scan(&mut self, id: NodeId, src: NodeId, dim: usize) {
+        let frame = Frame { shape: self.graph.shape(src).to_vec(), dims: vec![dim] };
+        let (row, col) = row_col(&frame);
+        let at = frame.index(&row, &col);
+        let mut group = Group::new(Kind::Scan { node: id, frame });
+        let found = self.needs_of(None, src, &at);
+        let found = self.at_source(None, src, &at, found);
+        group.needs = found.stops.iter().filter_map(|(n, _)| self.home.get(n).copied()).collect();
+        group.inside = found.inside;
+        group.inside.insert(id);
+        self.groups.push(group);
+        self.home.insert(id, self.groups.len() - 1);
+    }
+
     fn place_heavy(&mut self, id: NodeId) {
         let mut group = Group::new(Kind::Heavy { node: id });
         group.stores.insert(id);
@@ -221,7 +249,7 @@ impl Forming<'_> {
             let (row, col) = row_col(&frame);
             let at = if count == frame.rows() * frame.cols() {
                 frame.index_in(graph.shape(id), &row, &col)
-            } else if count == frame.rows() {
+            } else if count == frame.rows() && matches!(self.groups[host].kind, Kind::Rows { .. }) {
                 unflatten(&row, graph.shape(id))
             } else {
                 continue;
@@ -352,11 +380,16 @@ impl Forming<'_> {
             out.push(from_axes(graph, src, &|n, _| self.stops(Some(host), n)));
         }
         for s in &group.stores {
-            if matches!(graph.node(*s).op, Op::Reduce { inline: false, .. } | Op::Heavy { .. }) {
+            if matches!(graph.node(*s).op, Op::Reduce { inline: false, .. } | Op::Heavy { .. } | Op::Scan { .. }) {
                 continue;
             }
             let stop = |n: NodeId, _: &[Expr]| n != *s && self.stops(Some(host), n);
             out.push(from_axes(graph, *s, &stop));
+        }
+        if let Kind::Scan { node, .. } = group.kind
+            && let Op::Scan { src, .. } = graph.node(node).op
+        {
+            out.push(from_axes(graph, src, &|n, _| self.stops(Some(host), n)));
         }
         if let Kind::Heavy { node } = group.kind {
             for arg in graph.operands(node) {
@@ -397,4 +430,72 @@ pub(crate) fn shared(graph: &Graph, groups: &[Group], forced: &BTreeSet<NodeId>)
         }
     }
     None
+}
+
+/// Moves an elementwise result into the row program that reads it, where the rows agree: a residual
+/// sum that is both normalised and kept is then computed and stored on the way.
+pub(crate) fn absorb(graph: &Graph, mut groups: Vec<Group>, forced: &BTreeSet<NodeId>) -> Vec<Group> {
+    for e in 0..groups.len() {
+        if !matches!(groups[e].kind, Kind::Elementwise { .. }) || groups[e].stores.len() != 1 {
+            continue;
+        }
+        let Some(store) = groups[e].stores.first().copied() else { continue };
+        let reaches = |from: usize, to: usize| {
+            let mut stack = vec![from];
+            let mut seen = BTreeSet::new();
+            while let Some(g) = stack.pop() {
+                if g == to {
+                    return true;
+                }
+                if seen.insert(g) {
+                    stack.extend(groups[g].needs.iter().copied());
+                }
+            }
+            false
+        };
+        let host = (0..groups.len()).find(|h| {
+            let Kind::Rows { frame } = &groups[*h].kind else { return false };
+            groups[*h].needs.contains(&e)
+                && numel(graph.shape(store)) == frame.rows() * frame.cols()
+                && groups[e].needs.iter().all(|n| !reaches(*n, *h))
+                // No other way from the host back to the result.
+                && groups[*h].needs.iter().all(|n| *n == e || !reaches(*n, e))
+                && reads_in_place(graph, &groups[*h], frame, store, forced)
+        });
+        let Some(host) = host else { continue };
+        let moved = std::mem::take(&mut groups[e].stores);
+        let needs = std::mem::take(&mut groups[e].needs);
+        let inside = std::mem::take(&mut groups[e].inside);
+        groups[host].stores.extend(moved);
+        groups[host].needs.extend(needs);
+        groups[host].needs.remove(&e);
+        groups[host].inside.extend(inside);
+        for g in 0..groups.len() {
+            if g != host && groups[g].needs.remove(&e) {
+                groups[g].needs.insert(host);
+            }
+        }
+    }
+    groups
+}
+
+/// Whether the first pass of a row program reads `store` at its own element.
+fn reads_in_place(
+    graph: &Graph,
+    group: &Group,
+    frame: &Frame,
+    store: NodeId,
+    forced: &BTreeSet<NodeId>,
+) -> bool {
+    let (row, col) = row_col(frame);
+    let wanted = frame.index_in(graph.shape(store), &row, &col);
+    let mut found = Found::default();
+    for r in group.passes.iter().flatten() {
+        let Op::Reduce { src, .. } = graph.node(*r).op else { continue };
+        let Some(at) = frame.source_index(graph, *r, &row, &col) else { return false };
+        let stop = |n: NodeId, _: &[Expr]| forced.contains(&n) && !group.stores.contains(&n);
+        walk(graph, src, &at, &stop, &mut found);
+    }
+    let mut reads = found.stops.iter().filter(|(n, _)| *n == store).peekable();
+    reads.peek().is_some() && reads.all(|(_, index)| *index == wanted)
 }

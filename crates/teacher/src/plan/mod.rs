@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::emit::Buffer;
 use crate::emit::elementwise::Elementwise;
 use crate::emit::rows::{Frame, RowProgram};
-use crate::index::{numel, strides_of};
+use crate::index::{Expr, numel, strides_of};
 use crate::ir::{Graph, NodeId, Op};
 use group::{Group, Kind};
 
@@ -50,6 +50,8 @@ impl Target {
 pub(crate) enum Step {
     Elementwise(Elementwise),
     Rows(RowProgram),
+    /// A scan along the rows of the program's frame, and what follows it.
+    Scan(RowProgram, NodeId),
     Heavy { name: String, node: NodeId, stores: Vec<NodeId> },
 }
 
@@ -66,7 +68,7 @@ impl Step {
     pub(crate) fn stores(&self) -> Vec<NodeId> {
         match self {
             Self::Elementwise(k) => k.stores.clone(),
-            Self::Rows(k) => k.full_stores.iter().chain(&k.row_stores).copied().collect(),
+            Self::Rows(k) | Self::Scan(k, _) => k.full_stores.iter().chain(&k.row_stores).copied().collect(),
             Self::Heavy { stores, .. } => stores.clone(),
         }
     }
@@ -87,6 +89,7 @@ pub(crate) fn plan(graph: &Graph, _: &Target) -> Result<Plan, String> {
     // Values that several steps share are found by planning, then put into memory, one at a time.
     for _ in 0..200 {
         let groups = group::form(graph, &forced)?;
+        let groups = group::absorb(graph, groups, &forced);
         match group::shared(graph, &groups, &forced) {
             Some(node) => _ = forced.insert(node),
             None => return Ok(finish(graph, groups)),
@@ -112,8 +115,10 @@ fn finish(graph: &Graph, groups: Vec<Group>) -> Plan {
         }
     }
     let mut steps = Vec::new();
+    // Groups that gave their work away.
+    let groups = order(groups).into_iter().filter(|g| !g.stores.is_empty());
     let mut names: BTreeMap<String, usize> = BTreeMap::new();
-    for group in order(groups) {
+    for group in groups {
         let stores: Vec<NodeId> = group.stores.iter().copied().collect();
         for s in &stores {
             let shape = graph.shape(*s);
@@ -134,6 +139,17 @@ fn finish(graph: &Graph, groups: Vec<Group>) -> Plan {
                 let passes = group.passes;
                 Step::Rows(RowProgram { name, purpose, frame, passes, row_stores, full_stores })
             }
+            Kind::Scan { node, frame } => Step::Scan(
+                RowProgram {
+                    name,
+                    purpose,
+                    frame,
+                    passes: vec![],
+                    row_stores: vec![],
+                    full_stores: stores,
+                },
+                node,
+            ),
             Kind::Heavy { node } => Step::Heavy { name, node, stores },
         });
     }
@@ -167,12 +183,15 @@ fn describe(graph: &Graph, group: &Group, stores: &[NodeId]) -> (String, String)
     let base = match &group.kind {
         Kind::Elementwise { .. } => format!("pointwise_{last}"),
         Kind::Rows { .. } => format!("rows_{last}"),
+        Kind::Scan { .. } => format!("scan_{last}"),
         Kind::Heavy { node } => match &graph.node(*node).op {
             Op::Heavy { op, .. } => format!("{}_{last}", op.name()),
             _ => last.to_owned(),
         },
     };
-    let inside: Vec<&str> = group.inside.iter().map(|n| graph.node(*n).name.as_str()).collect();
+    let named = |n: &&NodeId| !matches!(graph.node(**n).op, Op::View { .. } | Op::Scalar(_));
+    let inside: Vec<&str> =
+        group.inside.iter().filter(named).map(|n| graph.node(*n).name.as_str()).collect();
     let mut chain = inside.join(", ");
     if chain.len() > 400 {
         let cut = chain.char_indices().take_while(|(i, _)| *i < 400).last().map_or(0, |(i, _)| i);
@@ -190,6 +209,11 @@ fn describe(graph: &Graph, group: &Group, stores: &[NodeId]) -> (String, String)
             frame.cols(),
             group.passes.iter().map(Vec::len).sum::<usize>(),
         ),
+        Kind::Scan { frame, .. } => format!(
+            "Scan along {} rows of {} elements, fused with what surrounds it.\nComputes: {chain}.",
+            frame.rows(),
+            frame.cols(),
+        ),
         Kind::Heavy { .. } => format!("Result {shape:?}.\nComputes: {chain}."),
     };
     (base, purpose)
@@ -199,4 +223,16 @@ fn describe(graph: &Graph, group: &Group, stores: &[NodeId]) -> (String, String)
 pub(crate) fn frame_of(graph: &Graph, reduction: NodeId) -> Option<Frame> {
     let Op::Reduce { src, dims, .. } = &graph.node(reduction).op else { return None };
     Some(Frame { shape: graph.shape(*src).to_vec(), dims: dims.clone() })
+}
+
+/// Loads that computing `node` at `index` comes to, given what is in memory.
+pub(crate) fn loads(
+    graph: &Graph,
+    node: NodeId,
+    index: &[Expr],
+    buffers: &BTreeMap<NodeId, Buffer>,
+) -> Vec<(NodeId, Vec<Expr>)> {
+    let mut found = probe::Found::default();
+    probe::walk(graph, node, index, &|n, _| buffers.contains_key(&n), &mut found);
+    found.stops.into_iter().collect()
 }

@@ -1,0 +1,243 @@
+//! Column programs: reductions and scans whose neighbours in memory belong to different rows.
+//!
+//! Each thread takes a few neighbouring rows and walks along them, so that a warp (or the host's
+//! vector unit) reads consecutive memory at every step. The same form does scans: the running value
+//! is there at every element, for whatever follows it.
+
+use std::collections::BTreeMap;
+
+use super::elementwise::{finish, mentions, parameters};
+use super::rows::RowProgram;
+use super::scalar::{Value, to_storage};
+use super::{Accumulator, Buffer, Emitter, KernelFile, Lanes, address};
+use crate::dtype::DType;
+use crate::index::{self, Expr, strides_of, unflatten};
+use crate::ir::{Graph, NodeId, Op, ReduceKind, ScanKind};
+
+/// How.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ColumnTune {
+    pub(crate) threads: i64,
+    /// Neighbouring rows per thread.
+    pub(crate) vec: i64,
+    /// Vector accesses over those rows, rather than a loop for the compiler.
+    pub(crate) vector: bool,
+    pub(crate) streaming: bool,
+    /// Accumulate float sums in double.
+    pub(crate) precise: bool,
+}
+
+struct Pass {
+    before: Vec<String>,
+    vectors: Vec<String>,
+    lines: Vec<String>,
+    packs: Vec<(String, String)>,
+    after: Vec<String>,
+}
+
+/// Writes the file. `scan` is the scan along the rows, if there is one; then there are no passes.
+pub(crate) fn emit(
+    what: &RowProgram,
+    scan: Option<NodeId>,
+    tune: &ColumnTune,
+    graph: &Graph,
+    buffers: &BTreeMap<NodeId, Buffer>,
+) -> Result<KernelFile, String> {
+    let rows = what.frame.rows();
+    let last = what.frame.outer().last().copied().unwrap_or(1);
+    let vec = (1..=tune.vec).rev().find(|v| last % v == 0).unwrap_or(1);
+    let inner = what.frame.inner();
+    let loops: Vec<(String, i64)> =
+        inner.iter().enumerate().map(|(d, e)| (format!("k{d}"), *e)).collect();
+    let inner_vars: Vec<Expr> = loops.iter().map(|(n, e)| Expr::var(n, *e)).collect();
+    let col = index::dot(&inner_vars, &strides_of(&inner));
+    let row = Expr::var("row", rows);
+    let mut e = Emitter::new(graph, buffers);
+    e.streaming = tune.streaming;
+    for taken in ["j", "row0", "kRows", "kVec"] {
+        e.declare(taken);
+    }
+    let vector = tune.vector && vec > 1;
+    e.open(&["row"], true);
+    let lanes = Lanes { var: "row".into(), extent: rows, width: vec, vector };
+    let names: Vec<&str> = loops.iter().map(|l| l.0.as_str()).collect();
+    let mut passes: Vec<Pass> = Vec::new();
+    for pass in &what.passes {
+        e.open_lanes(&names, lanes.clone());
+        let mut accumulators = Vec::new();
+        for r in pass {
+            let Op::Reduce { src, kind, .. } = &graph.node(*r).op else {
+                return Err("a pass holds something that is no reduction".to_owned());
+            };
+            let at = what.frame.source_index(graph, *r, &row, &col);
+            let value = e.value(*src, &at.ok_or("a reduction over other rows")?)?;
+            let name = e.fresh(&graph.node(*r).name);
+            let mut acc = Accumulator::new(*kind, &name, graph.dtype(*src));
+            if tune.precise && acc.dtype == DType::F32 && *kind == ReduceKind::Sum {
+                acc.dtype = DType::F64;
+            }
+            for text in acc.update(&value, &col.print(false)) {
+                e.line(text);
+            }
+            accumulators.push((*r, acc));
+        }
+        let (vectors, lines) = e.close(false);
+        let mut before = row_lines(&mut e);
+        for (r, acc) in &accumulators {
+            before.extend(acc.lane_declarations());
+            let mut value = acc.result();
+            if acc.dtype == DType::F64 && graph.dtype(*r).compute() == DType::F32 {
+                value = Value::new(format!("(float){}", value.text), DType::F32);
+            }
+            e.bind(*r, &unflatten(&row, graph.shape(*r)), value);
+        }
+        let lines = lines.into_iter().map(|l| l.text).collect();
+        passes.push(Pass { before, vectors, lines, packs: vec![], after: vec![] });
+    }
+    let mut outs = Vec::new();
+    if !what.full_stores.is_empty() {
+        e.open_lanes(&names, lanes.clone());
+        let mut before = Vec::new();
+        if let Some(scan) = scan {
+            before = begin_scan(&mut e, scan, what, &row, &col, tune)?;
+        }
+        let mut packs = Vec::new();
+        for n in &what.full_stores {
+            let at = what.frame.index_in(graph.shape(*n), &row, &col);
+            let value = e.value(*n, &at)?;
+            let out = e.output_param(*n);
+            let dtype = graph.dtype(*n);
+            let text = to_storage(&value, dtype);
+            let offset = index::dot(&at, &strides_of(graph.shape(*n)));
+            if let Some(base) = lanes.vector_base(&offset) {
+                let pack = e.fresh(&format!("{out}_vec"));
+                e.line(format!("{pack}.at[j] = {text};"));
+                let storage = dtype.storage();
+                let to = address(&out, &base);
+                packs.push((
+                    format!("Vec<{storage}, kVec> {pack};"),
+                    format!("*reinterpret_cast<Vec<{storage}, kVec>*>({to}) = {pack};"),
+                ));
+            } else {
+                e.line(format!("{out}[{}] = {text};", offset.print(false)));
+            }
+            outs.push((*n, out));
+        }
+        let (vectors, lines) = e.close(false);
+        let mut all = row_lines(&mut e);
+        all.extend(before);
+        let lines = lines.into_iter().map(|l| l.text).collect();
+        passes.push(Pass { before: all, vectors, lines, packs, after: vec![] });
+    }
+    let mut tail = Vec::new();
+    for n in &what.row_stores {
+        let at = unflatten(&row, graph.shape(*n));
+        let value = e.value(*n, &at)?;
+        let out = e.output_param(*n);
+        let offset = index::dot(&at, &strides_of(graph.shape(*n))).print(false);
+        tail.push(format!("{out}[{offset}] = {};", to_storage(&value, graph.dtype(*n))));
+        outs.push((*n, out));
+    }
+    let mut after = row_lines(&mut e);
+    if !tail.is_empty() {
+        after.extend(lane_loop(&tail));
+    }
+    if let Some(last) = passes.last_mut() {
+        last.after = after;
+    }
+    let wide = rows * what.frame.cols() >= i64::from(i32::MAX);
+    let t = if wide { "int64_t" } else { "int" };
+    let groups = rows / vec;
+    let blocks = (groups + tune.threads - 1) / tune.threads;
+    let mut body = vec![
+        format!("constexpr {t} kRows = {rows};"),
+        format!("constexpr int kThreads = {};", tune.threads),
+        format!("constexpr int kVec = {vec};  // neighbouring rows per thread"),
+        String::new(),
+        format!(
+            "__global__ void __launch_bounds__(kThreads) {}_kernel({}) {{",
+            what.name,
+            parameters(&e, &outs)
+        ),
+        format!("const {t} row0 = (({t})blockIdx.x * kThreads + (int)threadIdx.x) * kVec;"),
+    ];
+    if groups % tune.threads != 0 {
+        body.push("if (row0 >= kRows) return;".to_owned());
+    }
+    body.extend(e.take_root());
+    for pass in passes {
+        body.extend(pass.before);
+        if !(pass.lines.is_empty() && pass.vectors.is_empty()) {
+            for (name, extent) in &loops {
+                body.push(format!("for (int {name} = 0; {name} < {extent}; ++{name}) {{"));
+            }
+            body.extend(pass.vectors);
+            body.extend(pass.packs.iter().map(|p| p.0.clone()));
+            body.extend(lane_loop(&pass.lines));
+            body.extend(pass.packs.into_iter().map(|p| p.1));
+            body.extend(loops.iter().map(|_| "}".to_owned()));
+        }
+        body.extend(pass.after);
+    }
+    body.push("}".to_owned());
+    let body = body.into_iter().map(|l| l.replace("const int row =", &format!("const {t} row ="))).collect();
+    Ok(finish(&e, &what.name, &what.purpose, body, &outs, &format!("{blocks}, kThreads")))
+}
+
+/// Statements over the lanes.
+fn lane_loop(lines: &[String]) -> Vec<String> {
+    let mut out = vec!["#pragma unroll".to_owned(), "for (int j = 0; j < kVec; ++j) {".to_owned()];
+    if lines.iter().any(|l| mentions(l, "row")) {
+        out.push("const int row = row0 + j;".to_owned());
+    }
+    out.extend(lines.iter().cloned());
+    out.push("}".to_owned());
+    out
+}
+
+/// What depends on the row alone, for all lanes.
+fn row_lines(e: &mut Emitter<'_>) -> Vec<String> {
+    let (mut out, lines) = e.take_lines();
+    if !lines.is_empty() {
+        let lines: Vec<String> = lines.into_iter().map(|l| l.text).collect();
+        out.extend(lane_loop(&lines));
+    }
+    out
+}
+
+/// Emits the running update and binds the scan's value at the element; returns the declarations.
+fn begin_scan(
+    e: &mut Emitter<'_>,
+    scan: NodeId,
+    what: &RowProgram,
+    row: &Expr,
+    col: &Expr,
+    tune: &ColumnTune,
+) -> Result<Vec<String>, String> {
+    let Op::Scan { kind, src, .. } = &e.graph.node(scan).op else {
+        return Err("not a scan".to_owned());
+    };
+    let at = what.frame.index(row, col);
+    let value = e.value(*src, &at)?;
+    let name = e.fresh(&format!("{}_running", e.graph.node(scan).name));
+    let dtype = e.graph.dtype(scan).compute();
+    // Rounding errors add up along a scan: floats run in double where that costs little.
+    let running = if tune.precise && dtype == DType::F32 { DType::F64 } else { dtype };
+    let v = value.cast(running);
+    let acc = format!("{name}[j]");
+    let (identity, update) = match kind {
+        ScanKind::Sum => (0.0, format!("{acc} + {v}")),
+        ScanKind::Prod => (1.0, format!("{acc} * {v}")),
+        ScanKind::LogSumExp => (f64::NEG_INFINITY, format!("log_add_exp({acc}, {v})")),
+        ScanKind::Max => (f64::NEG_INFINITY, format!("nan_max({acc}, {v})")),
+        ScanKind::Min => (f64::INFINITY, format!("nan_min({acc}, {v})")),
+    };
+    e.line(format!("{acc} = {update};"));
+    let text = if running == dtype { acc } else { format!("({}){acc}", dtype.register()) };
+    e.bind(scan, &at, Value::new(text, dtype));
+    let first = super::scalar::literal(identity, running);
+    Ok(vec![
+        format!("{} {name}[kVec];", running.register()),
+        format!("for (int j = 0; j < kVec; ++j) {{ {name}[j] = {first}; }}"),
+    ])
+}
