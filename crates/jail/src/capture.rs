@@ -114,7 +114,7 @@ fn drain(mut pipe: impl Read + AsFd, window: &Mutex<Window>, stop: &AtomicBool) 
             Ok(ready) if ready.first() == Some(&true) => match pipe.read(&mut buffer) {
                 Ok(0) | Err(_) => return,
                 Ok(count) => {
-                    window.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..count])
+                    window.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..count]);
                 }
             },
             Ok(_) => {}

@@ -100,7 +100,7 @@ impl Jail {
                 }
                 Err(error @ JailError::NoInit { .. }) => return Err(error),
                 Err(JailError::Setup { step, message, .. }) => {
-                    reasons.push(format!("{}: {step}: {message}", backend.name()))
+                    reasons.push(format!("{}: {step}: {message}", backend.name()));
                 }
                 Err(error) => reasons.push(format!("{}: {error}", backend.name())),
             }

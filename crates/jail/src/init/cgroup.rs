@@ -181,15 +181,16 @@ impl Hierarchy {
                 sweep(parent);
                 if self.version2 {
                     // Refused where processes live in the parent; then the next one up is tried.
-                    for controller in ["+memory", "+pids"] {
-                        drop(fs_err::write(parent.join("cgroup.subtree_control"), controller));
-                    }
+                    // Both at once: `pids` alone would be granted there, and make every child
+                    // unfit to hold processes.
+                    drop(fs_err::write(parent.join("cgroup.subtree_control"), "+memory +pids"));
                 }
                 let folder = parent.join(format!("{PREFIX}{}", std::process::id()));
                 if folder.is_dir() || fs_err::create_dir(&folder).is_ok() {
                     let usable = set(&folder).is_ok()
                         && (!self.version2
-                            || fs_err::OpenOptions::new()
+                            || holds_processes(&folder)
+                                && fs_err::OpenOptions::new()
                                 .write(true)
                                 .open(parent.join("cgroup.procs"))
                                 .is_ok());
@@ -205,6 +206,12 @@ impl Hierarchy {
             parent = parent.parent()?;
         }
     }
+}
+
+/// Whether a version 2 group may hold processes: beneath a group that holds some itself, a new one
+/// can be `domain invalid`. Kernels before 4.14 have no such kinds.
+fn holds_processes(folder: &Path) -> bool {
+    fs_err::read_to_string(folder.join("cgroup.type")).map_or(true, |kind| kind.trim() == "domain")
 }
 
 /// Removes groups whose supervisor was killed before it could.

@@ -35,7 +35,7 @@ pub(super) fn main(plan_fd: RawFd) -> i32 {
     match supervisor.run() {
         Ok(report) => supervisor.report(&report),
         Err(failure) => {
-            supervisor.report(&Report::Failed { step: failure.step, message: failure.message })
+            supervisor.report(&Report::Failed { step: failure.step, message: failure.message });
         }
     }
     0

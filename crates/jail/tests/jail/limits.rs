@@ -10,7 +10,7 @@ use crate::support::{
 
 #[test]
 fn a_fork_bomb_is_bounded() {
-    assert_eq!(outside(&["fork", "60"]), (true, "60".into()));
+    assert_eq!(outside(&["fork", "200"]), (true, "200".into()));
     for (backend, jail) in jails() {
         if backend == Backend::Landlock
             && jail.isolation().enforced.iter().any(|claim| claim == "processes: unbounded")
@@ -19,12 +19,14 @@ fn a_fork_bomb_is_bounded() {
             continue;
         }
         let limits = Limits { processes: 20, ..Limits::default() };
-        let finished = inside(&jail, attack(["fork", "60"]).limits(limits));
+        let finished = inside(&jail, attack(["fork", "200"]).limits(limits));
         assert_refused(backend, &finished, &["Resource temporarily unavailable"]);
         let said = finished.stdout.text();
         let count: u32 =
             said.split(' ').next().and_then(|count| count.parse().ok()).expect("a count");
-        assert!((1..=20).contains(&count), "{}: {said}", backend.name());
+        // Without a user id of its own the jail's share is counted beside what the user runs elsewhere.
+        let most = if backend == Backend::Landlock { 100 } else { 20 };
+        assert!((1..=most).contains(&count), "{}: {said}", backend.name());
     }
 }
 
