@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 
 use crate::blob::BlobHash;
+use crate::candidate::Candidate;
 use crate::error::ReadError;
-use crate::event::EventLine;
+use crate::event::{EventLine, StoredFile};
 use crate::run::{FORMAT_VERSION, Layout, RunHeader};
 
 /// A run folder open for reading.
@@ -94,6 +95,14 @@ impl RunReader {
         };
         let actual = BlobHash::of(&bytes);
         if actual == hash { Ok(bytes) } else { Err(ReadError::BlobDamaged { path, actual }) }
+    }
+}
+
+impl RunReader {
+    /// Stored files as a candidate, e.g. to judge it again or to put a workspace back.
+    pub fn candidate(&self, files: &[StoredFile]) -> Result<Candidate, ReadError> {
+        let read = |file: &StoredFile| Ok((file.path.clone(), self.blob(file.blob)?));
+        Ok(Candidate::from_files(files.iter().map(read).collect::<Result<_, _>>()?))
     }
 }
 

@@ -2,6 +2,9 @@
 //! reward. It is produced by the judge alone; nothing here is taken from a candidate's own word
 //! except texts, which are capped and marked as such.
 
+use std::fmt;
+use std::str::FromStr;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +29,36 @@ pub enum Profile {
     AsRun,
     /// The paper's comparison: `atol = rtol = 1e-2` against eager, five inputs.
     Paper,
+}
+
+impl Profile {
+    /// Every profile.
+    pub const ALL: [Self; 4] = [Self::Strict, Self::Tf32, Self::AsRun, Self::Paper];
+
+    /// The name on the command line and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Tf32 => "tf32",
+            Self::AsRun => "as-run",
+            Self::Paper => "paper",
+        }
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Profile {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|profile| profile.name() == text);
+        found.ok_or_else(|| format!("`{text}` is no profile: strict, tf32, as-run or paper"))
+    }
 }
 
 /// How far judging went.

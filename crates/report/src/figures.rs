@@ -76,6 +76,19 @@ pub(crate) fn bytes(n: u64) -> String {
     format!("{} TB", digits(x))
 }
 
+/// A count as `16 777 216`, with narrow spaces that do not break.
+pub(crate) fn count(n: u64) -> String {
+    let plain = n.to_string();
+    let mut out = String::new();
+    for (i, digit) in plain.chars().enumerate() {
+        if i > 0 && (plain.len() - i).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    out
+}
+
 /// An error or tolerance: `2.4e-7`, `0`.
 pub(crate) fn error(x: f64) -> String {
     if x == 0.0 {
@@ -106,6 +119,7 @@ mod tests {
         assert_eq!(spans, ["0.4 s", "42 s", "2 min 5 s", "10 min", "1 h 2 min"]);
         assert_eq!((clock(41.0), clock(3723.0)), ("0:41".into(), "1:02:03".into()));
         assert_eq!((bytes(512), bytes(201_343_000)), ("512 B".into(), "201 MB".into()));
+        assert_eq!((count(0), count(16_777_216)), ("0".into(), "16\u{202f}777\u{202f}216".into()));
         assert_eq!((error(2.4e-7), error(0.0)), ("2.4e-7".into(), "0".into()));
         assert_eq!(
             (reward(3.0), reward(2.29), reward(-1.0)),

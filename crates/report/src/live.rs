@@ -5,7 +5,8 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use warpwright_record::event::{Budget, EpisodeId, Event, NoteLevel, Outcome};
+use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event, NoteLevel, Outcome};
+use warpwright_record::history::{History, best};
 use warpwright_record::interval::Interval;
 use warpwright_record::message::{Message, ToolCall};
 use warpwright_record::verdict::Verdict;
@@ -60,6 +61,22 @@ impl LiveView {
         Self { screen: Screen::Plain(out), episodes: BTreeMap::new() }
     }
 
+    /// Takes in what an earlier process recorded, before a run goes on: episodes that are not over
+    /// get their line, with the time used and the best so far.
+    pub fn resume(&mut self, history: &History) {
+        for (id, episode) in &history.episodes {
+            let Some(point) = episode.resume_point() else { continue };
+            let setup = &episode.setup;
+            let mut watch = Watch::new(setup, self.bar(&setup.budget, point.elapsed_seconds));
+            watch.turn = point.next_turn - 1;
+            let verdicts = point.turns.iter().flat_map(|turn| &turn.verdicts);
+            watch.best = best(verdicts.map(|given| &given.verdict))
+                .and_then(headline)
+                .map(|(speedup, over)| (speedup.value, over));
+            self.episodes.insert(*id, watch);
+        }
+    }
+
     /// Takes in one event.
     pub fn observe(&mut self, event: &Event) {
         match event {
@@ -71,17 +88,7 @@ impl LiveView {
                 }
             }
             Event::EpisodeStarted { episode, setup } => {
-                let bar = self.bar(&setup.budget);
-                let watch = Watch {
-                    task: one_line(&setup.task, 40),
-                    device: setup.device.clone(),
-                    budget: setup.budget,
-                    turn: 0,
-                    waiting: VecDeque::new(),
-                    doing: format!("policy {} begins", one_line(&setup.policy, 40)),
-                    best: None,
-                    bar,
-                };
+                let watch = Watch::new(setup, self.bar(&setup.budget, 0.0));
                 let line = format!("{}: {} on {}", watch.task, watch.doing, watch.device);
                 self.episodes.insert(*episode, watch);
                 self.plain_line(&line);
@@ -192,9 +199,10 @@ impl LiveView {
         }
     }
 
-    fn bar(&self, budget: &Budget) -> Option<ProgressBar> {
+    fn bar(&self, budget: &Budget, elapsed_seconds: f64) -> Option<ProgressBar> {
         let Screen::Terminal(screen) = &self.screen else { return None };
-        let bar = screen.add(ProgressBar::new_spinner());
+        let elapsed = Duration::try_from_secs_f64(elapsed_seconds).unwrap_or_default();
+        let bar = screen.add(ProgressBar::new_spinner().with_elapsed(elapsed));
         let limit = budget.seconds.map(|s| format!(" / {}", figures::clock(s)));
         bar.set_style(style("{spinner} {wide_msg} ", &limit.unwrap_or_default()));
         bar.enable_steady_tick(Duration::from_millis(120));
@@ -219,6 +227,19 @@ impl LiveView {
 }
 
 impl Watch {
+    fn new(setup: &EpisodeSetup, bar: Option<ProgressBar>) -> Self {
+        Self {
+            task: one_line(&setup.task, 40),
+            device: setup.device.clone(),
+            budget: setup.budget,
+            turn: 0,
+            waiting: VecDeque::new(),
+            doing: format!("policy {} begins", one_line(&setup.policy, 40)),
+            best: None,
+            bar,
+        }
+    }
+
     fn said(&mut self, turn: u32, message: &Message) -> String {
         self.turn = turn;
         self.waiting = message.calls.iter().map(|c| (c.id.clone(), call_words(c, 60))).collect();

@@ -134,16 +134,6 @@ impl Summary {
     }
 }
 
-/// A profile's name as the command line takes it.
-pub(crate) fn profile_name(profile: Profile) -> &'static str {
-    match profile {
-        Profile::Strict => "strict",
-        Profile::Tf32 => "tf32",
-        Profile::AsRun => "as-run",
-        Profile::Paper => "paper",
-    }
-}
-
 /// A baseline's name as people call it; the keys are those of the verdict's JSON.
 pub(crate) fn baseline_name(key: &str) -> String {
     match key {

@@ -12,8 +12,10 @@ pub(crate) fn clean(text: &str) -> String {
             '\n' | '\t' => out.push(c),
             // Line ends of other systems; the newline that follows is enough.
             '\r' => {}
-            '\0'..='\u{1f}' => out.push(char::from_u32(0x2400 + c as u32).unwrap_or('\u{fffd}')),
-            '\u{7f}' => out.push('\u{2421}'),
+            // As a C string would say it: every font has these letters.
+            '\0'..='\u{1f}' | '\u{7f}' => {
+                let _ = write!(out, "\\x{:02x}", c as u32);
+            }
             // Direction marks can make code read otherwise than it runs; the rest has no place in
             // a text at all, and HTML forbids most of it.
             '\u{80}'..='\u{9f}'
@@ -22,7 +24,7 @@ pub(crate) fn clean(text: &str) -> String {
             | '\u{2060}'..='\u{206f}'
             | '\u{feff}'
             | '\u{fdd0}'..='\u{fdef}' => {
-                let _ = write!(out, "\u{27e8}U+{:04X}\u{27e9}", c as u32);
+                let _ = write!(out, "\\u{{{:04x}}}", c as u32);
             }
             c if c as u32 & 0xfffe == 0xfffe => out.push('\u{fffd}'),
             c => out.push(c),
@@ -64,8 +66,8 @@ mod tests {
 
     #[test]
     fn nothing_reaches_the_terminal_or_the_page_raw() {
-        assert_eq!(clean("\u{1b}[31mred\u{7}\r\n\tok"), "␛[31mred␇\n\tok");
-        assert_eq!(clean("a\u{202e}b"), "a⟨U+202E⟩b");
+        assert_eq!(clean("\u{1b}[31mred\u{7}\r\n\tok"), "\\x1b[31mred\\x07\n\tok");
+        assert_eq!(clean("a\u{202e}b"), "a\\u{202e}b");
         assert_eq!(
             escape("<a href='x' b=\"y\">&</a>"),
             "&lt;a href=&#39;x&#39; b=&quot;y&quot;&gt;&amp;&lt;/a&gt;"

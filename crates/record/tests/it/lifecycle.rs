@@ -8,6 +8,7 @@ use warpwright_record::history::History;
 use warpwright_record::index::rebuild_index;
 use warpwright_record::reader::RunReader;
 use warpwright_record::run::{PROGRAM_VERSION, RunInfo};
+use warpwright_record::verdict::Profile;
 use warpwright_record::writer::{ResumePolicy, RunWriter};
 
 use crate::sample;
@@ -161,6 +162,27 @@ fn blobs_are_checked_against_their_names() {
     // Storing the bytes again mends it.
     assert_eq!(run.put_blob(b"kernel").unwrap(), hash);
     assert_eq!(reader.blob(hash).unwrap(), b"kernel");
+}
+
+#[test]
+fn a_stored_candidate_is_the_one_that_was_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = RunWriter::create(dir.path(), RunInfo::default()).unwrap();
+    let candidate = sample::candidate("");
+    let stored = run.put_candidate(&candidate).unwrap();
+    let reader = RunReader::open(dir.path()).unwrap();
+    let read = reader.candidate(&stored.files).unwrap();
+    assert_eq!(read, candidate);
+    assert_eq!(read.hash(), stored.hash);
+}
+
+#[test]
+fn the_name_of_a_profile_is_the_one_in_json() {
+    for profile in Profile::ALL {
+        assert_eq!(serde_json::to_value(profile).unwrap(), profile.name());
+        assert_eq!(profile.name().parse(), Ok(profile));
+    }
+    assert!("fast".parse::<Profile>().unwrap_err().contains("strict, tf32, as-run or paper"));
 }
 
 #[test]

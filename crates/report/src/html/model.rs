@@ -15,7 +15,7 @@ use super::verdict::{self, VerdictView};
 use crate::figures;
 use crate::highlight::{Language, highlight};
 use crate::live::call_words;
-use crate::summary::{Standing, Summary, profile_name};
+use crate::summary::{Standing, Summary};
 
 /// A label with the class that colours it: `good`, `bad`, `warn`, `plain`.
 #[derive(Serialize)]
@@ -116,6 +116,8 @@ struct CallView {
 #[derive(Serialize)]
 struct PartView {
     name: String,
+    /// One line that needs no colours: shown beside its name.
+    short: Option<String>,
     class: &'static str,
     html: Value,
 }
@@ -233,7 +235,7 @@ fn episode_view(
         policy: setup.policy.clone(),
         device: setup.device.clone(),
         cpu: setup.device == "cpu",
-        profile: profile_name(setup.profile),
+        profile: setup.profile.name(),
         seed: setup.seed.to_string(),
         budget: budget_words(setup.budget.turns, setup.budget.seconds),
         outcome,
@@ -248,9 +250,9 @@ fn episode_view(
         reward: summary.reward.map(|r| [r.paper, r.speedup, r.bounded].map(figures::reward)),
         verdict: standing.map(verdict::view),
         verdict_of: if fresh {
-            "measured afresh on the final candidate"
+            "a fresh judgement of the final candidate"
         } else {
-            "the best verdict so far; the final candidate was not measured afresh"
+            "the best verdict so far; the final candidate was not judged afresh"
         },
         mixed: verdict::fingerprints(episode.verdicts().map(|(_, given)| &given.verdict)),
         times_plot: standing.and_then(plot::times).map(Value::from_safe_string),
@@ -382,7 +384,7 @@ fn call_view(call: &ToolCall, result: Option<&(ToolResult, f64)>) -> CallView {
 fn call_parts(call: &ToolCall) -> Vec<PartView> {
     let Some(arguments) = call.arguments.as_object() else {
         let html = Value::from(call.arguments.to_string());
-        return vec![PartView { name: "arguments".to_owned(), class: "", html }];
+        return vec![PartView { name: "arguments".to_owned(), short: None, class: "", html }];
     };
     let path = arguments.get("file_path").and_then(|path| path.as_str()).unwrap_or_default();
     let part = |(name, value): (&String, &serde_json::Value)| {
@@ -393,8 +395,10 @@ fn call_parts(call: &ToolCall) -> Vec<PartView> {
             "content" => ("", Language::of(path)),
             _ => ("", Language::Plain),
         };
+        let code = !class.is_empty() || name == "content";
+        let short = (!code && !text.contains('\n') && text.len() < 120).then(|| text.clone());
         let html = Value::from_safe_string(highlight(&text, language));
-        PartView { name: name.clone(), class, html }
+        PartView { name: name.clone(), short, class, html }
     };
     arguments.iter().map(part).collect()
 }

@@ -257,7 +257,7 @@ pub(super) fn spark(speedup: &Interval, low: f64, high: f64) -> Option<String> {
     if !(speedup.low > 0.0 && speedup.high.is_finite()) {
         return None;
     }
-    let (width, y) = (150.0, 10.0);
+    let (width, y) = (120.0, 10.0);
     let x = |ratio: f64| 6.0 + (width - 12.0) * (ratio.log2() - low) / (high - low);
     let mut svg = format!(
         "<svg class=\"spark\" width=\"{width}\" height=\"20\" viewBox=\"0 0 {width} 20\" \

@@ -189,8 +189,8 @@ fn failure(failure: &Failure) -> FailureView {
             check: m.check.clone(),
             share: format!(
                 "{} of {} elements ({})",
-                m.elements,
-                m.of,
+                figures::count(m.elements),
+                figures::count(m.of),
                 percent(m.elements as f64 / m.of.max(1) as f64)
             ),
             error: figures::error(m.max_abs_error),
