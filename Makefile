@@ -25,13 +25,16 @@ setup:
 demo: setup
 	@$(SCRIPTS)/demo
 
-test: setup
+test:
+	@$(SCRIPTS)/setup --without-program
 	@$(SCRIPTS)/test
 
-test-long: setup
+test-long:
+	@$(SCRIPTS)/setup --without-program
 	@$(SCRIPTS)/test long
 
-test-gpu: setup
+test-gpu:
+	@$(SCRIPTS)/setup --without-program
 	@$(SCRIPTS)/test gpu
 
 bench: setup
