@@ -22,7 +22,9 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 FORMAT = 1
 MAX_MODULES = 32
@@ -282,20 +284,27 @@ def init_arguments(reference: Path | None, candidate: types.ModuleType) -> list[
     return list(get()) if get is not None else []
 
 
-def without_gpu(default: str) -> object:
-    """Where there is no GPU: tensors meant for one are made on `default`, and `.cuda()` does nothing."""
+def without_gpu(default: str) -> AbstractContextManager[Any]:
+    """Where there is no GPU: tensors meant for one are made on `default`; `.cuda()` does nothing."""
     import torch
     from torch.overrides import TorchFunctionMode
 
+    def placed(value: Any) -> Any:
+        named = isinstance(value, (str, torch.device)) and str(value).startswith("cuda")
+        return default if named else value
+
     class Elsewhere(TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            kwargs = dict(kwargs or {})
+        def __torch_function__(
+            self,
+            func: Callable[..., Any],
+            types: Any,
+            args: tuple[Any, ...] = (),
+            kwargs: dict[str, Any] | None = None,
+        ) -> Any:
             if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
                 return args[0]
-            if "cuda" in str(kwargs.get("device", "")):
-                kwargs["device"] = default
-            args = tuple(default if str(a).startswith("cuda") and not isinstance(a, torch.Tensor) else a for a in args)
-            return func(*args, **kwargs)
+            given = {name: placed(value) for name, value in (kwargs or {}).items()}
+            return func(*map(placed, args), **given)
 
     return Elsewhere()
 
@@ -312,11 +321,11 @@ def main(arguments: list[str]) -> int:
     sys.path.insert(0, str(folder))
     problem = ""
     try:
-        with without_gpu("cpu"):  # type: ignore[attr-defined]
+        with without_gpu("cpu"):
             module = run(model, "model_new")
             given = [] if recorder.modules else init_arguments(reference, module)
         if not recorder.modules:
-            with torch.device("meta"), without_gpu("meta"):  # type: ignore[attr-defined]
+            with torch.device("meta"), without_gpu("meta"):
                 module.ModelNew(*given)
     except BaseException as error:
         problem = f"{type(error).__name__}: {error}"[:2000]

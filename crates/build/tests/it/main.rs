@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says that it fails by panicking")]
 
 mod bench;
+mod corpus;
 mod cpu;
 mod cuda;
 mod rules;

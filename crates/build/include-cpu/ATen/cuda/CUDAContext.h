@@ -1,6 +1,7 @@
 // What bindings take from torch's CUDA context on the cpu device.
 #pragma once
 
+#include <cublas_v2.h>
 #include <cuda_runtime.h>
 
 #include <c10/cuda/CUDAException.h>
@@ -20,6 +21,15 @@ inline cudaDeviceProp* getCurrentDeviceProperties() {
     return &properties;
 }
 inline cudaDeviceProp* getDeviceProperties(int) { return getCurrentDeviceProperties(); }
+// One handle for the process: on the host it holds no state that calls could disturb.
+inline cublasHandle_t getCurrentCUDABlasHandle() {
+    static cublasHandle_t handle = [] {
+        cublasHandle_t made{};
+        (void)cublasCreate(&made);
+        return made;
+    }();
+    return handle;
+}
 inline int64_t getNumGPUs() { return 1; }
 inline bool is_available() { return true; }
 
