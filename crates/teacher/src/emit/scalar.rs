@@ -56,7 +56,7 @@ pub(crate) fn literal(value: f64, dtype: DType) -> String {
         // The most negative integers cannot be written as literals.
         DType::I64 if value <= i64::MIN as f64 => "INT64_MIN".to_owned(),
         DType::I64 if value >= i64::MAX as f64 => "INT64_MAX".to_owned(),
-        DType::I64 => format!("{}LL", value as i64),
+        DType::I64 => format!("int64_t({})", value as i64),
         _ if value <= f64::from(i32::MIN) => "INT32_MIN".to_owned(),
         _ if value >= f64::from(i32::MAX) => "INT32_MAX".to_owned(),
         _ => (value as i64).to_string(),

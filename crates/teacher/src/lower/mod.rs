@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::dtype::DType;
 use crate::index;
-use crate::ir::{Graph, Leaf, NodeId, Op, Source};
+use crate::ir::{Fun, Graph, Leaf, NodeId, Op, Source};
 use crate::trace::{self, Call, Meta, Trace};
 
 /// Rules for some operators.
@@ -151,6 +151,16 @@ impl Lowering {
         self.operand(call.arg(position, ""))
     }
 
+    /// An output that is one of the inputs is returned as a copy: results have memory of their own.
+    fn owned(&mut self, id: NodeId) -> NodeId {
+        let node = self.graph.node(id).clone();
+        if !matches!(node.op, Op::Leaf(_)) {
+            return id;
+        }
+        let op = Op::Map { f: Fun::Cast, args: vec![id] };
+        self.graph.push(&format!("{}_copy", node.name), op, node.shape, node.dtype)
+    }
+
     /// Strides that the tracer gave a node; row-major where unknown.
     pub(crate) fn traced_strides(&self, id: NodeId) -> Vec<i64> {
         let known = self.strides.get(&id).cloned();
@@ -201,7 +211,10 @@ pub(crate) fn lower(trace: &Trace) -> Result<Graph, Unsupported> {
     };
     for value in &outputs {
         match to.operand(Some(value)) {
-            Ok(id) => to.graph.outputs.push(id),
+            Ok(id) => {
+                let id = to.owned(id);
+                to.graph.outputs.push(id);
+            }
             Err(reason) => _ = unknown.insert(format!("output ({reason})")),
         }
     }
