@@ -30,12 +30,13 @@ fn launch(context: &Context<'_, '_>, seq: &Seq<'_>, at: usize, edits: &mut Edits
     if !known {
         pointer_types(context, base, edits);
     }
+    let shape = context.shapes.get(base).copied().unwrap_or_default().bits();
     let source = seq.source;
     let tokens = &seq.tokens;
     edits.insert(
         tokens[start].start,
         format!(
-            "::hostcuda::launch<{waits}, {device}>([&](const ::hostcuda::Index& hostcuda_at, auto... \
+            "::hostcuda::launch<{waits}, {device}, {shape}>([&](const ::hostcuda::Index& hostcuda_at, auto... \
              hostcuda_args) {{ "
         ),
     );

@@ -14,6 +14,7 @@
 //! This crate starts no process and knows nothing above it: `build` compiles what comes out.
 
 mod code;
+mod division;
 mod edit;
 mod function;
 mod headers;
@@ -21,6 +22,7 @@ mod include;
 mod launch;
 pub mod launcher;
 pub mod lexer;
+mod phase;
 pub mod refusal;
 mod rewrite;
 mod shared;

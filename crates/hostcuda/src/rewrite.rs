@@ -1,13 +1,14 @@
 //! The rewriter: CUDA C++ in, host C++ out.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::code::{Scope, Seq, Unit};
 use crate::edit::Edits;
 use crate::function::{Found, Function, INDICES, find, reach, waits};
 use crate::include::{Resolve, flatten};
 use crate::refusal::Refusal;
-use crate::{launch, shared, shuffle, unsupported};
+use crate::phase::{self, Shape};
+use crate::{division, launch, shared, shuffle, unsupported};
 
 /// A translation unit for the host compiler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +41,9 @@ pub fn translate_with(
     if !refused.is_empty() {
         return Err(refused);
     }
-    let context = Context::new(&unit, &found);
+    let mut context = Context::new(&unit, &found);
     let mut edits = Edits::default();
+    context.find_shapes(&mut edits);
     functions(&context, &mut edits);
     variables(&context, &mut edits);
     classes(&context, &mut edits);
@@ -77,6 +79,8 @@ pub(crate) struct Context<'a, 'u> {
     pub(crate) kernels: HashSet<&'a str>,
     /// Names that the file defines itself: not rewritten.
     own: HashSet<&'a str>,
+    /// Kernels that can be run without their bounds check.
+    pub(crate) shapes: HashMap<&'a str, Shape>,
 }
 
 impl<'a, 'u> Context<'a, 'u> {
@@ -109,6 +113,7 @@ impl<'a, 'u> Context<'a, 'u> {
             indexed_macros,
             kernels: found.functions.iter().filter(|f| f.kernel).map(|f| f.name).collect(),
             own: found.functions.iter().map(|f| f.name).collect(),
+            shapes: HashMap::new(),
         };
         context.own.extend(unit.macros.iter().map(|m| m.name));
         let lookups: HashSet<&'a str> = found
@@ -128,6 +133,23 @@ impl<'a, 'u> Context<'a, 'u> {
         context.waits = waiting;
         context.device = device;
         context
+    }
+
+    /// Looks for bounds checks in kernels whose threads run alone. Kernels of one name, which a
+    /// launch cannot tell apart, are left as they are.
+    fn find_shapes(&mut self, edits: &mut Edits) {
+        for function in self.found.functions.iter().filter(|f| f.kernel && f.body.is_some()) {
+            let name = function.name;
+            let same = self.found.functions.iter().filter(|f| f.name == name && f.body.is_some());
+            if same.count() > 1 || self.waits.contains(name) || self.device.contains(name) {
+                continue;
+            }
+            let shape = phase::analyse(&self.unit.main, function, &self.indexed_macros, edits);
+            if let Some((open, close)) = function.body.filter(|_| shape.guard) {
+                division::rewrite(&self.unit.main, open + 1, close, edits);
+            }
+            self.shapes.insert(name, shape);
+        }
     }
 
     /// Whether a function's body mentions an index, itself or through a macro.

@@ -61,9 +61,47 @@ inline Int3 block_at(const dim3& g, size_t i) {
   return {(int)(i % g.x), (int)(i / g.x % g.y), (int)(i / ((size_t)g.x * g.y))};
 }
 
+// The threads of one row of a block, which may run in any order: one loop, vectorised if possible.
+template <Mode kMode, class Body>
+__attribute__((always_inline)) inline void run_row(const Index& i, int turn, const Body& body) {
+  const int n = i.block_dim.x;
+#pragma GCC ivdep
+  for (int x = 0; x < n; ++x) {
+    Index j = i;
+    j.thread.x = x;
+    j.mode = kMode;
+    j.turn = turn;
+    body(j);
+  }
+}
+
+// Whether the bounds check of a row holds for all of its threads, and for any.
+template <bool kEnds, class Body>
+__attribute__((always_inline)) inline Answer ask_row(const Index& i, int turn, const Body& body) {
+  const int n = i.block_dim.x;
+  Answer answer;
+  Index j = i;
+  j.mode = kAsk;
+  j.turn = turn;
+  j.answers = &answer;
+  if (kEnds) {
+    body(j);
+    j.thread.x = n - 1;
+    body(j);
+    return answer;
+  }
+  for (int x = 0; x < n; ++x) {
+    j.thread.x = x;
+    body(j);
+  }
+  return answer;
+}
+
 // kWaits: some thread of the kernel may wait for another. kDevice: some function that it calls looks
-// up its indices in the worker. kernel(index, arguments...) runs one thread.
-template <bool kWaits, bool kDevice, class Kernel, class... Args>
+// up its indices in the worker. kShape: 1 the kernel has a bounds check that can be asked, 2 for a
+// grid-stride loop, 4 if its first and last thread speak for a row. kernel(index, arguments...) runs
+// one thread.
+template <bool kWaits, bool kDevice, unsigned kShape, class Kernel, class... Args>
 __attribute__((noinline)) void launch(Kernel kernel, const Config& c, Args... args) {
   if (cudaError_t error = check(c)) {
     last_error = error;
@@ -89,27 +127,38 @@ __attribute__((noinline)) void launch(Kernel kernel, const Config& c, Args... ar
               const Body& f = *(const Body*)argument;
               Worker& v = *tls_worker;
               while (next_thread(v)) {
-                const Index i{v.current->thread, v.index.block, v.index.block_dim, v.index.grid_dim};
+                const Index i{v.current->thread, v.index.block, v.index.block_dim, v.index.grid_dim, kWhole, 0, nullptr};
                 f(i);
                 thread_done(v);
               }
             },
             &body);
       } else {
-        Index i{Int3{0, 0, 0}, block_at(c.grid, b), int3_of(c.block), int3_of(c.grid)};
+        Index i{Int3{0, 0, 0}, block_at(c.grid, b), int3_of(c.block), int3_of(c.grid), kWhole, 0, nullptr};
         if (kDevice) {
           w.index.block = i.block;
           w.current = &w.fiber[0];
         }
         for (int z = 0; z < i.block_dim.z; ++z)
-          for (int y = 0; y < i.block_dim.y; ++y)
-#pragma GCC ivdep
-            for (int x = 0; x < i.block_dim.x; ++x) {
-              Index j = i;
-              j.thread = Int3{x, y, z};
-              if (kDevice) w.current->thread = j.thread;
-              body(j);
+          for (int y = 0; y < i.block_dim.y; ++y) {
+            i.thread = Int3{0, y, z};
+            if constexpr (kShape == 0) {
+              run_row<kWhole>(
+                  i, 0, [&](const Index& j) __attribute__((always_inline)) {
+                    if (kDevice) w.current->thread = j.thread;
+                    body(j);
+                  });
+            } else {
+              for (int turn = 0;; ++turn) {
+                const Answer answer = ask_row<(kShape & 4) != 0>(i, turn, body);
+                if (answer.all)
+                  run_row<kInside>(i, turn, body);
+                else if (answer.any || kShape == 1 || kShape == 5)
+                  run_row<(kShape & 2) ? kTurn : kWhole>(i, turn, body);
+                if (!(kShape & 2) || !answer.any) break;
+              }
             }
+          }
       }
     }
   }
@@ -122,6 +171,16 @@ __attribute__((noinline)) void launch(Kernel kernel, const Config& c, Args... ar
                          blockIdx __attribute__((unused)) = (i).block,         \
                          blockDim __attribute__((unused)) = (i).block_dim,     \
                          gridDim __attribute__((unused)) = (i).grid_dim;
+#define HOSTCUDA_GUARD(...)                                              \
+  if (hostcuda_index.mode == ::hostcuda::kAsk) {                         \
+    hostcuda_index.answer((__VA_ARGS__));                                \
+    return;                                                              \
+  }
+#define HOSTCUDA_ASK(...)                        \
+  if (hostcuda_index.mode == ::hostcuda::kAsk) { \
+    __VA_ARGS__;                                 \
+    return;                                      \
+  }
 #define HOSTCUDA_DEVICE_INDICES                                                              \
   const ::hostcuda::Worker& hostcuda_worker = *::hostcuda::tls_worker;                               \
   const ::hostcuda::Int3 threadIdx __attribute__((unused)) = hostcuda_worker.current->thread,        \
@@ -134,7 +193,7 @@ namespace hostcuda {
 // they point to; whether it waits is not known here, and waiting is always right.
 template <class... P, size_t... I>
 inline void launch_unpacked(void (*kernel)(const Index&, P...), const Config& c, void** a, std::index_sequence<I...>) {
-  launch<true, true>([=](const Index& i, auto... args) { kernel(i, args...); }, c, (*(std::remove_reference_t<P>*)a[I])...);
+  launch<true, true, 0>([=](const Index& i, auto... args) { kernel(i, args...); }, c, (*(std::remove_reference_t<P>*)a[I])...);
 }
 template <class... P>
 inline cudaError_t launch_packed(void (*kernel)(const Index&, P...), dim3 grid, dim3 block, void** arguments,

@@ -19,6 +19,29 @@ HOSTCUDA_INLINE double __longlong_as_double(long long i) { double f; memcpy(&f, 
 HOSTCUDA_INLINE long long __double_as_longlong(double f) { long long i; memcpy(&i, &f, 8); return i; }
 
 namespace hostcuda {
+// a / b and a % b for whatever types they have. 32-bit integers go through double, which is exact:
+// |a / b| < 2^31, and a quotient that is not whole is at least 2^-31 |a / b| away from a whole one.
+// Division by zero gives some number instead of a trap, as on a GPU.
+template <class A, class B>
+__attribute__((always_inline)) inline auto quotient(A a, B b) {
+  if constexpr (std::is_integral<A>::value && std::is_integral<B>::value && sizeof(A) <= 4 && sizeof(B) <= 4) {
+    using T = decltype(a / b);
+    if (__builtin_constant_p(b)) return (T)((T)a / (T)b);
+    const double q = (double)(T)a / (double)(T)b;
+    return std::is_signed<T>::value ? (T)(int)q : (T)(int64_t)q;
+  } else {
+    return a / b;
+  }
+}
+template <class A, class B>
+__attribute__((always_inline)) inline auto remainder(A a, B b) {
+  if constexpr (std::is_integral<A>::value && std::is_integral<B>::value && sizeof(A) <= 4 && sizeof(B) <= 4) {
+    using T = decltype(a % b);
+    return (T)((T)a - quotient((T)a, (T)b) * (T)b);
+  } else {
+    return a % b;
+  }
+}
 namespace math {
 // CUDA's fmaxf and fminf: the other operand when one is NaN.
 HOSTCUDA_INLINE float fmaxf(float a, float b) { return a > b || b != b ? a : b; }

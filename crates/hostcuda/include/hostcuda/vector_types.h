@@ -42,8 +42,26 @@ struct Int3 {
   constexpr operator dim3() const { return dim3((unsigned)x, (unsigned)y, (unsigned)z); }
 };
 static inline constexpr Int3 int3_of(dim3 v) { return {(int)v.x, (int)v.y, (int)v.z}; }
+// How a kernel is to be run; a constant wherever a kernel without barriers is called.
+enum Mode { kWhole, kAsk, kInside, kTurn };
+struct Answer {
+  int all = 1, any = 0;
+};
 // All that a thread knows of its place.
 struct Index {
   Int3 thread, block, block_dim, grid_dim;
+  Mode mode;
+  int turn;          // which iteration of a grid-stride loop
+  Answer* answers;   // what the threads of a row said of their bounds check
+  __attribute__((always_inline)) void answer(bool holds) const {
+    answers->all &= (int)holds;
+    answers->any |= (int)holds;
+  }
+  // The condition of a grid-stride loop of which only one iteration is run.
+  __attribute__((always_inline)) bool again(bool first, bool condition) const {
+    return mode == kWhole ? condition : first && (mode == kInside || condition);
+  }
+  // The bounds check holds for every thread of the row.
+  __attribute__((always_inline)) constexpr bool inside() const { return mode == kInside; }
 };
 }  // namespace hostcuda

@@ -1,0 +1,360 @@
+//! Kernels without barriers that begin with pure declarations and then a bounds check or a
+//! grid-stride loop: the launch can find out for a whole row of threads whether the check holds, and
+//! run the row without it. Without the check the loop over the threads vectorises, also for `float4`.
+//!
+//! The kernel gets three more ways to be run, chosen by a constant in its hidden parameter: *ask*
+//! (evaluate the check and return), *inside* (the check holds), and for loops *turn* (only the n-th
+//! iteration). See `hostcuda/launch.h`.
+
+use std::collections::HashSet;
+
+use crate::code::Seq;
+use crate::edit::Edits;
+use crate::function::{Function, INDICES};
+
+/// How a kernel may be run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// There is a check to ask.
+    pub(crate) guard: bool,
+    /// The check guards a loop that can be run turn by turn.
+    pub(crate) stride: bool,
+    /// The check is affine in `threadIdx.x`: asking the first and the last thread is enough.
+    pub(crate) ends: bool,
+}
+
+impl Shape {
+    /// The template argument of `hostcuda::launch`.
+    pub(crate) fn bits(self) -> u32 {
+        u32::from(self.guard) | u32::from(self.stride) << 1 | u32::from(self.ends) << 2
+    }
+}
+
+/// The shape of a kernel's body, with its edits if there is one.
+pub(crate) fn analyse(
+    seq: &Seq<'_>,
+    function: &Function<'_>,
+    index_macros: &HashSet<&str>,
+    edits: &mut Edits,
+) -> Shape {
+    let Some((open, close)) = function.body else { return Shape::default() };
+    let mut prologue = Prologue { affine: true, index_uses: 0, ..Prologue::default() };
+    let mut i = open + 1;
+    // Bits are mixed, perhaps a random number is made: every type stays as it is.
+    let hashes = (open..close).any(|k| matches!(seq.text(k), "^" | "^="));
+    while let Some(next) = prologue.declaration(seq, i, close, index_macros) {
+        i = next;
+    }
+    let shape = match seq.text(i) {
+        "if" => guards(seq, i, &prologue, edits),
+        "for" => stride(seq, i, close, &prologue, index_macros, hashes, edits),
+        _ => None,
+    };
+    if shape.is_some() && !hashes {
+        for (from, to) in prologue.unsigned {
+            edits.replace(seq.source, seq.tokens[from].start, seq.tokens[to - 1].end, "int");
+        }
+    }
+    shape.unwrap_or_default()
+}
+
+/// The tokens of an unsigned 32-bit type between `from` and `to`. An index of a thread fits a signed
+/// one too, and only a signed sum is known not to wrap, which is what vectorising needs.
+fn unsigned_type(seq: &Seq<'_>, from: usize, to: usize) -> Option<(usize, usize)> {
+    let words: Vec<usize> = (from..to).filter(|&i| seq.text(i) != "const").collect();
+    let texts: Vec<&str> = words.iter().map(|&i| seq.text(i)).collect();
+    matches!(texts.as_slice(), ["unsigned"] | ["unsigned", "int"] | ["uint32_t"] | ["uint"])
+        .then(|| (words[0], words[words.len() - 1] + 1))
+}
+
+fn never_changes(seq: &Seq<'_>, at: usize, end: usize) -> bool {
+    let name = seq.text(at);
+    (at + 1..end).filter(|&i| seq.text(i) == name).all(|i| !changes(seq, i))
+}
+
+/// The name at token `i` is assigned to, or its address is taken.
+fn changes(seq: &Seq<'_>, i: usize) -> bool {
+    let (before, after) = (seq.text(i - 1), seq.text(i + 1));
+    let taken = before == "&" && !(seq.is_ident(i - 2) || matches!(seq.text(i - 2), ")" | "]"));
+    let assigned = matches!(
+        after,
+        "=" | "+=" | "-=" | "*=" | "/=" | "%=" | "&=" | "|=" | "^=" | "<<=" | ">>=" | "++" | "--"
+    );
+    taken || assigned || matches!(before, "++" | "--")
+}
+
+/// Pure declarations at the start of a body.
+#[derive(Default)]
+struct Prologue<'a> {
+    names: HashSet<&'a str>,
+    /// Names whose value depends on `threadIdx.x`.
+    varying: HashSet<&'a str>,
+    affine: bool,
+    /// Mentions of `threadIdx.x`: a product of two would not be affine.
+    index_uses: u32,
+    /// Types that are better signed, as token ranges.
+    unsigned: Vec<(usize, usize)>,
+}
+
+const TYPES: [&str; 13] = [
+    "int", "unsigned", "long", "size_t", "auto", "int64_t", "uint64_t", "int32_t", "uint32_t",
+    "short", "float", "bool", "uint",
+];
+
+impl<'a> Prologue<'a> {
+    /// `const T name = expression, other = expression;` at token `i`; the token past it.
+    fn declaration(
+        &mut self,
+        seq: &Seq<'a>,
+        mut i: usize,
+        end: usize,
+        index_macros: &HashSet<&str>,
+    ) -> Option<usize> {
+        let begin = i;
+        while matches!(seq.text(i), "const" | "constexpr") || TYPES.contains(&seq.text(i)) {
+            i += 1;
+        }
+        if i == begin {
+            return None;
+        }
+        let stop = (i..end).find(|&k| seq.text(k) == ";")?;
+        let mut names = Vec::new();
+        for (from, to) in seq.split_commas(i, stop) {
+            if !seq.is_ident(from) || seq.text(from + 1) != "=" || !pure(seq, from + 2, to) {
+                return None;
+            }
+            names.push((from, to));
+        }
+        let varying = names.iter().all(|(from, to)| self.varies(seq, from + 2, *to, index_macros));
+        if varying && names.iter().all(|(from, _)| never_changes(seq, *from, end)) {
+            self.unsigned.extend(unsigned_type(seq, begin, i));
+        }
+        for (from, to) in names {
+            let name = seq.text(from);
+            self.names.insert(name);
+            if self.varies(seq, from + 2, to, index_macros) {
+                self.varying.insert(name);
+                self.affine &= affine(seq, from + 2, to);
+                self.index_uses += uses(seq, from + 2, to);
+            }
+        }
+        Some(stop + 1)
+    }
+
+    fn varies(&self, seq: &Seq<'_>, from: usize, to: usize, macros: &HashSet<&str>) -> bool {
+        (from..to).any(|i| {
+            let word = seq.text(i);
+            self.varying.contains(word)
+                || macros.contains(word)
+                || (INDICES.contains(&word) && (word == "threadIdx"))
+        })
+    }
+}
+
+fn uses(seq: &Seq<'_>, from: usize, to: usize) -> u32 {
+    (from..to).filter(|&i| seq.text(i) == "threadIdx" && seq.text(i + 2) == "x").count() as u32
+}
+
+const CASTS: [&str; 8] =
+    ["static_cast", "int", "size_t", "unsigned", "long", "int64_t", "float", "uint32_t"];
+
+/// No assignment, no call but a cast, nothing read through a pointer.
+fn pure(seq: &Seq<'_>, from: usize, to: usize) -> bool {
+    from < to
+        && (from..to).all(|i| match seq.text(i) {
+            "[" | "=" | "++" | "--" | "+=" | "-=" | "*=" | "{" | "?" | "->" | ";" => false,
+            "(" if i > from => {
+                let before = seq.text(i - 1);
+                !seq.is_ident(i - 1) || CASTS.contains(&before)
+            }
+            "*" => {
+                // A product has an operand on its left.
+                i > from
+                    && (seq.is_ident(i - 1)
+                        || matches!(seq.text(i - 1), ")" | "]")
+                        || seq.text(i - 1).starts_with(|c: char| c.is_ascii_digit()))
+            }
+            _ => true,
+        })
+}
+
+/// Sums, differences and products only.
+fn affine(seq: &Seq<'_>, from: usize, to: usize) -> bool {
+    (from..to).all(|i| {
+        let word = seq.text(i);
+        seq.is_ident(i)
+            || matches!(word, "+" | "-" | "*" | "(" | ")" | "." | "<" | ">" | "::")
+            || word.starts_with(|c: char| c.is_ascii_digit())
+    })
+}
+
+fn joined(seq: &Seq<'_>, from: usize, to: usize) -> String {
+    (from..to).map(|i| seq.text(i)).collect::<Vec<_>>().join(" ")
+}
+
+/// One or more `if (c) return;`, or `if (c) { ... }`.
+fn guards(seq: &Seq<'_>, first: usize, prologue: &Prologue<'_>, edits: &mut Edits) -> Option<Shape> {
+    let mut conditions = Vec::new();
+    let mut inner = Vec::new();
+    let mut ends = prologue.affine && prologue.index_uses <= 1;
+    let mut i = first;
+    while seq.text(i) == "if" && seq.text(i + 1) == "(" {
+        let close = seq.close(i + 1)?;
+        if !pure(seq, i + 2, close) {
+            break;
+        }
+        let after = returns(seq, close + 1);
+        if after.is_none() && !conditions.is_empty() {
+            break;
+        }
+        let condition = joined(seq, i + 2, close);
+        // `!=` and `==` are not monotone, and neither is anything divided.
+        ends &= (i + 2..close).all(|k| {
+            affine(seq, k, k + 1) || matches!(seq.text(k), "&&" | "||" | "<=" | ">=")
+        });
+        conditions.push(if after.is_some() { format!("!({condition})") } else { condition });
+        let (open, joiner) = if after.is_some() { ("!", "&&") } else { ("", "||") };
+        inner.push((seq.tokens[i + 1].end, format!("{open}hostcuda_index.inside() {joiner} (")));
+        inner.push((seq.tokens[close].start, ")".to_owned()));
+        match after {
+            Some(next) => i = next,
+            None => break,
+        }
+    }
+    if conditions.is_empty() {
+        return None;
+    }
+    // Affine bounds joined by `&&` hold in between when they hold at both ends; `||` only when it is
+    // the negation of a conjunction, as in `if (x >= w || y >= h) return;`.
+    let disjunction = conditions.iter().any(|c| {
+        let negated = c.starts_with("!(");
+        (c.contains("||") && !negated) || (c.contains("&&") && negated)
+    });
+    ends &= !disjunction;
+    let all = conditions.iter().map(|c| format!("({c})")).collect::<Vec<_>>().join(" && ");
+    edits.insert(seq.tokens[first].start, format!("HOSTCUDA_GUARD({all}) "));
+    for (place, text) in inner {
+        edits.insert(place, text);
+    }
+    Some(Shape { guard: true, stride: false, ends })
+}
+
+/// The token past `return;` or `{ return; }` at `i`.
+fn returns(seq: &Seq<'_>, i: usize) -> Option<usize> {
+    let braces = usize::from(seq.text(i) == "{");
+    let simple = seq.text(i + braces) == "return" && seq.text(i + braces + 1) == ";";
+    let closed = braces == 0 || seq.text(i + 3) == "}";
+    (simple && closed && seq.text(i + 2 + 2 * braces) != "else").then_some(i + 2 + 2 * braces)
+}
+
+/// `for (T i = a; i < b; i += s) body` as the last statement.
+fn stride(
+    seq: &Seq<'_>,
+    at: usize,
+    end: usize,
+    prologue: &Prologue<'_>,
+    index_macros: &HashSet<&str>,
+    hashes: bool,
+    edits: &mut Edits,
+) -> Option<Shape> {
+    let close = seq.close(at + 1)?;
+    let mut i = at + 2;
+    while TYPES.contains(&seq.text(i)) {
+        i += 1;
+    }
+    let kind = match unsigned_type(seq, at + 2, i) {
+        Some(_) if hashes => joined(seq, at + 2, i),
+        Some(_) => "int".to_owned(),
+        None => joined(seq, at + 2, i),
+    };
+    let name = seq.text(i);
+    let first = (i..close).find(|&k| seq.text(k) == ";")?;
+    let second = (first + 1..close).find(|&k| seq.text(k) == ";")?;
+    let fits = !kind.is_empty()
+        && seq.is_ident(i)
+        && seq.text(i + 1) == "="
+        && pure(seq, i + 2, first)
+        && prologue.varies(seq, i + 2, first, index_macros)
+        && pure(seq, first + 1, second)
+        && seq.text(second + 1) == name
+        && seq.text(second + 2) == "+="
+        && pure(seq, second + 3, close)
+        && !prologue.varies(seq, second + 3, close, index_macros);
+    if !fits {
+        return None;
+    }
+    // `i < b` with `i` on the left only: once false, false for ever.
+    let less: Vec<usize> =
+        (first + 1..second).filter(|&k| matches!(seq.text(k), "<" | "<=")).collect();
+    let [less] = less.as_slice() else { return None };
+    let rising = (first + 1..*less).all(|k| {
+        seq.text(k) == name
+            || matches!(seq.text(k), "+" | "*" | "(" | ")")
+            || seq.text(k).starts_with(|c: char| c.is_ascii_digit())
+            || (seq.is_ident(k) && seq.text(k) != name)
+    });
+    let bound = (*less..second).all(|k| seq.text(k) != name);
+    if !rising || !bound || (first + 1..second).any(|k| matches!(seq.text(k), "&&" | "||" | "-" | "!")) {
+        return None;
+    }
+    let stop = if seq.text(close + 1) == "{" {
+        seq.close(close + 1)? + 1
+    } else {
+        statement_end(seq, close + 1)?
+    };
+    if stop != end || !independent(seq, close + 1, stop, name, prologue) {
+        return None;
+    }
+    let ends = prologue.affine
+        && prologue.index_uses + uses(seq, i + 2, first) <= 1
+        && affine(seq, i + 2, first)
+        && (first + 1..second).all(|k| affine(seq, k, k + 1) || seq.text(k) == "<=");
+    let (start, step) = (joined(seq, i + 2, first), joined(seq, second + 3, close));
+    let condition = joined(seq, first + 1, second);
+    let turn = format!("{kind} {name} = ({start}) + hostcuda_index.turn * ({step});");
+    let source = seq.source;
+    let range = (seq.tokens[at].start, seq.tokens[close].end);
+    edits.replace(
+        source,
+        range.0,
+        range.1,
+        format!(
+            "HOSTCUDA_ASK({{ {turn} hostcuda_index.answer({condition}); }}) bool hostcuda_first = true; \
+             for ({turn} hostcuda_index.again(hostcuda_first, {condition}); hostcuda_first = false, \
+             {name} += ({step}))"
+        ),
+    );
+    Some(Shape { guard: true, stride: true, ends })
+}
+
+/// The token past a statement without braces: a nested `if` or `for` with one, or up to `;`.
+fn statement_end(seq: &Seq<'_>, mut i: usize) -> Option<usize> {
+    while matches!(seq.text(i), "if" | "for" | "while") {
+        i = seq.close(i + 1)? + 1;
+    }
+    if seq.text(i) == "{" {
+        return Some(seq.close(i)? + 1);
+    }
+    let mut k = i;
+    while seq.text(k) != ";" {
+        if k >= seq.len() || seq.text(k) == "}" {
+            return None;
+        }
+        k = if matches!(seq.text(k), "(" | "[" | "{") { seq.close(k)? } else { k } + 1;
+    }
+    (seq.text(k + 1) != "else").then_some(k + 1)
+}
+
+/// Nothing is carried from one turn of the loop to the next but through memory.
+fn independent(seq: &Seq<'_>, from: usize, to: usize, name: &str, prologue: &Prologue<'_>) -> bool {
+    (from..to).all(|i| {
+        let word = seq.text(i);
+        if matches!(word, "return" | "break" | "goto") {
+            return false;
+        }
+        if word != name && !prologue.names.contains(word) {
+            return true;
+        }
+        matches!(seq.text(i - 1), "." | "->") || !changes(seq, i)
+    })
+}
