@@ -37,7 +37,8 @@ fn run() -> Result<ExitCode, JailError> {
         None => Jail::detect(Requirement::Any)?,
     };
     eprintln!("{:#?}", jail.isolation());
-    let limits = Limits { wall: Duration::from_mins(5), memory_bytes: Some(8 << 30), ..Limits::default() };
+    let limits =
+        Limits { wall: Duration::from_mins(5), memory_bytes: Some(8 << 30), ..Limits::default() };
     let spec = Spec::new(arguments.next().unwrap_or_else(|| "id".into()));
     let mut spec = spec.args(arguments).with_system().limits(limits).gpu(gpu);
     if let Some(python) = python {
@@ -46,6 +47,9 @@ fn run() -> Result<ExitCode, JailError> {
     let finished = jail.run(spec)?;
     print!("{}", finished.stdout.text());
     eprint!("{}", finished.stderr.text());
-    eprintln!("{:?} after {:.3?}, peak {:?} bytes", finished.outcome, finished.elapsed, finished.peak_memory_bytes);
+    eprintln!(
+        "{:?} after {:.3?}, peak {:?} bytes",
+        finished.outcome, finished.elapsed, finished.peak_memory_bytes
+    );
     Ok(if finished.outcome.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -296,10 +296,20 @@ pub(crate) fn close(fd: RawFd) {
     unsafe { libc::close(fd) };
 }
 
-/// Gives the open file behind `fd` to another user.
-pub(crate) fn change_owner(fd: RawFd, uid: u32, gid: u32) -> io::Result<()> {
-    // SAFETY: no pointers.
-    check(unsafe { libc::fchown(fd, uid, gid) }).map(drop)
+/// Gives the pipe or memory file behind `fd` to another user. Anything else (`/dev/null`, a terminal)
+/// belongs to the host and is left alone.
+pub(crate) fn give_stream(fd: RawFd, uid: u32, gid: u32) -> io::Result<()> {
+    // SAFETY: an all-zero stat is valid, and the call fills it; the rest takes no pointers.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        check(libc::fstat(fd, &raw mut stat))?;
+        let kind = stat.st_mode & libc::S_IFMT;
+        let nameless = kind == libc::S_IFREG && stat.st_nlink == 0;
+        if kind == libc::S_IFIFO || nameless {
+            check(libc::fchown(fd, uid, gid))?;
+        }
+    }
+    Ok(())
 }
 
 /// prctl(2) with integer arguments.

@@ -191,9 +191,9 @@ impl Hierarchy {
                         && (!self.version2
                             || holds_processes(&folder)
                                 && fs_err::OpenOptions::new()
-                                .write(true)
-                                .open(parent.join("cgroup.procs"))
-                                .is_ok());
+                                    .write(true)
+                                    .open(parent.join("cgroup.procs"))
+                                    .is_ok());
                     if usable {
                         return Some(folder);
                     }

@@ -111,7 +111,7 @@ impl Supervisor {
         if let Some((uid, gid)) = identity.become_user {
             // So that /dev/stdout and its like can be opened again inside.
             for fd in 0..3 {
-                drop(sys::change_owner(fd, uid, gid));
+                drop(sys::give_stream(fd, uid, gid));
             }
         }
         let namespaces = libc::CLONE_NEWNS

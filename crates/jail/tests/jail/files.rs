@@ -174,6 +174,19 @@ fn temporary_files_and_home_are_private_and_gone_afterwards() {
 }
 
 #[test]
+fn devices_of_the_host_keep_their_owner() {
+    let owner = || {
+        let meta = fs_err::metadata("/dev/null").expect("the device");
+        (meta.uid(), meta.mode())
+    };
+    let before = owner();
+    for (backend, jail) in jails() {
+        assert_worked(backend, &inside(&jail, attack(["write", "/dev/null"])));
+        assert_eq!(owner(), before, "{}", backend.name());
+    }
+}
+
+#[test]
 fn a_python_in_a_closed_home_can_be_named() {
     // Only root can name what other users cannot reach; a link leads there, as in a virtual environment.
     if !is_root() {
