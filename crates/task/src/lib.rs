@@ -4,7 +4,7 @@
 //! function `get_inputs` and, where `Model` needs arguments, `get_init_inputs`. A [`Suite`] is a
 //! named, ordered set of them: a file, a folder, a KernelBench checkout, JSONL or Parquet.
 //!
-//! [`facts`] reads a source with a parser and says early and precisely what is wrong with it
+//! [`facts()`] reads a source with a parser and says early and precisely what is wrong with it
 //! ([`TaskError`]: line, column, excerpt), which packages it imports, whether it asks for a GPU and
 //! whether it draws random numbers. What only running could tell (shapes, whether `forward`
 //! raises) is the judge's to find out, in its jail.
