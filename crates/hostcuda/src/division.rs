@@ -26,7 +26,11 @@ fn chain(seq: &Seq<'_>, i: usize, to: usize, edits: &mut Edits) -> Option<usize>
     while end < to && matches!(seq.text(end), "/" | "%") {
         let right = operand_end(seq, end + 1)?;
         // A product binds as tightly: `a / b * c` ends the chain after `b`.
-        prefixes.push(if seq.text(end) == "/" { "::hostcuda::quotient(" } else { "::hostcuda::remainder(" });
+        prefixes.push(if seq.text(end) == "/" {
+            "::hostcuda::quotient("
+        } else {
+            "::hostcuda::remainder("
+        });
         insertions.push((end, right));
         end = right;
     }

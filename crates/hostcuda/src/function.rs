@@ -111,9 +111,16 @@ fn declaration<'a>(unit: &Unit<'a>, q: usize, found: &mut Found<'a>) -> usize {
                 return i;
             }
             "(" => {
-                let before = seq.text(i - 1);
+                // `f<float>(...)` is a specialisation of f.
+                let named_at = match seq.text(i - 1) {
+                    ">" => {
+                        seq.open_angle(i - 1).and_then(|open| open.checked_sub(1)).unwrap_or(i - 1)
+                    }
+                    _ => i - 1,
+                };
+                let before = seq.text(named_at);
                 let operator = (q..i).rev().take(3).find(|&k| seq.text(k) == "operator");
-                let named = seq.is_ident(i - 1) && !NOT_NAMES.contains(&before);
+                let named = named_at > q && seq.is_ident(named_at) && !NOT_NAMES.contains(&before);
                 // `operator()(...)`: the first pair of parentheses is the name.
                 if before == "operator" && seq.text(i + 1) == ")" {
                     i += 2;

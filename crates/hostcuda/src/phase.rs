@@ -193,7 +193,12 @@ fn joined(seq: &Seq<'_>, from: usize, to: usize) -> String {
 }
 
 /// One or more `if (c) return;`, or `if (c) { ... }`.
-fn guards(seq: &Seq<'_>, first: usize, prologue: &Prologue<'_>, edits: &mut Edits) -> Option<Shape> {
+fn guards(
+    seq: &Seq<'_>,
+    first: usize,
+    prologue: &Prologue<'_>,
+    edits: &mut Edits,
+) -> Option<Shape> {
     let mut conditions = Vec::new();
     let mut inner = Vec::new();
     let mut ends = prologue.affine && prologue.index_uses <= 1;
@@ -209,9 +214,8 @@ fn guards(seq: &Seq<'_>, first: usize, prologue: &Prologue<'_>, edits: &mut Edit
         }
         let condition = joined(seq, i + 2, close);
         // `!=` and `==` are not monotone, and neither is anything divided.
-        ends &= (i + 2..close).all(|k| {
-            affine(seq, k, k + 1) || matches!(seq.text(k), "&&" | "||" | "<=" | ">=")
-        });
+        ends &= (i + 2..close)
+            .all(|k| affine(seq, k, k + 1) || matches!(seq.text(k), "&&" | "||" | "<=" | ">="));
         conditions.push(if after.is_some() { format!("!({condition})") } else { condition });
         let (open, joiner) = if after.is_some() { ("!", "&&") } else { ("", "||") };
         inner.push((seq.tokens[i + 1].end, format!("{open}hostcuda_index.inside() {joiner} (")));
@@ -294,7 +298,10 @@ fn stride(
             || (seq.is_ident(k) && seq.text(k) != name)
     });
     let bound = (*less..second).all(|k| seq.text(k) != name);
-    if !rising || !bound || (first + 1..second).any(|k| matches!(seq.text(k), "&&" | "||" | "-" | "!")) {
+    if !rising
+        || !bound
+        || (first + 1..second).any(|k| matches!(seq.text(k), "&&" | "||" | "-" | "!"))
+    {
         return None;
     }
     let stop = if seq.text(close + 1) == "{" {

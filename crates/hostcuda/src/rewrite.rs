@@ -6,8 +6,8 @@ use crate::code::{Scope, Seq, Unit};
 use crate::edit::Edits;
 use crate::function::{Found, Function, INDICES, find, reach, waits};
 use crate::include::{Resolve, flatten};
-use crate::refusal::Refusal;
 use crate::phase::{self, Shape};
+use crate::refusal::Refusal;
 use crate::{division, launch, shared, shuffle, unsupported};
 
 /// A translation unit for the host compiler.

@@ -1,0 +1,6 @@
+//! The cpu device from outside: what it refuses, what it writes, and a corpus of kernels that is
+//! built by the host compiler and compared with torch.
+
+mod corpus;
+mod refusals;
+mod rewriting;
