@@ -1,5 +1,6 @@
 //! JSON Schemas of what is serialised, generated from the types.
 
+use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings};
 
 use crate::event::EventLine;
@@ -11,11 +12,20 @@ use crate::verdict::Verdict;
 pub fn schemas() -> Vec<(&'static str, Schema)> {
     // For what a reader accepts: there, a figure that is not finite is `null`.
     let root = |f: fn(SchemaGenerator) -> Schema| {
-        f(SchemaSettings::draft2020_12().for_deserialize().into_generator())
+        let mut schema = f(SchemaSettings::draft2020_12().for_deserialize().into_generator());
+        RecursiveTransform(unlink).transform(&mut schema);
+        schema
     };
     vec![
         ("verdict", root(SchemaGenerator::into_root_schema_for::<Verdict>)),
         ("event", root(SchemaGenerator::into_root_schema_for::<EventLine>)),
         ("run", root(SchemaGenerator::into_root_schema_for::<RunHeader>)),
     ]
+}
+
+/// Descriptions come from doc comments, whose links lead nowhere in a schema.
+fn unlink(schema: &mut Schema) {
+    if let Some(serde_json::Value::String(text)) = schema.get_mut("description") {
+        *text = text.replace("[`", "`").replace("`]", "`").replace("crate::", "");
+    }
 }

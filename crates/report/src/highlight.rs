@@ -71,29 +71,30 @@ pub(crate) fn highlight(source: &str, language: Language) -> String {
 /// `fresh`: only blanks stand before it on its line.
 fn token(rest: &str, language: Language, fresh: bool) -> (Option<&'static str>, usize) {
     let first = rest.chars().next().map_or(1, char::len_utf8);
-    let line = rest.find('\n').unwrap_or(rest.len());
+    // Looked for only where the line is then consumed: a file may be one long line.
+    let line = || rest.find('\n').unwrap_or(rest.len());
     let until = |end: &str, from: usize| {
         rest.get(from..).and_then(|r| r.find(end)).map_or(rest.len(), |at| from + at + end.len())
     };
     let start = rest.as_bytes()[0];
     match (language, start) {
         (Language::Plain, _) => return (None, rest.len()),
-        (Language::Cuda, _) if rest.starts_with("//") => return (Some("c"), line),
+        (Language::Cuda, _) if rest.starts_with("//") => return (Some("c"), line()),
         (Language::Cuda, _) if rest.starts_with("/*") => return (Some("c"), until("*/", 2)),
         (Language::Cuda, _) if rest.starts_with("<<<") || rest.starts_with(">>>") => {
             return (Some("x"), 3);
         }
         (Language::Cuda, b'#') if fresh => {
-            let comment = rest[..line].find("//").unwrap_or(line);
-            return (Some("p"), comment);
+            let line = line();
+            return (Some("p"), rest[..line].find("//").unwrap_or(line));
         }
-        (Language::Python, b'#') => return (Some("c"), line),
-        (Language::Python, b'@') if fresh => return (Some("p"), line),
+        (Language::Python, b'#') => return (Some("c"), line()),
+        (Language::Python, b'@') if fresh => return (Some("p"), line()),
         (Language::Python, _) if rest.starts_with("\"\"\"") => {
             return (Some("s"), until("\"\"\"", 3));
         }
         (Language::Python, _) if rest.starts_with("'''") => return (Some("s"), until("'''", 3)),
-        (_, b'"' | b'\'') => return (Some("s"), quoted(&rest.as_bytes()[..line], start)),
+        (_, b'"' | b'\'') => return (Some("s"), quoted(rest.as_bytes(), start)),
         (_, b'0'..=b'9') => {
             let number = |c: char| !(c.is_ascii_alphanumeric() || c == '.' || c == '_');
             return (Some("n"), rest.find(number).unwrap_or(rest.len()));
@@ -112,16 +113,18 @@ fn token(rest: &str, language: Language, fresh: bool) -> (Option<&'static str>, 
 }
 
 /// Length of a quoted text that ends on its line, or of the line.
-fn quoted(line: &[u8], quote: u8) -> usize {
+fn quoted(text: &[u8], quote: u8) -> usize {
     let mut at = 1;
-    while at < line.len() {
-        match line[at] {
+    while at < text.len() {
+        match text[at] {
+            b'\n' => return at,
+            // A backslash at the end of a line carries the text on to the next one.
             b'\\' => at += 2,
             byte if byte == quote => return at + 1,
             _ => at += 1,
         }
     }
-    line.len()
+    text.len()
 }
 
 fn word_class(word: &str, language: Language) -> Option<&'static str> {
@@ -179,6 +182,13 @@ mod tests {
     fn a_comment_over_two_lines_is_coloured_on_both() {
         let html = highlight("/* a\nb */ int", Language::Cuda);
         assert_eq!(html.matches("<span class=\"c\">").count(), 2, "{html}");
+    }
+
+    #[test]
+    fn one_long_line_takes_no_longer_than_many_short_ones() {
+        // Would not end within a minute if each token looked through the rest of the line.
+        let text = "a\"b\" + ".repeat(100_000);
+        assert!(highlight(&text, Language::Cuda).len() > text.len());
     }
 
     proptest! {

@@ -130,7 +130,8 @@ impl Summary {
     /// `verified`, or what is wrong; `, unfinished` where the episode did not come to its end.
     pub fn result(&self) -> String {
         let words = self.standing.words();
-        if self.finished { words.to_owned() } else { format!("{words}, unfinished") }
+        let over = self.finished || self.standing == Standing::Infrastructure;
+        if over { words.to_owned() } else { format!("{words}, unfinished") }
     }
 }
 

@@ -49,6 +49,11 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
+/// At most `limit` bytes of `text`, whole characters, and whether something was left out.
+pub(crate) fn cut(text: &str, limit: usize) -> (&str, bool) {
+    (&text[..text.floor_char_boundary(limit)], text.len() > limit)
+}
+
 /// The first line of `text` that says something, cleaned, at most `width` characters.
 pub(crate) fn one_line(text: &str, width: usize) -> String {
     let text = clean(text).replace('\t', " ");
@@ -72,6 +77,12 @@ mod tests {
             escape("<a href='x' b=\"y\">&</a>"),
             "&lt;a href=&#39;x&#39; b=&quot;y&quot;&gt;&amp;&lt;/a&gt;"
         );
+    }
+
+    #[test]
+    fn a_cut_leaves_characters_whole() {
+        assert_eq!(cut("aµb", 2), ("a", true));
+        assert_eq!(cut("aµb", 4), ("aµb", false));
     }
 
     #[test]

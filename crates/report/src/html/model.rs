@@ -16,6 +16,12 @@ use crate::figures;
 use crate::highlight::{Language, highlight};
 use crate::live::call_words;
 use crate::summary::{Standing, Summary};
+use crate::text::cut;
+
+/// Most bytes of code shown per episode. A candidate may be a gigabyte; a page may not.
+const ROOM: usize = 512 << 10;
+/// Most bytes shown of one argument of a call, or of one result.
+const PART_ROOM: usize = 64 << 10;
 
 /// A label with the class that colours it: `good`, `bad`, `warn`, `plain`.
 #[derive(Serialize)]
@@ -225,6 +231,7 @@ fn episode_view(
     };
     let fresh = end.is_some_and(|end| end.final_verdict.is_some()) || !episode.fresh.is_empty();
     let (files, files_of) = final_files(episode);
+    let mut room = ROOM;
     let speedups = plot::baselines(&Times::default(), &summary.speedup)
         .into_iter()
         .map(|(_, _, speedup)| speedup.map(ratio))
@@ -258,11 +265,12 @@ fn episode_view(
         times_plot: standing.and_then(plot::times).map(Value::from_safe_string),
         progress_plot: plot::progress(&points(episode)).map(Value::from_safe_string),
         judged: episode.verdicts().map(|(turn, given)| judged(turn, given)).collect(),
-        files: files.iter().map(|file| file_view(reader, file)).collect(),
+        files: files.iter().map(|file| file_view(reader, file, &mut room)).collect(),
         files_of,
         reference: Some(file_view(
             reader,
             &StoredFile { path: "model.py".to_owned(), blob: setup.source },
+            &mut { ROOM },
         )),
         steps: episode.turns.iter().map(step).collect(),
         notes: Vec::new(),
@@ -327,14 +335,21 @@ fn budget_words(turns: Option<u32>, seconds: Option<f64>) -> String {
     if parts.is_empty() { "no limit".to_owned() } else { parts.join(", ") }
 }
 
-fn file_view(reader: &RunReader, file: &StoredFile) -> FileView {
+fn file_view(reader: &RunReader, file: &StoredFile, room: &mut usize) -> FileView {
     let path = file.path.clone();
     // A report shows what it can: a lost blob is said where the file would stand.
     match reader.blob(file.blob) {
         Ok(bytes) => {
             let text = String::from_utf8_lossy(&bytes);
-            let html = Value::from_safe_string(highlight(&text, Language::of(&path)));
-            FileView { path, lines: text.lines().count(), html, missing: None }
+            let (shown, left_out) = cut(&text, *room);
+            *room -= shown.len();
+            let html = Value::from_safe_string(highlight(shown, Language::of(&path)));
+            let missing = left_out.then(|| {
+                let (shown, all) =
+                    (figures::count(shown.len() as u64), figures::count(text.len() as u64));
+                format!("Only {shown} of {all} bytes are shown; the file is blob {}.", file.blob)
+            });
+            FileView { path, lines: text.lines().count(), html, missing }
         }
         Err(error) => {
             FileView { path, lines: 0, html: Value::from(""), missing: Some(error.to_string()) }
@@ -374,7 +389,7 @@ fn call_view(call: &ToolCall, result: Option<&(ToolResult, f64)>) -> CallView {
         tool: call.name.clone(),
         words: call_words(call, 90),
         parts: call_parts(call),
-        result: result.map(|(result, _)| result.text.clone()),
+        result: result.map(|(result, _)| cut(&result.text, PART_ROOM).0.to_owned()),
         state,
         took: result.map(|(_, seconds)| figures::seconds(*seconds)),
     }
@@ -397,7 +412,9 @@ fn call_parts(call: &ToolCall) -> Vec<PartView> {
         };
         let code = !class.is_empty() || name == "content";
         let short = (!code && !text.contains('\n') && text.len() < 120).then(|| text.clone());
-        let html = Value::from_safe_string(highlight(&text, language));
+        let (shown, left_out) = cut(&text, PART_ROOM);
+        let shown = if left_out { format!("{shown}\n…") } else { shown.to_owned() };
+        let html = Value::from_safe_string(highlight(&shown, language));
         PartView { name: name.clone(), short, class, html }
     };
     arguments.iter().map(part).collect()

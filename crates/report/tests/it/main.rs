@@ -1,0 +1,12 @@
+//! What people see, made from a run folder as the other parts write it.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "tests and their builders; clippy's own opt-out covers `#[test]` functions only"
+)]
+
+mod live;
+mod page;
+#[path = "../../../record/tests/it/sample.rs"]
+mod sample;
+mod table;
