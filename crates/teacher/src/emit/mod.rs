@@ -90,6 +90,10 @@ pub(crate) struct Emitter<'g> {
     /// Vector loads of the current element scope, before its lane loop.
     vectors: Vec<String>,
     vector_memo: HashMap<(NodeId, Expr), String>,
+    /// Indices loaded before the lane loop, because all lanes share them.
+    shared_picks: HashMap<Key, String>,
+    /// Indices loaded inside the lane loop: no vector load may depend on them.
+    lane_picks: BTreeSet<String>,
     lanes: Option<Lanes>,
     /// Which scope is the element scope of `lanes`.
     element_scope: usize,
@@ -114,6 +118,8 @@ impl<'g> Emitter<'g> {
             scopes: vec![Scope::default()],
             vectors: Vec::new(),
             vector_memo: HashMap::new(),
+            shared_picks: HashMap::new(),
+            lane_picks: BTreeSet::new(),
             lanes: None,
             element_scope: usize::MAX,
             earlier: HashMap::new(),
@@ -159,6 +165,7 @@ impl<'g> Emitter<'g> {
         self.element_scope = self.scopes.len() - 1;
         self.vectors.clear();
         self.vector_memo.clear();
+        self.shared_picks.clear();
         self.lanes = Some(lanes);
     }
 
@@ -376,21 +383,52 @@ impl<'g> Emitter<'g> {
                 Pick::At(e) => apply(e, index),
                 Pick::Loaded { index: from, map } => {
                     let extent = self.graph.shape(src)[d];
-                    let loaded = self.value(*from, &apply_all(map, index))?;
-                    if let Some(x) = loaded.literal {
-                        at.push(Expr::constant((x as i64).rem_euclid(extent.max(1))));
-                        continue;
-                    }
-                    let text = &loaded.text;
-                    let wrapped = format!("(int)({text} < 0 ? {text} + {extent} : {text})");
-                    let value = self.define("at", &wrapped, DType::I32);
-                    let var = value.text.clone();
-                    self.declare(&var);
-                    Expr::var(&var, extent.max(2))
+                    self.loaded_index(*from, &apply_all(map, index), extent)?
                 }
             });
         }
         Ok(at)
+    }
+
+    /// An index read from memory, as a variable; negative values count from the end.
+    fn loaded_index(&mut self, from: NodeId, at: &[Expr], extent: i64) -> Result<Expr, String> {
+        let in_lanes = self.scopes.len() == self.element_scope + 1;
+        let shared = self.lanes.as_ref().and_then(|l| l.first_lane(at)).filter(|_| in_lanes);
+        if let Some(first) = shared {
+            let key = (from, first.clone());
+            if let Some(var) = self.shared_picks.get(&key) {
+                return Ok(Expr::var(var, extent.max(2)));
+            }
+            self.scopes.push(Scope { closed: true, ..Scope::default() });
+            let picked = self.pick(from, &first, extent);
+            let lines = self.scopes.pop().unwrap_or_default().lines;
+            self.vectors.extend(lines.into_iter().map(|l| l.text));
+            let picked = picked?;
+            picked.visit_vars(&mut |v| {
+                self.shared_picks.insert(key.clone(), v.name.to_string());
+                if let Some(scope) = self.scopes.last_mut() {
+                    scope.vars.insert(v.name.to_string());
+                }
+            });
+            return Ok(picked);
+        }
+        let picked = self.pick(from, at, extent)?;
+        if in_lanes {
+            picked.visit_vars(&mut |v| _ = self.lane_picks.insert(v.name.to_string()));
+        }
+        Ok(picked)
+    }
+
+    fn pick(&mut self, from: NodeId, at: &[Expr], extent: i64) -> Result<Expr, String> {
+        let loaded = self.value(from, at)?;
+        if let Some(x) = loaded.literal {
+            return Ok(Expr::constant((x as i64).rem_euclid(extent.max(1))));
+        }
+        let text = &loaded.text;
+        let wrapped = format!("(int)({text} < 0 ? {text} + {extent} : {text})");
+        let value = self.define("at", &wrapped, DType::I32);
+        self.declare(&value.text);
+        Ok(Expr::var(&value.text, extent.max(2)))
     }
 
     fn param(&mut self, node: NodeId) -> String {
@@ -422,6 +460,7 @@ impl<'g> Emitter<'g> {
         if level == self.element_scope
             && let Some(lanes) = self.lanes.clone()
             && let Some(base) = lanes.vector_base(&offset)
+            && !self.lane_picks.iter().any(|v| offset.mentions(v))
         {
             let memo = (node, base.clone());
             let vector = if let Some(name) = self.vector_memo.get(&memo) {
@@ -491,6 +530,19 @@ impl<'g> Emitter<'g> {
 }
 
 impl Lanes {
+    /// An index at lane 0, if all lanes have the same.
+    fn first_lane(&self, index: &[Expr]) -> Option<Vec<Expr>> {
+        if !self.vector || self.width == 1 || self.extent % self.width != 0 {
+            return None;
+        }
+        let first = Expr::var("#q", self.extent / self.width).mul(self.width);
+        let split = first.add(&Expr::var("#j", self.width));
+        let start = Expr::var(&format!("{}0", self.var), self.extent);
+        let replace = |e: &Expr, by: &Expr| e.substitute(&|v| (*v.name == *self.var).then(|| by.clone()));
+        let shared = index.iter().all(|e| replace(e, &split).stride_of("#j") == Some(0));
+        shared.then(|| index.iter().map(|e| replace(e, &start)).collect())
+    }
+
     /// If the lanes lie side by side and aligned in memory: the offset of lane 0.
     pub(crate) fn vector_base(&self, offset: &Expr) -> Option<Expr> {
         if !self.vector || self.width == 1 || self.extent % self.width != 0 {
