@@ -321,12 +321,15 @@ pub(crate) fn identifier(name: &str) -> String {
     let mut out: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     out = out.trim_start_matches('_').to_owned();
-    const TAKEN: [&str; 34] = [
-        "add", "abs", "exp", "log", "pow", "sqrt", "floor", "ceil", "round", "trunc", "sin", "cos",
-        "tan", "tanh", "erf", "max", "min", "div", "float", "double", "int", "bool", "out", "row",
-        "col", "index", "sign", "where", "select", "var", "new", "stream", "rsqrt", "remainder",
-    ];
-    if out.is_empty() || out.starts_with(|c: char| c.is_ascii_digit()) || TAKEN.contains(&&*out) {
+    // C++ and CUDA names, math functions, and what the templates call their own variables.
+    const TAKEN: &str = " add abs exp log pow sqrt floor ceil round trunc sin cos tan tanh erf max \
+        min div float double int bool out row col index sign where select var new stream rsqrt \
+        remainder copysign asin acos atan atan2 sinh cosh asinh acosh atanh fmod erfc hypot fmax \
+        fmin exp2 expm1 log2 log10 log1p lgamma fabs rint load at item block long short char \
+        signed unsigned void auto const for if else while do switch case default return class \
+        struct union template this true false and or not xor private public protected sigmoid \
+        gamma j0 j1 y0 y1 jn yn signal time clock i i0 j ";
+    if out.is_empty() || out.starts_with(|c: char| c.is_ascii_digit()) || TAKEN.contains(&format!(" {out} ")) {
         out = format!("{out}_0");
         out = out.trim_start_matches(|c: char| c.is_ascii_digit() || c == '_').to_owned();
         if out.is_empty() {

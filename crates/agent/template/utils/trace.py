@@ -133,7 +133,7 @@ def decompositions() -> dict[Any, Any]:
         aten._prelu_kernel, aten.std_mean, aten.var_mean, aten.addcmul,
         aten.addcdiv, aten.lerp, aten.nan_to_num, aten.heaviside, aten.logit, aten.xlogy,
         aten.norm, aten.linalg_vector_norm, aten.tril, aten.triu, aten.roll,
-        aten.rot90, aten.unbind, aten.split, aten.split_with_sizes, aten.chunk, aten.stack,
+        aten.rot90, aten.stack,
         aten.native_dropout, aten.masked_fill, aten.mse_loss, aten.smooth_l1_loss,
         aten.huber_loss, aten.nll_loss_forward, aten.binary_cross_entropy,
         aten.linspace, aten.logaddexp, aten.logaddexp2, aten.eye, aten.frac, aten.diag_embed,
@@ -145,7 +145,7 @@ def decompositions() -> dict[Any, Any]:
     table.update(get_decompositions(extra))
     kept = {
         aten.logcumsumexp.default, aten.embedding.default, aten.avg_pool2d.default,
-        aten.upsample_nearest2d.vec, aten.addmm.default,
+        aten.addmm.default, aten.split.Tensor, aten.unbind.int,
         aten.amax.default, aten.amin.default, aten.mean.dim, aten.sum.dim_IntList,
     }  # fmt: skip
     for op in list(table):

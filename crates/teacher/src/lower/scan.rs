@@ -22,6 +22,9 @@ impl Family for Scans {
             return Ok(Some(vec![src]));
         }
         let dim = super::wrap(call.int(1, "dim").unwrap_or(0), meta.shape.len());
+        if meta.shape[dim] == 1 {
+            return Ok(Some(vec![src]));
+        }
         let op = Op::Scan { kind, src, dim };
         Ok(Some(vec![to.graph.push(name, op, meta.shape.clone(), meta.dtype)]))
     }
