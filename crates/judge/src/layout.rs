@@ -40,8 +40,8 @@ impl Layout {
         let weights = round(4 * (state + init) + (64 << 20));
         let inputs = opened.inputs.padded_bytes() + ALIGN;
         let per_call = opened.outputs.padded_bytes();
-        // Intermediates of one call: generous, for candidates of several kernels.
-        let scratch = round(4 * (inputs + per_call) + (32 << 20));
+        // Intermediates of one call, for candidates of several kernels.
+        let scratch = round(2 * (inputs + per_call) + (32 << 20));
         let fixed = weights + scratch + 2 * SLACK + round(state + init);
         let fits = budget.checked_sub(fixed)? / (inputs + per_call);
         let calls = wanted.min(fits).min(MAX_CALLS);

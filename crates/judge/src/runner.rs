@@ -62,7 +62,8 @@ pub(crate) struct Played {
 }
 
 impl Runner {
-    /// Starts the process on a poisoned arena.
+    /// Starts the process. Memory for weights is poisoned now, memory for results before each
+    /// window; inputs are overwritten.
     pub(crate) fn start(
         host: &Host,
         artifact: Option<&Path>,
@@ -71,7 +72,7 @@ impl Runner {
         patience: Duration,
         random: StdRng,
     ) -> Result<Self, JudgeError> {
-        arena.poison(0, arena.len())?;
+        arena.poison(layout.weights.offset, layout.weights.bytes)?;
         let grant = Grant {
             read: artifact.into_iter().collect(),
             memory_bytes: Some(arena.len() + (4 << 30)),
