@@ -35,9 +35,9 @@ impl Group {
                     group.unified = Some(folder);
                 }
             } else if hierarchy.has("memory") && group.memory.is_none() {
-                group.memory = limits
-                    .memory_bytes
-                    .and_then(|bytes| hierarchy.create(|folder| set_memory_v1(folder, bytes)));
+                // Without a bound too: it measures.
+                group.memory =
+                    hierarchy.create(|folder| set_memory_v1(folder, limits.memory_bytes));
             } else if hierarchy.has("pids") && group.pids.is_none() {
                 group.pids = hierarchy.create(|folder| {
                     fs_err::write(folder.join("pids.max"), limits.processes.to_string())
@@ -150,7 +150,8 @@ fn set_unified(folder: &Path, limits: &Limits) -> io::Result<()> {
     fs_err::write(folder.join("pids.max"), limits.processes.to_string())
 }
 
-fn set_memory_v1(folder: &Path, bytes: u64) -> io::Result<()> {
+fn set_memory_v1(folder: &Path, bytes: Option<u64>) -> io::Result<()> {
+    let Some(bytes) = bytes else { return fs_err::metadata(folder.join("memory.stat")).map(drop) };
     fs_err::write(folder.join("memory.limit_in_bytes"), bytes.to_string())?;
     // Memory and swap together; absent without swap accounting.
     drop(fs_err::write(folder.join("memory.memsw.limit_in_bytes"), bytes.to_string()));

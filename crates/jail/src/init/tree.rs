@@ -64,15 +64,36 @@ pub(super) struct Usage {
 
 /// Sums over all descendants of `root`.
 pub(super) fn usage(root: i32) -> Usage {
-    let all = all();
-    let pids = below(root, &all);
+    let mut pids = Vec::new();
+    if children_into(root, &mut pids).is_none() {
+        pids = below(root, &all());
+    }
+    let stat = |pid: &i32| parse_stat(&fs_err::read_to_string(format!("/proc/{pid}/stat")).ok()?);
+    let ticks: u64 = pids.iter().filter_map(stat).map(|stat| stat.ticks).sum();
     Usage {
         memory_bytes: pids.iter().map(|&pid| resident_bytes(pid)).sum(),
-        cpu: Duration::from_millis(
-            pids.iter().filter_map(|pid| all.get(pid)).map(|stat| stat.ticks).sum::<u64>()
-                * (1000 / TICKS_PER_SECOND),
-        ),
+        cpu: Duration::from_millis(ticks * (1000 / TICKS_PER_SECOND)),
     }
+}
+
+/// Collects descendants thread by thread, which reads only the jail's part of `/proc`; `None` on kernels
+/// that do not list children. A process that moves meanwhile may be missed: good enough to measure, not
+/// to kill.
+fn children_into(pid: i32, found: &mut Vec<i32>) -> Option<()> {
+    let Ok(threads) = fs_err::read_dir(format!("/proc/{pid}/task")) else { return Some(()) };
+    for thread in threads.flatten() {
+        let list = match fs_err::read_to_string(thread.path().join("children")) {
+            Ok(list) => list,
+            // The thread has ended, or the kernel has no such file for any thread.
+            Err(_) if thread.path().exists() => return None,
+            Err(_) => continue,
+        };
+        for child in list.split_whitespace().filter_map(|child| child.parse().ok()) {
+            found.push(child);
+            children_into(child, found)?;
+        }
+    }
+    Some(())
 }
 
 fn resident_bytes(pid: i32) -> u64 {
@@ -113,6 +134,33 @@ pub(super) fn kill_all_below(rounds: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_ways_find_the_same_descendants() {
+        let own = std::process::id() as i32;
+        #[expect(clippy::disallowed_types, reason = "a child to be found")]
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "sleep 30 & sleep 30"])
+            .spawn()
+            .expect("a child");
+        let mut both = (Vec::new(), Vec::new());
+        for _ in 0..500 {
+            both = (Vec::new(), below(own, &all()));
+            children_into(own, &mut both.0).expect("this kernel lists children");
+            if both.0.len() == 3 && both.1.len() == 3 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        both.0.sort_unstable();
+        both.1.sort_unstable();
+        for &pid in &both.1 {
+            drop(sys::kill(pid, libc::SIGKILL));
+        }
+        drop(child.wait());
+        assert_eq!(both.0.len(), 3);
+        assert_eq!(both.0, both.1);
+    }
 
     #[test]
     fn a_hostile_process_name_does_not_shift_the_fields() {

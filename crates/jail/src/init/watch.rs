@@ -12,12 +12,14 @@ use crate::sys;
 use super::supervisor::Running;
 use super::{Failure, Step as _, tree};
 
-/// Between two looks at memory and CPU time while the kernel keeps the memory bound, or it is far away.
-const TICK: Duration = Duration::from_millis(50);
-/// The same while memory is past half its bound and nobody else keeps it.
-const SHORT_TICK: Duration = Duration::from_millis(10);
-/// First look: short programs have a peak too.
+/// First look at memory and CPU time: short programs have a peak too. The pauses then double.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
+/// Longest pause while the kernel keeps the memory bound, or there is none.
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// Longest pause while nobody else keeps it.
+const WATCHFUL_PAUSE: Duration = Duration::from_millis(40);
+/// The pause then, once memory is past half its bound.
+const SHORT_PAUSE: Duration = Duration::from_millis(10);
 
 pub(super) struct Watch<'a> {
     plan: &'a Plan,
@@ -51,7 +53,8 @@ impl<'a> Watch<'a> {
 
     /// Returns the report of the end; the caller then ends what is left. `tell` gets the start.
     pub(super) fn until_the_end(&mut self, tell: &dyn Fn(&Report)) -> Result<Report, Failure> {
-        let mut next_look = self.born + FIRST_LOOK;
+        let mut pause = FIRST_LOOK;
+        let mut next_look = self.born + pause;
         loop {
             let deadline = self.started.unwrap_or(self.born) + self.plan.limits.wall;
             let now = Instant::now();
@@ -77,11 +80,12 @@ impl<'a> Watch<'a> {
                 return Ok(self.end(cause));
             }
             if Instant::now() >= next_look {
-                let near = self.look();
+                self.look();
                 if let Some(cause) = self.broken_bound() {
                     return Ok(self.end(cause));
                 }
-                next_look = Instant::now() + if near { SHORT_TICK } else { TICK };
+                pause = (pause * 2).min(self.longest_pause());
+                next_look = Instant::now() + pause;
             }
         }
     }
@@ -127,8 +131,17 @@ impl<'a> Watch<'a> {
         }))
     }
 
-    /// Measures memory and CPU time; true when memory is past half its bound and only we keep it.
-    fn look(&mut self) -> bool {
+    fn longest_pause(&self) -> Duration {
+        match self.plan.limits.memory_bytes {
+            Some(bound) if self.running.group.bounds_memory().is_none() => {
+                if self.peak_memory_bytes > bound / 2 { SHORT_PAUSE } else { WATCHFUL_PAUSE }
+            }
+            _ => LONGEST_PAUSE,
+        }
+    }
+
+    /// Measures memory and CPU time.
+    fn look(&mut self) {
         let group = &self.running.group;
         let (mut memory, mut time) = (group.memory_bytes(), group.cpu_time());
         if memory.is_none() || time.is_none() {
@@ -136,11 +149,8 @@ impl<'a> Watch<'a> {
             memory = memory.or(Some(usage.memory_bytes));
             time = time.or(Some(usage.cpu));
         }
-        let memory = memory.unwrap_or(0);
-        self.peak_memory_bytes = self.peak_memory_bytes.max(memory);
+        self.peak_memory_bytes = self.peak_memory_bytes.max(memory.unwrap_or(0));
         self.cpu = time.max(self.cpu);
-        group.bounds_memory().is_none()
-            && self.plan.limits.memory_bytes.is_some_and(|bound| memory > bound / 2)
     }
 
     /// A bound that the jail has broken, as far as seen.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use warpwright_jail::{JailError, Limits, Outcome, Spec, Stdin};
 
 use crate::support::{
-    assert_worked, attack, attack_program, eventually, folder, inside, jails, outside,
+    assert_worked, attack, attack_program, eventually, folder, inside, jails, namespaces, outside,
 };
 
 fn seconds(wall: f64) -> Limits {
