@@ -15,3 +15,4 @@ mod lifecycle;
 mod reward;
 mod sample;
 mod wire;
+mod wire_verdict;

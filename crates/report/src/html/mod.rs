@@ -2,6 +2,7 @@
 
 mod model;
 mod plot;
+mod steps;
 mod verdict;
 
 use std::io::Write;

@@ -3,25 +3,22 @@
 use minijinja::Value;
 use serde::Serialize;
 use warpwright_record::event::{EpisodeId, NoteLevel, Outcome, RunOutcome, StoredFile};
-use warpwright_record::history::{Episode, Given, History, Turn};
+use warpwright_record::history::{Episode, Given, History};
 use warpwright_record::interval::Interval;
-use warpwright_record::message::{ToolCall, ToolResult, ToolStatus};
 use warpwright_record::reader::RunReader;
 use warpwright_record::run::Machine;
 use warpwright_record::verdict::Times;
 
 use super::plot::{self, Point};
+use super::steps;
 use super::verdict::{self, VerdictView};
 use crate::figures;
 use crate::highlight::{Language, highlight};
-use crate::live::call_words;
 use crate::summary::{Standing, Summary};
 use crate::text::cut;
 
 /// Most bytes of code shown per episode. A candidate may be a gigabyte; a page may not.
 const ROOM: usize = 512 << 10;
-/// Most bytes shown of one argument of a call, or of one result.
-const PART_ROOM: usize = 64 << 10;
 
 /// A label with the class that colours it: `good`, `bad`, `warn`, `plain`.
 #[derive(Serialize)]
@@ -75,7 +72,7 @@ pub(super) struct EpisodeView {
     files: Vec<FileView>,
     files_of: &'static str,
     reference: Option<FileView>,
-    steps: Vec<StepView>,
+    steps: Vec<steps::StepView>,
     notes: Vec<Chip>,
 }
 
@@ -95,37 +92,6 @@ struct FileView {
     lines: usize,
     html: Value,
     missing: Option<String>,
-}
-
-#[derive(Serialize)]
-struct StepView {
-    number: u32,
-    text: String,
-    took: String,
-    finished: bool,
-    headline: String,
-    calls: Vec<CallView>,
-    verdicts: Vec<Chip>,
-}
-
-#[derive(Serialize)]
-struct CallView {
-    tool: String,
-    words: String,
-    parts: Vec<PartView>,
-    result: Option<String>,
-    state: Chip,
-    took: Option<String>,
-}
-
-/// One argument of a call.
-#[derive(Serialize)]
-struct PartView {
-    name: String,
-    /// One line that needs no colours: shown beside its name.
-    short: Option<String>,
-    class: &'static str,
-    html: Value,
 }
 
 impl EpisodeView {
@@ -193,7 +159,7 @@ fn notes(history: &History, about: Option<EpisodeId>) -> Vec<Chip> {
     .collect()
 }
 
-fn chip(label: impl Into<String>, class: &'static str) -> Chip {
+pub(super) fn chip(label: impl Into<String>, class: &'static str) -> Chip {
     Chip { label: label.into(), class }
 }
 
@@ -272,7 +238,7 @@ fn episode_view(
             &StoredFile { path: "model.py".to_owned(), blob: setup.source },
             &mut { ROOM },
         )),
-        steps: episode.turns.iter().map(step).collect(),
+        steps: episode.turns.iter().map(steps::view).collect(),
         notes: Vec::new(),
     }
 }
@@ -357,78 +323,11 @@ fn file_view(reader: &RunReader, file: &StoredFile, room: &mut usize) -> FileVie
     }
 }
 
-fn step(turn: &Turn) -> StepView {
-    let calls: Vec<CallView> = turn
-        .message
-        .calls
-        .iter()
-        .map(|call| call_view(call, turn.results.iter().find(|(r, _)| r.call == call.id)))
-        .collect();
-    let words: Vec<&str> = calls.iter().map(|call| call.words.as_str()).collect();
-    let headline = if words.is_empty() { "no further call".to_owned() } else { words.join("; ") };
-    let seconds: f64 = turn.seconds + turn.results.iter().map(|(_, s)| s).sum::<f64>();
-    StepView {
-        number: turn.number,
-        text: turn.message.text.clone(),
-        took: figures::seconds(seconds),
-        finished: turn.snapshot.is_some() || turn.message.calls.is_empty(),
-        headline,
-        calls,
-        verdicts: turn.verdicts.iter().map(|given| verdict::short(&given.verdict)).collect(),
-    }
-}
-
-fn call_view(call: &ToolCall, result: Option<&(ToolResult, f64)>) -> CallView {
-    let state = match result.map(|(result, _)| result.status) {
-        Some(ToolStatus::Ok) => chip("ok", "good"),
-        Some(ToolStatus::Error) => chip("error", "bad"),
-        Some(ToolStatus::TimedOut) => chip("timed out", "bad"),
-        None => chip("no result: the run ended here", "warn"),
-    };
-    CallView {
-        tool: call.name.clone(),
-        words: call_words(call, 90),
-        parts: call_parts(call),
-        result: result.map(|(result, _)| cut(&result.text, PART_ROOM).0.to_owned()),
-        state,
-        took: result.map(|(_, seconds)| figures::seconds(*seconds)),
-    }
-}
-
-/// The arguments: code is highlighted by the file it goes into, everything else is shown as it is.
-fn call_parts(call: &ToolCall) -> Vec<PartView> {
-    let Some(arguments) = call.arguments.as_object() else {
-        let html = Value::from(call.arguments.to_string());
-        return vec![PartView { name: "arguments".to_owned(), short: None, class: "", html }];
-    };
-    let path = arguments.get("file_path").and_then(|path| path.as_str()).unwrap_or_default();
-    let part = |(name, value): (&String, &serde_json::Value)| {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let (class, language) = match name.as_str() {
-            "old_string" => ("old", Language::of(path)),
-            "new_string" => ("new", Language::of(path)),
-            "content" => ("", Language::of(path)),
-            _ => ("", Language::Plain),
-        };
-        let code = !class.is_empty() || name == "content";
-        let short = (!code && !text.contains('\n') && text.len() < 120).then(|| text.clone());
-        let (shown, left_out) = cut(&text, PART_ROOM);
-        let shown = if left_out { format!("{shown}\n…") } else { shown.to_owned() };
-        let html = Value::from_safe_string(highlight(&shown, language));
-        PartView { name: name.clone(), short, class, html }
-    };
-    arguments.iter().map(part).collect()
-}
-
 /// Draws the small plots of the summary on one scale. They stand for the reader's eye only; no
 /// figure of one row is combined with another's.
 pub(super) fn draw_sparks(runs: &mut [RunView]) {
-    let episodes = || runs.iter().flat_map(|run| &run.episodes).filter_map(|e| e.best);
-    let good = |i: &Interval| i.low > 0.0 && i.high.is_finite();
-    let (low, high) = episodes()
-        .filter(good)
-        .fold((1.0f64, 1.0f64), |(low, high), i| (low.min(i.low), high.max(i.high)));
-    let (low, high) = (low.log2().min(-0.5), high.log2().max(1.0));
+    let (low, high) = plot::reach(runs.iter().flat_map(|run| &run.episodes).filter_map(|e| e.best));
+    let (low, high) = (low.min(-0.5), high.max(1.0));
     for episode in runs.iter_mut().flat_map(|run| &mut run.episodes) {
         let spark = episode.best.and_then(|best| plot::spark(&best, low, high));
         episode.spark = spark.map(Value::from_safe_string);

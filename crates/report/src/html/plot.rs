@@ -10,6 +10,27 @@ use crate::figures;
 use crate::summary::baseline_name;
 use crate::text::escape;
 
+/// How far beyond the values, as a factor, an interval is drawn; the figures beside it are whole.
+const REACH: f64 = 3.0;
+
+/// Logarithms to base 2 from which and to which ratios are drawn: every value, 1, and the
+/// intervals as far as they stay within reach.
+pub(super) fn reach(intervals: impl Iterator<Item = Interval> + Clone) -> (f64, f64) {
+    let shown = intervals.filter(drawable);
+    let (low, high) =
+        shown.clone().fold((1.0f64, 1.0f64), |(l, h), i| (l.min(i.value), h.max(i.value)));
+    let (least, most) = (low / REACH, high * REACH);
+    let within =
+        |(l, h): (f64, f64), i: Interval| (l.min(i.low.max(least)), h.max(i.high.min(most)));
+    let (low, high) = shown.fold((low, high), within);
+    (low.log2(), high.log2())
+}
+
+/// A ratio that has a logarithm. Its interval may still reach to nothing or to infinity.
+fn drawable(interval: &Interval) -> bool {
+    interval.value.is_finite() && interval.value > 0.0
+}
+
 /// Baselines in the order in which they are shown: key, time, speed-up.
 pub(super) fn baselines<'a>(
     times: &'a Times,
@@ -36,8 +57,11 @@ pub(super) fn times(verdict: &Verdict) -> Option<String> {
             rows.push((baseline_name(key), time, "baseline"));
         }
     }
-    rows.retain(|(_, t, _)| [t.value, t.low, t.high].iter().all(|x| x.is_finite() && *x >= 0.0));
-    let most = rows.iter().map(|(_, t, _)| t.high).fold(0.0, f64::max);
+    rows.retain(|(_, t, _)| t.value.is_finite() && t.value >= 0.0);
+    let slowest = rows.iter().map(|(_, t, _)| t.value).fold(0.0, f64::max);
+    let most = rows.iter().map(|(_, t, _)| t.high).fold(slowest, f64::max);
+    // An interval far beyond every value would leave no room for the values: it is cut at the edge.
+    let most = most.min(slowest * REACH);
     if most <= 0.0 {
         return None;
     }
@@ -49,7 +73,8 @@ pub(super) fn times(verdict: &Verdict) -> Option<String> {
 
     let (left, right, row_height, top) = (132.0, 606.0, 34.0, 26.0);
     let bottom = top + row_height * rows.len() as f64;
-    let x = |scaled: f64| left + (right - left) * scaled / end;
+    // Also where noise made the lower end of an interval negative.
+    let x = |scaled: f64| left + (right - left) * (scaled / end).clamp(0.0, 1.0);
     let mut svg = open(760.0, bottom + 34.0, "Time per call of the kernel and of each baseline");
     let mut tick = 0.0;
     while tick <= end * 1.0001 {
@@ -122,20 +147,21 @@ pub(super) struct Point {
 /// Speed-ups over the turns, on a logarithmic scale, with the best so far as a line. `None` when
 /// fewer than two candidates were measured.
 pub(super) fn progress(points: &[Point]) -> Option<String> {
-    let good = |i: &Interval| i.low > 0.0 && i.high.is_finite() && i.high >= i.low;
     let measured: Vec<Option<(Interval, Option<Interval>)>> = points
         .iter()
-        .map(|p| p.speedup.filter(|(best, _)| good(best)).map(|(b, e)| (b, e.filter(good))))
+        .map(|p| p.speedup.filter(|(b, _)| drawable(b)).map(|(b, e)| (b, e.filter(drawable))))
         .collect();
     if measured.iter().flatten().count() < 2 {
         return None;
     }
-    let all = measured.iter().flatten().flat_map(|(b, e)| [Some(*b), *e]).flatten();
-    let (low, high) = all.fold((1.0f64, 1.0f64), |(l, h), i| (l.min(i.low), h.max(i.high)));
-    let (low, high) = ((low.log2() - 0.15).min(-0.3), (high.log2() + 0.15).max(0.3));
+    let all = measured.iter().flatten().flat_map(|(best, eager)| [Some(*best), *eager]).flatten();
+    let (low, high) = reach(all);
+    let (low, high) = ((low - 0.15).min(-0.3), (high + 0.15).max(0.3));
 
     let (left, right, top, bottom) = (56.0, 742.0, 14.0, 186.0);
-    let y = |ratio: f64| bottom - (bottom - top) * (ratio.log2() - low) / (high - low);
+    // `max` also turns an end that noise made negative into the edge of the plot.
+    let part = |ratio: f64| ((ratio.max(1e-9).log2() - low) / (high - low)).clamp(0.0, 1.0);
+    let y = |ratio: f64| bottom - (bottom - top) * part(ratio);
     let gap = (right - left) / points.len() as f64;
     let x = |i: usize| left + gap * (i as f64 + 0.5);
     let mut svg = open(760.0, 238.0, "Speed-up of each judged candidate, turn by turn");
@@ -254,11 +280,12 @@ fn best_line(
 /// A small interval plot for one row of a table, on a scale shared by all rows: from the
 /// logarithms `low` to `high`.
 pub(super) fn spark(speedup: &Interval, low: f64, high: f64) -> Option<String> {
-    if !(speedup.low > 0.0 && speedup.high.is_finite()) {
+    if !drawable(speedup) {
         return None;
     }
     let (width, y) = (120.0, 10.0);
-    let x = |ratio: f64| 6.0 + (width - 12.0) * (ratio.log2() - low) / (high - low);
+    let part = |ratio: f64| ((ratio.max(1e-9).log2() - low) / (high - low)).clamp(0.0, 1.0);
+    let x = |ratio: f64| 6.0 + (width - 12.0) * part(ratio);
     let mut svg = format!(
         "<svg class=\"spark\" width=\"{width}\" height=\"20\" viewBox=\"0 0 {width} 20\" \
          aria-hidden=\"true\"><line class=\"grid\" x1=\"6\" x2=\"{:.1}\" y1=\"{y}\" y2=\"{y}\"/>\
@@ -329,6 +356,20 @@ mod tests {
         assert_eq!(steps.map(|s| tick_label(s, s)), ["1", "1", "5", "50"]);
         assert_eq!(tick_label(0.4, 0.2), "0.4");
         assert_eq!([0.125, 1.0, 1.25, 16.0].map(trimmed), ["0.125", "1", "1.25", "16"]);
+    }
+
+    #[test]
+    fn a_wild_interval_neither_hides_its_value_nor_fills_the_plot() {
+        let calm = Interval { value: 2.0, low: 1.9, high: 2.1 };
+        let wild = Interval { value: 1.3, low: -0.1, high: f64::INFINITY };
+        let (low, high) = reach([calm, wild].into_iter());
+        assert!((low.exp2() - 1.0 / 3.0).abs() < 1e-9 && (high.exp2() - 6.0).abs() < 1e-9);
+        assert!(spark(&wild, low, high).is_some_and(|svg| !svg.contains("NaN")));
+        let point =
+            |i| Point { label: "1".into(), fresh: false, speedup: Some((i, None)), wrong: false };
+        let svg = progress(&[point(calm), point(wild)]).unwrap();
+        assert_eq!(svg.matches("<circle class=\"mark\"").count(), 2);
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(super) struct VerdictView {
     candidate: String,
     stage: &'static str,
     best: Option<[String; 2]>,
+    /// Whether the whole interval says that the candidate is faster.
+    faster: bool,
     best_over: String,
     floor: Option<FloorView>,
     moved: String,
@@ -123,6 +125,7 @@ pub(super) fn view(verdict: &Verdict) -> VerdictView {
             Stage::Measured => "built, compared and timed",
         },
         best: verdict.speedup.best.as_ref().map(ratio),
+        faster: verdict.speedup.best.is_some_and(|best| best.low > 1.0),
         best_over: over.unwrap_or_else(|| "the best baseline".to_owned()),
         floor: verdict.floor_ms.map(|floor| FloorView {
             time: figures::time(floor),

@@ -1,0 +1,230 @@
+//! Wire form of the verdict.
+
+use insta::assert_json_snapshot;
+use warpwright_record::event::{EpisodeId, Event};
+use warpwright_record::verdict::IntegrityFinding;
+
+use crate::sample;
+
+#[test]
+fn a_verdict_that_is_good() {
+    let candidate = sample::candidate("");
+    let mut verdict = sample::measured("bias_gelu", "cuda:0", &candidate, 2.0);
+    verdict.checks.truncate(1);
+    let event = Event::VerdictGiven {
+        episode: EpisodeId(0),
+        turn: None,
+        verdict: Box::new(verdict),
+        files: Vec::new(),
+    };
+    assert_json_snapshot!(event, @r#"
+    {
+      "type": "verdict_given",
+      "episode": 0,
+      "turn": null,
+      "verdict": {
+        "version": 1,
+        "task": "bias_gelu",
+        "candidate": "9ae6051ba0eeb20dd185bde435c719753b7115ffb89bf2c55781ff349978ef9f",
+        "device": "cuda:0",
+        "profile": "strict",
+        "stage": "measured",
+        "verified": true,
+        "failure": null,
+        "integrity": [],
+        "checks": [
+          {
+            "name": "fresh inputs 1",
+            "passed": true,
+            "max_abs_error": 0.00000024,
+            "reference_max_abs_error": 0.00000021,
+            "atol": 0.0000019,
+            "rtol": 0.0000013,
+            "truth": "float64"
+          }
+        ],
+        "times_ms": {
+          "candidate": {
+            "value": 0.1155,
+            "low": 0.114345,
+            "high": 0.11665500000000001
+          },
+          "eager": {
+            "value": 0.231,
+            "low": 0.22915200000000002,
+            "high": 0.232848
+          },
+          "compile": {
+            "value": 0.1642,
+            "low": 0.1627222,
+            "high": 0.1656778
+          },
+          "reduce_overhead": {
+            "value": 0.1625,
+            "low": 0.16055,
+            "high": 0.16445
+          },
+          "max_autotune": null,
+          "prepare": 0.4
+        },
+        "speedup": {
+          "eager": {
+            "value": 2.0,
+            "low": 1.976,
+            "high": 2.024
+          },
+          "compile": {
+            "value": 1.4216450216450216,
+            "low": 1.4003203463203462,
+            "high": 1.4429696969696968
+          },
+          "reduce_overhead": {
+            "value": 1.406926406926407,
+            "low": 1.3787878787878787,
+            "high": 1.4350649350649352
+          },
+          "max_autotune": null,
+          "best": {
+            "value": 1.406926406926407,
+            "low": 1.3787878787878787,
+            "high": 1.4350649350649352
+          },
+          "best_baseline": "reduce_overhead"
+        },
+        "reward": {
+          "paper": 3.0,
+          "speedup": 1.3787878787878787,
+          "bounded": 1.4634005208402427
+        },
+        "floor_ms": 0.0489,
+        "unavoidable_bytes": 201343000,
+        "kernels": [
+          {
+            "name": "bias_gelu_kernel(float4 const*, float const*, float4 const*, float4*)",
+            "arch": "sm_90",
+            "registers": 32,
+            "spill_store_bytes": 0,
+            "spill_load_bytes": 0,
+            "shared_bytes": 0,
+            "stack_bytes": 0
+          }
+        ],
+        "diagnostics": [],
+        "isolation": {
+          "level": "full",
+          "enforced": [
+            "mount namespace",
+            "network namespace",
+            "seccomp"
+          ],
+          "missing": []
+        },
+        "caveats": [],
+        "seconds": {
+          "build": 0.92,
+          "load": 1.4,
+          "verify": 2.2,
+          "measure": 6.1
+        },
+        "fingerprint": {
+          "device": "cuda:0",
+          "hardware": "NVIDIA H200",
+          "cores": 16,
+          "driver": "580.82.07",
+          "compiler": "nvcc 13.0.88",
+          "torch": "2.11.0+cu130",
+          "python": "3.12.3",
+          "clocks": "SM 1980 MHz, memory 3201 MHz",
+          "warpwright": "0.1.0",
+          "bandwidth_bytes_per_second": 4120000000000
+        }
+      },
+      "files": []
+    }
+    "#);
+}
+
+#[test]
+fn a_verdict_that_is_bad() {
+    let candidate = sample::candidate("");
+    let mut failure = sample::mismatch();
+    failure.diagnostics = sample::build_failure().diagnostics;
+    let mut verdict = sample::failed("bias_gelu", &candidate, failure);
+    let message = "the output changed after it was returned".to_owned();
+    verdict.integrity.push(IntegrityFinding { class: "late_write".into(), message });
+    assert_json_snapshot!(verdict, {
+        ".fingerprint" => "[as above]",
+        ".isolation" => "[as above]",
+        ".seconds" => "[as above]",
+        ".times_ms" => "[as above]",
+        ".speedup" => "[as above]",
+    }, @r#"
+    {
+      "version": 1,
+      "task": "bias_gelu",
+      "candidate": "9ae6051ba0eeb20dd185bde435c719753b7115ffb89bf2c55781ff349978ef9f",
+      "device": "cuda:0",
+      "profile": "strict",
+      "stage": "verified",
+      "verified": false,
+      "failure": {
+        "class": "mismatch",
+        "message": "output 0 differs from the oracle on `fresh inputs 2`",
+        "diagnostics": [
+          {
+            "file": "kernels/bias_gelu.cu",
+            "line": 13,
+            "column": 16,
+            "severity": "error",
+            "message": "identifier \"residuall\" is undefined",
+            "excerpt": "  12 |     if (i >= n4) return;\n  13 |     float4 v = x[i], r = residuall[i];\n     |                          ^"
+          }
+        ],
+        "mismatch": {
+          "output": 0,
+          "check": "fresh inputs 2",
+          "elements": 4096,
+          "of": 16777216,
+          "max_abs_error": null,
+          "atol": 0.0000019,
+          "rtol": 0.0000013,
+          "examples": [
+            {
+              "index": [
+                0,
+                4095
+              ],
+              "expected": 1.5,
+              "got": null,
+              "text": "expected 1.5, got nan"
+            }
+          ]
+        },
+        "cuda_error": null,
+        "output_tail": "<script>alert('from the candidate')</script>\n\u001b[31mred\u001b[0m"
+      },
+      "integrity": [
+        {
+          "class": "late_write",
+          "message": "the output changed after it was returned"
+        }
+      ],
+      "checks": [],
+      "times_ms": "[as above]",
+      "speedup": "[as above]",
+      "reward": {
+        "paper": -1.0,
+        "speedup": -1.0,
+        "bounded": -1.0
+      },
+      "floor_ms": 0.0489,
+      "unavoidable_bytes": 201343000,
+      "kernels": [],
+      "diagnostics": [],
+      "isolation": "[as above]",
+      "caveats": [],
+      "seconds": "[as above]",
+      "fingerprint": "[as above]"
+    }
+    "#);
+}
