@@ -3,8 +3,8 @@
 A candidate may compile its kernels from strings, with `load_inline` or `load`. Nothing is compiled
 where a candidate runs. Instead
 
-* `python -I harvest.py FOLDER OUT [REFERENCE]` runs `FOLDER/model_new.py` in the builder's jail with
-  a `cpp_extension` that records the sources and returns a module of placeholders. If importing
+* `python -I harvest.py FOLDER OUT [REFERENCE]` runs `FOLDER/model_new.py` in the builder's jail
+  with a `cpp_extension` that records the sources and returns a module of placeholders. If importing
   recorded nothing, `ModelNew` is constructed, on the meta device, with the reference's init inputs;
 * the builder compiles what OUT lists;
 * the runner calls `install(ARTIFACT_FOLDER)`, and the same calls then load the finished libraries.
@@ -285,7 +285,7 @@ def init_arguments(reference: Path | None, candidate: types.ModuleType) -> list[
 
 
 def without_gpu(default: str) -> AbstractContextManager[Any]:
-    """Where there is no GPU: tensors meant for one are made on `default`; `.cuda()` does nothing."""
+    """Makes what is meant for a GPU on `default` instead; `.cuda()` does nothing."""
     import torch
     from torch.overrides import TorchFunctionMode
 

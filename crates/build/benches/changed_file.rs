@@ -41,7 +41,16 @@ fn bare(nvcc: &Path, folder: &Path, text: &str) -> Result<f64, Box<dyn Error>> {
     let start = Instant::now();
     let done = std::process::Command::new(nvcc)
         .env("PATH", path)
-        .args(["-O3", "-std=c++17", "-arch=sm_90", "-Xcompiler", "-fPIC", "-shared", "-cudart", "shared"])
+        .args([
+            "-O3",
+            "-std=c++17",
+            "-arch=sm_90",
+            "-Xcompiler",
+            "-fPIC",
+            "-shared",
+            "-cudart",
+            "shared",
+        ])
         .args([format!("-L{}", root.join("lib").display()), "-o".to_owned()])
         .arg(folder.join("bare.so"))
         .arg(&source)

@@ -30,7 +30,8 @@ use crate::unit::{Language, Unit};
 /// Bounds of a build.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Wall seconds that one compiler run may take; 240.
+    /// Seconds of processor time that one compiler run may use; 240. The wall clock may show six
+    /// times as many and a minute.
     pub compile_seconds: f64,
     /// Memory that one compiler run may use, in bytes; 6 GiB.
     pub compile_memory_bytes: u64,

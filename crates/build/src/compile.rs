@@ -78,7 +78,13 @@ impl Bench<'_> {
         let ended = process::run(self.jail, &command, self.settings)?;
         let output = match self.accepted(&ended, &command.tool, &unit.name)? {
             Ok(output) => output,
-            Err(rejected) => return Ok(Err(rejected)),
+            Err(mut rejected) => {
+                // What ptxas says names no file, but only this one was compiled.
+                for found in rejected.diagnostics.iter_mut().filter(|d| d.file.is_none()) {
+                    found.file = Some(unit.name.clone());
+                }
+                return Ok(Err(rejected));
+            }
         };
         let warnings =
             diagnostics::parse(&ptxas::without_reports(&output), self.originals, self.scrub);

@@ -10,6 +10,8 @@ use std::fmt::Write;
 
 use warpwright_record::verdict::{Diagnostic, Severity};
 
+use crate::demangle::kernel_name;
+
 /// At most this many diagnostics of one build are kept, errors first.
 pub(crate) const MAX_DIAGNOSTICS: usize = 20;
 const MAX_MESSAGE: usize = 600;
@@ -234,8 +236,16 @@ fn device_tool_line(line: &str) -> Option<Diagnostic> {
     let place = head[tool.len()..].split_once(", line ").map_or(String::new(), |(_, rest)| {
         format!(" (line {} of the PTX)", rest.split(';').next().unwrap_or_default())
     });
-    let message = format!("{tool}: {}{place}", message.trim());
+    let message = format!("{tool}: {}{place}", demangled(message.trim()));
     Some(plain(None, None, None, severity(word)?, message))
+}
+
+/// Names of kernels in quotes, as their authors wrote them.
+fn demangled(message: &str) -> String {
+    let readable = |(index, part): (usize, &str)| {
+        if index % 2 == 1 { kernel_name(part) } else { part.to_owned() }
+    };
+    message.split('\'').enumerate().map(readable).collect::<Vec<_>>().join("'")
 }
 
 /// The object named before `: in function`, as the source it came from.
@@ -349,7 +359,7 @@ mod tests {
     fn device_tools() {
         let output = "ptxas /tmp/tmpxft_1/big.ptx, line 46; error   : Unknown modifier '.bar'\n\
              ptxas fatal   : Ptx assembly aborted due to errors\n\
-             ptxas error   : Entry function 'k' uses too much shared data (0x61a80 bytes, 0xc000 max)\n";
+             ptxas error   : Entry function '_Z1kILi4EEvPf' uses too much shared data (0x61a80 bytes, 0xc000 max)\n";
         let messages: Vec<_> =
             parse(output, &sources(), &scrub()).into_iter().map(|d| d.message).collect();
         assert_eq!(
@@ -357,7 +367,7 @@ mod tests {
             [
                 "ptxas: Unknown modifier '.bar' (line 46 of the PTX)",
                 "ptxas: Ptx assembly aborted due to errors",
-                "ptxas: Entry function 'k' uses too much shared data (0x61a80 bytes, 0xc000 max)",
+                "ptxas: Entry function 'k<4>' uses too much shared data (0x61a80 bytes, 0xc000 max)",
             ]
         );
     }

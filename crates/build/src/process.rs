@@ -95,7 +95,10 @@ impl Command {
         path.extend(self.program.parent().map(|p| p.display().to_string()));
         path.push("/usr/local/bin:/usr/bin:/bin".to_owned());
         let limits = Limits {
-            wall: Duration::from_secs_f64(settings.compile_seconds),
+            // Processor time, so that a busy machine does not fail a candidate; the wall clock is
+            // for what waits for ever.
+            cpu: Some(Duration::from_secs_f64(settings.compile_seconds)),
+            wall: Duration::from_secs_f64(60.0 + 6.0 * settings.compile_seconds),
             memory_bytes: Some(settings.compile_memory_bytes),
             processes: 256,
             file_bytes: 1 << 30,
@@ -150,8 +153,12 @@ pub(crate) fn run(
     let seconds = settings.compile_seconds;
     match finished.outcome {
         Outcome::Exited(code) => Ok(Ended::Exited { code, output }),
-        Outcome::DeadlineExceeded | Outcome::CpuExceeded => {
-            stopped(format!("it ran for more than {seconds} s"), output)
+        // The kernel's own limit speaks by SIGXCPU.
+        Outcome::CpuExceeded | Outcome::Signalled(24) => {
+            stopped(format!("it used more than {seconds} s of processor time"), output)
+        }
+        Outcome::DeadlineExceeded => {
+            stopped(format!("it ran for more than {:.0} s", 60.0 + 6.0 * seconds), output)
         }
         Outcome::OutOfMemory => {
             let mebibytes = settings.compile_memory_bytes >> 20;

@@ -17,8 +17,9 @@ fn run_inline(bench: &Bench, text: &str, reference: Option<&str>, check: &str) {
     let outcome = bench.builder.build_with(&single_file(text), &Target::Cpu, &request).unwrap();
     let artifact = built(outcome);
     assert!(artifact.inline, "{:?}", artifact.warnings);
-    let script =
-        format!("import torch\nfrom warpwright_oracle import harvest\nharvest.install(ARTIFACT)\n{text}\n{check}");
+    let script = format!(
+        "import torch\nfrom warpwright_oracle import harvest\nharvest.install(ARTIFACT)\n{text}\n{check}"
+    );
     bench.python(&artifact, &script);
 }
 
@@ -204,7 +205,7 @@ fn long_cublas_through_torchs_handle() {
 }
 
 #[test]
-fn long_a_binding_and_inline_sources_for_a_gpu() {
+fn long_a_binding_for_a_gpu_loads_without_one() {
     let bench = bench();
     let files = [("kernels/linear_binding.cpp", CUBLAS), ("kernels/bias.cu", BIAS)];
     let artifact = built(bench.builder.build(&candidate(&files), &sm_90()).unwrap());
@@ -219,7 +220,16 @@ fn long_a_binding_and_inline_sources_for_a_gpu() {
          print(module.linear.__name__)\n",
     );
     assert_eq!(printed.trim(), "linear");
+}
+
+#[test]
+fn long_inline_sources_for_a_gpu() {
+    let bench = bench();
     let artifact = built(bench.builder.build(&single_file(DISPATCH), &sm_90()).unwrap());
     assert!(artifact.inline);
-    assert!(artifact.kernels.iter().any(|k| k.name == "relu_scale<float>"), "{:?}", artifact.kernels);
+    assert!(
+        artifact.kernels.iter().any(|k| k.name == "relu_scale<float>"),
+        "{:?}",
+        artifact.kernels
+    );
 }

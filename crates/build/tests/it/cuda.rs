@@ -75,6 +75,8 @@ fn too_much_shared_memory_is_an_error_of_ptxas() {
         failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90()).unwrap());
     assert_eq!(why.class, FailureClass::Build);
     assert!(why.message.contains("uses too much shared data"), "{}", why.message);
+    assert_eq!(why.diagnostics[0].file.as_deref(), Some("kernels/a.cu"));
+    assert!(why.message.contains("'fast::axpby<float, 256>'"), "{}", why.message);
 }
 
 #[test]
