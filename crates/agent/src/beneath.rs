@@ -17,6 +17,8 @@ use thiserror::Error;
 
 /// Deepest nesting [`Beneath::snapshot`] follows.
 const MAX_DEPTH: usize = 8;
+/// Most names it looks at: a shell can make millions.
+const MAX_ENTRIES: usize = 20_000;
 
 /// A folder, held by descriptor.
 #[derive(Debug)]
@@ -75,9 +77,16 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// Whether this is the machine's failure rather than an answer to a bad request.
+    /// Whether this is the machine's failure (a full or failing disk, no memory) rather than an
+    /// answer to a bad request. What a shell in the folder can bring about, such as a folder
+    /// without permissions, is not ours.
     pub fn is_ours(&self) -> bool {
-        matches!(self, Self::System { .. })
+        use std::io::ErrorKind::{OutOfMemory, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        let Self::System { source, .. } = self else { return false };
+        matches!(source.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem | OutOfMemory)
+            || [Errno::IO, Errno::MFILE, Errno::NFILE]
+                .iter()
+                .any(|errno| source.raw_os_error() == Some(errno.raw_os_error()))
     }
 }
 
@@ -171,10 +180,23 @@ impl Beneath {
         snapshot: &mut Snapshot,
     ) -> Result<(), FileError> {
         let at = if prefix.is_empty() { "." } else { prefix };
-        let folder = self.open_at(at, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        // The shell is idle while we read, but its leavings may be odd.
+        let folder = match self.open_at(at, OFlags::RDONLY | OFlags::DIRECTORY) {
+            Ok(folder) => folder,
+            Err(e) if e.is_ours() || prefix.is_empty() => return Err(e),
+            Err(_) => {
+                snapshot.left_out.push(prefix.to_owned());
+                return Ok(());
+            }
+        };
         let entries = Dir::read_from(&folder).map_err(|e| system("list", at, e))?;
         for entry in entries {
             let entry = entry.map_err(|e| system("list", at, e))?;
+            snapshot.visited += 1;
+            if snapshot.visited > MAX_ENTRIES {
+                snapshot.left_out.push(format!("{prefix}/(more than {MAX_ENTRIES} names)"));
+                return Ok(());
+            }
             let Ok(name) = entry.file_name().to_str() else {
                 snapshot.left_out.push(format!("{prefix}/(a name that is not UTF-8)"));
                 continue;
@@ -198,7 +220,6 @@ impl Beneath {
                             snapshot.files.insert(path, bytes);
                         }
                         Ok(_) | Err(FileError::TooLarge { .. }) => snapshot.left_out.push(path),
-                        // The shell is idle while we read, but its leavings may be odd.
                         Err(e) if !e.is_ours() => snapshot.left_out.push(path),
                         Err(e) => return Err(e),
                     }
@@ -300,6 +321,7 @@ pub struct Snapshot {
     pub files: BTreeMap<String, Vec<u8>>,
     /// Paths that were not taken: links, devices, too large, too many. Sorted.
     pub left_out: Vec<String>,
+    visited: usize,
 }
 
 impl Snapshot {
@@ -438,5 +460,12 @@ mod tests {
         let names: Vec<_> = taken.files.keys().map(String::as_str).collect();
         assert_eq!(names, ["kernels/a.cu", "model_new.py"]);
         assert_eq!(taken.left_out, ["kernels/big.bin", "kernels/link.cu"]);
+        let many = outer.path().join("in/many");
+        fs_err::create_dir(&many).unwrap();
+        for i in 0..MAX_ENTRIES {
+            std::fs::File::create(many.join(i.to_string())).unwrap();
+        }
+        let taken = beneath.snapshot(limits, &|_| true).unwrap();
+        assert!(taken.left_out.iter().any(|name| name.contains("more than")));
     }
 }

@@ -155,21 +155,26 @@ fn a_dialogue_runs_to_its_end_and_the_final_candidate_is_measured_afresh() {
 }
 
 #[test]
-fn after_a_cut_at_any_event_resuming_comes_to_the_same_end() {
+fn after_a_cut_resuming_comes_to_the_same_end() {
+    cut_and_resume(|kind| matches!(kind, "turn_finished" | "verdict_given" | "episode_started"));
+}
+
+#[test]
+fn long_after_a_cut_at_any_event_resuming_comes_to_the_same_end() {
+    cut_and_resume(|_| true);
+}
+
+/// Every event is a place where a process can die; `after` chooses by the kind of the last event
+/// that was recorded.
+fn cut_and_resume(after: impl Fn(&str) -> bool) {
     let whole = Scene::new(ScriptedJudge::new(&[1.5, 2.0, 1.8]));
     let record = whole.begin();
     let ended =
         whole.run(&record, &mut ScriptedPolicy::new(script()), Start::Fresh, &|_| {}).unwrap();
     let files = whole.workspace_files();
     let messages: Vec<_> = whole.recorded().turns.into_iter().map(|t| t.message).collect();
-    // Every event is a place where a process can die. In the jail each takes a while, so the
-    // ordinary test cuts at the ends of turns and in the middle of two; the long one everywhere.
-    let events = whole.events.borrow().len();
     let kinds: Vec<_> = whole.events.borrow().iter().map(Event::kind).collect();
-    let everywhere = std::env::var_os("WARPWRIGHT_LONG_TESTS").is_some();
-    let cuts = (1..events).filter(|i| {
-        everywhere || matches!(kinds[i - 1], "turn_finished" | "verdict_given" | "episode_started")
-    });
+    let cuts = (1..kinds.len()).filter(|i| after(kinds[i - 1]));
     for cut in cuts {
         let scene = Scene::new(ScriptedJudge::new(&[1.5, 2.0, 1.8, 1.8, 1.8, 1.8]));
         let record = scene.begin();

@@ -17,8 +17,29 @@ const MAX_LINE_BYTES: usize = 2_000;
 /// Bytes of one answer.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
-/// What a file tool answers: text, or why it refused.
-pub(crate) type Answer = Result<String, String>;
+/// What a file tool answers: text, or why it did not.
+pub(crate) type Answer = Result<String, NoAnswer>;
+
+/// Why a file tool did not do what was asked.
+#[derive(Debug)]
+pub(crate) enum NoAnswer {
+    /// The policy's to mend; the text says how.
+    Refused(String),
+    /// Ours: the disk is full, or the like.
+    Ours(FileError),
+}
+
+impl From<String> for NoAnswer {
+    fn from(text: String) -> Self {
+        Self::Refused(text)
+    }
+}
+
+impl From<FileError> for NoAnswer {
+    fn from(error: FileError) -> Self {
+        if error.is_ours() { Self::Ours(error) } else { Self::Refused(error.to_string()) }
+    }
+}
 
 /// The files a policy has seen: a file that exists may be written only after that.
 #[derive(Debug, Default)]
@@ -41,7 +62,7 @@ pub(crate) fn read(workspace: &Workspace, seen: &mut Seen, arguments: &Read) -> 
     let limit = arguments.limit.unwrap_or(DEFAULT_LINES);
     let total = text.lines().count() as u64;
     if first > total && total > 0 {
-        return Err(format!("failed to read {path}: it has {total} lines, not {first}"));
+        return Err(format!("failed to read {path}: it has {total} lines, not {first}").into());
     }
     let mut shown = String::new();
     let mut last = first - 1;
@@ -71,7 +92,8 @@ pub(crate) fn write(workspace: &Workspace, seen: &mut Seen, arguments: &Write) -
         return Err(format!(
             "failed to write {path}: it exists and has not been read; read it first, so that \
              nothing is lost unseen"
-        ));
+        )
+        .into());
     }
     store(workspace, &path, &arguments.content)?;
     let lines = arguments.content.lines().count();
@@ -83,22 +105,23 @@ pub(crate) fn write(workspace: &Workspace, seen: &mut Seen, arguments: &Write) -
 pub(crate) fn edit(workspace: &Workspace, seen: &mut Seen, arguments: &Edit) -> Answer {
     let path = writable(workspace, &arguments.file_path)?;
     if !seen.0.contains(&path) && workspace.files().exists(&path) {
-        return Err(format!("failed to edit {path}: it has not been read; read it first"));
+        return Err(format!("failed to edit {path}: it has not been read; read it first").into());
     }
     let (old, new) = (&arguments.old_string, &arguments.new_string);
     if old.is_empty() {
         return Err(format!(
             "failed to edit {path}: old_string is empty; use Write for a new file"
-        ));
+        )
+        .into());
     }
     if old == new {
-        return Err(format!("failed to edit {path}: old_string and new_string are the same"));
+        return Err(format!("failed to edit {path}: old_string and new_string are the same").into());
     }
     let text = text_of(workspace, &path)?;
     let count = text.matches(old.as_str()).count();
     let changed = match count {
         0 => {
-            return Err(format!("failed to edit {path}: old_string does not occur in it"));
+            return Err(format!("failed to edit {path}: old_string does not occur in it").into());
         }
         1 => text.replacen(old.as_str(), new, 1),
         _ if arguments.replace_all => text.replace(old.as_str(), new),
@@ -106,24 +129,25 @@ pub(crate) fn edit(workspace: &Workspace, seen: &mut Seen, arguments: &Edit) -> 
             return Err(format!(
                 "failed to edit {path}: old_string occurs {count} times; give more of the text \
                  around it, or set replace_all"
-            ));
+            )
+            .into());
         }
     };
     store(workspace, &path, &changed)?;
     Ok(format!("edited {path}: {count} replaced\n"))
 }
 
-fn store(workspace: &Workspace, path: &str, text: &str) -> Result<(), String> {
+fn store(workspace: &Workspace, path: &str, text: &str) -> Result<(), NoAnswer> {
     if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(format!("failed to write {path}: more than {MAX_FILE_BYTES} bytes"));
+        return Err(format!("failed to write {path}: more than {MAX_FILE_BYTES} bytes").into());
     }
-    workspace.files().write(path, text.as_bytes()).map_err(|e| e.to_string())
+    Ok(workspace.files().write(path, text.as_bytes())?)
 }
 
-fn text_of(workspace: &Workspace, path: &str) -> Result<String, String> {
-    let bytes =
-        workspace.files().read(path, MAX_FILE_BYTES).map_err(|e: FileError| e.to_string())?;
-    String::from_utf8(bytes).map_err(|_| format!("failed to read {path}: it is not UTF-8 text"))
+fn text_of(workspace: &Workspace, path: &str) -> Result<String, NoAnswer> {
+    let bytes = workspace.files().read(path, MAX_FILE_BYTES)?;
+    String::from_utf8(bytes)
+        .map_err(|_| format!("failed to read {path}: it is not UTF-8 text").into())
 }
 
 fn writable(workspace: &Workspace, given: &str) -> Result<String, String> {
@@ -158,6 +182,16 @@ mod tests {
     use super::*;
     use crate::workspace;
 
+    /// The text of an answer, or of a refusal.
+    type Told = Result<String, String>;
+
+    fn told(answer: Answer) -> Told {
+        answer.map_err(|no| match no {
+            NoAnswer::Refused(text) => text,
+            NoAnswer::Ours(error) => panic!("ours: {error}"),
+        })
+    }
+
     struct Scene {
         _folder: tempfile::TempDir,
         workspace: Workspace,
@@ -170,19 +204,19 @@ mod tests {
             let workspace = workspace::for_tests(&folder.path().join("w"));
             Self { _folder: folder, workspace, seen: Seen::default() }
         }
-        fn read(&mut self, path: &str, offset: Option<u64>, limit: Option<u64>) -> Answer {
+        fn read(&mut self, path: &str, offset: Option<u64>, limit: Option<u64>) -> Told {
             let arguments = Read { file_path: path.to_owned(), offset, limit };
-            read(&self.workspace, &mut self.seen, &arguments)
+            told(read(&self.workspace, &mut self.seen, &arguments))
         }
-        fn write(&mut self, path: &str, content: &str) -> Answer {
+        fn write(&mut self, path: &str, content: &str) -> Told {
             let arguments = Write { file_path: path.to_owned(), content: content.to_owned() };
-            write(&self.workspace, &mut self.seen, &arguments)
+            told(write(&self.workspace, &mut self.seen, &arguments))
         }
-        fn edit(&mut self, path: &str, old: &str, new: &str, replace_all: bool) -> Answer {
+        fn edit(&mut self, path: &str, old: &str, new: &str, replace_all: bool) -> Told {
             let (old_string, new_string) = (old.to_owned(), new.to_owned());
             let arguments =
                 Edit { file_path: path.to_owned(), old_string, new_string, replace_all };
-            edit(&self.workspace, &mut self.seen, &arguments)
+            told(edit(&self.workspace, &mut self.seen, &arguments))
         }
     }
 

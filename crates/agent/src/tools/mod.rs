@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use warpwright_record::message::{ToolCall, ToolResult, ToolStatus};
 
+use crate::beneath::FileError;
 use crate::judge::{Judge, JudgeUnavailable};
 use crate::service::Judged;
 use crate::tools::arguments::{BASH, Bash, EDIT, Edit, READ, Read, WRITE, Write};
-use crate::tools::files::Seen;
+use crate::tools::files::{NoAnswer, Seen};
 use crate::tools::shell::{Shell, ShellError};
 use crate::workspace::Workspace;
 
@@ -49,6 +50,9 @@ pub enum ToolUnavailable {
     /// The jail failed.
     #[error(transparent)]
     Shell(#[from] ShellError),
+    /// The disk failed or is full.
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 impl<'a> Toolbox<'a> {
@@ -87,11 +91,13 @@ impl<'a> Toolbox<'a> {
             EDIT => parse(call).and_then(|a: Edit| files::edit(self.workspace, &mut self.seen, &a)),
             other => Err(format!(
                 "failed to run the tool {other}: there are {BASH}, {READ}, {WRITE} and {EDIT}"
-            )),
+            )
+            .into()),
         };
         let (status, text) = match answer {
             Ok(text) => (ToolStatus::Ok, text),
-            Err(text) => (ToolStatus::Error, text),
+            Err(NoAnswer::Refused(text)) => (ToolStatus::Error, text),
+            Err(NoAnswer::Ours(error)) => return Err(error.into()),
         };
         Ok(finished(call, status, text, Vec::new()))
     }
@@ -99,7 +105,10 @@ impl<'a> Toolbox<'a> {
     fn bash(&self, call: &ToolCall, until: Option<Instant>) -> Result<Finished, ToolUnavailable> {
         let arguments: Bash = match parse(call) {
             Ok(arguments) => arguments,
-            Err(text) => return Ok(finished(call, ToolStatus::Error, text, Vec::new())),
+            Err(NoAnswer::Ours(error)) => return Err(error.into()),
+            Err(NoAnswer::Refused(text)) => {
+                return Ok(finished(call, ToolStatus::Error, text, Vec::new()));
+            }
         };
         let asked = arguments.timeout_ms.map_or(DEFAULT_TIMEOUT, Duration::from_millis);
         let mut timeout = asked.clamp(Duration::from_secs(1), MAX_TIMEOUT);
@@ -122,7 +131,7 @@ fn finished(call: &ToolCall, status: ToolStatus, text: String, judged: Vec<Judge
     Finished { result, judged }
 }
 
-fn parse<T: serde::de::DeserializeOwned>(call: &ToolCall) -> Result<T, String> {
+fn parse<T: serde::de::DeserializeOwned>(call: &ToolCall) -> Result<T, NoAnswer> {
     T::deserialize(&call.arguments)
-        .map_err(|e| format!("failed to read the arguments of {}: {e}", call.name))
+        .map_err(|e| format!("failed to read the arguments of {}: {e}", call.name).into())
 }

@@ -19,6 +19,8 @@ use crate::workspace::{JAILED_PATH, READ_ONLY, Workspace};
 
 /// Most bytes of output that a policy sees of one command.
 pub const MAX_OUTPUT_BYTES: usize = 30_000;
+/// Largest file a command may write: the workspace lies on the user's disk.
+const MAX_FILE_BYTES: u64 = 1 << 30;
 /// The judge's socket, where the jail can give it a name of its own.
 const SOCKET_PATH: &str = "/run/warpwright/judge.sock";
 /// How often an interrupt is looked for.
@@ -144,6 +146,7 @@ impl Shell {
             wall: timeout,
             memory_bytes: self.provision.memory_bytes,
             output_bytes: 4 * MAX_OUTPUT_BYTES,
+            file_bytes: MAX_FILE_BYTES,
             ..Limits::default()
         };
         // One stream, so that messages stay in their order.
@@ -314,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn long_output_loses_its_middle_and_says_so() {
+    fn output_loses_its_middle_and_says_so() {
         let scene = Scene::new(&[]);
         let ran = scene.run("echo first; seq 1 1000000; echo last");
         assert!(ran.text.starts_with("first\n") && ran.text.ends_with("last\n"));
