@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::child::{Child, Finished, Means};
+use crate::child::{Child, Finished};
 use crate::error::JailError;
 use crate::init;
 use crate::init::landlock;
 use crate::init::probe::{self, Facts};
 use crate::plan::PROBE;
+use crate::prepare::Means;
 use crate::spec::{Access, Limits, Mount, Spec};
 
 /// How a jail is made.

@@ -36,6 +36,7 @@ mod detect;
 mod error;
 mod init;
 mod plan;
+mod prepare;
 mod spec;
 mod sys;
 mod system;
