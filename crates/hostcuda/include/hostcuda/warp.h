@@ -77,27 +77,48 @@ struct Tree {
     const Op* op;
     unsigned from, width;
   };
+  // One step over all lanes with a constant offset: permutations and vector arithmetic.
+  template <unsigned kOffset>
+  __attribute__((always_inline)) static void step(T* v, const Op& op) {
+    T u[kWarp];
+    for (unsigned l = 0; l < kWarp; ++l) u[l] = kXor ? v[l ^ kOffset] : v[l + kOffset < kWarp ? l + kOffset : l];
+    for (unsigned l = 0; l < kWarp; ++l) v[l] = op(v[l], u[l]);
+  }
   static void complete(Warp& p, unsigned lanes) {
     unsigned first = (unsigned)__builtin_ctz(lanes);
-    Closure c = *(const Closure*)(uintptr_t)p.out[first];
-    alignas(64) T v[kWarp], u[kWarp];
+    const Closure c = *(const Closure*)(uintptr_t)p.out[first];
+    const Op op = *c.op;
+    alignas(64) T v[kWarp];
     for (unsigned l = 0; l < kWarp; ++l) memcpy(&v[l], &p.in[l], sizeof(T));
-    for (unsigned o = c.from; o; o >>= 1) {
-      if (kXor) {
-        for (unsigned l = 0; l < kWarp; ++l) u[l] = v[(l ^ o) / c.width > l / c.width ? l : l ^ o];
-      } else {
-        for (unsigned l = 0; l < kWarp; ++l) u[l] = v[(l & (c.width - 1)) + o < c.width ? l + o : l];
+    if (c.from == 16 && c.width == 32) {
+      step<16>(v, op);
+      step<8>(v, op);
+      step<4>(v, op);
+      step<2>(v, op);
+      step<1>(v, op);
+    } else {
+      T u[kWarp];
+      for (unsigned o = c.from; o; o >>= 1) {
+        for (unsigned l = 0; l < kWarp; ++l) {
+          const unsigned group = l & ~(c.width - 1), source = kXor ? l ^ o : l + o;
+          u[l] = v[source < kWarp && (kXor ? (source & ~(c.width - 1)) <= group : source - group < c.width) ? source : l];
+        }
+        for (unsigned l = 0; l < kWarp; ++l) v[l] = op(v[l], u[l]);
       }
-      for (unsigned l = 0; l < kWarp; ++l) v[l] = (*c.op)(v[l], u[l]);
     }
-    for (unsigned l = 0; l < kWarp; ++l)
-      if (lanes >> l & 1) memcpy(&p.out[l], &v[l], sizeof(T));
+    if (lanes == ~0u) {
+      for (unsigned l = 0; l < kWarp; ++l) memcpy(&p.out[l], &v[l], sizeof(T));
+    } else {
+      for (; lanes; lanes &= lanes - 1) {
+        unsigned l = (unsigned)__builtin_ctz(lanes);
+        memcpy(&p.out[l], &v[l], sizeof(T));
+      }
+    }
   }
 };
 template <bool kXor, class T, class Op>
 inline T tree(unsigned mask, T value, unsigned from, unsigned width, const Op& op) {
   static_assert(sizeof(T) <= 8, "a reduction of at most 8 bytes");
-  if (from >= kWarp) from = kWarp / 2;
   Worker& w = *tls_worker;
   Fiber* f = w.current;
   Warp& p = *f->warp;
