@@ -59,7 +59,7 @@ fn text_that_is_not_python() {
 }
 
 #[test]
-fn a_long_line_is_cut_round_the_caret() {
+fn a_wide_line_is_cut_round_the_caret() {
     let source = format!(
         "x = [{}]\nclass Model: pass\n",
         "1234567890, ".repeat(40) + "?" + &", 5".repeat(99)
