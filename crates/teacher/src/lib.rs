@@ -21,6 +21,8 @@
 //! It is not a compiler: shapes are static, only forward passes in eval mode exist, and where a
 //! rule is missing it says so rather than calling back into torch.
 
+mod algebra;
+mod constant;
 mod dtype;
 mod emit;
 mod heavy;
@@ -48,7 +50,7 @@ pub fn translate(
     device: &warpwright_agent::judge::DeviceFacts,
     plain: bool,
 ) -> Result<std::collections::BTreeMap<String, String>, String> {
-    let trace = policy::parse(trace)?;
+    let trace = trace::parse(trace)?;
     let graph = lower::lower(&trace)
         .map_err(|u| format!("no rule for these operators: {}", u.operators.join(", ")))?;
     let target = plan::Target::of(device);

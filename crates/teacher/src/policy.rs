@@ -18,7 +18,7 @@ use crate::lower;
 use crate::plan::{self, Plan, Target};
 use crate::program::{self, Files};
 use crate::search::Search;
-use crate::trace::{TRACE_VERSION, Trace, TraceFailure};
+use crate::trace::{self, Trace, first_line, first_object};
 use crate::tune::Knobs;
 
 /// Lines of the trace read per call; a line has at most about 1,400 characters.
@@ -110,7 +110,7 @@ impl Teacher {
 
     /// The trace is complete: lower, plan, write the first version.
     fn first_version(&mut self, text: &str) -> Message {
-        let trace = match parse(text) {
+        let trace = match trace::parse(text) {
             Ok(trace) => trace,
             Err(reason) => return self.stop(reason),
         };
@@ -340,35 +340,6 @@ impl Teacher {
             work.search.summary()
         )
     }
-}
-
-pub(crate) fn parse(text: &str) -> Result<Trace, String> {
-    if let Some(failure) = first_object::<TraceFailure>(text) {
-        return Err(format!("The reference could not be traced: {}. {}.", failure.error, failure.hint));
-    }
-    let start = text.find('{').ok_or_else(|| {
-        format!("The tracer printed no graph: {}", first_line(text))
-    })?;
-    let mut stream = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Trace>();
-    let trace = match stream.next() {
-        Some(Ok(trace)) => trace,
-        Some(Err(e)) => return Err(format!("The tracer's graph could not be read: {e}.")),
-        None => return Err("The tracer printed no graph.".to_owned()),
-    };
-    if trace.version > TRACE_VERSION {
-        return Err(format!("The tracer's format {} is newer than this policy.", trace.version));
-    }
-    Ok(trace)
-}
-
-/// The first JSON object in a text, if it is a `T`.
-fn first_object<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
-    let start = text.find('{')?;
-    serde_json::Deserializer::from_str(&text[start..]).into_iter::<T>().next()?.ok()
-}
-
-fn first_line(text: &str) -> String {
-    text.lines().find(|l| !l.trim().is_empty()).unwrap_or("no output").chars().take(300).collect()
 }
 
 /// Milliseconds of the candidate in a verdict that counts.

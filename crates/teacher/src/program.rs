@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::constant;
 use crate::emit::{HeavyContext, KernelFile, columns, elementwise, rows};
 use crate::index::{numel, strides_of};
 use crate::ir::{Graph, NodeId, Op, Source};
@@ -37,7 +38,7 @@ pub(crate) fn write(
             k.name = name;
         }
     }
-    files.insert("model_new.py".to_owned(), model(trace, graph, &kernels));
+    files.insert("model_new.py".to_owned(), model(trace, graph, plan, &kernels));
     Ok(files)
 }
 
@@ -99,7 +100,7 @@ fn kernel(
 }
 
 /// `model_new.py`.
-fn model(trace: &Trace, graph: &Graph, kernels: &[KernelFile]) -> String {
+fn model(trace: &Trace, graph: &Graph, plan: &Plan, kernels: &[KernelFile]) -> String {
     let mut names: BTreeMap<NodeId, String> = BTreeMap::new();
     let mut taken: BTreeSet<String> = ["self", "torch", "nn", "cuda_extension", "device"]
         .iter()
@@ -120,36 +121,52 @@ fn model(trace: &Trace, graph: &Graph, kernels: &[KernelFile]) -> String {
             Source::State(name) => _ = names.insert(id, attribute(name)),
             Source::Input(slot) => {
                 let argument = arguments.get(*slot).cloned().unwrap_or_default();
-                if leaf.strides == strides_of(&node.shape) || is_dense(&node.shape, &leaf.strides) {
+                let Some(meta) = trace.inputs.get(*slot).and_then(|i| i.tensor.as_ref()) else {
+                    continue;
+                };
+                if is_dense(&meta.shape, &meta.stride) {
                     names.insert(id, argument);
                 } else {
                     // The kernel indexes with the traced strides; the launcher wants a plain span.
-                    let span: i64 = 1 + node
-                        .shape
-                        .iter()
-                        .zip(&leaf.strides)
-                        .map(|(e, s)| (e - 1) * s)
-                        .sum::<i64>();
-                    let strides = tuple(&leaf.strides);
-                    checks.push(format!("_expect_strides({argument}, {strides})"));
+                    let steps = meta.shape.iter().zip(&meta.stride);
+                    let span: i64 = 1 + steps.map(|(e, s)| (e - 1) * s).sum::<i64>();
+                    let strides = tuple(&meta.stride);
+                    let check = format!("_expect_strides({argument}, {strides})");
+                    if !checks.contains(&check) {
+                        checks.push(check);
+                    }
                     names.insert(id, format!("{argument}.as_strided(({span},), (1,))"));
                 }
             }
         }
     }
-    let mut body = Vec::new();
+    // Forward's statements, and those of prepare.
+    let (mut body, mut ready) = (Vec::new(), Vec::new());
     let device = device_expression(trace, graph, &arguments);
-    for k in kernels {
+    let flow: Vec<(Vec<NodeId>, Vec<NodeId>)> = kernels
+        .iter()
+        .zip(&plan.steps)
+        .map(|(k, step)| {
+            let writes = step.stores();
+            (k.args.iter().copied().filter(|n| !writes.contains(n)).collect(), writes)
+        })
+        .collect();
+    let once = constant::prepared(graph, &flow);
+    for (k, once) in kernels.iter().zip(once) {
+        let lines = if once { &mut ready } else { &mut body };
         let mut args = Vec::new();
         for node in &k.args {
             if !names.contains_key(node) {
                 let mut name = python_name(&graph.node(*node).name);
+                if once {
+                    name = format!("self.prepared_{name}");
+                }
                 while !taken.insert(name.clone()) {
                     name.push('_');
                 }
                 let shape = tuple(graph.shape(*node));
                 let dtype = graph.dtype(*node).torch();
-                body.push(format!("{name} = torch.empty({shape}, dtype={dtype}, device=device)"));
+                lines.push(format!("{name} = torch.empty({shape}, dtype={dtype}, device=device)"));
                 names.insert(*node, name);
             }
             args.push(names[node].clone());
@@ -157,10 +174,10 @@ fn model(trace: &Trace, graph: &Graph, kernels: &[KernelFile]) -> String {
         for (i, (shape, dtype)) in k.scratch.iter().enumerate() {
             let name = format!("scratch_{i}");
             let (shape, dtype) = (tuple(shape), dtype.torch());
-            body.push(format!("{name} = torch.empty({shape}, dtype={dtype}, device=device)"));
+            lines.push(format!("{name} = torch.empty({shape}, dtype={dtype}, device=device)"));
             args.push(name);
         }
-        body.push(format!("cuda_extension.{}_launcher({})", k.name, args.join(", ")));
+        lines.push(format!("cuda_extension.{}_launcher({})", k.name, args.join(", ")));
     }
     let outputs: Vec<String> = graph
         .outputs
@@ -192,6 +209,20 @@ fn model(trace: &Trace, graph: &Graph, kernels: &[KernelFile]) -> String {
     out.push_str("        super().__init__()\n");
     for l in registrations {
         out.push_str(&format!("        {l}\n"));
+    }
+    if !ready.is_empty() {
+        // A model that nobody prepared prepares itself.
+        out.push_str("        self.is_prepared = False\n");
+        body.insert(0, "if not self.is_prepared:\n            self.prepare()".to_owned());
+        out.push_str("\n    def prepare(self) -> None:\n");
+        out.push_str("        \"\"\"Computes what depends on the weights alone; again after they change.\"\"\"\n");
+        if ready.iter().any(|l| l.contains("device=device")) {
+            ready.insert(0, format!("device = {}", state_device(graph)));
+        }
+        for l in ready {
+            out.push_str(&format!("        {l}\n"));
+        }
+        out.push_str("        self.is_prepared = True\n");
     }
     let mut parameters = vec!["self".to_owned()];
     parameters.extend(arguments.iter().cloned());
@@ -298,6 +329,11 @@ fn device_expression(trace: &Trace, graph: &Graph, arguments: &[String]) -> Stri
     if let Some(argument) = tensor.and_then(|i| arguments.get(i)) {
         return format!("{argument}.device");
     }
+    state_device(graph)
+}
+
+/// Where the weights are.
+fn state_device(graph: &Graph) -> String {
     let state = graph.nodes.iter().find_map(|n| match &n.op {
         Op::Leaf(leaf) => match &leaf.source {
             Source::State(name) => Some(format!("{}.device", attribute(name))),

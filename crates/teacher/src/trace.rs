@@ -36,6 +36,9 @@ pub(crate) struct Meta {
     pub(crate) shape: Vec<i64>,
     pub(crate) stride: Vec<i64>,
     pub(crate) dtype: DType,
+    /// Elements of its storage before the first; of inputs only.
+    #[serde(default)]
+    pub(crate) offset: i64,
 }
 
 /// One argument of `forward`.
@@ -110,4 +113,34 @@ pub(crate) fn number(value: &Value) -> Option<f64> {
         },
         _ => None,
     }
+}
+
+/// Reads what the tracer printed, or says in a sentence why it cannot.
+pub(crate) fn parse(text: &str) -> Result<Trace, String> {
+    if let Some(failure) = first_object::<TraceFailure>(text) {
+        return Err(format!("The reference could not be traced: {}. {}.", failure.error, failure.hint));
+    }
+    let start = text.find('{').ok_or_else(|| {
+        format!("The tracer printed no graph: {}", first_line(text))
+    })?;
+    let mut stream = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Trace>();
+    let trace = match stream.next() {
+        Some(Ok(trace)) => trace,
+        Some(Err(e)) => return Err(format!("The tracer's graph could not be read: {e}.")),
+        None => return Err("The tracer printed no graph.".to_owned()),
+    };
+    if trace.version > TRACE_VERSION {
+        return Err(format!("The tracer's format {} is newer than this policy.", trace.version));
+    }
+    Ok(trace)
+}
+
+/// The first JSON object in a text, if it is a `T`.
+pub(crate) fn first_object<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
+    let start = text.find('{')?;
+    serde_json::Deserializer::from_str(&text[start..]).into_iter::<T>().next()?.ok()
+}
+
+pub(crate) fn first_line(text: &str) -> String {
+    text.lines().find(|l| !l.trim().is_empty()).unwrap_or("no output").chars().take(300).collect()
 }

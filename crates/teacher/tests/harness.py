@@ -1,7 +1,7 @@
 """The torch side of the teacher's conformance test.
 
-    harness.py trace OUT --seed S --count N [--family F]   write N cases: model.py and trace.json
-    harness.py compare OUT                                  run what was built against torch
+    harness.py trace --seed S --count N [--family F]   print N cases: name, model, graph
+    harness.py compare FOLDER                          run what was built there against torch
 
 A case is an operator (or a small composition) with a shape, an element type and a memory layout,
 drawn so that pairs of properties are covered evenly. The comparison is the judge's `strict` in
@@ -18,6 +18,7 @@ import itertools
 import json
 import random
 import sys
+import tempfile
 import types
 from pathlib import Path
 from typing import Any
@@ -237,27 +238,23 @@ def draw(seed: int, count: int, family: str | None) -> list[tuple[str, str]]:
     return out
 
 
-def trace_all(out: Path, seed: int, count: int, family: str | None) -> None:
+def trace_all(seed: int, count: int, family: str | None) -> None:
     from utils import trace
 
-    out.mkdir(parents=True, exist_ok=True)
     trace.map_cuda_to_cpu()
     trace.map_cuda_to_cpu = lambda: None
-    kept = 0
-    names = {}
-    for name, text in draw(seed, count, family):
-        folder = out / f"case_{kept:03}"
-        folder.mkdir(exist_ok=True)
-        if not runs(text, folder / "model.py"):
-            continue
-        try:
-            graph = trace.by_lines(trace.trace(str(folder / "model.py")))
-        except Exception as e:  # reported as a failed case by the test
-            graph = json.dumps({"error": f"{type(e).__name__}: {e}"[:500], "hint": ""})
-        (folder / "trace.json").write_text(graph)
-        names[folder.name] = name
-        kept += 1
-    (out / "names.json").write_text(json.dumps(names, indent=1))
+    cases = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in draw(seed, count, family):
+            path = Path(folder) / "model.py"
+            if not runs(text, path):
+                continue
+            try:
+                graph = trace.by_lines(trace.trace(str(path)))
+            except Exception as e:  # a failed case of the test
+                graph = json.dumps({"error": f"{type(e).__name__}: {e}"[:500], "hint": ""})
+            cases.append({"name": name, "model": text, "trace": graph})
+    print(json.dumps(cases))
 
 
 def flat(value: Any) -> list[torch.Tensor]:
@@ -300,24 +297,22 @@ def differs(eager: torch.Tensor, got: torch.Tensor, truth: torch.Tensor) -> str 
     return f"error {float(g.max()):.3g} over {limit:.3g}" if float(g.max()) > limit else None
 
 
-def compare_all(out: Path) -> int:
+def compare_all(folder: Path) -> int:
     torch.set_num_threads(1)
-    names = json.loads((out / "names.json").read_text())
-    library = ctypes.CDLL(str(out / "libkernels.so")) if (out / "libkernels.so").exists() else None
+    library = ctypes.CDLL(str(folder / "libkernels.so"))
     failures = []
-    for folder, name in names.items():
-        if not (out / folder / "model_new.py").exists():
-            continue
+    for case in sorted(p for p in folder.iterdir() if p.is_dir()):
+        name = (case / "name").read_text()
         module = types.ModuleType("cuda_extension")
-        prefix = f"{folder}_"
+        prefix = f"{case.name}_"
         module.__getattr__ = lambda n, p=prefix: wrap(getattr(library, p + n))  # type: ignore[method-assign]
         sys.modules["cuda_extension"] = module
         torch.manual_seed(1)
         try:
-            reference = load(out / folder / "model.py", "reference")
+            reference = load(case / "model.py", "reference")
             model = reference.Model().eval()
             inputs = reference.get_inputs()
-            new = load(out / folder / "model_new.py", "candidate").ModelNew()
+            new = load(case / "model_new.py", "candidate").ModelNew()
             new.load_state_dict(model.state_dict(), strict=True)
             with torch.no_grad():
                 eager = flat(model(*inputs))
@@ -330,23 +325,25 @@ def compare_all(out: Path) -> int:
             problems = [differs(a, b, t) for a, b, t in zip(eager, got, truth, strict=True)]
         except Exception as e:
             problems = [f"{type(e).__name__}: {e}"]
-        failures += [f"{folder} {name}: output {k} {p}" for k, p in enumerate(problems) if p]
+        failures += [f"{case.name} {name}: output {k} {p}" for k, p in enumerate(problems) if p]
     print("\n".join(failures))
     return 1 if failures else 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["trace", "compare"])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=80)
-    parser.add_argument("--family", default=None)
+    commands = parser.add_subparsers(dest="what", required=True)
+    tracing = commands.add_parser("trace")
+    tracing.add_argument("--seed", type=int, default=0)
+    tracing.add_argument("--count", type=int, default=80)
+    tracing.add_argument("--family", default=None)
+    comparing = commands.add_parser("compare")
+    comparing.add_argument("folder", type=Path)
     args = parser.parse_args()
     if args.what == "trace":
-        trace_all(args.out, args.seed, args.count, args.family)
+        trace_all(args.seed, args.count, args.family)
         return 0
-    return compare_all(args.out)
+    return compare_all(args.folder)
 
 
 if __name__ == "__main__":

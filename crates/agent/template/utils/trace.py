@@ -132,7 +132,7 @@ def decompositions() -> dict[Any, Any]:
         aten.log_sigmoid_forward, aten.logsumexp, aten.glu, aten.prelu,
         aten._prelu_kernel, aten.std_mean, aten.var_mean, aten.addcmul,
         aten.addcdiv, aten.lerp, aten.nan_to_num, aten.heaviside, aten.logit, aten.xlogy,
-        aten.norm, aten.linalg_vector_norm, aten.tril, aten.triu, aten.roll,
+        aten.norm, aten.tril, aten.triu, aten.roll,
         aten.rot90, aten.stack,
         aten.native_dropout, aten.masked_fill, aten.mse_loss, aten.smooth_l1_loss,
         aten.huber_loss, aten.nll_loss_forward, aten.binary_cross_entropy,
@@ -146,6 +146,7 @@ def decompositions() -> dict[Any, Any]:
     kept = {
         aten.logcumsumexp.default, aten.embedding.default, aten.avg_pool2d.default,
         aten.addmm.default, aten.split.Tensor, aten.unbind.int,
+        aten.linalg_vector_norm.default, aten.sum.default, aten.mean.default,
         aten.amax.default, aten.amin.default, aten.mean.dim, aten.sum.dim_IntList,
     }  # fmt: skip
     for op in list(table):
@@ -285,7 +286,8 @@ def input_meta(model: Any, inputs: list[Any]) -> list[dict[str, Any]]:
     for i, value in enumerate(inputs):
         name = names[i] if i < len(names) and "*" not in names[i] else f"input_{i}"
         if isinstance(value, torch.Tensor):
-            out.append({"name": name, "tensor": tensor_meta(value)})
+            meta = {**tensor_meta(value), "offset": int(value.storage_offset())}
+            out.append({"name": name, "tensor": meta})
         elif value is None or isinstance(value, (bool, int, float, str)):
             out.append({"name": name, "scalar": encode_number(value)})
         else:

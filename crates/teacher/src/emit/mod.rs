@@ -308,6 +308,11 @@ impl<'g> Emitter<'g> {
                 for arg in args.iter().skip(values.len()) {
                     values.push(self.value(*arg, index)?);
                 }
+                for (value, arg) in values.iter_mut().zip(args) {
+                    if let Some(rounded) = self.rounded(*f, *arg, value, found.dtype) {
+                        *value = self.define(name, &rounded.text, rounded.dtype);
+                    }
+                }
                 let text = expression(*f, &values, found.dtype)?;
                 if *f == Fun::Cast && values[0].text == text {
                     return Ok(values[0].clone());
@@ -375,6 +380,34 @@ impl<'g> Emitter<'g> {
         }
     }
 
+    /// Half-precision values are carried in float, which only makes results better, except where a
+    /// function jumps: there, and at casts to half that the model asks for, they are rounded.
+    fn rounded(&self, f: Fun, arg: NodeId, value: &Value, to: DType) -> Option<Value> {
+        let narrow = |t: DType| matches!(t, DType::F16 | DType::BF16);
+        let round = |t: DType| {
+            let text = from_storage(&scalar::to_storage(value, t), t);
+            Some(Value::new(text, t))
+        };
+        if value.literal.is_some() || !value.dtype.is_float() {
+            return None;
+        }
+        if f == Fun::Cast && narrow(to) {
+            return round(to);
+        }
+        let jumps = matches!(
+            f,
+            Fun::Floor | Fun::Ceil | Fun::Round | Fun::Trunc | Fun::FloorDiv | Fun::TruncDiv
+                | Fun::Remainder | Fun::Fmod | Fun::Sign | Fun::Eq | Fun::Ne | Fun::Lt | Fun::Le
+                | Fun::Gt | Fun::Ge
+        ) || (f == Fun::Cast && !to.is_float());
+        let from = self.graph.dtype(arg);
+        let mut source = arg;
+        while let Op::View { src, .. } = self.graph.node(source).op {
+            source = src;
+        }
+        (jumps && narrow(from) && !self.buffers.contains_key(&source)).then(|| round(from))?
+    }
+
     /// The source index of a gather: loaded indices become variables.
     fn picked(&mut self, src: NodeId, picks: &[Pick], index: &[Expr]) -> Result<Vec<Expr>, String> {
         let mut at = Vec::new();
@@ -431,7 +464,8 @@ impl<'g> Emitter<'g> {
         Ok(Expr::var(&value.text, extent.max(2)))
     }
 
-    fn param(&mut self, node: NodeId) -> String {
+    /// The parameter through which a node is read, made at the first call.
+    pub(crate) fn param(&mut self, node: NodeId) -> String {
         if let Some(name) = self.params.get(&node) {
             return name.clone();
         }

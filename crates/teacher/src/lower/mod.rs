@@ -3,8 +3,11 @@
 //! A [`Family`] looks at one call and either declines, or adds nodes and names the results. The
 //! registry [`FAMILIES`] is asked in order. What nobody knows is reported by operator name.
 
+mod convolution;
 mod create;
 mod pointwise;
+mod pool;
+mod product;
 mod reduce;
 mod scan;
 mod take;
@@ -14,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::algebra;
 use crate::dtype::DType;
 use crate::index;
 use crate::ir::{Fun, Graph, Leaf, NodeId, Op, Source};
@@ -34,6 +38,9 @@ const FAMILIES: &[&dyn Family] = &[
     &create::Creation,
     &take::Takes,
     &scan::Scans,
+    &product::Products,
+    &convolution::Convolutions,
+    &pool::Pooling,
 ];
 
 /// The graph under construction.
@@ -44,6 +51,8 @@ pub(crate) struct Lowering {
     results: BTreeMap<String, Vec<NodeId>>,
     /// Traced strides by node, for `as_strided`.
     strides: BTreeMap<NodeId, Vec<i64>>,
+    /// Input tensors as traced, by position.
+    inputs: Vec<Option<Meta>>,
 }
 
 /// Why a graph could not be lowered.
@@ -161,6 +170,14 @@ impl Lowering {
         self.graph.push(&format!("{}_copy", node.name), op, node.shape, node.dtype)
     }
 
+    /// If a node is an input as it came: which, and how it lies in memory.
+    pub(crate) fn strided_input(&self, id: NodeId) -> Option<(usize, Meta)> {
+        let Op::Leaf(Leaf { source: Source::Input(slot), .. }) = &self.graph.node(id).op else {
+            return None;
+        };
+        Some((*slot, self.inputs.get(*slot)?.clone()?))
+    }
+
     /// Strides that the tracer gave a node; row-major where unknown.
     pub(crate) fn traced_strides(&self, id: NodeId) -> Vec<i64> {
         let known = self.strides.get(&id).cloned();
@@ -170,7 +187,8 @@ impl Lowering {
 
 /// Lowers a trace, or names every operator that cannot be.
 pub(crate) fn lower(trace: &Trace) -> Result<Graph, Unsupported> {
-    let mut to = Lowering::default();
+    let inputs = trace.inputs.iter().map(|i| i.tensor.clone()).collect();
+    let mut to = Lowering { inputs, ..Lowering::default() };
     let mut unknown: BTreeSet<String> = BTreeSet::new();
     if let Err(reason) = leaves(trace, &mut to) {
         unknown.insert(reason);
@@ -219,7 +237,7 @@ pub(crate) fn lower(trace: &Trace) -> Result<Graph, Unsupported> {
         }
     }
     if unknown.is_empty() {
-        Ok(to.graph)
+        Ok(algebra::simplify(&to.graph))
     } else {
         Err(Unsupported { operators: unknown.into_iter().collect() })
     }

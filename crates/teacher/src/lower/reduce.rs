@@ -13,7 +13,8 @@ impl Family for Reductions {
         let name = call.name();
         match call.base() {
             "sum" | "mean" | "amax" | "amin" | "var" | "prod" | "any" | "all" | "max" | "min"
-            | "argmax" | "argmin" | "xor_sum" => {}
+            | "argmax" | "argmin" => {}
+            "linalg_vector_norm" => return norm(call, to).map(|id| Some(vec![id])),
             _ => return Ok(None),
         }
         let src = to.node(call, 0)?;
@@ -110,4 +111,43 @@ fn variance(
         to.graph.reduce(&format!("{name}_squares"), ReduceKind::Sum, squared, dims, keep, dtype);
     let count = (count - correction).max(0.0);
     scale(to, &format!("{name}_squares"), sum, 1.0 / count, count)
+}
+
+/// A p-norm over some dims.
+fn norm(call: &CallView<'_>, to: &mut Lowering) -> Result<NodeId, String> {
+    let (name, src) = (call.name(), to.node(call, 0)?);
+    let (shape, dtype) = (to.graph.shape(src).to_vec(), call.result(0)?.dtype);
+    let order = call.float(1, "ord").unwrap_or(2.0);
+    let dims = call.dims(2, "dim", shape.len()).unwrap_or_default();
+    let keep = call.flag(3, "keepdim");
+    let is = |x: f64| (order - x).abs() < f64::EPSILON;
+    let (of, kind) = match order {
+        _ if is(2.0) => (Fun::Square, ReduceKind::Sum),
+        _ if order == f64::INFINITY => (Fun::Abs, ReduceKind::Max),
+        _ if order == f64::NEG_INFINITY => (Fun::Abs, ReduceKind::Min),
+        _ if is(0.0) => (Fun::Ne, ReduceKind::Sum),
+        _ => (Fun::Abs, ReduceKind::Sum),
+    };
+    let zero = to.graph.scalar(0.0, DType::F64);
+    let args = if of == Fun::Ne { vec![src, zero] } else { vec![src] };
+    let mut each = to.graph.map(&format!("{name}_each"), of, &args, &shape, dtype);
+    let power = kind == ReduceKind::Sum && !is(2.0) && !is(1.0) && !is(0.0);
+    if power {
+        let p = to.graph.scalar(order, DType::F64);
+        each = to.graph.map(&format!("{name}_each"), Fun::Pow, &[each, p], &shape, dtype);
+    }
+    let total = if shape.is_empty() {
+        each
+    } else {
+        to.graph.reduce(&format!("{name}_total"), kind, each, &dims, keep, dtype)
+    };
+    let left = to.graph.shape(total).to_vec();
+    if is(2.0) {
+        return Ok(to.graph.map(name, Fun::Sqrt, &[total], &left, dtype));
+    }
+    if power {
+        let root = to.graph.scalar(1.0 / order, DType::F64);
+        return Ok(to.graph.map(name, Fun::Pow, &[total, root], &left, dtype));
+    }
+    Ok(total)
 }

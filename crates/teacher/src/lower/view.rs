@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{CallView, Family, Lowering, wrap};
 use crate::dtype::DType;
 use crate::index::{self, Expr};
-use crate::ir::{Bound, NodeId, Op, axes, axis};
+use crate::ir::{Bound, Leaf, NodeId, Op, Source, axes, axis};
 
 /// See the module.
 pub(super) struct Views;
@@ -127,12 +127,29 @@ fn as_strided(call: &CallView<'_>, to: &mut Lowering, src: NodeId, shape: &[i64]
     let strides = call.ints(2, "stride").ok_or("no strides")?;
     let offset = call.int(3, "storage_offset").unwrap_or(0);
     let from = to.graph.shape(src).to_vec();
+    if let Some((slot, traced)) = to.strided_input(src) {
+        // Memory itself: all of the input's span as one dim.
+        let span = 1 + span_of(&traced);
+        let op = Op::Leaf(Leaf { source: Source::Input(slot), strides: vec![1] });
+        let flat = to.graph.push(call.name(), op, vec![span], traced.dtype);
+        let at = index::dot(&axes(shape), &strides).add_const(offset - traced.offset);
+        let (low, high) = at.range();
+        if low < 0 || high >= span {
+            return Err("beyond the memory of its source".to_owned());
+        }
+        return Ok(to.graph.view(flat, vec![at], shape.to_vec()));
+    }
     if to.traced_strides(src) != index::strides_of(&from) {
         return Err("of a tensor that is not contiguous".to_owned());
     }
     let flat = index::dot(&axes(shape), &strides).add_const(offset);
     let map = index::unflatten(&flat, &from);
     Ok(to.graph.view(src, map, shape.to_vec()))
+}
+
+/// Elements between the first and the last.
+fn span_of(meta: &crate::trace::Meta) -> i64 {
+    meta.shape.iter().zip(&meta.stride).map(|(e, s)| (e - 1) * s).sum()
 }
 
 fn diagonal(call: &CallView<'_>, shape: &[i64], rank: usize) -> Vec<Expr> {

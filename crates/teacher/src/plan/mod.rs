@@ -13,9 +13,11 @@ mod probe;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::constant;
 use crate::emit::Buffer;
 use crate::emit::elementwise::Elementwise;
 use crate::emit::rows::{Frame, RowProgram};
+use crate::heavy::{self, HeavyOp};
 use crate::index::{Expr, numel, strides_of};
 use crate::ir::{Graph, NodeId, Op};
 use group::{Group, Kind};
@@ -81,11 +83,13 @@ pub(crate) fn plan(graph: &Graph, _: &Target) -> Result<Plan, String> {
         if let Op::Heavy { op, args } = &graph.node(id).op {
             forced.insert(id);
             for (k, arg) in args.iter().enumerate() {
-                forced.insert(operand_root(graph, *arg, op.takes_views(k)));
+                forced.insert(operand_root(graph, *arg, k, &**op));
             }
         }
     }
     forced.extend(graph.outputs.iter().copied());
+    forced.extend(constant::roots(graph));
+    forced.extend(heavy::overlapping(graph));
     // Values that several steps share are found by planning, then put into memory, one at a time.
     for _ in 0..200 {
         let groups = group::form(graph, &forced)?;
@@ -99,9 +103,12 @@ pub(crate) fn plan(graph: &Graph, _: &Target) -> Result<Plan, String> {
 }
 
 /// What has to be in memory for an operand: the operand, or what it is a view of.
-pub(crate) fn operand_root(graph: &Graph, arg: NodeId, views: bool) -> NodeId {
+pub(crate) fn operand_root(graph: &Graph, arg: NodeId, position: usize, op: &dyn HeavyOp) -> NodeId {
     match &graph.node(arg).op {
-        Op::View { src, map } if views && map.iter().all(|e| e.is_linear()) => *src,
+        Op::View { .. } => {
+            let (src, offset) = heavy::offset_of(graph, arg);
+            if op.takes_view(position, &offset) { src } else { arg }
+        }
         _ => arg,
     }
 }

@@ -1,0 +1,241 @@
+//! Rewriting the graph into one that computes the same with less work.
+//!
+//! | before | after | where |
+//! |---|---|---|
+//! | `diag(d) @ b` | `d[i] * b[i, j]` | `lower/product.rs` through [`diagonal_of`] |
+//! | `sum_n (a @ b)[m, n]` | `a . sum_n b[:, n]`, through sums, scalings and views | `algebra/sum.rs` |
+//! | `(conv(x, w) + b) * s + t`, with `s`, `t` of the weights and per channel | `conv(x, w * s) + ((b * s) + t)` | `algebra/fold.rs` |
+//! | a reduction over one element | the element | here |
+//!
+//! What depends on the weights alone is computed once, in `prepare()` (`constant.rs`).
+//!
+//! [`simplify`] copies the graph node by node and applies the rules on the way, so a rule sees
+//! operands that are simplified already. What a rewritten node no longer needs is left behind
+//! unreachable. A rule that takes an operator apart applies only if nobody else uses it.
+
+mod fold;
+mod sum;
+
+use std::collections::BTreeMap;
+
+use crate::dtype::DType;
+use crate::index::{Expr, numel};
+use crate::ir::{Fun, Graph, NodeId, Op, Pick, ReduceKind, apply, apply_all, axes};
+use fold::Affine;
+
+/// The graph under construction.
+struct Rewriter {
+    graph: Graph,
+    /// How many nodes of the old graph use what a new node stands for.
+    uses: BTreeMap<NodeId, usize>,
+    /// New nodes that are an affine function, per channel, of a heavy node.
+    affine: BTreeMap<NodeId, Affine>,
+    /// Whether a new node depends on weights and numbers only.
+    fixed: BTreeMap<NodeId, bool>,
+}
+
+/// Applies the rules.
+pub(crate) fn simplify(old: &Graph) -> Graph {
+    let mut users = vec![0usize; old.nodes.len()];
+    let reachable = old.reachable();
+    for id in &reachable {
+        old.operands(*id).iter().for_each(|o| users[o.0] += 1);
+    }
+    old.outputs.iter().for_each(|o| users[o.0] += 1);
+    let mut rewriter = Rewriter {
+        graph: Graph::default(),
+        uses: BTreeMap::new(),
+        affine: BTreeMap::new(),
+        fixed: BTreeMap::new(),
+    };
+    let mut to: BTreeMap<NodeId, NodeId> = BTreeMap::new();
+    for id in reachable {
+        let copy = rewriter.copy(old, id, &to);
+        // Uses are known before the rules look at them: a rule may take this very node apart later.
+        let node = rewriter.rewrite(copy);
+        for n in [copy, node] {
+            *rewriter.uses.entry(n).or_insert(0) += users[id.0];
+        }
+        if copy == node {
+            rewriter.uses.insert(node, rewriter.uses[&node] - users[id.0]);
+        }
+        to.insert(id, node);
+    }
+    let outputs = old.outputs.iter().filter_map(|o| to.get(o).copied()).collect();
+    rewriter.graph.outputs = outputs;
+    rewriter.graph
+}
+
+impl Rewriter {
+    /// The same node with new operands.
+    fn copy(&mut self, old: &Graph, id: NodeId, to: &BTreeMap<NodeId, NodeId>) -> NodeId {
+        let node = old.node(id);
+        let at = |n: &NodeId| to.get(n).copied().unwrap_or(*n);
+        let op = match &node.op {
+            Op::View { src, map } => return self.graph.view(at(src), map.clone(), node.shape.clone()),
+            Op::Leaf(_) | Op::Scalar(_) | Op::Index(_) => node.op.clone(),
+            Op::Map { f, args } => Op::Map { f: *f, args: args.iter().map(at).collect() },
+            Op::Heavy { op, args } => Op::Heavy { op: op.clone(), args: args.iter().map(at).collect() },
+            Op::Guard { bounds, inside, outside } => {
+                Op::Guard { bounds: bounds.clone(), inside: at(inside), outside: at(outside) }
+            }
+            Op::Take { src, picks } => {
+                let picks = picks.iter().map(|p| match p {
+                    Pick::At(e) => Pick::At(e.clone()),
+                    Pick::Loaded { index, map } => Pick::Loaded { index: at(index), map: map.clone() },
+                });
+                Op::Take { src: at(src), picks: picks.collect() }
+            }
+            Op::Reduce { kind, src, dims, inline } => {
+                Op::Reduce { kind: *kind, src: at(src), dims: dims.clone(), inline: *inline }
+            }
+            Op::Scan { kind, src, dim } => Op::Scan { kind: *kind, src: at(src), dim: *dim },
+        };
+        self.graph.push(&node.name, op, node.shape.clone(), node.dtype)
+    }
+
+    /// A better node, or the same.
+    fn rewrite(&mut self, id: NodeId) -> NodeId {
+        match &self.graph.node(id).op {
+            Op::Map { .. } => self.fold(id).unwrap_or(id),
+            Op::Reduce { kind, src, dims, .. } => {
+                let (kind, src, dims) = (*kind, *src, dims.clone());
+                if let Some(node) = self.over_one(id, kind, src, &dims) {
+                    return node;
+                }
+                self.sum_of_product(id).unwrap_or(id)
+            }
+            _ => id,
+        }
+    }
+
+    /// A reduction over a single element.
+    fn over_one(&mut self, id: NodeId, kind: ReduceKind, src: NodeId, dims: &[usize]) -> Option<NodeId> {
+        let inner = self.graph.inner_of(src, dims);
+        let (shape, dtype) = (self.graph.shape(id).to_vec(), self.graph.dtype(id));
+        if numel(&inner) != 1 {
+            return None;
+        }
+        match kind {
+            ReduceKind::Sum | ReduceKind::Prod | ReduceKind::Max | ReduceKind::Min => {
+                let same = self.graph.reshape(src, &shape);
+                let name = self.graph.node(id).name.clone();
+                Some(self.graph.map(&name, Fun::Cast, &[same], &shape, dtype))
+            }
+            ReduceKind::ArgMax | ReduceKind::ArgMin => {
+                let zero = self.graph.scalar(0.0, DType::I64);
+                Some(self.graph.broadcast(zero, &shape))
+            }
+            ReduceKind::Any | ReduceKind::All => None,
+        }
+    }
+
+    /// Whether only the node being rewritten uses this one.
+    fn used_once(&self, id: NodeId) -> bool {
+        self.uses.get(&id).is_none_or(|u| *u <= 1)
+    }
+
+    /// Whether a node depends on weights and numbers only.
+    fn is_fixed(&mut self, id: NodeId) -> bool {
+        if let Some(known) = self.fixed.get(&id) {
+            return *known;
+        }
+        let is_input = matches!(&self.graph.node(id).op, Op::Leaf(l) if matches!(l.source, crate::ir::Source::Input(_)));
+        let fixed = !is_input && self.graph.operands(id).into_iter().all(|o| self.is_fixed(o));
+        self.fixed.insert(id, fixed);
+        fixed
+    }
+
+    /// `node` as a function of the dims that are left when `dims` go, if it does not depend on them.
+    fn without(&mut self, node: NodeId, dims: &[usize]) -> Option<NodeId> {
+        let shape = self.graph.shape(node).to_vec();
+        let Op::View { src, map } = &self.graph.node(node).op else { return None };
+        let (src, map) = (*src, map.clone());
+        if dims.iter().any(|d| map.iter().any(|e| e.mentions(&format!("#{d}")))) {
+            return None;
+        }
+        let (left, place) = drop_dims(&shape, dims);
+        let map = map.iter().map(|e| apply(e, &place)).collect();
+        Some(self.graph.view(src, map, left))
+    }
+}
+
+/// A shape without some dims, and where its old axes are among the new ones (dropped ones at 0).
+fn drop_dims(shape: &[i64], dims: &[usize]) -> (Vec<i64>, Vec<Expr>) {
+    let left: Vec<i64> =
+        shape.iter().enumerate().filter(|(d, _)| !dims.contains(d)).map(|(_, e)| *e).collect();
+    let mut next = axes(&left).into_iter();
+    let place = (0..shape.len())
+        .map(|d| if dims.contains(&d) { Expr::default() } else { next.next().unwrap_or_default() })
+        .collect();
+    (left, place)
+}
+
+/// The diagonal `[.., n]` of a node `[.., n, n]` that is zero elsewhere by construction: a choice
+/// between values and zero by whether row and column are equal.
+pub(crate) fn diagonal_of(graph: &mut Graph, node: NodeId) -> Option<NodeId> {
+    let shape = graph.shape(node).to_vec();
+    let rank = shape.len();
+    if rank < 2 || shape[rank - 1] != shape[rank - 2] || shape[rank - 1] < 2 {
+        return None;
+    }
+    let all = axes(&shape);
+    let (row, col) = (all[rank - 2].clone(), all[rank - 1].clone());
+    let on_diagonal = [&all[..rank - 1], &all[rank - 2..rank - 1]].concat();
+    let short = shape[..rank - 1].to_vec();
+    match &graph.node(node).op {
+        Op::View { src, map } => {
+            let (src, map) = (*src, map.clone());
+            let inner = map.len();
+            let whole = inner >= 2 && map[inner - 2] == row && map[inner - 1] == col;
+            let lead = map.get(..inner.saturating_sub(2))?.to_vec();
+            let side = |e: &Expr| e.mentions(&format!("#{}", rank - 1)) || e.mentions(&format!("#{}", rank - 2));
+            if !whole || lead.iter().any(side) {
+                return None;
+            }
+            let diagonal = diagonal_of(graph, src)?;
+            let at = [lead, vec![row]].concat();
+            Some(graph.view(diagonal, at, short))
+        }
+        Op::Map { f: Fun::Where, args } => {
+            let (test, kept, other) = (args[0], args[1], args[2]);
+            if number(graph, other) != Some(0.0) {
+                return None;
+            }
+            let Op::Map { f: Fun::Eq, args } = &graph.node(test).op else { return None };
+            let (a, b) = (position(graph, args[0], &all)?, position(graph, args[1], &all)?);
+            let apart = a.add(&b.mul(-1));
+            let sides = row.add(&col.mul(-1));
+            (apart == sides || apart == sides.mul(-1)).then(|| graph.view(kept, on_diagonal, short))
+        }
+        _ => None,
+    }
+}
+
+/// The integer a node is at an index, if that is index arithmetic.
+fn position(graph: &Graph, node: NodeId, index: &[Expr]) -> Option<Expr> {
+    match &graph.node(node).op {
+        Op::Index(e) => Some(apply(e, index)),
+        Op::View { src, map } => position(graph, *src, &apply_all(map, index)),
+        Op::Scalar(x) => (x.fract() == 0.0 && x.abs() < 1e15).then(|| Expr::constant(*x as i64)),
+        Op::Map { f, args } => {
+            let a = position(graph, args[0], index)?;
+            match f {
+                Fun::Cast => Some(a),
+                Fun::Add => Some(a.add(&position(graph, args[1], index)?)),
+                Fun::Sub => Some(a.add(&position(graph, args[1], index)?.mul(-1))),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// The number a node is everywhere.
+pub(crate) fn number(graph: &Graph, node: NodeId) -> Option<f64> {
+    match &graph.node(node).op {
+        Op::Scalar(x) => Some(*x),
+        Op::View { src, .. } => number(graph, *src),
+        _ => None,
+    }
+}

@@ -1,0 +1,68 @@
+//! What depends on the weights alone: computed once, in `prepare()`.
+
+use std::collections::BTreeSet;
+
+use crate::index::numel;
+use crate::ir::{Graph, NodeId, Op, Source};
+
+/// Bytes of weights that a node is computed from; `None` if it depends on an input.
+fn weights_of(graph: &Graph) -> Vec<Option<i64>> {
+    let mut out: Vec<Option<i64>> = Vec::new();
+    for (i, node) in graph.nodes.iter().enumerate() {
+        let id = NodeId(i);
+        out.push(match &node.op {
+            Op::Leaf(leaf) => match leaf.source {
+                Source::Input(_) => None,
+                Source::State(_) => Some(numel(&node.shape) * node.dtype.size()),
+            },
+            _ => graph.operands(id).iter().try_fold(0, |sum: i64, o| Some(sum.saturating_add(out[o.0]?))),
+        });
+    }
+    out
+}
+
+/// Values of weights that are used next to inputs: better in memory than computed with every
+/// element. Left out is what would be larger than the weights it comes from.
+pub(crate) fn roots(graph: &Graph) -> BTreeSet<NodeId> {
+    let weights = weights_of(graph);
+    let mut out = BTreeSet::new();
+    for id in graph.reachable() {
+        if weights[id.0].is_some() {
+            continue;
+        }
+        for operand in graph.operands(id) {
+            let mut base = operand;
+            while let Op::View { src, .. } = &graph.node(base).op {
+                base = *src;
+            }
+            let node = graph.node(base);
+            let computed = matches!(node.op, Op::Map { .. } | Op::Guard { .. } | Op::Take { .. });
+            let bytes = numel(&node.shape) * node.dtype.size();
+            if computed && weights[base.0].is_some_and(|w| w > 0 && bytes <= w) {
+                out.insert(base);
+            }
+        }
+    }
+    out
+}
+
+/// Which kernels can run in `prepare()`, given what each reads and writes, in order.
+pub(crate) fn prepared(graph: &Graph, kernels: &[(Vec<NodeId>, Vec<NodeId>)]) -> Vec<bool> {
+    let mut known: BTreeSet<NodeId> = BTreeSet::new();
+    kernels
+        .iter()
+        .map(|(reads, writes)| {
+            let from_weights = |n: &NodeId| match &graph.node(*n).op {
+                Op::Leaf(leaf) => matches!(leaf.source, Source::State(_)),
+                _ => known.contains(n),
+            };
+            let can = !reads.is_empty()
+                && reads.iter().all(from_weights)
+                && !writes.iter().any(|w| graph.outputs.contains(w));
+            if can {
+                known.extend(writes.iter().copied());
+            }
+            can
+        })
+        .collect()
+}
