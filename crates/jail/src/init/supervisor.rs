@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use crate::detect::Backend;
 use crate::plan::{InForce, Plan, Report, VERSION};
+use crate::prepare::Scratch;
 use crate::spec::Gpu;
 use crate::sys::{self, Fork};
 
@@ -89,6 +90,8 @@ impl Supervisor {
         }
         let peak = sys::children_peak_bytes();
         running.group.remove();
+        // The caller does this too, unless it was killed.
+        drop(self.plan.scratch.clone().map(Scratch));
         for (path, uid, gid) in owned {
             drop(ownership::give(&path, uid, gid));
         }

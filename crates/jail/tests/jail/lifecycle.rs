@@ -149,6 +149,7 @@ fn jails_die_with_a_killed_caller() {
     let hearts: Vec<_> = (0..jails().len()).map(|index| folder.join(index.to_string())).collect();
     assert!(eventually(|| hearts.iter().all(|heart| heart.exists())));
     caller.kill().expect("kill -9");
+    let caller_pid = caller.id();
     caller.wait().expect("its end");
     let read = || {
         hearts
@@ -162,6 +163,16 @@ fn jails_die_with_a_killed_caller() {
         before == read()
     };
     assert!(eventually(still));
+    // Nor is the private folder of the Landlock backend left.
+    let prefix = format!("warpwright-jail-{caller_pid}-");
+    let left = || {
+        fs_err::read_dir(std::env::temp_dir())
+            .expect("the folder of temporary files")
+            .flatten()
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+            .count()
+    };
+    assert!(eventually(|| left() == 0));
 }
 
 #[test]
