@@ -14,6 +14,7 @@
 //! This crate starts no process and knows nothing above it: `build` compiles what comes out.
 
 mod code;
+mod ctype;
 mod division;
 mod edit;
 mod function;

@@ -34,11 +34,13 @@ impl Shape {
 pub(crate) fn analyse(
     seq: &Seq<'_>,
     function: &Function<'_>,
-    index_macros: &HashSet<&str>,
+    macros: &Macros<'_>,
     edits: &mut Edits,
 ) -> Shape {
     let Some((open, close)) = function.body else { return Shape::default() };
-    let mut prologue = Prologue { affine: true, index_uses: 0, ..Prologue::default() };
+    let index_macros = &macros.indexed;
+    let mut prologue =
+        Prologue { affine: true, opaque: macros.opaque.clone(), ..Prologue::default() };
     let mut i = open + 1;
     // Bits are mixed, perhaps a random number is made: every type stays as it is.
     let hashes = (open..close).any(|k| matches!(seq.text(k), "^" | "^="));
@@ -83,6 +85,14 @@ fn changes(seq: &Seq<'_>, i: usize) -> bool {
     taken || assigned || matches!(before, "++" | "--")
 }
 
+/// Macros, which hide from this module what they stand for.
+pub(crate) struct Macros<'a> {
+    /// Those that mention an index.
+    pub(crate) indexed: HashSet<&'a str>,
+    /// Those that mention any name at all.
+    pub(crate) opaque: HashSet<&'a str>,
+}
+
 /// Pure declarations at the start of a body.
 #[derive(Default)]
 struct Prologue<'a> {
@@ -90,8 +100,8 @@ struct Prologue<'a> {
     /// Names whose value depends on `threadIdx.x`.
     varying: HashSet<&'a str>,
     affine: bool,
-    /// Mentions of `threadIdx.x`: a product of two would not be affine.
-    index_uses: u32,
+    /// Macros that may hide anything.
+    opaque: HashSet<&'a str>,
     /// Types that are better signed, as token ranges.
     unsigned: Vec<(usize, usize)>,
 }
@@ -117,6 +127,7 @@ impl<'a> Prologue<'a> {
         if i == begin {
             return None;
         }
+        let narrow = (begin..i).any(|k| matches!(seq.text(k), "short" | "bool"));
         let stop = (i..end).find(|&k| seq.text(k) == ";")?;
         let mut names = Vec::new();
         for (from, to) in seq.split_commas(i, stop) {
@@ -134,11 +145,60 @@ impl<'a> Prologue<'a> {
             self.names.insert(name);
             if self.varies(seq, from + 2, to, index_macros) {
                 self.varying.insert(name);
-                self.affine &= affine(seq, from + 2, to);
-                self.index_uses += uses(seq, from + 2, to);
+                self.affine &= !narrow && self.affine(seq, from + 2, to);
             }
         }
         Some(stop + 1)
+    }
+
+    /// Linear in `threadIdx.x`: sums, differences and products with at most one varying factor, and
+    /// no conversion that could wrap.
+    fn affine(&self, seq: &Seq<'_>, from: usize, to: usize) -> bool {
+        let count = |what: &dyn Fn(usize) -> bool| (from..to).filter(|&i| what(i)).count();
+        let varying = count(&|i| {
+            let word = seq.text(i);
+            word == "threadIdx" || self.varying.contains(word)
+        });
+        let casts = count(&|i| seq.text(i) == "static_cast");
+        let opening = count(&|i| seq.text(i) == "<");
+        let closing = count(&|i| seq.text(i) == ">");
+        varying <= 1
+            && casts == opening
+            && casts == closing
+            && (from..to).all(|i| {
+                let word = seq.text(i);
+                let name = seq.is_ident(i)
+                    && !self.opaque.contains(word)
+                    && !matches!(word, "char" | "short" | "bool" | "float")
+                    && !word.ends_with("8_t")
+                    && !word.ends_with("16_t");
+                name || matches!(word, "+" | "-" | "*" | "(" | ")" | "." | "<" | ">" | "::")
+                    || word.starts_with(|c: char| c.is_ascii_digit())
+            })
+    }
+
+    /// Comparisons of such expressions, joined by `&&` or `||`.
+    fn affine_bounds(&self, seq: &Seq<'_>, from: usize, to: usize) -> bool {
+        let mut first = from;
+        for i in from..=to {
+            let joint = matches!(seq.text(i), "<" | "<=" | ">" | ">=" | "&&" | "||");
+            if i < to && !joint {
+                continue;
+            }
+            // Brackets around a comparison, as in `(a < b) && (c < d)`, belong to no operand.
+            let (mut a, mut b) = (first, i);
+            while a < b && seq.text(a) == "(" && !balanced(seq, a, b) {
+                a += 1;
+            }
+            while a < b && seq.text(b - 1) == ")" && !balanced(seq, a, b) {
+                b -= 1;
+            }
+            if !self.affine(seq, a, b) {
+                return false;
+            }
+            first = i + 1;
+        }
+        true
     }
 
     fn varies(&self, seq: &Seq<'_>, from: usize, to: usize, macros: &HashSet<&str>) -> bool {
@@ -151,8 +211,9 @@ impl<'a> Prologue<'a> {
     }
 }
 
-fn uses(seq: &Seq<'_>, from: usize, to: usize) -> u32 {
-    (from..to).filter(|&i| seq.text(i) == "threadIdx" && seq.text(i + 2) == "x").count() as u32
+fn balanced(seq: &Seq<'_>, from: usize, to: usize) -> bool {
+    let count = |bracket: &str| (from..to).filter(|&i| seq.text(i) == bracket).count();
+    count("(") == count(")")
 }
 
 const CASTS: [&str; 8] =
@@ -178,16 +239,6 @@ fn pure(seq: &Seq<'_>, from: usize, to: usize) -> bool {
         })
 }
 
-/// Sums, differences and products only.
-fn affine(seq: &Seq<'_>, from: usize, to: usize) -> bool {
-    (from..to).all(|i| {
-        let word = seq.text(i);
-        seq.is_ident(i)
-            || matches!(word, "+" | "-" | "*" | "(" | ")" | "." | "<" | ">" | "::")
-            || word.starts_with(|c: char| c.is_ascii_digit())
-    })
-}
-
 fn joined(seq: &Seq<'_>, from: usize, to: usize) -> String {
     (from..to).map(|i| seq.text(i)).collect::<Vec<_>>().join(" ")
 }
@@ -201,7 +252,7 @@ fn guards(
 ) -> Option<Shape> {
     let mut conditions = Vec::new();
     let mut inner = Vec::new();
-    let mut ends = prologue.affine && prologue.index_uses <= 1;
+    let mut ends = prologue.affine;
     let mut i = first;
     while seq.text(i) == "if" && seq.text(i + 1) == "(" {
         let close = seq.close(i + 1)?;
@@ -213,9 +264,8 @@ fn guards(
             break;
         }
         let condition = joined(seq, i + 2, close);
-        // `!=` and `==` are not monotone, and neither is anything divided.
-        ends &= (i + 2..close)
-            .all(|k| affine(seq, k, k + 1) || matches!(seq.text(k), "&&" | "||" | "<=" | ">="));
+        // Not with `==`, `!=` or a division, which are not monotone.
+        ends &= prologue.affine_bounds(seq, i + 2, close);
         conditions.push(if after.is_some() { format!("!({condition})") } else { condition });
         let (open, joiner) = if after.is_some() { ("!", "&&") } else { ("", "||") };
         inner.push((seq.tokens[i + 1].end, format!("{open}hostcuda_index.inside() {joiner} (")));
@@ -312,10 +362,12 @@ fn stride(
     if stop != end || !independent(seq, close + 1, stop, name, prologue) {
         return None;
     }
+    let mut turned = Prologue { opaque: prologue.opaque.clone(), ..Prologue::default() };
+    turned.varying.clone_from(&prologue.varying);
+    turned.varying.insert(name);
     let ends = prologue.affine
-        && prologue.index_uses + uses(seq, i + 2, first) <= 1
-        && affine(seq, i + 2, first)
-        && (first + 1..second).all(|k| affine(seq, k, k + 1) || seq.text(k) == "<=");
+        && prologue.affine(seq, i + 2, first)
+        && turned.affine_bounds(seq, first + 1, second);
     let (start, step) = (joined(seq, i + 2, first), joined(seq, second + 3, close));
     let condition = joined(seq, first + 1, second);
     let turn = format!("{kind} {name} = ({start}) + hostcuda_index.turn * ({step});");

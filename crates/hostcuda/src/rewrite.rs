@@ -6,7 +6,7 @@ use crate::code::{Scope, Seq, Unit};
 use crate::edit::Edits;
 use crate::function::{Found, Function, INDICES, find, reach, waits};
 use crate::include::{Resolve, flatten};
-use crate::phase::{self, Shape};
+use crate::phase::{self, Macros, Shape};
 use crate::refusal::Refusal;
 use crate::{division, launch, shared, shuffle, unsupported};
 
@@ -138,13 +138,19 @@ impl<'a, 'u> Context<'a, 'u> {
     /// Looks for bounds checks in kernels whose threads run alone. Kernels of one name, which a
     /// launch cannot tell apart, are left as they are.
     fn find_shapes(&mut self, edits: &mut Edits) {
+        let named =
+            self.unit.macros.iter().filter(|m| (0..m.body.len()).any(|i| m.body.is_ident(i)));
+        let macros = Macros {
+            indexed: self.indexed_macros.clone(),
+            opaque: named.map(|m| m.name).collect(),
+        };
         for function in self.found.functions.iter().filter(|f| f.kernel && f.body.is_some()) {
             let name = function.name;
             let same = self.found.functions.iter().filter(|f| f.name == name && f.body.is_some());
             if same.count() > 1 || self.waits.contains(name) || self.device.contains(name) {
                 continue;
             }
-            let shape = phase::analyse(&self.unit.main, function, &self.indexed_macros, edits);
+            let shape = phase::analyse(&self.unit.main, function, &macros, edits);
             if let Some((open, close)) = function.body.filter(|_| shape.guard) {
                 division::rewrite(&self.unit.main, open + 1, close, edits);
             }

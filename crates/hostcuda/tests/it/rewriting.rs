@@ -139,6 +139,12 @@ fn bounds_checks_that_can_be_asked() {
     );
     // Not affine: every thread is asked.
     assert_eq!(shape(&format!("{index} int r = i / d; if (r < n) x[i] = 1;")), 1);
+    assert_eq!(shape(&format!("{index} int r = i * i; if (r < n) x[i] = 1;")), 1);
+    assert_eq!(shape(&format!("{index} int r = (unsigned char)i; if (r < n) x[i] = 1;")), 1);
+    assert_eq!(shape(&format!("{index} short r = i; if (r < n) x[i] = 1;")), 1);
+    assert_eq!(shape(&format!("{index} if ((i < n) && (i + 3 < d)) x[i] = 1;")), 5);
+    assert_eq!(shape(&format!("{index} if (i != n) x[i] = 1;")), 1);
+    assert_eq!(shape(&format!("{index} if (i < n || i > d) x[i] = 1;")), 1);
     // The check reads memory, or is not the first statement with an effect.
     assert_eq!(shape(&format!("{index} if (x[i] > 0) x[i] = 1;")), 0);
     assert_eq!(shape(&format!("{index} x[i] = 2; if (i < n) x[i] = 1;")), 0);
