@@ -35,11 +35,11 @@ impl FromStr for Device {
         match text {
             "cpu" => Ok(Self::Cpu),
             "cuda" => Ok(Self::Cuda(0)),
-            _ => text
-                .strip_prefix("cuda:")
-                .and_then(|n| n.parse().ok())
-                .map(Self::Cuda)
-                .ok_or_else(|| format!("`{text}` is not a device: use `cpu`, `cuda` or `cuda:N`")),
+            _ => {
+                text.strip_prefix("cuda:").and_then(|n| n.parse().ok()).map(Self::Cuda).ok_or_else(
+                    || format!("`{text}` is not a device: use `cpu`, `cuda` or `cuda:N`"),
+                )
+            }
         }
     }
 }
@@ -89,7 +89,8 @@ fn last_level_cache() -> Option<u64> {
         let Ok(text) = fs_err::read_to_string(path) else { break };
         let text = text.trim();
         let size = text.strip_suffix('K').and_then(|n| n.parse::<u64>().ok()).map(|k| k << 10);
-        let size = size.or_else(|| text.strip_suffix('M').and_then(|n| n.parse().ok()).map(|m: u64| m << 20));
+        let size = size
+            .or_else(|| text.strip_suffix('M').and_then(|n| n.parse().ok()).map(|m: u64| m << 20));
         largest = largest.max(size);
     }
     largest

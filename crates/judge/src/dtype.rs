@@ -57,7 +57,9 @@ impl Dtype {
     /// The element at the start of `bytes`; `i64` values beyond 2^53 round.
     pub(crate) fn value(self, bytes: &[u8]) -> f64 {
         match (self, bytes) {
-            (Self::F64, &[a, b, c, d, e, f, g, h, ..]) => f64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            (Self::F64, &[a, b, c, d, e, f, g, h, ..]) => {
+                f64::from_le_bytes([a, b, c, d, e, f, g, h])
+            }
             (Self::I64, &[a, b, c, d, e, f, g, h, ..]) => {
                 i64::from_le_bytes([a, b, c, d, e, f, g, h]) as f64
             }

@@ -54,8 +54,7 @@ pub(crate) fn write(cache: &Path) -> std::io::Result<Embedded> {
     }
     let hash = hasher.finalize().to_hex()[..16].to_owned();
     let folder = cache.join("program").join(&hash);
-    let embedded =
-        Embedded { python: folder.join("python"), native: folder.join("native"), hash };
+    let embedded = Embedded { python: folder.join("python"), native: folder.join("native"), hash };
     if folder.join("complete").exists() {
         return Ok(embedded);
     }

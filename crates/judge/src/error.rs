@@ -72,14 +72,14 @@ impl JudgeError {
 
     fn reference(task: &str, complaint: &Complaint) -> Self {
         let hint = match complaint.kind.as_str() {
-            "missing_module" => {
-                Some("install the package into the Python environment that `doctor` names".to_owned())
-            }
+            "missing_module" => Some(
+                "install the package into the Python environment that `doctor` names".to_owned(),
+            ),
             "stochastic" => Some("remove or seed what is random in forward".to_owned()),
             "memory" => Some("use smaller inputs".to_owned()),
-            "raised" if complaint.message.contains("CUDA") => {
-                Some("it needs a GPU: run with `--device cuda:0` on a machine that has one".to_owned())
-            }
+            "raised" if complaint.message.contains("CUDA") => Some(
+                "it needs a GPU: run with `--device cuda:0` on a machine that has one".to_owned(),
+            ),
             _ => None,
         };
         let mut message = complaint.message.clone();

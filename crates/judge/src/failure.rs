@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_keep_their_end() {
+    fn texts_too_long_keep_their_end() {
         let told = raised(&format!("ValueError: {}the end", "é".repeat(5000)));
         assert!(told.message.len() < 2100 && told.message.ends_with("the end"));
     }

@@ -70,10 +70,8 @@ pub(crate) struct BaselineSlot {
 impl LocalJudge {
     /// Looks at the machine and makes ready what all tasks share.
     pub fn open(config: JudgeConfig) -> Result<Self, JudgeError> {
-        let jail = Jail::detect(config.isolation).map_err(|e| JudgeError::Setup {
-            message: e.to_string(),
-            hint: e.hint(),
-        })?;
+        let jail = Jail::detect(config.isolation)
+            .map_err(|e| JudgeError::Setup { message: e.to_string(), hint: e.hint() })?;
         let isolation = jail.isolation().clone();
         let jail = Arc::new(jail);
         let toolchain = Toolchain::detect(&jail, &config.python)
@@ -86,7 +84,10 @@ impl LocalJudge {
             Device::Cpu => (None, host_facts()),
             Device::Cuda(ordinal) => {
                 let gpu = CudaDevice::open(ordinal).map_err(|e| JudgeError::Setup {
-                    message: format!("{config_device} cannot be used: {e}", config_device = config.device),
+                    message: format!(
+                        "{config_device} cannot be used: {e}",
+                        config_device = config.device
+                    ),
                     hint: Some("`--device cpu` runs everything on the host".to_owned()),
                 })?;
                 let state = gpu.state()?;

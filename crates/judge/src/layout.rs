@@ -7,7 +7,7 @@ use rand::seq::SliceRandom;
 
 use crate::arena::SAMPLE_BYTES;
 use crate::claims::Zone;
-use crate::wire::{ALIGN, Opened, Place, Value, padded};
+use crate::wire::{ALIGN, Opened, Place, padded};
 
 /// Parts of the runner's arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(crate) struct Layout {
     pub(crate) results: Zone,
     /// Calls a window may hold at most.
     pub(crate) calls: u64,
+    /// Bytes of one call's inputs.
+    per_set: u64,
     /// Bytes of results one call is given, without what all share.
     pub(crate) per_call: u64,
     /// Room for intermediates, shared by the calls of a window.
@@ -38,7 +40,9 @@ impl Layout {
         let init = opened.init.padded_bytes();
         // Two sets of weights while both variants are alive, and repacked copies of them.
         let weights = round(4 * (state + init) + (64 << 20));
-        let inputs = opened.inputs.padded_bytes() + ALIGN;
+        let per_set = opened.inputs.padded_bytes();
+        // A little room to move in.
+        let inputs = per_set + 8 * ALIGN;
         let per_call = opened.outputs.padded_bytes();
         // Intermediates of one call, for candidates of several kernels.
         let scratch = round(2 * (inputs + per_call) + (32 << 20));
@@ -54,7 +58,7 @@ impl Layout {
         let inputs = Zone { offset: weights.end(), bytes: room };
         let bytes = round(calls * per_call + scratch + SLACK);
         let results = Zone { offset: inputs.end(), bytes };
-        Some(Self { weights, inputs, results, calls, per_call, scratch })
+        Some(Self { weights, inputs, results, calls, per_set, per_call, scratch })
     }
 
     /// Bytes of the whole arena.
@@ -70,23 +74,20 @@ impl Layout {
         Zone { offset: self.results.offset + shift * ALIGN, bytes }
     }
 
-    /// Places sets of inputs in the inputs zone, in an order and at distances drawn anew. `None`
-    /// when they do not fit.
-    pub(crate) fn scatter(&self, sets: &[Value], random: &mut StdRng) -> Option<Vec<Value>> {
-        let need: u64 = sets.iter().map(Value::padded_bytes).sum();
-        let free = self.inputs.bytes.checked_sub(need)? / ALIGN;
-        let share = free / (sets.len() as u64 + 1);
-        let mut order: Vec<usize> = (0..sets.len()).collect();
-        order.shuffle(random);
-        let mut placed = sets.to_vec();
-        let mut at = self.inputs.offset;
-        for i in order {
-            if share > 0 {
-                at += random.random_range(0..=share) * ALIGN;
-            }
-            at = place_all(&mut placed[i].tensors, at);
-        }
-        Some(placed)
+    /// One slot of the inputs zone per call, in an order drawn anew, each shifted by a distance
+    /// drawn anew.
+    pub(crate) fn slots(&self, calls: u64, random: &mut StdRng) -> Vec<Zone> {
+        let size = self.inputs.bytes / calls.max(1) / ALIGN * ALIGN;
+        let slack = size.saturating_sub(self.per_set) / ALIGN;
+        let mut slots: Vec<Zone> = (0..calls)
+            .map(|i| {
+                let shift = random.random_range(0..=slack) * ALIGN;
+                let offset = self.inputs.offset + i * size + shift;
+                Zone { offset, bytes: size - shift }
+            })
+            .collect();
+        slots.shuffle(random);
+        slots
     }
 }
 
@@ -112,7 +113,7 @@ fn round(bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Versions;
+    use crate::wire::{Value, Versions};
     use proptest::prelude::*;
     use rand::SeedableRng;
     use serde_json::json;
@@ -152,13 +153,13 @@ mod tests {
             let layout = Layout::plan(&opened, calls, 1 << 30).unwrap();
             prop_assert_eq!(layout.calls, calls);
             let mut random = StdRng::seed_from_u64(seed);
-            let sets = vec![value(&inputs); calls as usize];
-            let placed = layout.scatter(&sets, &mut random).unwrap();
-            let mut spans: Vec<(u64, u64)> = placed
-                .iter()
-                .flat_map(|v| &v.tensors)
-                .map(|t| (t.offset.unwrap(), t.offset.unwrap() + t.bytes))
-                .collect();
+            let mut spans: Vec<(u64, u64)> = Vec::new();
+            for slot in layout.slots(calls, &mut random) {
+                let mut set = value(&inputs);
+                prop_assert!(place_all(&mut set.tensors, slot.offset) <= slot.end());
+                let span = |t: &Place| (t.offset.unwrap(), t.offset.unwrap() + t.bytes);
+                spans.extend(set.tensors.iter().map(span));
+            }
             spans.sort_unstable();
             prop_assert!(spans.windows(2).all(|w| w[0].1 <= w[1].0));
             prop_assert!(spans[0].0 >= layout.inputs.offset);
@@ -180,8 +181,7 @@ mod tests {
     fn placements_differ_from_call_to_call() {
         let layout = Layout::plan(&opened(&[4096], &[4096]), 8, 1 << 30).unwrap();
         let mut random = StdRng::seed_from_u64(1);
-        let sets = vec![value(&[4096]); 8];
-        let first = layout.scatter(&sets, &mut random).unwrap();
-        assert_ne!(first, layout.scatter(&sets, &mut random).unwrap());
+        let first = layout.slots(8, &mut random);
+        assert_ne!(first, layout.slots(8, &mut random));
     }
 }

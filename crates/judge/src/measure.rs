@@ -8,9 +8,9 @@
 
 use std::time::Duration;
 
+use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
-use rand::RngExt;
 use warpwright_record::interval::Interval;
 use warpwright_record::verdict::{Speedup, Times};
 
@@ -61,13 +61,14 @@ pub(crate) fn ready(
     task: &str,
     which: Baseline,
     plan: &Plan,
+    staged: usize,
     most: u64,
 ) -> Result<Ready, JudgeError> {
     let mut slope = |n: usize| -> Result<f64, JudgeError> {
         let mut slopes = Vec::new();
         for _ in 0..3 {
-            let short = process.play(task, which.name(), &cycle(n, most))?;
-            let long = process.play(task, which.name(), &cycle(2 * n, most))?;
+            let short = process.play(task, which.name(), &cycle(n, staged))?;
+            let long = process.play(task, which.name(), &cycle(2 * n, staged))?;
             slopes.push((long.as_secs_f64() - short.as_secs_f64()) / n as f64);
         }
         Ok(stats::rough(&slopes))
@@ -78,8 +79,8 @@ pub(crate) fn ready(
     Ok(Ready { which, n: window_calls(plan, seconds, most), seconds: seconds.max(1e-7) })
 }
 
-fn cycle(calls: usize, most: u64) -> Vec<usize> {
-    (0..calls).map(|i| i % most as usize).collect()
+fn cycle(calls: usize, staged: usize) -> Vec<usize> {
+    (0..calls).map(|i| i % staged).collect()
 }
 
 /// One window of the candidate on fresh inputs; the seeds by slot.
@@ -90,8 +91,7 @@ pub(crate) fn candidate_window(
     random: &mut StdRng,
 ) -> Result<(Played, Vec<u64>), Trouble> {
     let seeds: Vec<u64> = (0..calls).map(|_| random.random_range(1..1 << 62)).collect();
-    let sets = oracle.inputs(&seeds)?;
-    let played = runner.play(oracle, "init", &sets.sets)?;
+    let played = runner.play(oracle, "init", &seeds)?;
     Ok((played, seeds))
 }
 
@@ -117,10 +117,7 @@ pub(crate) fn baseline_slope(
     staged: usize,
     random: &mut StdRng,
 ) -> Result<f64, JudgeError> {
-    let mut window = |calls: usize| {
-        let order: Vec<usize> = (0..calls).map(|i| i % staged).collect();
-        process.play(task, ready.which.name(), &order)
-    };
+    let mut window = |calls: usize| process.play(task, ready.which.name(), &cycle(calls, staged));
     let n = ready.n;
     let (short, long) = if random.random() {
         let short = window(n)?;
@@ -130,6 +127,22 @@ pub(crate) fn baseline_slope(
         (window(n)?, long)
     };
     Ok((long.as_secs_f64() - short.as_secs_f64()) / n as f64)
+}
+
+impl Slopes {
+    /// Takes the last round back if one of its slopes is not positive: a disturbance longer than
+    /// the window hit the shorter one. Whether it stayed.
+    pub(crate) fn keep_last_round(&mut self) -> bool {
+        let positive = |samples: &[f64]| samples.last().is_some_and(|s| *s > 0.0);
+        let good = positive(&self.candidate) && self.baselines.iter().all(|(_, s)| positive(s));
+        if !good {
+            self.candidate.pop();
+            for (_, samples) in &mut self.baselines {
+                samples.pop();
+            }
+        }
+        good
+    }
 }
 
 /// Times and speed-ups with intervals, from slopes of whole rounds.
@@ -194,6 +207,17 @@ mod tests {
         };
         let over = summarise(&slopes).1.eager.unwrap();
         assert!((over.low - 1.5).abs() < 1e-9 && (over.high - 1.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_round_that_went_backwards_is_dropped_whole() {
+        let mut slopes = Slopes {
+            candidate: vec![1.0, 2.0],
+            baselines: vec![(Baseline::Eager, vec![3.0, -1.0])],
+        };
+        assert!(!slopes.keep_last_round());
+        assert!(slopes.keep_last_round());
+        assert_eq!((slopes.candidate.len(), slopes.baselines[0].1.len()), (1, 1));
     }
 
     #[test]

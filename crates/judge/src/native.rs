@@ -28,7 +28,8 @@ pub(crate) fn library(
     let torch = toolchain.torch.as_ref();
     let torch = torch.ok_or_else(|| setup("the Python environment has no torch", "make setup"))?;
     let kind = if device.is_cuda() { "cuda" } else { "cpu" };
-    let key = blake3::hash(format!("{}|{}|{}", embedded.hash, torch.version, cxx.version).as_bytes());
+    let key =
+        blake3::hash(format!("{}|{}|{}", embedded.hash, torch.version, cxx.version).as_bytes());
     let folder = cache.join("native");
     let target = folder.join(format!("arena-{kind}-{}.so", &key.to_hex()[..16]));
     if target.exists() {
@@ -48,7 +49,8 @@ pub(crate) fn library(
         .read_write(&work);
     if device.is_cuda() {
         let nvcc = toolchain.nvcc.as_ref();
-        let nvcc = nvcc.ok_or_else(|| setup("there is no CUDA toolkit", "install CUDA, or `make setup`"))?;
+        let nvcc =
+            nvcc.ok_or_else(|| setup("there is no CUDA toolkit", "install CUDA, or `make setup`"))?;
         spec = spec.arg(format!("-I{}", nvcc.root.join("include").display())).read_only(&nvcc.root);
     } else {
         spec = spec
@@ -57,12 +59,14 @@ pub(crate) fn library(
             .arg("-lc10")
             .read_only(&torch.root);
     }
-    let done = jail.run(spec).map_err(|e| JudgeError::infrastructure("build the arena library", e))?;
+    let done =
+        jail.run(spec).map_err(|e| JudgeError::infrastructure("build the arena library", e))?;
     if done.outcome != Outcome::Exited(0) {
         let text = String::from_utf8_lossy(&done.stderr.bytes).into_owned();
         return Err(JudgeError::infrastructure("build the arena library", text));
     }
-    fs::rename(&built, &target).map_err(|e| JudgeError::infrastructure("keep the arena library", e))?;
+    fs::rename(&built, &target)
+        .map_err(|e| JudgeError::infrastructure("keep the arena library", e))?;
     let _ = fs::remove_dir_all(&work);
     Ok(target)
 }

@@ -93,6 +93,11 @@ impl Oracle {
         self.worker.ask(&json!({"do": "init"}), PATIENCE).map_err(|e| self.trusted(e))
     }
 
+    /// How many sets of inputs its arena holds.
+    pub(crate) fn sets_at_once(&self) -> usize {
+        (self.arena.len() / self.opened.inputs.padded_bytes().max(1)).clamp(1, 4096) as usize
+    }
+
     /// Inputs for each seed, one after the other from the start of the oracle's arena.
     pub(crate) fn inputs(&mut self, seeds: &[u64]) -> Result<Sets, JudgeError> {
         let request = json!({"do": "inputs", "seeds": seeds});
@@ -103,8 +108,7 @@ impl Oracle {
     pub(crate) fn expected(&mut self, variant: &str, seed: u64) -> Result<Expected, JudgeError> {
         // The paper compares with eager, not with the truth.
         let double = self.profile != Profile::Paper;
-        let request =
-            json!({"do": "expected", "variant": variant, "seed": seed, "double": double});
+        let request = json!({"do": "expected", "variant": variant, "seed": seed, "double": double});
         let expected: Expected =
             self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))?;
         for (noise, note) in self.noise.iter_mut().zip(&expected.notes) {

@@ -64,7 +64,6 @@ pub(crate) struct Grant<'a> {
 
 /// A running process and the conversation with it. Dropping it kills the process tree.
 pub(crate) struct Worker {
-
     channel: Channel,
     child: Child,
 }

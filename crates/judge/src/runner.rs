@@ -148,30 +148,21 @@ impl Runner {
         Ok(())
     }
 
-    /// Plays one window on the given inputs, which lie in the oracle's arena: fresh places, a
-    /// poisoned zone, an order that the runner learns with "go", and the clock of this process
-    /// from "go" to the fingerprint of the results.
+    /// Plays one window of one call per seed: fresh inputs in fresh places, a poisoned zone, an
+    /// order that the runner learns with "go", and the clock of this process from "go" to the
+    /// fingerprint of the results.
     pub(crate) fn play(
         &mut self,
-        oracle: &Oracle,
+        oracle: &mut Oracle,
         variant: &str,
-        sets: &[Value],
+        seeds: &[u64],
     ) -> Result<Played, Trouble> {
-        let calls = sets.len() as u64;
-        let Some(placed) = self.layout.scatter(sets, &mut self.random) else {
-            return Err(JudgeError::infrastructure("place inputs", "they do not fit").into());
-        };
-        for (from, to) in sets.iter().zip(&placed) {
-            for (a, b) in from.tensors.iter().zip(&to.tensors) {
-                let (a_at, b_at) = (a.offset.unwrap_or(0), b.offset.unwrap_or(0));
-                self.arena.copy_from(b_at, &oracle.arena, a_at, b.bytes)?;
-            }
-        }
-        let zone = self.layout.window(calls, &mut self.random);
+        let placed = self.stage_inputs(oracle, seeds)?;
+        let zone = self.layout.window(placed.len() as u64, &mut self.random);
         self.arena.poison(zone.offset, zone.bytes)?;
         let stage = json!({"do": "stage", "sets": placed, "zone": zone_json(zone)});
         self.ask::<Json>("forward", &stage)?;
-        let mut order: Vec<usize> = (0..sets.len()).collect();
+        let mut order: Vec<usize> = (0..placed.len()).collect();
         for i in (1..order.len()).rev() {
             order.swap(i, self.random.random_range(0..=i));
         }
@@ -182,10 +173,33 @@ impl Runner {
         let answer = self.worker.ask::<Json>(&go, patience);
         let fingerprint = self.arena.fingerprint(&samples)?;
         let elapsed = start.elapsed();
-        answer.map_err(|answer| {
-            Trouble::Candidate(Stumble { during: "forward", answer })
-        })?;
+        answer.map_err(|answer| Trouble::Candidate(Stumble { during: "forward", answer }))?;
         Ok(Played { elapsed, zone, sets: placed, order, samples, fingerprint })
+    }
+
+    /// Has the oracle make inputs, as many at a time as its arena holds, and brings each set to its
+    /// slot.
+    fn stage_inputs(&mut self, oracle: &mut Oracle, seeds: &[u64]) -> Result<Vec<Value>, Trouble> {
+        let mut slots = self.layout.slots(seeds.len() as u64, &mut self.random).into_iter();
+        let mut placed = Vec::with_capacity(seeds.len());
+        for seeds in seeds.chunks(oracle.sets_at_once()) {
+            for set in oracle.inputs(seeds)?.sets {
+                let mut here = set.clone();
+                let slot = slots
+                    .next()
+                    .filter(|slot| place_all(&mut here.tensors, slot.offset) <= slot.end());
+                if slot.is_none() {
+                    let reason = "get_inputs gives inputs of different sizes";
+                    return Err(JudgeError::infrastructure("place inputs", reason).into());
+                }
+                for (from, to) in set.tensors.iter().zip(&here.tensors) {
+                    let (from_at, to_at) = (from.offset.unwrap_or(0), to.offset.unwrap_or(0));
+                    self.arena.copy_from(to_at, &oracle.arena, from_at, to.bytes)?;
+                }
+                placed.push(here);
+            }
+        }
+        Ok(placed)
     }
 
     /// Whether the results are still what they were when the clock stopped.

@@ -64,12 +64,14 @@ impl<'j> TaskSession<'j> {
     pub(crate) fn open(judge: &'j LocalJudge, task: &Task) -> Result<Self, JudgeError> {
         let cuda = judge.config.device.is_cuda();
         let memory = judge.facts.memory_bytes;
-        let budget = if cuda { memory * 7 / 20 } else { (memory / 4).min(6 << 30) };
-        let arena = judge.arena(budget)?;
+        // On a GPU the three processes share one memory; a memory file costs what is touched.
+        let (budget, own) =
+            if cuda { (memory / 2, memory / 8) } else { ((memory / 4).min(6 << 30), memory / 4) };
+        let arena = judge.arena(own)?;
         let seed = judge.config.seed;
         let oracle = Oracle::open(&judge.host, task, judge.config.profile, seed, arena)?;
         let plan = if cuda {
-            Plan { window: Duration::from_millis(5), rounds: 15, budget: Duration::from_secs(10) }
+            Plan { window: Duration::from_millis(10), rounds: 21, budget: Duration::from_secs(15) }
         } else {
             Plan { window: Duration::from_millis(15), rounds: 9, budget: Duration::from_secs(6) }
         };
@@ -111,8 +113,7 @@ impl<'j> TaskSession<'j> {
     /// error is never its doing.
     pub fn judge(&mut self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeError> {
         let mut found = Findings::default();
-        let request =
-            Request { reference: Some(self.task.source.clone()), ..Request::default() };
+        let request = Request { reference: Some(self.task.source.clone()), ..Request::default() };
         let built = self
             .judge
             .builder
@@ -154,9 +155,8 @@ impl<'j> TaskSession<'j> {
     ) -> Result<(), JudgeError> {
         let arena = self.judge.arena(self.layout.len())?;
         let started = Instant::now();
-        let patience = Duration::from_secs_f64(
-            (10.0 + 300.0 * self.oracle.opened.forward_seconds).min(300.0),
-        );
+        let patience =
+            Duration::from_secs_f64((10.0 + 300.0 * self.oracle.opened.forward_seconds).min(300.0));
         let random = StdRng::seed_from_u64(self.random.random());
         let dir = Some(artifact.dir.as_path());
         let mut runner =
@@ -214,8 +214,7 @@ impl<'j> TaskSession<'j> {
                 _ => ("init", format!("fresh inputs {i}")),
             };
             let seed = self.random.random_range(1..1 << 62);
-            let sets = self.oracle.inputs(&[seed])?;
-            let played = runner.play(&self.oracle, variant, &sets.sets)?;
+            let played = runner.play(&mut self.oracle, variant, &[seed])?;
             let profile = self.judge.config.profile;
             let question = (variant, seed);
             let looked = look(&mut self.oracle, runner, &played, 0, question, &name, profile)?;
@@ -246,16 +245,17 @@ impl<'j> TaskSession<'j> {
         let name = &self.task.name;
         process.open(&self.task, self.judge.config.profile, seed)?;
         self.ready.clear();
-        let staged = self.layout.calls.min(64);
+        let staged = self.layout.calls.min(64) as usize;
         let wanted = self.judge.wanted();
         for &which in &wanted {
             process.compile(name, which, seed, 4)?;
         }
         let seeds: Vec<u64> = (0..staged).map(|_| self.random.random_range(1..1 << 62)).collect();
         process.stage(name, &seeds)?;
-        self.staged = staged as usize;
+        self.staged = staged;
         for which in wanted {
-            let ready = measure::ready(process, name, which, &self.plan, self.layout.calls)?;
+            let ready =
+                measure::ready(process, name, which, &self.plan, staged, self.layout.calls)?;
             self.ready.push(ready);
         }
         slot.owner = Some(self.id);
@@ -275,8 +275,7 @@ impl<'j> TaskSession<'j> {
         let started = Instant::now();
         self.candidate_slope(runner, n)?;
         let candidate_seconds = started.elapsed().as_secs_f64();
-        let baseline_seconds: f64 =
-            self.ready.iter().map(|r| 3.0 * r.n as f64 * r.seconds).sum();
+        let baseline_seconds: f64 = self.ready.iter().map(|r| 3.0 * r.n as f64 * r.seconds).sum();
         let rounds = measure::rounds(&self.plan, candidate_seconds + baseline_seconds);
         let looked_at: Vec<usize> =
             (0..TIMED_CHECKS).map(|_| self.random.random_range(0..rounds)).collect();
@@ -284,7 +283,10 @@ impl<'j> TaskSession<'j> {
             candidate: Vec::new(),
             baselines: self.ready.iter().map(|r| (r.which, Vec::new())).collect(),
         };
-        for round in 0..rounds {
+        for round in 0..2 * rounds {
+            if slopes.candidate.len() == rounds {
+                break;
+            }
             for contender in measure::order(self.ready.len(), &mut self.random) {
                 if contender == 0 {
                     let look_here = looked_at.contains(&round);
@@ -305,6 +307,11 @@ impl<'j> TaskSession<'j> {
                     return Ok(());
                 }
             }
+            slopes.keep_last_round();
+        }
+        if slopes.candidate.len() < rounds {
+            let reason = "half of the windows were disturbed: too much else runs on this machine";
+            return Err(JudgeError::infrastructure("time the candidate", reason).into());
         }
         let prepare = found.times.prepare;
         (found.times, found.speedup) = measure::summarise(&slopes);
@@ -359,15 +366,8 @@ impl<'j> TaskSession<'j> {
                 let call = self.random.random_range(0..calls);
                 let question = ("init", seeds[played.order[call]]);
                 let profile = self.judge.config.profile;
-                let looked = look(
-                    &mut self.oracle,
-                    runner,
-                    &played,
-                    call,
-                    question,
-                    "timed call",
-                    profile,
-                )?;
+                let looked =
+                    look(&mut self.oracle, runner, &played, call, question, "timed call", profile)?;
                 found.checks.push(looked.check);
                 found.failure = looked.failure;
                 found.integrity.extend(looked.integrity);

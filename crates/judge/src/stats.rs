@@ -68,7 +68,8 @@ mod tests {
             // Skewed, as times are; the median of -ln U is ln 2.
             let samples: Vec<f64> = (0..15).map(|_| -random.random::<f64>().ln()).collect();
             let i = median(&samples).unwrap();
-            covered += i32::from(i.low <= std::f64::consts::LN_2 && std::f64::consts::LN_2 <= i.high);
+            covered +=
+                i32::from(i.low <= std::f64::consts::LN_2 && std::f64::consts::LN_2 <= i.high);
         }
         assert!((3800..3960).contains(&covered), "{covered} of 4000");
     }

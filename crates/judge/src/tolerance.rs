@@ -29,7 +29,12 @@ const BLIND_ULPS: f64 = 512.0;
 
 /// Tolerance for one output. `noise` is the largest error of the same-precision reference seen so
 /// far in units of the output's root mean square: one call can be lucky, many are not.
-pub(crate) fn tolerance(profile: Profile, dtype: Dtype, note: &OutputNote, noise: f64) -> Tolerance {
+pub(crate) fn tolerance(
+    profile: Profile,
+    dtype: Dtype,
+    note: &OutputNote,
+    noise: f64,
+) -> Tolerance {
     let Some(epsilon) = dtype.epsilon() else {
         return Tolerance { atol: 0.0, rtol: 0.0 };
     };
@@ -43,10 +48,7 @@ pub(crate) fn tolerance(profile: Profile, dtype: Dtype, note: &OutputNote, noise
         };
     }
     let own = note.error.max(noise * note.rms);
-    Tolerance {
-        atol: SLACK * own + FLOOR_ULPS * epsilon * note.rms,
-        rtol: ELEMENT_ULPS * epsilon,
-    }
+    Tolerance { atol: SLACK * own + FLOOR_ULPS * epsilon * note.rms, rtol: ELEMENT_ULPS * epsilon }
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use warpwright_record::verdict::{Check, Failure, FailureClass, IntegrityFinding, Profile};
 
+use crate::claims::Located;
 use crate::claims::{self, Refused};
 use crate::compare::{Compared, compare, equal_bytes};
-use crate::claims::Located;
 use crate::error::JudgeError;
 use crate::failure::failure;
 use crate::oracle::Oracle;

@@ -39,7 +39,7 @@ __global__ void bias_relu(const float4* x, const float4* bias, float4* out, int 
                          fmaxf(v.w + b.w, 0.f));
 }
 __global__ void wild(float* out) { out[(1ll << 40) + threadIdx.x] = 1.f; }
-__global__ void forever(volatile int* stop) { while (!*stop) {} }
+__global__ void forever(volatile int* stop) { while (*stop != 12345) {} }
 __global__ void slowly(const float4* x, const float4* bias, float4* out, int n, int columns) {
     long long start = clock64();
     while (clock64() - start < 2000000000ll) {}
@@ -92,7 +92,10 @@ fn honest_still_works(verdicts: &[Verdict]) {
 fn gpu_an_honest_kernel_is_verified_and_measured() {
     let verdict = judge_all(GPU, TASK, [candidate(HONEST)], Stage::Measured).remove(0);
     eprintln!("{:#?}\n{:#?}\n{:#?}", verdict.times_ms, verdict.speedup, verdict.seconds);
-    eprintln!("floor {:?} checks {:#?} kernels {:?}", verdict.floor_ms, verdict.checks, verdict.kernels);
+    eprintln!(
+        "floor {:?} checks {:#?} kernels {:?}",
+        verdict.floor_ms, verdict.checks, verdict.kernels
+    );
     assert!(verdict.verified, "{verdict:#?}");
     assert!(verdict.checks.iter().any(|c| c.name == "timed call"));
     assert!(verdict.speedup.reduce_overhead.is_some());
@@ -103,7 +106,8 @@ fn gpu_an_honest_kernel_is_verified_and_measured() {
 
 #[test]
 fn gpu_every_way_of_failing_has_its_class_and_harms_nobody_else() {
-    let launch = |name: &str| format!("out = torch.empty_like(x)\ncuda_extension.{name}(out)\nreturn out");
+    let launch =
+        |name: &str| format!("out = torch.empty_like(x)\ncuda_extension.{name}(out)\nreturn out");
     let cases = [
         ("return torch.relu(x + self.bias)".to_owned(), FailureClass::ForbiddenCall),
         ("return torch.empty_like(x)".to_owned(), FailureClass::NonFinite),
@@ -111,7 +115,10 @@ fn gpu_every_way_of_failing_has_its_class_and_harms_nobody_else() {
         (launch("launch_wild_unchecked"), FailureClass::IllegalAddress),
         (launch("launch_too_large"), FailureClass::Launch),
         (launch("launch_forever"), FailureClass::Hang),
-        ("keep = []\nwhile True: keep.append(torch.empty_like(x))".to_owned(), FailureClass::OutOfMemory),
+        (
+            "keep = []\nwhile True: keep.append(torch.empty_like(x))".to_owned(),
+            FailureClass::OutOfMemory,
+        ),
         ("return torch.empty(4096, 8192, device=x.device)".to_owned(), FailureClass::Shape),
         ("return torch.empty(8192, 4096)".to_owned(), FailureClass::Shape),
     ];
@@ -150,6 +157,9 @@ extern "C" void launch_late(const float* x, const float* bias, float* out, int n
     let cheat = Candidate::from_files(files);
     let verdicts = judge_all(GPU, TASK, [cheat, candidate(HONEST)], Stage::Verified);
     honest_still_works(&verdicts);
-    assert!(!verdicts[0].verified);
-    assert_eq!(verdicts[0].integrity[0].class, "late_write", "{:#?}", verdicts[0]);
+    // Found as a late write, or, when the kernel is later still, as results that are not there.
+    assert!(!verdicts[0].verified, "{:#?}", verdicts[0]);
+    let failed = verdicts[0].failure.as_ref().map(|f| f.class);
+    let late = verdicts[0].integrity.first().is_some_and(|f| f.class == "late_write");
+    assert!(late || failed == Some(FailureClass::NonFinite), "{:#?}", verdicts[0]);
 }

@@ -64,14 +64,21 @@ fn judge_case(case: &Case, stage: Stage) -> Verdict {
 }
 
 fn case(forward: &str) -> Case {
-    Case { task: TASK.into(), model: model(forward), kernels: vec![("bias_clamp.cu", KERNEL.into())] }
+    Case {
+        task: TASK.into(),
+        model: model(forward),
+        kernels: vec![("bias_clamp.cu", KERNEL.into())],
+    }
 }
 
 #[test]
 fn an_honest_kernel_is_verified_measured_and_rewarded() {
     let verdict = judge_case(&case(HONEST), Stage::Measured);
     assert!(verdict.verified, "{verdict:#?}");
-    assert_eq!(verdict.checks.len(), 6 + verdict.checks.iter().filter(|c| c.name == "timed call").count());
+    assert_eq!(
+        verdict.checks.len(),
+        6 + verdict.checks.iter().filter(|c| c.name == "timed call").count()
+    );
     assert!(verdict.checks.iter().any(|c| c.name == "timed call"));
     assert!(verdict.checks.iter().all(|c| c.truth == "float64" && c.passed));
     let eager = verdict.speedup.eager.unwrap();
@@ -106,7 +113,10 @@ fn every_way_of_being_wrong_has_its_class() {
              return out",
             FailureClass::MutatedInput,
         ),
-        ("cuda_extension.bias_clamp_launcher(x.half(), self.bias, x, 1, 1, 0.0)", FailureClass::Exception),
+        (
+            "cuda_extension.bias_clamp_launcher(x.half(), self.bias, x, 1, 1, 0.0)",
+            FailureClass::Exception,
+        ),
         ("return cuda_extension.missing(x)", FailureClass::Exception),
     ];
     let candidates = std::iter::once(HONEST).chain(cases.iter().map(|(forward, _)| *forward));
@@ -153,7 +163,10 @@ fn a_half_precision_result_fails_under_strict() {
     let mut half = case(HONEST);
     half.kernels[0].1 = KERNEL
         .replace("#include <cuda_runtime.h>", "#include <cuda_runtime.h>\n#include <cuda_fp16.h>")
-        .replace("fmaxf(x[i] + bias[i % columns], low)", "__half2float(__float2half(fmaxf(x[i] + bias[i % columns], low)))");
+        .replace(
+            "fmaxf(x[i] + bias[i % columns], low)",
+            "__half2float(__float2half(fmaxf(x[i] + bias[i % columns], low)))",
+        );
     let verdict = judge_case(&half, Stage::Verified);
     assert_eq!(verdict.failure.unwrap().class, FailureClass::Mismatch);
 }
@@ -181,7 +194,11 @@ fn a_reference_that_cannot_be_judged_against_is_refused_with_its_reason() {
     for (from, to, expected) in [
         (forward, "return x + torch.rand_like(x)", "different outputs"),
         (forward, "raise ValueError('broken on purpose')", "broken on purpose"),
-        ("import torch\n", "import torch\nimport not_installed_anywhere\n", "not_installed_anywhere"),
+        (
+            "import torch\n",
+            "import torch\nimport not_installed_anywhere\n",
+            "not_installed_anywhere",
+        ),
         ("torch.randn(256, 512)", "torch.empty(1 << 50)", "memory"),
     ] {
         let source = TASK.replacen(from, to, 1);
