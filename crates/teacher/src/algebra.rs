@@ -72,17 +72,23 @@ impl Rewriter {
         let node = old.node(id);
         let at = |n: &NodeId| to.get(n).copied().unwrap_or(*n);
         let op = match &node.op {
-            Op::View { src, map } => return self.graph.view(at(src), map.clone(), node.shape.clone()),
+            Op::View { src, map } => {
+                return self.graph.view(at(src), map.clone(), node.shape.clone());
+            }
             Op::Leaf(_) | Op::Scalar(_) | Op::Index(_) => node.op.clone(),
             Op::Map { f, args } => Op::Map { f: *f, args: args.iter().map(at).collect() },
-            Op::Heavy { op, args } => Op::Heavy { op: op.clone(), args: args.iter().map(at).collect() },
+            Op::Heavy { op, args } => {
+                Op::Heavy { op: op.clone(), args: args.iter().map(at).collect() }
+            }
             Op::Guard { bounds, inside, outside } => {
                 Op::Guard { bounds: bounds.clone(), inside: at(inside), outside: at(outside) }
             }
             Op::Take { src, picks } => {
                 let picks = picks.iter().map(|p| match p {
                     Pick::At(e) => Pick::At(e.clone()),
-                    Pick::Loaded { index, map } => Pick::Loaded { index: at(index), map: map.clone() },
+                    Pick::Loaded { index, map } => {
+                        Pick::Loaded { index: at(index), map: map.clone() }
+                    }
                 });
                 Op::Take { src: at(src), picks: picks.collect() }
             }
@@ -110,7 +116,13 @@ impl Rewriter {
     }
 
     /// A reduction over a single element.
-    fn over_one(&mut self, id: NodeId, kind: ReduceKind, src: NodeId, dims: &[usize]) -> Option<NodeId> {
+    fn over_one(
+        &mut self,
+        id: NodeId,
+        kind: ReduceKind,
+        src: NodeId,
+        dims: &[usize],
+    ) -> Option<NodeId> {
         let inner = self.graph.inner_of(src, dims);
         let (shape, dtype) = (self.graph.shape(id).to_vec(), self.graph.dtype(id));
         if numel(&inner) != 1 {
@@ -189,7 +201,9 @@ pub(crate) fn diagonal_of(graph: &mut Graph, node: NodeId) -> Option<NodeId> {
             let inner = map.len();
             let whole = inner >= 2 && map[inner - 2] == row && map[inner - 1] == col;
             let lead = map.get(..inner.saturating_sub(2))?.to_vec();
-            let side = |e: &Expr| e.mentions(&format!("#{}", rank - 1)) || e.mentions(&format!("#{}", rank - 2));
+            let side = |e: &Expr| {
+                e.mentions(&format!("#{}", rank - 1)) || e.mentions(&format!("#{}", rank - 2))
+            };
             if !whole || lead.iter().any(side) {
                 return None;
             }

@@ -15,7 +15,10 @@ fn weights_of(graph: &Graph) -> Vec<Option<i64>> {
                 Source::Input(_) => None,
                 Source::State(_) => Some(numel(&node.shape) * node.dtype.size()),
             },
-            _ => graph.operands(id).iter().try_fold(0, |sum: i64, o| Some(sum.saturating_add(out[o.0]?))),
+            _ => graph
+                .operands(id)
+                .iter()
+                .try_fold(0, |sum: i64, o| Some(sum.saturating_add(out[o.0]?))),
         });
     }
     out

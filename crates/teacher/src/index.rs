@@ -60,7 +60,7 @@ impl Expr {
         let mut sum = self.clone();
         sum.constant += other.constant;
         for (atom, c) in &other.terms {
-            sum.push(atom.clone(), *c);
+            sum.push(atom, *c);
         }
         sum.recombine()
     }
@@ -81,11 +81,11 @@ impl Expr {
         }
     }
 
-    fn push(&mut self, atom: Atom, coefficient: i64) {
+    fn push(&mut self, atom: &Atom, coefficient: i64) {
         let c = self.terms.entry(atom.clone()).or_insert(0);
         *c += coefficient;
         if *c == 0 {
-            self.terms.remove(&atom);
+            self.terms.remove(atom);
         }
     }
 
@@ -209,7 +209,9 @@ impl Expr {
                 let Atom::Mod(x, b) = atom else { continue };
                 let quotient = x.div(*b);
                 let whole = match quotient.single() {
-                    Some((q, 0)) if self.terms.get(&q) == Some(&(c * b)) => Some((q, (**x).clone())),
+                    Some((q, 0)) if self.terms.get(&q) == Some(&(c * b)) => {
+                        Some((q, (**x).clone()))
+                    }
                     _ => None,
                 };
                 let partial = || {
@@ -287,9 +289,8 @@ impl Expr {
         for (atom, c) in &self.terms {
             match atom {
                 Atom::Var(v) if &*v.name == name => coefficient = *c,
-                Atom::Var(_) => {}
                 Atom::Div(e, _) | Atom::Mod(e, _) if e.mentions(name) => return None,
-                Atom::Div(..) | Atom::Mod(..) => {}
+                _ => {}
             }
         }
         Some(coefficient)
@@ -298,9 +299,10 @@ impl Expr {
     /// Whether every value is a multiple of `d`, judged term by term, leaving out variable `but`.
     pub(crate) fn divisible_but(&self, d: i64, but: &str) -> bool {
         self.constant % d == 0
-            && self.terms.iter().all(|(atom, c)| {
-                c % d == 0 || matches!(atom, Atom::Var(v) if &*v.name == but)
-            })
+            && self
+                .terms
+                .iter()
+                .all(|(atom, c)| c % d == 0 || matches!(atom, Atom::Var(v) if &*v.name == but))
     }
 
     /// C++ text. `wide` prints 64-bit constants, for offsets that may exceed 31 bits.
@@ -371,9 +373,11 @@ pub(crate) fn unflatten(flat: &Expr, shape: &[i64]) -> Vec<Expr> {
     shape
         .iter()
         .zip(&strides)
-        .map(|(extent, stride)| {
-            if *extent <= 1 { Expr::default() } else { flat.div(*stride).rem(*extent) }
-        })
+        .map(
+            |(extent, stride)| {
+                if *extent <= 1 { Expr::default() } else { flat.div(*stride).rem(*extent) }
+            },
+        )
         .collect()
 }
 
@@ -396,6 +400,8 @@ mod tests {
             }
         })
     }
+
+    type Map = Box<dyn Fn(&[Expr]) -> Vec<Expr>>;
 
     #[derive(Clone, Debug)]
     enum Step {
@@ -433,7 +439,7 @@ mod tests {
             let mut maps: Vec<(Vec<i64>, Vec<Expr>, Vec<i64>)> = Vec::new();
             for step in steps {
                 let before = shape.clone();
-                let (after, map): (Vec<i64>, Box<dyn Fn(&[Expr]) -> Vec<Expr>>) = match step {
+                let (after, map): (Vec<i64>, Map) = match step {
                     Step::Reshape(k) => {
                         let all = factorings(n);
                         let to = all[k % all.len()].clone();

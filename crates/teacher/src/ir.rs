@@ -117,19 +117,83 @@ pub(crate) enum ScanKind {
     Sum,
     Prod,
     LogSumExp,
-    Max,
-    Min,
 }
 
 /// Pointwise functions; `emit/scalar.rs` gives their C++.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fun {
-    Add, Sub, Mul, Div, FloorDiv, TruncDiv, Remainder, Fmod, Pow, Atan2, Hypot, Copysign,
-    Max, Min, Fmax, Fmin, Eq, Ne, Lt, Le, Gt, Ge, And, Or, Xor, Not, Where, Cast, Clamp,
-    BitAnd, BitOr, BitXor, BitNot, Shl, Shr,
-    Neg, Abs, Sign, Sqrt, Rsqrt, Reciprocal, Exp, Exp2, Expm1, Log, Log2, Log10, Log1p,
-    Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Erf, Erfc, Lgamma,
-    Sigmoid, Relu, Floor, Ceil, Round, Trunc, IsNan, IsInf, Square, Cube,
+    Add,
+    Sub,
+    Mul,
+    Div,
+    FloorDiv,
+    TruncDiv,
+    Remainder,
+    Fmod,
+    Pow,
+    Atan2,
+    Hypot,
+    Copysign,
+    Max,
+    Min,
+    Fmax,
+    Fmin,
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    And,
+    Or,
+    Xor,
+    Not,
+    Where,
+    Cast,
+    BitAnd,
+    BitOr,
+    BitXor,
+    BitNot,
+    Shl,
+    Shr,
+    Neg,
+    Abs,
+    Sign,
+    Sqrt,
+    Rsqrt,
+    Reciprocal,
+    Exp,
+    Exp2,
+    Expm1,
+    Log,
+    Log2,
+    Log10,
+    Log1p,
+    Sin,
+    Cos,
+    Tan,
+    Asin,
+    Acos,
+    Atan,
+    Sinh,
+    Cosh,
+    Tanh,
+    Asinh,
+    Acosh,
+    Atanh,
+    Erf,
+    Erfc,
+    Lgamma,
+    Sigmoid,
+    Relu,
+    Floor,
+    Ceil,
+    Round,
+    Trunc,
+    IsNan,
+    IsInf,
+    Square,
+    Cube,
 }
 
 /// The variable of dim `d` in index maps.
@@ -306,7 +370,12 @@ impl Graph {
 }
 
 /// The source index of a reduction: outer indices in the kept dims, inner ones in `dims`.
-pub(crate) fn reduction_index(rank: usize, dims: &[usize], outer: &[Expr], inner: &[Expr]) -> Vec<Expr> {
+pub(crate) fn reduction_index(
+    rank: usize,
+    dims: &[usize],
+    outer: &[Expr],
+    inner: &[Expr],
+) -> Vec<Expr> {
     let (mut outer, mut inner) = (outer.iter(), inner.iter());
     (0..rank)
         .map(|d| {
@@ -316,20 +385,24 @@ pub(crate) fn reduction_index(rank: usize, dims: &[usize], outer: &[Expr], inner
         .collect()
 }
 
+/// C++ and CUDA names, math functions, and what the templates call their own variables.
+const TAKEN: &str = " add abs exp log pow sqrt floor ceil round trunc sin cos tan tanh erf max \
+    min div float double int bool out row col index sign where select var new stream rsqrt \
+    remainder copysign asin acos atan atan2 sinh cosh asinh acosh atanh fmod erfc hypot fmax \
+    fmin exp2 expm1 log2 log10 log1p lgamma fabs rint load at item block long short char \
+    signed unsigned void auto const for if else while do switch case default return class \
+    struct union template this true false and or not xor private public protected sigmoid \
+    gamma j0 j1 y0 y1 jn yn signal time clock i i0 j ";
+
 /// A C++ identifier from a traced name.
 pub(crate) fn identifier(name: &str) -> String {
     let mut out: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     out = out.trim_start_matches('_').to_owned();
-    // C++ and CUDA names, math functions, and what the templates call their own variables.
-    const TAKEN: &str = " add abs exp log pow sqrt floor ceil round trunc sin cos tan tanh erf max \
-        min div float double int bool out row col index sign where select var new stream rsqrt \
-        remainder copysign asin acos atan atan2 sinh cosh asinh acosh atanh fmod erfc hypot fmax \
-        fmin exp2 expm1 log2 log10 log1p lgamma fabs rint load at item block long short char \
-        signed unsigned void auto const for if else while do switch case default return class \
-        struct union template this true false and or not xor private public protected sigmoid \
-        gamma j0 j1 y0 y1 jn yn signal time clock i i0 j ";
-    if out.is_empty() || out.starts_with(|c: char| c.is_ascii_digit()) || TAKEN.contains(&format!(" {out} ")) {
+    if out.is_empty()
+        || out.starts_with(|c: char| c.is_ascii_digit())
+        || TAKEN.contains(&format!(" {out} "))
+    {
         out = format!("{out}_0");
         out = out.trim_start_matches(|c: char| c.is_ascii_digit() || c == '_').to_owned();
         if out.is_empty() {

@@ -21,6 +21,12 @@
 //! It is not a compiler: shapes are static, only forward passes in eval mode exist, and where a
 //! rule is missing it says so rather than calling back into torch.
 
+#![expect(
+    clippy::format_push_string,
+    clippy::many_single_char_names,
+    reason = "program text is assembled in Strings, which cannot fail; operands are a, b, x, y"
+)]
+
 mod algebra;
 mod constant;
 mod dtype;

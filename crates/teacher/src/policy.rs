@@ -42,7 +42,10 @@ pub struct Teacher {
 enum Stage {
     #[default]
     Trace,
-    Pages { lines: u64, next: u64 },
+    Pages {
+        lines: u64,
+        next: u64,
+    },
     Compile,
     Verify,
     Profile,
@@ -135,14 +138,18 @@ impl Teacher {
         self.work = Some(Work { trace, graph, plan, target, search });
         let files = match self.files(&Knobs::default()) {
             Ok(files) => files,
-            Err(reason) => return self.stop(format!("The kernels could not be written: {reason}.")),
+            Err(reason) => {
+                return self.stop(format!("The kernels could not be written: {reason}."));
+            }
         };
         let mut tools = self.write(&files);
         tools.push(self.bash("bash utils/compile.sh"));
         self.stage = Stage::Compile;
         let plural = if kernels == 1 { "kernel" } else { "kernels" };
         self.message(
-            format!("{calls} traced operators become {kernels} {plural}. Writing and compiling them."),
+            format!(
+                "{calls} traced operators become {kernels} {plural}. Writing and compiling them."
+            ),
             tools,
         )
     }
@@ -268,7 +275,10 @@ impl Policy for Teacher {
                     let summary = self.summary();
                     self.stop(summary)
                 }
-                _ => self.fall_back(&format!("The final version is not right: {}", first_line(&last.text))),
+                _ => self.fall_back(&format!(
+                    "The final version is not right: {}",
+                    first_line(&last.text)
+                )),
             },
             Stage::Done => self.stop("Done."),
         })
@@ -292,14 +302,16 @@ impl Teacher {
     }
 
     fn page_call(&mut self, offset: u64) -> ToolCall {
-        let arguments = json!({ "file_path": ".trace.json", "offset": offset, "limit": PAGE_LINES });
+        let arguments =
+            json!({ "file_path": ".trace.json", "offset": offset, "limit": PAGE_LINES });
         self.call("Read", arguments)
     }
 
     fn page(&mut self, results: &[ToolResult], lines: u64, next: u64) -> Message {
         for result in results {
             if result.status != ToolStatus::Ok {
-                return self.stop(format!("The graph could not be read: {}", first_line(&result.text)));
+                return self
+                    .stop(format!("The graph could not be read: {}", first_line(&result.text)));
             }
             for line in result.text.lines() {
                 // `   12\t{...}`

@@ -273,7 +273,9 @@ fn registrations(trace: &Trace) -> (Vec<String>, bool) {
             filled(&s.shape, s.dtype.torch(), &s.values)
         };
         out.push(if s.kind == "parameter" {
-            format!("{owner}.register_parameter(\"{last}\", nn.Parameter({made}, requires_grad=False))")
+            format!(
+                "{owner}.register_parameter(\"{last}\", nn.Parameter({made}, requires_grad=False))"
+            )
         } else if s.persistent {
             format!("{owner}.register_buffer(\"{last}\", {made})")
         } else {

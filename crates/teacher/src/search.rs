@@ -80,7 +80,8 @@ impl Search {
 
     /// The next variant; `None` when the search is over.
     pub(crate) fn next(&mut self) -> Option<Knobs> {
-        let at_floor = matches!((self.best_ms, self.floor_ms), (Some(t), Some(f)) if t <= f * NEAR_FLOOR);
+        let at_floor =
+            matches!((self.best_ms, self.floor_ms), (Some(t), Some(f)) if t <= f * NEAR_FLOOR);
         if self.safe || at_floor || self.profiles_left == 0 || self.moves.is_empty() {
             return None;
         }

@@ -118,11 +118,14 @@ pub(crate) fn number(value: &Value) -> Option<f64> {
 /// Reads what the tracer printed, or says in a sentence why it cannot.
 pub(crate) fn parse(text: &str) -> Result<Trace, String> {
     if let Some(failure) = first_object::<TraceFailure>(text) {
-        return Err(format!("The reference could not be traced: {}. {}.", failure.error, failure.hint));
+        return Err(format!(
+            "The reference could not be traced: {}. {}.",
+            failure.error, failure.hint
+        ));
     }
-    let start = text.find('{').ok_or_else(|| {
-        format!("The tracer printed no graph: {}", first_line(text))
-    })?;
+    let start = text
+        .find('{')
+        .ok_or_else(|| format!("The tracer printed no graph: {}", first_line(text)))?;
     let mut stream = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Trace>();
     let trace = match stream.next() {
         Some(Ok(trace)) => trace,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::dtype::DType;
 use crate::emit::Buffer;
-use crate::emit::elementwise::{ElementTune, Elementwise};
 use crate::emit::columns::ColumnTune;
+use crate::emit::elementwise::{ElementTune, Elementwise};
 use crate::emit::rows::{Frame, RowProgram, RowTune};
 use crate::index::{Expr, dot, numel};
 use crate::ir::{Graph, NodeId, Op, ReduceKind};
@@ -70,7 +70,12 @@ fn shifted(value: i64, shift: i32, low: i64, high: i64) -> i64 {
 }
 
 /// Elements that fill a 16-byte access of the widest large tensor of a step.
-fn access_width(graph: &Graph, nodes: &[NodeId], count: i64, buffers: &BTreeMap<NodeId, Buffer>) -> i64 {
+fn access_width(
+    graph: &Graph,
+    nodes: &[NodeId],
+    count: i64,
+    buffers: &BTreeMap<NodeId, Buffer>,
+) -> i64 {
     let mut seen = std::collections::BTreeSet::new();
     let mut stack = nodes.to_vec();
     let mut widest = nodes.iter().map(|n| graph.dtype(*n).size()).max().unwrap_or(4);
@@ -134,7 +139,8 @@ pub(crate) fn row(
             precise: knobs.safe || cols / lanes > 64,
         };
     }
-    let stores: Vec<NodeId> = step.passes.iter().flatten().chain(&step.full_stores).copied().collect();
+    let stores: Vec<NodeId> =
+        step.passes.iter().flatten().chain(&step.full_stores).copied().collect();
     let vec = if step.full_stores.is_empty() {
         16 / step.passes.iter().flatten().map(|r| source_size(graph, *r)).max().unwrap_or(4)
     } else {
@@ -214,7 +220,13 @@ pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bo
     }
     let threads = shifted(128, knobs.threads_shift, 32, 512);
     let enough = |v: i64| rows / v >= target.processors * 256;
-    let vec = if enough(4) { 4 } else if enough(2) { 2 } else { 1 };
+    let vec = if enough(4) {
+        4
+    } else if enough(2) {
+        2
+    } else {
+        1
+    };
     let vec = if knobs.safe { 1 } else { shifted(vec, knobs.vec_shift, 1, 8) };
     ColumnTune { threads, vec, vector: true, streaming: knobs.streaming, precise: false }
 }
@@ -246,9 +258,7 @@ pub(crate) fn as_rows(
         row_stores: vec![],
         full_stores: step.stores.clone(),
     };
-    let candidates = (0..rank.max(1)).map(|k| {
-        (numel(&step.shape[..k]), numel(&step.shape[k..]))
-    });
+    let candidates = (0..rank.max(1)).map(|k| (numel(&step.shape[..k]), numel(&step.shape[k..])));
     let fits = |p: &RowProgram| crate::emit::rows::divisions(p, graph, buffers, 0) == Some(0);
     let plain: Vec<(i64, i64)> = candidates.collect();
     let (rows, cols) = plain

@@ -60,13 +60,17 @@ impl Rewriter {
 
     /// A node as a vector over channels, if it depends on nothing else.
     fn channel_vector(&mut self, node: NodeId, affine: &Affine, dtype: DType) -> Option<NodeId> {
-        if !self.is_fixed(node) || self.graph.dtype(node).compute() != dtype && !self.is_number(node) {
+        if !self.is_fixed(node)
+            || self.graph.dtype(node).compute() != dtype && !self.is_number(node)
+        {
             return None;
         }
         let Op::View { src, map } = &self.graph.node(node).op else { return None };
         let (src, map) = (*src, map.clone());
         let shape = self.graph.shape(node).to_vec();
-        let others = |e: &Expr| (0..shape.len()).any(|d| d != affine.channels.axis && e.mentions(&format!("#{d}")));
+        let others = |e: &Expr| {
+            (0..shape.len()).any(|d| d != affine.channels.axis && e.mentions(&format!("#{d}")))
+        };
         if map.iter().any(others) {
             return None;
         }
@@ -101,7 +105,8 @@ impl Rewriter {
                 out.shift = affine.shift.map(|s| map(f, &[s, vector], "shift"));
             }
             Fun::Add => {
-                out.shift = Some(affine.shift.map_or(vector, |s| map(Fun::Add, &[s, vector], "shift")));
+                out.shift =
+                    Some(affine.shift.map_or(vector, |s| map(Fun::Add, &[s, vector], "shift")));
             }
             _ if first => {
                 out.shift = Some(match affine.shift {
@@ -110,7 +115,8 @@ impl Rewriter {
                 });
             }
             _ => {
-                out.shift = Some(affine.shift.map_or(vector, |s| map(Fun::Sub, &[vector, s], "shift")));
+                out.shift =
+                    Some(affine.shift.map_or(vector, |s| map(Fun::Sub, &[vector, s], "shift")));
                 out.scale = Some(match affine.scale {
                     Some(s) => map(Fun::Neg, &[s], "scale"),
                     None => {
@@ -135,7 +141,8 @@ impl Rewriter {
         let scaled = self.graph.map(&name, Fun::Mul, &[weights, along], &shape, dtype);
         let mut args = args;
         args[affine.channels.weights] = scaled;
-        let result = self.graph.push(&heavy.name, Op::Heavy { op, args }, heavy.shape.clone(), heavy.dtype);
+        let result =
+            self.graph.push(&heavy.name, Op::Heavy { op, args }, heavy.shape.clone(), heavy.dtype);
         let Some(shift) = affine.shift else { return result };
         let at = vec![crate::ir::axes(&heavy.shape)[affine.channels.axis].clone()];
         let shift = self.graph.view(shift, at, heavy.shape.clone());

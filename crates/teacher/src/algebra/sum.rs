@@ -11,7 +11,9 @@ use crate::ir::{Fun, NodeId, Op, ReduceKind, apply_all, axes};
 impl Rewriter {
     /// The reduction `id` without the product under it, if there is one.
     pub(super) fn sum_of_product(&mut self, id: NodeId) -> Option<NodeId> {
-        let Op::Reduce { kind: ReduceKind::Sum, src, dims, inline: false } = &self.graph.node(id).op else {
+        let Op::Reduce { kind: ReduceKind::Sum, src, dims, inline: false } =
+            &self.graph.node(id).op
+        else {
             return None;
         };
         let (src, dims) = (*src, dims.clone());
@@ -41,13 +43,20 @@ impl Rewriter {
             }
             Op::Map { f: f @ (Fun::Mul | Fun::Div), args } => {
                 for first in [true, false] {
-                    let (inner, factor) = if first { (args[0], args[1]) } else { (args[1], args[0]) };
+                    let (inner, factor) =
+                        if first { (args[0], args[1]) } else { (args[1], args[0]) };
                     if *f == Fun::Div && !first {
                         continue;
                     }
                     let Some(factor) = self.without(factor, dims) else { continue };
                     let Some(sum) = self.pushed(inner, dims) else { continue };
-                    return Some(self.graph.map(&found.name, *f, &[sum, factor], &shape, found.dtype));
+                    return Some(self.graph.map(
+                        &found.name,
+                        *f,
+                        &[sum, factor],
+                        &shape,
+                        found.dtype,
+                    ));
                 }
                 None
             }
@@ -67,7 +76,13 @@ impl Rewriter {
 
     /// A reshape between the sum and what is summed, e.g. `[b, s, n]` of `[b * s, n]`: the last dim
     /// is the same on both sides and is what is summed.
-    fn through_view(&mut self, src: NodeId, map: &[Expr], shape: &[i64], dims: &[usize]) -> Option<NodeId> {
+    fn through_view(
+        &mut self,
+        src: NodeId,
+        map: &[Expr],
+        shape: &[i64],
+        dims: &[usize],
+    ) -> Option<NodeId> {
         let (last, inner) = (shape.len() - 1, map.len().checked_sub(1)?);
         let same = self.graph.shape(src)[inner] == shape[last] && map[inner] == axes(shape)[last];
         let apart = !map[..inner].iter().any(|e| e.mentions(&format!("#{last}")));
@@ -96,7 +111,8 @@ impl Rewriter {
             if !kept.iter().any(varies) {
                 let (inner, place) = drop_dims(&found.shape, &kept);
                 let inside = self.graph.view(src, apply_all(&map, &place), inner);
-                let sum = self.graph.reduce(&name, ReduceKind::Sum, inside, &[], false, found.dtype);
+                let sum =
+                    self.graph.reduce(&name, ReduceKind::Sum, inside, &[], false, found.dtype);
                 return self.graph.broadcast(sum, &left);
             }
         }
@@ -104,7 +120,13 @@ impl Rewriter {
     }
 
     /// The sum over `dims` of `heavy` at `map`, which is `node`.
-    fn product(&mut self, node: NodeId, heavy: NodeId, map: &[Expr], dims: &[usize]) -> Option<NodeId> {
+    fn product(
+        &mut self,
+        node: NodeId,
+        heavy: NodeId,
+        map: &[Expr],
+        dims: &[usize],
+    ) -> Option<NodeId> {
         let Op::Heavy { op, args } = &self.graph.node(heavy).op else { return None };
         let rank = op.as_product()?.rank;
         let (a, b) = (args[0], args[1]);
@@ -114,7 +136,8 @@ impl Rewriter {
         // The summed dim that is all of the product's dim `p`, and nothing else.
         let whole = |p: usize| {
             dims.iter().copied().find(|d| {
-                let alone = map.iter().enumerate().all(|(q, e)| q == p || !e.mentions(&format!("#{d}")));
+                let alone =
+                    map.iter().enumerate().all(|(q, e)| q == p || !e.mentions(&format!("#{d}")));
                 shape[*d] > 1 && map[p] == all[*d] && shape[*d] == product.shape[p] && alone
             })
         };
@@ -134,7 +157,12 @@ impl Rewriter {
         let index = axes(&wide);
         let depth = index[index.len() - 1].clone();
         let batch = index[..lead].to_vec();
-        let side = |graph: &mut crate::ir::Graph, x: NodeId, dim: usize, gone: bool, at: Expr, suffix: &str| {
+        let side = |graph: &mut crate::ir::Graph,
+                    x: NodeId,
+                    dim: usize,
+                    gone: bool,
+                    at: Expr,
+                    suffix: &str| {
             let mut place = batch.clone();
             let x = if gone {
                 graph.reduce(&format!("{name}_{suffix}"), ReduceKind::Sum, x, &[dim], false, dtype)
@@ -156,7 +184,9 @@ impl Rewriter {
         let dot = self.graph.reduce(name, ReduceKind::Sum, terms, &[last], false, dtype);
         let gone: Vec<usize> = [over_row, over_col].into_iter().flatten().collect();
         let (left, place) = drop_dims(&shape, &gone);
-        let kept = (0..rank).filter(|p| !(*p == lead && over_row.is_some() || *p == lead + 1 && over_col.is_some()));
+        let kept = (0..rank).filter(|p| {
+            !(*p == lead && over_row.is_some() || *p == lead + 1 && over_col.is_some())
+        });
         let at: Vec<Expr> = kept.map(|p| crate::ir::apply(&map[p], &place)).collect();
         let seen = self.graph.view(dot, at, left.clone());
         let rest: Vec<usize> = dims

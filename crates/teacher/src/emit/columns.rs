@@ -180,7 +180,10 @@ pub(crate) fn emit(
         body.extend(pass.after);
     }
     body.push("}".to_owned());
-    let body = body.into_iter().map(|l| l.replace("const int row =", &format!("const {t} row ="))).collect();
+    let body = body
+        .into_iter()
+        .map(|l| l.replace("const int row =", &format!("const {t} row =")))
+        .collect();
     Ok(finish(&e, &what.name, &what.purpose, body, &outs, &format!("{blocks}, kThreads")))
 }
 
@@ -229,8 +232,6 @@ fn begin_scan(
         ScanKind::Sum => (0.0, format!("{acc} + {v}")),
         ScanKind::Prod => (1.0, format!("{acc} * {v}")),
         ScanKind::LogSumExp => (f64::NEG_INFINITY, format!("log_add_exp({acc}, {v})")),
-        ScanKind::Max => (f64::NEG_INFINITY, format!("nan_max({acc}, {v})")),
-        ScanKind::Min => (f64::INFINITY, format!("nan_min({acc}, {v})")),
     };
     e.line(format!("{acc} = {update};"));
     let text = if running == dtype { acc } else { format!("({}){acc}", dtype.register()) };

@@ -79,8 +79,11 @@ pub(crate) fn emit(
         format!("constexpr int kVec = {vec};      // elements per access"),
         format!("constexpr int kItems = {};    // accesses per thread", tune.items),
         String::new(),
-        format!("__global__ void __launch_bounds__(kThreads) {}_kernel({}) {{", what.name,
-            parameters(&e, &outs)),
+        format!(
+            "__global__ void __launch_bounds__(kThreads) {}_kernel({}) {{",
+            what.name,
+            parameters(&e, &outs)
+        ),
     ];
     let per_block = tune.threads * vec * tune.items;
     let blocks = (count + per_block - 1) / per_block;
@@ -89,7 +92,9 @@ pub(crate) fn emit(
     let block = if index_type == "int" { "blockIdx.x" } else { "(int64_t)blockIdx.x" };
     if persistent {
         // A fixed number of blocks walks over the data.
-        body.push(format!("for ({index_type} block = {block}; block < {blocks}; block += gridDim.x) {{"));
+        body.push(format!(
+            "for ({index_type} block = {block}; block < {blocks}; block += gridDim.x) {{"
+        ));
     } else {
         body.push(format!("const {index_type} block = {block};"));
     }
@@ -119,7 +124,7 @@ pub(crate) fn emit(
         body.push("}".to_owned());
     }
     body.extend(stores.into_iter().map(|s| s.1));
-    for _ in 0..(usize::from(!exact) + usize::from(persistent) + 1) {
+    for _ in 0..=(usize::from(!exact) + usize::from(persistent)) {
         body.push("}".to_owned());
     }
     body.push("}".to_owned());
@@ -134,11 +139,13 @@ pub(crate) fn mentions(text: &str, name: &str) -> bool {
 
 /// The kernel's parameter list: what it reads, then what it writes.
 pub(crate) fn parameters(e: &Emitter<'_>, outs: &[(NodeId, String)]) -> String {
-    let reads = e.reads.iter().map(|n| {
-        format!("const {}* __restrict__ {}", e.graph.dtype(*n).storage(), e.param_of(*n))
-    });
-    let writes =
-        outs.iter().map(|(n, name)| format!("{}* __restrict__ {name}", e.graph.dtype(*n).storage()));
+    let reads = e
+        .reads
+        .iter()
+        .map(|n| format!("const {}* __restrict__ {}", e.graph.dtype(*n).storage(), e.param_of(*n)));
+    let writes = outs
+        .iter()
+        .map(|(n, name)| format!("{}* __restrict__ {name}", e.graph.dtype(*n).storage()));
     reads.chain(writes).collect::<Vec<_>>().join(", ")
 }
 

@@ -313,7 +313,7 @@ impl<'g> Emitter<'g> {
                         *value = self.define(name, &rounded.text, rounded.dtype);
                     }
                 }
-                let text = expression(*f, &values, found.dtype)?;
+                let text = expression(*f, &values, found.dtype);
                 if *f == Fun::Cast && values[0].text == text {
                     return Ok(values[0].clone());
                 }
@@ -350,7 +350,8 @@ impl<'g> Emitter<'g> {
                 let no = self.value(*outside, index)?;
                 let other = self.scopes.pop().unwrap_or_default().lines;
                 let test = tests.join(" && ");
-                let start = if other.is_empty() { format!(" = {}", no.cast(dtype)) } else { String::new() };
+                let start =
+                    if other.is_empty() { format!(" = {}", no.cast(dtype)) } else { String::new() };
                 self.line(format!("{} {result}{start};", dtype.register()));
                 self.line(format!("if ({test}) {{"));
                 for l in then {
@@ -371,7 +372,9 @@ impl<'g> Emitter<'g> {
                 let at = self.picked(*src, picks, index)?;
                 self.value(*src, &at)
             }
-            Op::Reduce { kind, src, dims, .. } => self.inline_reduction(name, *kind, *src, dims, index),
+            Op::Reduce { kind, src, dims, .. } => {
+                self.inline_reduction(name, *kind, *src, dims, index)
+            }
             Op::View { src, map } => self.value(*src, &apply_all(map, index)),
             Op::Scalar(x) => Ok(Value::number(*x, found.dtype)),
             Op::Leaf(_) | Op::Scan { .. } | Op::Heavy { .. } => {
@@ -396,9 +399,21 @@ impl<'g> Emitter<'g> {
         }
         let jumps = matches!(
             f,
-            Fun::Floor | Fun::Ceil | Fun::Round | Fun::Trunc | Fun::FloorDiv | Fun::TruncDiv
-                | Fun::Remainder | Fun::Fmod | Fun::Sign | Fun::Eq | Fun::Ne | Fun::Lt | Fun::Le
-                | Fun::Gt | Fun::Ge
+            Fun::Floor
+                | Fun::Ceil
+                | Fun::Round
+                | Fun::Trunc
+                | Fun::FloorDiv
+                | Fun::TruncDiv
+                | Fun::Remainder
+                | Fun::Fmod
+                | Fun::Sign
+                | Fun::Eq
+                | Fun::Ne
+                | Fun::Lt
+                | Fun::Le
+                | Fun::Gt
+                | Fun::Ge
         ) || (f == Fun::Cast && !to.is_float());
         let from = self.graph.dtype(arg);
         let mut source = arg;
@@ -572,7 +587,8 @@ impl Lanes {
         let first = Expr::var("#q", self.extent / self.width).mul(self.width);
         let split = first.add(&Expr::var("#j", self.width));
         let start = Expr::var(&format!("{}0", self.var), self.extent);
-        let replace = |e: &Expr, by: &Expr| e.substitute(&|v| (*v.name == *self.var).then(|| by.clone()));
+        let replace =
+            |e: &Expr, by: &Expr| e.substitute(&|v| (*v.name == *self.var).then(|| by.clone()));
         let shared = index.iter().all(|e| replace(e, &split).stride_of("#j") == Some(0));
         shared.then(|| index.iter().map(|e| replace(e, &start)).collect())
     }
@@ -649,7 +665,8 @@ impl Accumulator {
 
     /// Declarations of a scalar accumulator (or its index companion).
     pub(crate) fn declarations(&self) -> Vec<String> {
-        let mut out = vec![format!("{} {} = {};", self.dtype.register(), self.name, self.identity())];
+        let mut out =
+            vec![format!("{} {} = {};", self.dtype.register(), self.name, self.identity())];
         if self.is_arg() {
             // Past every position, so that the first element wins even if it is the neutral one.
             out.push(format!("int {}_at = INT32_MAX;", self.name));

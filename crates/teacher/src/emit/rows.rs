@@ -73,7 +73,8 @@ impl Frame {
         if other == *self {
             return Some(self.index(row, col));
         }
-        let trailing = |f: &Self| f.dims.iter().rev().enumerate().all(|(k, d)| *d == f.shape.len() - 1 - k);
+        let trailing =
+            |f: &Self| f.dims.iter().rev().enumerate().all(|(k, d)| *d == f.shape.len() - 1 - k);
         let same = other.rows() == self.rows() && other.cols() == self.cols();
         (same && trailing(self) && trailing(&other)).then(|| other.index(row, col))
     }
@@ -136,7 +137,8 @@ pub(crate) fn divisions(
     let mut count = 0;
     let mut tally = |lines: &[Line]| {
         let by = |l: &Line, op: &str| l.text.matches(op).count();
-        count += lines.iter().map(|l| by(l, "col /") + by(l, "col %") + by(l, "col)")).sum::<usize>();
+        count +=
+            lines.iter().map(|l| by(l, "col /") + by(l, "col %") + by(l, "col)")).sum::<usize>();
     };
     e.open(&["row"], false);
     for r in program.passes.iter().flatten() {
@@ -306,15 +308,20 @@ pub(crate) fn emit(
     if !serial {
         body.push(format!("constexpr int kThreads = {};  // per row", tune.threads));
     }
-    body.push(format!("constexpr int kVec = {vec};  // {}",
-        if serial { "independent running values per row" } else { "elements per access" }));
+    body.push(format!(
+        "constexpr int kVec = {vec};  // {}",
+        if serial { "independent running values per row" } else { "elements per access" }
+    ));
     if tune.keep && !serial {
         body.push(format!("constexpr int kItems = {items};  // accesses per thread"));
     }
     let block = if serial { tune.rows_per_block } else { tune.threads * tune.rows_per_block };
     body.push(String::new());
-    body.push(format!("__global__ void __launch_bounds__({block}) {}_kernel({}) {{", what.name,
-        parameters(&e, &outs)));
+    body.push(format!(
+        "__global__ void __launch_bounds__({block}) {}_kernel({}) {{",
+        what.name,
+        parameters(&e, &outs)
+    ));
     let per = tune.rows_per_block;
     body.push(match (serial, per) {
         (true, _) => format!("const {index_type} row = blockIdx.x * {per} + threadIdx.x;"),
@@ -330,7 +337,16 @@ pub(crate) fn emit(
         let size = if serial { "[kCols]" } else { "[kItems][kVec]" };
         body.push(format!("{} kept_{name}{size};", dtype.register()));
     }
-    let layout = Layout { tune, loops: &loops, vec, cols, items, index_type, kept: &e.kept, keep_index: &e.keep_index };
+    let layout = Layout {
+        tune,
+        loops: &loops,
+        vec,
+        cols,
+        items,
+        index_type,
+        kept: &e.kept,
+        keep_index: &e.keep_index,
+    };
     for piece in pieces {
         match piece {
             Piece::Lines(lines) => body.extend(lines),
@@ -404,7 +420,14 @@ impl Layout<'_> {
         out
     }
 
-    fn pass(&self, body: &mut Vec<String>, vectors: &[String], lines: &[Line], stores: &[(String, String)], lanes: bool) {
+    fn pass(
+        &self,
+        body: &mut Vec<String>,
+        vectors: &[String],
+        lines: &[Line],
+        stores: &[(String, String)],
+        lanes: bool,
+    ) {
         let statements = self.statements(lines);
         if self.tune.threads == 1 {
             self.serial(body, &statements, lanes);

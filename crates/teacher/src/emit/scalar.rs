@@ -64,11 +64,13 @@ pub(crate) fn literal(value: f64, dtype: DType) -> String {
 }
 
 /// The expression of `f` with result type `out`.
-pub(crate) fn expression(f: Fun, args: &[Value], out: DType) -> Result<String, String> {
+pub(crate) fn expression(f: Fun, args: &[Value], out: DType) -> String {
     // Comparisons and logic meet in the operands' type, everything else in the result's.
     let meeting = meeting_type(args);
     let t = match f {
-        Fun::Eq | Fun::Ne | Fun::Lt | Fun::Le | Fun::Gt | Fun::Ge | Fun::IsNan | Fun::IsInf => meeting,
+        Fun::Eq | Fun::Ne | Fun::Lt | Fun::Le | Fun::Gt | Fun::Ge | Fun::IsNan | Fun::IsInf => {
+            meeting
+        }
         _ => out.compute(),
     };
     let v = |i: usize| args.get(i).map_or_else(String::new, |a| a.cast(t));
@@ -82,18 +84,21 @@ pub(crate) fn expression(f: Fun, args: &[Value], out: DType) -> Result<String, S
     };
     let one = literal(1.0, t);
     let zero = literal(0.0, t);
-    Ok(match f {
-        Fun::Add if t == DType::Bool => format!("{a} || {b}"),
-        Fun::Mul if t == DType::Bool => format!("{a} && {b}"),
+    match f {
+        Fun::Add | Fun::BitOr if t == DType::Bool => format!("{a} || {b}"),
+        Fun::Mul | Fun::BitAnd if t == DType::Bool => format!("{a} && {b}"),
         Fun::Square if t == DType::Bool => a,
         Fun::Add => format!("{a} + {b}"),
         Fun::Sub => format!("{a} - {b}"),
         Fun::Mul => format!("{a} * {b}"),
-        Fun::Div => format!("{a} / {b}"),
-        Fun::FloorDiv if float => format!("floor{}({a} / {b})", if t == DType::F64 { "" } else { "f" }),
+        Fun::FloorDiv if float => {
+            format!("floor{}({a} / {b})", if t == DType::F64 { "" } else { "f" })
+        }
         Fun::FloorDiv => format!("floor_div({a}, {b})"),
-        Fun::TruncDiv if float => format!("trunc{}({a} / {b})", if t == DType::F64 { "" } else { "f" }),
-        Fun::TruncDiv => format!("{a} / {b}"),
+        Fun::TruncDiv if float => {
+            format!("trunc{}({a} / {b})", if t == DType::F64 { "" } else { "f" })
+        }
+        Fun::Div | Fun::TruncDiv => format!("{a} / {b}"),
         Fun::Remainder => format!("floor_mod({a}, {b})"),
         Fun::Fmod if float => m2("fmod"),
         Fun::Fmod => format!("{a} % {b}"),
@@ -118,8 +123,6 @@ pub(crate) fn expression(f: Fun, args: &[Value], out: DType) -> Result<String, S
         Fun::Or => format!("{} || {}", args[0].cast(DType::Bool), args[1].cast(DType::Bool)),
         Fun::Xor => format!("{} != {}", args[0].cast(DType::Bool), args[1].cast(DType::Bool)),
         Fun::Not => format!("!{}", args[0].cast(DType::Bool)),
-        Fun::BitAnd if t == DType::Bool => format!("{a} && {b}"),
-        Fun::BitOr if t == DType::Bool => format!("{a} || {b}"),
         Fun::BitXor if t == DType::Bool => format!("{a} != {b}"),
         Fun::BitNot if t == DType::Bool => format!("!{a}"),
         Fun::BitAnd => format!("{a} & {b}"),
@@ -130,7 +133,6 @@ pub(crate) fn expression(f: Fun, args: &[Value], out: DType) -> Result<String, S
         Fun::Shr => format!("{a} >> {b}"),
         Fun::Where => format!("{} ? {} : {}", args[0].cast(DType::Bool), v(1), v(2)),
         Fun::Cast => narrow(&args[0], out),
-        Fun::Clamp => format!("nan_min(nan_max({a}, {b}), {})", v(2)),
         Fun::Neg => format!("-{a}"),
         Fun::Abs if float => m("fabs"),
         Fun::Abs => format!("{a} < 0 ? -{a} : {a}"),
@@ -175,19 +177,22 @@ pub(crate) fn expression(f: Fun, args: &[Value], out: DType) -> Result<String, S
         Fun::IsInf => "false".to_owned(),
         Fun::Square => format!("{a} * {a}"),
         Fun::Cube => format!("{a} * {a} * {a}"),
-    })
+    }
 }
 
 /// A number takes the type of the tensor it meets, unless it is a float among integers.
 fn meeting_type(args: &[Value]) -> DType {
     let tensors = args.iter().filter(|a| a.literal.is_none()).map(|a| a.dtype);
     let met = tensors.reduce(DType::promote);
-    let fractional = args
-        .iter()
-        .any(|a| a.literal.is_some_and(|x| x.fract() != 0.0 || !x.is_finite()));
+    let fractional =
+        args.iter().any(|a| a.literal.is_some_and(|x| x.fract() != 0.0 || !x.is_finite()));
     match met {
         Some(t) if fractional && !t.is_float() => DType::F32,
-        Some(DType::Bool) if args.iter().any(|a| a.literal.is_some_and(|x| x != 0.0 && x != 1.0)) => {
+        Some(DType::Bool)
+            if args
+                .iter()
+                .any(|a| a.literal.is_some_and(|x| x.abs() > 0.0 && (x - 1.0).abs() > 0.0)) =>
+        {
             DType::I64
         }
         Some(t) => t,
@@ -234,10 +239,10 @@ mod tests {
     fn numbers_take_the_tensors_type() {
         let x = Value::new("x", DType::F16);
         let half = Value::number(0.5, DType::F64);
-        assert_eq!(expression(Fun::Mul, &[x.clone(), half.clone()], DType::F16).unwrap(), "x * 0.5f");
-        assert_eq!(expression(Fun::Gt, &[x, half.clone()], DType::Bool).unwrap(), "x > 0.5f");
+        assert_eq!(expression(Fun::Mul, &[x.clone(), half.clone()], DType::F16), "x * 0.5f");
+        assert_eq!(expression(Fun::Gt, &[x, half.clone()], DType::Bool), "x > 0.5f");
         let i = Value::new("i", DType::I64);
-        assert_eq!(expression(Fun::Gt, &[i, half], DType::Bool).unwrap(), "(float)(i) > 0.5f");
+        assert_eq!(expression(Fun::Gt, &[i, half], DType::Bool), "(float)(i) > 0.5f");
     }
 
     #[test]

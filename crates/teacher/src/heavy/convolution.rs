@@ -52,7 +52,8 @@ impl Convolution {
     fn leaves_input(&self) -> bool {
         self.transposed
             || (0..self.rank()).any(|d| {
-                let last = (self.output[d] - 1) * self.stride[d] + (self.kernel[d] - 1) * self.dilation[d];
+                let last =
+                    (self.output[d] - 1) * self.stride[d] + (self.kernel[d] - 1) * self.dilation[d];
                 self.padding[d] > 0 || last >= self.input[d]
             })
     }
@@ -108,15 +109,22 @@ impl Convolution {
                 "for (int k = 0; k < depth; ++k) {".to_owned(),
                 format!("const int tap = (k0 + k) % {taps}, channel = (k0 + k) / {taps};"),
                 format!("const int tap_d = tap / {} * {};", kh * kw, dilation[0]),
-                format!("const int tap_h = tap / {kw} % {kh} * {}, tap_w = tap % {kw} * {};", dilation[1], dilation[2]),
+                format!(
+                    "const int tap_h = tap / {kw} % {kh} * {}, tap_w = tap % {kw} * {};",
+                    dilation[1], dilation[2]
+                ),
                 format!("const int64_t plane = {start};"),
                 "for (int t = 0; t < kBlockCols / kTileCols; ++t) {".to_owned(),
                 "for (int j = 0; j < kTileCols; ++j) {".to_owned(),
             ];
             let sign = if op.transposed { "-" } else { "+" };
             let mut tests = Vec::new();
-            for (d, (letter, extent)) in [("d", depth), ("h", height), ("w", width)].into_iter().enumerate() {
-                out.push(format!("const int u{letter} = at_{letter}[t * kTileCols + j] {sign} tap_{letter};"));
+            for (d, (letter, extent)) in
+                [("d", depth), ("h", height), ("w", width)].into_iter().enumerate()
+            {
+                out.push(format!(
+                    "const int u{letter} = at_{letter}[t * kTileCols + j] {sign} tap_{letter};"
+                ));
                 if op.transposed {
                     let s = stride[d];
                     tests.push(format!("(unsigned)u{letter} < {}u", extent * s));
@@ -222,24 +230,33 @@ impl HeavyOp for Convolution {
         let purpose = format!(
             "{} of {} -> {}: kernel {:?}, stride {:?}, padding {:?}, dilation {:?}, {groups} group(s).",
             if self.transposed { "Transposed convolution" } else { "Convolution" },
-            self.channels_in, self.channels_out, self.kernel, self.stride, self.padding, self.dilation,
+            self.channels_in,
+            self.channels_out,
+            self.kernel,
+            self.stride,
+            self.padding,
+            self.dilation,
         );
-        tile::emit(context, &Tiles {
-            purpose,
-            batch: self.batch * groups,
-            rows: group_out,
-            cols: pixels,
-            depth,
-            index: &index,
-            setup,
-            a,
-            b,
-        })
+        tile::emit(
+            context,
+            &Tiles {
+                purpose,
+                batch: self.batch * groups,
+                rows: group_out,
+                cols: pixels,
+                depth,
+                index: &index,
+                setup,
+                a,
+                b,
+            },
+        )
     }
 
     fn channels(&self, _: &Graph, _: &[NodeId]) -> Option<Channels> {
         let of_weight = if self.transposed {
-            let (group_in, group_out) = (self.channels_in / self.groups, self.channels_out / self.groups);
+            let (group_in, group_out) =
+                (self.channels_in / self.groups, self.channels_out / self.groups);
             axis(0, self.channels_in).div(group_in).mul(group_out).add(&axis(1, group_out))
         } else {
             axis(0, self.channels_out)

@@ -45,7 +45,8 @@ impl Signature {
         for taken in ["handle", "status", "stream", "alpha", "beta", "outer", "plan", "error"] {
             e.declare(taken);
         }
-        let extra = follow.args.iter().filter(|n| !context.stores.contains(n) && **n != context.node);
+        let extra =
+            follow.args.iter().filter(|n| !context.stores.contains(n) && **n != context.node);
         for n in operands.iter().chain(extra) {
             e.param(*n);
         }
@@ -65,7 +66,11 @@ impl Signature {
             .collect();
         let mut scratch = Vec::new();
         let name_of = |node: NodeId| {
-            names.iter().rev().find(|(n, _)| *n == node).map_or_else(String::new, |(_, s)| s.clone())
+            names
+                .iter()
+                .rev()
+                .find(|(n, _)| *n == node)
+                .map_or_else(String::new, |(_, s)| s.clone())
         };
         let raw = match follow.raw {
             Raw::Store(node) => name_of(node),
@@ -86,7 +91,11 @@ impl Signature {
     }
 
     /// Statements that call the epilogue; none if nothing follows.
-    pub(super) fn follow(&self, context: &HeavyContext<'_>, follow: &epilogue::Epilogue) -> Vec<String> {
+    pub(super) fn follow(
+        &self,
+        context: &HeavyContext<'_>,
+        follow: &epilogue::Epilogue,
+    ) -> Vec<String> {
         if follow.text.is_empty() {
             return vec!["return 0;".to_owned()];
         }
@@ -168,8 +177,10 @@ pub(crate) fn emit(
     let buffers: Vec<NodeId> = stacks.iter().map(|s| s.0).collect();
     let signature = Signature::new(context, &mut e, &buffers, &follow);
     let (a, b) = (&stacks[0].1, &stacks[1].1);
-    let (turned_a, lead_a) = a.blas(op.m, op.k).ok_or("the first operand is not laid out for BLAS")?;
-    let (turned_b, lead_b) = b.blas(op.k, op.n).ok_or("the second operand is not laid out for BLAS")?;
+    let (turned_a, lead_a) =
+        a.blas(op.m, op.k).ok_or("the first operand is not laid out for BLAS")?;
+    let (turned_b, lead_b) =
+        b.blas(op.k, op.n).ok_or("the second operand is not laid out for BLAS")?;
     let two_level = op.split.0 > 1;
     // BLAS counts columns first, so it is asked for the transpose: (A B)' = B' A'.
     let letter = |turned: bool| if turned { "CUBLAS_OP_T" } else { "CUBLAS_OP_N" };
@@ -184,7 +195,10 @@ pub(crate) fn emit(
     body.push("  cublasStatus_t status = cublasSetStream(handle, stream);".to_owned());
     body.push(format!("  const {scale} alpha = 1, beta = 0;"));
     let indent = if two_level {
-        body.push(format!("  for (int outer = 0; outer < {} && status == CUBLAS_STATUS_SUCCESS; ++outer) {{", op.split.0));
+        body.push(format!(
+            "  for (int outer = 0; outer < {} && status == CUBLAS_STATUS_SUCCESS; ++outer) {{",
+            op.split.0
+        ));
         "    "
     } else {
         "  "
@@ -203,11 +217,17 @@ pub(crate) fn emit(
         ),
         (true, true) => format!(
             "cublasSgemmStridedBatched(handle, {tb}, {ta}, {n}, {m}, {k}, &alpha, {w}, {lead_b}, {}LL, {x}, {lead_a}, {}LL, &beta, {out}, {n}, {}LL, {});",
-            b.inner, a.inner, m * n, op.split.1
+            b.inner,
+            a.inner,
+            m * n,
+            op.split.1
         ),
         (false, _) => format!(
             "cublasGemmStridedBatchedEx(handle, {tb}, {ta}, {n}, {m}, {k}, &alpha, {w}, {kind}, {lead_b}, {}LL, {x}, {kind}, {lead_a}, {}LL, &beta, {out}, {kind}, {n}, {}LL, {}, {compute}, CUBLAS_GEMM_DEFAULT);",
-            b.inner, a.inner, m * n, op.split.1
+            b.inner,
+            a.inner,
+            m * n,
+            op.split.1
         ),
     };
     body.push(format!("{indent}{guard}status = {call}"));
@@ -220,6 +240,7 @@ pub(crate) fn emit(
     if numel(graph.shape(context.node)) == 0 {
         return Err("an empty product".to_owned());
     }
-    let purpose = format!("Matrix product by cuBLAS: {} x [{m}, {k}] times [{k}, {n}].", op.batch());
+    let purpose =
+        format!("Matrix product by cuBLAS: {} x [{m}, {k}] times [{k}, {n}].", op.batch());
     Ok(signature.file(context, &purpose, "cublas_v2.h", &follow, &body))
 }

@@ -32,7 +32,9 @@ fn fused(context: &HeavyContext<'_>) -> Option<Fused> {
     let graph = context.graph;
     let [store] = context.stores[..] else { return None };
     let Op::Map { f: Fun::Relu, args } = &graph.node(store).op else { return None };
-    if graph.shape(store) != graph.shape(context.node) || graph.dtype(store) != graph.dtype(context.node) {
+    if graph.shape(store) != graph.shape(context.node)
+        || graph.dtype(store) != graph.dtype(context.node)
+    {
         return None;
     }
     let mut parts = Vec::new();
@@ -45,13 +47,15 @@ fn fused(context: &HeavyContext<'_>) -> Option<Fused> {
     let vector = |p: NodeId| {
         let Op::View { src, map } = &graph.node(p).op else { return None };
         let buffer = context.buffers.get(src)?;
-        let plain = graph.shape(*src) == [channels] && *map == [axis.clone()] && buffer.strides == [1];
+        let plain =
+            graph.shape(*src) == [channels] && *map == [axis.clone()] && buffer.strides == [1];
         (plain && graph.dtype(*src) == dtype).then_some(*src)
     };
     let whole = |p: NodeId| {
         let buffer = context.buffers.get(&p)?;
         let same = graph.shape(p) == graph.shape(context.node) && as_many(context, p, context.node);
-        (same && buffer.strides == strides_of(graph.shape(p)) && graph.dtype(p) == dtype).then_some(p)
+        (same && buffer.strides == strides_of(graph.shape(p)) && graph.dtype(p) == dtype)
+            .then_some(p)
     };
     match parts[..] {
         [one] => Some(Fused { bias: vector(one)?, residual: None }),
@@ -136,24 +140,46 @@ pub(crate) fn emit(
         if base == 0 { name.to_owned() } else { format!("{name} + {base}") }
     };
     let (get, algorithm, perf, default) = if op.transposed {
-        ("cudnnGetConvolutionBackwardDataAlgorithm_v7", "cudnnConvolutionBwdDataAlgo_t",
-            "cudnnConvolutionBwdDataAlgoPerf_t", "CUDNN_CONVOLUTION_BWD_DATA_ALGO_1")
+        (
+            "cudnnGetConvolutionBackwardDataAlgorithm_v7",
+            "cudnnConvolutionBwdDataAlgo_t",
+            "cudnnConvolutionBwdDataAlgoPerf_t",
+            "CUDNN_CONVOLUTION_BWD_DATA_ALGO_1",
+        )
     } else {
-        ("cudnnGetConvolutionForwardAlgorithm_v7", "cudnnConvolutionFwdAlgo_t",
-            "cudnnConvolutionFwdAlgoPerf_t", "CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM")
+        (
+            "cudnnGetConvolutionForwardAlgorithm_v7",
+            "cudnnConvolutionFwdAlgo_t",
+            "cudnnConvolutionFwdAlgoPerf_t",
+            "CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM",
+        )
     };
     // Transposed: the gradient of the convolution that goes the other way.
-    let descriptors = if op.transposed { "plan.w, plan.x, plan.conv, plan.y" } else { "plan.x, plan.w, plan.conv, plan.y" };
-    let (size_of, run) = if op.transposed {
-        ("cudnnGetConvolutionBackwardDataWorkspaceSize", format!(
-            "cudnnConvolutionBackwardData(handle, &alpha, plan.w, {}, plan.x, {}, plan.conv, plan.algorithm, workspace, plan.bytes, &beta, plan.y, {})",
-            place(1), place(0), signature.raw
-        ))
+    let descriptors = if op.transposed {
+        "plan.w, plan.x, plan.conv, plan.y"
     } else {
-        ("cudnnGetConvolutionForwardWorkspaceSize", format!(
-            "cudnnConvolutionForward(handle, &alpha, plan.x, {}, plan.w, {}, plan.conv, plan.algorithm, workspace, plan.bytes, &beta, plan.y, {})",
-            place(0), place(1), signature.raw
-        ))
+        "plan.x, plan.w, plan.conv, plan.y"
+    };
+    let (size_of, run) = if op.transposed {
+        (
+            "cudnnGetConvolutionBackwardDataWorkspaceSize",
+            format!(
+                "cudnnConvolutionBackwardData(handle, &alpha, plan.w, {}, plan.x, {}, plan.conv, plan.algorithm, workspace, plan.bytes, &beta, plan.y, {})",
+                place(1),
+                place(0),
+                signature.raw
+            ),
+        )
+    } else {
+        (
+            "cudnnGetConvolutionForwardWorkspaceSize",
+            format!(
+                "cudnnConvolutionForward(handle, &alpha, plan.x, {}, plan.w, {}, plan.conv, plan.algorithm, workspace, plan.bytes, &beta, plan.y, {})",
+                place(0),
+                place(1),
+                signature.raw
+            ),
+        )
     };
     let variant = context.variant % 2;
     let mut body = vec![HANDLE.to_owned()];
@@ -180,16 +206,25 @@ cudnnStatus_t make_plan(cudnnHandle_t handle) {{
   const int padding[] = {}, stride[] = {}, dilation[] = {};
   cudnnStatus_t status;",
         fused.is_some() && variant == 0,
-        list(&x), list(&strides_of(&x)), list(&y), list(&strides_of(&y)),
-        list(&bias_shape(&y)), list(&strides_of(&bias_shape(&y))), list(&w),
-        list(&spatial(&op.padding, 0)), list(&spatial(&op.stride, 1)), list(&spatial(&op.dilation, 1)),
+        list(&x),
+        list(&strides_of(&x)),
+        list(&y),
+        list(&strides_of(&y)),
+        list(&bias_shape(&y)),
+        list(&strides_of(&bias_shape(&y))),
+        list(&w),
+        list(&spatial(&op.padding, 0)),
+        list(&spatial(&op.stride, 1)),
+        list(&spatial(&op.dilation, 1)),
     ));
     let mut step = |call: String| {
         body.push(format!("  if ((status = {call}) != CUDNN_STATUS_SUCCESS) return status;"));
     };
     for d in ["x", "y", "bias"] {
         step(format!("cudnnCreateTensorDescriptor(&plan.{d})"));
-        step(format!("cudnnSetTensorNdDescriptor(plan.{d}, {kind}, {rank}, {d}_dims, {d}_strides)"));
+        step(format!(
+            "cudnnSetTensorNdDescriptor(plan.{d}, {kind}, {rank}, {d}_dims, {d}_strides)"
+        ));
     }
     step("cudnnCreateFilterDescriptor(&plan.w)".to_owned());
     step(format!("cudnnSetFilterNdDescriptor(plan.w, {kind}, CUDNN_TENSOR_NCHW, {rank}, w_dims)"));
@@ -201,7 +236,10 @@ cudnnStatus_t make_plan(cudnnHandle_t handle) {{
     step(format!("cudnnSetConvolutionGroupCount(plan.conv, {})", op.groups));
     step(format!("cudnnSetConvolutionMathType(plan.conv, {math})"));
     step("cudnnCreateActivationDescriptor(&plan.relu)".to_owned());
-    step("cudnnSetActivationDescriptor(plan.relu, CUDNN_ACTIVATION_RELU, CUDNN_PROPAGATE_NAN, 0.0)".to_owned());
+    step(
+        "cudnnSetActivationDescriptor(plan.relu, CUDNN_ACTIVATION_RELU, CUDNN_PROPAGATE_NAN, 0.0)"
+            .to_owned(),
+    );
     body.push(format!(
         "  // The algorithm that cuDNN expects to be fastest, in this precision and with bounded memory.
   {perf} found[12];

@@ -85,7 +85,11 @@ impl HeavyOp for Product {
         let (inner, lead) = (self.split.1, self.rank - 2);
         let matrix = |stack: &Stack| {
             let batch = Expr::var("batch", self.batch());
-            batch.div(inner).mul(stack.outer).add(&batch.rem(inner).mul(stack.inner)).add_const(stack.base)
+            batch
+                .div(inner)
+                .mul(stack.outer)
+                .add(&batch.rem(inner).mul(stack.inner))
+                .add_const(stack.base)
         };
         let a = Fill::Strided {
             buffer: stacks[0].0,
@@ -105,19 +109,26 @@ impl HeavyOp for Product {
         };
         let purpose = format!(
             "Matrix product: {} x [{}, {}] times [{}, {}].",
-            self.batch(), self.m, self.k, self.k, self.n
+            self.batch(),
+            self.m,
+            self.k,
+            self.k,
+            self.n
         );
-        tile::emit(context, &Tiles {
-            purpose,
-            batch: self.batch(),
-            rows: self.m,
-            cols: self.n,
-            depth: self.k,
-            index: &index,
-            setup: vec![],
-            a,
-            b,
-        })
+        tile::emit(
+            context,
+            &Tiles {
+                purpose,
+                batch: self.batch(),
+                rows: self.m,
+                cols: self.n,
+                depth: self.k,
+                index: &index,
+                setup: vec![],
+                a,
+                b,
+            },
+        )
     }
 
     fn channels(&self, _: &Graph, _: &[NodeId]) -> Option<Channels> {

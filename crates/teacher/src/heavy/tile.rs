@@ -58,10 +58,12 @@ impl Block {
     fn of(what: &Tiles<'_>, processors: i64, variant: usize) -> Self {
         let tile_rows = what.rows.min(TILE_ROWS);
         let up = |value: i64, to: i64| (value + to - 1) / to * to;
-        let (rows_most, cols_most, chunk) = [(128, 64, 128), (256, 128, 256), (64, 32, 256)][variant % 3];
+        let (rows_most, cols_most, chunk) =
+            [(128, 64, 128), (256, 128, 256), (64, 32, 256)][variant % 3];
         let cols = if what.cols <= TILE_COLS { TILE_COLS } else { cols_most };
         let mut rows = up(what.rows, tile_rows).min(rows_most / tile_rows * tile_rows);
-        let blocks = |rows: i64| what.batch * up(what.rows, rows) / rows * up(what.cols, cols) / cols;
+        let blocks =
+            |rows: i64| what.batch * up(what.rows, rows) / rows * up(what.cols, cols) / cols;
         while rows > tile_rows && blocks(rows) < 2 * processors {
             rows = up(rows / 2, tile_rows);
         }
@@ -70,7 +72,13 @@ impl Block {
 }
 
 /// Statements that pack one operand.
-fn fill(e: &mut Emitter<'_>, which: &Fill, a: bool, what: &Tiles<'_>, block: &Block) -> Vec<String> {
+fn fill(
+    e: &mut Emitter<'_>,
+    which: &Fill,
+    a: bool,
+    what: &Tiles<'_>,
+    block: &Block,
+) -> Vec<String> {
     match which {
         Fill::Custom { buffer, lines } => {
             let name = e.param(*buffer);
@@ -80,10 +88,15 @@ fn fill(e: &mut Emitter<'_>, which: &Fill, a: bool, what: &Tiles<'_>, block: &Bl
         Fill::Strided { buffer, base, row, col } => {
             let name = e.param(*buffer);
             let dtype = e.graph.dtype(*buffer);
-            let start = format!("const {}* {name}_from = {name} + {};", dtype.storage(), base.print(true));
+            let start =
+                format!("const {}* {name}_from = {name} + {};", dtype.storage(), base.print(true));
             let read = |at: String| from_storage(&format!("{name}_from[{at}]"), dtype);
             let mut out = vec!["{".to_owned(), start];
-            out.extend(if a { strided_rows(*row, *col, &read, what, block) } else { strided_cols(*row, *col, &read, what, block) });
+            out.extend(if a {
+                strided_rows(*row, *col, &read, what, block)
+            } else {
+                strided_cols(*row, *col, &read, what, block)
+            });
             out.push("}".to_owned());
             out
         }
@@ -131,7 +144,9 @@ fn strided_rows(
     let limit = if exact { "kBlockRows" } else { "limit" };
     let mut out = Vec::new();
     if !exact {
-        out.push("const int limit = kRows - row0 < kBlockRows ? kRows - row0 : kBlockRows;".to_owned());
+        out.push(
+            "const int limit = kRows - row0 < kBlockRows ? kRows - row0 : kBlockRows;".to_owned(),
+        );
     }
     out.push("for (int k = 0; k < depth; ++k) {".to_owned());
     out.push(format!("for (int i = 0; i < {limit}; ++i) a_pack[i][k] = {value};"));
@@ -158,11 +173,14 @@ fn strided_cols(
     let limit = if exact { "kTileCols" } else { "limit" };
     if !exact {
         out.push("const int left = kCols - first;".to_owned());
-        out.push("const int limit = left < 0 ? 0 : left < kTileCols ? left : kTileCols;".to_owned());
+        out.push(
+            "const int limit = left < 0 ? 0 : left < kTileCols ? left : kTileCols;".to_owned(),
+        );
     }
     let (over_k, over_j) =
         ("for (int k = 0; k < depth; ++k)", format!("for (int j = 0; j < {limit}; ++j)"));
-    let (first, second) = if row == 1 && col != 1 { (&*over_j, over_k) } else { (over_k, &*over_j) };
+    let (first, second) =
+        if row == 1 && col != 1 { (&*over_j, over_k) } else { (over_k, &*over_j) };
     out.push(format!("{first} {{"));
     out.push(format!("{second} b_pack[t][k][j] = {value};"));
     out.push("}".to_owned());
@@ -201,12 +219,20 @@ fn store(
     context.bind(e, &at, Value::new("sum[i][j]", graph.dtype(context.node)));
     let mut outs = Vec::new();
     for node in &context.stores {
-        let here = if graph.shape(*node) == shape { at.clone() } else { unflatten(&flat, graph.shape(*node)) };
+        let here = if graph.shape(*node) == shape {
+            at.clone()
+        } else {
+            unflatten(&flat, graph.shape(*node))
+        };
         let value = e.value(*node, &here)?;
         let out = e.output_param(*node);
         let offset = index::dot(&here, &strides_of(graph.shape(*node)));
         let wide = index::numel(shape) >= i64::from(i32::MAX);
-        e.line(format!("{out}[{}] = {};", offset.print(wide), to_storage(&value, graph.dtype(*node))));
+        e.line(format!(
+            "{out}[{}] = {};",
+            offset.print(wide),
+            to_storage(&value, graph.dtype(*node))
+        ));
         outs.push((*node, out));
     }
     let inner = e.close(false).1;
@@ -220,7 +246,9 @@ fn store(
     if what.cols % TILE_COLS == 0 {
         out.push("for (int j = 0; j < kBlockCols && col0 + j < kCols; ++j) {".to_owned());
     } else {
-        out.push("const int cols = kCols - col0 < kBlockCols ? kCols - col0 : kBlockCols;".to_owned());
+        out.push(
+            "const int cols = kCols - col0 < kBlockCols ? kCols - col0 : kBlockCols;".to_owned(),
+        );
         out.push("for (int j = 0; j < cols; ++j) {".to_owned());
     }
     out.push("const int col = col0 + j;".to_owned());
@@ -240,9 +268,10 @@ fn attempt(context: &HeavyContext<'_>, what: &Tiles<'_>, flat: bool) -> Result<K
     let block = Block::of(what, context.target.processors, context.variant);
     let mut e = context.emitter();
     for taken in [
-        "i", "j", "k", "t", "r", "sum", "a_pack", "b_pack", "row0", "col0", "k0", "depth", "first", "limit",
-        "left", "cols", "acc", "a", "p", "tap", "channel", "plane", "at", "inside", "element", "at_d", "at_h",
-        "at_w", "tap_d", "tap_h", "tap_w", "ud", "uh", "uw", "id", "ih", "iw",
+        "i", "j", "k", "t", "r", "sum", "a_pack", "b_pack", "row0", "col0", "k0", "depth", "first",
+        "limit", "left", "cols", "acc", "a", "p", "tap", "channel", "plane", "at", "inside",
+        "element", "at_d", "at_h", "at_w", "tap_d", "tap_h", "tap_w", "ud", "uh", "uw", "id", "ih",
+        "iw",
     ] {
         e.declare(taken);
     }
@@ -257,15 +286,25 @@ fn attempt(context: &HeavyContext<'_>, what: &Tiles<'_>, flat: bool) -> Result<K
     let (stores, outs) = store(&mut e, context, what, flat)?;
     let up = |a: i64, b: i64| (a + b - 1) / b;
     let mut body: Vec<String> = vec![
-        format!("constexpr int kRows = {}, kCols = {}, kDepth = {};", what.rows, what.cols, what.depth),
-        format!("constexpr int kTileRows = {}, kTileCols = {TILE_COLS};  // sums in registers", block.tile_rows),
+        format!(
+            "constexpr int kRows = {}, kCols = {}, kDepth = {};",
+            what.rows, what.cols, what.depth
+        ),
+        format!(
+            "constexpr int kTileRows = {}, kTileCols = {TILE_COLS};  // sums in registers",
+            block.tile_rows
+        ),
         format!("constexpr int kBlockRows = {}, kBlockCols = {};", block.rows, block.cols),
         format!("constexpr int kChunk = {};  // products between two packings", block.chunk),
         format!("constexpr int kRowBlocks = {};", up(what.rows, block.rows)),
         format!("constexpr int kColBlocks = {};", up(what.cols, block.cols)),
         String::new(),
         "// One thread computes one block of one batch entry.".to_owned(),
-        format!("__global__ void __launch_bounds__(1) {}_kernel({}) {{", context.name, parameters(&e, &outs)),
+        format!(
+            "__global__ void __launch_bounds__(1) {}_kernel({}) {{",
+            context.name,
+            parameters(&e, &outs)
+        ),
         "const int batch = blockIdx.x / (kRowBlocks * kColBlocks);".to_owned(),
         "const int row0 = (int)blockIdx.x / kColBlocks % kRowBlocks * kBlockRows;".to_owned(),
         "const int col0 = (int)blockIdx.x % kColBlocks * kBlockCols;".to_owned(),

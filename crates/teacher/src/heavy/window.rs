@@ -40,8 +40,17 @@ fn is_dear(graph: &Graph, node: NodeId) -> bool {
         Op::Map { f, args } => {
             let cheap = matches!(
                 f,
-                Fun::Add | Fun::Sub | Fun::Mul | Fun::Neg | Fun::Abs | Fun::Relu | Fun::Max | Fun::Min
-                    | Fun::Cast | Fun::Where | Fun::Square
+                Fun::Add
+                    | Fun::Sub
+                    | Fun::Mul
+                    | Fun::Neg
+                    | Fun::Abs
+                    | Fun::Relu
+                    | Fun::Max
+                    | Fun::Min
+                    | Fun::Cast
+                    | Fun::Where
+                    | Fun::Square
             );
             !cheap || args.iter().any(|a| is_dear(graph, *a))
         }

@@ -61,7 +61,13 @@ impl Family for Convolutions {
         if call.arg(2, "bias").is_some() {
             let bias = to.node(call, 2)?;
             let bias = to.graph.view(bias, vec![axes(&meta.shape)[1].clone()], meta.shape.clone());
-            result = to.graph.map(&format!("{name}_bias"), Fun::Add, &[result, bias], &meta.shape, dtype);
+            result = to.graph.map(
+                &format!("{name}_bias"),
+                Fun::Add,
+                &[result, bias],
+                &meta.shape,
+                dtype,
+            );
         }
         Ok(Some(vec![result]))
     }

@@ -18,7 +18,9 @@ impl Family for Creation {
             "zeros" | "zeros_like" | "new_zeros" => Some(0.0),
             "ones" | "ones_like" | "new_ones" => Some(1.0),
             // What is never written has any value; zero is one.
-            "empty" | "empty_like" | "new_empty" | "empty_strided" | "new_empty_strided" => Some(0.0),
+            "empty" | "empty_like" | "new_empty" | "empty_strided" | "new_empty_strided" => {
+                Some(0.0)
+            }
             "arange" | "iota" => return range(call, to).map(|id| Some(vec![id])),
             _ => return Ok(None),
         };
@@ -40,8 +42,13 @@ fn range(call: &CallView<'_>, to: &mut Lowering) -> Result<NodeId, String> {
     let position = to.graph.push(name, Op::Index(count), shape.clone(), DType::I64);
     if start.fract() == 0.0 && step.fract() == 0.0 {
         let at = axis(0, shape.first().copied().unwrap_or(1)).mul(step as i64);
-        let id = to.graph.push(name, Op::Index(at.add_const(start as i64)), shape.clone(), DType::I64);
-        return Ok(if dtype == DType::I64 { id } else { to.graph.map(name, Fun::Cast, &[id], &shape, dtype) });
+        let id =
+            to.graph.push(name, Op::Index(at.add_const(start as i64)), shape.clone(), DType::I64);
+        return Ok(if dtype == DType::I64 {
+            id
+        } else {
+            to.graph.map(name, Fun::Cast, &[id], &shape, dtype)
+        });
     }
     let (start, step) = (to.graph.scalar(start, DType::F64), to.graph.scalar(step, DType::F64));
     let scaled = to.graph.map(name, Fun::Mul, &[position, step], &shape, dtype);

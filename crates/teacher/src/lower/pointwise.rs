@@ -90,11 +90,35 @@ impl Family for Pointwise {
             || binary(base).is_some()
             || matches!(
                 base,
-                "add" | "sub" | "rsub" | "div" | "pow" | "where" | "clamp" | "clamp_min"
-                    | "clamp_max" | "_to_copy" | "convert_element_type" | "clone" | "alias"
-                    | "detach" | "lift_fresh_copy" | "copy" | "to" | "contiguous" | "fill"
-                    | "isfinite" | "gelu" | "silu" | "masked_fill" | "addcmul" | "addcdiv"
-                    | "square" | "silu_" | "view_of" | "lift_fresh"
+                "add"
+                    | "sub"
+                    | "rsub"
+                    | "div"
+                    | "pow"
+                    | "where"
+                    | "clamp"
+                    | "clamp_min"
+                    | "clamp_max"
+                    | "_to_copy"
+                    | "convert_element_type"
+                    | "clone"
+                    | "alias"
+                    | "detach"
+                    | "lift_fresh_copy"
+                    | "copy"
+                    | "to"
+                    | "contiguous"
+                    | "fill"
+                    | "isfinite"
+                    | "gelu"
+                    | "silu"
+                    | "masked_fill"
+                    | "addcmul"
+                    | "addcdiv"
+                    | "square"
+                    | "silu_"
+                    | "view_of"
+                    | "lift_fresh"
             );
         if !known {
             return Ok(None);
@@ -102,7 +126,8 @@ impl Family for Pointwise {
         let meta = call.result(0)?;
         let (name, shape, dtype) = (call.name(), meta.shape.clone(), meta.dtype);
         let a = to.node(call, 0)?;
-        let map = |to: &mut Lowering, f, args: &[NodeId]| to.graph.map(name, f, args, &shape, dtype);
+        let map =
+            |to: &mut Lowering, f, args: &[NodeId]| to.graph.map(name, f, args, &shape, dtype);
         if let Some(f) = unary(base) {
             // Rounding functions leave integers alone.
             let rounds = matches!(f, Fun::Floor | Fun::Ceil | Fun::Round | Fun::Trunc);
@@ -115,7 +140,8 @@ impl Family for Pointwise {
         if let Some(f) = binary(base) {
             let b = to.node(call, 1)?;
             // A product with two equal factors is a square: one load, one name.
-            let args = if f == Fun::Mul && a == b { (Fun::Square, vec![a]) } else { (f, vec![a, b]) };
+            let args =
+                if f == Fun::Mul && a == b { (Fun::Square, vec![a]) } else { (f, vec![a, b]) };
             return Ok(Some(vec![map(to, args.0, &args.1)]));
         }
         let node = match base {
@@ -170,11 +196,7 @@ impl Family for Pointwise {
                 let limit = to.graph.scalar(f64::INFINITY, DType::F64);
                 map(to, Fun::Lt, &[absolute, limit])
             }
-            "copy" => {
-                let b = to.node(call, 1)?;
-                cast(to, name, b, &shape, dtype)
-            }
-            "fill" => {
+            "copy" | "fill" => {
                 let b = to.node(call, 1)?;
                 cast(to, name, b, &shape, dtype)
             }

@@ -15,10 +15,14 @@ pub(super) struct Pooling;
 impl Family for Pooling {
     fn lower(&self, call: &CallView<'_>, to: &mut Lowering) -> Result<Option<Vec<NodeId>>, String> {
         match call.base() {
-            "max_pool1d" | "max_pool2d" | "max_pool3d" | "max_pool2d_with_indices" | "max_pool3d_with_indices" => {
-                maximum(call, to).map(Some)
+            "max_pool1d"
+            | "max_pool2d"
+            | "max_pool3d"
+            | "max_pool2d_with_indices"
+            | "max_pool3d_with_indices" => maximum(call, to).map(Some),
+            "avg_pool1d" | "avg_pool2d" | "avg_pool3d" => {
+                average(call, to).map(|id| Some(vec![id]))
             }
-            "avg_pool1d" | "avg_pool2d" | "avg_pool3d" => average(call, to).map(|id| Some(vec![id])),
             "_adaptive_avg_pool2d" | "_adaptive_avg_pool3d" | "adaptive_avg_pool1d" => {
                 adaptive(call, to, ReduceKind::Sum).map(Some)
             }
@@ -46,11 +50,22 @@ fn parameters(call: &CallView<'_>, rank: usize) -> Result<[Vec<i64>; 3], String>
     }
     let mut padding = list(3, "padding");
     padding.resize(rank, 0);
-    if kernel.len() == rank && stride.len() == rank { Ok([kernel, stride, padding]) } else { Err("its window".to_owned()) }
+    if kernel.len() == rank && stride.len() == rank {
+        Ok([kernel, stride, padding])
+    } else {
+        Err("its window".to_owned())
+    }
 }
 
 /// Reduces the last `rank` dims, which are the taps.
-fn over_taps(to: &mut Lowering, name: &str, kind: ReduceKind, src: NodeId, rank: usize, dtype: DType) -> NodeId {
+fn over_taps(
+    to: &mut Lowering,
+    name: &str,
+    kind: ReduceKind,
+    src: NodeId,
+    rank: usize,
+    dtype: DType,
+) -> NodeId {
     let shape = to.graph.shape(src).to_vec();
     let outer = shape.len() - rank;
     let inline = numel(&shape[outer..]) <= MOST_TAPS;
@@ -82,7 +97,9 @@ fn maximum(call: &CallView<'_>, to: &mut Lowering) -> Result<Vec<NodeId>, String
     let tap = over_taps(to, &format!("{name}_tap"), ReduceKind::ArgMax, read, rank, DType::I64);
     let (taps, planes) = (strides_of(&kernel), strides_of(&input));
     let mut place: Option<NodeId> = None;
-    let map = |to: &mut Lowering, f, args: &[NodeId]| to.graph.map(&format!("{name}_at"), f, args, &shape, DType::I64);
+    let map = |to: &mut Lowering, f, args: &[NodeId]| {
+        to.graph.map(&format!("{name}_at"), f, args, &shape, DType::I64)
+    };
     for d in 0..rank {
         let number = |to: &mut Lowering, x: i64| to.graph.scalar(x as f64, DType::I64);
         let (unit, extent) = (number(to, taps[d]), number(to, kernel[d]));
@@ -91,7 +108,8 @@ fn maximum(call: &CallView<'_>, to: &mut Lowering) -> Result<Vec<NodeId>, String
         let along = map(to, Fun::Remainder, &[along, extent]);
         let along = map(to, Fun::Mul, &[along, step]);
         let start = all[lead + d].mul(stride[d]).add_const(-padding[d]).mul(planes[d]);
-        let start = to.graph.push(&format!("{name}_start"), Op::Index(start), shape.clone(), DType::I64);
+        let start =
+            to.graph.push(&format!("{name}_start"), Op::Index(start), shape.clone(), DType::I64);
         let here = map(to, Fun::Add, &[start, along]);
         place = Some(place.map_or(here, |p| map(to, Fun::Add, &[p, here])));
     }
@@ -105,7 +123,8 @@ fn spatial_rank(call: &CallView<'_>) -> usize {
 fn average(call: &CallView<'_>, to: &mut Lowering) -> Result<NodeId, String> {
     let rank = spatial_rank(call);
     let [kernel, stride, padding] = parameters(call, rank)?;
-    let counts_padding = call.arg(5, "count_include_pad").and_then(serde_json::Value::as_bool).unwrap_or(true);
+    let counts_padding =
+        call.arg(5, "count_include_pad").and_then(serde_json::Value::as_bool).unwrap_or(true);
     let x = to.node(call, 0)?;
     let shape = call.result(0)?.shape.clone();
     let lead = shape.len() - rank;
@@ -165,13 +184,18 @@ impl Side {
         let (one, none) = (to.graph.scalar(1.0, dtype), to.graph.scalar(0.0, dtype));
         let (inside, outside) = (to.graph.broadcast(one, &wide), to.graph.broadcast(none, &wide));
         let bounds = vec![Bound { at, low: self.low, high: self.high }];
-        let guard = to.graph.push(name, Op::Guard { bounds, inside, outside }, wide.to_vec(), dtype);
+        let guard =
+            to.graph.push(name, Op::Guard { bounds, inside, outside }, wide.to_vec(), dtype);
         over_taps(to, name, ReduceKind::Sum, guard, 1, dtype)
     }
 }
 
 /// Position `i` of `output` covers `floor(i * n / o) .. ceil((i + 1) * n / o)`.
-fn adaptive(call: &CallView<'_>, to: &mut Lowering, kind: ReduceKind) -> Result<Vec<NodeId>, String> {
+fn adaptive(
+    call: &CallView<'_>,
+    to: &mut Lowering,
+    kind: ReduceKind,
+) -> Result<Vec<NodeId>, String> {
     let x = to.node(call, 0)?;
     let shape = call.result(0)?.shape.clone();
     let rank = spatial_rank(call);
@@ -210,14 +234,17 @@ fn adaptive(call: &CallView<'_>, to: &mut Lowering, kind: ReduceKind) -> Result<
         let fill = if kind == ReduceKind::Max { f64::NEG_INFINITY } else { 0.0 };
         let fill = to.graph.scalar(fill, dtype);
         let outside = to.graph.broadcast(fill, &wide);
-        read = to.graph.push(name, Op::Guard { bounds, inside: read, outside }, wide.clone(), dtype);
+        read =
+            to.graph.push(name, Op::Guard { bounds, inside: read, outside }, wide.clone(), dtype);
     }
     let total = over_taps(to, name, kind, read, rank, dtype);
     if kind == ReduceKind::Max {
         let tap = over_taps(to, &format!("{name}_tap"), ReduceKind::ArgMax, read, rank, DType::I64);
         let (units, planes) = (strides_of(&taps), strides_of(&input));
         let label = format!("{name}_at");
-        let map = |to: &mut Lowering, f, args: &[NodeId]| to.graph.map(&label, f, args, &shape, DType::I64);
+        let map = |to: &mut Lowering, f, args: &[NodeId]| {
+            to.graph.map(&label, f, args, &shape, DType::I64)
+        };
         let mut place: Option<NodeId> = None;
         for d in 0..rank {
             let unit = to.graph.scalar(units[d] as f64, DType::I64);

@@ -89,7 +89,14 @@ pub(crate) fn product(
     Ok(result)
 }
 
-fn plain(graph: &mut Graph, name: &str, a: NodeId, b: NodeId, shape: &[i64], dtype: DType) -> NodeId {
+fn plain(
+    graph: &mut Graph,
+    name: &str,
+    a: NodeId,
+    b: NodeId,
+    shape: &[i64],
+    dtype: DType,
+) -> NodeId {
     let rank = shape.len();
     let (row, col) = (rank - 2, rank - 1);
     let (m, n) = (shape[row], shape[col]);
@@ -119,7 +126,12 @@ fn plain(graph: &mut Graph, name: &str, a: NodeId, b: NodeId, shape: &[i64], dty
         let x = graph.view(a, at_a, wide.clone());
         let w = graph.view(b, at_b, wide.clone());
         let terms = graph.map(&format!("{name}_terms"), Fun::Mul, &[x, w], &wide, dtype);
-        let op = Op::Reduce { kind: ReduceKind::Sum, src: terms, dims: vec![rank], inline: sum_in_place };
+        let op = Op::Reduce {
+            kind: ReduceKind::Sum,
+            src: terms,
+            dims: vec![rank],
+            inline: sum_in_place,
+        };
         return graph.push(name, op, shape.to_vec(), dtype);
     }
     let batch = if rank == 3 { shape[0] } else { 1 };
@@ -134,7 +146,8 @@ fn plain(graph: &mut Graph, name: &str, a: NodeId, b: NodeId, shape: &[i64], dty
 
 /// An operand that the product can read: model inputs in odd layouts are copied first.
 fn settled(graph: &mut Graph, op: &Product, position: usize, arg: NodeId, dtype: DType) -> NodeId {
-    let odd = matches!(graph.node(arg).op, Op::Leaf(_)) && !reads_in_place(graph, op, position, arg);
+    let odd =
+        matches!(graph.node(arg).op, Op::Leaf(_)) && !reads_in_place(graph, op, position, arg);
     if odd || graph.dtype(arg) != dtype { copied(graph, arg, dtype) } else { arg }
 }
 

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{CallView, Family, Lowering, wrap};
 use crate::dtype::DType;
+use crate::index::Expr;
 use crate::ir::{NodeId, Op, Pick, axes, axis};
 
 /// See the module.
@@ -85,7 +86,7 @@ fn advanced(
             let map = shape
                 .iter()
                 .enumerate()
-                .map(|(d, e)| if *e == 1 { Default::default() } else { all[start + lead + d].clone() })
+                .map(|(d, e)| if *e == 1 { Expr::default() } else { all[start + lead + d].clone() })
                 .collect();
             picks.push(Pick::Loaded { index: *index, map });
             if adjacent {

@@ -5,7 +5,34 @@ use serde_json::Value;
 use super::{CallView, Family, Lowering, wrap};
 use crate::dtype::DType;
 use crate::index::{self, Expr};
-use crate::ir::{Bound, Leaf, NodeId, Op, Source, axes, axis};
+use crate::ir::{Bound, Fun, Leaf, NodeId, Op, Source, axes, axis};
+
+const KNOWN: [&str; 24] = [
+    "view",
+    "_unsafe_view",
+    "reshape",
+    "unsqueeze",
+    "squeeze",
+    "split_dim",
+    "collapse_view",
+    "expand",
+    "permute",
+    "transpose",
+    "t",
+    "slice",
+    "select",
+    "flip",
+    "roll",
+    "as_strided",
+    "broadcast_in_dim",
+    "constant_pad_nd",
+    "diagonal",
+    "repeat",
+    "unfold",
+    "rev",
+    "collapse",
+    "view_copy",
+];
 
 /// See the module.
 pub(super) struct Views;
@@ -18,12 +45,6 @@ impl Family for Views {
         if matches!(call.base(), "split_with_sizes" | "split" | "unbind" | "chunk") {
             return pieces(call, to).map(Some);
         }
-        const KNOWN: [&str; 24] = [
-            "view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "split_dim", "collapse_view",
-            "expand", "permute", "transpose", "t", "slice", "select", "flip", "roll", "as_strided",
-            "broadcast_in_dim", "constant_pad_nd", "diagonal", "repeat", "unfold", "rev",
-            "collapse", "view_copy",
-        ];
         if !KNOWN.contains(&call.base()) {
             return Ok(None);
         }
@@ -113,7 +134,10 @@ fn roll(call: &CallView<'_>, from: &[i64], all: Vec<Expr>) -> Result<Vec<Expr>, 
     if dims.is_empty() {
         let flat = index::dot(&map, &index::strides_of(from));
         let count = index::numel(from).max(1);
-        return Ok(index::unflatten(&flat.add_const((-shifts[0]).rem_euclid(count)).rem(count), from));
+        return Ok(index::unflatten(
+            &flat.add_const((-shifts[0]).rem_euclid(count)).rem(count),
+            from,
+        ));
     }
     for (shift, d) in shifts.iter().zip(dims) {
         let extent = from[d].max(1);
@@ -123,7 +147,12 @@ fn roll(call: &CallView<'_>, from: &[i64], all: Vec<Expr>) -> Result<Vec<Expr>, 
 }
 
 /// Elements at `offset + index . stride` of the source's storage, which is laid out as traced.
-fn as_strided(call: &CallView<'_>, to: &mut Lowering, src: NodeId, shape: &[i64]) -> Result<NodeId, String> {
+fn as_strided(
+    call: &CallView<'_>,
+    to: &mut Lowering,
+    src: NodeId,
+    shape: &[i64],
+) -> Result<NodeId, String> {
     let strides = call.ints(2, "stride").ok_or("no strides")?;
     let offset = call.int(3, "storage_offset").unwrap_or(0);
     let from = to.graph.shape(src).to_vec();
@@ -174,7 +203,12 @@ fn diagonal(call: &CallView<'_>, shape: &[i64], rank: usize) -> Vec<Expr> {
 }
 
 /// The list counts from the last dim: `[left, right, left, right, ...]`.
-fn pad(call: &CallView<'_>, to: &mut Lowering, src: NodeId, shape: &[i64]) -> Result<NodeId, String> {
+fn pad(
+    call: &CallView<'_>,
+    to: &mut Lowering,
+    src: NodeId,
+    shape: &[i64],
+) -> Result<NodeId, String> {
     let amounts = call.ints(1, "pad").ok_or("no amounts")?;
     let value = call.float(2, "value").unwrap_or(0.0);
     let mut left = vec![0; shape.len()];
@@ -222,7 +256,8 @@ fn cat(call: &CallView<'_>, to: &mut Lowering) -> Result<NodeId, String> {
         let id = to.operand(Some(value))?;
         // torch lets empty one-dim tensors take part whatever the other shapes are.
         if index::numel(to.graph.shape(id)) > 0 {
-            parts.push(to.graph.map(call.name(), crate::ir::Fun::Cast, &[id], &to.graph.shape(id).to_vec(), dtype));
+            let whole = to.graph.shape(id).to_vec();
+            parts.push(to.graph.map(call.name(), Fun::Cast, &[id], &whole, dtype));
         }
     }
     let mut start = shape[dim];

@@ -336,9 +336,10 @@ impl Forming<'_> {
             }
         }
         // Someone else who needs the raw result keeps it in memory: then it is read from there.
-        let elsewhere = graph.reachable().iter().any(|user| {
-            !found.inside.contains(user) && graph.operands(*user).contains(&node)
-        });
+        let elsewhere = graph
+            .reachable()
+            .iter()
+            .any(|user| !found.inside.contains(user) && graph.operands(*user).contains(&node));
         if !reads || elsewhere || graph.outputs.contains(&node) {
             return false;
         }
@@ -380,7 +381,10 @@ impl Forming<'_> {
             out.push(from_axes(graph, src, &|n, _| self.stops(Some(host), n)));
         }
         for s in &group.stores {
-            if matches!(graph.node(*s).op, Op::Reduce { inline: false, .. } | Op::Heavy { .. } | Op::Scan { .. }) {
+            if matches!(
+                graph.node(*s).op,
+                Op::Reduce { inline: false, .. } | Op::Heavy { .. } | Op::Scan { .. }
+            ) {
                 continue;
             }
             let stop = |n: NodeId, _: &[Expr]| n != *s && self.stops(Some(host), n);
@@ -403,7 +407,9 @@ impl Forming<'_> {
 /// A value that several groups compute from at least two loads or at a price: better kept.
 pub(crate) fn shared(graph: &Graph, groups: &[Group], forced: &BTreeSet<NodeId>) -> Option<NodeId> {
     for id in graph.reachable() {
-        if forced.contains(&id) || !matches!(graph.node(id).op, Op::Map { .. } | Op::Guard { .. } | Op::Take { .. }) {
+        if forced.contains(&id)
+            || !matches!(graph.node(id).op, Op::Map { .. } | Op::Guard { .. } | Op::Take { .. })
+        {
             continue;
         }
         let users = groups.iter().filter(|g| g.inside.contains(&id)).count();
@@ -434,7 +440,11 @@ pub(crate) fn shared(graph: &Graph, groups: &[Group], forced: &BTreeSet<NodeId>)
 
 /// Moves an elementwise result into the row program that reads it, where the rows agree: a residual
 /// sum that is both normalised and kept is then computed and stored on the way.
-pub(crate) fn absorb(graph: &Graph, mut groups: Vec<Group>, forced: &BTreeSet<NodeId>) -> Vec<Group> {
+pub(crate) fn absorb(
+    graph: &Graph,
+    mut groups: Vec<Group>,
+    forced: &BTreeSet<NodeId>,
+) -> Vec<Group> {
     for e in 0..groups.len() {
         if !matches!(groups[e].kind, Kind::Elementwise { .. }) || groups[e].stores.len() != 1 {
             continue;

@@ -54,7 +54,11 @@ pub(crate) enum Step {
     Rows(RowProgram),
     /// A scan along the rows of the program's frame, and what follows it.
     Scan(RowProgram, NodeId),
-    Heavy { name: String, node: NodeId, stores: Vec<NodeId> },
+    Heavy {
+        name: String,
+        node: NodeId,
+        stores: Vec<NodeId>,
+    },
 }
 
 /// See the module.
@@ -70,7 +74,9 @@ impl Step {
     pub(crate) fn stores(&self) -> Vec<NodeId> {
         match self {
             Self::Elementwise(k) => k.stores.clone(),
-            Self::Rows(k) | Self::Scan(k, _) => k.full_stores.iter().chain(&k.row_stores).copied().collect(),
+            Self::Rows(k) | Self::Scan(k, _) => {
+                k.full_stores.iter().chain(&k.row_stores).copied().collect()
+            }
             Self::Heavy { stores, .. } => stores.clone(),
         }
     }
@@ -103,7 +109,12 @@ pub(crate) fn plan(graph: &Graph, _: &Target) -> Result<Plan, String> {
 }
 
 /// What has to be in memory for an operand: the operand, or what it is a view of.
-pub(crate) fn operand_root(graph: &Graph, arg: NodeId, position: usize, op: &dyn HeavyOp) -> NodeId {
+pub(crate) fn operand_root(
+    graph: &Graph,
+    arg: NodeId,
+    position: usize,
+    op: &dyn HeavyOp,
+) -> NodeId {
     match &graph.node(arg).op {
         Op::View { .. } => {
             let (src, offset) = heavy::offset_of(graph, arg);

@@ -76,7 +76,11 @@ pub(crate) fn walk(
 }
 
 /// Walks from a node at its own axes.
-pub(crate) fn from_axes(graph: &Graph, node: NodeId, stop: &dyn Fn(NodeId, &[Expr]) -> bool) -> Found {
+pub(crate) fn from_axes(
+    graph: &Graph,
+    node: NodeId,
+    stop: &dyn Fn(NodeId, &[Expr]) -> bool,
+) -> Found {
     let mut found = Found::default();
     walk(graph, node, &axes(graph.shape(node)), stop, &mut found);
     found

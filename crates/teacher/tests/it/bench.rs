@@ -70,11 +70,8 @@ impl Bench {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let tests = fs_err::canonicalize(here.join("tests")).unwrap();
         let template = fs_err::canonicalize(here.join("../agent/template")).unwrap();
-        let limits = Limits {
-            wall: Duration::from_mins(20),
-            output_bytes: 256 << 20,
-            ..Limits::default()
-        };
+        let limits =
+            Limits { wall: Duration::from_mins(20), output_bytes: 256 << 20, ..Limits::default() };
         let mut spec = Spec::new(&python)
             .with_system()
             .with_python(&python)
