@@ -213,17 +213,16 @@ impl<'a> Unit<'a> {
         let mut statement = 0; // first token of the current statement
         for i in 0..self.main.len() {
             let text = self.main.text(i);
-            if text == "}" {
-                if let Some((_, open)) = stack.pop() {
-                    self.partner.insert(open, i);
-                    self.partner.insert(i, open);
-                }
+            if text == "}"
+                && let Some((_, open)) = stack.pop()
+            {
+                self.partner.insert(open, i);
+                self.partner.insert(i, open);
             }
             self.scopes.push(stack.last().map_or(Scope::Namespace, |s| s.0));
             match text {
                 "{" => {
-                    let outer = stack.last().map_or(Scope::Namespace, |s| s.0);
-                    stack.push((self.scope_of(statement, i, outer), i));
+                    stack.push((self.scope_of(statement, i), i));
                     statement = i + 1;
                 }
                 "}" | ";" => statement = i + 1,
@@ -232,12 +231,11 @@ impl<'a> Unit<'a> {
         }
     }
 
-    fn scope_of(&self, statement: usize, brace: usize, outer: Scope) -> Scope {
+    fn scope_of(&self, statement: usize, brace: usize) -> Scope {
         let words: Vec<&str> = (statement..brace).map(|i| self.main.text(i)).collect();
         if words.contains(&"namespace") || words == ["extern", "\"C\""] {
             return Scope::Namespace;
         }
-        let class = words.iter().any(|w| matches!(*w, "class" | "struct" | "union"));
         // `struct A f() {` is a function, `template <class T> void f() {` too.
         let mut depth = 0_i32;
         let mut bare = false; // a class keyword outside template parameters
@@ -250,13 +248,7 @@ impl<'a> Unit<'a> {
             }
         }
         let function = words.last().is_some_and(|w| matches!(*w, ")" | "const" | "noexcept"));
-        if class && bare && !function && outer != Scope::Body {
-            Scope::Class
-        } else if class && bare && !function {
-            Scope::Class // a local class
-        } else {
-            Scope::Body
-        }
+        if bare && !function { Scope::Class } else { Scope::Body }
     }
 }
 

@@ -48,10 +48,8 @@ fn launch(context: &Context<'_, '_>, seq: &Seq<'_>, at: usize, edits: &mut Edits
     );
     let comma = if end == open + 1 { "" } else { ", " };
     edits.replace(source, tokens[close].start, tokens[open].end, format!("){comma}"));
-    for i in open..end {
-        if seq.text(i) == "NULL" {
-            edits.replace(source, tokens[i].start, tokens[i].end, "nullptr");
-        }
+    for token in tokens[open..end].iter().filter(|t| t.text(source) == "NULL") {
+        edits.replace(source, token.start, token.end, "nullptr");
     }
     Some(())
 }
@@ -76,7 +74,7 @@ fn kernel_start(seq: &Seq<'_>, at: usize) -> Option<usize> {
         match seq.text(before) {
             "::" => match before.checked_sub(1) {
                 Some(k) if (seq.is_ident(k) && seq.text(k) != "return") || seq.text(k) == ">" => {
-                    i = k
+                    i = k;
                 }
                 _ => return Some(before),
             },

@@ -187,7 +187,7 @@ impl Lexer<'_> {
                 TokenKind::Space
             }
             b'/' if self.peek(1) == b'/' => {
-                self.to_line_end();
+                self.skip_line();
                 TokenKind::LineComment
             }
             b'/' if self.peek(1) == b'*' => {
@@ -220,7 +220,7 @@ impl Lexer<'_> {
         }
     }
 
-    fn to_line_end(&mut self) {
+    fn skip_line(&mut self) {
         while self.at < self.bytes.len() && self.bytes[self.at] != b'\n' {
             self.at += self.splice().max(1);
         }
@@ -320,15 +320,12 @@ impl Lexer<'_> {
         close.extend_from_slice(&self.bytes[open..paren]);
         close.push(b'"');
         let rest = &self.bytes[paren + 1..];
-        match rest.windows(close.len()).position(|w| w == close) {
-            Some(found) => {
-                self.at = paren + 1 + found + close.len();
-                TokenKind::Str
-            }
-            None => {
-                self.at = self.bytes.len();
-                TokenKind::Unknown
-            }
+        if let Some(found) = rest.windows(close.len()).position(|w| w == close) {
+            self.at = paren + 1 + found + close.len();
+            TokenKind::Str
+        } else {
+            self.at = self.bytes.len();
+            TokenKind::Unknown
         }
     }
 

@@ -65,7 +65,7 @@ pub(crate) fn analyse(
 fn unsigned_type(seq: &Seq<'_>, from: usize, to: usize) -> Option<(usize, usize)> {
     let words: Vec<usize> = (from..to).filter(|&i| seq.text(i) != "const").collect();
     let texts: Vec<&str> = words.iter().map(|&i| seq.text(i)).collect();
-    matches!(texts.as_slice(), ["unsigned"] | ["unsigned", "int"] | ["uint32_t"] | ["uint"])
+    matches!(texts.as_slice(), ["unsigned" | "uint32_t" | "uint"] | ["unsigned", "int"])
         .then(|| (words[0], words[words.len() - 1] + 1))
 }
 

@@ -1,5 +1,7 @@
 //! Shared memory: each `__shared__` declaration becomes a reference into the worker's memory.
 
+use std::fmt::Write;
+
 use crate::code::{Scope, Seq};
 use crate::edit::Edits;
 use crate::rewrite::Context;
@@ -69,8 +71,7 @@ fn declaration(
         }
         return Some(end + 1);
     }
-    let kind_end = words.first().map(|_| ())?;
-    let () = kind_end;
+    words.first()?;
     let names = declared_names(seq, start, end);
     let id = *count;
     *count += 1;
@@ -80,7 +81,7 @@ fn declaration(
          *::hostcuda::static_shared<hostcuda_shared_{id}>();"
     );
     for name in names {
-        text.push_str(&format!(" auto& {name} = hostcuda_block_{id}.{name};"));
+        let _ = write!(text, " auto& {name} = hostcuda_block_{id}.{name};");
     }
     edits.replace(source, range.0, range.1, text);
     Some(end + 1)

@@ -130,7 +130,9 @@ fn every_launcher_of_the_corpus_has_a_case() {
 /// The compiler's own words must point at the `.cu` file, whatever was inserted before the place.
 #[test]
 fn compiler_messages_name_the_cuda_file() {
-    let folder = build();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write_headers(&folder.join("include")).unwrap();
     let text = "#include \"helper.cuh\"\n__global__ void k(float* x,\n                  int n) {\n  \
                 __shared__ float s[4][\n     4];\n  __syncthreads();\n  x[0] = undeclared_thing;\n}\n\
                 extern \"C\" void f(float* x) { k<<<1,\n 32>>>(x,\n 1); other_thing(); }\n";
