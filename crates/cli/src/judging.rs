@@ -15,6 +15,9 @@ use crate::failure::{Failure, chain};
 use crate::printer::Printer;
 use crate::{folders, gpu, python};
 
+/// How often a candidate is judged when the judge itself fails, before the episode is given up.
+const ATTEMPTS: u32 = 3;
+
 /// What judging needs of this machine.
 pub(crate) struct Bench {
     /// The judge.
@@ -129,7 +132,15 @@ impl Judge for SessionJudge<'_> {
     fn judge(&self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeUnavailable> {
         // A panic while judging leaves a session that answers or says why it cannot.
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        session.judge(candidate, stage).map_err(|error| JudgeUnavailable { message: chain(&error) })
+        let mut attempts = 1;
+        loop {
+            match session.judge(candidate, stage) {
+                Ok(verdict) => return Ok(verdict),
+                // A busy moment, mostly: measuring refuses when too much else runs.
+                Err(JudgeError::Infrastructure { .. }) if attempts < ATTEMPTS => attempts += 1,
+                Err(error) => return Err(JudgeUnavailable { message: chain(&error) }),
+            }
+        }
     }
 
     fn device(&self) -> DeviceFacts {

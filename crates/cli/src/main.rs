@@ -62,7 +62,8 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
     }
     if std::env::args_os().any(|argument| argument == "--json") {
         let text = error.to_string();
-        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        let first = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+        let message = first.split_whitespace().collect::<Vec<_>>().join(" ");
         let hint = "see `warpwright --help`".to_owned();
         Printer::new(true).object(&Failure::usage(message, hint).object());
     }

@@ -79,6 +79,11 @@ fn candidates() -> Vec<Python> {
 }
 
 fn look_at(executable: &Path, found: &'static str) -> Python {
+    // Only the folder is resolved: the jail wants plain absolute names, and a virtual environment is
+    // known by the link to its interpreter.
+    let folder = executable.parent().and_then(|folder| fs::canonicalize(folder).ok());
+    let resolved = folder.zip(executable.file_name()).map(|(folder, name)| folder.join(name));
+    let executable = resolved.as_deref().unwrap_or(executable);
     let torch = site_packages(executable)
         .into_iter()
         .find_map(|folder| torch_version(&folder).map(|version| (version, folder)));

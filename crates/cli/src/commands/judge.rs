@@ -1,5 +1,8 @@
 //! `warpwright judge TASK --candidate DIR_OR_FILE`.
 
+use std::io::ErrorKind;
+use std::path::Path;
+
 use warpwright_agent::feedback;
 use warpwright_record::candidate::{Candidate, CandidateError};
 use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event, Outcome, RunOutcome};
@@ -17,7 +20,8 @@ use crate::{exit, tasks};
 
 pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
     let task = tasks::read_one(&args.task, printer)?;
-    let candidate = Candidate::read(&args.candidate).map_err(|error| no_candidate(&error))?;
+    let read = Candidate::read(&args.candidate);
+    let candidate = read.map_err(|error| no_candidate(&args.candidate, &error))?;
     let stage = match args.stage {
         StageArg::Built => Stage::Built,
         StageArg::Verified => Stage::Verified,
@@ -81,7 +85,14 @@ fn keep(
     Ok(record.close()?)
 }
 
-fn no_candidate(error: &CandidateError) -> Failure {
+fn no_candidate(path: &Path, error: &CandidateError) -> Failure {
+    let message = match error {
+        CandidateError::Io(error) if error.kind() == ErrorKind::NotFound => {
+            let path = path.display();
+            format!("failed to read a candidate from {path}: there is no such file or folder")
+        }
+        _ => chain(error),
+    };
     let hint = match error {
         CandidateError::NoModel { .. } | CandidateError::Io(_) => {
             "a candidate is a folder with model_new.py and kernels/, or one Python file with ModelNew"
@@ -90,7 +101,7 @@ fn no_candidate(error: &CandidateError) -> Failure {
             "model_new.py and what is in kernels/ must be plain files of at most 4 MiB"
         }
     };
-    Failure::usage(chain(error), hint.to_owned())
+    Failure::usage(message, hint.to_owned())
 }
 
 /// The command line, for people.

@@ -12,7 +12,7 @@ use crate::printer::Printer;
 
 pub(crate) fn run(args: &Man, printer: Printer) -> Result<u8, Failure> {
     fs::create_dir_all(&args.folder).map_err(|e| Failure::io("make the folder", &e))?;
-    let mut program = Cli::command();
+    let mut program = Cli::command().disable_help_subcommand(true);
     program.build();
     page(&args.folder, &program, "warpwright")?;
     for command in program.get_subcommands().filter(|c| !c.is_hide_set()) {

@@ -1,0 +1,156 @@
+//! Every bad input: a message that says what was attempted, a hint, the documented exit code.
+
+use crate::program::{Program, Ran, TASK};
+
+fn refuse(task: &str) -> Ran {
+    let program = Program::bare();
+    program.write("task.py", task);
+    let ran = program.run(&["optimize", "task.py", "--out", "run"]);
+    assert!(!program.path("run").exists(), "nothing was started");
+    ran
+}
+
+#[test]
+fn a_reference_without_model() {
+    insta::assert_snapshot!(refuse("class Net: ...\ndef get_inputs(): return []\n").show(), @r"
+    exit code 2
+    --- stderr
+    error: failed to read the task task.py: it has no class `Model`
+    hint: a task is a file with `class Model(nn.Module)`, `get_inputs()` and `get_init_inputs()`; rename the module to `Model`
+    ");
+}
+
+#[test]
+fn a_reference_without_get_inputs() {
+    let task = TASK.replace("get_inputs", "make_inputs");
+    insta::assert_snapshot!(refuse(&task).show(), @r"
+    exit code 2
+    --- stderr
+    error: failed to read the task task.py: it has no function `get_inputs`
+    hint: add `def get_inputs(): return [torch.randn(...)]`, the arguments of `forward`
+    ");
+}
+
+#[test]
+fn a_syntax_error_in_the_reference() {
+    let task = TASK.replace("return [torch", "return [[torch");
+    insta::assert_snapshot!(refuse(&task).show(), @r"
+    exit code 2
+    --- stderr
+    error: failed to read the task task.py: syntax error at line 12, column 1: unexpected EOF while parsing
+      12 | 
+         | ^
+    hint: `python3 -m py_compile FILE` shows the same error
+    ");
+}
+
+#[test]
+fn a_task_that_is_not_there() {
+    let program = Program::bare();
+    insta::assert_snapshot!(program.run(&["optimize", "nothing.py"]).show(), @r"
+    exit code 2
+    --- stderr
+    error: failed to read a task from nothing.py: there is no such file or folder
+    hint: check the path; tasks are .py, .jsonl or .parquet files, or folders of .py files
+    ");
+    fs_err::create_dir(program.path("empty")).unwrap();
+    insta::assert_snapshot!(program.run(&["optimize", "empty"]).show(), @r"
+    exit code 2
+    --- stderr
+    error: failed to read a suite from empty: there is no task in it
+    hint: a suite is a folder of .py files, a KernelBench checkout (level1, level2, ...), or a table with a `code` column; files whose names begin with `_` or `.` do not count
+    ");
+}
+
+#[test]
+fn arguments_that_make_no_sense() {
+    let program = Program::bare();
+    program.write("task.py", TASK);
+    insta::assert_snapshot!(program.run(&["optimize"]).show(), @r"
+    exit code 2
+    --- stderr
+    error: the following required arguments were not provided:
+      <TASK>...
+
+    Usage: warpwright optimize --cache <DIR> <TASK>...
+
+    For more information, try '--help'.
+    ");
+    let ran = program.run(&["optimize", "task.py", "--policy", "magic"]);
+    insta::assert_snapshot!(ran.show(), @r"
+    exit code 2
+    --- stderr
+    error: failed to find the policy magic
+    hint: policies are `teacher` and `replay:RUN_DIR`
+    ");
+    let ran = program.run(&["optimize", "task.py", "--device", "gpu"]);
+    insta::assert_snapshot!(ran.show(), @r"
+    exit code 2
+    --- stderr
+    error: invalid value 'gpu' for '--device <DEVICE>': expected auto, cpu or cuda:N
+
+    For more information, try '--help'.
+    ");
+    let ran = program.run(&["optimize", "task.py", "--max-minutes", "0"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.show());
+    let ran = program.run(&["optimize", "task.py", "--policy", "replay:nothing"]);
+    insta::assert_snapshot!(ran.show(), @r"
+    exit code 2
+    --- stderr
+    error: failed to read a run from nothing: there is no run.json
+    hint: name a folder that `warpwright optimize --out` made
+    ");
+}
+
+#[test]
+fn with_json_a_refusal_is_an_object_too() {
+    let program = Program::bare();
+    let ran = program.run(&["optimize", "nothing.py", "--json"]);
+    insta::assert_snapshot!(ran.stdout, @r#"{"version":1,"error":{"kind":"usage","message":"failed to read a task from nothing.py: there is no such file or folder","hint":"check the path; tasks are .py, .jsonl or .parquet files, or folders of .py files"}}"#);
+    let ran = program.run(&["judge", "--json"]);
+    assert_eq!(ran.code, Some(2));
+    insta::assert_snapshot!(ran.stdout, @r#"{"version":1,"error":{"kind":"usage","message":"the following required arguments were not provided: --candidate <DIR_OR_FILE> <TASK>","hint":"see `warpwright --help`"}}"#);
+}
+
+#[test]
+fn a_candidate_that_is_none() {
+    let program = Program::bare();
+    program.write("task.py", TASK);
+    program.write("workspace/kernels/a.cu", "");
+    let ran = program.run(&["judge", "task.py", "--candidate", "workspace"]);
+    insta::assert_snapshot!(ran.show(), @r"
+    exit code 2
+    --- stderr
+    error: failed to read a candidate from workspace: no model_new.py there
+    hint: a candidate is a folder with model_new.py and kernels/, or one Python file with ModelNew
+    ");
+    let ran = program.run(&["judge", "task.py", "--candidate", "nowhere"]);
+    insta::assert_snapshot!(ran.show(), @r"
+    exit code 2
+    --- stderr
+    error: failed to read a candidate from nowhere: there is no such file or folder
+    hint: a candidate is a folder with model_new.py and kernels/, or one Python file with ModelNew
+    ");
+    program.write("linked/kernels/a.cu", "");
+    std::os::unix::fs::symlink("/etc/passwd", program.path("linked/model_new.py")).unwrap();
+    let ran = program.run(&["judge", "task.py", "--candidate", "linked"]);
+    insta::assert_snapshot!(ran.show(), @r"
+    exit code 2
+    --- stderr
+    error: failed to read a candidate from linked/model_new.py: it is a symbolic link
+    hint: model_new.py and what is in kernels/ must be plain files of at most 4 MiB
+    ");
+}
+
+#[test]
+fn no_interpreter() {
+    let program = Program::bare();
+    program.write("task.py", TASK);
+    let ran = program.run(&["optimize", "task.py", "--python", "nowhere/python"]);
+    insta::assert_snapshot!(ran.show(), @r"
+    exit code 2
+    --- stderr
+    error: failed to find nowhere/python: no such file
+    hint: run `make setup` in the project, or name an interpreter that has torch with --python or WARPWRIGHT_PYTHON
+    ");
+}

@@ -1,0 +1,190 @@
+//! `judge` and `optimize` for real, on the cpu device. What each way of being wrong is called is
+//! tested with the judge; here it is how the user is told.
+
+use serde_json::Value;
+
+use crate::program::{KERNEL, MODEL_NEW, Program, TASK};
+
+fn scene() -> Program {
+    let program = Program::new();
+    program.write("task.py", TASK);
+    program.write("good/model_new.py", MODEL_NEW);
+    program.write("good/kernels/relu_add.cu", KERNEL);
+    program
+}
+
+fn judge(program: &Program, candidate: &str, more: &[&str]) -> crate::program::Ran {
+    let mut arguments = vec!["judge", "task.py", "--candidate", candidate, "--device", "cpu"];
+    arguments.extend(["--stage", "verified", "--json"]);
+    arguments.extend(more);
+    program.run(&arguments)
+}
+
+#[test]
+fn a_right_candidate_is_verified_and_recorded() {
+    let program = scene();
+    let ran = judge(&program, "good", &["--out", "run"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let object = ran.object();
+    assert_eq!(object["verified"], true);
+    assert_eq!(object["failure"], Value::Null);
+    let mut fields: Vec<_> = object.as_object().unwrap().keys().map(String::as_str).collect();
+    fields.sort_unstable();
+    insta::assert_snapshot!(fields.join(" "), @"caveats device failure floor_ms integrity isolation profile reward speedup task times_ms verdict verified version");
+    let speedup: Vec<_> =
+        object["speedup"].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(
+        speedup,
+        ["eager", "compile", "best", "best_baseline"],
+        "as documented for the cpu device"
+    );
+    let ran = program.run(&["report", "run"]);
+    assert!(ran.stdout.contains("verified"), "{}", ran.show());
+    // The run is not overwritten.
+    let ran = judge(&program, "good", &["--out", "run"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.show());
+    assert!(ran.stderr.contains("hint: continue it with `--resume run`, or name another folder"));
+}
+
+#[test]
+fn a_wrong_candidate_has_its_own_exit_code_and_every_reward_is_minus_one() {
+    let program = scene();
+    program.write("wrong/model_new.py", MODEL_NEW);
+    program.write("wrong/kernels/relu_add.cu", &KERNEL.replace("+ 1.0f", "+ 1.1f"));
+    let ran = judge(&program, "wrong", &[]);
+    assert_eq!(ran.code, Some(3), "{}", ran.show());
+    let object = ran.object();
+    assert_eq!(
+        (&object["verified"], &object["failure"]["class"]),
+        (&false.into(), &"mismatch".into())
+    );
+    for scheme in ["paper", "speedup", "bounded"] {
+        assert_eq!(object["reward"][scheme], -1.0);
+    }
+    program.write("broken/model_new.py", MODEL_NEW);
+    program.write("broken/kernels/relu_add.cu", &KERNEL.replace("0.5f;", "0.5f"));
+    let mut arguments = vec!["judge", "task.py", "--candidate", "broken", "--device", "cpu"];
+    arguments.extend(["--stage", "built"]);
+    let ran = program.run(&arguments);
+    assert_eq!(ran.code, Some(3), "{}", ran.show());
+    assert!(ran.stdout.starts_with("FAILED build: "), "{}", ran.show());
+    assert!(ran.stdout.contains("kernels/relu_add.cu:5:"), "file and line: {}", ran.show());
+}
+
+/// References that fail by themselves: the caller's mistake, not a verdict, not ours.
+#[test]
+fn references_that_cannot_be_judged_against() {
+    let program = scene();
+    let cases = [
+        (
+            "raises",
+            "return torch.relu(x + 1.0) * 0.5",
+            "raise ValueError('not today')",
+            "not today",
+        ),
+        (
+            "package",
+            "import torch\n",
+            "import torch\nimport nonexistent_package\n",
+            "nonexistent_package",
+        ),
+        (
+            "random",
+            "return torch.relu(x + 1.0) * 0.5",
+            "return x + torch.rand_like(x)",
+            "different outputs",
+        ),
+        ("memory", "torch.randn(512, 256)", "torch.randn(1 << 40)", "memory"),
+    ];
+    for (name, from, to, expected) in cases {
+        let task = TASK.replacen(from, to, 1);
+        assert_ne!(task, TASK, "{name}");
+        program.write("bad.py", &task);
+        let arguments = ["judge", "bad.py", "--candidate", "good", "--device", "cpu", "--json"];
+        let ran = program.run(&arguments);
+        assert_eq!(ran.code, Some(2), "{name}: {}", ran.show());
+        let error = &ran.object()["error"];
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("bad") && message.contains(expected), "{name}: {message}");
+    }
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_named_with_what_to_do() {
+    if std::path::Path::new("/dev/nvidiactl").exists() {
+        return;
+    }
+    let program = scene();
+    let ran = program.run(&["judge", "task.py", "--candidate", "good", "--device", "cuda:0"]);
+    assert_eq!(ran.code, Some(4), "{}", ran.show());
+    assert!(
+        ran.stderr.contains("error: failed to set up judging: cuda:0 cannot be used"),
+        "{}",
+        ran.show()
+    );
+    assert!(ran.stderr.contains("hint: `--device cpu`"), "{}", ran.show());
+}
+
+#[test]
+fn a_suite_goes_on_past_a_task_that_cannot_be_judged() {
+    let program = scene();
+    let broken = TASK.replace("return torch.relu(x + 1.0) * 0.5", "raise ValueError('not today')");
+    program.write("suite/a_broken.py", &broken);
+    program.write("suite/b_good.py", TASK);
+    recorded(&program, "b_good");
+    let arguments = ["optimize", "suite", "--policy", "replay:recorded", "--device", "cpu"];
+    let ran = settle(&program, &[&arguments[..], &["--out", "run", "--json"]].concat());
+    assert_eq!(ran.code, Some(2), "{}", ran.show());
+    let object = ran.object();
+    assert_eq!(object["verified"], false);
+    assert!(object["tasks"][0]["error"]["message"].as_str().unwrap().contains("not today"));
+    assert_eq!(object["tasks"][1]["verified"], true, "{}", ran.show());
+    let workspace = program.path(object["tasks"][1]["workspace"].as_str().unwrap());
+    assert!(workspace.join("kernels/relu_add.cu").exists());
+}
+
+/// Runs `optimize` into `run`. On a machine that does too much else the judge refuses to time, which
+/// is our failure and no verdict; the run then goes on with `--resume`, as its user would do.
+pub(crate) fn settle(program: &Program, arguments: &[&str]) -> crate::program::Ran {
+    let mut ran = program.run(arguments);
+    for _ in 0..5 {
+        if ran.code != Some(4) || !ran.stdout.contains("too much else runs") {
+            break;
+        }
+        ran = program.run(&["optimize", "--resume", "run", "--json"]);
+    }
+    ran
+}
+
+/// A trajectory to replay: writes the good candidate and stops.
+pub(crate) fn recorded(program: &Program, task: &str) {
+    use warpwright_agent::tools::arguments::Write;
+    use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event};
+    use warpwright_record::message::Message;
+    use warpwright_record::run::RunInfo;
+    use warpwright_record::verdict::Profile;
+    use warpwright_record::writer::RunWriter;
+    let record = RunWriter::create(&program.path("recorded"), RunInfo::default()).unwrap();
+    let episode = EpisodeId(0);
+    let setup = EpisodeSetup {
+        task: task.to_owned(),
+        source: record.put_blob(TASK.as_bytes()).unwrap(),
+        skill: None,
+        policy: "test".to_owned(),
+        device: "cpu".to_owned(),
+        profile: Profile::Strict,
+        seed: 0,
+        budget: Budget::default(),
+    };
+    record.append(&Event::EpisodeStarted { episode, setup }).unwrap();
+    let turns = [
+        vec![Write::call("1", "model_new.py", MODEL_NEW)],
+        vec![Write::call("2", "kernels/relu_add.cu", KERNEL)],
+        vec![warpwright_agent::tools::arguments::Bash::call("3", "bash utils/compile.sh")],
+        vec![],
+    ];
+    for (turn, calls) in (1..).zip(turns) {
+        let message = Message { text: String::new(), calls };
+        record.append(&Event::MessageSaid { episode, turn, message, seconds: 0.0 }).unwrap();
+    }
+}

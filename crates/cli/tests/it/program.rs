@@ -1,0 +1,148 @@
+//! Runs the program and shows what came out.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// A folder to work in, and the program run there.
+pub(crate) struct Program {
+    pub(crate) folder: tempfile::TempDir,
+    environment: Vec<(&'static str, PathBuf)>,
+}
+
+/// What came out.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Program {
+    /// In an empty folder, with the interpreter that `make test` sets up and a cache that all tests
+    /// share: compiled things are made once.
+    pub(crate) fn new() -> Self {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let named = std::env::var_os("WARPWRIGHT_PYTHON").map(PathBuf::from);
+        let python = named.unwrap_or_else(|| workspace.join(".venv/bin/python"));
+        let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("cli-cache");
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            environment: vec![("WARPWRIGHT_PYTHON", python), ("WARPWRIGHT_CACHE", cache)],
+        }
+    }
+
+    /// As [`Program::new`], on a machine where nothing is set up.
+    pub(crate) fn bare() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = folder.path().join("cache");
+        Self { folder, environment: vec![("WARPWRIGHT_CACHE", cache)] }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+        fs_err::write(path, text).unwrap();
+    }
+
+    #[expect(clippy::disallowed_types, reason = "the test starts the program under test")]
+    pub(crate) fn command(&self, arguments: &[&str]) -> std::process::Command {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_warpwright"));
+        command
+            .args(arguments.iter().map(OsStr::new))
+            .current_dir(self.folder.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.folder.path())
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
+        let output = self.command(arguments).output().unwrap();
+        let folder = self.folder.path().display().to_string();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&folder, "[folder]");
+        Ran {
+            code: output.status.code(),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+        }
+    }
+}
+
+impl Ran {
+    /// For snapshots.
+    pub(crate) fn show(&self) -> String {
+        let mut shown = String::new();
+        match self.code {
+            Some(code) => writeln!(shown, "exit code {code}").unwrap(),
+            None => writeln!(shown, "killed").unwrap(),
+        }
+        for (name, text) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
+            if !text.is_empty() {
+                write!(shown, "--- {name}\n{text}").unwrap();
+            }
+        }
+        shown
+    }
+
+    /// The one object on stdout.
+    pub(crate) fn object(&self) -> serde_json::Value {
+        assert_eq!(
+            self.stdout.trim_end().lines().count(),
+            1,
+            "exactly one object: {}",
+            self.show()
+        );
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.show()))
+    }
+}
+
+/// A small task that judges quickly.
+pub(crate) const TASK: &str = "\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x + 1.0) * 0.5
+
+
+def get_inputs() -> list[torch.Tensor]:
+    return [torch.randn(512, 256)]
+";
+
+/// A right candidate for [`TASK`].
+pub(crate) const MODEL_NEW: &str = "\
+import torch
+from torch import nn
+
+import cuda_extension
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        cuda_extension.relu_add(x, y, x.numel())
+        return y
+";
+
+/// Its kernel.
+pub(crate) const KERNEL: &str = "\
+#include <cuda_runtime.h>
+
+__global__ void relu_add_kernel(const float* x, float* y, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = fmaxf(x[i] + 1.0f, 0.0f) * 0.5f;
+}
+
+extern \"C\" int relu_add(const float* x, float* y, long long n, cudaStream_t stream) {
+    relu_add_kernel<<<(unsigned)((n + 255) / 256), 256, 0, stream>>>(x, y, n);
+    return (int)cudaGetLastError();
+}
+";

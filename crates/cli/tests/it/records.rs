@@ -1,0 +1,132 @@
+//! Records of other versions, damaged records, full disks.
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use warpwright_record::reader::RunReader;
+
+use crate::judging::recorded;
+use crate::program::{Program, Ran, TASK};
+
+/// A run that was recorded and not finished.
+fn interrupted_run(program: &Program) {
+    let run = r#"{"format":1,"program":"0.1.0","created":"2026-01-02T03:04:05Z","command":"warpwright optimize task.py","config":CONFIG,"machine":{"system":"","kernel":"","arch":"x86_64","cpu":"","cores":2,"memory_bytes":0}}"#;
+    let config = r#"{"version":1,"tasks":[{"name":"task","source":"SOURCE","origin":null,"mode":"eval","level":null,"ops":null,"data_source":null}],"policy":"teacher","device":"cpu","profile":"as-run","seed":0,"all_baselines":false,"require_full_isolation":false,"max_turns":3,"max_seconds":null}"#;
+    let event = r#"{"version":1,"seq":0,"time":"2026-01-02T03:04:05Z","event":{"type":"run_started","program":"0.1.0","command":"warpwright optimize task.py"}}"#;
+    program.write("run/run.json", &run.replace("CONFIG", config));
+    program.write("run/events.jsonl", &format!("{event}\n"));
+}
+
+fn change(program: &Program, file: &str, from: &str, to: &str) {
+    let path = program.path(file);
+    let text = fs_err::read_to_string(&path).unwrap();
+    assert!(text.contains(from), "{file} has no {from}");
+    fs_err::write(path, text.replace(from, to)).unwrap();
+}
+
+fn resume(program: &Program) -> Ran {
+    program.run(&["optimize", "--resume", "run"])
+}
+
+#[test]
+fn a_record_of_a_newer_format_is_refused() {
+    let program = Program::bare();
+    interrupted_run(&program);
+    change(&program, "run/run.json", "\"format\":1", "\"format\":99");
+    insta::assert_snapshot!(resume(&program).show(), @r"
+    exit code 6
+    --- stderr
+    error: failed to open the run in run for writing: its format is 99, this program writes 1
+    hint: update warpwright
+    ");
+    change(&program, "run/events.jsonl", "\"version\":1", "\"version\":99");
+    change(&program, "run/events.jsonl", "run_started", "run_dreamt");
+    insta::assert_snapshot!(program.run(&["report", "run"]).show(), @r"
+    exit code 6
+    --- stderr
+    error: failed to read run/events.jsonl: format 99 is newer than 1, and line 1 cannot be understood: unknown variant `run_dreamt`, expected one of `run_started`, `run_resumed`, `episode_started`, `episode_resumed`, `message_said`, `tool_finished`, `verdict_given`, `turn_finished`, `episode_finished`, `progress`, `note`, `run_finished` at line 1 column 80
+    hint: update warpwright
+    ");
+}
+
+#[test]
+fn an_interrupted_run_is_not_resumed_by_another_version() {
+    let program = Program::bare();
+    interrupted_run(&program);
+    change(&program, "run/events.jsonl", "0.1.0", "0.0.9");
+    change(&program, "run/run.json", "0.1.0", "0.0.9");
+    insta::assert_snapshot!(resume(&program).show(), @r"
+    exit code 6
+    --- stderr
+    error: failed to resume the run in run: it was written by version 0.0.9, this is version 0.1.0
+    hint: resume with version 0.0.9, or pass `--force` to mix versions in one record
+    ");
+    let before = fs_err::read(program.path("run/events.jsonl")).unwrap();
+    assert_eq!(before.iter().filter(|b| **b == b'\n').count(), 1, "nothing was appended");
+}
+
+#[test]
+fn what_is_no_run_is_neither_resumed_nor_reported() {
+    let program = Program::bare();
+    insta::assert_snapshot!(resume(&program).show(), @r"
+    exit code 2
+    --- stderr
+    error: failed to read a run from run: there is no run.json
+    hint: name a folder that `warpwright optimize --out` made
+    ");
+    insta::assert_snapshot!(program.run(&["report", "nowhere"]).show(), @r"
+    exit code 2
+    --- stderr
+    error: failed to read a run from nowhere: there is no run.json
+    hint: name a folder that `warpwright optimize --out` made
+    ");
+    interrupted_run(&program);
+    change(&program, "run/run.json", "\"max_turns\"", "\"turns\"");
+    insta::assert_snapshot!(resume(&program).show(), @r"
+    exit code 2
+    --- stderr
+    error: failed to resume the run: its settings: missing field `max_turns`
+    hint: only runs that `warpwright optimize` began can be resumed
+    ");
+}
+
+#[test]
+fn an_interrupted_run_is_reported_as_far_as_it_went() {
+    let program = Program::bare();
+    interrupted_run(&program);
+    let ran = program.run(&["report", "run", "--json"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    assert_eq!(ran.object()["report"], "run/report.html");
+    assert!(program.path("run/report.html").exists());
+}
+
+/// Runs where this user may mount: a real file system with room for a few pages.
+#[test]
+fn a_full_disk_is_named_and_what_was_recorded_stays() {
+    // A thread has a mount namespace of its own, which the program inherits.
+    let thread = std::thread::spawn(|| {
+        let none = None::<&str>;
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        if unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_FS).is_err()
+            || mount(none, "/", none, private, none).is_err()
+        {
+            eprintln!("not allowed to mount a small file system: nothing was tested");
+            return;
+        }
+        let program = Program::new();
+        program.write("task.py", TASK);
+        recorded(&program, "task");
+        let small = program.path("small");
+        fs_err::create_dir(&small).unwrap();
+        mount(Some("tmpfs"), &small, Some("tmpfs"), MsFlags::empty(), Some("size=32k")).unwrap();
+        let arguments = ["optimize", "task.py", "--policy", "replay:recorded", "--device", "cpu"];
+        let ran = program.run(&[&arguments[..], &["--out", "small/run", "--json"]].concat());
+        assert_eq!(ran.code, Some(7), "{}", ran.show());
+        assert_eq!(ran.object()["error"]["kind"], "disk_full");
+        assert!(ran.stderr.contains("hint: free space"), "{}", ran.show());
+        let reader = RunReader::open(&small.join("run")).unwrap();
+        assert!(reader.events().unwrap().all(|line| line.is_ok()), "what is there is whole");
+        let ran = program.run(&["report", "small/run", "--out", "report.html"]);
+        assert_eq!(ran.code, Some(0), "{}", ran.show());
+    });
+    thread.join().unwrap();
+}

@@ -1,0 +1,113 @@
+//! Killed and interrupted runs go on where they were.
+
+use std::time::{Duration, Instant};
+
+use warpwright_record::event::{Event, RunOutcome};
+use warpwright_record::history::History;
+use warpwright_record::reader::RunReader;
+
+use crate::judging::{recorded, settle};
+use crate::program::{Program, TASK};
+
+const BEGIN: [&str; 9] = [
+    "optimize",
+    "task.py",
+    "--policy",
+    "replay:recorded",
+    "--device",
+    "cpu",
+    "--out",
+    "run",
+    "--json",
+];
+
+fn scene() -> Program {
+    let program = Program::new();
+    program.write("task.py", TASK);
+    recorded(&program, "task");
+    program
+}
+
+/// Begins the run and ends it with `signal` after `events` events are on disk.
+fn cut(
+    program: &Program,
+    arguments: &[&str],
+    events: usize,
+    signal: rustix::process::Signal,
+) -> Option<i32> {
+    let mut child = program
+        .command(arguments)
+        .stderr(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let log = program.path("run/events.jsonl");
+    let begun = Instant::now();
+    loop {
+        let written =
+            fs_err::read(&log).map_or(0, |bytes| bytes.iter().filter(|b| **b == b'\n').count());
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        if written >= events {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(240), "it never wrote {events} events");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, signal).unwrap();
+    child.wait().unwrap().code()
+}
+
+fn check_whole(program: &Program) {
+    let reader = RunReader::open(&program.path("run")).unwrap();
+    let events: Vec<_> = reader.events().unwrap().map(|line| line.unwrap().event).collect();
+    assert!(matches!(events.last(), Some(Event::RunFinished { .. })));
+    let history = History::read(&reader).unwrap();
+    let episode = history.episodes.values().next().unwrap();
+    assert_eq!(episode.turns.len(), 4);
+    let end = episode.end.as_ref().unwrap();
+    assert!(end.final_verdict.as_ref().unwrap().verified);
+}
+
+/// Killed at each of several places, resumed, killed again further on, resumed to the end.
+fn kill_and_resume(places: &[(usize, usize)]) {
+    for (first, second) in places {
+        let program = scene();
+        cut(&program, &BEGIN, *first, rustix::process::Signal::KILL);
+        let resume = ["optimize", "--resume", "run", "--json"];
+        cut(&program, &resume, *second, rustix::process::Signal::KILL);
+        let ran = settle(&program, &resume);
+        assert_eq!(ran.code, Some(0), "killed at {first} and {second}: {}", ran.show());
+        assert_eq!(ran.object()["verified"], true);
+        check_whole(&program);
+        // Once more changes nothing.
+        let again = program.run(&resume);
+        assert_eq!(again.code, Some(0));
+        assert!(again.stderr.contains("complete"), "{}", again.show());
+    }
+}
+
+#[test]
+fn kill_9_loses_nothing_that_was_recorded() {
+    kill_and_resume(&[(5, 11)]);
+}
+
+#[test]
+fn long_kill_9_anywhere() {
+    kill_and_resume(&[(1, 2), (2, 4), (3, 7), (4, 9), (6, 12), (8, 14), (10, 16), (12, 18)]);
+}
+
+#[test]
+fn ctrl_c_leaves_a_run_that_goes_on() {
+    let program = scene();
+    let code = cut(&program, &BEGIN, 4, rustix::process::Signal::INT);
+    assert_eq!(code, Some(130));
+    let reader = RunReader::open(&program.path("run")).unwrap();
+    let history = History::read(&reader).unwrap();
+    assert_eq!(history.outcome, Some(RunOutcome::Interrupted));
+    let ran = settle(&program, &["optimize", "--resume", "run", "--json"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    check_whole(&program);
+}
