@@ -216,14 +216,27 @@ pub(crate) fn diagonal_of(graph: &mut Graph, node: NodeId) -> Option<NodeId> {
             if number(graph, other) != Some(0.0) {
                 return None;
             }
-            let Op::Map { f: Fun::Eq, args } = &graph.node(test).op else { return None };
-            let (a, b) = (position(graph, args[0], &all)?, position(graph, args[1], &all)?);
-            let apart = a.add(&b.mul(-1));
-            let sides = row.add(&col.mul(-1));
-            (apart == sides || apart == sides.mul(-1)).then(|| graph.view(kept, on_diagonal, short))
+            is_diagonal(graph, test, &all).then(|| graph.view(kept, on_diagonal, short))
+        }
+        // A mask as numbers: the unit matrix.
+        Op::Map { f: Fun::Cast, args } => {
+            let (mask, dtype) = (args[0], graph.dtype(node));
+            let one = graph.scalar(1.0, dtype);
+            is_diagonal(graph, mask, &all).then(|| graph.broadcast(one, &short))
         }
         _ => None,
     }
+}
+
+/// Whether a mask is true exactly where the last two axes of `all` are equal.
+fn is_diagonal(graph: &Graph, mask: NodeId, all: &[Expr]) -> bool {
+    let Op::Map { f: Fun::Eq, args } = &graph.node(mask).op else { return false };
+    let (Some(a), Some(b)) = (position(graph, args[0], all), position(graph, args[1], all)) else {
+        return false;
+    };
+    let (apart, rank) = (a.add(&b.mul(-1)), all.len());
+    let sides = all[rank - 2].add(&all[rank - 1].mul(-1));
+    apart == sides || apart == sides.mul(-1)
 }
 
 /// The integer a node is at an index, if that is index arithmetic.

@@ -79,13 +79,9 @@ impl Teacher {
         self.call("Bash", json!({ "command": command }))
     }
 
-    fn message(&self, text: impl Into<String>, calls: Vec<ToolCall>) -> Message {
-        Message { text: text.into(), calls }
-    }
-
     fn stop(&mut self, text: impl Into<String>) -> Message {
         self.stage = Stage::Done;
-        self.message(text, vec![])
+        say(text, vec![])
     }
 
     /// Calls that make the workspace hold exactly `files`.
@@ -146,7 +142,7 @@ impl Teacher {
         tools.push(self.bash("bash utils/compile.sh"));
         self.stage = Stage::Compile;
         let plural = if kernels == 1 { "kernel" } else { "kernels" };
-        self.message(
+        say(
             format!(
                 "{calls} traced operators become {kernels} {plural}. Writing and compiling them."
             ),
@@ -165,7 +161,7 @@ impl Teacher {
                 let mut tools = self.write(&files);
                 tools.push(self.bash("python3 -m utils.verification"));
                 self.stage = Stage::Verify;
-                self.message(format!("{why} Falling back to plain scalar code."), tools)
+                say(format!("{why} Falling back to plain scalar code."), tools)
             }
             Err(reason) => self.stop(format!("{why} No other version could be written: {reason}.")),
         }
@@ -183,7 +179,7 @@ impl Teacher {
             let mut tools = self.write(&files);
             tools.push(self.bash("python3 -m utils.profiling"));
             self.stage = Stage::Variant;
-            return self.message(format!("Trying {}.", knobs.describe()), tools);
+            return say(format!("Trying {}.", knobs.describe()), tools);
         }
     }
 
@@ -200,7 +196,7 @@ impl Teacher {
                 let mut tools = self.write(&files);
                 tools.push(self.bash("python3 -m utils.verification"));
                 self.stage = Stage::Final;
-                self.message(
+                say(
                     format!("Keeping the fastest version ({}) and verifying it.", best.describe()),
                     tools,
                 )
@@ -222,7 +218,7 @@ impl Policy for Teacher {
         let look = self.bash("ls model_new.py kernels 2>/dev/null || true");
         let trace = self.bash("python3 -m utils.trace");
         let read = self.call("Read", json!({ "file_path": "model_new.py" }));
-        Ok(self.message("Tracing the reference to an operator graph.", vec![look, trace, read]))
+        Ok(say("Tracing the reference to an operator graph.", vec![look, trace, read]))
     }
 
     fn next(&mut self, results: &[ToolResult]) -> Result<Message, PolicyError> {
@@ -241,7 +237,7 @@ impl Policy for Teacher {
                 Some(v) if v.failure.is_none() => {
                     self.stage = Stage::Verify;
                     let call = self.bash("python3 -m utils.verification");
-                    self.message("It compiles. Verifying.", vec![call])
+                    say("It compiles. Verifying.", vec![call])
                 }
                 _ => self.fall_back(&format!("It does not compile: {}", first_line(&last.text))),
             },
@@ -249,7 +245,7 @@ impl Policy for Teacher {
                 Some(v) if v.verified => {
                     self.stage = Stage::Profile;
                     let call = self.bash("python3 -m utils.profiling");
-                    self.message("It is right. Measuring it against the baselines.", vec![call])
+                    say("It is right. Measuring it against the baselines.", vec![call])
                 }
                 _ => self.fall_back(&format!("Verification failed: {}", first_line(&last.text))),
             },
@@ -285,6 +281,10 @@ impl Policy for Teacher {
     }
 }
 
+fn say(text: impl Into<String>, calls: Vec<ToolCall>) -> Message {
+    Message { text: text.into(), calls }
+}
+
 impl Teacher {
     fn traced(&mut self, text: &str) -> Message {
         #[derive(serde::Deserialize)]
@@ -295,7 +295,7 @@ impl Teacher {
             Some(paged) => {
                 self.stage = Stage::Pages { lines: paged.lines, next: 1 + PAGE_LINES };
                 let call = self.page_call(1);
-                self.message("The graph is long; reading it in pages.", vec![call])
+                say("The graph is long; reading it in pages.", vec![call])
             }
             None => self.first_version(text),
         }
@@ -334,7 +334,7 @@ impl Teacher {
             at += PAGE_LINES;
         }
         self.stage = Stage::Pages { lines, next: at };
-        self.message("", calls)
+        say("", calls)
     }
 
     fn summary(&self) -> String {

@@ -9,16 +9,21 @@
 //! Statements land in the outermost scope that knows all variables of the index, so what depends on
 //! the row alone is computed once per row.
 
+mod accumulator;
 pub(crate) mod columns;
 pub(crate) mod elementwise;
+mod frame;
 mod heavy;
+mod lanes;
 pub(crate) mod prelude;
 pub(crate) mod rows;
 pub(crate) mod scalar;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+pub(crate) use accumulator::Accumulator;
 pub(crate) use heavy::HeavyContext;
+pub(crate) use lanes::Lanes;
 use scalar::{Value, expression, from_storage};
 
 use crate::dtype::DType;
@@ -50,19 +55,6 @@ pub(crate) struct Buffer {
 pub(crate) struct Line {
     pub(crate) text: String,
     pub(crate) defines: Option<(String, DType)>,
-}
-
-/// Consecutive elements that one thread handles together.
-#[derive(Clone, Debug)]
-pub(crate) struct Lanes {
-    /// The variable that runs over the lanes; lane 0 is `{var}0`.
-    pub(crate) var: String,
-    /// Extent of that variable.
-    pub(crate) extent: i64,
-    /// Number of lanes.
-    pub(crate) width: i64,
-    /// Whether to use vector loads and stores (16 bytes), rather than leave it to the compiler.
-    pub(crate) vector: bool,
 }
 
 type Key = (NodeId, Vec<Expr>);
@@ -578,160 +570,10 @@ impl<'g> Emitter<'g> {
     }
 }
 
-impl Lanes {
-    /// An index at lane 0, if all lanes have the same.
-    fn first_lane(&self, index: &[Expr]) -> Option<Vec<Expr>> {
-        if !self.vector || self.width == 1 || self.extent % self.width != 0 {
-            return None;
-        }
-        let first = Expr::var("#q", self.extent / self.width).mul(self.width);
-        let split = first.add(&Expr::var("#j", self.width));
-        let start = Expr::var(&format!("{}0", self.var), self.extent);
-        let replace =
-            |e: &Expr, by: &Expr| e.substitute(&|v| (*v.name == *self.var).then(|| by.clone()));
-        let shared = index.iter().all(|e| replace(e, &split).stride_of("#j") == Some(0));
-        shared.then(|| index.iter().map(|e| replace(e, &start)).collect())
-    }
-
-    /// If the lanes lie side by side and aligned in memory: the offset of lane 0.
-    pub(crate) fn vector_base(&self, offset: &Expr) -> Option<Expr> {
-        if !self.vector || self.width == 1 || self.extent % self.width != 0 {
-            return None;
-        }
-        let first = Expr::var("#q", self.extent / self.width).mul(self.width);
-        let lane = Expr::var("#j", self.width);
-        let split = first.add(&lane);
-        let e = offset.substitute(&|v| (*v.name == *self.var).then(|| split.clone()));
-        if e.stride_of("#j") != Some(1) || !e.divisible_but(self.width, "#j") {
-            return None;
-        }
-        let start = Expr::var(&format!("{}0", self.var), self.extent);
-        Some(offset.substitute(&|v| (*v.name == *self.var).then(|| start.clone())))
-    }
-}
-
 /// `x + row * 64` or `x`.
 pub(crate) fn address(param: &str, offset: &Expr) -> String {
     if offset.as_constant() == Some(0) {
         return param.to_owned();
     }
     format!("{param} + {}", offset.print(false))
-}
-
-/// The running value of a reduction.
-#[derive(Clone, Debug)]
-pub(crate) struct Accumulator {
-    pub(crate) kind: ReduceKind,
-    pub(crate) name: String,
-    /// Type accumulated in.
-    pub(crate) dtype: DType,
-    /// One running value per lane.
-    pub(crate) lanes: bool,
-}
-
-impl Accumulator {
-    pub(crate) fn new(kind: ReduceKind, name: &str, src: DType) -> Self {
-        let dtype = match kind {
-            ReduceKind::Any | ReduceKind::All => DType::Bool,
-            ReduceKind::Sum | ReduceKind::Prod if !src.is_float() => DType::I64,
-            _ => src.compute(),
-        };
-        Self { kind, name: name.to_owned(), dtype, lanes: true }
-    }
-
-    pub(crate) fn is_arg(&self) -> bool {
-        matches!(self.kind, ReduceKind::ArgMax | ReduceKind::ArgMin)
-    }
-
-    fn at(&self) -> &'static str {
-        if self.lanes { "[j]" } else { "" }
-    }
-
-    /// The neutral element.
-    pub(crate) fn identity(&self) -> String {
-        let integer = !self.dtype.is_float();
-        let value = match self.kind {
-            ReduceKind::Sum | ReduceKind::Any => 0.0,
-            ReduceKind::Prod | ReduceKind::All => 1.0,
-            ReduceKind::Max | ReduceKind::ArgMax if self.dtype == DType::Bool => 0.0,
-            ReduceKind::Min | ReduceKind::ArgMin if self.dtype == DType::Bool => 1.0,
-            ReduceKind::Max | ReduceKind::ArgMax if integer => i64::MIN as f64,
-            ReduceKind::Min | ReduceKind::ArgMin if integer => i64::MAX as f64,
-            ReduceKind::Max | ReduceKind::ArgMax => f64::NEG_INFINITY,
-            ReduceKind::Min | ReduceKind::ArgMin => f64::INFINITY,
-        };
-        scalar::literal(value, self.dtype)
-    }
-
-    /// Declarations of a scalar accumulator (or its index companion).
-    pub(crate) fn declarations(&self) -> Vec<String> {
-        let mut out =
-            vec![format!("{} {} = {};", self.dtype.register(), self.name, self.identity())];
-        if self.is_arg() {
-            // Past every position, so that the first element wins even if it is the neutral one.
-            out.push(format!("int {}_at = INT32_MAX;", self.name));
-        }
-        out
-    }
-
-    /// Declarations of per-lane accumulators.
-    pub(crate) fn lane_declarations(&self) -> Vec<String> {
-        let mut out = vec![format!("{} {}[kVec];", self.dtype.register(), self.name)];
-        let mut fill = format!("{}[j] = {};", self.name, self.identity());
-        if self.is_arg() {
-            out.push(format!("int {}_at[kVec];", self.name));
-            fill.push_str(&format!(" {}_at[j] = INT32_MAX;", self.name));
-        }
-        out.push(format!("for (int j = 0; j < kVec; ++j) {{ {fill} }}"));
-        out
-    }
-
-    /// Folds in one element at row position `position`.
-    pub(crate) fn update(&self, value: &Value, position: &str) -> Vec<String> {
-        let v = value.cast(self.dtype);
-        let acc = format!("{}{}", self.name, self.at());
-        if self.is_arg() {
-            let at = format!("{}_at{}", self.name, self.at());
-            let better = if self.kind == ReduceKind::ArgMax { "arg_max" } else { "arg_min" };
-            return vec![format!("{better}({acc}, {at}, {v}, {position});")];
-        }
-        vec![format!("{acc} = {};", self.combine(&acc, &v))]
-    }
-
-    /// `a` and `b` combined.
-    pub(crate) fn combine(&self, a: &str, b: &str) -> String {
-        let float = self.dtype.is_float();
-        match self.kind {
-            ReduceKind::Sum => format!("{a} + {b}"),
-            ReduceKind::Prod => format!("{a} * {b}"),
-            ReduceKind::Max if float => format!("nan_max({a}, {b})"),
-            ReduceKind::Min if float => format!("nan_min({a}, {b})"),
-            ReduceKind::Max | ReduceKind::ArgMax => format!("{a} > {b} ? {a} : {b}"),
-            ReduceKind::Min | ReduceKind::ArgMin => format!("{a} < {b} ? {a} : {b}"),
-            ReduceKind::Any => format!("{a} || {b}"),
-            ReduceKind::All => format!("{a} && {b}"),
-        }
-    }
-
-    /// Name of the device functor that combines two of these.
-    pub(crate) fn functor(&self) -> &'static str {
-        match self.kind {
-            ReduceKind::Sum => "Add",
-            ReduceKind::Prod => "Multiply",
-            ReduceKind::Max | ReduceKind::ArgMax => "Largest",
-            ReduceKind::Min | ReduceKind::ArgMin => "Smallest",
-            ReduceKind::Any => "Or",
-            ReduceKind::All => "And",
-        }
-    }
-
-    /// The finished value.
-    pub(crate) fn result(&self) -> Value {
-        let at = self.at();
-        if self.is_arg() {
-            Value::new(format!("{}_at{at}", self.name), DType::I32)
-        } else {
-            Value::new(format!("{}{at}", self.name), self.dtype)
-        }
-    }
 }

@@ -207,7 +207,8 @@ template <typename Op, typename T>
 __device__ __forceinline__ T warp_reduce(T value) {
 #pragma unroll
   for (int step = 16; step > 0; step >>= 1) {
-    value = Op()(value, __shfl_xor_sync(0xffffffffu, value, step));
+    const T other = __shfl_xor_sync(0xffffffffu, value, step);  // a bool travels as an int
+    value = Op()(value, other);
   }
   return value;
 }

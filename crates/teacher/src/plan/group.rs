@@ -31,7 +31,7 @@ pub(crate) struct Group {
 }
 
 /// Loop variables of the canonical row index.
-fn row_col(frame: &Frame) -> (Expr, Expr) {
+pub(super) fn row_col(frame: &Frame) -> (Expr, Expr) {
     (Expr::var("row", frame.rows()), Expr::var("col", frame.cols()))
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn form(graph: &Graph, forced: &BTreeSet<NodeId>) -> Result<Vec<Group
             Op::Scan { src, dim, .. } => forming.place_scan(id, *src, *dim),
             Op::Heavy { .. } => forming.place_heavy(id),
             Op::Leaf(_) if !graph.outputs.contains(&id) => {}
-            _ if forced.contains(&id) => forming.place_root(id)?,
+            _ if forced.contains(&id) => forming.place_root(id),
             _ => {}
         }
         // An output that is a reduction or a scan itself.
@@ -235,14 +235,14 @@ impl Forming<'_> {
         self.home.insert(id, self.groups.len() - 1);
     }
 
-    fn place_root(&mut self, id: NodeId) -> Result<(), String> {
+    fn place_root(&mut self, id: NodeId) {
         let graph = self.graph;
         let count = numel(graph.shape(id));
         // Row groups whose rows this value needs, newest first; then those that will read it.
         for host in (0..self.groups.len()).rev() {
             let Some(frame) = self.groups[host].frame().cloned() else {
                 if self.join_heavy(host, id) {
-                    return Ok(());
+                    return;
                 }
                 continue;
             };
@@ -264,7 +264,7 @@ impl Forming<'_> {
             group.needs.extend(needs);
             group.inside.extend(found.inside);
             self.home.insert(id, host);
-            return Ok(());
+            return;
         }
         let found = self.needs_of(None, id, &axes(graph.shape(id)));
         let needs: BTreeSet<usize> =
@@ -285,7 +285,7 @@ impl Forming<'_> {
                 group.needs.extend(needs.iter().filter(|n| **n != host));
                 group.inside.extend(found.inside);
                 self.home.insert(id, host);
-                return Ok(());
+                return;
             }
         }
         let shape = graph.shape(id).to_vec();
@@ -295,7 +295,6 @@ impl Forming<'_> {
         group.inside = found.inside;
         self.groups.push(group);
         self.home.insert(id, self.groups.len() - 1);
-        Ok(())
     }
 
     fn common_load(&self, host: usize, found: &Found) -> bool {
@@ -402,110 +401,4 @@ impl Forming<'_> {
         }
         out
     }
-}
-
-/// A value that several groups compute from at least two loads or at a price: better kept.
-pub(crate) fn shared(graph: &Graph, groups: &[Group], forced: &BTreeSet<NodeId>) -> Option<NodeId> {
-    for id in graph.reachable() {
-        if forced.contains(&id)
-            || !matches!(graph.node(id).op, Op::Map { .. } | Op::Guard { .. } | Op::Take { .. })
-        {
-            continue;
-        }
-        let users = groups.iter().filter(|g| g.inside.contains(&id)).count();
-        if users < 2 {
-            continue;
-        }
-        let found = from_axes(graph, id, &|n, _| forced.contains(&n));
-        let size = numel(graph.shape(id));
-        let loads: BTreeSet<NodeId> = found
-            .stops
-            .iter()
-            .filter(|(n, _)| numel(graph.shape(*n)) * 2 > size)
-            .map(|(n, _)| *n)
-            .collect();
-        // Only where its users part: not each link of the chain that leads there.
-        let parts = graph
-            .reachable()
-            .iter()
-            .filter(|u| graph.operands(**u).contains(&id))
-            .any(|u| groups.iter().filter(|g| g.inside.contains(u)).count() < users);
-        let dear = found.inside.len() > 12;
-        if parts && (loads.len() > 1 || dear) && size > 1 {
-            return Some(id);
-        }
-    }
-    None
-}
-
-/// Moves an elementwise result into the row program that reads it, where the rows agree: a residual
-/// sum that is both normalised and kept is then computed and stored on the way.
-pub(crate) fn absorb(
-    graph: &Graph,
-    mut groups: Vec<Group>,
-    forced: &BTreeSet<NodeId>,
-) -> Vec<Group> {
-    for e in 0..groups.len() {
-        if !matches!(groups[e].kind, Kind::Elementwise { .. }) || groups[e].stores.len() != 1 {
-            continue;
-        }
-        let Some(store) = groups[e].stores.first().copied() else { continue };
-        let reaches = |from: usize, to: usize| {
-            let mut stack = vec![from];
-            let mut seen = BTreeSet::new();
-            while let Some(g) = stack.pop() {
-                if g == to {
-                    return true;
-                }
-                if seen.insert(g) {
-                    stack.extend(groups[g].needs.iter().copied());
-                }
-            }
-            false
-        };
-        let host = (0..groups.len()).find(|h| {
-            let Kind::Rows { frame } = &groups[*h].kind else { return false };
-            groups[*h].needs.contains(&e)
-                && numel(graph.shape(store)) == frame.rows() * frame.cols()
-                && groups[e].needs.iter().all(|n| !reaches(*n, *h))
-                // No other way from the host back to the result.
-                && groups[*h].needs.iter().all(|n| *n == e || !reaches(*n, e))
-                && reads_in_place(graph, &groups[*h], frame, store, forced)
-        });
-        let Some(host) = host else { continue };
-        let moved = std::mem::take(&mut groups[e].stores);
-        let needs = std::mem::take(&mut groups[e].needs);
-        let inside = std::mem::take(&mut groups[e].inside);
-        groups[host].stores.extend(moved);
-        groups[host].needs.extend(needs);
-        groups[host].needs.remove(&e);
-        groups[host].inside.extend(inside);
-        for g in 0..groups.len() {
-            if g != host && groups[g].needs.remove(&e) {
-                groups[g].needs.insert(host);
-            }
-        }
-    }
-    groups
-}
-
-/// Whether the first pass of a row program reads `store` at its own element.
-fn reads_in_place(
-    graph: &Graph,
-    group: &Group,
-    frame: &Frame,
-    store: NodeId,
-    forced: &BTreeSet<NodeId>,
-) -> bool {
-    let (row, col) = row_col(frame);
-    let wanted = frame.index_in(graph.shape(store), &row, &col);
-    let mut found = Found::default();
-    for r in group.passes.iter().flatten() {
-        let Op::Reduce { src, .. } = graph.node(*r).op else { continue };
-        let Some(at) = frame.source_index(graph, *r, &row, &col) else { return false };
-        let stop = |n: NodeId, _: &[Expr]| forced.contains(&n) && !group.stores.contains(&n);
-        walk(graph, src, &at, &stop, &mut found);
-    }
-    let mut reads = found.stops.iter().filter(|(n, _)| *n == store).peekable();
-    reads.peek().is_some() && reads.all(|(_, index)| *index == wanted)
 }

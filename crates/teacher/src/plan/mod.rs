@@ -10,6 +10,7 @@
 
 mod group;
 mod probe;
+mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -99,8 +100,8 @@ pub(crate) fn plan(graph: &Graph, _: &Target) -> Result<Plan, String> {
     // Values that several steps share are found by planning, then put into memory, one at a time.
     for _ in 0..200 {
         let groups = group::form(graph, &forced)?;
-        let groups = group::absorb(graph, groups, &forced);
-        match group::shared(graph, &groups, &forced) {
+        let groups = share::absorb(graph, groups, &forced);
+        match share::shared(graph, &groups, &forced) {
             Some(node) => _ = forced.insert(node),
             None => return Ok(finish(graph, groups)),
         }
