@@ -216,27 +216,31 @@ pub(crate) fn diagonal_of(graph: &mut Graph, node: NodeId) -> Option<NodeId> {
             if number(graph, other) != Some(0.0) {
                 return None;
             }
-            is_diagonal(graph, test, &all).then(|| graph.view(kept, on_diagonal, short))
+            is_diagonal(graph, test, &all, &all).then(|| graph.view(kept, on_diagonal, short))
         }
         // A mask as numbers: the unit matrix.
         Op::Map { f: Fun::Cast, args } => {
             let (mask, dtype) = (args[0], graph.dtype(node));
             let one = graph.scalar(1.0, dtype);
-            is_diagonal(graph, mask, &all).then(|| graph.broadcast(one, &short))
+            is_diagonal(graph, mask, &all, &all).then(|| graph.broadcast(one, &short))
         }
         _ => None,
     }
 }
 
-/// Whether a mask is true exactly where the last two axes of `all` are equal.
-fn is_diagonal(graph: &Graph, mask: NodeId, all: &[Expr]) -> bool {
-    let Op::Map { f: Fun::Eq, args } = &graph.node(mask).op else { return false };
-    let (Some(a), Some(b)) = (position(graph, args[0], all), position(graph, args[1], all)) else {
-        return false;
-    };
-    let (apart, rank) = (a.add(&b.mul(-1)), all.len());
-    let sides = all[rank - 2].add(&all[rank - 1].mul(-1));
-    apart == sides || apart == sides.mul(-1)
+/// Whether a mask, read at `index`, is true exactly where the last two axes of `all` are equal.
+fn is_diagonal(graph: &Graph, mask: NodeId, index: &[Expr], all: &[Expr]) -> bool {
+    match &graph.node(mask).op {
+        Op::View { src, map } => is_diagonal(graph, *src, &apply_all(map, index), all),
+        Op::Map { f: Fun::Eq, args } => {
+            let (a, b) = (position(graph, args[0], index), position(graph, args[1], index));
+            let (Some(a), Some(b)) = (a, b) else { return false };
+            let (apart, rank) = (a.add(&b.mul(-1)), all.len());
+            let sides = all[rank - 2].add(&all[rank - 1].mul(-1));
+            apart == sides || apart == sides.mul(-1)
+        }
+        _ => false,
+    }
 }
 
 /// The integer a node is at an index, if that is index arithmetic.

@@ -36,8 +36,31 @@ pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
     /// What `forward` returns, in order.
     pub(crate) outputs: Vec<NodeId>,
+    /// How long reductions over few rows are split; none by default.
+    pub(crate) split: Option<Split>,
     /// Equal nodes are one node: position by content.
     interned: BTreeMap<String, NodeId>,
+}
+
+/// Few long rows leave most of the device idle: their reduction is done in two steps, first over
+/// pieces of each row, then over the pieces' results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Split {
+    /// Rows that fill the device.
+    pub(crate) rows: i64,
+    /// A piece is at least this long.
+    pub(crate) piece: i64,
+}
+
+impl Split {
+    /// Into how many pieces rows of `cols` elements go.
+    fn pieces(self, rows: i64, cols: i64) -> Option<i64> {
+        if rows * 2 > self.rows || cols < 2 * self.piece {
+            return None;
+        }
+        let wanted = (self.rows / rows.max(1)).clamp(2, cols / self.piece);
+        (2..=wanted).rev().find(|n| cols % n == 0)
+    }
 }
 
 /// One node.
@@ -328,9 +351,48 @@ impl Graph {
                 .collect()
         };
         let (short, kept) = (left(false), left(true));
-        let op = Op::Reduce { kind, src, dims: dims.clone(), inline: false };
-        let reduced = self.push(name, op, short, dtype);
+        let reduced = match self.split_reduction(name, kind, src, &dims, &short, dtype) {
+            Some(reduced) => reduced,
+            None => {
+                let op = Op::Reduce { kind, src, dims: dims.clone(), inline: false };
+                self.push(name, op, short, dtype)
+            }
+        };
         if keep { self.reshape(reduced, &kept) } else { reduced }
+    }
+
+    /// The reduction in two steps, where the graph's [`Split`] asks for it.
+    fn split_reduction(
+        &mut self,
+        name: &str,
+        kind: ReduceKind,
+        src: NodeId,
+        dims: &[usize],
+        outer: &[i64],
+        dtype: DType,
+    ) -> Option<NodeId> {
+        if matches!(kind, ReduceKind::ArgMax | ReduceKind::ArgMin) {
+            return None;
+        }
+        let inner = self.inner_of(src, dims);
+        let cols = index::numel(&inner);
+        let pieces = self.split?.pieces(index::numel(outer), cols)?;
+        // [outer.., pieces, cols / pieces], reading the source in place.
+        let mut shape = outer.to_vec();
+        shape.extend([pieces, cols / pieces]);
+        let all = axes(&shape);
+        let col = all[outer.len()].mul(cols / pieces).add(&all[outer.len() + 1]);
+        let at = index::unflatten(&col, &inner);
+        let rank = self.shape(src).len();
+        let map = reduction_index(rank, dims, &all[..outer.len()], &at);
+        let cut = self.view(src, map, shape.clone());
+        let last = shape.len() - 1;
+        let part = Op::Reduce { kind, src: cut, dims: vec![last], inline: false };
+        // Pieces of half-precision sums are kept in float.
+        let kept = if dtype.is_float() { dtype.compute() } else { dtype };
+        let part = self.push(&format!("{name}_parts"), part, shape[..last].to_vec(), kept);
+        let whole = Op::Reduce { kind, src: part, dims: vec![last - 1], inline: false };
+        Some(self.push(name, whole, outer.to_vec(), dtype))
     }
 
     /// The nodes an op reads, in order, with repetition.

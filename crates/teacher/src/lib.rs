@@ -57,9 +57,9 @@ pub fn translate(
     plain: bool,
 ) -> Result<std::collections::BTreeMap<String, String>, String> {
     let trace = trace::parse(trace)?;
-    let graph = lower::lower(&trace)
-        .map_err(|u| format!("no rule for these operators: {}", u.operators.join(", ")))?;
     let target = plan::Target::of(device);
+    let graph = lower::lower(&trace, target.split())
+        .map_err(|u| format!("no rule for these operators: {}", u.operators.join(", ")))?;
     let plan = plan::plan(&graph, &target)?;
     let knobs = tune::Knobs { safe: plain, ..tune::Knobs::default() };
     program::write(&trace, &graph, &plan, &target, &knobs)

@@ -113,7 +113,8 @@ impl Teacher {
             Ok(trace) => trace,
             Err(reason) => return self.stop(reason),
         };
-        let graph = match lower::lower(&trace) {
+        let Some(target) = self.target.clone() else { return self.stop("No device was named.") };
+        let graph = match lower::lower(&trace, target.split()) {
             Ok(graph) => graph,
             Err(unsupported) => {
                 return self.stop(format!(
@@ -123,7 +124,6 @@ impl Teacher {
                 ));
             }
         };
-        let Some(target) = self.target.clone() else { return self.stop("No device was named.") };
         let plan = match plan::plan(&graph, &target) {
             Ok(plan) => plan,
             Err(reason) => return self.stop(format!("The graph could not be planned: {reason}.")),

@@ -92,6 +92,39 @@ torch.take_along_dim(table, (i.flatten()[:24] % 50).view(1, -1), 0)|table[i.flat
 torch.arange(24, dtype=torch.float32) * table|torch.where(i > 20, i, -i)|i // 3 + i % 7|(i * 3 - 1).clamp(0, 9)|i.float() / 7|table.flip(0)[i]|(i & 3) | 8|i.sum(-1)|i.amax(-1) * 2|i << 1"""
 
 
+# Before `::` the layer that the expression calls `l`. {n} is the last extent.
+PRODUCTS = """nn.Linear({n}, 24) :: l(x)|nn.Linear({n}, 40) :: F.relu(l(x))|nn.Linear({n}, 33, bias=False) :: F.gelu(l(x)) * 2
+nn.Linear({n}, 1) :: torch.sigmoid(l(x))|nn.Linear({n}, 24) :: F.softmax(l(x), -1)|nn.Linear({n}, 24) :: F.layer_norm(l(x), (24,))
+nn.Linear({n}, {n}) :: l(x) + x|nn.Linear({n}, 24) :: l(x).sum(-1)|nn.Linear({n}, 24) :: (l(x) / 3).sum(-1, keepdim=True) * 1.5
+nn.Linear({n}, 24) :: l(x).mean(0)|nn.Linear({n}, 24) :: l(x).sum()|nn.Linear({n}, 24) :: (l(x), F.relu(l(x)))
+nn.Linear({n}, 24) :: l(x).transpose(0, -1)|nn.Sequential(nn.Linear({n}, 32), nn.ReLU(), nn.Linear(32, 9)) :: l(x)
+nn.Sequential(nn.Linear({n}, 24), nn.BatchNorm1d(24)) :: l(x.reshape(-1, {n}))|nn.Linear({n}, 24) :: 1 - l(x) * 0.5
+x @ x.transpose(-1, -2)|x.transpose(-1, -2) @ x|(x * 0.125) @ x.transpose(-1, -2)|torch.tril(x @ x.transpose(-1, -2))
+F.scaled_dot_product_attention(x, x, x)|F.scaled_dot_product_attention(x, x, x, is_causal=True)|(x @ x.transpose(-1, -2)).softmax(-1) @ x
+torch.diag_embed(x[..., :8]) @ x[..., :8].unsqueeze(-1).expand(*x.shape[:-1], -1, 3)|x @ torch.eye({n}, dtype=x.dtype)|torch.diag(x.flatten()[:6]) @ x.reshape(-1)[:24].view(6, 4)
+x @ x.flatten(0, -2)[0]|x[..., :3] @ x[..., :3].transpose(-1, -2)|nn.Bilinear({n}, {n}, 5) :: l(x, x)|F.relu(x @ x.transpose(-1, -2)) @ x + x
+torch.baddbmm(x.unsqueeze(0).flatten(0, -3) * 2, x.unsqueeze(0).flatten(0, -3), torch.eye({n}, dtype=x.dtype).expand(x.unsqueeze(0).flatten(0, -3).shape[0], -1, -1), beta=0.5, alpha=2)
+torch.addmm(x.flatten(0, -2), x.flatten(0, -2).exp(), torch.eye({n}, dtype=x.dtype) + 1, alpha=0.5)|(x.flatten(0, -2).t() @ x.flatten(0, -2)).sum(0)"""
+
+CONVOLUTIONS = """nn.Conv2d(8, 12, 3) :: l(x)|nn.Conv2d(8, 12, 3, padding=1) :: F.relu(l(x))|nn.Conv2d(8, 12, 3, stride=2, padding=1, bias=False) :: l(x)
+nn.Conv2d(8, 8, 3, padding=1) :: F.relu(l(x) + x)|nn.Conv2d(8, 12, (1, 3), dilation=(1, 2), padding=(0, 2)) :: F.gelu(l(x))|nn.Conv2d(8, 16, 3, groups=4) :: l(x)
+nn.Conv2d(8, 16, 3, groups=8, padding=1) :: l(x.sigmoid())|nn.Conv2d(8, 40, 1) :: F.silu(l(x))|nn.Conv2d(8, 6, 1, stride=2) :: l(x)
+nn.Sequential(nn.Conv2d(8, 12, 3, bias=False), nn.BatchNorm2d(12), nn.ReLU()) :: l(x)|nn.Sequential(nn.Conv2d(8, 12, 3), nn.BatchNorm2d(12)) :: F.hardswish(l(x))
+nn.Sequential(nn.ConvTranspose2d(8, 6, 3, stride=2, groups=2), nn.BatchNorm2d(6)) :: l(x)|nn.ConvTranspose2d(8, 6, 3, stride=2, padding=1, output_padding=1) :: F.relu(l(x))
+nn.Conv1d(8, 12, 3) :: l(x.flatten(2))|nn.Conv1d(8, 12, 3, padding=1, stride=2) :: l(x[:, :, 0])|nn.ConvTranspose1d(8, 4, 4, stride=2) :: l(x.flatten(2))
+nn.Conv3d(2, 4, 2) :: l(x.reshape(2, 2, 4, x.shape[2], x.shape[3]))|nn.ConvTranspose3d(2, 4, 2, stride=2) :: l(x.reshape(2, 2, 4, x.shape[2], x.shape[3]))
+nn.Conv2d(8, 8, 3) :: F.group_norm(l(x), 4)|nn.Conv2d(8, 8, 3) :: F.max_pool2d(F.relu(l(x)), 2)|nn.Conv2d(8, 8, 3) :: l(x).mean((2, 3))
+nn.Conv2d(8, 8, 3) :: l(x).permute(0, 2, 3, 1).contiguous()|nn.Conv2d(8, 8, 3) :: l(x).flatten(2).softmax(-1)|nn.Conv2d(8, 8, 3) :: (l(x), l(x).relu())
+nn.Conv2d(8, 8, 3, padding="same") :: torch.cat([l(x), x], 1)|nn.Sequential(nn.Conv2d(8, 12, 3), nn.ReLU(), nn.BatchNorm2d(12)) :: l(x)|nn.Conv2d(8, 12, 3) :: l(x).tanh() * 2 + 1"""
+
+POOLING = """F.max_pool2d(x, 2)|F.max_pool2d(x, 3, 2, 1)|F.max_pool2d(x, 3, 1, 1, ceil_mode=True)|F.max_pool2d(x, 2, 2, 1, dilation=2)
+F.max_pool2d(x, 3, 2, 1, ceil_mode=True, return_indices=True)|F.avg_pool2d(x, 2)|F.avg_pool2d(x, 3, 2, 1)|F.avg_pool2d(F.relu(x), 3, 1, 1, count_include_pad=False)
+F.avg_pool2d(x, 3, 2, 1, ceil_mode=True)|F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False)|F.avg_pool2d(x, 2, divisor_override=3)
+F.adaptive_avg_pool2d(x, 1)|F.adaptive_avg_pool2d(x, 2)|F.adaptive_avg_pool2d(x, (2, 3))|F.adaptive_avg_pool2d(x.exp(), 3)|F.adaptive_max_pool2d(x, (3, 2))
+F.adaptive_max_pool2d(x, 3, return_indices=True)|F.avg_pool1d(x.flatten(2), 3)|F.max_pool1d(x.flatten(2), 3, 2, 1)|F.adaptive_avg_pool1d(x.flatten(2), 7)
+F.lp_pool2d(x.abs() + 0.1, 2, 2)|F.avg_pool3d(x, 2)|F.max_pool3d(x, 2)|F.max_pool2d(x, 2) + 1|F.avg_pool2d(F.gelu(x), 3, 1, 1) * x|x - F.avg_pool2d(x, 3, 1, 1)"""
+
+
 def fields(text: str) -> list[str]:
     return [e.strip() for line in text.strip().splitlines() for e in line.split("|") if e.strip()]
 
@@ -115,7 +148,10 @@ FAMILIES = {
     "unary": split_top(UNARY), "binary": split_top(BINARY), "reduction": split_top(REDUCTIONS),
     "norm": split_top(NORMS), "spatial": split_top(SPATIAL), "scan": split_top(SCANS),
     "multi": split_top(MULTI), "indexing": split_top(INDEXING),
+    "product": split_top(PRODUCTS), "convolution": split_top(CONVOLUTIONS), "pool": split_top(POOLING),
 }  # fmt: skip
+
+HEAVY = ("product", "convolution", "pool")
 
 PREAMBLE = '''import torch
 import torch.nn as nn
@@ -131,6 +167,15 @@ def make(shape, dtype, layout):
     if layout == "offset":
         return torch.randn(shape[0] + 2, *shape[1:]).to(dtype)[1:-1]
     return torch.randn(shape).to(dtype)
+
+
+def settle(model):
+    for m in model.modules():
+        if isinstance(m, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            m.running_mean.normal_()
+            m.running_var.uniform_(0.5, 2.0)
+            nn.init.normal_(m.weight)
+            nn.init.normal_(m.bias)
 
 '''
 
@@ -164,6 +209,13 @@ def source(expr: str, family: str, shape: tuple[int, ...], dtype: str, layout: s
     if "w8" in expr:
         init = f"self.w8 = nn.Parameter(torch.randn({shape[1]}, dtype=torch.{dtype}))"
         expr = f"(lambda w8: {expr})(self.w8)"
+    if family in HEAVY:
+        expr = expr.replace("{n}", str(shape[-1]))
+        layer, _, expr = expr.rpartition(" :: ")
+        expr = expr.strip()
+        if layer:
+            init = f"self.l = {layer.strip()}.to(torch.{dtype})\n        settle(self)"
+            expr = f"(lambda l: {expr})(self.l)"
     return (
         PREAMBLE
         + f"""
@@ -211,7 +263,7 @@ def runs(text: str, path: Path) -> bool:
 def draw(seed: int, count: int, family: str | None) -> list[tuple[str, str]]:
     """`count` cases: every expression in turn, with the properties that were paired least."""
     rng = random.Random(seed)
-    names = [family] if family else list(FAMILIES)
+    names = [family] if family else [f for f in FAMILIES if f not in HEAVY]
     pool = [(f, e) for f in names for e in FAMILIES[f]]
     rng.shuffle(pool)
     # Families in turn, so that a small sample has all of them.
@@ -222,7 +274,10 @@ def draw(seed: int, count: int, family: str | None) -> list[tuple[str, str]]:
     for f, e in itertools.islice(itertools.cycle(order), count):
         best: Any = None
         for _ in range(12):
-            shape = (2, 8, rng.choice([5, 6, 8]), rng.choice([8, 10])) if f == "spatial" else rng.choice(SHAPES)
+            planes = f in ("spatial", "convolution", "pool")
+            shape = (2, 8, rng.choice([5, 6, 8]), rng.choice([8, 10])) if planes else rng.choice(SHAPES)
+            if f == "product":
+                shape = rng.choice([(7, 33), (64, 96), (3, 5, 32), (1, 130), (33, 1), (2, 3, 9, 16), (4, 1, 17), (70, 200)])
             if f == "norm" and len(shape) == 1:
                 shape = (9, 40)
             dtype = rng.choice(FLOATS if f != "scan" else ["float32", "float64"])

@@ -14,6 +14,7 @@ pub(crate) mod columns;
 pub(crate) mod elementwise;
 mod frame;
 mod heavy;
+mod inverse;
 mod lanes;
 pub(crate) mod prelude;
 pub(crate) mod rows;
@@ -64,6 +65,8 @@ type Key = (NodeId, Vec<Expr>);
 struct Scope {
     lines: Vec<Line>,
     memo: HashMap<Key, Value>,
+    /// One over a value of this scope, for divisions in inner ones.
+    inverses: HashMap<Key, Value>,
     vars: BTreeSet<String>,
     /// Values are arrays over the lanes: this scope's statements stand in a lane loop.
     lane_arrays: bool,
@@ -305,8 +308,15 @@ impl<'g> Emitter<'g> {
                         *value = self.define(name, &rounded.text, rounded.dtype);
                     }
                 }
-                let text = expression(*f, &values, found.dtype);
-                if *f == Fun::Cast && values[0].text == text {
+                let mut f = *f;
+                if f == Fun::Div
+                    && found.dtype.compute() == DType::F32
+                    && let Some(inverse) = self.inverse(args[1], index, &values[1], level)
+                {
+                    (f, values[1]) = (Fun::Mul, inverse);
+                }
+                let text = expression(f, &values, found.dtype);
+                if f == Fun::Cast && values[0].text == text {
                     return Ok(values[0].clone());
                 }
                 Ok(self.define(name, &text, found.dtype))

@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::algebra;
 use crate::dtype::DType;
 use crate::index;
-use crate::ir::{Fun, Graph, Leaf, NodeId, Op, Source};
+use crate::ir::{Fun, Graph, Leaf, NodeId, Op, Source, Split};
 use crate::trace::{self, Call, Meta, Trace};
 
 /// Rules for some operators.
@@ -186,9 +186,10 @@ impl Lowering {
 }
 
 /// Lowers a trace, or names every operator that cannot be.
-pub(crate) fn lower(trace: &Trace) -> Result<Graph, Unsupported> {
+pub(crate) fn lower(trace: &Trace, split: Split) -> Result<Graph, Unsupported> {
     let inputs = trace.inputs.iter().map(|i| i.tensor.clone()).collect();
     let mut to = Lowering { inputs, ..Lowering::default() };
+    to.graph.split = Some(split);
     let mut unknown: BTreeSet<String> = BTreeSet::new();
     if let Err(reason) = leaves(trace, &mut to) {
         unknown.insert(reason);

@@ -20,7 +20,7 @@ use crate::emit::elementwise::Elementwise;
 use crate::emit::rows::{Frame, RowProgram};
 use crate::heavy::{self, HeavyOp};
 use crate::index::{Expr, numel, strides_of};
-use crate::ir::{Graph, NodeId, Op};
+use crate::ir::{Graph, NodeId, Op, Split};
 use group::{Group, Kind};
 
 /// The device, as far as planning and code depend on it.
@@ -37,6 +37,15 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// When reductions are split in two steps: so that every processor has some rows.
+    pub(crate) fn split(&self) -> Split {
+        if self.cpu {
+            Split { rows: 4 * self.processors, piece: 8192 }
+        } else {
+            Split { rows: 4 * self.processors, piece: 4096 }
+        }
+    }
+
     /// From what a policy is told.
     pub(crate) fn of(facts: &warpwright_agent::judge::DeviceFacts) -> Self {
         Self {
