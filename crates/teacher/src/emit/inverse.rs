@@ -30,11 +30,12 @@ impl Emitter<'_> {
             at = apply_all(map, &at);
             node = *src;
         }
-        let outer = self.level(&at);
+        let key = (node, at);
+        // Where it stands, which can be deeper than its index alone would allow.
+        let outer = self.scopes.iter().rposition(|s| s.memo.contains_key(&key))?;
         if outer >= level {
             return None;
         }
-        let key = (node, at);
         if let Some(known) = self.scopes[outer].inverses.get(&key) {
             return Some(known.clone());
         }

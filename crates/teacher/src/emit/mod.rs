@@ -90,6 +90,9 @@ pub(crate) struct Emitter<'g> {
     /// Indices loaded inside the lane loop: no vector load may depend on them.
     lane_picks: BTreeSet<String>,
     lanes: Option<Lanes>,
+    /// The outermost scope that statements go to. In a row program that is the row's: with a single
+    /// row no index mentions it, yet its reductions are known only there.
+    pub(crate) base_level: usize,
     /// Which scope is the element scope of `lanes`.
     element_scope: usize,
     /// Values of earlier passes by key, and those that later passes asked for.
@@ -116,6 +119,7 @@ impl<'g> Emitter<'g> {
             shared_picks: HashMap::new(),
             lane_picks: BTreeSet::new(),
             lanes: None,
+            base_level: 0,
             element_scope: usize::MAX,
             earlier: HashMap::new(),
             kept: BTreeMap::new(),
@@ -191,6 +195,21 @@ impl<'g> Emitter<'g> {
         })
     }
 
+    /// Statements, with what later passes want kept written to its array on the way.
+    pub(crate) fn with_kept(&self, lines: &[Line]) -> Vec<String> {
+        let mut out = Vec::new();
+        for l in lines {
+            out.push(l.text.clone());
+            if let Some((name, _)) = &l.defines
+                && self.kept.contains_key(name)
+                && !l.text.contains(" = kept_")
+            {
+                out.push(format!("kept_{name}{} = {name};", self.keep_index));
+            }
+        }
+        out
+    }
+
     /// Says what a node is worth at an index, in the innermost scope.
     pub(crate) fn bind(&mut self, node: NodeId, index: &[Expr], value: Value) {
         if let Some(scope) = self.scopes.last_mut() {
@@ -227,7 +246,7 @@ impl<'g> Emitter<'g> {
 
     /// The outermost scope that knows all variables of an index.
     fn level(&self, index: &[Expr]) -> usize {
-        let mut level = 0;
+        let mut level = self.base_level.min(self.scopes.len() - 1);
         for e in index {
             e.visit_vars(&mut |v| {
                 let at = self.scopes.iter().rposition(|s| s.vars.contains(&*v.name));
@@ -527,7 +546,12 @@ impl<'g> Emitter<'g> {
             let text = from_storage(&format!("{vector}.at[j]"), dtype);
             return Ok(self.define(&format!("{param}_at"), &text, dtype));
         }
-        let text = from_storage(&format!("{param}[{}]", offset.print(false)), dtype);
+        let linear = self.lanes.as_ref().and_then(|l| l.linear_base(&offset));
+        let at = match linear.filter(|_| level >= self.element_scope) {
+            Some(base) => format!("{} + j", base.print(false)),
+            None => offset.print(false),
+        };
+        let text = from_storage(&format!("{param}[{at}]"), dtype);
         Ok(self.define(&format!("{param}_at"), &text, dtype))
     }
 
