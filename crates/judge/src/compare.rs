@@ -124,14 +124,10 @@ pub(crate) fn compare(
         }
         for (k, (&g, &w)) in gots.iter().zip(&wants).enumerate() {
             let error = (g - w).abs();
-            let right = if real {
-                if w.is_finite() {
-                    error <= tolerance.atol + tolerance.rtol * w.abs()
-                } else {
-                    g == w || (g.is_nan() && w.is_nan())
-                }
+            let right = if real && w.is_finite() {
+                error <= tolerance.atol + tolerance.rtol * w.abs()
             } else {
-                g == w || owns.get(k) == Some(&g)
+                same(g, w) || (!real && owns.get(k).is_some_and(|&own| same(g, own)))
             };
             if error > result.max_abs_error {
                 result.max_abs_error = error;
@@ -152,23 +148,28 @@ pub(crate) fn compare(
     Ok(result)
 }
 
+/// Equal integers, equal infinities, or NaN both.
+fn same(a: f64, b: f64) -> bool {
+    a.partial_cmp(&b) == Some(std::cmp::Ordering::Equal) || (a.is_nan() && b.is_nan())
+}
+
 /// Whether two stretches of memory hold equal bytes.
 pub(crate) fn equal_bytes(
-    a: &Arena,
-    a_offset: u64,
-    b: &Arena,
-    b_offset: u64,
+    one: &Arena,
+    one_offset: u64,
+    other: &Arena,
+    other_offset: u64,
     bytes: u64,
 ) -> Result<bool, ArenaError> {
-    let (mut x, mut y) = (Vec::new(), Vec::new());
+    let (mut left, mut right) = (Vec::new(), Vec::new());
     let mut at = 0;
     while at < bytes {
         let n = PIECE_BYTES.min(bytes - at) as usize;
-        x.resize(n, 0);
-        y.resize(n, 0);
-        a.read(a_offset + at, &mut x)?;
-        b.read(b_offset + at, &mut y)?;
-        if x != y {
+        left.resize(n, 0);
+        right.resize(n, 0);
+        one.read(one_offset + at, &mut left)?;
+        other.read(other_offset + at, &mut right)?;
+        if left != right {
             return Ok(false);
         }
         at += n as u64;

@@ -54,23 +54,26 @@ impl Dtype {
         })
     }
 
-    /// The element at the start of `bytes`; `i64` values beyond 2^53 round.
+    /// The element at the start of `bytes`; `i64` values beyond 2^53 round. NaN where `bytes` are
+    /// too few.
     pub(crate) fn value(self, bytes: &[u8]) -> f64 {
-        match (self, bytes) {
-            (Self::F64, &[a, b, c, d, e, f, g, h, ..]) => {
-                f64::from_le_bytes([a, b, c, d, e, f, g, h])
-            }
-            (Self::I64, &[a, b, c, d, e, f, g, h, ..]) => {
-                i64::from_le_bytes([a, b, c, d, e, f, g, h]) as f64
-            }
-            (Self::F32, &[a, b, c, d, ..]) => f64::from(f32::from_le_bytes([a, b, c, d])),
-            (Self::I32, &[a, b, c, d, ..]) => f64::from(i32::from_le_bytes([a, b, c, d])),
-            (Self::F16, &[a, b, ..]) => half(u16::from_le_bytes([a, b])),
-            (Self::Bf16, &[a, b, ..]) => f64::from(f32::from_le_bytes([0, 0, a, b])),
-            (Self::I16, &[a, b, ..]) => f64::from(i16::from_le_bytes([a, b])),
-            (Self::I8, &[a, ..]) => f64::from(a as i8),
-            (Self::U8 | Self::Bool, &[a, ..]) => f64::from(a),
-            _ => f64::NAN,
+        let first = |n: usize| {
+            let mut word = [0; 8];
+            let there = bytes.get(..n)?;
+            word[..n].copy_from_slice(there);
+            Some(u64::from_le_bytes(word))
+        };
+        let Some(bits) = first(self.size() as usize) else { return f64::NAN };
+        match self {
+            Self::F64 => f64::from_bits(bits),
+            Self::F32 => f64::from(f32::from_bits(bits as u32)),
+            Self::F16 => half(bits as u16),
+            Self::Bf16 => f64::from(f32::from_bits((bits as u32) << 16)),
+            Self::I64 => bits as i64 as f64,
+            Self::I32 => f64::from(bits as i32),
+            Self::I16 => f64::from(bits as i16),
+            Self::I8 => f64::from(bits as i8),
+            Self::U8 | Self::Bool => f64::from(bits as u8),
         }
     }
 }
@@ -90,6 +93,8 @@ fn half(bits: u16) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::float_cmp, reason = "these values are exact")]
+
     use super::*;
 
     #[test]

@@ -82,7 +82,7 @@ mod tests {
         let mut on_disk: Vec<String> = fs_err::read_dir(folder)
             .unwrap()
             .map(|e| e.unwrap().file_name().into_string().unwrap())
-            .filter(|n| n.ends_with(".py"))
+            .filter(|n| std::path::Path::new(n).extension().is_some_and(|e| e == "py"))
             .collect();
         on_disk.sort();
         let mut carried: Vec<&str> = super::PACKAGE.iter().map(|(name, _)| *name).collect();

@@ -46,8 +46,11 @@ impl JudgeError {
         }
     }
 
-    pub(crate) fn infrastructure(action: impl Into<String>, reason: impl ToString) -> Self {
-        Self::Infrastructure { action: action.into(), reason: reason.to_string() }
+    pub(crate) fn infrastructure(
+        action: impl Into<String>,
+        reason: impl std::fmt::Display,
+    ) -> Self {
+        Self::Infrastructure { action: action.into(), reason: format!("{reason}") }
     }
 
     /// From a process that is trusted for values: its complaint is about the task.

@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::{Case, judge_all};
+use support::{Case, body, judge_all};
 use warpwright_judge::Device;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{FailureClass, Stage, Verdict};
@@ -74,7 +74,7 @@ fn candidate(forward: &str) -> Candidate {
          \x20       super().__init__()\n\
          \x20       self.bias = nn.Parameter(torch.randn(size))\n\n\
          \x20   def forward(self, x):\n{}\n",
-        forward.lines().map(|l| format!("        {l}\n")).collect::<String>()
+        body(forward)
     );
     Case { task: TASK.into(), model, kernels: vec![("k.cu", KERNEL.into())] }.candidate()
 }

@@ -3,13 +3,13 @@
 
 mod support;
 
-use support::{Case, config, judge_all, judge_one};
+use support::{Case, body, config, judge_all, judge_one};
 use warpwright_judge::{Device, JudgeError, LocalJudge};
-use warpwright_record::verdict::{FailureClass, Stage, Verdict};
+use warpwright_record::verdict::{FailureClass, Reward, Stage, Verdict};
 use warpwright_task::Task;
 
 /// y = gelu-free so that the truth is easy to see: a bias and a clamp.
-const TASK: &str = r#"
+const TASK: &str = r"
 import torch
 import torch.nn as nn
 
@@ -27,7 +27,7 @@ def get_inputs():
 
 def get_init_inputs():
     return [512, -0.5]
-"#;
+";
 
 const KERNEL: &str = r#"
 #include <cuda_runtime.h>
@@ -51,7 +51,7 @@ fn model(forward: &str) -> String {
          \x20       self.bias = nn.Parameter(torch.randn(size))\n\
          \x20       self.low = low\n\n\
          \x20   def forward(self, x):\n{}\n",
-        forward.lines().map(|l| format!("        {l}\n")).collect::<String>()
+        body(forward)
     )
 }
 
@@ -127,7 +127,7 @@ fn every_way_of_being_wrong_has_its_class() {
     for ((forward, class), verdict) in cases.into_iter().zip(verdicts) {
         assert!(!verdict.verified, "{forward}");
         let reward = verdict.reward;
-        assert!([reward.paper, reward.speedup, reward.bounded].iter().all(|r| *r == -1.0));
+        assert_eq!(reward, Reward::unverified());
         if class == FailureClass::Integrity {
             assert_eq!(verdict.integrity.len(), 1, "{forward}: {verdict:#?}");
             continue;

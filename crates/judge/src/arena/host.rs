@@ -45,7 +45,7 @@ impl HostArena {
 
     pub(crate) fn poison(&self, offset: u64, bytes: u64) -> Result<(), ArenaError> {
         let pattern: Vec<u8> = POISON.to_le_bytes().repeat(CHUNK / 2);
-        self.each_chunk(bytes, |at, n| self.file.write_all_at(&pattern[..n], offset + at))
+        each_chunk(bytes, |at, n| self.file.write_all_at(&pattern[..n], offset + at))
             .map_err(|e| ArenaError::new("poison the memory file", e))
     }
 
@@ -57,7 +57,7 @@ impl HostArena {
         bytes: u64,
     ) -> Result<(), ArenaError> {
         let mut buffer = vec![0; CHUNK.min(bytes as usize)];
-        self.each_chunk(bytes, |at, n| {
+        each_chunk(bytes, |at, n| {
             source.file.read_exact_at(&mut buffer[..n], source_offset + at)?;
             self.file.write_all_at(&buffer[..n], offset + at)
         })
@@ -74,20 +74,19 @@ impl HostArena {
         }
         Ok(hash_words(words.into_iter()))
     }
+}
 
-    fn each_chunk(
-        &self,
-        bytes: u64,
-        mut act: impl FnMut(u64, usize) -> std::io::Result<()>,
-    ) -> std::io::Result<()> {
-        let mut at = 0;
-        while at < bytes {
-            let n = CHUNK.min((bytes - at) as usize);
-            act(at, n)?;
-            at += n as u64;
-        }
-        Ok(())
+fn each_chunk(
+    bytes: u64,
+    mut act: impl FnMut(u64, usize) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let mut at = 0;
+    while at < bytes {
+        let n = CHUNK.min((bytes - at) as usize);
+        act(at, n)?;
+        at += n as u64;
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -27,8 +27,8 @@ pub(crate) struct ArenaError {
 }
 
 impl ArenaError {
-    pub(crate) fn new(action: impl Into<String>, reason: impl ToString) -> Self {
-        Self { action: action.into(), reason: reason.to_string() }
+    pub(crate) fn new(action: impl Into<String>, reason: impl std::fmt::Display) -> Self {
+        Self { action: action.into(), reason: format!("{reason}") }
     }
 }
 

@@ -12,6 +12,7 @@ use warpwright_task::Task;
 /// A task and a candidate for it.
 #[derive(Clone)]
 pub(crate) struct Case {
+    #[allow(dead_code, clippy::allow_attributes, reason = "not every test binary uses it")]
     pub(crate) task: String,
     pub(crate) model: String,
     pub(crate) kernels: Vec<(&'static str, String)>,
@@ -63,6 +64,12 @@ pub(crate) fn judge_all(
     candidates.into_iter().map(|c| session.judge(&c, stage).unwrap()).collect()
 }
 
+#[allow(dead_code, clippy::allow_attributes, reason = "not every test binary uses it")]
 pub(crate) fn judge_one(device: Device, case: &Case, stage: Stage) -> Verdict {
     judge_all(device, &case.task, [case.candidate()], stage).remove(0)
+}
+
+/// Each line eight spaces further in: the body of a method.
+pub(crate) fn body(text: &str) -> String {
+    text.lines().flat_map(|line| ["        ", line, "\n"]).collect()
 }
