@@ -153,7 +153,10 @@ impl Bench {
         let mut files = BTreeMap::new();
         files.insert("model_new.py".to_owned(), b"import cuda_extension\n".to_vec());
         for (k, texts) in kernels.chunks(CASES_PER_FILE).enumerate() {
-            let text = format!("{INCLUDES}{}", texts.concat());
+            let body = texts.concat();
+            let used = LIBRARIES.iter().filter(|(word, _)| body.contains(word));
+            let libraries: String = used.map(|(_, h)| format!("#include <{h}>\n")).collect();
+            let text = format!("{INCLUDES}{libraries}{body}");
             files.insert(format!("kernels/batch_{k}.cu"), text.into_bytes());
         }
         match self.builder.build(&Candidate::from_files(files), target).unwrap() {
@@ -165,6 +168,10 @@ impl Bench {
 
 const INCLUDES: &str = "#include <cuda_runtime.h>\n#include <cuda_fp16.h>\n\
                         #include <cuda_bf16.h>\n#include <cmath>\n#include <cstdint>\n";
+
+/// What a file with this word in it needs.
+const LIBRARIES: [(&str, &str); 2] =
+    [("cublasHandle_t", "cublas_v2.h"), ("cudnnHandle_t", "cudnn.h")];
 
 /// All kernel files of a case, each in a namespace of its own, launchers named after the case.
 fn together(id: &str, files: &BTreeMap<String, String>) -> String {

@@ -4,3 +4,4 @@
 
 mod bench;
 mod corpus;
+mod heavy;
