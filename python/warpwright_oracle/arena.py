@@ -29,7 +29,12 @@ class Arena:
         if self.cuda:  # the library leaves the driver's functions to be found in the process
             ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
         self.native = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
-        self.native.arena_import.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_int, ctypes.c_int]
+        self.native.arena_import.argtypes = [
+            ctypes.c_int,
+            ctypes.c_size_t,
+            ctypes.c_int,
+            ctypes.c_int,
+        ]
         self.native.arena_base.restype = ctypes.c_uint64
         self.native.arena_zone.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
         ordinal = (self.device.index or 0) if self.cuda else 0
@@ -87,4 +92,3 @@ class Arena:
             places.append(at)
             offset += -(-at["bytes"] // ALIGN) * ALIGN
         return places, offset
-

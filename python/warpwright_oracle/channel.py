@@ -73,9 +73,8 @@ def describe(error: BaseException) -> dict[str, str]:
     import torch
 
     kind = "raised"
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        kind = "memory"
-    elif isinstance(error, RuntimeError) and any(t in str(error) for t in OUT_OF_MEMORY):
+    exhausted = isinstance(error, RuntimeError) and any(t in str(error) for t in OUT_OF_MEMORY)
+    if exhausted or isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         kind = "memory"
     elif isinstance(error, ModuleNotFoundError):
         kind = "missing_module"

@@ -39,7 +39,7 @@ _done = False
 
 
 def map_cuda_to_host(source: str, *, pretend: bool) -> None:
-    """Patches torch once, if ``source`` speaks of CUDA: factories, ``to``, ``cuda()`` and the basics
+    """Patches torch once, if ``source`` speaks of CUDA: factories, ``to``, ``cuda()`` and basics
     of ``torch.cuda``; with ``pretend`` (candidates), ``is_cuda`` is true as well.
 
     Sources that never name a CUDA device run on an unpatched torch.

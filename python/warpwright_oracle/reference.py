@@ -113,8 +113,9 @@ def perturb(model: torch.nn.Module, seed: int) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.is_floating_point():
-                scale = parameter.float().std(correction=0).item() if parameter.numel() > 1 else 0.0
-                parameter.mul_(1 + 0.2 * noise(parameter)).add_(noise(parameter), alpha=0.1 * scale or 0.1)
+                spread = parameter.float().std(correction=0).item() if parameter.numel() > 1 else 0
+                parameter.mul_(1 + 0.2 * noise(parameter))
+                parameter.add_(noise(parameter), alpha=0.1 * spread or 0.1)
         for module in model.modules():
             if isinstance(module, torch.nn.modules.batchnorm._NormBase):
                 if module.running_mean is not None:

@@ -12,15 +12,10 @@ from typing import Any, NoReturn
 
 import torch
 
-ALLOWED = frozenset(
-    # allocation
-    "empty empty_strided zero_ fill_ set_ resize_ _resize_output_ _efficientzerotensor "
-    # shape, metadata, views
-    "as_strided view _reshape_alias unfold view_as_real view_as_complex is_set_to "
-    # moving bytes
-    "copy_ _copy_from _copy_from_and_resize _to_copy record_stream _local_scalar_dense "
-    "is_pinned _pin_memory".split()
-)
+ALLOCATION = {"empty", "empty_strided", "zero_", "fill_", "set_", "resize_", "_resize_output_"}
+METADATA = {"as_strided", "view", "_reshape_alias", "unfold", "is_set_to", "is_pinned"}
+MOVEMENT = {"copy_", "_copy_from", "_to_copy", "record_stream", "_local_scalar_dense"}
+ALLOWED = ALLOCATION | METADATA | MOVEMENT
 
 
 class ForbiddenCall(RuntimeError):
