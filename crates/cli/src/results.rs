@@ -79,7 +79,7 @@ pub(crate) fn present(
     if let Some(report) = &report {
         printer.say(&format!("report: {report}"));
     }
-    if code == exit::INTERRUPTED {
+    if matches!(code, exit::INTERRUPTED | exit::INFRASTRUCTURE) {
         printer.say(&format!("hint: go on with `warpwright optimize --resume {run}`"));
     }
     if settings.tasks.len() == 1 {

@@ -10,8 +10,10 @@ use warpwright_agent::skill;
 use warpwright_agent::tools::shell::{Provision, Shell};
 use warpwright_agent::workspace::{Contents, Workspace};
 use warpwright_judge::JudgeError;
-use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event, NoteLevel, RunOutcome};
-use warpwright_record::history::History;
+use warpwright_record::event::{
+    Budget, EpisodeId, EpisodeSetup, Event, NoteLevel, Outcome, RunOutcome,
+};
+use warpwright_record::history::{Episode, History};
 use warpwright_record::reader::RunReader;
 use warpwright_record::run::RunInfo;
 use warpwright_record::writer::{ResumePolicy, RunWriter};
@@ -62,7 +64,7 @@ fn resume(args: &Optimize, dir: &Path, printer: Printer) -> Result<u8, Failure> 
     let settings = Settings::from_config(&reader.header().config)?;
     let history = History::read(&reader)?;
     let insist = if args.force { ResumePolicy::Forced } else { ResumePolicy::SameProgram };
-    if history.outcome == Some(RunOutcome::Completed) {
+    if is_done(&history, &settings) {
         printer.say("the run is complete; there is nothing left to do");
         return results::present(dir, &settings, &[], printer);
     }
@@ -82,6 +84,12 @@ fn resume(args: &Optimize, dir: &Path, printer: Printer) -> Result<u8, Failure> 
     Run { settings, bench, record, dir, stop: &stop, printer }.work(&history)
 }
 
+/// Whether every task was worked on to an end that needs nothing more.
+fn is_done(history: &History, settings: &Settings) -> bool {
+    let over = |e: &Episode| e.end.is_some() && e.resume_point().is_none();
+    history.episodes.values().filter(|episode| over(episode)).count() == settings.tasks.len()
+}
+
 /// One process's part of a run.
 struct Run<'a> {
     settings: Settings,
@@ -99,10 +107,12 @@ impl Run<'_> {
         let mut refused: Vec<(String, Failure)> = Vec::new();
         let done = self.episodes(history, &live, &mut refused);
         live.borrow_mut().finish();
-        let outcome = match &done {
-            Ok(()) if self.stop.load(Ordering::SeqCst) => RunOutcome::Interrupted,
-            Ok(()) => RunOutcome::Completed,
-            Err(failure) => RunOutcome::Failed { message: failure.message.clone() },
+        let broken = self.broken()?;
+        let outcome = match (&done, broken) {
+            (Err(failure), _) => RunOutcome::Failed { message: failure.message.clone() },
+            (Ok(()), _) if self.stop.load(Ordering::SeqCst) => RunOutcome::Interrupted,
+            (Ok(()), Some(message)) => RunOutcome::Failed { message },
+            (Ok(()), None) => RunOutcome::Completed,
         };
         let completed = outcome == RunOutcome::Completed;
         let ended = self.record.append(&Event::RunFinished { outcome }).map(|_| ());
@@ -116,6 +126,15 @@ impl Run<'_> {
             drop(record);
         }
         results::present(&dir, &settings, &refused, printer)
+    }
+
+    /// What ended an episode by our own failure; such a run can be resumed.
+    fn broken(&self) -> Result<Option<String>, Failure> {
+        let history = History::read(&RunReader::open(&self.dir)?)?;
+        Ok(history.episodes.values().find_map(|episode| match &episode.end.as_ref()?.outcome {
+            Outcome::Infrastructure { message } => Some(message.clone()),
+            _ => None,
+        }))
     }
 
     fn episodes(

@@ -131,16 +131,38 @@ fn a_suite_goes_on_past_a_task_that_cannot_be_judged() {
     let broken = TASK.replace("return torch.relu(x + 1.0) * 0.5", "raise ValueError('not today')");
     program.write("suite/a_broken.py", &broken);
     program.write("suite/b_good.py", TASK);
-    recorded(&program, "b_good");
+    recorded(&program, "b_good", &KERNEL.replace("0.5f;", "0.5f"));
     let arguments = ["optimize", "suite", "--policy", "replay:recorded", "--device", "cpu"];
-    let ran = settle(&program, &[&arguments[..], &["--out", "run", "--json"]].concat());
+    let ran = program.run(&[&arguments[..], &["--out", "run", "--json"]].concat());
     assert_eq!(ran.code, Some(2), "{}", ran.show());
     let object = ran.object();
     assert_eq!(object["verified"], false);
     assert!(object["tasks"][0]["error"]["message"].as_str().unwrap().contains("not today"));
-    assert_eq!(object["tasks"][1]["verified"], true, "{}", ran.show());
+    // Its candidate does not build: a verdict, without the minute that timing takes.
+    assert_eq!(object["tasks"][1]["failure"]["class"], "build", "{}", ran.show());
     let workspace = program.path(object["tasks"][1]["workspace"].as_str().unwrap());
     assert!(workspace.join("kernels/relu_add.cu").exists());
+}
+
+#[test]
+fn a_module_goes_in_and_a_verified_kernel_comes_out() {
+    let program = scene();
+    recorded(&program, "task", KERNEL);
+    let arguments = ["optimize", "task.py", "--policy", "replay:recorded", "--device", "cpu"];
+    let ran = settle(&program, &[&arguments[..], &["--out", "run", "--json"]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let object = ran.object();
+    let fields: Vec<_> = object.as_object().unwrap().keys().map(String::as_str).collect();
+    insta::assert_snapshot!(fields.join(" "), @"version task device policy profile outcome outcome_message verified failure integrity reward speedup times_ms best_seen turns seconds workspace run report");
+    assert_eq!((&object["verified"], &object["outcome"]), (&true.into(), &"stopped".into()));
+    let eager = &object["speedup"]["eager"];
+    assert!(eager["low"].as_f64().unwrap() <= eager["high"].as_f64().unwrap());
+    assert!(program.path("run/report.html").exists());
+    assert!(program.path("run/workspace/kernels/relu_add.cu").exists());
+    // Once more changes nothing.
+    let again = program.run(&["optimize", "--resume", "run", "--json"]);
+    assert_eq!(again.code, Some(0), "{}", again.show());
+    assert!(again.stderr.contains("complete"), "{}", again.show());
 }
 
 /// Runs `optimize` into `run`. On a machine that does too much else the judge refuses to time, which
@@ -156,8 +178,8 @@ pub(crate) fn settle(program: &Program, arguments: &[&str]) -> crate::program::R
     ran
 }
 
-/// A trajectory to replay: writes the good candidate and stops.
-pub(crate) fn recorded(program: &Program, task: &str) {
+/// A trajectory to replay: writes a candidate with this kernel, builds it, and stops.
+pub(crate) fn recorded(program: &Program, task: &str, kernel: &str) {
     use warpwright_agent::tools::arguments::Write;
     use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event};
     use warpwright_record::message::Message;
@@ -179,7 +201,7 @@ pub(crate) fn recorded(program: &Program, task: &str) {
     record.append(&Event::EpisodeStarted { episode, setup }).unwrap();
     let turns = [
         vec![Write::call("1", "model_new.py", MODEL_NEW)],
-        vec![Write::call("2", "kernels/relu_add.cu", KERNEL)],
+        vec![Write::call("2", "kernels/relu_add.cu", kernel)],
         vec![warpwright_agent::tools::arguments::Bash::call("3", "bash utils/compile.sh")],
         vec![],
     ];

@@ -98,7 +98,9 @@ impl Ran {
             "exactly one object: {}",
             self.show()
         );
-        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.show()))
+        let object = serde_json::from_str(&self.stdout);
+        assert!(object.is_ok(), "not JSON: {}", self.show());
+        object.unwrap()
     }
 }
 
