@@ -359,3 +359,6 @@ pub(crate) fn time_of(verdict: &Verdict) -> Option<f64> {
     let right = verdict.verified && verdict.failure.is_none() && verdict.integrity.is_empty();
     verdict.times_ms.candidate.as_ref().filter(|_| right).map(|t| t.value)
 }
+
+#[cfg(test)]
+mod tests;

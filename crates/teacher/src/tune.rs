@@ -216,7 +216,10 @@ pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bo
         let vec = vec.min((rows / (2 * target.processors)).max(1)).min(last);
         let threads = shifted(1, knobs.items_shift, 1, 16);
         let precise = scan || knobs.safe || step.frame.cols() > 256;
-        return ColumnTune { threads, vec, vector: false, streaming: false, precise };
+        let passes = step.passes.len() + usize::from(!step.full_stores.is_empty());
+        let small = step.frame.cols() * vec <= 16_384;
+        let keep = !scan && passes > 1 && small && !knobs.reload && !knobs.safe;
+        return ColumnTune { threads, vec, vector: false, streaming: false, precise, keep };
     }
     let threads = shifted(128, knobs.threads_shift, 32, 512);
     let enough = |v: i64| rows / v >= target.processors * 256;
@@ -228,7 +231,8 @@ pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bo
         1
     };
     let vec = if knobs.safe { 1 } else { shifted(vec, knobs.vec_shift, 1, 8) };
-    ColumnTune { threads, vec, vector: true, streaming: knobs.streaming, precise: false }
+    let streaming = knobs.streaming;
+    ColumnTune { threads, vec, vector: true, streaming, precise: false, keep: false }
 }
 
 fn source_size(graph: &Graph, reduction: NodeId) -> i64 {

@@ -346,7 +346,7 @@ def differs(eager: torch.Tensor, got: torch.Tensor, truth: torch.Tensor) -> str 
         return None
     t = truth[finite].double()
     e, g = (eager[finite].double() - t).abs(), (got[finite].double() - t).abs()
-    unit = {torch.float32: 6e-8, torch.float16: 5e-4, torch.bfloat16: 4e-3, torch.float64: 1e-16}
+    unit = {torch.float32: 6e-8, torch.float16: 5e-4, torch.bfloat16: 4e-3, torch.float64: 1e-15}
     scale = float(t.abs().max())
     limit = 16 * max(float(e.max()), unit[eager.dtype] * scale) + 1e-30
     return f"error {float(g.max()):.3g} over {limit:.3g}" if float(g.max()) > limit else None

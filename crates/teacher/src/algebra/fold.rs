@@ -117,12 +117,11 @@ impl Rewriter {
             _ => {
                 out.shift =
                     Some(affine.shift.map_or(vector, |s| map(Fun::Sub, &[vector, s], "shift")));
-                out.scale = Some(match affine.scale {
-                    Some(s) => map(Fun::Neg, &[s], "scale"),
-                    None => {
-                        let minus = self.graph.scalar(-1.0, dtype);
-                        self.graph.broadcast(minus, &count)
-                    }
+                out.scale = Some(if let Some(s) = affine.scale {
+                    map(Fun::Neg, &[s], "scale")
+                } else {
+                    let minus = self.graph.scalar(-1.0, dtype);
+                    self.graph.broadcast(minus, &count)
                 });
             }
         }

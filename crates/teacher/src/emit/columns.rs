@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::elementwise::{finish, mentions, parameters};
 use super::rows::RowProgram;
 use super::scalar::{Value, to_storage};
-use super::{Accumulator, Buffer, Emitter, KernelFile, Lanes, address};
+use super::{Accumulator, Buffer, Emitter, KernelFile, Lanes, Line, address};
 use crate::dtype::DType;
 use crate::index::{self, Expr, strides_of, unflatten};
 use crate::ir::{Graph, NodeId, Op, ReduceKind, ScanKind};
@@ -25,12 +25,14 @@ pub(crate) struct ColumnTune {
     pub(crate) streaming: bool,
     /// Accumulate float sums in double.
     pub(crate) precise: bool,
+    /// Keep elements between passes in a local array, rather than load and compute them again.
+    pub(crate) keep: bool,
 }
 
 struct Pass {
     before: Vec<String>,
     vectors: Vec<String>,
-    lines: Vec<String>,
+    lines: Vec<Line>,
     packs: Vec<(String, String)>,
     after: Vec<String>,
 }
@@ -58,8 +60,12 @@ pub(crate) fn emit(
         e.declare(taken);
     }
     let vector = tune.vector && vec > 1;
+    if tune.keep {
+        e.keep_index = format!("[{}][j]", col.print(false));
+    }
     e.open(&["row"], true);
-    let lanes = Lanes { var: "row".into(), extent: rows, width: vec, vector };
+    e.base_level = 1;
+    let lanes = Lanes { var: "row".into(), extent: rows, width: vec, vector, linear: !vector };
     let names: Vec<&str> = loops.iter().map(|l| l.0.as_str()).collect();
     let mut passes: Vec<Pass> = Vec::new();
     for pass in &what.passes {
@@ -81,7 +87,7 @@ pub(crate) fn emit(
             }
             accumulators.push((*r, acc));
         }
-        let (vectors, lines) = e.close(false);
+        let (vectors, lines) = e.close(tune.keep);
         let mut before = row_lines(&mut e);
         for (r, acc) in &accumulators {
             before.extend(acc.lane_declarations());
@@ -91,7 +97,6 @@ pub(crate) fn emit(
             }
             e.bind(*r, &unflatten(&row, graph.shape(*r)), value);
         }
-        let lines = lines.into_iter().map(|l| l.text).collect();
         passes.push(Pass { before, vectors, lines, packs: vec![], after: vec![] });
     }
     let mut outs = Vec::new();
@@ -119,14 +124,17 @@ pub(crate) fn emit(
                     format!("*reinterpret_cast<Vec<{storage}, kVec>*>({to}) = {pack};"),
                 ));
             } else {
-                e.line(format!("{out}[{}] = {text};", offset.print(false)));
+                let to = lanes.linear_base(&offset).map_or_else(
+                    || offset.print(false),
+                    |base| format!("{} + j", base.print(false)),
+                );
+                e.line(format!("{out}[{to}] = {text};"));
             }
             outs.push((*n, out));
         }
         let (vectors, lines) = e.close(false);
         let mut all = row_lines(&mut e);
         all.extend(before);
-        let lines = lines.into_iter().map(|l| l.text).collect();
         passes.push(Pass { before: all, vectors, lines, packs, after: vec![] });
     }
     let mut tail = Vec::new();
@@ -165,6 +173,9 @@ pub(crate) fn emit(
         body.push("if (row0 >= kRows) return;".to_owned());
     }
     body.extend(e.take_root());
+    for (name, dtype) in &e.kept {
+        body.push(format!("{} kept_{name}[{}][kVec];", dtype.register(), what.frame.cols()));
+    }
     for pass in passes {
         body.extend(pass.before);
         if !(pass.lines.is_empty() && pass.vectors.is_empty()) {
@@ -173,7 +184,7 @@ pub(crate) fn emit(
             }
             body.extend(pass.vectors);
             body.extend(pass.packs.iter().map(|p| p.0.clone()));
-            body.extend(lane_loop(&pass.lines));
+            body.extend(lane_loop(&e.with_kept(&pass.lines)));
             body.extend(pass.packs.into_iter().map(|p| p.1));
             body.extend(loops.iter().map(|_| "}".to_owned()));
         }

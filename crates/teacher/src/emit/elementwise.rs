@@ -46,7 +46,7 @@ pub(crate) fn emit(
     let mut e = Emitter::new(graph, buffers);
     e.streaming = tune.streaming;
     let index_type = if count >= i64::from(i32::MAX) { "int64_t" } else { "int" };
-    let lanes = Lanes { var: "i".into(), extent: count, width: vec, vector: true };
+    let lanes = Lanes { var: "i".into(), extent: count, width: vec, vector: true, linear: false };
     e.open_lanes(&["i", "i0", "j", "item"], lanes.clone());
     let flat = Expr::var("i", count);
     let mut stores = Vec::new();

@@ -13,6 +13,8 @@ pub(crate) struct Lanes {
     pub(crate) width: i64,
     /// Whether to use vector loads and stores (16 bytes), rather than leave it to the compiler.
     pub(crate) vector: bool,
+    /// Whether offsets of neighbours are written as that of lane 0 plus the lane.
+    pub(crate) linear: bool,
 }
 
 impl Lanes {
@@ -30,16 +32,27 @@ impl Lanes {
         shared.then(|| index.iter().map(|e| replace(e, &start)).collect())
     }
 
-    /// If the lanes lie side by side and aligned in memory: the offset of lane 0.
+    /// If the lanes lie side by side and aligned in memory, and move as vectors: the offset of
+    /// lane 0.
     pub(crate) fn vector_base(&self, offset: &Expr) -> Option<Expr> {
-        if !self.vector || self.width == 1 || self.extent % self.width != 0 {
+        if self.vector { self.base(offset) } else { None }
+    }
+
+    /// The same where the lanes are a loop over neighbours: the offset of lane 0, to which the lane
+    /// is added. It spares every lane the divisions in the offset.
+    pub(crate) fn linear_base(&self, offset: &Expr) -> Option<Expr> {
+        if self.linear { self.base(offset) } else { None }
+    }
+
+    fn base(&self, offset: &Expr) -> Option<Expr> {
+        if self.width == 1 || self.extent % self.width != 0 {
             return None;
         }
         let first = Expr::var("#q", self.extent / self.width).mul(self.width);
         let lane = Expr::var("#j", self.width);
         let split = first.add(&lane);
         let e = offset.substitute(&|v| (*v.name == *self.var).then(|| split.clone()));
-        if e.stride_of("#j") != Some(1) || !e.divisible_but(self.width, "#j") {
+        if e.stride_of("#j") != Some(1) || (self.vector && !e.divisible_but(self.width, "#j")) {
             return None;
         }
         let start = Expr::var(&format!("{}0", self.var), self.extent);

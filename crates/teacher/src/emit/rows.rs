@@ -80,6 +80,7 @@ pub(crate) fn divisions(
             lines.iter().map(|l| by(l, "col /") + by(l, "col %") + by(l, "col)")).sum::<usize>();
     };
     e.open(&["row"], false);
+    e.base_level = 1;
     for r in program.passes.iter().flatten() {
         let Op::Reduce { src, .. } = &graph.node(*r).op else { return None };
         e.open(&names, false);
@@ -138,12 +139,14 @@ pub(crate) fn emit(
         e.declare(taken);
     }
     e.open(&["row"], false);
+    e.base_level = 1;
     let row = Expr::var("row", rows);
     if tune.keep {
         e.keep_index =
             if serial { format!("[{}]", col.print(false)) } else { "[item][j]".to_owned() };
     }
-    let lanes = Lanes { var: "col".into(), extent: width, width: vec, vector: !serial };
+    let lanes =
+        Lanes { var: "col".into(), extent: width, width: vec, vector: !serial, linear: false };
     let names: Vec<&str> = loops.iter().map(|l| l.0.as_str()).collect();
     let mut pieces = Vec::new();
     for pass in &what.passes {
@@ -276,16 +279,7 @@ pub(crate) fn emit(
         let size = if serial { "[kCols]" } else { "[kItems][kVec]" };
         body.push(format!("{} kept_{name}{size};", dtype.register()));
     }
-    let layout = Layout {
-        tune,
-        loops: &loops,
-        vec,
-        cols,
-        items,
-        index_type,
-        kept: &e.kept,
-        keep_index: &e.keep_index,
-    };
+    let layout = Layout { tune, loops: &loops, vec, cols, items, index_type, emitter: &e };
     for piece in pieces {
         match piece {
             Piece::Lines(lines) => body.extend(lines),
@@ -340,25 +334,10 @@ struct Layout<'a> {
     cols: i64,
     items: i64,
     index_type: &'a str,
-    kept: &'a BTreeMap<String, DType>,
-    keep_index: &'a str,
+    emitter: &'a Emitter<'a>,
 }
 
 impl Layout<'_> {
-    fn statements(&self, lines: &[Line]) -> Vec<String> {
-        let mut out = Vec::new();
-        for l in lines {
-            out.push(l.text.clone());
-            if let Some((name, _)) = &l.defines
-                && self.kept.contains_key(name)
-                && !l.text.contains(" = kept_")
-            {
-                out.push(format!("kept_{name}{} = {name};", self.keep_index));
-            }
-        }
-        out
-    }
-
     fn pass(
         &self,
         body: &mut Vec<String>,
@@ -367,7 +346,7 @@ impl Layout<'_> {
         stores: &[(String, String)],
         lanes: bool,
     ) {
-        let statements = self.statements(lines);
+        let statements = self.emitter.with_kept(lines);
         if self.tune.threads == 1 {
             self.serial(body, &statements, lanes);
             return;

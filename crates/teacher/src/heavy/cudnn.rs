@@ -21,7 +21,9 @@ struct Fused {
 fn addends(context: &HeavyContext<'_>, node: NodeId, out: &mut Vec<NodeId>) {
     match &context.graph.node(node).op {
         Op::Map { f: Fun::Add, args } if !context.buffers.contains_key(&node) && out.len() < 4 => {
-            args.iter().for_each(|a| addends(context, *a, out));
+            for a in args {
+                addends(context, *a, out);
+            }
         }
         _ => out.push(node),
     }

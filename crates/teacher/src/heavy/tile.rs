@@ -193,13 +193,16 @@ fn strided_cols(
     out
 }
 
+/// Statements, and the parameters they write through.
+type Stores = (Vec<String>, Vec<(NodeId, String)>);
+
 /// The loop that stores a block, with everything that follows the product.
 fn store(
     e: &mut Emitter<'_>,
     context: &HeavyContext<'_>,
     what: &Tiles<'_>,
     flat_index: bool,
-) -> Result<(Vec<String>, Vec<(NodeId, String)>), String> {
+) -> Result<Stores, String> {
     let graph = context.graph;
     let shape = graph.shape(context.node);
     e.open(&["batch"], false);

@@ -25,7 +25,9 @@ fn visit(graph: &Graph, node: NodeId, reads: i64, out: &mut Vec<NodeId>) {
             if count > 64 && count < reads && is_dear(graph, node) {
                 out.push(node);
             } else {
-                args.iter().for_each(|a| visit(graph, *a, reads, out));
+                for a in args {
+                    visit(graph, *a, reads, out);
+                }
             }
         }
         _ => {}

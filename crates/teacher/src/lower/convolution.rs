@@ -96,7 +96,7 @@ fn window_sum(to: &mut Lowering, name: &str, op: &Convolution, x: NodeId, w: Nod
     let windows = Windows { stride: &op.stride, padding: &op.padding, dilation: &op.dilation };
     let times = op.channels_out / op.channels_in;
     let lead = vec![all[0].clone(), all[1].div(times)];
-    let read = windows.read(to, name, x, lead, &op.output, &wide, 0.0);
+    let read = windows.read(to, name, x, lead, &wide, 0.0);
     let mut at = vec![all[1].clone(), Expr::default()];
     at.extend(all[2 + rank..].iter().cloned());
     let weight = to.graph.view(w, at, wide.clone());
@@ -122,12 +122,12 @@ impl Windows<'_> {
         name: &str,
         x: NodeId,
         lead: Vec<Expr>,
-        output: &[i64],
         wide: &[i64],
         fill: f64,
     ) -> NodeId {
-        let rank = output.len();
+        let rank = self.stride.len();
         let first = wide.len() - 2 * rank;
+        let output = &wide[first..first + rank];
         let all = axes(wide);
         let from = to.graph.shape(x).to_vec();
         let before = from.len() - rank;

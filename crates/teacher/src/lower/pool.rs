@@ -88,7 +88,7 @@ fn maximum(call: &CallView<'_>, to: &mut Lowering) -> Result<Vec<NodeId>, String
     let name = call.name();
     let dtype = to.graph.dtype(x);
     let windows = Windows { stride: &stride, padding: &padding, dilation: &dilation };
-    let read = windows.read(to, name, x, all[..lead].to_vec(), &output, &wide, f64::NEG_INFINITY);
+    let read = windows.read(to, name, x, all[..lead].to_vec(), &wide, f64::NEG_INFINITY);
     let values = over_taps(to, name, ReduceKind::Max, read, rank, dtype);
     if !call.base().ends_with("indices") {
         return Ok(vec![values]);
@@ -135,7 +135,7 @@ fn average(call: &CallView<'_>, to: &mut Lowering) -> Result<NodeId, String> {
     let dtype = to.graph.dtype(x);
     let ones = vec![1; rank];
     let windows = Windows { stride: &stride, padding: &padding, dilation: &ones };
-    let read = windows.read(to, name, x, axes(&wide)[..lead].to_vec(), &output, &wide, 0.0);
+    let read = windows.read(to, name, x, axes(&wide)[..lead].to_vec(), &wide, 0.0);
     let total = over_taps(to, &format!("{name}_sum"), ReduceKind::Sum, read, rank, dtype);
     if let Some(divisor) = call.float(6, "divisor_override") {
         let by = to.graph.scalar(divisor, DType::F64);

@@ -264,3 +264,6 @@ pub(crate) fn loads(
     probe::walk(graph, node, index, &|n, _| buffers.contains_key(&n), &mut found);
     found.stops.into_iter().collect()
 }
+
+#[cfg(test)]
+mod tests;

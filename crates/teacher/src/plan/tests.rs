@@ -1,0 +1,70 @@
+use super::*;
+use crate::lower::lower;
+use crate::trace::parse;
+
+const GELU: &str = include_str!("../../tests/fixtures/gelu.json");
+const RMSNORM: &str = include_str!("../../tests/fixtures/rmsnorm.json");
+const SOFTMAX: &str = include_str!("../../tests/fixtures/softmax.json");
+const RESIDUAL_NORMS: &str = include_str!("../../tests/fixtures/residual_norms.json");
+
+fn target(cpu: bool) -> Target {
+    let processors = if cpu { 2 } else { 132 };
+    Target { cpu, processors, cache_bytes: 50 << 20, shared_bytes: 227 << 10 }
+}
+
+/// One line per step: its kind, passes, and what it stores.
+fn outline(trace: &str) -> String {
+    let target = target(false);
+    let graph = lower(&parse(trace).unwrap(), target.split()).unwrap();
+    let plan = plan(&graph, &target).unwrap();
+    let names = |nodes: &[NodeId]| {
+        nodes.iter().map(|n| graph.node(*n).name.as_str()).collect::<Vec<_>>().join(" ")
+    };
+    let line = |step: &Step| match step {
+        Step::Elementwise(k) => format!("elementwise {:?} -> {}", k.shape, names(&k.stores)),
+        Step::Rows(k) => format!(
+            "{} rows of {}, passes [{}] -> {}",
+            k.frame.rows(),
+            k.frame.cols(),
+            k.passes.iter().map(|p| names(p)).collect::<Vec<_>>().join("; "),
+            names(&step.stores())
+        ),
+        Step::Scan(k, _) => format!("scan of {} rows -> {}", k.frame.rows(), names(&step.stores())),
+        Step::Heavy { name, .. } => format!("{name} -> {}", names(&step.stores())),
+    };
+    plan.steps.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_pointwise_chain_is_one_kernel() {
+    insta::assert_snapshot!(outline(GELU), @"elementwise [64, 256] -> add_2");
+}
+
+#[test]
+fn a_norm_is_one_row_program() {
+    insta::assert_snapshot!(outline(RMSNORM), @"64 rows of 2048, passes [mean] -> mul_1");
+}
+
+#[test]
+fn softmax_keeps_its_mask_and_scale_inside() {
+    insta::assert_snapshot!(outline(SOFTMAX), @"128 rows of 512, passes [amax; sum_1] -> div_0");
+}
+
+#[test]
+fn two_norms_and_two_residuals_share_their_rows() {
+    insta::assert_snapshot!(outline(RESIDUAL_NORMS));
+}
+
+#[test]
+fn the_kernels_read_as_written() {
+    let target = target(false);
+    for (name, trace) in [("gelu", GELU), ("rmsnorm", RMSNORM), ("softmax", SOFTMAX)] {
+        let trace = parse(trace).unwrap();
+        let graph = lower(&trace, target.split()).unwrap();
+        let plan = plan(&graph, &target).unwrap();
+        let knobs = crate::tune::Knobs::default();
+        let files = crate::program::write(&trace, &graph, &plan, &target, &knobs).unwrap();
+        let text: Vec<String> = files.iter().map(|(p, t)| format!("==> {p}\n{t}")).collect();
+        insta::assert_snapshot!(name, text.join("\n"));
+    }
+}

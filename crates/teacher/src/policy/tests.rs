@@ -1,0 +1,195 @@
+use serde_json::json;
+use warpwright_agent::judge::DeviceFacts;
+use warpwright_record::fingerprint::Fingerprint;
+use warpwright_record::interval::Interval;
+use warpwright_record::verdict::{
+    Failure, FailureClass, Isolation, PhaseSeconds, Profile, Reward, Speedup, Stage as Reached,
+    Times, VERDICT_VERSION, Verdict,
+};
+
+use super::*;
+
+const TRACE: &str = include_str!("../../tests/fixtures/rmsnorm.json");
+
+fn briefing(device: &str) -> Briefing {
+    Briefing {
+        task: "rmsnorm".to_owned(),
+        reference: String::new(),
+        skill: String::new(),
+        device: DeviceFacts {
+            device: device.to_owned(),
+            hardware: String::new(),
+            arch: None,
+            processors: 2,
+            bandwidth_bytes_per_second: None,
+            cache_bytes: 1 << 20,
+            shared_bytes_per_block: 48 << 10,
+        },
+        seed: 0,
+    }
+}
+
+fn verdict(stage: Reached, milliseconds: Option<f64>) -> Verdict {
+    let around = |value: f64| Interval { value, low: value, high: value };
+    Verdict {
+        version: VERDICT_VERSION,
+        task: "rmsnorm".to_owned(),
+        candidate: String::new(),
+        device: "cpu".to_owned(),
+        profile: Profile::Strict,
+        stage,
+        verified: stage != Reached::Built,
+        failure: None,
+        integrity: vec![],
+        checks: vec![],
+        times_ms: Times { candidate: milliseconds.map(around), ..Times::default() },
+        speedup: Speedup::default(),
+        reward: Reward { paper: 1.0, speedup: 1.0, bounded: 1.0 },
+        floor_ms: Some(1.0),
+        unavoidable_bytes: 0,
+        kernels: vec![],
+        diagnostics: vec![],
+        isolation: Isolation::default(),
+        caveats: vec![],
+        seconds: PhaseSeconds::default(),
+        fingerprint: Fingerprint::default(),
+    }
+}
+
+fn broken(stage: Reached, class: FailureClass) -> Verdict {
+    let failure = Failure {
+        class,
+        message: "no".to_owned(),
+        diagnostics: vec![],
+        mismatch: None,
+        cuda_error: None,
+        output_tail: String::new(),
+    };
+    Verdict { verified: false, failure: Some(failure), ..verdict(stage, None) }
+}
+
+/// Answers the last call of a message with `verdict`, the others with `text`.
+fn answer(message: &Message, text: &str, verdict: Option<Verdict>) -> Vec<ToolResult> {
+    let last = message.calls.len() - 1;
+    let results = message.calls.iter().enumerate().map(|(i, call)| ToolResult {
+        call: call.id.clone(),
+        status: ToolStatus::Ok,
+        text: text.to_owned(),
+        verdicts: verdict.iter().filter(|_| i == last).cloned().collect(),
+    });
+    results.collect()
+}
+
+fn commands(message: &Message) -> Vec<String> {
+    let bash = message.calls.iter().filter(|c| c.name == "Bash");
+    bash.filter_map(|c| c.arguments["command"].as_str().map(str::to_owned)).collect()
+}
+
+fn written(message: &Message) -> Vec<String> {
+    let write = message.calls.iter().filter(|c| c.name == "Write");
+    write.filter_map(|c| c.arguments["file_path"].as_str().map(str::to_owned)).collect()
+}
+
+#[test]
+fn an_episode_ends_at_the_floor() {
+    let mut teacher = Teacher::new();
+    let first = teacher.begin(&briefing("cpu")).unwrap();
+    assert!(commands(&first).contains(&"python3 -m utils.trace".to_owned()));
+    let build = teacher.next(&answer(&first, TRACE, None)).unwrap();
+    assert_eq!(written(&build), ["kernels/rows_mul_1.cu", "model_new.py"]);
+    assert_eq!(commands(&build), ["bash utils/compile.sh"]);
+    let verify = teacher.next(&answer(&build, "", Some(verdict(Reached::Built, None)))).unwrap();
+    assert_eq!(commands(&verify), ["python3 -m utils.verification"]);
+    let profile =
+        teacher.next(&answer(&verify, "", Some(verdict(Reached::Verified, None)))).unwrap();
+    assert_eq!(commands(&profile), ["python3 -m utils.profiling"]);
+    // Within 5 % of the floor: no search.
+    let last =
+        teacher.next(&answer(&profile, "", Some(verdict(Reached::Measured, Some(1.02))))).unwrap();
+    assert_eq!(commands(&last), ["python3 -m utils.verification"]);
+    assert!(written(&last).is_empty(), "the files are there already");
+    let end = teacher.next(&answer(&last, "", Some(verdict(Reached::Verified, None)))).unwrap();
+    assert!(end.calls.is_empty());
+    assert!(end.text.contains("1.0200 ms"), "{}", end.text);
+}
+
+#[test]
+fn the_search_keeps_the_fastest_and_stays_in_its_budget() {
+    let mut teacher = Teacher::new();
+    let first = teacher.begin(&briefing("cpu")).unwrap();
+    let build = teacher.next(&answer(&first, TRACE, None)).unwrap();
+    let verify = teacher.next(&answer(&build, "", Some(verdict(Reached::Built, None)))).unwrap();
+    let mut message =
+        teacher.next(&answer(&verify, "", Some(verdict(Reached::Verified, None)))).unwrap();
+    let times = [9.0, 7.0, 8.0, 6.95, 3.0, 2.0];
+    let mut profiles = 0;
+    while commands(&message).contains(&"python3 -m utils.profiling".to_owned()) {
+        let measured = verdict(Reached::Measured, Some(times[profiles]));
+        profiles += 1;
+        message = teacher.next(&answer(&message, "", Some(measured))).unwrap();
+    }
+    assert!((2..=4).contains(&profiles), "{profiles}");
+    let end = teacher.next(&answer(&message, "", Some(verdict(Reached::Verified, None)))).unwrap();
+    // 6.95 is not faster than 7 by more than noise.
+    assert!(end.text.contains("7.0000 ms") || profiles < 2, "{}", end.text);
+}
+
+#[test]
+fn a_mismatch_falls_back_to_plain_code_once() {
+    let mut teacher = Teacher::new();
+    let first = teacher.begin(&briefing("cuda:0")).unwrap();
+    let build = teacher.next(&answer(&first, TRACE, None)).unwrap();
+    let verify = teacher.next(&answer(&build, "", Some(verdict(Reached::Built, None)))).unwrap();
+    let wrong = broken(Reached::Verified, FailureClass::Mismatch);
+    let plain = teacher.next(&answer(&verify, "", Some(wrong.clone()))).unwrap();
+    assert!(plain.text.contains("plain scalar code"), "{}", plain.text);
+    assert_eq!(written(&plain), ["kernels/rows_mul_1.cu"]);
+    let end = teacher.next(&answer(&plain, "", Some(wrong))).unwrap();
+    assert!(end.calls.is_empty() && end.text.contains("giving up"), "{}", end.text);
+}
+
+#[test]
+fn operators_without_a_rule_are_named() {
+    let mut trace: serde_json::Value = serde_json::from_str(TRACE).unwrap();
+    trace["nodes"][0]["op"] = json!("aten.sort.default");
+    let mut teacher = Teacher::new();
+    let first = teacher.begin(&briefing("cpu")).unwrap();
+    let end = teacher.next(&answer(&first, &trace.to_string(), None)).unwrap();
+    assert!(end.calls.is_empty());
+    assert!(end.text.contains("aten.sort.default"), "{}", end.text);
+}
+
+#[test]
+fn a_failed_trace_is_told_with_its_hint() {
+    let mut teacher = Teacher::new();
+    let first = teacher.begin(&briefing("cpu")).unwrap();
+    let printed = r#"{"error": "ValueError: bad", "hint": "mend it"}"#;
+    let end = teacher.next(&answer(&first, printed, None)).unwrap();
+    assert!(end.calls.is_empty() && end.text.contains("bad") && end.text.contains("mend it"));
+}
+
+#[test]
+fn a_long_trace_is_read_in_pages() {
+    let mut teacher = Teacher::new();
+    let mut message = teacher.begin(&briefing("cpu")).unwrap();
+    let lines: Vec<&str> = TRACE.trim_end().lines().collect();
+    let printed =
+        format!(r#"{{"file": ".trace.json", "lines": {}, "characters": 9}}"#, lines.len());
+    let mut results = answer(&message, &printed, None);
+    while written(&{
+        message = teacher.next(&results).unwrap();
+        message.clone()
+    })
+    .is_empty()
+    {
+        assert!(message.calls.iter().all(|c| c.name == "Read"), "{message:?}");
+        results = answer(&message, "", None);
+        for (call, result) in message.calls.iter().zip(&mut results) {
+            let at = call.arguments["offset"].as_u64().unwrap() as usize;
+            let count = call.arguments["limit"].as_u64().unwrap() as usize;
+            let shown = lines.iter().enumerate().skip(at - 1).take(count);
+            result.text = shown.map(|(i, l)| format!("{:>6}\t{l}\n", i + 1)).collect();
+        }
+    }
+    assert!(written(&message).contains(&"model_new.py".to_owned()));
+}
