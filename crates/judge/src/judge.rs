@@ -113,6 +113,7 @@ impl LocalJudge {
             package: embedded.python,
             library,
             device: config.device,
+            memory_bytes: host_facts().memory_bytes / 4 * 3,
         };
         let known = calibrate::load(&config.cache, &config.device.to_string(), &facts.hardware);
         Ok(Self {

@@ -29,6 +29,8 @@ pub(crate) struct Host {
     pub(crate) package: PathBuf,
     pub(crate) library: PathBuf,
     pub(crate) device: Device,
+    /// Host memory that a process may use unless it is granted another bound, in bytes.
+    pub(crate) memory_bytes: u64,
 }
 
 /// What a process is for.
@@ -82,7 +84,7 @@ impl Worker {
         let (ours, theirs) = UnixStream::pair().map_err(|e| fail(&e))?;
         let limits = Limits {
             wall: Duration::from_hours(12),
-            memory_bytes: grant.memory_bytes,
+            memory_bytes: Some(grant.memory_bytes.unwrap_or(host.memory_bytes)),
             processes: 512,
             open_files: 4096,
             ..Limits::default()

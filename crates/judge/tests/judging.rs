@@ -207,3 +207,70 @@ fn a_reference_that_cannot_be_judged_against_is_refused_with_its_reason() {
         assert!(message.contains(expected), "{message}");
     }
 }
+
+const BINDING: &str = r#"
+#include <torch/types.h>
+#include <torch/csrc/utils/pybind.h>
+#include <cuda_runtime.h>
+#include <c10/cuda/CUDAStream.h>
+#include "../binding_registry.h"
+
+extern "C" void bias_clamp_launcher(const float* x, const float* bias, float* out, int n, int columns,
+                                    float low, cudaStream_t stream);
+
+static torch::Tensor bias_clamp_forward(torch::Tensor x, torch::Tensor bias, double low) {
+    TORCH_CHECK(x.is_cuda(), "x must be a CUDA tensor");
+    auto out = torch::empty_like(x);
+    bias_clamp_launcher(x.data_ptr<float>(), bias.data_ptr<float>(), out.data_ptr<float>(), x.numel(),
+                        x.size(1), low, c10::cuda::getCurrentCUDAStream().stream());
+    return out;
+}
+static void register_bias_clamp(pybind11::module& m) { m.def("bias_clamp_forward", &bias_clamp_forward); }
+REGISTER_BINDING(bias_clamp, register_bias_clamp);
+"#;
+
+/// The paper's workdir form, with a binding file and torch's headers.
+#[test]
+fn a_kernel_with_a_binding_is_verified() {
+    let mut bound = case("return cuda_extension.bias_clamp_forward(x, self.bias, self.low)");
+    bound.kernels.push(("bias_clamp_binding.cpp", BINDING.into()));
+    let verdict = judge_case(&bound, Stage::Verified);
+    assert!(verdict.verified, "{:#?}", verdict.failure);
+}
+
+/// What a single-file candidate adds to the kernel: a function on tensors.
+const INLINE: &str = r"
+#include <torch/types.h>
+torch::Tensor bias_clamp(torch::Tensor x, torch::Tensor bias, double low) {
+    auto out = torch::empty_like(x);
+    bias_clamp_launcher(x.data_ptr<float>(), bias.data_ptr<float>(), out.data_ptr<float>(), x.numel(),
+                        x.size(1), low, 0);
+    return out;
+}
+";
+
+/// KernelBench's single-file form, whose sources are strings in the Python file.
+#[test]
+fn a_single_file_with_inline_sources_is_verified() {
+    // Renamed, because the name is a kernel's already.
+    let kernel = KERNEL
+        .replace("bias_clamp(", "bias_clamp_kernel(")
+        .replace("bias_clamp<<<", "bias_clamp_kernel<<<");
+    let cuda = kernel + INLINE;
+    let head = [
+        "from torch.utils.cpp_extension import load_inline",
+        &format!("cuda_source = r'''{cuda}'''"),
+        "cpp_source = 'torch::Tensor bias_clamp(torch::Tensor x, torch::Tensor bias, double low);'",
+        "extension = load_inline(name='bias_clamp', cpp_sources=cpp_source, cuda_sources=cuda_source,",
+        "                        functions=['bias_clamp'])\n",
+    ]
+    .join("\n");
+    let model = model("return extension.bias_clamp(x, self.bias, self.low)");
+    let single = Case {
+        task: TASK.into(),
+        model: head + &model.replace("import cuda_extension\n", ""),
+        kernels: vec![],
+    };
+    let verdict = judge_case(&single, Stage::Verified);
+    assert!(verdict.verified, "{:#?}", verdict.failure);
+}
