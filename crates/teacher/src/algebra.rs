@@ -270,3 +270,104 @@ pub(crate) fn number(graph: &Graph, node: NodeId) -> Option<f64> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::heavy::Product;
+    use crate::index::strides_of;
+    use crate::ir::{Leaf, Source, axis};
+
+    fn leaf(graph: &mut Graph, name: &str, shape: &[i64], input: bool) -> NodeId {
+        let source = if input { Source::Input(0) } else { Source::State(name.to_owned()) };
+        let op = Op::Leaf(Leaf { source, strides: strides_of(shape) });
+        graph.push(name, op, shape.to_vec(), DType::F32)
+    }
+
+    /// `x [4, 8]` times `w [8, 6]`, and a bias along the columns.
+    fn linear(graph: &mut Graph) -> NodeId {
+        let x = leaf(graph, "x", &[4, 8], true);
+        let w = leaf(graph, "w", &[8, 6], false);
+        let b = leaf(graph, "b", &[6], false);
+        let op = Product { rank: 2, split: (1, 1), m: 4, n: 6, k: 8 };
+        let op = Op::Heavy { op: Arc::new(op), args: vec![x, w] };
+        let product = graph.push("product", op, vec![4, 6], DType::F32);
+        graph.map("sum", Fun::Add, &[product, b], &[4, 6], DType::F32)
+    }
+
+    fn products(graph: &Graph) -> usize {
+        let heavy = |n: &&NodeId| matches!(graph.node(**n).op, Op::Heavy { .. });
+        graph.reachable().iter().filter(heavy).count()
+    }
+
+    #[test]
+    fn a_sum_over_columns_needs_no_product() {
+        let mut graph = Graph::default();
+        let y = linear(&mut graph);
+        let half = graph.scalar(0.5, DType::F64);
+        let y = graph.map("half", Fun::Mul, &[y, half], &[4, 6], DType::F32);
+        let total = graph.reduce("total", ReduceKind::Sum, y, &[1], true, DType::F32);
+        graph.outputs.push(total);
+        let simple = simplify(&graph);
+        assert_eq!(products(&simple), 0);
+        assert_eq!(simple.shape(simple.outputs[0]), [4, 1]);
+    }
+
+    #[test]
+    fn a_product_that_is_used_elsewhere_stays_whole() {
+        let mut graph = Graph::default();
+        let y = linear(&mut graph);
+        let total = graph.reduce("total", ReduceKind::Sum, y, &[1], true, DType::F32);
+        graph.outputs.extend([total, y]);
+        let simple = simplify(&graph);
+        assert_eq!(products(&simple), 1);
+        assert!(matches!(simple.node(simple.outputs[0]).op, Op::View { .. }));
+    }
+
+    #[test]
+    fn a_scale_per_column_goes_into_the_weights() {
+        let mut graph = Graph::default();
+        let y = linear(&mut graph);
+        let s = leaf(&mut graph, "s", &[6], false);
+        let y = graph.map("scaled", Fun::Mul, &[y, s], &[4, 6], DType::F32);
+        graph.outputs.push(y);
+        let simple = simplify(&graph);
+        // What is left to do with every element is one addition.
+        let Op::Map { f: Fun::Add, args } = &simple.node(simple.outputs[0]).op else {
+            panic!("{:?}", simple.node(simple.outputs[0]));
+        };
+        let Op::Heavy { args, .. } = &simple.node(args[0]).op else { panic!("not the product") };
+        assert!(matches!(simple.node(args[1]).op, Op::Map { f: Fun::Mul, .. }));
+        assert_eq!(crate::constant::roots(&simple).len(), 2, "weights and shift are prepared");
+    }
+
+    #[test]
+    fn a_scale_per_row_does_not() {
+        let mut graph = Graph::default();
+        let y = linear(&mut graph);
+        let s = leaf(&mut graph, "s", &[4, 1], false);
+        let y = graph.map("scaled", Fun::Mul, &[y, s], &[4, 6], DType::F32);
+        graph.outputs.push(y);
+        let simple = simplify(&graph);
+        assert!(matches!(simple.node(simple.outputs[0]).op, Op::Map { f: Fun::Mul, .. }));
+    }
+
+    #[test]
+    fn a_choice_by_row_and_column_is_a_diagonal() {
+        let mut graph = Graph::default();
+        let d = leaf(&mut graph, "d", &[5], true);
+        let (row, col) = (axis(0, 5), axis(1, 5));
+        let rows = graph.push("rows", Op::Index(row), vec![5, 5], DType::I64);
+        let cols = graph.push("cols", Op::Index(col.clone()), vec![5, 5], DType::I64);
+        let values = graph.view(d, vec![col], vec![5, 5]);
+        let zero = graph.scalar(0.0, DType::F32);
+        for (f, found) in [(Fun::Eq, true), (Fun::Le, false)] {
+            let test = graph.map("test", f, &[rows, cols], &[5, 5], DType::Bool);
+            let args = [test, values, zero];
+            let matrix = graph.map("matrix", Fun::Where, &args, &[5, 5], DType::F32);
+            assert_eq!(diagonal_of(&mut graph, matrix), found.then_some(d));
+        }
+    }
+}

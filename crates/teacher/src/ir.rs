@@ -93,6 +93,8 @@ pub(crate) enum Op {
 pub(crate) struct Leaf {
     pub(crate) source: Source,
     pub(crate) strides: Vec<i64>,
+    /// Elements of its storage before it: tells whether vector accesses are aligned.
+    pub(crate) offset: i64,
 }
 
 /// Where a leaf comes from.

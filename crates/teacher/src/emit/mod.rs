@@ -531,6 +531,7 @@ impl<'g> Emitter<'g> {
             && let Some(lanes) = self.lanes.clone()
             && let Some(base) = lanes.vector_base(&offset)
             && !self.lane_picks.iter().any(|v| offset.mentions(v))
+            && self.is_aligned(node, lanes.width)
         {
             let memo = (node, base.clone());
             let vector = if let Some(name) = self.vector_memo.get(&memo) {
@@ -553,6 +554,14 @@ impl<'g> Emitter<'g> {
         };
         let text = from_storage(&format!("{param}[{at}]"), dtype);
         Ok(self.define(&format!("{param}_at"), &text, dtype))
+    }
+
+    /// Whether a tensor's first element stands where a vector access may: an input can be a slice
+    /// that begins anywhere in its storage.
+    fn is_aligned(&self, node: NodeId, width: i64) -> bool {
+        let Op::Leaf(leaf) = &self.graph.node(node).op else { return true };
+        let size = self.graph.dtype(node).size();
+        (leaf.offset * size) % (size * width).min(16) == 0
     }
 
     /// A short reduction as nested loops in place: pooling windows, small dims.

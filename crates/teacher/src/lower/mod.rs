@@ -271,7 +271,8 @@ fn leaves(trace: &Trace, to: &mut Lowering) -> Result<(), String> {
         let id = if let Some(slot) = leaf.input {
             let input = trace.inputs.get(slot).ok_or("an input that is not there")?;
             let Some(meta) = &input.tensor else { continue };
-            let op = Op::Leaf(Leaf { source: Source::Input(slot), strides: meta.stride.clone() });
+            let (strides, offset) = (meta.stride.clone(), meta.offset);
+            let op = Op::Leaf(Leaf { source: Source::Input(slot), strides, offset });
             let id = to.graph.push(&input.name, op, meta.shape.clone(), meta.dtype);
             to.strides.insert(id, meta.stride.clone());
             id
@@ -280,7 +281,8 @@ fn leaves(trace: &Trace, to: &mut Lowering) -> Result<(), String> {
             let state = trace.state.iter().find(|s| s.name == name);
             let state = state.ok_or_else(|| format!("state {name} is not in the model"))?;
             let strides = index::strides_of(&state.shape);
-            let op = Op::Leaf(Leaf { source: Source::State(name.to_owned()), strides });
+            let source = Source::State(name.to_owned());
+            let op = Op::Leaf(Leaf { source, strides, offset: 0 });
             to.graph.push(name, op, state.shape.clone(), state.dtype)
         };
         to.results.insert(leaf.name.clone(), vec![id]);
@@ -293,7 +295,7 @@ fn leaves(trace: &Trace, to: &mut Lowering) -> Result<(), String> {
         } else {
             let strides = index::strides_of(&constant.shape);
             let source = Source::State(constant.name.clone());
-            let op = Op::Leaf(Leaf { source, strides });
+            let op = Op::Leaf(Leaf { source, strides, offset: 0 });
             to.graph.push(&constant.name, op, constant.shape.clone(), constant.dtype)
         };
         to.results.insert(constant.name.clone(), vec![id]);

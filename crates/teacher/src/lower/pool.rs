@@ -81,7 +81,6 @@ fn maximum(call: &CallView<'_>, to: &mut Lowering) -> Result<Vec<NodeId>, String
     let x = to.node(call, 0)?;
     let shape = call.result(0)?.shape.clone();
     let lead = shape.len() - rank;
-    let output = shape[lead..].to_vec();
     let input = to.graph.shape(x)[lead..].to_vec();
     let wide = [shape.clone(), kernel.clone()].concat();
     let all = axes(&wide);

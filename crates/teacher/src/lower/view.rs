@@ -159,7 +159,8 @@ fn as_strided(
     if let Some((slot, traced)) = to.strided_input(src) {
         // Memory itself: all of the input's span as one dim.
         let span = 1 + span_of(&traced);
-        let op = Op::Leaf(Leaf { source: Source::Input(slot), strides: vec![1] });
+        let op =
+            Op::Leaf(Leaf { source: Source::Input(slot), strides: vec![1], offset: traced.offset });
         let flat = to.graph.push(call.name(), op, vec![span], traced.dtype);
         let at = index::dot(&axes(shape), &strides).add_const(offset - traced.offset);
         let (low, high) = at.range();
