@@ -69,6 +69,8 @@ pub(crate) struct Optimized {
     pub(crate) reward: Reward,
     pub(crate) speedup: Value,
     pub(crate) times_ms: Value,
+    /// Least time for the unavoidable bytes, milliseconds.
+    pub(crate) floor_ms: Option<f64>,
     /// The best measurement on the way; selected among noise, and shown for comparison only.
     pub(crate) best_seen: Option<BestSeen>,
     pub(crate) turns: u32,

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use warpwright_agent::judge::{DeviceFacts, Judge, JudgeUnavailable};
-use warpwright_build::Toolchain;
 use warpwright_jail::{Jail, JailError, Requirement};
 use warpwright_judge::{BaselineSet, Device, JudgeConfig, JudgeError, LocalJudge, TaskSession};
 use warpwright_record::candidate::Candidate;
@@ -92,12 +91,10 @@ impl Bench {
     }
 
     /// Compilers for the agent's shell: folders to show and folders for its `PATH`.
-    pub(crate) fn compilers(&self) -> Result<(Vec<PathBuf>, Vec<PathBuf>), Failure> {
-        let tools = Toolchain::detect(&self.jail, &self.python)
-            .map_err(|error| Failure::infrastructure(chain(&error), None))?;
-        let root = tools.nvcc.map(|cuda| cuda.root);
+    pub(crate) fn compilers(&self) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        let root = self.judge.toolchain().nvcc.as_ref().map(|cuda| cuda.root.clone());
         let path = root.iter().map(|root| root.join("bin")).collect();
-        Ok((root.into_iter().collect(), path))
+        (root.into_iter().collect(), path)
     }
 
     /// What a policy is told of the device; measures its ceilings if that was never done.

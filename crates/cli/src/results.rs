@@ -124,6 +124,7 @@ fn optimized(
         reward: verdict.map_or_else(Reward::unverified, |v| v.reward),
         speedup: contract::speedup(&speedup, &setup.device),
         times_ms: contract::times(&times, &setup.device),
+        floor_ms: verdict.and_then(|v| v.floor_ms),
         best_seen: best.map(|v| BestSeen {
             candidate: v.candidate.clone(),
             speedup: contract::speedup(&v.speedup, &v.device),

@@ -54,7 +54,6 @@ pub struct LocalJudge {
     pub(crate) builder: Builder,
     pub(crate) facts: DeviceFacts,
     pub(crate) gpu: Option<Arc<CudaDevice>>,
-    pub(crate) toolchain: Vec<String>,
     isolation: JailIsolation,
     baseline: Mutex<BaselineSlot>,
     calibration: Mutex<Option<Calibration>>,
@@ -103,7 +102,6 @@ impl LocalJudge {
                 (Some(Arc::new(gpu)), facts)
             }
         };
-        let described = toolchain.describe();
         let cache = config.cache.join("build");
         let builder = Builder::new(Arc::clone(&jail), toolchain, Settings::default(), &cache)
             .map_err(|e| JudgeError::infrastructure("open the build cache", e))?;
@@ -122,11 +120,15 @@ impl LocalJudge {
             builder,
             facts,
             gpu,
-            toolchain: described,
             isolation,
             baseline: Mutex::default(),
             calibration: Mutex::new(known),
         })
+    }
+
+    /// The compilers and libraries it found.
+    pub fn toolchain(&self) -> &Toolchain {
+        self.builder.toolchain()
     }
 
     /// Settings it was opened with.
@@ -156,7 +158,8 @@ impl LocalJudge {
         let bytes = bytes.min(self.facts.memory_bytes / 8);
         let device = self.config.device.to_string();
         let measured =
-            calibrate::measure(process, &self.config.cache, &device, &self.facts.hardware, bytes)?;
+            calibrate::measure(process, &self.config.cache, &device, &self.facts.hardware, bytes)
+                .map_err(|e| JudgeError::infrastructure("calibrate the device", e))?;
         slot.owner = None;
         *lock(&self.calibration) = Some(measured.clone());
         Ok(measured)
@@ -226,7 +229,8 @@ impl LocalJudge {
 
     pub(crate) fn fingerprint(&self, torch: &str, python: &str) -> Fingerprint {
         let cuda = self.config.device.is_cuda();
-        let compiler = self.toolchain.iter().find(|line| line.starts_with("nvcc") == cuda);
+        let tools = self.toolchain().describe();
+        let compiler = tools.iter().find(|line| line.starts_with("nvcc") == cuda);
         let known = lock(&self.calibration);
         Fingerprint {
             device: self.config.device.to_string(),

@@ -146,7 +146,7 @@ impl Run<'_> {
         let tasks = self.settings.tasks();
         let policy = PolicyName::parse(&self.settings.policy)?;
         let facts = self.bench.facts()?;
-        let (folders, path) = self.bench.compilers()?;
+        let (folders, path) = self.bench.compilers();
         let python = Some(self.bench.python.clone());
         let shell = Shell::new(
             self.bench.jail.clone(),
