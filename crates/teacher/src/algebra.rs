@@ -282,7 +282,7 @@ mod tests {
 
     fn leaf(graph: &mut Graph, name: &str, shape: &[i64], input: bool) -> NodeId {
         let source = if input { Source::Input(0) } else { Source::State(name.to_owned()) };
-        let op = Op::Leaf(Leaf { source, strides: strides_of(shape) });
+        let op = Op::Leaf(Leaf { source, strides: strides_of(shape), offset: 0 });
         graph.push(name, op, shape.to_vec(), DType::F32)
     }
 

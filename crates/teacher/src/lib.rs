@@ -7,10 +7,12 @@
 //!    decomposed to pointwise functions, reductions, views and a few heavy operators (`trace.rs`);
 //! 2. **lower** — each call becomes nodes of one small language, in which a node is a function from
 //!    an index to a value and every view is index arithmetic (`lower/`, `ir.rs`, `index.rs`);
+//!    the graph is then rewritten into one with less work (`algebra.rs`);
 //! 3. **plan** — nodes are grouped into kernels: elementwise, row programs, heavy operators with
 //!    their epilogues (`plan/`);
 //! 4. **write** — each group becomes one `.cu` file with an `extern "C"` launcher, and the whole a
-//!    `model_new.py` (`emit/`, `program.rs`, `tune.rs`);
+//!    `model_new.py` (`emit/`, `heavy/`, `program.rs`, `tune.rs`); kernels that read nothing but
+//!    weights run once, in its `prepare()` (`constant.rs`);
 //! 5. **search** — compile, verify, profile, then a few variants of launch parameters, guided by
 //!    the measured time and the floor that the unavoidable bytes set (`policy.rs`).
 //!

@@ -73,6 +73,7 @@ impl Family for Convolutions {
     }
 }
 
+/// An operand that the convolution can read: inputs in odd layouts or places are copied first.
 fn settled(
     graph: &mut Graph,
     op: &Convolution,
@@ -80,8 +81,15 @@ fn settled(
     arg: NodeId,
     dtype: crate::dtype::DType,
 ) -> NodeId {
-    let odd = matches!(graph.node(arg).op, Op::Leaf(_))
-        && !op.takes_view(position, &offset_of(graph, arg).1);
+    let odd = match &graph.node(arg).op {
+        Op::Leaf(leaf) => {
+            leaf.offset % 8 != 0 || !op.takes_view(position, &offset_of(graph, arg).1)
+        }
+        Op::View { src, .. } => {
+            matches!(&graph.node(*src).op, Op::Leaf(leaf) if leaf.offset % 8 != 0)
+        }
+        _ => false,
+    };
     if odd || graph.dtype(arg) != dtype { copied(graph, arg, dtype) } else { arg }
 }
 
