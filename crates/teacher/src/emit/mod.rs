@@ -552,6 +552,11 @@ impl<'g> Emitter<'g> {
             Some(base) => format!("{} + j", base.print(false)),
             None => offset.print(false),
         };
+        if dtype == DType::Bool && self.lanes.as_ref().is_some_and(|l| !l.vector) {
+            // The host's compiler does not vectorise a select on a loaded bool.
+            let text = format!("((const uint8_t*){param})[{at}] != 0");
+            return Ok(self.define(&format!("{param}_at"), &text, dtype));
+        }
         let text = from_storage(&format!("{param}[{at}]"), dtype);
         Ok(self.define(&format!("{param}_at"), &text, dtype))
     }
