@@ -65,8 +65,11 @@ impl<'j> TaskSession<'j> {
         let cuda = judge.config.device.is_cuda();
         let memory = judge.facts.memory_bytes;
         // On a GPU the three processes share one memory; a memory file costs what is touched.
-        let (budget, own) =
-            if cuda { (memory / 2, memory / 8) } else { ((memory / 4).min(6 << 30), memory / 4) };
+        let (budget, own) = if cuda {
+            (memory / 20 * 9, memory / 10)
+        } else {
+            ((memory / 4).min(6 << 30), memory / 4)
+        };
         let arena = judge.arena(own)?;
         let seed = judge.config.seed;
         let oracle = Oracle::open(&judge.host, task, judge.config.profile, seed, arena)?;
@@ -245,7 +248,12 @@ impl<'j> TaskSession<'j> {
         let name = &self.task.name;
         process.open(&self.task, self.judge.config.profile, seed)?;
         self.ready.clear();
-        let staged = self.layout.calls.min(64) as usize;
+        // Its inputs and the results of a window each have their share of the memory.
+        let share = self.judge.facts.memory_bytes / 10;
+        let opened = &self.oracle.opened;
+        let fits = |bytes: u64| (share / bytes.max(1)).max(2);
+        let staged = self.layout.calls.min(64).min(fits(opened.inputs.bytes())) as usize;
+        let most = self.layout.calls.min(fits(opened.outputs.bytes()));
         let wanted = self.judge.wanted();
         for &which in &wanted {
             process.compile(name, which, seed, 4)?;
@@ -254,8 +262,7 @@ impl<'j> TaskSession<'j> {
         process.stage(name, &seeds)?;
         self.staged = staged;
         for which in wanted {
-            let ready =
-                measure::ready(process, name, which, &self.plan, staged, self.layout.calls)?;
+            let ready = measure::ready(process, name, which, &self.plan, staged, most)?;
             self.ready.push(ready);
         }
         slot.owner = Some(self.id);
