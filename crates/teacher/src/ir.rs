@@ -353,13 +353,11 @@ impl Graph {
                 .collect()
         };
         let (short, kept) = (left(false), left(true));
-        let reduced = match self.split_reduction(name, kind, src, &dims, &short, dtype) {
-            Some(reduced) => reduced,
-            None => {
-                let op = Op::Reduce { kind, src, dims: dims.clone(), inline: false };
-                self.push(name, op, short, dtype)
-            }
-        };
+        let split = self.split_reduction(name, kind, src, &dims, &short, dtype);
+        let reduced = split.unwrap_or_else(|| {
+            let op = Op::Reduce { kind, src, dims: dims.clone(), inline: false };
+            self.push(name, op, short, dtype)
+        });
         if keep { self.reshape(reduced, &kept) } else { reduced }
     }
 

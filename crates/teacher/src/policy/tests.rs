@@ -69,13 +69,13 @@ fn broken(stage: Reached, class: FailureClass) -> Verdict {
 }
 
 /// Answers the last call of a message with `verdict`, the others with `text`.
-fn answer(message: &Message, text: &str, verdict: Option<Verdict>) -> Vec<ToolResult> {
+fn answer(message: &Message, text: &str, mut verdict: Option<Verdict>) -> Vec<ToolResult> {
     let last = message.calls.len() - 1;
     let results = message.calls.iter().enumerate().map(|(i, call)| ToolResult {
         call: call.id.clone(),
         status: ToolStatus::Ok,
         text: text.to_owned(),
-        verdicts: verdict.iter().filter(|_| i == last).cloned().collect(),
+        verdicts: if i == last { verdict.take().into_iter().collect() } else { vec![] },
     });
     results.collect()
 }
@@ -188,7 +188,9 @@ fn a_long_trace_is_read_in_pages() {
             let at = call.arguments["offset"].as_u64().unwrap() as usize;
             let count = call.arguments["limit"].as_u64().unwrap() as usize;
             let shown = lines.iter().enumerate().skip(at - 1).take(count);
-            result.text = shown.map(|(i, l)| format!("{:>6}\t{l}\n", i + 1)).collect();
+            let numbered: Vec<String> =
+                shown.map(|(i, l)| format!("{:>6}\t{l}\n", i + 1)).collect();
+            result.text = numbered.concat();
         }
     }
     assert!(written(&message).contains(&"model_new.py".to_owned()));

@@ -86,7 +86,7 @@ impl Bench {
             spec = spec.read_only(folder);
         }
         let finished = self.jail.run(spec).unwrap();
-        let (out, err) = (finished.stdout.text().to_string(), finished.stderr.text());
+        let (out, err) = (finished.stdout.text().clone(), finished.stderr.text());
         let good = finished.outcome.is_success();
         assert!(good || !out.trim().is_empty(), "{:?}\n{err}", finished.outcome);
         (good, out)
