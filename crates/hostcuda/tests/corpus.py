@@ -133,7 +133,11 @@ def _(k: Launch) -> None:
 @case("softmax", "row_softmax")
 def _(k: Launch) -> None:
     for rows, cols in ((7, 1000), (3, 33), (5, 13_000)):
-        x, m, y = R(rows, cols) * 3, torch.where(torch.rand(cols) < 0.2, -1e9, 0.0), empty(rows, cols)
+        x, m, y = (
+            R(rows, cols) * 3,
+            torch.where(torch.rand(cols) < 0.2, -1e9, 0.0),
+            empty(rows, cols),
+        )
         k(x, m, y, rows, cols, 0.5)
         close(y, (x * 0.5 + m).softmax(-1), 1e-6)
 
@@ -476,7 +480,11 @@ def _(k: Launch) -> None:
         x, y = torch.randint(0, 99, (n,), dtype=torch.int32), empty(n, dtype=torch.int32)
         k(x, y, n)
         b = x.roll(-1) - x
-        extra = 1000 * int((b > 40).any()) + 10_000 * int((b > -1000).all()) + 100_000 * int((b > 0).sum())
+        extra = (
+            1000 * int((b > 40).any())
+            + 10_000 * int((b > -1000).all())
+            + 100_000 * int((b > 0).sum())
+        )
         close(y, b.roll(1) + extra, 0)
 
 

@@ -36,14 +36,28 @@ def main() -> int:
         one = ctypes.c_float(1.0)
         return [
             ("transpose", lambda: m.transpose_f32(p(x), p(o), *ints(257, 259), null)),
-            ("row_softmax", lambda: s.row_softmax(p(x), p(weight), p(o), *ints(257, 259), one, null)),
+            (
+                "row_softmax",
+                lambda: s.row_softmax(p(x), p(weight), p(o), *ints(257, 259), one, null),
+            ),
             ("warp_softmax", lambda: s.warp_softmax(p(x), p(o), *ints(257, 259), null)),
-            ("layernorm", lambda: n.layernorm(p(x), p(weight), p(weight), p(o), *ints(257, 259), eps, null)),
+            (
+                "layernorm",
+                lambda: n.layernorm(p(x), p(weight), p(weight), p(o), *ints(257, 259), eps, null),
+            ),
             ("logsumexp", lambda: s.logsumexp(p(x), p(o), *ints(257, 259), null)),
-            ("tiled", lambda: lib["matmul"].matmul_tiled(p(square), p(square), p(o), *ints(192, 192, 192), null)),
+            (
+                "tiled",
+                lambda: lib["matmul"].matmul_tiled(
+                    p(square), p(square), p(o), *ints(192, 192, 192), null
+                ),
+            ),
             ("cumsum", lambda: lib["reduce"].cumsum(p(x), p(o), *ints(257, 259), null)),
             ("argmax", lambda: lib["reduce"].argmax(p(x), p(i), *ints(257, 259), null)),
-            ("ragged", lambda: lib["groups"].ragged_max(p(x), p(lengths), p(o), *ints(257, 259), null)),
+            (
+                "ragged",
+                lambda: lib["groups"].ragged_max(p(x), p(lengths), p(o), *ints(257, 259), null),
+            ),
             ("row_sum", lambda: lib["groups"].group_row_sum(p(x), p(o), *ints(257, 259), null)),
             ("words", lambda: lib["language"].warp_words(p(words), p(i), null)),
         ]

@@ -153,7 +153,7 @@ FAMILIES = {
 
 HEAVY = ("product", "convolution", "pool")
 
-PREAMBLE = '''import torch
+PREAMBLE = """import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
@@ -177,10 +177,12 @@ def settle(model):
             nn.init.normal_(m.weight)
             nn.init.normal_(m.bias)
 
-'''
+"""
 
 
-def source(expr: str, family: str, shape: tuple[int, ...], dtype: str, layout: str, rng: random.Random) -> str:
+def source(
+    expr: str, family: str, shape: tuple[int, ...], dtype: str, layout: str, rng: random.Random
+) -> str:
     d = rng.randrange(len(shape)) if len(shape) > 1 and rng.random() < 0.5 else -1
     dims = str(d)
     if len(shape) > 2 and rng.random() < 0.35:
@@ -268,21 +270,47 @@ def draw(seed: int, count: int, family: str | None) -> list[tuple[str, str]]:
     rng.shuffle(pool)
     # Families in turn, so that a small sample has all of them.
     by: dict[str, list[str]] = {f: [e for g, e in pool if g == f] for f in names}
-    order = [(f, e) for row in itertools.zip_longest(*by.values()) for f, e in zip(names, row) if e]
+    order = [
+        (f, e)
+        for row in itertools.zip_longest(*by.values())
+        for f, e in zip(names, row, strict=True)
+        if e
+    ]
     seen: dict[Any, int] = {}
     out = []
     for f, e in itertools.islice(itertools.cycle(order), count):
         best: Any = None
         for _ in range(12):
             planes = f in ("spatial", "convolution", "pool")
-            shape = (2, 8, rng.choice([5, 6, 8]), rng.choice([8, 10])) if planes else rng.choice(SHAPES)
+            shape = (
+                (2, 8, rng.choice([5, 6, 8]), rng.choice([8, 10])) if planes else rng.choice(SHAPES)
+            )
             if f == "product":
-                shape = rng.choice([(7, 33), (64, 96), (3, 5, 32), (1, 130), (33, 1), (2, 3, 9, 16), (4, 1, 17), (70, 200)])
+                shape = rng.choice(
+                    [
+                        (7, 33),
+                        (64, 96),
+                        (3, 5, 32),
+                        (1, 130),
+                        (33, 1),
+                        (2, 3, 9, 16),
+                        (4, 1, 17),
+                        (70, 200),
+                    ]
+                )
             if f == "norm" and len(shape) == 1:
                 shape = (9, 40)
             dtype = rng.choice(FLOATS if f != "scan" else ["float32", "float64"])
             layout = rng.choice(LAYOUTS)
-            pairs = [(f, shape), (f, dtype), (f, layout), (shape, dtype), (shape, layout), (dtype, layout), (e, dtype)]
+            pairs = [
+                (f, shape),
+                (f, dtype),
+                (f, layout),
+                (shape, dtype),
+                (shape, layout),
+                (dtype, layout),
+                (e, dtype),
+            ]
             score = sum(seen.get(p, 0) for p in pairs) + rng.random()
             if best is None or score < best[0]:
                 best = (score, shape, dtype, layout, pairs)

@@ -52,7 +52,9 @@ def map_cuda_to_cpu() -> None:
         return isinstance(value, str) and value.split(":")[0] == "cuda"
 
     class Mode(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
             kwargs = dict(kwargs or {})
             args = tuple("cpu" if is_cuda(a) else a for a in args)
             if is_cuda(kwargs.get("device")):
@@ -230,7 +232,7 @@ def make_fx_graph(model: Any, inputs: list[Any]) -> dict[str, Any]:
     names = list(state)
 
     def flat(values: list[Any], *args: Any) -> Any:
-        return torch.func.functional_call(model, dict(zip(names, values)), args)
+        return torch.func.functional_call(model, dict(zip(names, values, strict=True)), args)
 
     module = make_fx(flat, decomposition_table=decompositions())(list(state.values()), *inputs)
     leaves, constants = [], []
@@ -321,9 +323,7 @@ def trace(path: str) -> dict[str, Any]:
     signature = str(inspect.signature(module.Model.__init__))
     with torch.no_grad():
         with FakeTensorMode(allow_non_fake_inputs=True) as fake:
-            shaped = [
-                fake.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in inputs
-            ]
+            shaped = [fake.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in inputs]
             try:
                 shape = structure(model(*shaped))
             except Refusal:
