@@ -35,7 +35,8 @@ pub struct JudgeConfig {
     pub device: Device,
     /// Precision and comparison.
     pub profile: Profile,
-    /// Seed of everything the judge draws. Secret from candidates.
+    /// Seed of the reference's weights. What must stay secret (inputs, places, which timed calls
+    /// are looked at) comes from the system's entropy instead.
     pub seed: u64,
     /// What to time against.
     pub baselines: BaselineSet,
