@@ -55,8 +55,11 @@ fn the_end_of_the_program_is_the_end_of_its_daemons() {
     for (backend, jail) in jails() {
         let (_guard, folder) = folder();
         let heartbeat = folder.join("heartbeat");
-        let script =
-            format!("{} daemon {} & sleep 0.4", attack_program().display(), heartbeat.display());
+        let script = format!(
+            "'{}' daemon '{file}' & while [ ! -e '{file}' ]; do sleep 0.05; done; sleep 0.2",
+            attack_program().display(),
+            file = heartbeat.display()
+        );
         let spec = Spec::new("sh")
             .args(["-c", &script])
             .with_system()
