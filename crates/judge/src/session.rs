@@ -78,7 +78,7 @@ impl<'j> TaskSession<'j> {
         let plan = if cuda {
             Plan { window: Duration::from_millis(10), rounds: 21, budget: Duration::from_secs(15) }
         } else {
-            Plan { window: Duration::from_millis(15), rounds: 9, budget: Duration::from_secs(6) }
+            Plan { window: Duration::from_millis(6), rounds: 9, budget: Duration::from_secs(6) }
         };
         let wanted = wanted_calls(judge, &oracle, &plan);
         let layout = Layout::plan(&oracle.opened, wanted, budget);
