@@ -25,7 +25,7 @@ use crate::verify::look;
 /// Fresh inputs per verification, as in the paper; one more check uses other weights.
 const CHECKS: u64 = 5;
 /// Rounds that are tried for each one that is kept, before the machine counts as too disturbed.
-const MOST_TRIES: usize = 4;
+const MOST_TRIES: usize = 2;
 /// Timed calls that are looked at, chosen after they have run.
 const TIMED_CHECKS: usize = 3;
 
@@ -321,7 +321,7 @@ impl<'j> TaskSession<'j> {
             slopes.keep_last_round();
         }
         if slopes.candidate.len() < rounds {
-            let reason = "most windows were disturbed: too much else runs on this machine";
+            let reason = "half of the windows were disturbed: too much else runs on this machine";
             return Err(JudgeError::infrastructure("time the candidate", reason).into());
         }
         let prepare = found.times.prepare;
