@@ -18,7 +18,7 @@ import torch
 from . import precision
 from .arena import Arena
 from .channel import Channel, serve
-from .player import Player
+from .player import Call, Player
 from .reference import Reference, seed_everything
 
 MODES: dict[str, dict[str, Any]] = {
@@ -42,8 +42,15 @@ class Baseline(Player):
         self.sets, self.results = [], []
         self.reference = Reference(request["source"], self.device, request["mode"], request["seed"])
         self.graphs = set()
-        self.calls = {"eager": self.reference.model}
+        self.calls = {"eager": self.reference.model, "nothing": self._nothing()}
         return {"versions": precision.fingerprint()}
+
+    def _nothing(self) -> Call:
+        """What the windows are compared with. On a GPU it touches the device once."""
+        if not self.cuda:
+            return lambda *_: None
+        scalar = torch.ones(1, device=self.device)
+        return lambda *_: (scalar.add_(0), None)[1]
 
     def compile(self, request: dict[str, Any]) -> dict[str, Any]:
         """Compiles one baseline and runs it until it is warm."""

@@ -113,18 +113,40 @@ impl BaselineProcess {
         self.ask("calibration", &json!({"do": "bandwidth", "bytes": bytes}), PATIENCE).map(drop)
     }
 
-    /// Plays a window of calls on the staged inputs, in order, from the judge's "go" to its answer.
+    /// Plays a window of calls on the staged inputs, in order, from the judge's "go" to its answer
+    /// and the look after it.
     pub(crate) fn play(
         &mut self,
         task: &str,
         which: &str,
         order: &[usize],
+        look: Option<Look<'_>>,
     ) -> Result<Duration, JudgeError> {
         let request = json!({"do": "go", "which": which, "order": order});
         let start = Instant::now();
         self.ask(task, &request, PATIENCE)?;
+        if let Some(look) = look {
+            look.arena.fingerprint(look.samples)?;
+        }
         let elapsed = start.elapsed();
         self.ask(task, &json!({"do": "forget"}), PATIENCE)?;
         Ok(elapsed)
     }
+
+    /// A window in which nothing is computed: what every window costs without its calls. On a GPU
+    /// one operation on one number takes part, so that the device changes hands as in any window.
+    pub(crate) fn nothing(
+        &mut self,
+        task: &str,
+        look: Option<Look<'_>>,
+    ) -> Result<Duration, JudgeError> {
+        self.play(task, "nothing", &[0], look)
+    }
+}
+
+/// The look at a candidate's memory with which each window ends, so that all cost the same.
+#[derive(Clone, Copy)]
+pub(crate) struct Look<'a> {
+    pub(crate) arena: &'a Arena,
+    pub(crate) samples: &'a [u64],
 }

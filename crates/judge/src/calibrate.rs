@@ -7,6 +7,7 @@ use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
 use crate::baseline::BaselineProcess;
+use crate::embedded::put;
 use crate::error::JudgeError;
 use crate::stats;
 
@@ -65,10 +66,7 @@ pub(crate) fn measure(
     let text = serde_json::to_string_pretty(&calibration)
         .map_err(|e| JudgeError::infrastructure("keep the calibration", e))?;
     fs::create_dir_all(cache).map_err(keep)?;
-    let target = path(cache, device);
-    let beside = target.with_extension(format!("{}.part", std::process::id()));
-    fs::write(&beside, text).map_err(keep)?;
-    fs::rename(&beside, target).map_err(keep)?;
+    put(&path(cache, device), text.as_bytes()).map_err(keep)?;
     Ok(calibration)
 }
 
@@ -76,8 +74,8 @@ pub(crate) fn measure(
 fn slope(process: &mut BaselineProcess, which: &str, n: usize) -> Result<f64, JudgeError> {
     let mut slopes = Vec::new();
     for round in 0..=ROUNDS {
-        let short = process.play("calibration", which, &vec![0; n])?;
-        let long = process.play("calibration", which, &vec![0; 2 * n])?;
+        let short = process.play("calibration", which, &vec![0; n], None)?;
+        let long = process.play("calibration", which, &vec![0; 2 * n], None)?;
         if round > 0 {
             slopes.push((long.as_secs_f64() - short.as_secs_f64()) / n as f64);
         }

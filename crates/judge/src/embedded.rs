@@ -63,18 +63,46 @@ pub(crate) fn write(cache: &Path) -> std::io::Result<Embedded> {
     fs::create_dir_all(&embedded.native)?;
     for (folder, files) in [(&package, PACKAGE), (&embedded.native, NATIVE)] {
         for (name, text) in files {
-            // Written beside and renamed: two processes may do this at once.
-            let beside = folder.join(format!(".{name}.{}", std::process::id()));
-            fs::write(&beside, text)?;
-            fs::rename(&beside, folder.join(name))?;
+            put(&folder.join(name), text.as_bytes())?;
         }
     }
     fs::write(folder.join("complete"), "")?;
     Ok(embedded)
 }
 
+/// Writes a file of the cache whole or not at all: two judges may do this at once, in one process
+/// or in two. Everyone may read it, jails above all.
+pub(crate) fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut beside = tempfile::Builder::new()
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .tempfile_in(folder)?;
+    std::io::Write::write_all(&mut beside, bytes)?;
+    beside.persist(path)?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn many_writers_of_one_file_leave_one_whole_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::thread::scope(|scope| {
+            for byte in b'a'..b'i' {
+                let path = &path;
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        super::put(path, &[byte; 10_000]).unwrap();
+                    }
+                });
+            }
+        });
+        let bytes = fs_err::read(&path).unwrap();
+        assert!(bytes.len() == 10_000 && bytes.iter().all(|b| *b == bytes[0]));
+        assert_eq!(fs_err::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
     /// A file that is imported but not carried would only be missed on another machine.
     #[test]
     fn every_file_of_the_package_is_carried() {

@@ -34,7 +34,7 @@ const SLACK: u64 = 8 << 20;
 
 impl Layout {
     /// Plans an arena of at most `budget` bytes in which a window holds `wanted` calls if it can.
-    /// `None` when not even two calls fit.
+    /// `None` when not even one call fits.
     pub(crate) fn plan(opened: &Opened, wanted: u64, budget: u64) -> Option<Self> {
         let state: u64 = opened.state.iter().map(|p| padded(p.bytes)).sum();
         let init = opened.init.padded_bytes();
@@ -49,7 +49,7 @@ impl Layout {
         let fixed = weights + scratch + 2 * SLACK + round(state + init);
         let fits = budget.checked_sub(fixed)? / (inputs + per_call);
         let calls = wanted.min(fits).min(MAX_CALLS);
-        if calls < 2 {
+        if calls < 1 {
             return None;
         }
         let weights = Zone { offset: 0, bytes: weights };

@@ -1,8 +1,10 @@
-//! Times: interleaved windows of n and 2n calls of candidate and baselines.
+//! Times: interleaved windows of candidate and baselines.
 //!
-//! The time of a call is the slope `(T(2n) - T(n)) / n` of the judge's own clock, from sending "go"
-//! to the fingerprint of the results, so that everything constant (messages, wake-ups, the
-//! fingerprint) cancels. Each round gives one slope per contender; speed-ups are medians of the
+//! The time of a call is `(T(m) - T(0)) / m` of the judge's own clock, from sending "go" to the
+//! fingerprint of memory, so that everything constant (messages, wake-ups, the fingerprint)
+//! cancels. `T(0)` is a window of the trusted baseline process in which nothing is computed: a
+//! candidate has no part in it, and slowing some of its own windows only costs it time
+//! (`docs/decisions/0005`). Each round gives one window per contender; speed-ups are medians of the
 //! rounds' ratios. The number of rounds is fixed before the first one, so nothing is gained by
 //! stopping early.
 
@@ -14,7 +16,7 @@ use rand::seq::SliceRandom;
 use warpwright_record::interval::Interval;
 use warpwright_record::verdict::{Speedup, Times};
 
-use crate::baseline::{Baseline, BaselineProcess};
+use crate::baseline::{Baseline, BaselineProcess, Look};
 use crate::error::JudgeError;
 use crate::oracle::Oracle;
 use crate::runner::{Played, Runner, Trouble};
@@ -23,7 +25,7 @@ use crate::stats;
 /// How long and how often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Length of the shorter window.
+    /// Length of a window.
     pub(crate) window: Duration,
     /// Rounds, if the time allows.
     pub(crate) rounds: usize,
@@ -31,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) budget: Duration,
 }
 
+/// Fewest seconds that count as a call's time: no call through torch takes less.
+const LEAST: f64 = 1e-7;
 /// Fewest rounds that give an interval with something to spare.
 const MIN_ROUNDS: usize = 7;
 
@@ -38,21 +42,37 @@ const MIN_ROUNDS: usize = 7;
 #[derive(Clone, Debug)]
 pub(crate) struct Ready {
     pub(crate) which: Baseline,
-    pub(crate) n: usize,
+    /// Calls of a window.
+    pub(crate) calls: usize,
+    /// Seconds of a call, roughly.
     pub(crate) seconds: f64,
 }
 
-/// Slopes in seconds per call, one per round; rows of the same index belong together.
+/// Seconds from "go" to the end of the look, one window per round.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Slopes {
-    pub(crate) candidate: Vec<f64>,
-    pub(crate) baselines: Vec<(Baseline, Vec<f64>)>,
+pub(crate) struct Windows {
+    pub(crate) calls: usize,
+    pub(crate) seconds: Vec<f64>,
+}
+
+/// The windows of whole rounds; entries of the same index belong together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rounds {
+    /// Windows in which nothing is computed.
+    pub(crate) nothing: Vec<f64>,
+    pub(crate) candidate: Windows,
+    pub(crate) baselines: Vec<(Baseline, Windows)>,
 }
 
 /// Calls for a window of about the planned length, given one call's rough time.
 pub(crate) fn window_calls(plan: &Plan, seconds: f64, most: u64) -> usize {
-    let wanted = (plan.window.as_secs_f64() / seconds.max(1e-7)).ceil() as u64;
-    wanted.clamp(1, (most / 2).max(1)) as usize
+    let wanted = (plan.window.as_secs_f64() / seconds.max(LEAST)).ceil() as u64;
+    wanted.clamp(1, most.max(1)) as usize
+}
+
+/// Seconds per call of one window.
+pub(crate) fn per_call(window: f64, nothing: f64, calls: usize) -> f64 {
+    ((window - nothing) / calls as f64).max(LEAST)
 }
 
 /// Chooses a baseline's window by trying it.
@@ -64,19 +84,19 @@ pub(crate) fn ready(
     staged: usize,
     most: u64,
 ) -> Result<Ready, JudgeError> {
-    let mut slope = |n: usize| -> Result<f64, JudgeError> {
-        let mut slopes = Vec::new();
+    let mut seconds = 0.0;
+    let mut calls = 1;
+    for _ in 0..2 {
+        let mut tried = Vec::new();
         for _ in 0..3 {
-            let short = process.play(task, which.name(), &cycle(n, staged))?;
-            let long = process.play(task, which.name(), &cycle(2 * n, staged))?;
-            slopes.push((long.as_secs_f64() - short.as_secs_f64()) / n as f64);
+            let nothing = process.nothing(task, None)?;
+            let window = process.play(task, which.name(), &cycle(calls, staged), None)?;
+            tried.push(per_call(window.as_secs_f64(), nothing.as_secs_f64(), calls));
         }
-        Ok(stats::rough(&slopes))
-    };
-    let first = slope(1)?;
-    let n = window_calls(plan, first, most);
-    let seconds = if n == 1 { first } else { slope(n)? };
-    Ok(Ready { which, n: window_calls(plan, seconds, most), seconds: seconds.max(1e-7) })
+        seconds = stats::rough(&tried);
+        calls = window_calls(plan, seconds, most);
+    }
+    Ok(Ready { which, calls, seconds })
 }
 
 fn cycle(calls: usize, staged: usize) -> Vec<usize> {
@@ -109,54 +129,36 @@ pub(crate) fn order(baselines: usize, random: &mut StdRng) -> Vec<usize> {
     order
 }
 
-/// One slope of a baseline.
-pub(crate) fn baseline_slope(
+/// One window of a baseline, which ends with the same look as a candidate's.
+pub(crate) fn baseline_window(
     process: &mut BaselineProcess,
     task: &str,
     ready: &Ready,
     staged: usize,
-    random: &mut StdRng,
+    look: Look<'_>,
 ) -> Result<f64, JudgeError> {
-    let mut window = |calls: usize| process.play(task, ready.which.name(), &cycle(calls, staged));
-    let n = ready.n;
-    let (short, long) = if random.random() {
-        let short = window(n)?;
-        (short, window(2 * n)?)
-    } else {
-        let long = window(2 * n)?;
-        (window(n)?, long)
+    let order = cycle(ready.calls, staged);
+    Ok(process.play(task, ready.which.name(), &order, Some(look))?.as_secs_f64())
+}
+
+/// Times and speed-ups with intervals.
+pub(crate) fn summarise(rounds: &Rounds) -> (Times, Speedup) {
+    let nothing = stats::rough(&rounds.nothing);
+    let calls_of = |windows: &Windows| -> Vec<f64> {
+        windows.seconds.iter().map(|t| per_call(*t, nothing, windows.calls)).collect()
     };
-    Ok((long.as_secs_f64() - short.as_secs_f64()) / n as f64)
-}
-
-impl Slopes {
-    /// Takes the last round back if one of its slopes is not positive: a disturbance longer than
-    /// the window hit the shorter one. Whether it stayed.
-    pub(crate) fn keep_last_round(&mut self) -> bool {
-        let positive = |samples: &[f64]| samples.last().is_some_and(|s| *s > 0.0);
-        let good = positive(&self.candidate) && self.baselines.iter().all(|(_, s)| positive(s));
-        if !good {
-            self.candidate.pop();
-            for (_, samples) in &mut self.baselines {
-                samples.pop();
-            }
-        }
-        good
-    }
-}
-
-/// Times and speed-ups with intervals, from slopes of whole rounds.
-pub(crate) fn summarise(slopes: &Slopes) -> (Times, Speedup) {
-    let ms = |samples: &[f64]| {
-        let scaled: Vec<f64> = samples.iter().map(|s| s * 1e3).collect();
+    let ms = |seconds: &[f64]| {
+        let scaled: Vec<f64> = seconds.iter().map(|s| s * 1e3).collect();
         stats::median(&scaled)
     };
-    let mut times = Times { candidate: ms(&slopes.candidate), ..Times::default() };
+    let candidate = calls_of(&rounds.candidate);
+    let mut times = Times { candidate: ms(&candidate), ..Times::default() };
     let mut speedup = Speedup::default();
     let mut best: Option<(Baseline, Interval, Interval)> = None;
-    for (which, samples) in &slopes.baselines {
-        let ratios: Vec<f64> = samples.iter().zip(&slopes.candidate).map(|(b, c)| b / c).collect();
-        let (time, ratio) = (ms(samples), stats::median(&ratios));
+    for (which, windows) in &rounds.baselines {
+        let baseline = calls_of(windows);
+        let ratios: Vec<f64> = baseline.iter().zip(&candidate).map(|(b, c)| b / c).collect();
+        let (time, ratio) = (ms(&baseline), stats::median(&ratios));
         let (at, over) = match which {
             Baseline::Eager => (&mut times.eager, &mut speedup.eager),
             Baseline::Compile => (&mut times.compile, &mut speedup.compile),
@@ -183,13 +185,21 @@ mod tests {
     use super::*;
     use rand::SeedableRng;
 
+    fn windows(calls: usize, seconds: Vec<f64>) -> Windows {
+        Windows { calls, seconds }
+    }
+
     #[test]
     fn the_best_baseline_is_the_fastest_one() {
-        let slopes = Slopes {
-            candidate: vec![1e-3; 9],
-            baselines: vec![(Baseline::Eager, vec![3e-3; 9]), (Baseline::Compile, vec![2e-3; 9])],
+        let rounds = Rounds {
+            nothing: vec![0.001; 9],
+            candidate: windows(10, vec![0.011; 9]),
+            baselines: vec![
+                (Baseline::Eager, windows(4, vec![0.013; 9])),
+                (Baseline::Compile, windows(5, vec![0.011; 9])),
+            ],
         };
-        let (times, speedup) = summarise(&slopes);
+        let (times, speedup) = summarise(&rounds);
         assert_eq!(speedup.best_baseline.as_deref(), Some("compile"));
         assert!((speedup.best.unwrap().low - 2.0).abs() < 1e-9);
         assert!((speedup.eager.unwrap().value - 3.0).abs() < 1e-9);
@@ -201,23 +211,43 @@ mod tests {
     #[test]
     fn drift_between_rounds_cancels() {
         let drift: Vec<f64> = (0..9).map(|i| 1.0 + 0.2 * f64::from(i)).collect();
-        let slopes = Slopes {
-            candidate: drift.iter().map(|d| 1e-3 * d).collect(),
-            baselines: vec![(Baseline::Eager, drift.iter().map(|d| 1.5e-3 * d).collect())],
+        let rounds = Rounds {
+            nothing: vec![0.0; 9],
+            candidate: windows(1, drift.iter().map(|d| 1e-3 * d).collect()),
+            baselines: vec![(
+                Baseline::Eager,
+                windows(1, drift.iter().map(|d| 1.5e-3 * d).collect()),
+            )],
         };
-        let over = summarise(&slopes).1.eager.unwrap();
+        let over = summarise(&rounds).1.eager.unwrap();
         assert!((over.low - 1.5).abs() < 1e-9 && (over.high - 1.5).abs() < 1e-9);
     }
 
+    /// An identical kernel, noise of a tenth: between windows of m and of no calls the ratio's
+    /// interval is narrower than between windows of m and m / 2, for the same calls.
     #[test]
-    fn a_round_that_went_backwards_is_dropped_whole() {
-        let mut slopes = Slopes {
-            candidate: vec![1.0, 2.0],
-            baselines: vec![(Baseline::Eager, vec![3.0, -1.0])],
-        };
-        assert!(!slopes.keep_last_round());
-        assert!(slopes.keep_last_round());
-        assert_eq!((slopes.candidate.len(), slopes.baselines[0].1.len()), (1, 1));
+    fn windows_of_nothing_give_narrower_intervals_than_half_windows() {
+        let mut random = StdRng::seed_from_u64(5);
+        let mut noisy = |t: f64| t * (1.0 + 0.1 * (random.random::<f64>() - 0.5));
+        let (mut from_nothing, mut from_half) = (0.0, 0.0);
+        for _ in 0..200 {
+            let mut draw = |t: f64| -> Vec<f64> { (0..9).map(|_| noisy(t)).collect() };
+            let rounds = Rounds {
+                nothing: draw(1e-4),
+                candidate: windows(10, draw(10.1e-3)),
+                baselines: vec![(Baseline::Eager, windows(10, draw(10.1e-3)))],
+            };
+            let width = |i: Interval| i.high - i.low;
+            from_nothing += width(summarise(&rounds).1.eager.unwrap());
+            let mut slopes = || -> Vec<f64> {
+                let (long, short) = (draw(10.1e-3), draw(5.1e-3));
+                long.iter().zip(short).map(|(l, s)| (l - s) / 5.0).collect()
+            };
+            let (b, c) = (slopes(), slopes());
+            let ratios: Vec<f64> = b.iter().zip(c).map(|(b, c)| b / c).collect();
+            from_half += width(stats::median(&ratios).unwrap());
+        }
+        assert!(2.0 * from_nothing < from_half, "{from_nothing} and {from_half}");
     }
 
     #[test]
@@ -226,7 +256,7 @@ mod tests {
             Plan { window: Duration::from_millis(10), rounds: 9, budget: Duration::from_secs(8) };
         assert_eq!(window_calls(&plan, 1e-3, 4096), 10);
         assert_eq!(window_calls(&plan, 1.0, 4096), 1);
-        assert_eq!(window_calls(&plan, 1e-5, 100), 50);
+        assert_eq!(window_calls(&plan, 1e-5, 100), 100);
         assert_eq!(rounds(&plan, 10.0), MIN_ROUNDS);
         assert_eq!(rounds(&plan, 0.01), 9);
     }

@@ -36,9 +36,12 @@ pub(crate) fn library(
         return Ok(target);
     }
     fs::create_dir_all(&folder).map_err(|e| JudgeError::infrastructure("create the cache", e))?;
-    let work = folder.join(format!("{kind}-{}", std::process::id()));
-    fs::create_dir_all(&work).map_err(|e| JudgeError::infrastructure("create the cache", e))?;
-    let built = work.join("arena.so");
+    // A folder of its own: two judges may do this at once, in one process or in two.
+    let work = tempfile::Builder::new()
+        .prefix("build-")
+        .tempdir_in(&folder)
+        .map_err(|e| JudgeError::infrastructure("create the cache", e))?;
+    let built = work.path().join("arena.so");
     let mut spec = Spec::new(&cxx.path)
         .label("arena library")
         .args(["-O2", "-std=c++17", "-fPIC", "-shared", "-o", &built.to_string_lossy()])
@@ -46,7 +49,7 @@ pub(crate) fn library(
         .limits(Limits { wall: Duration::from_mins(5), ..Limits::default() })
         .with_system()
         .read_only(&embedded.native)
-        .read_write(&work);
+        .read_write(work.path());
     if device.is_cuda() {
         let nvcc = toolchain.nvcc.as_ref();
         let nvcc =
@@ -67,6 +70,5 @@ pub(crate) fn library(
     }
     fs::rename(&built, &target)
         .map_err(|e| JudgeError::infrastructure("keep the arena library", e))?;
-    let _ = fs::remove_dir_all(&work);
     Ok(target)
 }

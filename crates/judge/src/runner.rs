@@ -57,7 +57,8 @@ pub(crate) struct Played {
     pub(crate) sets: Vec<Value>,
     /// Slot used by each call.
     pub(crate) order: Vec<usize>,
-    samples: Vec<u64>,
+    /// Places that were looked at.
+    pub(crate) samples: Vec<u64>,
     fingerprint: u64,
 }
 

@@ -13,19 +13,18 @@ use warpwright_record::verdict::{
 };
 use warpwright_task::Task;
 
+use crate::baseline::{BaselineProcess, Look};
 use crate::error::JudgeError;
 use crate::failure::{classify, failure};
 use crate::judge::LocalJudge;
 use crate::layout::Layout;
-use crate::measure::{self, Plan, Ready, Slopes};
+use crate::measure::{self, Plan, Ready, Rounds, Windows};
 use crate::oracle::{Oracle, mode_name, profile_name};
 use crate::runner::{Runner, Trouble};
 use crate::verify::look;
 
 /// Fresh inputs per verification, as in the paper; one more check uses other weights.
 const CHECKS: u64 = 5;
-/// Rounds that are tried for each one that is kept, before the machine counts as too disturbed.
-const MOST_TRIES: usize = 2;
 /// Timed calls that are looked at, chosen after they have run.
 const TIMED_CHECKS: usize = 3;
 
@@ -76,9 +75,9 @@ impl<'j> TaskSession<'j> {
         let seed = judge.config.seed;
         let oracle = Oracle::open(&judge.host, task, judge.config.profile, seed, arena)?;
         let plan = if cuda {
-            Plan { window: Duration::from_millis(10), rounds: 21, budget: Duration::from_secs(15) }
+            Plan { window: Duration::from_millis(15), rounds: 21, budget: Duration::from_secs(15) }
         } else {
-            Plan { window: Duration::from_millis(6), rounds: 9, budget: Duration::from_secs(6) }
+            Plan { window: Duration::from_millis(12), rounds: 9, budget: Duration::from_secs(6) }
         };
         let wanted = wanted_calls(judge, &oracle, &plan);
         let layout = Layout::plan(&oracle.opened, wanted, budget);
@@ -282,110 +281,94 @@ impl<'j> TaskSession<'j> {
             slot = judge.baseline();
         }
         let process = judge.baseline_process(&mut slot)?;
-        let n = self.candidate_calls(runner)?;
+        let calls = self.candidate_calls(process, runner)?;
         let started = Instant::now();
-        self.candidate_slope(runner, n)?;
+        let tried = measure::candidate_window(&mut self.oracle, runner, calls, &mut self.random)?;
+        runner.release()?;
+        let samples = tried.0.samples;
         let candidate_seconds = started.elapsed().as_secs_f64();
-        let baseline_seconds: f64 = self.ready.iter().map(|r| 3.0 * r.n as f64 * r.seconds).sum();
-        let rounds = measure::rounds(&self.plan, candidate_seconds + baseline_seconds);
+        let baseline_seconds: f64 = self.ready.iter().map(|r| r.calls as f64 * r.seconds).sum();
+        let planned = measure::rounds(&self.plan, candidate_seconds + baseline_seconds);
         let looked_at: Vec<usize> =
-            (0..TIMED_CHECKS).map(|_| self.random.random_range(0..rounds)).collect();
-        let mut slopes = Slopes {
-            candidate: Vec::new(),
-            baselines: self.ready.iter().map(|r| (r.which, Vec::new())).collect(),
+            (0..TIMED_CHECKS).map(|_| self.random.random_range(0..planned)).collect();
+        let empty = |calls| Windows { calls, seconds: Vec::with_capacity(planned) };
+        let mut rounds = Rounds {
+            nothing: Vec::with_capacity(planned),
+            candidate: empty(calls),
+            baselines: self.ready.iter().map(|r| (r.which, empty(r.calls))).collect(),
         };
-        for round in 0..MOST_TRIES * rounds {
-            if slopes.candidate.len() == rounds {
-                break;
-            }
+        for round in 0..planned {
+            let name = &self.task.name;
+            let look = Look { arena: &runner.arena, samples: &samples };
+            rounds.nothing.push(process.nothing(name, Some(look))?.as_secs_f64());
             for contender in measure::order(self.ready.len(), &mut self.random) {
                 if contender == 0 {
                     let look_here = looked_at.contains(&round);
-                    let slope = self.timed_round(runner, n, look_here, found)?;
-                    slopes.candidate.push(slope);
+                    let seconds = self.timed_window(runner, calls, look_here, found)?;
+                    rounds.candidate.seconds.push(seconds);
+                    if found.bad() {
+                        return Ok(());
+                    }
                 } else {
                     let ready = &self.ready[contender - 1];
-                    let slope = measure::baseline_slope(
-                        process,
-                        &self.task.name,
-                        ready,
-                        self.staged,
-                        &mut self.random,
-                    )?;
-                    slopes.baselines[contender - 1].1.push(slope);
-                }
-                if found.bad() {
-                    return Ok(());
+                    let look = Look { arena: &runner.arena, samples: &samples };
+                    let (name, staged) = (&self.task.name, self.staged);
+                    let seconds = measure::baseline_window(process, name, ready, staged, look)?;
+                    rounds.baselines[contender - 1].1.seconds.push(seconds);
                 }
             }
-            slopes.keep_last_round();
-        }
-        if slopes.candidate.len() < rounds {
-            let reason = "half of the windows were disturbed: too much else runs on this machine";
-            return Err(JudgeError::infrastructure("time the candidate", reason).into());
         }
         let prepare = found.times.prepare;
-        (found.times, found.speedup) = measure::summarise(&slopes);
+        (found.times, found.speedup) = measure::summarise(&rounds);
         found.times.prepare = prepare;
         self.against_physics(found);
         Ok(())
     }
 
-    /// How many calls the candidate's shorter window holds.
-    fn candidate_calls(&mut self, runner: &mut Runner) -> Result<usize, Trouble> {
-        let mut n = 1;
+    /// How many calls the candidate's windows hold.
+    fn candidate_calls(
+        &mut self,
+        process: &mut BaselineProcess,
+        runner: &mut Runner,
+    ) -> Result<usize, Trouble> {
+        let mut calls = 1;
         for _ in 0..2 {
-            let seconds = self.candidate_slope(runner, n)?;
+            let nothing = process.nothing(&self.task.name, None)?.as_secs_f64();
+            let (played, _) =
+                measure::candidate_window(&mut self.oracle, runner, calls, &mut self.random)?;
+            runner.release()?;
+            let seconds = measure::per_call(played.elapsed.as_secs_f64(), nothing, calls);
             let next = measure::window_calls(&self.plan, seconds, self.layout.calls);
-            if next <= n {
+            if next <= calls {
                 return Ok(next);
             }
-            n = next;
+            calls = next;
         }
-        Ok(n)
+        Ok(calls)
     }
 
-    /// One slope, nothing looked at.
-    fn candidate_slope(&mut self, runner: &mut Runner, n: usize) -> Result<f64, Trouble> {
-        let mut times = [0.0; 2];
-        for (time, calls) in times.iter_mut().zip([n, 2 * n]) {
-            let window =
-                measure::candidate_window(&mut self.oracle, runner, calls, &mut self.random)?;
-            *time = window.0.elapsed.as_secs_f64();
-            runner.release()?;
-        }
-        Ok((times[1] - times[0]) / n as f64)
-    }
-
-    /// One rewarded slope; looks at one of its calls, chosen after the clock has stopped.
-    fn timed_round(
+    /// One rewarded window; looks at one of its calls, chosen after the clock has stopped.
+    fn timed_window(
         &mut self,
         runner: &mut Runner,
-        n: usize,
+        calls: usize,
         look_here: bool,
         found: &mut Findings,
     ) -> Result<f64, Trouble> {
-        let mut times = [0.0; 2];
-        let long_first: bool = self.random.random();
-        for step in 0..2 {
-            let long = (step == 0) == long_first;
-            let calls = if long { 2 * n } else { n };
-            let (played, seeds) =
-                measure::candidate_window(&mut self.oracle, runner, calls, &mut self.random)?;
-            times[usize::from(long)] = played.elapsed.as_secs_f64();
-            if look_here && step == 1 {
-                let call = self.random.random_range(0..calls);
-                let question = ("init", seeds[played.order[call]]);
-                let profile = self.judge.config.profile;
-                let looked =
-                    look(&mut self.oracle, runner, &played, call, question, "timed call", profile)?;
-                found.checks.push(looked.check);
-                found.failure = looked.failure;
-                found.integrity.extend(looked.integrity);
-            }
-            runner.release()?;
+        let (played, seeds) =
+            measure::candidate_window(&mut self.oracle, runner, calls, &mut self.random)?;
+        if look_here {
+            let call = self.random.random_range(0..calls);
+            let question = ("init", seeds[played.order[call]]);
+            let profile = self.judge.config.profile;
+            let looked =
+                look(&mut self.oracle, runner, &played, call, question, "timed call", profile)?;
+            found.checks.push(looked.check);
+            found.failure = looked.failure;
+            found.integrity.extend(looked.integrity);
         }
-        Ok((times[1] - times[0]) / n as f64)
+        runner.release()?;
+        Ok(played.elapsed.as_secs_f64())
     }
 
     /// Results cannot be written faster than memory takes them. Inputs may lawfully be skipped in
@@ -477,7 +460,7 @@ fn wanted_calls(judge: &LocalJudge, oracle: &Oracle, plan: &Plan) -> u64 {
     // A first guess of the least time: a few microseconds to launch, and memory's share.
     let bandwidth = if judge.config.device.is_cuda() { 4e12 } else { 3e10 };
     let least = 4e-6 + bytes as f64 / bandwidth;
-    let for_time = 2.0 * plan.window.as_secs_f64() / least;
+    let for_time = plan.window.as_secs_f64() / least;
     let for_cache = 2.0 * judge.facts.cache_bytes as f64 / bytes as f64;
-    for_time.max(for_cache).ceil().max(2.0) as u64
+    for_time.max(for_cache).ceil().max(1.0) as u64
 }

@@ -179,6 +179,42 @@ fn results_kept_from_an_earlier_call_are_worthless() {
     assert!(!verdict.verified);
 }
 
+const FLIP: &str = r#"
+__global__ void flip_kernel(unsigned* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] ^= FLIP;
+}
+extern "C" void flip_launcher(float* out, int n, cudaStream_t stream) {
+    flip_kernel<<<(n + 255) / 256, 256, 0, stream>>>((unsigned*)out, n);
+}
+"#;
+
+/// After the call has returned, a thread goes on flipping the last bit of every result: each value
+/// that a comparison can see is right, and none is final. Without the flip it is the same program.
+#[test]
+fn a_result_that_changes_after_its_call_is_a_late_write() {
+    let rewriting = |flip: &str| {
+        let mut late = case(
+            "import threading, time\n\
+            out = torch.empty_like(x)\n\
+            cuda_extension.bias_clamp_launcher(x, self.bias, out, x.numel(), x.shape[1], self.low)\n\
+            def go_on():\n    end = time.monotonic() + 0.2\n    while time.monotonic() < end:\n        \
+            cuda_extension.flip_launcher(out, x.numel())\n\
+            threading.Thread(target=go_on, daemon=True).start()\n\
+            return out",
+        );
+        late.kernels[0].1 += &FLIP.replace("FLIP", flip);
+        late.candidate()
+    };
+    let verdicts =
+        judge_all(Device::Cpu, TASK, [rewriting("0u"), rewriting("1u")], Stage::Verified);
+    assert!(verdicts[0].verified, "positive control: {:#?}", verdicts[0]);
+    assert!(!verdicts[1].verified, "{:#?}", verdicts[1]);
+    assert_eq!(verdicts[1].failure, None, "its values are right whenever they are read");
+    let classes: Vec<&str> = verdicts[1].integrity.iter().map(|f| f.class.as_str()).collect();
+    assert_eq!(classes, ["late_write"]);
+}
+
 #[test]
 fn a_candidate_without_kernels_may_only_move_bytes() {
     let task = TASK.replace("torch.clamp(x + self.bias, min=self.low)", "x.t()");
