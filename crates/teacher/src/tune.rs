@@ -232,7 +232,10 @@ pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bo
     };
     let vec = if knobs.safe { 1 } else { shifted(vec, knobs.vec_shift, 1, 8) };
     let streaming = knobs.streaming;
-    ColumnTune { threads, vec, vector: true, streaming, precise: false, keep: false }
+    // One running value per row: its rounding errors add up, which torch's tree of partial sums
+    // avoids. A double costs little here, because a scan waits for memory.
+    let precise = scan;
+    ColumnTune { threads, vec, vector: true, streaming, precise, keep: false }
 }
 
 fn source_size(graph: &Graph, reduction: NodeId) -> i64 {

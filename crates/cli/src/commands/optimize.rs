@@ -65,6 +65,12 @@ fn resume(args: &Optimize, dir: &Path, printer: Printer) -> Result<u8, Failure> 
     let history = History::read(&reader)?;
     let insist = if args.force { ResumePolicy::Forced } else { ResumePolicy::SameProgram };
     if is_done(&history, &settings) {
+        if history.outcome != Some(RunOutcome::Completed) {
+            // Killed between the last episode's end and the run's.
+            let record = RunWriter::resume(dir, insist)?;
+            record.append(&Event::RunFinished { outcome: RunOutcome::Completed })?;
+            record.close()?;
+        }
         printer.say("the run is complete; there is nothing left to do");
         return results::present(dir, &settings, &[], printer);
     }

@@ -102,6 +102,61 @@ fn long_kill_9_anywhere() {
     kill_and_resume(&[(1, 2), (2, 4), (3, 7), (4, 9), (6, 12), (8, 14), (10, 16), (12, 18)]);
 }
 
+/// Killed after a random time, again and again, also in the middle of a line or of a blob, until one
+/// run comes to its end.
+fn kill_at_random_moments(seed: u64) {
+    use rand::{RngExt, SeedableRng};
+    let mut random = rand::rngs::StdRng::seed_from_u64(seed);
+    let program = scene();
+    let mut kills = 0;
+    let ended = loop {
+        // The first command again until there is something to resume.
+        let resume = ["optimize", "--resume", "run", "--json"];
+        let begun = program.path("run/run.json").exists();
+        let arguments: &[&str] = if begun { &resume } else { &BEGIN };
+        let mut child = program
+            .command(arguments)
+            .stderr(std::process::Stdio::null())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let patience = if kills < 8 { random.random_range(1..2500) } else { 240_000 };
+        let end = Instant::now() + Duration::from_millis(patience);
+        let code = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status.code();
+            }
+            if Instant::now() >= end {
+                child.kill().unwrap();
+                break child.wait().unwrap().code();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        match code {
+            None => kills += 1,
+            Some(code) => break code,
+        }
+    };
+    assert_eq!(ended, 3, "seed {seed}, after {kills} kills");
+    check_whole(&program);
+}
+
+#[test]
+fn kill_9_at_random_moments_loses_nothing() {
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    kill_at_random_moments(seed);
+}
+
+#[test]
+fn long_kill_9_at_many_random_moments() {
+    for _ in 0..10 {
+        let seed: u64 = rand::random();
+        println!("seed {seed}");
+        kill_at_random_moments(seed);
+    }
+}
+
 #[test]
 fn ctrl_c_leaves_a_run_that_goes_on() {
     let program = scene();
