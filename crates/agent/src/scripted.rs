@@ -123,7 +123,7 @@ impl ScriptedPolicy {
     fn say(&mut self) -> Message {
         let calls = self.script.get(self.said).cloned().unwrap_or_default();
         self.said += 1;
-        Message { text: format!("message {}", self.said), calls }
+        Message { text: format!("message {}", self.said), calls, ..Message::default() }
     }
 }
 

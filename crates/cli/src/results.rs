@@ -101,12 +101,10 @@ fn optimized(
     let end = episode.end.as_ref();
     let verdict = end.and_then(|end| end.final_verdict.as_ref());
     let best = end.and_then(|end| end.best_verdict.as_ref());
-    let (outcome, outcome_message) = match end.map(|end| &end.outcome) {
-        Some(Outcome::Stopped) => ("stopped", None),
-        Some(Outcome::BudgetTurns) => ("budget_turns", None),
-        Some(Outcome::BudgetTime) => ("budget_time", None),
-        Some(Outcome::Interrupted) | None => ("interrupted", None),
-        Some(Outcome::Infrastructure { message }) => ("infrastructure", Some(message.clone())),
+    let outcome = end.map_or(&Outcome::Interrupted, |end| &end.outcome);
+    let outcome_message = match outcome {
+        Outcome::Infrastructure { message } => Some(message.clone()),
+        _ => None,
     };
     let (speedup, times) =
         verdict.map(|v| (v.speedup.clone(), v.times_ms.clone())).unwrap_or_default();
@@ -116,7 +114,7 @@ fn optimized(
         device: setup.device.clone(),
         policy: setup.policy.clone(),
         profile: setup.profile,
-        outcome: outcome.to_owned(),
+        outcome: outcome.name().to_owned(),
         outcome_message,
         verified: verdict.is_some_and(|v| v.verified),
         failure: verdict.and_then(|v| v.failure.clone()),

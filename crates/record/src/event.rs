@@ -223,6 +223,12 @@ pub struct EpisodeSetup {
     pub profile: Profile,
     /// Seed of the episode.
     pub seed: u64,
+    /// Number among the episodes of the same policy on the same task, from 0.
+    #[serde(default)]
+    pub attempt: u32,
+    /// The part of the suite the task belongs to, e.g. `level2`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
     /// When it ends at the latest.
     pub budget: Budget,
 }
@@ -234,6 +240,12 @@ pub struct Budget {
     pub turns: Option<u32>,
     /// Most wall seconds, over all processes.
     pub seconds: Option<f64>,
+    /// Most tokens a model may read and write, summed over all messages.
+    #[serde(default)]
+    pub tokens: Option<u64>,
+    /// Most seconds of the device's time that judging may take.
+    #[serde(default)]
+    pub device_seconds: Option<f64>,
 }
 
 /// A file by name and content.
@@ -264,6 +276,14 @@ pub enum Outcome {
     BudgetTurns,
     /// The time ran out.
     BudgetTime,
+    /// The tokens ran out.
+    BudgetTokens,
+    /// The device's time ran out.
+    BudgetDevice,
+    /// The same calls with the same results, again and again.
+    Looping,
+    /// The model or its server declined to answer.
+    Refused,
     /// The user interrupted; it can be resumed.
     Interrupted,
     /// Our own failure; never a reward.
@@ -271,6 +291,43 @@ pub enum Outcome {
         /// What failed.
         message: String,
     },
+}
+
+impl Outcome {
+    /// The name in JSON.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::BudgetTurns => "budget_turns",
+            Self::BudgetTime => "budget_time",
+            Self::BudgetTokens => "budget_tokens",
+            Self::BudgetDevice => "budget_device",
+            Self::Looping => "looping",
+            Self::Refused => "refused",
+            Self::Interrupted => "interrupted",
+            Self::Infrastructure { .. } => "infrastructure",
+        }
+    }
+
+    /// For people.
+    pub fn words(&self) -> &'static str {
+        match self {
+            Self::Stopped => "the policy stopped",
+            Self::BudgetTurns => "out of turns",
+            Self::BudgetTime => "out of time",
+            Self::BudgetTokens => "out of tokens",
+            Self::BudgetDevice => "out of device time",
+            Self::Looping => "going round in circles",
+            Self::Refused => "the model declined to answer",
+            Self::Interrupted => "interrupted",
+            Self::Infrastructure { .. } => "infrastructure error",
+        }
+    }
+
+    /// Whether the episode can be taken up again: it ended for no reason of its own.
+    pub fn is_resumable(&self) -> bool {
+        matches!(self, Self::Interrupted | Self::Infrastructure { .. })
+    }
 }
 
 /// How a run ended.

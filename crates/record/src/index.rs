@@ -7,7 +7,7 @@ use fs_err as fs;
 use rusqlite::{Connection, params};
 
 use crate::error::WriteError;
-use crate::event::{EpisodeId, Outcome};
+use crate::event::EpisodeId;
 use crate::history::{Episode, History};
 use crate::reader::RunReader;
 use crate::verdict::Verdict;
@@ -98,7 +98,7 @@ fn insert_episode(db: &Connection, id: EpisodeId, episode: &Episode) -> rusqlite
             word(&setup.profile),
             // SQLite's integers are signed; a seed uses all 64 bits.
             setup.seed.to_string(),
-            episode.end.as_ref().map(|end| outcome_word(&end.outcome)),
+            episode.end.as_ref().map(|end| end.outcome.name()),
             standing.map(|v| v.verified),
             best.map(|i| i.low),
             best.map(|i| i.value),
@@ -137,16 +137,6 @@ fn insert_verdict(
         ],
     )?;
     Ok(())
-}
-
-fn outcome_word(outcome: &Outcome) -> &'static str {
-    match outcome {
-        Outcome::Stopped => "stopped",
-        Outcome::BudgetTurns => "budget_turns",
-        Outcome::BudgetTime => "budget_time",
-        Outcome::Interrupted => "interrupted",
-        Outcome::Infrastructure { .. } => "infrastructure",
-    }
 }
 
 /// A unit variant's name as in JSON.

@@ -170,10 +170,8 @@ impl LiveView {
     fn finished(&mut self, episode: EpisodeId, outcome: &Outcome, verdict: Option<&Verdict>) {
         let why = match outcome {
             Outcome::Stopped => String::new(),
-            Outcome::BudgetTurns => " (out of turns)".to_owned(),
-            Outcome::BudgetTime => " (out of time)".to_owned(),
-            Outcome::Interrupted => " (interrupted)".to_owned(),
             Outcome::Infrastructure { message } => format!(" (error: {})", one_line(message, 160)),
+            other => format!(" ({})", other.words()),
         };
         let words = verdict.map_or("no verdict".to_owned(), verdict_words);
         let good = verdict.is_some_and(|v| v.verified);

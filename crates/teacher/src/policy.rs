@@ -282,7 +282,7 @@ impl Policy for Teacher {
 }
 
 fn say(text: impl Into<String>, calls: Vec<ToolCall>) -> Message {
-    Message { text: text.into(), calls }
+    Message { text: text.into(), calls, ..Message::default() }
 }
 
 impl Teacher {

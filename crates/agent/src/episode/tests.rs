@@ -82,6 +82,8 @@ impl Scene {
                 device: "cpu".to_owned(),
                 profile: Profile::Strict,
                 seed: 0,
+                attempt: 0,
+                level: None,
                 budget: self.budget,
             },
             briefing: Briefing {
@@ -230,7 +232,7 @@ fn a_policy_that_answers_differently_is_not_resumed() {
 #[test]
 fn budgets_end_the_episode_and_the_candidate_is_still_measured() {
     let mut scene = Scene::new(ScriptedJudge::new(&[1.5, 1.5]));
-    scene.budget = Budget { turns: Some(2), seconds: None };
+    scene.budget = Budget { turns: Some(2), ..Budget::default() };
     let record = scene.begin();
     let ended =
         scene.run(&record, &mut ScriptedPolicy::new(script()), Start::Fresh, &|_| {}).unwrap();
@@ -238,7 +240,7 @@ fn budgets_end_the_episode_and_the_candidate_is_still_measured() {
     assert!(ended.final_verdict.unwrap().verified);
 
     let mut scene = Scene::new(ScriptedJudge::new(&[1.5]));
-    scene.budget = Budget { turns: None, seconds: Some(1.0) };
+    scene.budget = Budget { seconds: Some(1.0), ..Budget::default() };
     let record = scene.begin();
     let slow = vec![
         vec![Write::call("1", "model_new.py", "new"), Bash::call("2", "sleep 600")],

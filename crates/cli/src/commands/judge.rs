@@ -65,6 +65,8 @@ fn keep(
         device: verdict.device.clone(),
         profile: verdict.profile,
         seed: args.common.seed,
+        attempt: 0,
+        level: None,
         budget: Budget::default(),
     };
     let stored = record.put_candidate(candidate)?;

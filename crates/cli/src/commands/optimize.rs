@@ -233,7 +233,13 @@ impl Run<'_> {
             device: settings.device.clone(),
             profile: settings.profile,
             seed: settings.seed,
-            budget: Budget { turns: Some(settings.max_turns), seconds: settings.max_seconds },
+            attempt: 0,
+            level: None,
+            budget: Budget {
+                turns: Some(settings.max_turns),
+                seconds: settings.max_seconds,
+                ..Budget::default()
+            },
         })
     }
 

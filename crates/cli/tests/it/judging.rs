@@ -196,6 +196,8 @@ pub(crate) fn recorded(program: &Program, task: &str, kernel: &str) {
         device: "cpu".to_owned(),
         profile: Profile::Strict,
         seed: 0,
+        attempt: 0,
+        level: None,
         budget: Budget::default(),
     };
     record.append(&Event::EpisodeStarted { episode, setup }).unwrap();
@@ -206,7 +208,7 @@ pub(crate) fn recorded(program: &Program, task: &str, kernel: &str) {
         vec![],
     ];
     for (turn, calls) in (1..).zip(turns) {
-        let message = Message { text: String::new(), calls };
+        let message = Message { calls, ..Message::default() };
         record.append(&Event::MessageSaid { episode, turn, message, seconds: 0.0 }).unwrap();
     }
 }

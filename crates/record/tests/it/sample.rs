@@ -250,7 +250,9 @@ pub(crate) fn setup(run: &RunWriter, task: &str, device: &str) -> EpisodeSetup {
         device: device.to_owned(),
         profile: Profile::Strict,
         seed: 7,
-        budget: Budget { turns: Some(8), seconds: Some(600.0) },
+        attempt: 0,
+        level: None,
+        budget: Budget { turns: Some(8), seconds: Some(600.0), ..Budget::default() },
     }
 }
 
@@ -270,7 +272,7 @@ pub(crate) fn turn(
     let mut events = vec![Event::MessageSaid {
         episode,
         turn: number,
-        message: Message { text: text.to_owned(), calls: vec![call.clone()] },
+        message: Message { text: text.to_owned(), calls: vec![call.clone()], ..Message::default() },
         seconds: 0.02,
     }];
     if let Some(verdict) = verdict.clone() {
@@ -331,7 +333,11 @@ pub(crate) fn good_episode(run: &RunWriter) -> Vec<Event> {
         let text = format!("verified; {speedup:.2} times as fast as eager");
         events.extend(turn(run, episode, number, profile(), &text, Some(verdict), candidate));
     }
-    let message = Message { text: "The second variant is the best.".into(), calls: Vec::new() };
+    let message = Message {
+        text: "The second variant is the best.".into(),
+        calls: Vec::new(),
+        ..Message::default()
+    };
     events.push(Event::MessageSaid { episode, turn: 6, message, seconds: 0.01 });
     let stored = run.put_candidate(&second).unwrap();
     let final_verdict = Box::new(measured(task, "cuda:0", &second, 3.35));
@@ -391,6 +397,7 @@ pub(crate) fn killed_episode(run: &RunWriter) -> Vec<Event> {
             name: "Edit".into(),
             arguments: json!({"file_path": "kernels/bias_gelu.cu", "old_string": "256", "new_string": "128"}),
         }],
+        ..Message::default()
     };
     events.push(Event::MessageSaid { episode, turn: 2, message, seconds: 0.02 });
     events

@@ -167,10 +167,12 @@ fn events_of_an_episode() {
         device: "cpu".into(),
         profile: Profile::AsRun,
         seed: u64::MAX,
-        budget: Budget { turns: Some(8), seconds: None },
+        attempt: 0,
+        level: None,
+        budget: Budget { turns: Some(8), ..Budget::default() },
     };
     let call = ToolCall { id: "call_1".into(), name: "Bash".into(), arguments: json!({"a": 1}) };
-    let message = Message { text: "Try.".into(), calls: vec![call] };
+    let message = Message { text: "Try.".into(), calls: vec![call], ..Message::default() };
     let result = ToolResult {
         call: "call_1".into(),
         status: ToolStatus::TimedOut,
@@ -209,9 +211,12 @@ fn events_of_an_episode() {
           "device": "cpu",
           "profile": "as-run",
           "seed": 18446744073709551615,
+          "attempt": 0,
           "budget": {
             "turns": 8,
-            "seconds": null
+            "seconds": null,
+            "tokens": null,
+            "device_seconds": null
           }
         }
       },

@@ -185,12 +185,11 @@ fn episode_view(
     let standing = episode.standing();
     let end = episode.end.as_ref();
     let outcome = match end.map(|end| &end.outcome) {
-        Some(Outcome::Stopped) => chip("the policy stopped", "plain"),
-        Some(Outcome::BudgetTurns) => chip("out of turns", "plain"),
-        Some(Outcome::BudgetTime) => chip("out of time", "plain"),
-        Some(Outcome::Interrupted) => chip("interrupted", "warn"),
         Some(Outcome::Infrastructure { message }) => {
             chip(format!("infrastructure error: {message}"), "warn")
+        }
+        Some(outcome) => {
+            chip(outcome.words(), if outcome.is_resumable() { "warn" } else { "plain" })
         }
         None if run_ended => chip("not finished", "warn"),
         None => chip("unfinished: killed, or still going on", "warn"),
