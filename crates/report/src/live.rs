@@ -132,6 +132,9 @@ impl LiveView {
                 let line = format!("{word}: {place}{}", one_line(text, 300));
                 self.say(&line);
             }
+            Event::TaskRefused { task, message, .. } => {
+                self.say(&format!("error: {task}: {}", one_line(message, 300)));
+            }
             Event::RunFinished { .. } => self.finish(),
         }
     }
