@@ -202,7 +202,7 @@ pub(crate) struct JudgeArgs {
 #[derive(Args, Debug)]
 pub(crate) struct Common {
     /// `auto`, `cpu` or `cuda:N`; `auto` takes the first GPU that works. `optimize` and `eval` take
-    /// several, e.g. `cuda:0,cuda:1`.
+    /// several, e.g. `cuda:0,cuda:1`, or `all` GPUs.
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device,
         value_delimiter = ',')]
     pub(crate) device: Vec<DeviceArg>,
@@ -293,6 +293,8 @@ pub(crate) enum DeviceArg {
     Cpu,
     /// A GPU.
     Cuda(u32),
+    /// Every GPU.
+    All,
 }
 
 /// Precision and comparison rules, by name.
@@ -353,11 +355,12 @@ pub(crate) fn device(text: &str) -> Result<DeviceArg, String> {
         "auto" => Ok(DeviceArg::Auto),
         "cpu" => Ok(DeviceArg::Cpu),
         "cuda" => Ok(DeviceArg::Cuda(0)),
+        "all" => Ok(DeviceArg::All),
         _ => text
             .strip_prefix("cuda:")
             .and_then(|number| number.parse().ok())
             .map(DeviceArg::Cuda)
-            .ok_or_else(|| "expected auto, cpu or cuda:N".to_owned()),
+            .ok_or_else(|| "expected auto, cpu, cuda:N or all".to_owned()),
     }
 }
 

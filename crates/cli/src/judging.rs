@@ -73,6 +73,10 @@ impl Bench {
         };
         let judge = match device {
             DeviceArg::Cpu => LocalJudge::open(config(Device::Cpu))?,
+            DeviceArg::All => {
+                let hint = "name one, e.g. `--device cuda:0`".to_owned();
+                return Err(Failure::usage("failed to use every GPU for one thing", hint));
+            }
             DeviceArg::Cuda(number) => LocalJudge::open(config(Device::Cuda(number)))?,
             DeviceArg::Auto if gpu::all().is_empty() => LocalJudge::open(config(Device::Cpu))?,
             DeviceArg::Auto => match LocalJudge::open(config(Device::Cuda(0))) {
@@ -96,8 +100,12 @@ impl Bench {
         printer: Printer,
     ) -> Result<Vec<Self>, Failure> {
         let mut benches: Vec<Self> = Vec::new();
-        for device in devices {
-            let bench = Self::open(common, *device, wanted, printer)?;
+        let each = devices.iter().flat_map(|device| match device {
+            DeviceArg::All => gpu::all().iter().map(|gpu| DeviceArg::Cuda(gpu.number)).collect(),
+            one => vec![*one],
+        });
+        for device in each {
+            let bench = Self::open(common, device, wanted, printer)?;
             let name = bench.device();
             if benches.iter().any(|other| other.device() == name) {
                 let hint = "name each device once".to_owned();
@@ -114,6 +122,10 @@ impl Bench {
                 ));
             }
             benches.push(bench);
+        }
+        if benches.is_empty() {
+            let hint = "`--device cpu` runs everything on the host".to_owned();
+            return Err(Failure::usage("failed to find a GPU", hint));
         }
         Ok(benches)
     }

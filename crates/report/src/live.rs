@@ -229,8 +229,13 @@ impl LiveView {
 
 impl Watch {
     fn new(setup: &EpisodeSetup, bar: Option<ProgressBar>) -> Self {
+        let name = one_line(&setup.task, 40);
+        let task = match setup.attempt {
+            0 => name,
+            n => format!("{name} #{}", n + 1),
+        };
         Self {
-            task: one_line(&setup.task, 40),
+            task,
             device: setup.device.clone(),
             budget: setup.budget,
             turn: 0,
