@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use warpwright_record::event::{EpisodeId, NoteLevel, Outcome};
+use warpwright_record::event::{EpisodeId, Outcome};
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::history::{Episode, History, best};
 use warpwright_record::interval::Interval;
@@ -37,7 +37,7 @@ pub struct Plan {
 
 impl Plan {
     /// From the settings in `run.json`: `tasks` (objects with `name` and `level`, a number or a
-    /// text), `policies` or `policy`, `attempts`, `profile` and `device`. What is not there stays
+    /// text), `policies`, `attempts`, `profile` and `devices`. What is not there stays
     /// empty: runs of other commands may have no plan, and their episodes are all there is.
     pub fn from_config(config: &serde_json::Value) -> Self {
         let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
@@ -48,14 +48,11 @@ impl Plan {
             let name = value.get("name").and_then(text)?;
             Some(Planned { name, level: number.or_else(|| level.and_then(text)) })
         };
-        let mut policies: Vec<String> = list("policies").filter_map(text).collect();
-        if policies.is_empty() {
-            policies.extend(config.get("policy").and_then(text));
-        }
+        let policies = list("policies").filter_map(text).collect();
         let attempts = config.get("attempts").and_then(serde_json::Value::as_u64).unwrap_or(0);
         let attempts = u32::try_from(attempts).unwrap_or(u32::MAX);
         let profile = config.get("profile").and_then(text).and_then(|name| name.parse().ok());
-        let place = profile.zip(config.get("device").and_then(text));
+        let place = profile.zip(list("devices").find_map(text));
         Self { tasks: list("tasks").filter_map(task).collect(), policies, attempts, place }
     }
 }
@@ -183,7 +180,7 @@ pub fn rows(history: &History, plan: &Plan) -> Vec<Row> {
     if let Some((profile, device)) = place {
         let begun_tasks: BTreeSet<String> = rows.iter().map(|row| row.task.clone()).collect();
         for task in &plan.tasks {
-            let refusal = refusal(history, &task.name);
+            let refusal = history.refused.get(&task.name).map(|refusal| refusal.message.clone());
             let begun = begun_tasks.contains(task.name.as_str());
             for policy in &policies {
                 for attempt in 0..plan.attempts.max(1) {
@@ -206,16 +203,6 @@ pub fn rows(history: &History, plan: &Plan) -> Vec<Row> {
         (policy_place(&row.policy), task, row.task.clone(), row.attempt)
     });
     rows
-}
-
-/// Why a task was refused, from the run's notes: a warning that says `task NAME: ` and the reason.
-fn refusal(history: &History, task: &str) -> Option<String> {
-    let mark = format!("task {task}: ");
-    history.notes.iter().rev().find_map(|(episode, level, text)| {
-        let about = episode.is_none() && *level == NoteLevel::Warning;
-        let (_, reason) = text.split_once(&mark).filter(|_| about)?;
-        Some(reason.to_owned())
-    })
 }
 
 fn absent(

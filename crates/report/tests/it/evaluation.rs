@@ -187,9 +187,8 @@ fn a_run_of_nothing_is_no_evaluation_and_no_error() {
 fn a_suite_of_broken_tasks_is_all_refused() {
     let dir = tempfile::tempdir().unwrap();
     let run = suite::write_attempts(dir.path(), &["level1-1_a"], &[], "cpu");
-    let text = "failed to use the reference of task level1-1_a: no forward".to_owned();
-    let level = warpwright_record::event::NoteLevel::Warning;
-    run.append(&Event::Note { episode: None, level, text }).unwrap();
+    let (task, message) = ("level1-1_a".to_owned(), "no forward".to_owned());
+    run.append(&Event::TaskRefused { task, message, hint: None }).unwrap();
     drop(run);
     // Whose attempts they would have been is in the run's settings.
     let reader = warpwright_record::reader::RunReader::open(dir.path()).unwrap();

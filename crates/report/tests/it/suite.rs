@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use warpwright_record::event::{EpisodeId, EpisodeSetup, Event, NoteLevel, Outcome};
+use warpwright_record::event::{EpisodeId, EpisodeSetup, Event, Outcome};
 use warpwright_record::history::best;
 use warpwright_record::message::{Generation, Message, Usage};
 use warpwright_record::run::RunInfo;
@@ -80,10 +80,9 @@ pub(crate) fn write(dir: &Path) -> RunWriter {
         "level3-3_later",
     ];
     let run = write_attempts(dir, &names, &attempts(), "cuda:0");
-    let text = "failed to use the reference of task level3-2_broken: it raised \
-                <script>alert(1)</script>";
-    let (level, text) = (NoteLevel::Warning, text.to_owned());
-    run.append(&Event::Note { episode: None, level, text }).unwrap();
+    let message = "it raised <script>alert(1)</script>".to_owned();
+    let task = "level3-2_broken".to_owned();
+    run.append(&Event::TaskRefused { task, message, hint: None }).unwrap();
     run
 }
 
@@ -98,7 +97,7 @@ pub(crate) fn write_attempts(
     let tasks: Vec<_> =
         names.iter().map(|name| json!({"name": name, "level": level(name)})).collect();
     let config = json!({
-        "tasks": tasks, "policies": [], "attempts": 1, "profile": "strict", "device": device,
+        "tasks": tasks, "policies": [], "attempts": 1, "profile": "strict", "devices": [device],
     });
     let command = "warpwright eval --suite suite/ --policy alpha".to_owned();
     let run = RunWriter::create(dir, RunInfo { command, config }).unwrap();
