@@ -25,6 +25,10 @@ pub(crate) struct Compared {
 }
 
 impl Compared {
+    fn of(count: u64) -> Self {
+        Self { max_abs_error: 0.0, wrong: 0, non_finite: 0, count, examples: Vec::new() }
+    }
+
     pub(crate) fn mismatch(&self, output: u32, check: &str, tolerance: Tolerance) -> Mismatch {
         Mismatch {
             output,
@@ -107,16 +111,37 @@ pub(crate) fn compare(
     tolerance: Tolerance,
 ) -> Result<Compared, ArenaError> {
     let count = want.count();
-    let mut result =
-        Compared { max_abs_error: 0.0, wrong: 0, non_finite: 0, count, examples: Vec::new() };
+    let parts = in_parallel(count, PIECE_BYTES / 8, |first, end| {
+        compare_part((runner, got), (oracle, want), also, tolerance, first, end)
+    })?;
+    let mut result = Compared::of(count);
+    for part in parts {
+        result.max_abs_error = result.max_abs_error.max(part.max_abs_error);
+        result.wrong += part.wrong;
+        result.non_finite += part.non_finite;
+        // Parts come in order: the first offending elements stay the first.
+        let room = EXAMPLES - result.examples.len();
+        result.examples.extend(part.examples.into_iter().take(room));
+    }
+    Ok(result)
+}
+
+/// Elements `first` to `end` of one output.
+fn compare_part(
+    (runner, got): (&Arena, &Located),
+    (oracle, want): (&Arena, &Located),
+    also: Option<&Located>,
+    tolerance: Tolerance,
+    mut first: u64,
+    end: u64,
+) -> Result<Compared, ArenaError> {
+    let mut result = Compared::of(end - first);
     let real = matches!(got.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::Bf16);
     let (mut a, mut b) = (Reader::new(runner, got), Reader::new(oracle, want));
     let mut c = also.map(|at| Reader::new(oracle, at));
     let (mut gots, mut wants, mut owns) = (Vec::new(), Vec::new(), Vec::new());
-    let step = PIECE_BYTES / 8;
-    let mut first = 0;
-    while first < count {
-        let n = step.min(count - first);
+    while first < end {
+        let n = (PIECE_BYTES / 8).min(end - first);
         a.load(first, n, &mut gots)?;
         b.load(first, n, &mut wants)?;
         if let Some(c) = &mut c {
@@ -148,6 +173,35 @@ pub(crate) fn compare(
     Ok(result)
 }
 
+/// Cuts `0..count` into one stretch per core, each of whole `step`s, and works on them side by
+/// side; results in order. A gigabyte a check is compared, and one core would take seconds.
+fn in_parallel<T: Send>(
+    count: u64,
+    step: u64,
+    work: impl Fn(u64, u64) -> Result<T, ArenaError> + Sync,
+) -> Result<Vec<T>, ArenaError> {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let stretch = count.div_ceil(cores).div_ceil(step).max(1) * step;
+    let starts: Vec<u64> = (0..count).step_by(stretch as usize).collect();
+    if let [_] = starts[..] {
+        return Ok(vec![work(0, count)?]);
+    }
+    let work = &work;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = starts
+            .into_iter()
+            .map(|first| scope.spawn(move || work(first, (first + stretch).min(count))))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| {
+                let died = |_| ArenaError::new("compare results", "a thread of ours died");
+                thread.join().map_err(died)?
+            })
+            .collect()
+    })
+}
+
 /// Equal integers, equal infinities, or NaN both.
 fn same(a: f64, b: f64) -> bool {
     a.partial_cmp(&b) == Some(std::cmp::Ordering::Equal) || (a.is_nan() && b.is_nan())
@@ -161,20 +215,23 @@ pub(crate) fn equal_bytes(
     other_offset: u64,
     bytes: u64,
 ) -> Result<bool, ArenaError> {
-    let (mut left, mut right) = (Vec::new(), Vec::new());
-    let mut at = 0;
-    while at < bytes {
-        let n = PIECE_BYTES.min(bytes - at) as usize;
-        left.resize(n, 0);
-        right.resize(n, 0);
-        one.read(one_offset + at, &mut left)?;
-        other.read(other_offset + at, &mut right)?;
-        if left != right {
-            return Ok(false);
+    let parts = in_parallel(bytes, PIECE_BYTES, |first, end| {
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        let mut at = first;
+        while at < end {
+            let n = PIECE_BYTES.min(end - at) as usize;
+            left.resize(n, 0);
+            right.resize(n, 0);
+            one.read(one_offset + at, &mut left)?;
+            other.read(other_offset + at, &mut right)?;
+            if left != right {
+                return Ok(false);
+            }
+            at += n as u64;
         }
-        at += n as u64;
-    }
-    Ok(true)
+        Ok(true)
+    })?;
+    Ok(parts.into_iter().all(|equal| equal))
 }
 
 fn example(mut i: u64, shape: &[u64], expected: f64, got: f64) -> Element {
@@ -256,6 +313,27 @@ mod tests {
         let told = compare(&got, &g, &want, &w, None, TIGHT).unwrap();
         assert_eq!((told.wrong, told.count), (1, n as u64));
         assert_eq!(told.examples[0].index, [2_999_999]);
+    }
+
+    #[test]
+    fn stretches_cover_everything_once_and_in_order() {
+        for count in [0, 1, 999, 1000, 1001, 123_456] {
+            let parts = in_parallel(count, 1000, |first, end| Ok((first, end))).unwrap();
+            let mut next = 0;
+            for (first, end) in parts {
+                assert!(first == next && end > first, "{first} after {next}");
+                next = end;
+            }
+            assert_eq!(next, count);
+        }
+        // The first offending elements stay the first, whichever core finds which.
+        let n = 3_000_000;
+        let (got, want) = (f32s(&vec![1.0; n]), f64s(&vec![0.5; n]));
+        let (g, w) = (at(&[n as u64], &[1], Dtype::F32), at(&[n as u64], &[1], Dtype::F64));
+        let told = compare(&got, &g, &want, &w, None, TIGHT).unwrap();
+        assert_eq!(told.wrong, n as u64);
+        let first: Vec<u64> = told.examples.iter().map(|e| e.index[0]).collect();
+        assert_eq!(first, [0, 1, 2, 3, 4]);
     }
 
     #[test]
