@@ -4,6 +4,7 @@
 mod bad_input;
 mod first_contact;
 mod judging;
+mod many;
 mod program;
 mod records;
 mod resuming;
