@@ -5,7 +5,8 @@
 //! workspace back to the last finished turn, lets the policy answer the recorded results again, and
 //! takes the next turn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use warpwright_record::event::{
     Budget, EpisodeId, EpisodeSetup, Event, NoteLevel, Outcome, StoredFile,
 };
 use warpwright_record::history::{self, Turn};
-use warpwright_record::message::{Message, ToolResult};
+use warpwright_record::message::{Message, StopReason, ToolResult};
 use warpwright_record::reader::RunReader;
 use warpwright_record::verdict::{Stage, Verdict};
 use warpwright_record::writer::RunWriter;
@@ -32,6 +33,10 @@ use crate::workspace::{NoCandidate, Workspace, WorkspaceError};
 
 /// Turns a policy has when the user does not say; the paper's training limit.
 pub const DEFAULT_TURNS: u32 = 150;
+
+/// Turns in a row that may be alike (the same calls, ending the same way) before the episode ends,
+/// counted for cycles of one, two and three turns.
+const MOST_REPEATS: usize = 10;
 
 /// What an episode works with.
 pub struct Parts<'a> {
@@ -154,6 +159,9 @@ pub fn run(
         parts,
         toolbox: Toolbox::new(parts.workspace, parts.shell, parts.judge, parts.stop),
         verdicts: Vec::new(),
+        tokens: 0,
+        device_seconds: 0.0,
+        trail: Trail::default(),
         turn: 0,
         clock: Clock::new(elapsed, parts.setup.budget),
     };
@@ -168,6 +176,11 @@ struct Running<'a> {
     parts: &'a Parts<'a>,
     toolbox: Toolbox<'a>,
     verdicts: Vec<Verdict>,
+    /// Tokens read and written so far.
+    tokens: u64,
+    /// Seconds that judging had the device.
+    device_seconds: f64,
+    trail: Trail,
     /// Last turn that was finished.
     turn: u32,
     clock: Clock,
@@ -189,17 +202,21 @@ impl Running<'_> {
             self.check_limits()?;
             let turn = self.turn + 1;
             let episode = self.parts.id;
-            let stops = message.calls.is_empty();
+            let stops = stops(&message);
             let seconds = asked.elapsed().as_secs_f64();
             let said = message.clone();
             self.append(&Event::MessageSaid { episode, turn, message: said, seconds })?;
+            self.tokens += tokens(&message);
             let results = self.calls(turn, &message)?;
             let files = self.store(&self.parts.workspace.snapshot()?)?;
             let elapsed_seconds = self.clock.elapsed();
             self.append(&Event::TurnFinished { episode, turn, files, elapsed_seconds })?;
             self.turn = turn;
-            if stops {
-                return Ok(Outcome::Stopped);
+            if let Some(outcome) = stops {
+                return Ok(outcome);
+            }
+            if self.trail.goes_round(&message, &results) {
+                return Ok(Outcome::Looping);
             }
             self.check_limits()?;
             asked = Instant::now();
@@ -228,12 +245,19 @@ impl Running<'_> {
             for (call, result) in past.message.calls.iter().zip(&past.results) {
                 self.toolbox.recall(call, result);
             }
-            self.verdicts.extend(turn.verdicts.iter().map(|given| given.verdict.clone()));
+            for given in &turn.verdicts {
+                self.device_seconds += device_seconds(&given.verdict);
+                self.verdicts.push(given.verdict.clone());
+            }
+            self.tokens += tokens(&turn.message);
+            if self.trail.goes_round(&past.message, &past.results) {
+                return Err(Leave::End(Outcome::Looping));
+            }
         }
         self.turn = turns.len() as u32;
-        if turns.last().is_some_and(|turn| turn.message.calls.is_empty()) {
-            // It had stopped; only the final measurement is missing.
-            return Err(Leave::End(Outcome::Stopped));
+        if let Some(outcome) = turns.last().and_then(|turn| stops(&turn.message)) {
+            // It had ended; only the final measurement is missing.
+            return Err(Leave::End(outcome));
         }
         match policy.resume(&self.parts.briefing, &past) {
             Ok(message) => Ok(message),
@@ -279,8 +303,7 @@ impl Running<'_> {
         };
         let best_verdict = history::best(&self.verdicts).cloned();
         let mut final_verdict = None;
-        let resumable = matches!(outcome, Outcome::Interrupted | Outcome::Infrastructure { .. });
-        if let (Some(candidate), false) = (&candidate, resumable) {
+        if let (Some(candidate), false) = (&candidate, outcome.is_resumable()) {
             let text = "measuring the final candidate afresh".to_owned();
             self.append(&Event::Progress { episode: Some(episode), text })?;
             match self.parts.judge.judge(candidate, Stage::Measured) {
@@ -319,6 +342,7 @@ impl Running<'_> {
         let verdict = Box::new(judged.verdict.clone());
         let episode = self.parts.id;
         self.append(&Event::VerdictGiven { episode, turn, verdict, files })?;
+        self.device_seconds += device_seconds(&judged.verdict);
         self.verdicts.push(judged.verdict);
         Ok(())
     }
@@ -344,6 +368,12 @@ impl Running<'_> {
         if self.clock.is_over() {
             return Err(Leave::End(Outcome::BudgetTime));
         }
+        if self.parts.setup.budget.tokens.is_some_and(|most| self.tokens >= most) {
+            return Err(Leave::End(Outcome::BudgetTokens));
+        }
+        if self.parts.setup.budget.device_seconds.is_some_and(|most| self.device_seconds >= most) {
+            return Err(Leave::End(Outcome::BudgetDevice));
+        }
         Ok(())
     }
 
@@ -358,6 +388,54 @@ impl Running<'_> {
         self.parts.record.append(event)?;
         (self.parts.observer)(event);
         Ok(())
+    }
+}
+
+/// How a message ends the episode, if it does. One that was cut short does not: the policy is asked
+/// to go on.
+fn stops(message: &Message) -> Option<Outcome> {
+    match message.stop {
+        _ if !message.calls.is_empty() => None,
+        StopReason::Done => Some(Outcome::Stopped),
+        StopReason::Refused => Some(Outcome::Refused),
+        StopReason::Length => None,
+    }
+}
+
+/// Tokens that a message cost: those of its context and its own.
+fn tokens(message: &Message) -> u64 {
+    let usage = message.generation.as_ref().map(|generation| generation.usage);
+    usage.map_or(0, |usage| usage.input_tokens + usage.output_tokens)
+}
+
+/// Seconds that a verdict took of the device: everything but the build.
+fn device_seconds(verdict: &Verdict) -> f64 {
+    let seconds = &verdict.seconds;
+    seconds.load + seconds.verify + seconds.measure
+}
+
+/// What the last turns did, to notice a policy that goes round in circles.
+#[derive(Default)]
+struct Trail(VecDeque<u64>);
+
+impl Trail {
+    /// Takes in a turn; whether the last turns repeat a cycle of one, two or three turns
+    /// [`MOST_REPEATS`] times. Ids and the digits of answers (times, mostly) do not count.
+    fn goes_round(&mut self, message: &Message, results: &[ToolResult]) -> bool {
+        let mut hash = DefaultHasher::new();
+        for call in &message.calls {
+            (&call.name, call.arguments.to_string()).hash(&mut hash);
+        }
+        for result in results {
+            let text: String = result.text.chars().filter(|c| !c.is_ascii_digit()).collect();
+            (result.status as u8, text).hash(&mut hash);
+        }
+        self.0.push_front(hash.finish());
+        self.0.truncate(3 * MOST_REPEATS);
+        (1..=3).any(|cycle| {
+            let span = cycle * MOST_REPEATS;
+            self.0.len() >= span && (cycle..span).all(|i| self.0[i] == self.0[i - cycle])
+        })
     }
 }
 

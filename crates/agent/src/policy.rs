@@ -30,7 +30,8 @@ pub trait Policy: Send {
     fn begin(&mut self, briefing: &Briefing) -> Result<Message, PolicyError>;
 
     /// The next message, given the results of the last message's calls in order. A message without
-    /// calls ends the episode.
+    /// calls ends the episode, unless it was cut short
+    /// ([`StopReason::Length`](warpwright_record::message::StopReason)): then there are no results.
     fn next(&mut self, results: &[ToolResult]) -> Result<Message, PolicyError>;
 
     /// Takes an episode up again in another process: brings the policy to where it was after

@@ -17,6 +17,7 @@ use crate::environment;
 Examples:
   warpwright optimize model.py
   warpwright judge model.py --candidate workspace/
+  warpwright eval --suite suites/starter
   warpwright doctor
 
 Exit codes: 0 good; 2 usage; 3 not verified; 4 infrastructure; 5 isolation;
@@ -33,6 +34,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Let a policy write faster kernels for PyTorch modules, verified and timed by the judge.
     Optimize(Optimize),
+    /// Let policies work on a suite, and say how good they are.
+    Eval(Eval),
     /// Verify and time one candidate.
     Judge(JudgeArgs),
     /// Show what runs came to, as a table and as a page.
@@ -51,6 +54,7 @@ impl Command {
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Self::Optimize(args) => args.common.json,
+            Self::Eval(args) => args.common.json,
             Self::Judge(args) => args.common.json,
             Self::Report(args) => args.json,
             Self::Doctor(args) => args.json,
@@ -65,21 +69,75 @@ impl Command {
 Examples:
   warpwright optimize model.py
   warpwright optimize examples/ --out runs/examples --max-minutes 10
+  warpwright optimize model.py --attempts 4 --jobs 4
   warpwright optimize model.py --device cuda:0 --baselines all
   warpwright optimize --resume runs/examples
 
 A task is a Python file in KernelBench form: a class Model, get_inputs() and, where Model
-needs arguments, get_init_inputs(). Folders, .jsonl and .parquet files hold several.")]
+needs arguments, get_init_inputs(). Folders, .jsonl and .parquet files hold several.
+Of several attempts the best verified one is kept, by a fresh measurement of each.")]
 pub(crate) struct Optimize {
-    /// Tasks: .py, .jsonl or .parquet files, or folders.
-    #[arg(value_name = "TASK", required_unless_present = "resume", conflicts_with = "resume")]
-    pub(crate) tasks: Vec<PathBuf>,
-    /// What writes the kernels: `teacher`, built in, or `replay:RUN_DIR`.
-    #[arg(long, value_name = "POLICY", default_value = "teacher")]
-    pub(crate) policy: String,
     /// Precision and comparison rules.
     #[arg(long, value_enum, default_value_t = ProfileArg::AsRun)]
     pub(crate) profile: ProfileArg,
+    /// What works, on what, how often and how long.
+    #[command(flatten)]
+    pub(crate) episodes: Episodes,
+    /// What every command that judges takes.
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// `eval`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright eval --suite suites/starter --policy teacher
+  warpwright eval --suite KernelBench/KernelBench --levels 1,2 --device cuda:0,cuda:1
+  warpwright eval --suite tasks.parquet --policy teacher --profile tf32 --attempts 3
+  warpwright eval --resume runs/starter
+
+Figures are of the final candidate of each task, measured afresh; best-of-trajectory figures are
+shown beside them. One run has one profile. Exits with 0 when every task was evaluated, whatever the
+figures are. `docs/evaluation.md` defines each figure.")]
+pub(crate) struct Eval {
+    /// The suite; the same as naming its path.
+    #[arg(long, value_name = "PATH", conflicts_with = "resume")]
+    pub(crate) suite: Vec<PathBuf>,
+    /// Only these levels, e.g. `1,3`.
+    #[arg(long, value_name = "LEVELS", value_delimiter = ',', conflicts_with = "resume")]
+    pub(crate) levels: Vec<u8>,
+    /// Only this share of the tasks, e.g. `2/4` for the second quarter: for several machines.
+    #[arg(long, value_name = "K/N", value_parser = share, conflicts_with = "resume")]
+    pub(crate) share: Option<Share>,
+    /// Precision and comparison rules.
+    #[arg(long, value_enum, default_value_t = ProfileArg::Strict)]
+    pub(crate) profile: ProfileArg,
+    /// What works, on what, how often and how long.
+    #[command(flatten)]
+    pub(crate) episodes: Episodes,
+    /// What every command that judges takes.
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// One of several equal shares of a suite's tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// From 1.
+    pub(crate) this: usize,
+    pub(crate) of: usize,
+}
+
+/// What commands take that let policies work on tasks.
+#[derive(Args, Debug)]
+pub(crate) struct Episodes {
+    /// Tasks: .py, .jsonl or .parquet files, or folders.
+    #[arg(value_name = "TASK", conflicts_with = "resume")]
+    pub(crate) tasks: Vec<PathBuf>,
+    /// What writes the kernels: `teacher`, built in, or `replay:RUN_DIR`. Repeated: each in turn.
+    #[arg(long, value_name = "POLICY", default_value = "teacher")]
+    pub(crate) policy: Vec<String>,
     /// Folder of the run; by default a new one under `warpwright-runs/`.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
@@ -89,16 +147,26 @@ pub(crate) struct Optimize {
     /// With `--resume`: mix versions of the program in one record.
     #[arg(long, requires = "resume")]
     pub(crate) force: bool,
-    /// Most turns of one task.
-    #[arg(long, value_name = "N", default_value_t = warpwright_agent::episode::DEFAULT_TURNS,
-        value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) max_turns: u32,
-    /// Most minutes of one task, without its final measurement; no limit by default.
+    /// Episodes of each policy on each task, with seeds of their own.
+    #[arg(long, value_name = "K", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) attempts: u32,
+    /// Episodes at once; at least one for each device. Measurements on one device never overlap.
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) jobs: u32,
+    /// Most turns of an episode; 150 for `optimize`, 200 for `eval`.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_turns: Option<u32>,
+    /// Most minutes of an episode, without its final measurement; no limit by default.
     #[arg(long, value_name = "MINUTES", value_parser = positive)]
     pub(crate) max_minutes: Option<f64>,
-    /// What every command that judges takes.
-    #[command(flatten)]
-    pub(crate) common: Common,
+    /// Most tokens that a model may read and write in an episode; no limit by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_tokens: Option<u64>,
+    /// Most minutes of the device that judging may take in an episode; no limit by default.
+    #[arg(long, value_name = "MINUTES", value_parser = positive)]
+    pub(crate) max_device_minutes: Option<f64>,
 }
 
 /// `judge`.
@@ -133,9 +201,11 @@ pub(crate) struct JudgeArgs {
 /// Shared by the commands that execute tasks.
 #[derive(Args, Debug)]
 pub(crate) struct Common {
-    /// `auto`, `cpu` or `cuda:N`; `auto` takes the first GPU that works.
-    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device)]
-    pub(crate) device: DeviceArg,
+    /// `auto`, `cpu` or `cuda:N`; `auto` takes the first GPU that works. `optimize` and `eval` take
+    /// several, e.g. `cuda:0,cuda:1`, or `all` GPUs.
+    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device,
+        value_delimiter = ',')]
+    pub(crate) device: Vec<DeviceArg>,
     /// Seed of inputs and of the policy.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
@@ -223,6 +293,8 @@ pub(crate) enum DeviceArg {
     Cpu,
     /// A GPU.
     Cuda(u32),
+    /// Every GPU.
+    All,
 }
 
 /// Precision and comparison rules, by name.
@@ -283,12 +355,21 @@ pub(crate) fn device(text: &str) -> Result<DeviceArg, String> {
         "auto" => Ok(DeviceArg::Auto),
         "cpu" => Ok(DeviceArg::Cpu),
         "cuda" => Ok(DeviceArg::Cuda(0)),
+        "all" => Ok(DeviceArg::All),
         _ => text
             .strip_prefix("cuda:")
             .and_then(|number| number.parse().ok())
             .map(DeviceArg::Cuda)
-            .ok_or_else(|| "expected auto, cpu or cuda:N".to_owned()),
+            .ok_or_else(|| "expected auto, cpu, cuda:N or all".to_owned()),
     }
+}
+
+fn share(text: &str) -> Result<Share, String> {
+    let parsed = text.split_once('/').and_then(|(this, of)| {
+        let share = Share { this: this.parse().ok()?, of: of.parse().ok()? };
+        (1..=share.of).contains(&share.this).then_some(share)
+    });
+    parsed.ok_or_else(|| "expected K/N with K from 1 to N".to_owned())
 }
 
 fn positive(text: &str) -> Result<f64, String> {
@@ -307,6 +388,12 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn shares_are_counted_from_one() {
+        assert_eq!(share("2/4"), Ok(Share { this: 2, of: 4 }));
+        assert!(share("0/4").is_err() && share("5/4").is_err() && share("half").is_err());
     }
 
     #[test]

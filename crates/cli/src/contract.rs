@@ -58,8 +58,8 @@ pub(crate) struct Optimized {
     pub(crate) device: String,
     pub(crate) policy: String,
     pub(crate) profile: Profile,
-    /// Why the episode ended: `stopped`, `budget_turns`, `budget_time`, `interrupted`,
-    /// `infrastructure`.
+    /// Why the episode ended: `stopped`, `budget_turns`, `budget_time`, `budget_tokens`,
+    /// `budget_device`, `looping`, `refused`, `interrupted`, `infrastructure`.
     pub(crate) outcome: String,
     /// Of an infrastructure outcome: what failed.
     pub(crate) outcome_message: Option<String>,
@@ -75,9 +75,23 @@ pub(crate) struct Optimized {
     pub(crate) best_seen: Option<BestSeen>,
     pub(crate) turns: u32,
     pub(crate) seconds: f64,
+    /// Of the attempt that this object is about.
     pub(crate) workspace: String,
+    /// Every attempt of every policy, the best first; this object is about the first.
+    pub(crate) attempts: Vec<Tried>,
     pub(crate) run: String,
     pub(crate) report: Option<String>,
+}
+
+/// One of several attempts.
+#[derive(Debug, Serialize)]
+pub(crate) struct Tried {
+    pub(crate) policy: String,
+    pub(crate) attempt: u32,
+    pub(crate) outcome: String,
+    /// By the fresh measurement of its final candidate.
+    pub(crate) reward: Reward,
+    pub(crate) workspace: String,
 }
 
 /// The best verdict on the way.

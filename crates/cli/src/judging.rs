@@ -1,21 +1,24 @@
 //! Opens the judge that a command line asks for, and shows it to the agent as its `Judge`.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use warpwright_agent::judge::{DeviceFacts, Judge, JudgeUnavailable};
 use warpwright_jail::{Jail, JailError, Requirement};
-use warpwright_judge::{BaselineSet, Device, JudgeConfig, JudgeError, LocalJudge, TaskSession};
+use warpwright_judge::{BaselineSet, Device, JudgeConfig, JudgeError, LocalJudge, SessionPool};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{Profile, Stage, Verdict};
+use warpwright_task::Task;
 
 use crate::args::{Common, DeviceArg, IsolationArg};
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
 use crate::{folders, gpu, python};
 
-/// How often a candidate is judged when the judge itself fails, before the episode is given up.
-const ATTEMPTS: u32 = 3;
+/// Seconds before a candidate is judged again when the judge itself failed: a process that was
+/// killed, a GPU that resets. After the last the episode is given up and can be resumed.
+const PAUSES: [u64; 4] = [0, 5, 30, 120];
 
 /// What judging needs of this machine.
 pub(crate) struct Bench {
@@ -70,6 +73,10 @@ impl Bench {
         };
         let judge = match device {
             DeviceArg::Cpu => LocalJudge::open(config(Device::Cpu))?,
+            DeviceArg::All => {
+                let hint = "name one, e.g. `--device cuda:0`".to_owned();
+                return Err(Failure::usage("failed to use every GPU for one thing", hint));
+            }
             DeviceArg::Cuda(number) => LocalJudge::open(config(Device::Cuda(number)))?,
             DeviceArg::Auto if gpu::all().is_empty() => LocalJudge::open(config(Device::Cpu))?,
             DeviceArg::Auto => match LocalJudge::open(config(Device::Cuda(0))) {
@@ -83,6 +90,44 @@ impl Bench {
             },
         };
         Ok(Self { judge, jail, python })
+    }
+
+    /// One for each device, in order; none twice.
+    pub(crate) fn open_all(
+        common: &Common,
+        devices: &[DeviceArg],
+        wanted: Wanted,
+        printer: Printer,
+    ) -> Result<Vec<Self>, Failure> {
+        let mut benches: Vec<Self> = Vec::new();
+        let each = devices.iter().flat_map(|device| match device {
+            DeviceArg::All => gpu::all().iter().map(|gpu| DeviceArg::Cuda(gpu.number)).collect(),
+            one => vec![*one],
+        });
+        for device in each {
+            let bench = Self::open(common, device, wanted, printer)?;
+            let name = bench.device();
+            if benches.iter().any(|other| other.device() == name) {
+                let hint = "name each device once".to_owned();
+                return Err(Failure::usage(format!("failed to open {name} twice"), hint));
+            }
+            if benches
+                .first()
+                .is_some_and(|b| b.judge.facts().hardware != bench.judge.facts().hardware)
+            {
+                let hint = "run once for each kind: their figures are never mixed".to_owned();
+                return Err(Failure::usage(
+                    format!("failed to use {name} beside other hardware"),
+                    hint,
+                ));
+            }
+            benches.push(bench);
+        }
+        if benches.is_empty() {
+            let hint = "`--device cpu` runs everything on the host".to_owned();
+            return Err(Failure::usage("failed to find a GPU", hint));
+        }
+        Ok(benches)
     }
 
     /// Name of the device.
@@ -113,29 +158,48 @@ impl Bench {
     }
 }
 
-/// One task's session as the agent sees it.
-pub(crate) struct SessionJudge<'j> {
-    session: Mutex<TaskSession<'j>>,
+/// One task's judge as the agent sees it.
+pub(crate) struct PoolJudge<'p, 'j> {
+    pool: &'p SessionPool<'j>,
+    task: &'p Task,
     facts: DeviceFacts,
+    stop: &'p AtomicBool,
 }
 
-impl<'j> SessionJudge<'j> {
-    pub(crate) fn new(session: TaskSession<'j>, facts: DeviceFacts) -> Self {
-        Self { session: Mutex::new(session), facts }
+impl<'p, 'j> PoolJudge<'p, 'j> {
+    pub(crate) fn new(
+        pool: &'p SessionPool<'j>,
+        task: &'p Task,
+        facts: DeviceFacts,
+        stop: &'p AtomicBool,
+    ) -> Self {
+        Self { pool, task, facts, stop }
+    }
+
+    /// Waits, unless the user interrupts.
+    fn pause(&self, seconds: u64) {
+        let until = Instant::now() + Duration::from_secs(seconds);
+        while Instant::now() < until && !self.stop.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 }
 
-impl Judge for SessionJudge<'_> {
+impl Judge for PoolJudge<'_, '_> {
     fn judge(&self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeUnavailable> {
-        // A panic while judging leaves a session that answers or says why it cannot.
-        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut attempts = 1;
+        let mut pauses = PAUSES.into_iter();
         loop {
-            match session.judge(candidate, stage) {
+            match self.pool.verdict(self.task, candidate, stage) {
                 Ok(verdict) => return Ok(verdict),
-                // A busy moment, mostly: measuring refuses when too much else runs.
-                Err(JudgeError::Infrastructure { .. }) if attempts < ATTEMPTS => attempts += 1,
-                Err(error) => return Err(JudgeUnavailable { message: chain(&error) }),
+                Err(error) => {
+                    let again = matches!(error, JudgeError::Infrastructure { .. });
+                    match pauses.next() {
+                        Some(seconds) if again && !self.stop.load(Ordering::SeqCst) => {
+                            self.pause(seconds);
+                        }
+                        _ => return Err(JudgeUnavailable { message: chain(&error) }),
+                    }
+                }
             }
         }
     }

@@ -5,9 +5,11 @@
 //! Data goes to stdout, talk to stderr ([`printer`]). `docs/cli.md` is the contract.
 
 mod args;
+mod campaign;
 mod commands;
 mod contract;
 mod environment;
+mod evaluation;
 mod exit;
 mod failure;
 mod folders;
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
     let printer = Printer::new(cli.command.wants_json());
     let done = match &cli.command {
         Command::Optimize(args) => commands::optimize::run(args, printer),
+        Command::Eval(args) => commands::eval::run(args, printer),
         Command::Judge(args) => commands::judge::run(args, printer),
         Command::Report(args) => commands::report::run(args, printer),
         Command::Doctor(args) => commands::doctor::run(args, printer),

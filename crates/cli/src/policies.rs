@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use warpwright_agent::policy::Policy;
 use warpwright_agent::replay::{Replay, ReplayError};
+use warpwright_task::Task;
 
 use crate::failure::{Failure, chain};
 
@@ -47,6 +48,25 @@ impl PolicyName {
             Self::Replay(path) => replay(path, task),
         }
     }
+}
+
+/// The names of policies, from any folder. A trajectory that is not there is found before anything
+/// is opened.
+pub(crate) fn check(names: &[String], tasks: &[Task]) -> Result<Vec<String>, Failure> {
+    let mut checked = Vec::new();
+    for name in names {
+        let policy = PolicyName::parse(name)?;
+        for task in tasks {
+            policy.make(&task.name)?;
+        }
+        let name = policy.absolute();
+        if checked.contains(&name) {
+            let hint = "name it once; `--attempts K` gives it several episodes".to_owned();
+            return Err(Failure::usage(format!("failed to use the policy {name} twice"), hint));
+        }
+        checked.push(name);
+    }
+    Ok(checked)
 }
 
 fn replay(path: &Path, task: &str) -> Result<Box<dyn Policy>, Failure> {

@@ -4,78 +4,89 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use warpwright_record::event::Outcome;
+use warpwright_record::event::{EpisodeSetup, Outcome};
 use warpwright_record::history::{Episode, History};
 use warpwright_record::reader::RunReader;
-use warpwright_record::verdict::Reward;
+use warpwright_record::verdict::{Reward, Verdict};
 use warpwright_report::html::write_html;
 use warpwright_report::summary::Summary;
 use warpwright_report::table::table;
 
 use crate::commands::report::width;
-use crate::contract::{self, BestSeen, Optimized, OptimizedMany, VERSION};
+use crate::contract::{self, BestSeen, Optimized, OptimizedMany, Tried, VERSION};
 use crate::exit;
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
 use crate::settings::Settings;
 
-/// Where a task's workspace lies.
-pub(crate) fn workspace(run: &Path, settings: &Settings, task: &str) -> PathBuf {
-    match settings.tasks.len() {
-        1 => run.join("workspace"),
-        _ => run.join("workspaces").join(task),
+/// Where an episode's workspace lies.
+pub(crate) fn workspace(
+    run: &Path,
+    settings: &Settings,
+    task: &str,
+    policy: &str,
+    attempt: u32,
+) -> PathBuf {
+    if settings.tasks.len() * settings.policies.len() * settings.attempts as usize == 1 {
+        return run.join("workspace");
     }
+    let mut folder = run.join("workspaces").join(file_name(task));
+    if settings.policies.len() > 1 {
+        folder.push(file_name(policy));
+    }
+    if settings.attempts > 1 {
+        folder.push(format!("attempt-{}", attempt + 1));
+    }
+    folder
 }
 
-/// Shows the run in `dir`. `refused` are tasks that could not be judged against, and why.
-pub(crate) fn present(
-    dir: &Path,
-    settings: &Settings,
-    refused: &[(String, Failure)],
-    printer: Printer,
-) -> Result<u8, Failure> {
+/// A name without what a file name cannot hold. Names of policies hold paths.
+fn file_name(text: &str) -> String {
+    let plain = |c: char| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+    text.chars().map(plain).collect::<String>().trim_start_matches('.').to_owned()
+}
+
+/// Shows the run in `dir`.
+pub(crate) fn present(dir: &Path, settings: &Settings, printer: Printer) -> Result<u8, Failure> {
     let history = History::read(&RunReader::open(dir)?)?;
-    let page = dir.join("report.html");
-    let report = match write_html(&[dir], &page) {
-        Ok(()) => Some(page.display().to_string()),
-        Err(error) => {
-            // The verdicts are safe in the record; the page can be made again.
-            printer.say(&format!("warning: {}", chain(&error)));
-            None
-        }
-    };
+    let report = page(dir, printer);
     let run = dir.display().to_string();
     let mut code = exit::OK;
     let mut objects: Vec<Value> = Vec::new();
     let mut verified = true;
     for task in settings.tasks() {
-        let episode = history.episodes.values().find(|e| e.setup.task == task.name);
-        let failure = refused.iter().find(|(name, _)| *name == task.name).map(|(_, f)| f);
-        let (object, this) = match (episode, failure) {
-            (_, Some(failure)) => {
-                verified = false;
-                (json!({ "version": VERSION, "task": task.name, "error": failure }), failure.code)
+        let mut episodes: Vec<&Episode> =
+            history.episodes.values().filter(|e| e.setup.task == task.name).collect();
+        // The best by its fresh measurement first.
+        episodes.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
+        let (object, this) = match (episodes.first(), history.refused.get(&task.name)) {
+            (_, Some(refusal)) => {
+                let failure = Failure::usage(refusal.message.clone(), refusal.hint.clone());
+                if settings.tasks.len() == 1 {
+                    return Err(failure);
+                }
+                printer.say(&format!("error: {}: {}", task.name, failure.message));
+                let object = json!({ "version": VERSION, "task": task.name, "error": failure });
+                (object, failure.code)
             }
-            (Some(episode), None) => {
-                let object = optimized(episode, dir, settings, &run, report.clone());
+            (Some(best), None) => {
+                let object = optimized(best, &episodes, dir, settings, report.clone());
                 verified &= object.verified;
-                let code = code_of(&object);
+                let codes = object.attempts.iter().map(|a| code_of(&a.outcome, object.verified));
+                let code = codes.fold(code_of(&object.outcome, object.verified), worse);
                 (json!(object), code)
             }
             (None, None) => {
-                verified = false;
                 let object =
                     json!({ "version": VERSION, "task": task.name, "outcome": "interrupted" });
                 (object, exit::INTERRUPTED)
             }
         };
+        verified &= this == exit::OK;
         code = worse(code, this);
         objects.push(object);
     }
     printer.data(&format!("{}\n", table(&Summary::all(&history), width())));
-    for (task, failure) in refused {
-        printer.say(&format!("error: {task}: {}", failure.message));
-    }
     if let Some(report) = &report {
         printer.say(&format!("report: {report}"));
     }
@@ -90,18 +101,37 @@ pub(crate) fn present(
     Ok(code)
 }
 
+/// Writes the page of a run; where it lies.
+pub(crate) fn page(dir: &Path, printer: Printer) -> Option<String> {
+    let page = dir.join("report.html");
+    match write_html(&[dir], &page) {
+        Ok(()) => Some(page.display().to_string()),
+        Err(error) => {
+            // The verdicts are safe in the record; the page can be made again.
+            printer.say(&format!("warning: {}", chain(&error)));
+            None
+        }
+    }
+}
+
+/// For choosing among attempts: the fresh verdict's reward. Not ended is worse than wrong.
+fn worth(episode: &Episode) -> f64 {
+    let end = episode.end.as_ref().and_then(|end| end.final_verdict.as_ref());
+    end.map_or(-2.0, |verdict| verdict.reward.speedup)
+}
+
 fn optimized(
     episode: &Episode,
+    all: &[&Episode],
     dir: &Path,
     settings: &Settings,
-    run: &str,
     report: Option<String>,
 ) -> Optimized {
     let setup = &episode.setup;
     let end = episode.end.as_ref();
     let verdict = end.and_then(|end| end.final_verdict.as_ref());
     let best = end.and_then(|end| end.best_verdict.as_ref());
-    let outcome = end.map_or(&Outcome::Interrupted, |end| &end.outcome);
+    let outcome = outcome_of(episode);
     let outcome_message = match outcome {
         Outcome::Infrastructure { message } => Some(message.clone()),
         _ => None,
@@ -129,17 +159,40 @@ fn optimized(
         }),
         turns: end.map_or(episode.turns.len() as u32, |end| end.turns),
         seconds: end.map_or(0.0, |end| end.seconds),
-        workspace: workspace(dir, settings, &setup.task).display().to_string(),
-        run: run.to_owned(),
+        workspace: place(episode, dir, settings),
+        attempts: all
+            .iter()
+            .map(|episode| Tried {
+                policy: episode.setup.policy.clone(),
+                attempt: episode.setup.attempt,
+                outcome: outcome_of(episode).name().to_owned(),
+                reward: final_verdict(episode).map_or_else(Reward::unverified, |v| v.reward),
+                workspace: place(episode, dir, settings),
+            })
+            .collect(),
+        run: dir.display().to_string(),
         report,
     }
 }
 
-fn code_of(object: &Optimized) -> u8 {
-    match object.outcome.as_str() {
+fn outcome_of(episode: &Episode) -> &Outcome {
+    episode.end.as_ref().map_or(&Outcome::Interrupted, |end| &end.outcome)
+}
+
+fn final_verdict(episode: &Episode) -> Option<&Verdict> {
+    episode.end.as_ref()?.final_verdict.as_ref()
+}
+
+fn place(episode: &Episode, dir: &Path, settings: &Settings) -> String {
+    let EpisodeSetup { task, policy, attempt, .. } = &episode.setup;
+    workspace(dir, settings, task, policy, *attempt).display().to_string()
+}
+
+fn code_of(outcome: &str, verified: bool) -> u8 {
+    match outcome {
         "interrupted" => exit::INTERRUPTED,
         "infrastructure" => exit::INFRASTRUCTURE,
-        _ if object.verified => exit::OK,
+        _ if verified => exit::OK,
         _ => exit::NOT_VERIFIED,
     }
 }

@@ -1,4 +1,4 @@
-//! Everything a run of `optimize` depends on, kept in `run.json` so that `--resume` needs nothing but
+//! Everything a run of `optimize` or `eval` depends on, kept in `run.json` so that `--resume` needs nothing but
 //! the folder. Paths of this machine (interpreter, cache) are not part of it.
 
 use serde::{Deserialize, Serialize};
@@ -7,24 +7,44 @@ use warpwright_task::{Mode, Task};
 
 use crate::args::{BaselinesArg, DeviceArg, IsolationArg};
 use crate::failure::Failure;
+use crate::policies::PolicyName;
 
 /// Version of this part of `run.json`.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
-/// Settings of an `optimize` run.
+/// Which command began the run: it also shows what the run came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Purpose {
+    /// Kernels for the user.
+    Optimize,
+    /// Figures for a suite.
+    Eval,
+}
+
+/// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Settings {
     pub(crate) version: u32,
+    pub(crate) purpose: Purpose,
+    /// What the suite was read from, for people.
+    pub(crate) suite: Vec<String>,
     pub(crate) tasks: Vec<StoredTask>,
-    pub(crate) policy: String,
+    pub(crate) policies: Vec<String>,
+    /// Episodes of each policy on each task.
+    pub(crate) attempts: u32,
+    /// Episodes at once.
+    pub(crate) jobs: u32,
     /// `cpu` or `cuda:N`: what `auto` came to.
-    pub(crate) device: String,
+    pub(crate) devices: Vec<String>,
     pub(crate) profile: Profile,
     pub(crate) seed: u64,
     pub(crate) all_baselines: bool,
     pub(crate) require_full_isolation: bool,
     pub(crate) max_turns: u32,
     pub(crate) max_seconds: Option<f64>,
+    pub(crate) max_tokens: Option<u64>,
+    pub(crate) max_device_seconds: Option<f64>,
 }
 
 /// A task, whole: its file may have changed when the run is resumed.
@@ -42,29 +62,39 @@ pub(crate) struct StoredTask {
 impl Settings {
     /// From the command line.
     pub(crate) fn new(
-        args: &crate::args::Optimize,
+        purpose: Purpose,
+        args: &crate::args::Episodes,
+        common: &crate::args::Common,
         tasks: &[Task],
-        policy: String,
-        device: String,
+        policies: Vec<String>,
+        profile: Profile,
+        max_turns: u32,
     ) -> Self {
         Self {
             version: VERSION,
+            purpose,
+            suite: args.tasks.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
             tasks: tasks.iter().map(StoredTask::new).collect(),
-            policy,
-            device,
-            profile: args.profile.into(),
-            seed: args.common.seed,
-            all_baselines: args.common.baselines == BaselinesArg::All,
-            require_full_isolation: args.common.require_isolation == IsolationArg::Full,
-            max_turns: args.max_turns,
+            policies,
+            attempts: args.attempts,
+            jobs: args.jobs,
+            devices: Vec::new(),
+            profile,
+            seed: common.seed,
+            all_baselines: common.baselines == BaselinesArg::All,
+            require_full_isolation: common.require_isolation == IsolationArg::Full,
+            max_turns: args.max_turns.unwrap_or(max_turns),
             max_seconds: args.max_minutes.map(|minutes| minutes * 60.0),
+            max_tokens: args.max_tokens,
+            max_device_seconds: args.max_device_minutes.map(|minutes| minutes * 60.0),
         }
     }
 
     /// From `run.json`.
     pub(crate) fn from_config(config: &serde_json::Value) -> Result<Self, Failure> {
         let failed = |reason: String| {
-            let hint = "only runs that `warpwright optimize` began can be resumed".to_owned();
+            let hint =
+                "only runs that `warpwright optimize` or `eval` began can be resumed".to_owned();
             Failure::usage(format!("failed to resume the run: {reason}"), hint)
         };
         let settings =
@@ -76,11 +106,17 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The device that the run was begun on.
-    pub(crate) fn device(&self) -> Result<DeviceArg, Failure> {
-        crate::args::device(&self.device).map_err(|reason| {
+    /// The devices that the run was begun on.
+    pub(crate) fn devices(&self) -> Result<Vec<DeviceArg>, Failure> {
+        let parsed = self.devices.iter().map(|name| crate::args::device(name));
+        parsed.collect::<Result<_, _>>().map_err(|reason| {
             Failure::usage(format!("failed to resume the run: its device: {reason}"), None)
         })
+    }
+
+    /// The policies, in order.
+    pub(crate) fn policies(&self) -> Result<Vec<PolicyName>, Failure> {
+        self.policies.iter().map(|name| PolicyName::parse(name)).collect()
     }
 
     /// The tasks, in order.

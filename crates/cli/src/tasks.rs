@@ -8,8 +8,26 @@ use warpwright_task::{Suite, Task};
 use crate::failure::Failure;
 use crate::printer::Printer;
 
-/// Every task under the paths, in order, with unique names.
+/// Every task under the paths, in order, with unique names. One that is no task is refused.
 pub(crate) fn read_all(paths: &[PathBuf], printer: Printer) -> Result<Vec<Task>, Failure> {
+    let tasks = read(paths)?;
+    for task in &tasks {
+        check(task, printer)?;
+    }
+    Ok(tasks)
+}
+
+/// Like [`read_all`], but one that is no task stays in the list: the run reports it and goes on.
+pub(crate) fn read_suite(paths: &[PathBuf], printer: Printer) -> Result<Vec<Task>, Failure> {
+    let tasks = read(paths)?;
+    for task in &tasks {
+        // The run says so of each broken one.
+        let _ = check(task, printer);
+    }
+    Ok(tasks)
+}
+
+fn read(paths: &[PathBuf]) -> Result<Vec<Task>, Failure> {
     let mut tasks = Vec::new();
     for path in paths {
         tasks.extend(Suite::read(path)?.tasks);
@@ -22,7 +40,6 @@ pub(crate) fn read_all(paths: &[PathBuf], printer: Printer) -> Result<Vec<Task>,
             task.name = format!("{base}-{number}");
             number += 1;
         }
-        check(task, printer)?;
     }
     Ok(tasks)
 }

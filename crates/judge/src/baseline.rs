@@ -56,7 +56,7 @@ impl BaselineProcess {
             ("TRITON_CACHE_DIR", cache.join("triton").to_string_lossy().into_owned()),
             ("TORCHINDUCTOR_COMPILE_THREADS", "1".to_owned()),
         ];
-        if !host.device.is_cuda() {
+        if host.gpu.is_none() {
             // Probing which vector instructions work starts torch a dozen times; the compiler
             // tells soon enough.
             env.push(("TORCHINDUCTOR_VEC_ISA_OK", "1".to_owned()));

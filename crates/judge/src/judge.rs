@@ -111,7 +111,7 @@ impl LocalJudge {
             python: config.python.clone(),
             package: embedded.python,
             library,
-            device: config.device,
+            gpu: gpu.as_ref().map(|gpu| gpu.identity()).transpose()?,
             memory_bytes: host_facts().memory_bytes / 4 * 3,
         };
         let known = calibrate::load(&config.cache, &config.device.to_string(), &facts.hardware);

@@ -12,7 +12,6 @@ use warpwright_jail::{Access, Child, Gpu, Jail, Limits, Mount, Outcome, Spec};
 
 use crate::arena::Arena;
 use crate::channel::{Channel, NoAnswer};
-use crate::device::Device;
 use crate::error::JudgeError;
 
 /// Descriptor numbers inside the jail.
@@ -28,7 +27,8 @@ pub(crate) struct Host {
     pub(crate) python: PathBuf,
     pub(crate) package: PathBuf,
     pub(crate) library: PathBuf,
-    pub(crate) device: Device,
+    /// Identity of the GPU, if it is one.
+    pub(crate) gpu: Option<String>,
     /// Host memory that a process may use unless it is granted another bound, in bytes.
     pub(crate) memory_bytes: u64,
 }
@@ -92,7 +92,8 @@ impl Worker {
         let mut spec = Spec::new(&host.python)
             .label(role.name())
             .args(["-P", "-m", &format!("warpwright_oracle.{}", role.name())])
-            .args(["--device", &host.device.to_string()])
+            // A worker on a GPU sees that one only, as its first.
+            .args(["--device", if host.gpu.is_some() { "cuda:0" } else { "cpu" }])
             .args(["--channel", &CHANNEL_FD.to_string(), "--arena", &ARENA_FD.to_string()])
             .args(["--arena-bytes", &arena.len().to_string()])
             .args(["--library", &host.library.to_string_lossy()])
@@ -106,8 +107,8 @@ impl Worker {
             .read_only(&host.library)
             .fd(OwnedFd::from(theirs), CHANNEL_FD)
             .fd(arena.lend()?, ARENA_FD);
-        if host.device.is_cuda() {
-            spec = spec.gpu(Gpu::All);
+        if let Some(gpu) = &host.gpu {
+            spec = spec.gpu(Gpu::All).env("CUDA_VISIBLE_DEVICES", gpu);
         }
         for path in &grant.read {
             spec = spec.read_only(path);

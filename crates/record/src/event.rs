@@ -136,6 +136,16 @@ pub enum Event {
         /// Seconds used, over all processes.
         seconds: f64,
     },
+    /// A task cannot be judged against; no policy works on it.
+    TaskRefused {
+        /// The task's name.
+        task: String,
+        /// Why.
+        message: String,
+        /// What its author can do.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hint: Option<String>,
+    },
     /// What is being done now, for displays. Says nothing that other events do not say.
     Progress {
         /// The episode, if it is about one.
@@ -172,6 +182,7 @@ impl Event {
             Self::VerdictGiven { .. } => "verdict_given",
             Self::TurnFinished { .. } => "turn_finished",
             Self::EpisodeFinished { .. } => "episode_finished",
+            Self::TaskRefused { .. } => "task_refused",
             Self::Progress { .. } => "progress",
             Self::Note { .. } => "note",
             Self::RunFinished { .. } => "run_finished",
@@ -181,7 +192,10 @@ impl Event {
     /// The episode it is about.
     pub fn episode(&self) -> Option<EpisodeId> {
         match self {
-            Self::RunStarted { .. } | Self::RunResumed { .. } | Self::RunFinished { .. } => None,
+            Self::RunStarted { .. }
+            | Self::RunResumed { .. }
+            | Self::TaskRefused { .. }
+            | Self::RunFinished { .. } => None,
             Self::EpisodeStarted { episode, .. }
             | Self::EpisodeResumed { episode, .. }
             | Self::MessageSaid { episode, .. }

@@ -19,6 +19,8 @@ pub struct History {
     pub episodes: BTreeMap<EpisodeId, Episode>,
     /// Notes in order, with the episode they are about.
     pub notes: Vec<(Option<EpisodeId>, NoteLevel, String)>,
+    /// Tasks that could not be judged against, and why; the last word of each.
+    pub refused: BTreeMap<String, Refusal>,
     /// How the run ended; `None` while it is going on or after it was killed.
     pub outcome: Option<RunOutcome>,
     /// Times at which it was taken up again.
@@ -27,6 +29,15 @@ pub struct History {
     pub events: u64,
     /// Time of the last event.
     pub last: Option<jiff::Timestamp>,
+}
+
+/// Why a task could not be judged against.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What is wrong with it.
+    pub message: String,
+    /// What its author can do.
+    pub hint: Option<String>,
 }
 
 /// One episode.
@@ -125,8 +136,12 @@ impl History {
                 self.resumed.push(line.time);
             }
             Event::RunFinished { outcome } => self.outcome = Some(outcome),
+            Event::TaskRefused { task, message, hint } => {
+                self.refused.insert(task, Refusal { message, hint });
+            }
             Event::Note { episode, level, text } => self.notes.push((episode, level, text)),
             Event::EpisodeStarted { episode, setup } => {
+                self.refused.remove(&setup.task);
                 let (turns, fresh) = (Vec::new(), Vec::new());
                 let new = Episode { setup, started: line.time, turns, fresh, end: None };
                 self.episodes.insert(episode, new);
@@ -207,9 +222,7 @@ impl Episode {
 
     /// Where to take the episode up, or `None` when it ended and needs nothing more.
     pub fn resume_point(&self) -> Option<ResumePoint<'_>> {
-        let over = self.end.as_ref().is_some_and(|end| {
-            !matches!(end.outcome, Outcome::Interrupted | Outcome::Infrastructure { .. })
-        });
+        let over = self.end.as_ref().is_some_and(|end| !end.outcome.is_resumable());
         if over {
             return None;
         }

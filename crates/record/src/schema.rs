@@ -12,15 +12,19 @@ use crate::verdict::Verdict;
 pub fn schemas() -> Vec<(&'static str, Schema)> {
     // For what a reader accepts: there, a figure that is not finite is `null`.
     let root = |f: fn(SchemaGenerator) -> Schema| {
-        let mut schema = f(SchemaSettings::draft2020_12().for_deserialize().into_generator());
-        RecursiveTransform(unlink).transform(&mut schema);
-        schema
+        unlinked(f(SchemaSettings::draft2020_12().for_deserialize().into_generator()))
     };
     vec![
         ("verdict", root(SchemaGenerator::into_root_schema_for::<Verdict>)),
         ("event", root(SchemaGenerator::into_root_schema_for::<EventLine>)),
         ("run", root(SchemaGenerator::into_root_schema_for::<RunHeader>)),
     ]
+}
+
+/// A schema whose descriptions are plain text.
+pub fn unlinked(mut schema: Schema) -> Schema {
+    RecursiveTransform(unlink).transform(&mut schema);
+    schema
 }
 
 /// Descriptions come from doc comments, whose links lead nowhere in a schema.

@@ -4,6 +4,8 @@
 //! * [`live::LiveView`] shows a run as it happens. It is given every event that goes into the
 //!   record, and nothing else.
 //! * [`table::table`] is what stands at the end: one row per episode.
+//! * [`evaluation::Evaluation`] turns a run over a suite into figures with intervals, by policy and
+//!   level, and into tables and files.
 //! * [`html::write_html`] makes `report.html`, one self-contained page: what was reached and how
 //!   sure that is, what went wrong, the kernels, and the steps that led there.
 //!
@@ -22,6 +24,7 @@
 //! Texts in a record may come from a candidate, and a candidate may be hostile: nothing reaches a
 //! terminal or a page except through the private module `text`.
 
+pub mod evaluation;
 mod figures;
 mod highlight;
 pub mod html;

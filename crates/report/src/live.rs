@@ -132,6 +132,9 @@ impl LiveView {
                 let line = format!("{word}: {place}{}", one_line(text, 300));
                 self.say(&line);
             }
+            Event::TaskRefused { task, message, .. } => {
+                self.say(&format!("error: {task}: {}", one_line(message, 300)));
+            }
             Event::RunFinished { .. } => self.finish(),
         }
     }
@@ -226,8 +229,13 @@ impl LiveView {
 
 impl Watch {
     fn new(setup: &EpisodeSetup, bar: Option<ProgressBar>) -> Self {
+        let name = one_line(&setup.task, 40);
+        let task = match setup.attempt {
+            0 => name,
+            n => format!("{name} #{}", n + 1),
+        };
         Self {
-            task: one_line(&setup.task, 40),
+            task,
             device: setup.device.clone(),
             budget: setup.budget,
             turn: 0,

@@ -32,11 +32,7 @@ pub fn table(summaries: &[Summary], width: Option<u16>) -> String {
         .filter(|(_, get)| summaries.iter().any(|row| get(&row.speedup).is_some()))
         .collect();
 
-    let mut table = Table::new();
-    table.load_style(STYLE);
-    if let Some(width) = width {
-        table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
-    }
+    let mut table = style(width);
     let mut header = vec!["task".to_owned(), "result".to_owned(), "time".to_owned()];
     header.extend(measured.iter().map(|(key, _)| format!("vs {}", baseline_name(key))));
     header.extend(["reward".to_owned(), "turns".to_owned()]);
@@ -70,9 +66,25 @@ pub fn table(summaries: &[Summary], width: Option<u16>) -> String {
     if summaries.iter().any(|row| row.device == "cpu") {
         text += "\nTimes marked cpu were measured on the host and say nothing about a GPU.";
     }
-    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+    trimmed(&text)
 }
 
-fn right(text: Option<String>) -> Cell {
+/// An empty table for a terminal `width` columns wide.
+pub(crate) fn style(width: Option<u16>) -> Table {
+    let mut table = Table::new();
+    table.load_style(STYLE);
+    if let Some(width) = width {
+        table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
+    }
+    table
+}
+
+/// Without blanks at the ends of lines and of the text.
+pub(crate) fn trimmed(text: &str) -> String {
+    text.trim_end().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+/// A cell of figures.
+pub(crate) fn right(text: Option<String>) -> Cell {
     Cell::new(text.unwrap_or_else(|| "—".to_owned())).set_alignment(CellAlignment::Right)
 }

@@ -319,3 +319,78 @@ fn a_recorded_trajectory_replays_to_the_same_workspace() {
     assert_eq!(ended.turns, 4);
     assert_eq!(second.workspace_files(), first.workspace_files());
 }
+
+/// A model that says the messages of a list, then its last one for ever.
+struct Recited(Vec<Message>, usize);
+
+impl Policy for Recited {
+    fn name(&self) -> String {
+        "recited".to_owned()
+    }
+
+    fn begin(&mut self, _: &Briefing) -> Result<Message, crate::policy::PolicyError> {
+        self.next(&[])
+    }
+
+    fn next(&mut self, _: &[ToolResult]) -> Result<Message, crate::policy::PolicyError> {
+        let said = self.0[self.1.min(self.0.len() - 1)].clone();
+        self.1 += 1;
+        Ok(said)
+    }
+}
+
+fn outcome(budget: Budget, messages: Vec<Message>) -> (Outcome, u32) {
+    let mut scene = Scene::new(ScriptedJudge::new(&[1.0; 100]));
+    scene.budget = budget;
+    let record = scene.begin();
+    let ended = scene.run(&record, &mut Recited(messages, 0), Start::Fresh, &|_| {}).unwrap();
+    let end = scene.recorded().end.unwrap();
+    assert_eq!(end.outcome, ended.outcome);
+    (ended.outcome, ended.turns)
+}
+
+fn reading(tokens: u64) -> Message {
+    let usage = warpwright_record::message::Usage {
+        input_tokens: tokens,
+        ..warpwright_record::message::Usage::default()
+    };
+    let generation = warpwright_record::message::Generation { usage, ..Default::default() };
+    Message {
+        calls: vec![Read::call("r", "model.py")],
+        generation: Some(Box::new(generation)),
+        ..Message::default()
+    }
+}
+
+#[test]
+fn going_round_in_circles_ends_the_episode() {
+    let (same, turns) = outcome(Budget::default(), vec![reading(0)]);
+    assert_eq!((same, turns), (Outcome::Looping, MOST_REPEATS as u32));
+    // Two turns in alternation are a circle too; different ones in between are not.
+    let other = Message { calls: vec![Read::call("s", "SKILL.md")], ..Message::default() };
+    let mut alternating: Vec<_> = (0..30).flat_map(|_| [reading(0), other.clone()]).collect();
+    let (round, turns) = outcome(Budget::default(), alternating.clone());
+    assert_eq!((round, turns), (Outcome::Looping, 2 * MOST_REPEATS as u32));
+    for i in (4..60).step_by(5) {
+        alternating[i].calls = vec![Bash::call("b", format!("echo {}", "x".repeat(i)))];
+    }
+    alternating.push(Message::default());
+    assert_eq!(outcome(Budget::default(), alternating).0, Outcome::Stopped);
+}
+
+#[test]
+fn tokens_and_the_devices_time_are_budgets() {
+    let tokens = Budget { tokens: Some(250), ..Budget::default() };
+    assert_eq!(outcome(tokens, vec![reading(100)]), (Outcome::BudgetTokens, 3));
+    let device = Budget { device_seconds: Some(0.0), ..Budget::default() };
+    assert_eq!(outcome(device, vec![reading(1)]), (Outcome::BudgetDevice, 0));
+}
+
+#[test]
+fn a_message_that_was_cut_goes_on_and_a_refusal_ends() {
+    let cut = Message { text: "I was".into(), stop: StopReason::Length, ..Message::default() };
+    let done = Message { text: "done".into(), ..Message::default() };
+    assert_eq!(outcome(Budget::default(), vec![cut, done]), (Outcome::Stopped, 2));
+    let refused = Message { stop: StopReason::Refused, ..Message::default() };
+    assert_eq!(outcome(Budget::default(), vec![refused]), (Outcome::Refused, 1));
+}

@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Doctor, printer: Printer) -> Result<u8, Failure> {
 /// Measures the device's ceilings; the judge keeps them in the cache.
 fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
     let common = Common {
-        device: args.device,
+        device: vec![args.device],
         seed: 0,
         baselines: BaselinesArg::Default,
         require_isolation: IsolationArg::Any,

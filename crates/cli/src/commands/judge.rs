@@ -29,7 +29,11 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
     };
     let profile = args.profile.into();
     let wanted = Wanted::new(&args.common, profile);
-    let bench = Bench::open(&args.common, args.common.device, wanted, printer)?;
+    let [device] = args.common.device[..] else {
+        let hint = "name one device".to_owned();
+        return Err(Failure::usage("failed to judge one candidate on several devices", hint));
+    };
+    let bench = Bench::open(&args.common, device, wanted, printer)?;
     // The folder is made before the work: a full disk or a run that is there already is found now.
     let record = match &args.out {
         Some(dir) => {

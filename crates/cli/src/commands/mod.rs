@@ -2,6 +2,7 @@
 
 pub(crate) mod completions;
 pub(crate) mod doctor;
+pub(crate) mod eval;
 pub(crate) mod judge;
 pub(crate) mod man;
 pub(crate) mod optimize;

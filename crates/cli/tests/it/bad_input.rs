@@ -69,12 +69,8 @@ fn arguments_that_make_no_sense() {
     insta::assert_snapshot!(program.run(&["optimize"]).show(), @r"
     exit code 2
     --- stderr
-    error: the following required arguments were not provided:
-      <TASK>...
-
-    Usage: warpwright optimize --cache <DIR> <TASK>...
-
-    For more information, try '--help'.
+    error: failed to find a task: none was named
+    hint: name a .py, .jsonl or .parquet file or a folder, or --resume RUN
     ");
     let ran = program.run(&["optimize", "task.py", "--policy", "magic"]);
     insta::assert_snapshot!(ran.show(), @r"

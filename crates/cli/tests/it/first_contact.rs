@@ -15,6 +15,7 @@ fn help_names_the_commands_and_the_exit_codes() {
     Commands:
       optimize     Let a policy write faster kernels for PyTorch modules, verified and timed by the
                    judge
+      eval         Let policies work on a suite, and say how good they are
       judge        Verify and time one candidate
       report       Show what runs came to, as a table and as a page
       doctor       Say what works on this machine, what is missing, and the command that mends it
@@ -28,6 +29,7 @@ fn help_names_the_commands_and_the_exit_codes() {
     Examples:
       warpwright optimize model.py
       warpwright judge model.py --candidate workspace/
+      warpwright eval --suite suites/starter
       warpwright doctor
 
     Exit codes: 0 good; 2 usage; 3 not verified; 4 infrastructure; 5 isolation;
@@ -88,5 +90,5 @@ fn completions_and_man_pages_cover_every_command() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     pages.sort();
-    insta::assert_snapshot!(pages.join(" "), @"warpwright-completions.1 warpwright-doctor.1 warpwright-judge.1 warpwright-optimize.1 warpwright-report.1 warpwright.1");
+    insta::assert_snapshot!(pages.join(" "), @"warpwright-completions.1 warpwright-doctor.1 warpwright-eval.1 warpwright-judge.1 warpwright-optimize.1 warpwright-report.1 warpwright.1");
 }

@@ -153,7 +153,7 @@ fn a_module_goes_in_and_a_verified_kernel_comes_out() {
     assert_eq!(ran.code, Some(0), "{}", ran.show());
     let object = ran.object();
     let fields: Vec<_> = object.as_object().unwrap().keys().map(String::as_str).collect();
-    insta::assert_snapshot!(fields.join(" "), @"version task device policy profile outcome outcome_message verified failure integrity reward speedup times_ms floor_ms best_seen turns seconds workspace run report");
+    insta::assert_snapshot!(fields.join(" "), @"version task device policy profile outcome outcome_message verified failure integrity reward speedup times_ms floor_ms best_seen turns seconds workspace attempts run report");
     assert_eq!((&object["verified"], &object["outcome"]), (&true.into(), &"stopped".into()));
     let eager = &object["speedup"]["eager"];
     assert!(eager["low"].as_f64().unwrap() <= eager["high"].as_f64().unwrap());

@@ -10,7 +10,7 @@ use crate::program::{KERNEL, Program, Ran, TASK};
 /// A run that was recorded and not finished.
 fn interrupted_run(program: &Program) {
     let run = r#"{"format":1,"program":"0.1.0","created":"2026-01-02T03:04:05Z","command":"warpwright optimize task.py","config":CONFIG,"machine":{"system":"","kernel":"","arch":"x86_64","cpu":"","cores":2,"memory_bytes":0}}"#;
-    let config = r#"{"version":1,"tasks":[{"name":"task","source":"SOURCE","origin":null,"mode":"eval","level":null,"ops":null,"data_source":null}],"policy":"teacher","device":"cpu","profile":"as-run","seed":0,"all_baselines":false,"require_full_isolation":false,"max_turns":3,"max_seconds":null}"#;
+    let config = r#"{"version":2,"purpose":"optimize","suite":["task.py"],"tasks":[{"name":"task","source":"SOURCE","origin":null,"mode":"eval","level":null,"ops":null,"data_source":null}],"policies":["teacher"],"attempts":1,"jobs":1,"devices":["cpu"],"profile":"as-run","seed":0,"all_baselines":false,"require_full_isolation":false,"max_turns":3,"max_seconds":null,"max_tokens":null,"max_device_seconds":null}"#;
     let event = r#"{"version":1,"seq":0,"time":"2026-01-02T03:04:05Z","event":{"type":"run_started","program":"0.1.0","command":"warpwright optimize task.py"}}"#;
     program.write("run/run.json", &run.replace("CONFIG", config));
     program.write("run/events.jsonl", &format!("{event}\n"));
@@ -35,7 +35,7 @@ fn a_record_of_a_newer_format_is_refused() {
     insta::assert_snapshot!(resume(&program).show(), @r"
     exit code 6
     --- stderr
-    error: failed to open the run in run for writing: its format is 99, this program writes 1
+    error: failed to open the run in run for writing: its format is 99, this program writes 2
     hint: update warpwright
     ");
     change(&program, "run/events.jsonl", "\"version\":1", "\"version\":99");
@@ -43,7 +43,7 @@ fn a_record_of_a_newer_format_is_refused() {
     insta::assert_snapshot!(program.run(&["report", "run"]).show(), @r"
     exit code 6
     --- stderr
-    error: failed to read run/events.jsonl: format 99 is newer than 1, and line 1 cannot be understood: unknown variant `run_dreamt`, expected one of `run_started`, `run_resumed`, `episode_started`, `episode_resumed`, `message_said`, `tool_finished`, `verdict_given`, `turn_finished`, `episode_finished`, `progress`, `note`, `run_finished` at line 1 column 80
+    error: failed to read run/events.jsonl: format 99 is newer than 2, and line 1 cannot be understood: unknown variant `run_dreamt`, expected one of `run_started`, `run_resumed`, `episode_started`, `episode_resumed`, `message_said`, `tool_finished`, `verdict_given`, `turn_finished`, `episode_finished`, `task_refused`, `progress`, `note`, `run_finished` at line 1 column 80
     hint: update warpwright
     ");
 }
@@ -85,7 +85,7 @@ fn what_is_no_run_is_neither_resumed_nor_reported() {
     exit code 2
     --- stderr
     error: failed to resume the run: its settings: missing field `max_turns`
-    hint: only runs that `warpwright optimize` began can be resumed
+    hint: only runs that `warpwright optimize` or `eval` began can be resumed
     ");
 }
 

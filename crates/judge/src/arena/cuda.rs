@@ -45,6 +45,7 @@ macro_rules! driver {
 driver! {
     init = b"cuInit"(c_uint);
     device_get = b"cuDeviceGet"(*mut c_int, c_int);
+    device_uuid = b"cuDeviceGetUuid_v2"(*mut [u8; 16], c_int);
     device_name = b"cuDeviceGetName"(*mut c_char, c_int, c_int);
     device_attribute = b"cuDeviceGetAttribute"(*mut c_int, c_int, c_int);
     driver_version = b"cuDriverGetVersion"(*mut c_int);
@@ -72,6 +73,13 @@ driver! {
         *mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint,
         *mut c_void, *mut *mut c_void, *mut *mut c_void
     );
+}
+
+/// A UUID as the driver's own tools write it.
+fn identity(uuid: [u8; 16]) -> String {
+    let hex = format!("{:032x}", u128::from_be_bytes(uuid));
+    let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+    format!("GPU-{}", parts.join("-"))
 }
 
 /// `CUmemLocation`.
@@ -183,6 +191,16 @@ impl CudaDevice {
         // SAFETY: the context was retained in `open` and is never released.
         let code = unsafe { (self.driver.context_set)(self.context) };
         check("use the CUDA context", code)
+    }
+
+    /// The GPU's identity as `CUDA_VISIBLE_DEVICES` takes it, e.g. `GPU-d2b7...`.
+    pub(crate) fn identity(&self) -> Result<String, ArenaError> {
+        let mut uuid = [0u8; 16];
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: the driver writes 16 bytes, and `uuid` outlives the call.
+        let code = unsafe { (self.driver.device_uuid)(&raw mut uuid, self.ordinal) };
+        check("read the GPU's UUID", code)?;
+        Ok(identity(uuid))
     }
 
     /// Name, size, versions, and the memory free now.
@@ -394,3 +412,12 @@ fn check(action: &str, code: c_int) -> Result<(), ArenaError> {
 }
 
 const _: () = assert!(SAMPLE_BYTES == 64, "native/fingerprint.cu reads eight words a sample");
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn an_identity_is_written_as_the_drivers_tools_write_it() {
+        let uuid = std::array::from_fn(|i| i as u8 * 17);
+        assert_eq!(super::identity(uuid), "GPU-00112233-4455-6677-8899-aabbccddeeff");
+    }
+}

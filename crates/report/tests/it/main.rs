@@ -5,8 +5,10 @@
     reason = "tests and their builders; clippy's own opt-out covers `#[test]` functions only"
 )]
 
+mod evaluation;
 mod live;
 mod page;
 #[path = "../../../record/tests/it/sample.rs"]
 mod sample;
+mod suite;
 mod table;

@@ -1,0 +1,387 @@
+//! A run of many episodes, several at a time: what `optimize` and `eval` have in common.
+//!
+//! The plan is tasks x policies x attempts, in that order; an episode's number is its place in the
+//! plan, so that a resumed run knows what is done. Each worker belongs to one device and takes the
+//! next episode of the plan when it has ended one.
+
+use std::collections::{HashSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use warpwright_agent::episode::{self, EpisodeError, Parts, Start};
+use warpwright_agent::policy::Briefing;
+use warpwright_agent::tools::shell::{Provision, Shell};
+use warpwright_agent::workspace::{Contents, Workspace};
+use warpwright_agent::{judge::DeviceFacts, skill};
+use warpwright_judge::{JudgeError, SessionPool};
+use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event, Outcome, RunOutcome};
+use warpwright_record::history::{Episode, History};
+use warpwright_record::reader::RunReader;
+use warpwright_record::run::RunInfo;
+use warpwright_record::writer::{ResumePolicy, RunWriter};
+use warpwright_report::live::LiveView;
+use warpwright_task::Task;
+
+use crate::args::Common;
+use crate::commands::judge::command;
+use crate::failure::{Failure, chain};
+use crate::judging::{Bench, PoolJudge, Wanted};
+use crate::policies::PolicyName;
+use crate::printer::Printer;
+use crate::settings::Settings;
+use crate::{interrupt, results};
+
+/// One episode of the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Planned {
+    id: EpisodeId,
+    /// Index among the tasks.
+    task: usize,
+    /// Index among the policies.
+    policy: usize,
+    attempt: u32,
+}
+
+/// Every episode of a run, in order.
+fn plan(settings: &Settings) -> VecDeque<Planned> {
+    let mut plan = VecDeque::new();
+    for task in 0..settings.tasks.len() {
+        for policy in 0..settings.policies.len() {
+            for attempt in 0..settings.attempts {
+                plan.push_back(Planned { id: EpisodeId(plan.len() as u32), task, policy, attempt });
+            }
+        }
+    }
+    plan
+}
+
+/// Begins a run in a new folder and works on it to its end.
+pub(crate) fn begin(
+    mut settings: Settings,
+    dir: &Path,
+    common: &Common,
+    wanted: Wanted,
+    printer: Printer,
+) -> Result<Settings, Failure> {
+    let stop = interrupt::watch(printer)?;
+    let benches = Bench::open_all(common, &common.device, wanted, printer)?;
+    settings.devices = benches.iter().map(Bench::device).collect();
+    let config = serde_json::to_value(&settings).map_err(|error| {
+        Failure::infrastructure(format!("failed to encode the settings: {error}"), None)
+    })?;
+    let record = RunWriter::create(dir, RunInfo { command: command(), config })?;
+    printer.say(&format!("run: {}", dir.display()));
+    Campaign { settings: &settings, benches, record, dir: dir.to_owned(), stop }
+        .work(&History::default())?;
+    Ok(settings)
+}
+
+/// Goes on with the run in `dir`.
+pub(crate) fn resume(
+    settings: &Settings,
+    dir: &Path,
+    common: &Common,
+    force: bool,
+    printer: Printer,
+) -> Result<(), Failure> {
+    let reader = RunReader::open(dir)?;
+    let history = History::read(&reader)?;
+    let insist = if force { ResumePolicy::Forced } else { ResumePolicy::SameProgram };
+    if is_done(&history, settings) {
+        if history.outcome != Some(RunOutcome::Completed) {
+            // Killed between the last episode's end and the run's.
+            let record = RunWriter::resume(dir, insist)?;
+            record.append(&Event::RunFinished { outcome: RunOutcome::Completed })?;
+            record.close()?;
+        }
+        printer.say("the run is complete; there is nothing left to do");
+        return Ok(());
+    }
+    let record = RunWriter::resume(dir, insist)?;
+    // What was appended meanwhile, and the order of the lock: read again under it.
+    let history = History::read(&reader)?;
+    let wanted = Wanted {
+        profile: settings.profile,
+        seed: settings.seed,
+        all_baselines: settings.all_baselines,
+        require_full_isolation: settings.require_full_isolation,
+    };
+    let stop = interrupt::watch(printer)?;
+    let benches = Bench::open_all(common, &settings.devices()?, wanted, printer)?;
+    Campaign { settings, benches, record, dir: dir.to_owned(), stop }.work(&history)
+}
+
+/// Whether every planned episode came to an end that needs nothing more. A task that was refused is
+/// tried again: its package may be there now.
+fn is_done(history: &History, settings: &Settings) -> bool {
+    let over = |e: &Episode| e.end.is_some() && e.resume_point().is_none();
+    plan(settings).iter().all(|planned| history.episodes.get(&planned.id).is_some_and(over))
+}
+
+/// One process's part of a run.
+struct Campaign<'a> {
+    settings: &'a Settings,
+    benches: Vec<Bench>,
+    record: RunWriter,
+    dir: PathBuf,
+    stop: Arc<AtomicBool>,
+}
+
+/// What the workers share.
+struct Shared<'a> {
+    tasks: Vec<Task>,
+    policies: Vec<PolicyName>,
+    history: &'a History,
+    plan: Mutex<VecDeque<Planned>>,
+    live: Mutex<LiveView>,
+    /// Tasks that cannot be judged against.
+    refused: Mutex<HashSet<usize>>,
+    /// What ended the run before its time.
+    fatal: Mutex<Option<Failure>>,
+}
+
+/// What a worker has of its device.
+struct Place<'a> {
+    pool: &'a SessionPool<'a>,
+    shell: Shell,
+    facts: DeviceFacts,
+    skill: String,
+}
+
+impl Campaign<'_> {
+    /// Works on every episode that is not done, and ends the run.
+    fn work(self, history: &History) -> Result<(), Failure> {
+        let mut live = LiveView::stderr();
+        live.resume(history);
+        let shared = Shared {
+            tasks: self.settings.tasks(),
+            policies: self.settings.policies()?,
+            history,
+            plan: Mutex::new(plan(self.settings)),
+            live: Mutex::new(live),
+            refused: Mutex::default(),
+            fatal: Mutex::new(None),
+        };
+        let done = self.workers(&shared);
+        lock(&shared.live).finish();
+        let fatal = lock(&shared.fatal).take();
+        let failed = done.err().or(fatal);
+        let outcome = match (&failed, self.broken()?) {
+            (Some(failure), _) => RunOutcome::Failed { message: failure.message.clone() },
+            (None, _) if self.stop.load(Ordering::SeqCst) => RunOutcome::Interrupted,
+            (None, Some(message)) => RunOutcome::Failed { message },
+            (None, None) => RunOutcome::Completed,
+        };
+        let completed = outcome == RunOutcome::Completed;
+        let ended = self.record.append(&Event::RunFinished { outcome }).map(|_| ());
+        // What went wrong first is what the user needs to know.
+        if let Some(failure) = failed {
+            return Err(failure);
+        }
+        ended?;
+        if completed {
+            self.record.close()?;
+        }
+        Ok(())
+    }
+
+    /// What ended an episode by our own failure; such a run can be resumed.
+    fn broken(&self) -> Result<Option<String>, Failure> {
+        let history = History::read(&RunReader::open(&self.dir)?)?;
+        Ok(history.episodes.values().find_map(|episode| match &episode.end.as_ref()?.outcome {
+            Outcome::Infrastructure { message } => Some(message.clone()),
+            _ => None,
+        }))
+    }
+
+    fn workers(&self, shared: &Shared<'_>) -> Result<(), Failure> {
+        let pools: Vec<_> = self.benches.iter().map(|b| SessionPool::new(&b.judge)).collect();
+        let places = self
+            .benches
+            .iter()
+            .zip(&pools)
+            .map(|(bench, pool)| self.place(bench, pool))
+            .collect::<Result<Vec<_>, Failure>>()?;
+        let workers = (self.settings.jobs as usize).max(places.len());
+        std::thread::scope(|scope| {
+            for place in places.iter().cycle().take(workers) {
+                scope.spawn(move || {
+                    if let Err(failure) = self.worker(shared, place) {
+                        // The others end their calls and stop.
+                        lock(&shared.fatal).get_or_insert(failure);
+                        self.stop.store(true, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        Ok(())
+    }
+
+    fn place<'b>(&self, bench: &'b Bench, pool: &'b SessionPool<'b>) -> Result<Place<'b>, Failure> {
+        let facts = bench.facts()?;
+        let (folders, path) = bench.compilers();
+        let python = Some(bench.python.clone());
+        let provision = Provision { python, folders, path, memory_bytes: None };
+        let shell = Shell::new(bench.jail.clone(), provision);
+        let skill = skill::render(&facts, self.settings.profile)
+            .map_err(|error| Failure::infrastructure(chain(&error), None))?;
+        Ok(Place { pool, shell, facts, skill })
+    }
+
+    fn worker(&self, shared: &Shared<'_>, place: &Place<'_>) -> Result<(), Failure> {
+        while !self.stop.load(Ordering::SeqCst) {
+            let Some(planned) = lock(&shared.plan).pop_front() else { break };
+            let Some(start) = self.start(shared.history, planned.id)? else { continue };
+            self.episode(shared, place, planned, start)?;
+        }
+        Ok(())
+    }
+
+    fn episode(
+        &self,
+        shared: &Shared<'_>,
+        place: &Place<'_>,
+        planned: Planned,
+        start: Start,
+    ) -> Result<(), Failure> {
+        let task = &shared.tasks[planned.task];
+        if lock(&shared.refused).contains(&planned.task) {
+            return Ok(());
+        }
+        if let Err(error) = task.facts() {
+            let hint = Some(error.hint().to_owned());
+            return self.refuse(shared, planned, error.to_string(), hint);
+        }
+        match place.pool.open(task) {
+            Ok(()) => {}
+            Err(error @ JudgeError::Reference { .. }) => {
+                let hint = error.hint().map(str::to_owned);
+                return self.refuse(shared, planned, chain(&error), hint);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let policy = &shared.policies[planned.policy];
+        let workspace = self.workspace(task, planned, &place.skill)?;
+        let setup = self.setup(task, planned, place)?;
+        let parts = Parts {
+            id: planned.id,
+            briefing: Briefing {
+                task: task.name.clone(),
+                reference: task.source.clone(),
+                skill: place.skill.clone(),
+                device: place.facts.clone(),
+                seed: setup.seed,
+            },
+            setup,
+            workspace: &workspace,
+            shell: &place.shell,
+            judge: &PoolJudge::new(place.pool, task, place.facts.clone(), &self.stop),
+            record: &self.record,
+            observer: &|event| lock(&shared.live).observe(event),
+            stop: &self.stop,
+        };
+        let mut policy = policy.make(&task.name)?;
+        episode::run(&parts, policy.as_mut(), start)?;
+        Ok(())
+    }
+
+    /// Records, once, that a task cannot be judged against.
+    fn refuse(
+        &self,
+        shared: &Shared<'_>,
+        planned: Planned,
+        message: String,
+        hint: Option<String>,
+    ) -> Result<(), Failure> {
+        if !lock(&shared.refused).insert(planned.task) {
+            return Ok(());
+        }
+        let task = shared.tasks[planned.task].name.clone();
+        self.append(shared, &Event::TaskRefused { task, message, hint })
+    }
+
+    /// Where an episode begins; `None` when it is over.
+    fn start(&self, history: &History, id: EpisodeId) -> Result<Option<Start>, Failure> {
+        let Some(recorded) = history.episodes.get(&id) else { return Ok(Some(Start::Fresh)) };
+        Ok(episode::resume_from(&RunReader::open(&self.dir)?, recorded)?)
+    }
+
+    fn workspace(&self, task: &Task, planned: Planned, skill: &str) -> Result<Workspace, Failure> {
+        let contents = Contents {
+            skill: skill.to_owned(),
+            reference: task.source.clone(),
+            binding: warpwright_build::template::BINDING_CPP.to_owned(),
+            binding_registry: warpwright_build::template::BINDING_REGISTRY_H.to_owned(),
+        };
+        let policy = &self.settings.policies[planned.policy];
+        let path =
+            results::workspace(&self.dir, self.settings, &task.name, policy, planned.attempt);
+        Workspace::create(&path, &contents)
+            .map_err(|error| Failure::from(EpisodeError::from(error)))
+    }
+
+    fn setup(
+        &self,
+        task: &Task,
+        planned: Planned,
+        place: &Place<'_>,
+    ) -> Result<EpisodeSetup, Failure> {
+        let settings = self.settings;
+        Ok(EpisodeSetup {
+            task: task.name.clone(),
+            source: self.record.put_blob(task.source.as_bytes())?,
+            skill: Some(self.record.put_blob(place.skill.as_bytes())?),
+            policy: settings.policies[planned.policy].clone(),
+            device: place.facts.device.clone(),
+            profile: settings.profile,
+            // Attempts differ; everything else about them is the same.
+            seed: settings.seed.wrapping_add(u64::from(planned.attempt)),
+            attempt: planned.attempt,
+            level: task.level.map(|level| format!("level{level}")),
+            budget: Budget {
+                turns: Some(settings.max_turns),
+                seconds: settings.max_seconds,
+                tokens: settings.max_tokens,
+                device_seconds: settings.max_device_seconds,
+            },
+        })
+    }
+
+    fn append(&self, shared: &Shared<'_>, event: &Event) -> Result<(), Failure> {
+        self.record.append(event)?;
+        lock(&shared.live).observe(event);
+        Ok(())
+    }
+}
+
+/// A panic in another worker leaves what is guarded here usable.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl From<EpisodeError> for Failure {
+    fn from(error: EpisodeError) -> Self {
+        let message = chain(&error);
+        match error {
+            EpisodeError::Record(error) => error.into(),
+            EpisodeError::Read(error) => error.into(),
+            EpisodeError::Workspace(error) => {
+                use warpwright_agent::beneath::FileError;
+                use warpwright_agent::workspace::WorkspaceError;
+                match &error {
+                    WorkspaceError::Make { source, .. }
+                    | WorkspaceError::File { source: FileError::System { source, .. }, .. } => {
+                        Self { message, ..Self::io("use the workspace", source) }
+                    }
+                    WorkspaceError::File { .. } => Self::infrastructure(message, None),
+                }
+            }
+            EpisodeError::Diverged { .. } => {
+                let hint =
+                    "resume with the version of the program that began the run, or begin anew";
+                Self::infrastructure(message, hint.to_owned())
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `warpwright eval --suite PATH`: policies work on a suite; figures of how good they are.
+
+use warpwright_record::reader::RunReader;
+use warpwright_task::Task;
+
+use crate::args::{Eval, Share};
+use crate::commands::optimize::named_folder;
+use crate::failure::Failure;
+use crate::judging::Wanted;
+use crate::printer::Printer;
+use crate::settings::{Purpose, Settings};
+use crate::{campaign, evaluation, policies, tasks};
+
+/// Turns of an episode when the user does not say; the paper's limit in evaluation.
+const DEFAULT_TURNS: u32 = 200;
+
+pub(crate) fn run(args: &Eval, printer: Printer) -> Result<u8, Failure> {
+    if let Some(dir) = &args.episodes.resume {
+        let settings = Settings::from_config(&RunReader::open(dir)?.header().config)?;
+        campaign::resume(&settings, dir, &args.common, args.episodes.force, printer)?;
+        return evaluation::present(dir, &settings, printer);
+    }
+    let mut paths = args.suite.clone();
+    paths.extend(args.episodes.tasks.iter().cloned());
+    let Some(first) = paths.first() else {
+        let hint =
+            "name a suite: `--suite suites/starter`, a KernelBench checkout, .jsonl or .parquet; \
+                    or --resume RUN"
+                .to_owned();
+        return Err(Failure::usage("failed to find a suite: none was named", hint));
+    };
+    let name = first.file_stem().map_or("eval".into(), |name| name.to_string_lossy().into_owned());
+    let suite = tasks::read_suite(&paths, printer)?;
+    let tasks = selected(suite, args)?;
+    let names = policies::check(&args.episodes.policy, &tasks)?;
+    let dir = args.episodes.out.clone().unwrap_or_else(|| named_folder(&name));
+    let profile = args.profile.into();
+    let mut settings = Settings::new(
+        Purpose::Eval,
+        &args.episodes,
+        &args.common,
+        &tasks,
+        names,
+        profile,
+        DEFAULT_TURNS,
+    );
+    settings.suite = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    let wanted = Wanted::new(&args.common, profile);
+    let settings = campaign::begin(settings, &dir, &args.common, wanted, printer)?;
+    evaluation::present(&dir, &settings, printer)
+}
+
+/// The tasks of the levels and the share asked for.
+fn selected(tasks: Vec<Task>, args: &Eval) -> Result<Vec<Task>, Failure> {
+    let wanted = |task: &Task| {
+        args.levels.is_empty() || task.level.is_some_and(|level| args.levels.contains(&level))
+    };
+    let mut tasks: Vec<Task> = tasks.into_iter().filter(wanted).collect();
+    if let Some(Share { this, of }) = args.share {
+        // Every `of`th, so that each share has tasks of every kind.
+        tasks = tasks.into_iter().skip(this - 1).step_by(of).collect();
+    }
+    if tasks.is_empty() {
+        let hint =
+            "levels come from folders named level1, level2, ... or a `level` column".to_owned();
+        return Err(Failure::usage("failed to find a task of these levels and this share", hint));
+    }
+    Ok(tasks)
+}

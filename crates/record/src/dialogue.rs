@@ -1,0 +1,54 @@
+//! The words of a conversation that are nobody's message: what the user says first, and what stands
+//! where something is missing. The policy that talks to a model and the exports that rebuild the
+//! conversation from a record both take them from here, so that what is trained on is what was said.
+//!
+//! Changing a text changes what older records are exported as: they do not hold these words.
+
+/// What the user says after a message that was cut before any call was complete.
+pub const CUT: &str = "Your answer was cut at the most tokens allowed for one message, before any tool \
+    call was complete. Say less at once, and go on with a tool call.";
+
+/// What the user says after any other message without calls that does not end the episode.
+pub const GO_ON: &str = "Go on.";
+
+/// What stands for the result of a call that was not run.
+pub const NOT_RUN: &str = "This call was not run.";
+
+/// What the user says first: the task and its reference.
+pub fn first_user_message(task: &str, reference: &str) -> String {
+    // More backticks than stand together anywhere in the source.
+    let longest = reference.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!(
+        "The task is `{task}`. Its reference, `model.py`:\n\n{fence}python\n{}\n{fence}\n\n\
+         Write `model_new.py` and kernels under `kernels/` as your instructions say: verify them, \
+         profile them, and make them faster. Work with the tools. When you are done, answer without \
+         a tool call; what then lies in the workspace is measured.",
+        reference.trim_end(),
+    )
+}
+
+/// What stands for a result that was left out to make room.
+pub fn left_out(text: &str) -> String {
+    let (bytes, lines) = (text.len(), text.lines().count());
+    format!("[left out to make room: {bytes} bytes in {lines} lines]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_cannot_end_its_own_fence() {
+        let plain = first_user_message("relu", "x = 1\n");
+        assert!(plain.starts_with("The task is `relu`."), "{plain}");
+        assert!(plain.contains("\n```python\nx = 1\n```\n\nWrite"), "{plain}");
+        let fenced = first_user_message("relu", "\"\"\"\n```\nhere\n````\n\"\"\"");
+        assert!(fenced.contains("`````python") && fenced.contains("\n`````\n\nWrite"), "{fenced}");
+    }
+
+    #[test]
+    fn what_is_left_out_is_said_in_size() {
+        assert_eq!(left_out("a\nb\n"), "[left out to make room: 4 bytes in 2 lines]");
+    }
+}

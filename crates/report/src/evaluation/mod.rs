@@ -1,0 +1,148 @@
+//! What an evaluation came to: rows, figures with intervals, tables. Made from run folders alone.
+//!
+//! [`Evaluation::read`] takes one run folder. Its rows are grouped into [`Scored`] tables, one for
+//! each policy, profile and kind of device: figures of different ones are never in one number.
+//! `docs/evaluation.md` defines every figure.
+
+pub mod paper;
+pub mod rows;
+pub mod schema;
+pub mod scores;
+pub mod statistics;
+pub mod table;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use warpwright_record::error::ReadError;
+use warpwright_record::fingerprint::Fingerprint;
+use warpwright_record::history::History;
+use warpwright_record::reader::RunReader;
+use warpwright_record::verdict::Profile;
+
+use self::rows::{Plan, Row, RowState, rows};
+use self::scores::Scores;
+
+/// Version of the serialised form.
+pub const VERSION: u32 = 1;
+
+/// One run, evaluated: what `eval --json` prints. `overall` and `levels` are those of the first
+/// table; `tables` has all.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Evaluation {
+    /// [`VERSION`] of the writer.
+    pub version: u32,
+    /// The run folder.
+    pub run: String,
+    /// The first table's policy.
+    pub policy: String,
+    /// The first table's profile.
+    pub profile: Option<Profile>,
+    /// The first table's device or devices.
+    pub device: String,
+    /// Whether every planned attempt came to an end, or its task was refused.
+    pub complete: bool,
+    /// Over all tasks of the first table.
+    pub overall: Scores,
+    /// By level of the suite, of the first table. Tasks without a level are in `overall` only.
+    pub levels: BTreeMap<String, Scores>,
+    /// One for each policy, profile and kind of device.
+    pub tables: Vec<Scored>,
+    /// One for each attempt.
+    pub rows: Vec<Row>,
+    /// Whether the tasks are KernelBench's, so that the paper's table can stand beside.
+    pub kernelbench: bool,
+}
+
+/// Figures of one policy under one profile on one kind of device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Scored {
+    /// The policy.
+    pub policy: String,
+    /// Rules of precision and comparison.
+    pub profile: Profile,
+    /// `cpu`, `cuda:0`, or several: `cuda:0, cuda:1`.
+    pub device: String,
+    /// What the figures were measured under; that of the first row that has one.
+    pub fingerprint: Option<Fingerprint>,
+    /// Over all tasks.
+    pub overall: Scores,
+    /// By level of the suite.
+    pub levels: BTreeMap<String, Scores>,
+}
+
+impl Evaluation {
+    /// Of the run in `dir`, closed or not. The plan is what `run.json` says (see
+    /// [`Plan::from_config`]).
+    pub fn read(dir: &Path) -> Result<Self, ReadError> {
+        let reader = RunReader::open(dir)?;
+        let history = History::read(&reader)?;
+        let plan = Plan::from_config(&reader.header().config);
+        Ok(Self::of(&dir.display().to_string(), &history, &plan))
+    }
+
+    /// Of a history and its plan. `run` names the folder.
+    pub fn of(run: &str, history: &History, plan: &Plan) -> Self {
+        let rows = rows(history, plan);
+        let mut groups: Vec<Vec<&Row>> = Vec::new();
+        for row in &rows {
+            let key = |row: &Row| (row.policy.clone(), row.profile, row.device == "cpu");
+            match groups.iter_mut().find(|group| key(group[0]) == key(row)) {
+                Some(group) => group.push(row),
+                None => groups.push(vec![row]),
+            }
+        }
+        let tables: Vec<Scored> = groups.iter().map(|rows| Scored::of(rows)).collect();
+        let done = |row: &Row| matches!(row.state, RowState::Judged | RowState::Refused);
+        let first = tables.first();
+        Self {
+            version: VERSION,
+            run: run.to_owned(),
+            policy: first.map(|t| t.policy.clone()).unwrap_or_default(),
+            profile: first.map(|t| t.profile),
+            device: first.map(|t| t.device.clone()).unwrap_or_default(),
+            complete: rows.iter().all(done),
+            overall: first.map(|t| t.overall.clone()).unwrap_or_default(),
+            levels: first.map(|t| t.levels.clone()).unwrap_or_default(),
+            kernelbench: paper::is_kernelbench(&rows),
+            tables,
+            rows,
+        }
+    }
+}
+
+impl Scored {
+    fn of(rows: &[&Row]) -> Self {
+        let mut by_level: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
+        for row in rows {
+            if let Some(level) = &row.level {
+                by_level.entry(level.clone()).or_default().push(row);
+            }
+        }
+        let mut devices: Vec<&str> = rows.iter().map(|row| row.device.as_str()).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        let first = rows[0];
+        Self {
+            policy: first.policy.clone(),
+            profile: first.profile,
+            device: devices.join(", "),
+            fingerprint: rows.iter().find_map(|row| row.fingerprint.clone()),
+            overall: Scores::of(rows),
+            levels: by_level.into_iter().map(|(l, rows)| (l, Scores::of(&rows))).collect(),
+        }
+    }
+
+    /// Whether its times were taken on the host, and say nothing about a GPU.
+    pub fn is_cpu(&self) -> bool {
+        self.device == "cpu"
+    }
+
+    /// `overall`, then the levels, with the names they are shown by.
+    pub fn scopes(&self) -> impl Iterator<Item = (&str, &Scores)> {
+        let levels = self.levels.iter().map(|(level, scores)| (level.as_str(), scores));
+        std::iter::once(("overall", &self.overall)).chain(levels)
+    }
+}
