@@ -201,7 +201,7 @@ mod tests {
         }
         let before = context.clone();
         assert_eq!(context.make_room(4000), Vec::<String>::new(), "positive control");
-        assert_eq!(context.make_room(3000), ["a"]);
+        assert_eq!(context.make_room(3050), ["a"]);
         let texts = texts(&context);
         assert_eq!(texts[0], "[left out to make room: 3000 bytes in 1 lines]");
         assert_eq!((texts[1].len(), texts[2].len()), (3000, 3000));

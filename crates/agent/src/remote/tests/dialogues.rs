@@ -198,30 +198,53 @@ fn ids_that_are_missing_or_used_before_are_mended() {
 #[test]
 fn what_the_model_said_goes_back_to_chat_completions() {
     let messages = second_request("openai_chat/reasoning.sse");
-    insta::assert_snapshot!(messages[2], @"");
+    insta::assert_snapshot!(messages[2], @r#"
+    {"role":"assistant","content":"Done.","reasoning_content":"A row per block."}
+    "#);
     let messages = second_request("openai_chat/reasoning_details.sse");
-    insta::assert_snapshot!(messages[2], @"");
+    insta::assert_snapshot!(messages[2], @r#"
+    {"role":"assistant","content":"Done.","reasoning":"Think more","reasoning_details":[{"type":"reasoning.text","text":"Think more","format":"f","index":0,"signature":"c2ln"}]}
+    "#);
     let messages = second_request("openai_chat/calls.sse");
-    insta::assert_snapshot!(format!("{}\n{}\n{}", messages[2], messages[3], messages[4]), @"");
+    insta::assert_snapshot!(format!("{}\n{}\n{}", messages[2], messages[3], messages[4]), @r#"
+    {"role":"assistant","content":"Two files.","tool_calls":[{"id":"call_a","type":"function","function":{"name":"Read","arguments":"{\"file_path\":\"model.py\"}"}},{"id":"call_b","type":"function","function":{"name":"Bash","arguments":"{\"command\":\"ls é\"}"}}]}
+    {"role":"tool","tool_call_id":"call_a","content":"failed Read"}
+    {"role":"tool","tool_call_id":"call_b","content":"failed Bash"}
+    "#);
 }
 
 #[test]
 fn what_the_model_said_goes_back_to_anthropic() {
     let messages = second_request("anthropic/thinking_calls.sse");
-    insta::assert_snapshot!(serde_json::to_string_pretty(&messages[1]).unwrap(), @"");
-    insta::assert_snapshot!(serde_json::to_string_pretty(&messages[2]).unwrap(), @"");
+    insta::assert_snapshot!(messages[1], @r#"
+    {"role":"assistant","content":[{"type":"thinking","thinking":"A row per block.","signature":"c2lnbmVk"},{"type":"redacted_thinking","data":"ZW5jcnlwdGVk"},{"type":"text","text":"Two files."},{"type":"tool_use","id":"toolu_a","name":"Read","input":{"file_path":"model.py"}},{"type":"tool_use","id":"toolu_b","name":"Bash","input":{"command":"ls é"}}]}
+    "#);
+    insta::assert_snapshot!(messages[2], @r#"
+    {"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_a","content":"failed Read","is_error":true},{"type":"tool_result","tool_use_id":"toolu_b","content":"failed Bash","is_error":true,"cache_control":{"type":"ephemeral"}}]}
+    "#);
     // A cut call has no object for arguments, and an answer without words is refused.
     let messages = second_request("anthropic/length.sse");
-    insta::assert_snapshot!(messages[1], @"");
+    insta::assert_snapshot!(messages[1], @r#"
+    {"role":"assistant","content":[{"type":"tool_use","id":"toolu_a","name":"Write","input":{"not_an_object":"{\"file_path\": \"a.cu\", \"content\": \"__glo"}}]}
+    "#);
     let messages = second_request("anthropic/refusal.sse");
-    insta::assert_snapshot!(messages[1], @"");
+    insta::assert_snapshot!(messages[1], @r#"
+    {"role":"assistant","content":[{"type":"text","text":"(no text)"}]}
+    "#);
 }
 
 #[test]
 fn what_the_model_said_goes_back_to_responses() {
     let input = second_request("openai_responses/reasoning_calls.sse");
     let items: Vec<String> = input.as_array().unwrap()[1..].iter().map(Value::to_string).collect();
-    insta::assert_snapshot!(items.join("\n"), @"");
+    insta::assert_snapshot!(items.join("\n"), @r#"
+    {"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"A row per block."}],"encrypted_content":"ZW5jcnlwdGVk"}
+    {"role":"assistant","content":"Two files."}
+    {"type":"function_call","call_id":"call_a","name":"Read","arguments":"{\"file_path\":\"model.py\"}"}
+    {"type":"function_call","call_id":"call_b","name":"Bash","arguments":"{\"command\":\"ls é\"}"}
+    {"type":"function_call_output","call_id":"call_a","output":"failed Read"}
+    {"type":"function_call_output","call_id":"call_b","output":"failed Bash"}
+    "#);
 }
 
 #[test]
@@ -246,10 +269,9 @@ fn token_ids_are_kept_with_what_they_share_with_the_message_before() {
 /// same, byte for byte.
 #[test]
 fn a_resumed_episode_asks_what_it_would_have_asked() {
-    let name = "openai_chat/calls.sse";
-    let server = Server::start(vec![say(name)]);
+    let server = Server::start(vec![say("openai_chat/bad_ids.sse")]);
     let endpoint = endpoint(Box::new(OpenAiChat), &server, quick());
-    let settings = RemoteSettings { context_tokens: 2600, ..settings() };
+    let settings = RemoteSettings { context_tokens: 6000, ..settings() };
     let mut policy = RemotePolicy::new(endpoint.clone(), settings.clone());
     let mut past = Vec::new();
     let mut message = policy.begin(&briefing()).unwrap();

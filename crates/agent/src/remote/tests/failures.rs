@@ -92,7 +92,15 @@ fn garbage_and_nothing_are_errors_that_say_so() {
     ];
     let said: Vec<String> = all.into_iter().map(|say| error(vec![say])).collect();
     let said = said.join("\n").replace("http://127.0.0.1:PORT/v1/chat/completions", "URL");
-    insta::assert_snapshot!(said, @"");
+    insta::assert_snapshot!(said, @r#"
+    URL failed 4 times: the answer is not in the expected format: key must be a string at line 1 column 2 in {nonsense
+    URL failed 4 times: the answer is not in the expected format: it has no `choices`
+    URL failed 4 times: the answer ended too early
+    URL failed 4 times: the server broke off: internal_error: CUDA out of memory
+    URL failed 4 times: the answer is not in the expected format: it has no `choices`
+    URL failed 4 times: the answer is no event stream (18 bytes)
+    URL failed 4 times: the answer is empty (0 bytes)
+    "#);
 }
 
 #[test]
@@ -117,7 +125,13 @@ fn what_the_server_refuses_is_not_asked_again() {
         ),
         refused(429, r#"{"error":{"message":"no money","code":"insufficient_quota"}}"#),
     ];
-    insta::assert_snapshot!(all.join("\n"), @"");
+    insta::assert_snapshot!(all.join("\n"), @r#"
+    URL/chat/completions does not know the model or the path (404): model_not_found: The model `x` does not exist
+    URL/chat/completions refuses the API key or wants one (401): Incorrect API key provided
+    URL/chat/completions refuses the API key or wants one (403): not allowed
+    URL/chat/completions refuses the request (400): invalid_request_error: context length is 8192
+    URL/chat/completions refuses the request (429): insufficient_quota: no money
+    "#);
 }
 
 #[test]
@@ -165,7 +179,10 @@ fn a_dead_server_holds_all_callers_until_it_is_back() {
     });
     assert!(begun.elapsed() < Duration::from_secs(5));
     let told = told.lock().unwrap().join("\n").replace(&address.port().to_string(), "PORT");
-    insta::assert_snapshot!(told, @"");
+    insta::assert_snapshot!(told, @r#"
+    http://127.0.0.1:PORT/v1/chat/completions is away (io: Connection refused (os error 111)); waiting for it for up to 10 seconds
+    http://127.0.0.1:PORT/v1/chat/completions is back
+    "#);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::wire::WireFormat;
 
 mod dialogues;
 mod failures;
+mod real_server;
 mod server;
 
 /// A body as a server would send it. The fixtures were written after the public descriptions of the
