@@ -25,7 +25,7 @@ use warpwright_record::writer::RunWriter;
 use crate::beneath::Snapshot;
 use crate::elide::clip_line;
 use crate::judge::Judge;
-use crate::policy::{Briefing, Past, Policy, ResumeError};
+use crate::policy::{Briefing, Past, Policy, PolicyError, ResumeError};
 use crate::service::Judged;
 use crate::tools::Toolbox;
 use crate::tools::shell::Shell;
@@ -194,7 +194,7 @@ impl Running<'_> {
                 let (episode, setup) = (self.parts.id, self.parts.setup.clone());
                 self.append(&Event::EpisodeStarted { episode, setup })?;
                 asked = Instant::now();
-                policy.begin(&self.parts.briefing).map_err(|e| infrastructure(&e))?
+                policy.begin(&self.parts.briefing).map_err(|e| self.silent(&e))?
             }
             Start::Resume { turns, files, .. } => self.take_up(policy, &turns, &files)?,
         };
@@ -220,7 +220,7 @@ impl Running<'_> {
             }
             self.check_limits()?;
             asked = Instant::now();
-            message = policy.next(&results).map_err(|e| infrastructure(&e))?;
+            message = policy.next(&results).map_err(|e| self.silent(&e))?;
         }
     }
 
@@ -261,7 +261,7 @@ impl Running<'_> {
         }
         match policy.resume(&self.parts.briefing, &past) {
             Ok(message) => Ok(message),
-            Err(ResumeError::Policy(error)) => Err(infrastructure(&error)),
+            Err(ResumeError::Policy(error)) => Err(self.silent(&error)),
             Err(ResumeError::Diverged { turn }) => {
                 let policy = policy.name();
                 Err(EpisodeError::Diverged { policy, turn }.into())
@@ -375,6 +375,11 @@ impl Running<'_> {
             return Err(Leave::End(Outcome::BudgetDevice));
         }
         Ok(())
+    }
+
+    /// A policy that gave no message: one that waits for a server gives up when the user interrupts.
+    fn silent(&self, error: &PolicyError) -> Leave {
+        self.interrupted().err().unwrap_or_else(|| infrastructure(error))
     }
 
     fn interrupted(&self) -> Result<(), Leave> {

@@ -26,6 +26,7 @@ pub mod episode;
 pub mod feedback;
 pub mod judge;
 pub mod policy;
+pub mod remote;
 pub mod replay;
 #[cfg(test)]
 mod scripted;

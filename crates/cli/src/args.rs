@@ -135,7 +135,9 @@ pub(crate) struct Episodes {
     /// Tasks: .py, .jsonl or .parquet files, or folders.
     #[arg(value_name = "TASK", conflicts_with = "resume")]
     pub(crate) tasks: Vec<PathBuf>,
-    /// What writes the kernels: `teacher`, built in, or `replay:RUN_DIR`. Repeated: each in turn.
+    /// What writes the kernels: `teacher`, built in; `openai:MODEL` (chat completions),
+    /// `responses:MODEL` or `anthropic:MODEL`, a model behind an endpoint; or `replay:RUN_DIR`.
+    /// Repeated: each in turn.
     #[arg(long, value_name = "POLICY", default_value = "teacher")]
     pub(crate) policy: Vec<String>,
     /// Folder of the run; by default a new one under `warpwright-runs/`.
@@ -167,6 +169,9 @@ pub(crate) struct Episodes {
     /// Most minutes of the device that judging may take in an episode; no limit by default.
     #[arg(long, value_name = "MINUTES", value_parser = positive)]
     pub(crate) max_device_minutes: Option<f64>,
+    /// What a model behind an endpoint is asked.
+    #[command(flatten)]
+    pub(crate) remote: crate::remote::PolicyArgs,
 }
 
 /// `judge`.

@@ -27,7 +27,7 @@ use crate::args::Common;
 use crate::commands::judge::command;
 use crate::failure::{Failure, chain};
 use crate::judging::{Bench, PoolJudge, Wanted};
-use crate::policies::PolicyName;
+use crate::policies::{self, Policies};
 use crate::printer::Printer;
 use crate::settings::Settings;
 use crate::{interrupt, results};
@@ -67,12 +67,13 @@ pub(crate) fn begin(
     let stop = interrupt::watch(printer)?;
     let benches = Bench::open_all(common, &common.device, wanted, printer)?;
     settings.devices = benches.iter().map(Bench::device).collect();
+    settings.base_urls = policies::base_urls(&settings.policies()?, &settings.remote);
     let config = serde_json::to_value(&settings).map_err(|error| {
         Failure::infrastructure(format!("failed to encode the settings: {error}"), None)
     })?;
     let record = RunWriter::create(dir, RunInfo { command: command(), config })?;
     printer.say(&format!("run: {}", dir.display()));
-    Campaign { settings: &settings, benches, record, dir: dir.to_owned(), stop }
+    Campaign { settings: &settings, benches, record, dir: dir.to_owned(), stop, printer }
         .work(&History::default())?;
     Ok(settings)
 }
@@ -109,7 +110,7 @@ pub(crate) fn resume(
     };
     let stop = interrupt::watch(printer)?;
     let benches = Bench::open_all(common, &settings.devices()?, wanted, printer)?;
-    Campaign { settings, benches, record, dir: dir.to_owned(), stop }.work(&history)
+    Campaign { settings, benches, record, dir: dir.to_owned(), stop, printer }.work(&history)
 }
 
 /// Whether every planned episode came to an end that needs nothing more. A task that was refused is
@@ -126,12 +127,13 @@ struct Campaign<'a> {
     record: RunWriter,
     dir: PathBuf,
     stop: Arc<AtomicBool>,
+    printer: Printer,
 }
 
 /// What the workers share.
 struct Shared<'a> {
     tasks: Vec<Task>,
-    policies: Vec<PolicyName>,
+    policies: Policies,
     history: &'a History,
     plan: Mutex<VecDeque<Planned>>,
     live: Mutex<LiveView>,
@@ -156,7 +158,13 @@ impl Campaign<'_> {
         live.resume(history);
         let shared = Shared {
             tasks: self.settings.tasks(),
-            policies: self.settings.policies()?,
+            policies: Policies::open(
+                self.settings.policies()?,
+                &self.settings.remote,
+                &self.settings.base_urls,
+                &self.stop,
+                Some(self.printer),
+            )?,
             history,
             plan: Mutex::new(plan(self.settings)),
             live: Mutex::new(live),
@@ -261,7 +269,6 @@ impl Campaign<'_> {
             }
             Err(error) => return Err(error.into()),
         }
-        let policy = &shared.policies[planned.policy];
         let workspace = self.workspace(task, planned, &place.skill)?;
         let setup = self.setup(task, planned, place)?;
         let parts = Parts {
@@ -281,7 +288,7 @@ impl Campaign<'_> {
             observer: &|event| lock(&shared.live).observe(event),
             stop: &self.stop,
         };
-        let mut policy = policy.make(&task.name)?;
+        let mut policy = shared.policies.make(planned.policy, &task.name)?;
         episode::run(&parts, policy.as_mut(), start)?;
         Ok(())
     }

@@ -13,6 +13,15 @@ pub(crate) const HOME: &str = "HOME";
 /// Where programs are looked for.
 pub(crate) const PATH: &str = "PATH";
 
+/// API key of `openai:` and `responses:` policies, unless `--key-env` names another variable.
+pub(crate) const OPENAI_API_KEY: &str = "OPENAI_API_KEY";
+/// Base URL of `openai:` and `responses:` policies. `--base-url` wins over it.
+pub(crate) const OPENAI_BASE_URL: &str = "OPENAI_BASE_URL";
+/// API key of `anthropic:` policies, unless `--key-env` names another variable.
+pub(crate) const ANTHROPIC_API_KEY: &str = "ANTHROPIC_API_KEY";
+/// Base URL of `anthropic:` policies. `--base-url` wins over it.
+pub(crate) const ANTHROPIC_BASE_URL: &str = "ANTHROPIC_BASE_URL";
+
 /// A variable that is set and not empty.
 pub(crate) fn get(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())

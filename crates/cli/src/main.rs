@@ -19,6 +19,7 @@ mod judging;
 mod policies;
 mod printer;
 mod python;
+mod remote;
 mod results;
 mod settings;
 mod tasks;

@@ -1,12 +1,20 @@
 //! Makes the policy that `--policy` names.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use warpwright_agent::policy::Policy;
+use warpwright_agent::remote::endpoint::Endpoint;
+use warpwright_agent::remote::policy::RemotePolicy;
 use warpwright_agent::replay::{Replay, ReplayError};
 use warpwright_task::Task;
 
 use crate::failure::{Failure, chain};
+use crate::printer::Printer;
+use crate::remote::{self, BaseUrls, PolicyArgs, Wire};
 
 /// What writes the kernels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +23,8 @@ pub(crate) enum PolicyName {
     Teacher,
     /// A recorded run.
     Replay(PathBuf),
+    /// A model behind an endpoint.
+    Remote(Wire, String),
 }
 
 impl PolicyName {
@@ -23,9 +33,16 @@ impl PolicyName {
         match text.split_once(':') {
             None if text == "teacher" => Ok(Self::Teacher),
             Some(("replay", path)) if !path.is_empty() => Ok(Self::Replay(PathBuf::from(path))),
+            Some((wire, model))
+                if let Some(wire) = Wire::parse(wire)
+                    && !model.is_empty() =>
+            {
+                Ok(Self::Remote(wire, model.to_owned()))
+            }
             _ => {
-                let hint = "policies are `teacher` and `replay:RUN_DIR`".to_owned();
-                Err(Failure::usage(format!("failed to find the policy {text}"), hint))
+                let hint = "policies are `teacher`, `openai:MODEL`, `responses:MODEL`, \
+                    `anthropic:MODEL` and `replay:RUN_DIR`";
+                Err(Failure::usage(format!("failed to find the policy {text}"), hint.to_owned()))
             }
         }
     }
@@ -38,26 +55,77 @@ impl PolicyName {
                 let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
                 format!("replay:{}", path.display())
             }
-        }
-    }
-
-    /// The policy for one task.
-    pub(crate) fn make(&self, task: &str) -> Result<Box<dyn Policy>, Failure> {
-        match self {
-            Self::Teacher => Ok(Box::new(warpwright_teacher::Teacher::new())),
-            Self::Replay(path) => replay(path, task),
+            Self::Remote(wire, model) => format!("{}:{model}", wire.name()),
         }
     }
 }
 
-/// The names of policies, from any folder. A trajectory that is not there is found before anything
-/// is opened.
-pub(crate) fn check(names: &[String], tasks: &[Task]) -> Result<Vec<String>, Failure> {
+/// Makes a run's policies. Those with the same wire format share one endpoint.
+pub(crate) struct Policies {
+    names: Vec<PolicyName>,
+    endpoints: BTreeMap<Wire, Arc<Endpoint>>,
+    remote: PolicyArgs,
+}
+
+impl Policies {
+    /// Opens no connection. Waiting for a server ends when `stop` is set; `printer` says when one is
+    /// away.
+    pub(crate) fn open(
+        names: Vec<PolicyName>,
+        remote: &PolicyArgs,
+        base_urls: &BaseUrls,
+        stop: &Arc<AtomicBool>,
+        printer: Option<Printer>,
+    ) -> Result<Self, Failure> {
+        let mut endpoints = BTreeMap::new();
+        for name in &names {
+            let PolicyName::Remote(wire, _) = name else { continue };
+            if let Entry::Vacant(place) = endpoints.entry(*wire) {
+                let url = remote::base_url(*wire, remote, base_urls);
+                place.insert(remote::endpoint(*wire, remote, &url, Arc::clone(stop), printer)?);
+            }
+        }
+        Ok(Self { names, endpoints, remote: remote.clone() })
+    }
+
+    /// The policy of a number for one task.
+    pub(crate) fn make(&self, number: usize, task: &str) -> Result<Box<dyn Policy>, Failure> {
+        match &self.names[number] {
+            PolicyName::Teacher => Ok(Box::new(warpwright_teacher::Teacher::new())),
+            PolicyName::Replay(path) => replay(path, task),
+            PolicyName::Remote(wire, model) => {
+                let settings = self.remote.settings(*wire, model);
+                Ok(Box::new(RemotePolicy::new(Arc::clone(&self.endpoints[wire]), settings)))
+            }
+        }
+    }
+}
+
+/// Where the requests of these policies go, to be recorded.
+pub(crate) fn base_urls(names: &[PolicyName], remote: &PolicyArgs) -> BaseUrls {
+    let wires = names.iter().filter_map(|name| match name {
+        PolicyName::Remote(wire, _) => Some(*wire),
+        _ => None,
+    });
+    wires
+        .map(|wire| (wire.name().to_owned(), remote::base_url(wire, remote, &BaseUrls::new())))
+        .collect()
+}
+
+/// The names of policies, from any folder. A trajectory, a key or a usable URL that is not there is
+/// found before anything is opened.
+pub(crate) fn check(
+    names: &[String],
+    remote: &PolicyArgs,
+    tasks: &[Task],
+) -> Result<Vec<String>, Failure> {
     let mut checked = Vec::new();
     for name in names {
         let policy = PolicyName::parse(name)?;
+        let policies = vec![policy.clone()];
+        let made = Policies::open(policies, remote, &BaseUrls::new(), &Arc::default(), None)?;
         for task in tasks {
-            policy.make(&task.name)?;
+            made.make(0, &task.name)?;
         }
         let name = policy.absolute();
         if checked.contains(&name) {

@@ -8,6 +8,7 @@ use warpwright_task::{Mode, Task};
 use crate::args::{BaselinesArg, DeviceArg, IsolationArg};
 use crate::failure::Failure;
 use crate::policies::PolicyName;
+use crate::remote::{BaseUrls, PolicyArgs};
 
 /// Version of this part of `run.json`.
 const VERSION: u32 = 2;
@@ -45,6 +46,12 @@ pub(crate) struct Settings {
     pub(crate) max_seconds: Option<f64>,
     pub(crate) max_tokens: Option<u64>,
     pub(crate) max_device_seconds: Option<f64>,
+    /// Options of policies that are a model behind an endpoint. No key is among them.
+    #[serde(default)]
+    pub(crate) remote: PolicyArgs,
+    /// Where their requests go, by wire format.
+    #[serde(default)]
+    pub(crate) base_urls: BaseUrls,
 }
 
 /// A task, whole: its file may have changed when the run is resumed.
@@ -87,6 +94,8 @@ impl Settings {
             max_seconds: args.max_minutes.map(|minutes| minutes * 60.0),
             max_tokens: args.max_tokens,
             max_device_seconds: args.max_device_minutes.map(|minutes| minutes * 60.0),
+            remote: args.remote.clone(),
+            base_urls: BaseUrls::new(),
         }
     }
 

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Eval, printer: Printer) -> Result<u8, Failure> {
     let name = first.file_stem().map_or("eval".into(), |name| name.to_string_lossy().into_owned());
     let suite = tasks::read_suite(&paths, printer)?;
     let tasks = selected(suite, args)?;
-    let names = policies::check(&args.episodes.policy, &tasks)?;
+    let names = policies::check(&args.episodes.policy, &args.episodes.remote, &tasks)?;
     let dir = args.episodes.out.clone().unwrap_or_else(|| named_folder(&name));
     let profile = args.profile.into();
     let mut settings = Settings::new(

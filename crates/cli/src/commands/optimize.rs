@@ -24,7 +24,7 @@ pub(crate) fn run(args: &Optimize, printer: Printer) -> Result<u8, Failure> {
         return Err(Failure::usage("failed to find a task: none was named", hint));
     }
     let tasks = tasks::read_all(&args.episodes.tasks, printer)?;
-    let names = policies::check(&args.episodes.policy, &tasks)?;
+    let names = policies::check(&args.episodes.policy, &args.episodes.remote, &tasks)?;
     let dir = args.episodes.out.clone().unwrap_or_else(|| default_folder(&tasks));
     let profile = args.profile.into();
     let settings = Settings::new(

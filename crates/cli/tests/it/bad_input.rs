@@ -77,7 +77,7 @@ fn arguments_that_make_no_sense() {
     exit code 2
     --- stderr
     error: failed to find the policy magic
-    hint: policies are `teacher` and `replay:RUN_DIR`
+    hint: policies are `teacher`, `openai:MODEL`, `responses:MODEL`, `anthropic:MODEL` and `replay:RUN_DIR`
     ");
     let ran = program.run(&["optimize", "task.py", "--device", "gpu"]);
     insta::assert_snapshot!(ran.show(), @r"
@@ -148,5 +148,36 @@ fn no_interpreter() {
     --- stderr
     error: failed to find nowhere/python: no such file
     hint: run `make setup` in the project, or name an interpreter that has torch with --python or WARPWRIGHT_PYTHON
+    ");
+}
+
+#[test]
+fn a_remote_policy_without_a_key_or_with_a_bad_url() {
+    let program = Program::bare();
+    program.write("task.py", TASK);
+    let ask = |more: &[&str]| {
+        let mut arguments = vec!["optimize", "task.py", "--out", "run", "--policy"];
+        arguments.extend(more);
+        let ran = program.run(&arguments);
+        assert!(!program.path("run").exists(), "nothing was started");
+        ran.show()
+    };
+    insta::assert_snapshot!(ask(&["anthropic:a-model"]), @r"
+    exit code 2
+    --- stderr
+    error: failed to find the API key for https://api.anthropic.com: ANTHROPIC_API_KEY is not set or is empty
+    hint: set ANTHROPIC_API_KEY to your key, name its variable with --key-env, or name a server of your own with --base-url
+    ");
+    insta::assert_snapshot!(ask(&["openai:m", "--base-url", "http://127.0.0.1:1", "--key-env", "MY_KEY"]), @r"
+    exit code 2
+    --- stderr
+    error: failed to find the API key for http://127.0.0.1:1: MY_KEY is not set or is empty
+    hint: set MY_KEY to the key
+    ");
+    insta::assert_snapshot!(ask(&["responses:m", "--base-url", "127.0.0.1:1"]), @r"
+    exit code 2
+    --- stderr
+    error: failed to use the base URL 127.0.0.1:1: expected http:// or https:// and a host
+    hint: e.g. --base-url http://127.0.0.1:8000/v1
     ");
 }

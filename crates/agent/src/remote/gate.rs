@@ -1,0 +1,247 @@
+//! Who may send a request now. One gate per endpoint: it bounds the requests in flight, lets callers
+//! through in the order in which they came, and holds all of them back while the server asks for it
+//! or is away. While it is away, one request at a time is let through to see whether it is back.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often a caller that waits looks at the stop flag.
+const POLL: Duration = Duration::from_millis(100);
+/// Server errors in a row, over all callers, after which the server counts as away.
+const FAILURES_UNTIL_AWAY: u32 = 3;
+
+/// Shared by all callers of one endpoint.
+#[derive(Debug)]
+pub(super) struct Gate {
+    most: usize,
+    backoff: Backoff,
+    patience: Duration,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Waits between tries: doubling, with jitter, so that callers do not come back all at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Backoff {
+    pub(super) first: Duration,
+    pub(super) most: Duration,
+}
+
+impl Backoff {
+    /// Before try number `tries + 1`.
+    pub(super) fn after(&self, tries: u32) -> Duration {
+        let doubled = self.first.saturating_mul(1 << tries.saturating_sub(1).min(16));
+        doubled.min(self.most).mul_f64(rand::random_range(0.5..1.0))
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next_ticket: u64,
+    waiting: VecDeque<u64>,
+    in_flight: usize,
+    hold_until: Option<Instant>,
+    failures: u32,
+    outage: Option<Outage>,
+}
+
+#[derive(Debug)]
+struct Outage {
+    since: Instant,
+    last: Instant,
+    tries: u32,
+    probing: bool,
+    why: String,
+}
+
+/// Why a caller was not let through.
+#[derive(Debug)]
+pub(super) enum Closed {
+    /// The stop flag.
+    Stopped,
+    /// The server was away for too long.
+    Away { seconds: u64, why: String },
+}
+
+/// The right to send one request.
+#[derive(Debug)]
+pub(super) struct Permit<'a> {
+    gate: &'a Gate,
+    probe: bool,
+}
+
+impl Gate {
+    pub(super) fn new(most: usize, backoff: Backoff, patience: Duration) -> Self {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Self { most: most.max(1), backoff, patience, state, changed }
+    }
+
+    /// Waits until a request may be sent. `asked` is when the caller first wanted to: one that has
+    /// not seen a failure of its own time lets the server be tried once, however long it was away.
+    pub(super) fn enter(&self, asked: Instant, stop: &AtomicBool) -> Result<Permit<'_>, Closed> {
+        let mut state = self.lock();
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        state.waiting.push_back(ticket);
+        let answer = loop {
+            if stop.load(Ordering::SeqCst) {
+                break Err(Closed::Stopped);
+            }
+            if let Some(outage) = &state.outage
+                && outage.since.elapsed() > self.patience
+                && outage.last >= asked
+            {
+                let (seconds, why) = (outage.since.elapsed().as_secs(), outage.why.clone());
+                break Err(Closed::Away { seconds, why });
+            }
+            if state.waiting.front() == Some(&ticket) && state.in_flight < self.most {
+                let now = Instant::now();
+                let held = state.hold_until.is_some_and(|until| until > now);
+                let probing = state.outage.as_ref().is_some_and(|outage| outage.probing);
+                if !held && !probing {
+                    let probe = state.outage.is_some();
+                    if let Some(outage) = &mut state.outage {
+                        outage.probing = true;
+                    }
+                    state.in_flight += 1;
+                    break Ok(Permit { gate: self, probe });
+                }
+            }
+            let waited = self.changed.wait_timeout(state, POLL);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        };
+        state.waiting.retain(|other| *other != ticket);
+        drop(state);
+        self.changed.notify_all();
+        answer
+    }
+
+    /// The server answered, whatever it said. Gives whether it was away.
+    pub(super) fn answered(&self) -> bool {
+        let mut state = self.lock();
+        state.failures = 0;
+        state.outage.take().is_some()
+    }
+
+    /// The server asks everybody to wait.
+    pub(super) fn hold(&self, wait: Duration) {
+        let until = Instant::now().checked_add(wait);
+        let mut state = self.lock();
+        state.hold_until = state.hold_until.max(until);
+    }
+
+    /// The server could not be reached, or failed. Gives whether it counts as away now, and whether
+    /// that is news.
+    pub(super) fn failed(&self, why: &str, at_once: bool) -> (bool, bool) {
+        let mut state = self.lock();
+        state.failures = state.failures.saturating_add(1);
+        if !at_once && state.failures < FAILURES_UNTIL_AWAY && state.outage.is_none() {
+            return (false, false);
+        }
+        let now = Instant::now();
+        let news = state.outage.is_none();
+        let outage = state.outage.get_or_insert_with(|| Outage {
+            since: now,
+            last: now,
+            tries: 0,
+            probing: false,
+            why: String::new(),
+        });
+        outage.tries = outage.tries.saturating_add(1);
+        outage.last = now;
+        why.clone_into(&mut outage.why);
+        let wait = self.backoff.after(outage.tries);
+        state.hold_until = state.hold_until.max(now.checked_add(wait));
+        (true, news)
+    }
+
+    /// Longest time that a caller waits for a server.
+    pub(super) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change is a single assignment: a caller that panicked leaves nothing half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let mut state = self.gate.lock();
+        state.in_flight -= 1;
+        if let (true, Some(outage)) = (self.probe, &mut state.outage) {
+            outage.probing = false;
+        }
+        drop(state);
+        self.gate.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const QUICK: Backoff =
+        Backoff { first: Duration::from_millis(10), most: Duration::from_millis(20) };
+
+    #[test]
+    fn callers_pass_in_the_order_in_which_they_came() {
+        let gate = Arc::new(Gate::new(1, QUICK, Duration::from_secs(5)));
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let first = gate.enter(Instant::now(), &AtomicBool::new(false)).unwrap();
+        let callers: Vec<_> = (0..5)
+            .map(|caller| {
+                let (gate_, order) = (Arc::clone(&gate), Arc::clone(&order));
+                let thread = std::thread::spawn(move || {
+                    let permit = gate_.enter(Instant::now(), &AtomicBool::new(false)).unwrap();
+                    order.lock().unwrap().push(caller);
+                    drop(permit);
+                });
+                while gate.lock().waiting.len() <= caller {
+                    std::thread::yield_now();
+                }
+                thread
+            })
+            .collect();
+        drop(first);
+        for caller in callers {
+            caller.join().unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn while_the_server_is_away_one_probes_and_after_the_patience_all_are_told() {
+        let gate = Gate::new(8, QUICK, Duration::from_millis(50));
+        let stop = AtomicBool::new(false);
+        assert_eq!(gate.failed("500", false), (false, false));
+        assert_eq!(gate.failed("refused", true), (true, true));
+        let asked = Instant::now();
+        let probe = gate.enter(asked, &stop).unwrap();
+        assert!(probe.probe);
+        std::thread::sleep(Duration::from_millis(60));
+        assert_eq!(gate.failed("refused", true), (true, false));
+        drop(probe);
+        let told = gate.enter(asked, &stop).unwrap_err();
+        assert!(matches!(told, Closed::Away { why, .. } if why == "refused"));
+        // Whoever comes later lets it be tried once more.
+        let late = gate.enter(Instant::now(), &stop).unwrap();
+        assert!(gate.answered());
+        drop(late);
+        assert!(!gate.enter(asked, &stop).unwrap().probe, "it is back for all");
+    }
+
+    #[test]
+    fn waits_double_up_to_a_limit() {
+        let backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(30) };
+        for (tries, most) in [(1, 1), (2, 2), (5, 16), (6, 30), (60, 30)] {
+            let (wait, most) = (backoff.after(tries), Duration::from_secs(most));
+            assert!(wait <= most && wait >= most / 2, "{tries}: {wait:?}");
+        }
+    }
+}

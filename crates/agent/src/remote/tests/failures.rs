@@ -1,0 +1,284 @@
+//! What goes wrong between us and a server, and what comes of it.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::server::{Say, Server};
+use super::{endpoint, fixture, quick};
+use crate::remote::endpoint::{Endpoint, EndpointError, Limits};
+use crate::remote::key::Key;
+use crate::remote::openai_chat::OpenAiChat;
+
+fn good() -> Say {
+    Say::stream(fixture("openai_chat/text.sse"))
+}
+
+fn ask(script: Vec<Say>) -> (Result<u32, EndpointError>, usize) {
+    let server = Server::start(script);
+    let endpoint = endpoint(Box::new(OpenAiChat), &server, quick());
+    let answered = endpoint.complete(&json!({})).map(|completed| {
+        assert_eq!(completed.answer.text, "The kernels are done.");
+        completed.attempts
+    });
+    (answered, server.asked().len())
+}
+
+fn error(script: Vec<Say>) -> String {
+    let server = Server::start(script);
+    let endpoint = endpoint(Box::new(OpenAiChat), &server, quick());
+    let error = endpoint.complete(&json!({})).unwrap_err().to_string();
+    error.replace(&server.port.to_string(), "PORT")
+}
+
+#[test]
+fn a_good_answer_takes_one_request() {
+    let (answered, requests) = ask(vec![good()]);
+    assert_eq!((answered.unwrap(), requests), (1, 1));
+}
+
+#[test]
+fn a_server_that_asks_to_wait_is_asked_again_when_it_said() {
+    for (status, header, value) in
+        [(429, "retry-after", "0.3"), (503, "retry-after-ms", "300"), (529, "retry-after", "0.3")]
+    {
+        let begun = Instant::now();
+        let (answered, requests) = ask(vec![Say::wait(status, header, value), good()]);
+        assert_eq!((answered.unwrap(), requests), (2, 2));
+        assert!(begun.elapsed() >= Duration::from_millis(300), "{status}");
+    }
+}
+
+#[test]
+fn a_wait_beyond_the_patience_is_an_error() {
+    let said = error(vec![Say::wait(429, "retry-after", "3600")]);
+    insta::assert_snapshot!(said, @"http://127.0.0.1:PORT/v1/chat/completions asked to wait for longer than 2 seconds: 429 slow down");
+}
+
+#[test]
+fn server_errors_pass_and_what_is_broken_is_asked_for_again() {
+    let fails = || Say::json(500, "oops");
+    let cut = {
+        let mut body = fixture("openai_chat/text.sse");
+        body.truncate(body.len() / 2);
+        Say::stream(body)
+    };
+    let (answered, requests) = ask(vec![fails(), fails(), fails(), fails(), good()]);
+    assert_eq!((answered.unwrap(), requests), (5, 5));
+    let broken = vec![Say::stream("data: {nonsense\n\n"), Say::Nothing, cut, good()];
+    let (answered, requests) = ask(broken);
+    assert_eq!((answered.unwrap(), requests), (4, 4));
+}
+
+#[test]
+fn garbage_and_nothing_are_errors_that_say_so() {
+    let html = Say::Answer {
+        status: 200,
+        headers: vec![("content-type", "text/html")],
+        body: b"<html>hello</html>".to_vec(),
+    };
+    let empty = Say::Answer { status: 200, headers: vec![], body: Vec::new() };
+    let all = [
+        Say::stream("data: {nonsense\n\n"),
+        Say::stream("data: {\"greeting\": 1}\n\n"),
+        Say::stream(fixture("openai_chat/cut.sse")),
+        Say::stream(fixture("openai_chat/error_in_stream.sse")),
+        Say::json(200, "[]"),
+        html,
+        empty,
+    ];
+    let said: Vec<String> = all.into_iter().map(|say| error(vec![say])).collect();
+    let said = said.join("\n").replace("http://127.0.0.1:PORT/v1/chat/completions", "URL");
+    insta::assert_snapshot!(said, @r#"
+    URL failed 4 times: the answer is not in the expected format: key must be a string at line 1 column 2 in {nonsense
+    URL failed 4 times: the answer is not in the expected format: it has no `choices`
+    URL failed 4 times: the answer ended too early
+    URL failed 4 times: the server broke off: internal_error: CUDA out of memory
+    URL failed 4 times: the answer is not in the expected format: it has no `choices`
+    URL failed 4 times: the answer is no event stream (18 bytes)
+    URL failed 4 times: the answer is empty (0 bytes)
+    "#);
+}
+
+#[test]
+fn what_the_server_refuses_is_not_asked_again() {
+    let refused = |status, body: &'static str| {
+        let server = Server::start(vec![Say::json(status, body)]);
+        let endpoint = endpoint(Box::new(OpenAiChat), &server, quick());
+        let error = endpoint.complete(&json!({})).unwrap_err().to_string();
+        assert_eq!(server.asked().len(), 1, "{error}");
+        error.replace(&server.base(), "URL")
+    };
+    let all = [
+        refused(
+            404,
+            r#"{"error":{"message":"The model `x` does not exist","code":"model_not_found"}}"#,
+        ),
+        refused(401, r#"{"error":{"message":"Incorrect API key provided"}}"#),
+        refused(403, r#"{"detail":"not allowed"}"#),
+        refused(
+            400,
+            r#"{"error":{"message":"context length is 8192","type":"invalid_request_error"}}"#,
+        ),
+        refused(429, r#"{"error":{"message":"no money","code":"insufficient_quota"}}"#),
+    ];
+    insta::assert_snapshot!(all.join("\n"), @r#"
+    URL/chat/completions does not know the model or the path (404): model_not_found: The model `x` does not exist
+    URL/chat/completions refuses the API key or wants one (401): Incorrect API key provided
+    URL/chat/completions refuses the API key or wants one (403): not allowed
+    URL/chat/completions refuses the request (400): invalid_request_error: context length is 8192
+    URL/chat/completions refuses the request (429): insufficient_quota: no money
+    "#);
+}
+
+#[test]
+fn a_server_that_hangs_is_given_up_in_time() {
+    let limits = Limits { between_chunks: Duration::from_millis(150), ..quick() };
+    let server = Server::start(vec![Say::Hang { body: b"data: {\"cho".to_vec() }]);
+    let endpoint = endpoint(Box::new(OpenAiChat), &server, limits);
+    let begun = Instant::now();
+    let error = endpoint.complete(&json!({})).unwrap_err();
+    assert!(matches!(error, EndpointError::Failing { tries: 4, .. }), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_dead_server_holds_all_callers_until_it_is_back() {
+    // A port that nobody listens on, until somebody does.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let limits = Limits { patience: Duration::from_secs(10), requests: 4, ..quick() };
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let tell = Arc::clone(&told);
+    let endpoint = Endpoint::new(
+        Box::new(OpenAiChat),
+        &format!("http://{address}/v1"),
+        None,
+        false,
+        limits,
+        Arc::default(),
+    )
+    .unwrap()
+    .with_notice(Box::new(move |text| tell.lock().unwrap().push(text.to_owned())));
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let callers: Vec<_> =
+            (0..8).map(|_| scope.spawn(|| endpoint.complete(&json!({})))).collect();
+        std::thread::sleep(Duration::from_millis(600));
+        assert!(callers.iter().all(|caller| !caller.is_finished()), "all wait");
+        let server = Server::on(TcpListener::bind(address).unwrap(), vec![good()]);
+        let attempts: Vec<u32> =
+            callers.into_iter().map(|caller| caller.join().unwrap().unwrap().attempts).collect();
+        assert_eq!(server.asked().len(), 8);
+        // One probes at a time: eight callers of their own would try far more often.
+        assert!(attempts.iter().sum::<u32>() < 40, "{attempts:?}");
+    });
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    let told = told.lock().unwrap().join("\n").replace(&address.port().to_string(), "PORT");
+    insta::assert_snapshot!(told, @r#"
+    http://127.0.0.1:PORT/v1/chat/completions is away (io: Connection refused (os error 111)); waiting for it for up to 10 seconds
+    http://127.0.0.1:PORT/v1/chat/completions is back
+    "#);
+}
+
+#[test]
+fn a_server_that_stays_dead_is_an_error_after_the_patience() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let base = format!("http://{}/v1", listener.local_addr().unwrap());
+    drop(listener);
+    let limits = Limits { patience: Duration::from_millis(300), ..quick() };
+    let endpoint =
+        Endpoint::new(Box::new(OpenAiChat), &base, None, false, limits, Arc::default()).unwrap();
+    let begun = Instant::now();
+    let error = endpoint.complete(&json!({})).unwrap_err();
+    assert!(matches!(error, EndpointError::Away { .. }), "{error}");
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    // Who comes later does not wait the patience again.
+    let begun = Instant::now();
+    endpoint.complete(&json!({})).unwrap_err();
+    assert!(begun.elapsed() < Duration::from_millis(290), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn the_stop_flag_ends_waiting_and_running_requests() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let server = Server::start(vec![Say::Hang { body: Vec::new() }]);
+    let limits = Limits { requests: 1, ..Limits::default() };
+    let endpoint =
+        Endpoint::new(Box::new(OpenAiChat), &server.base(), None, false, limits, Arc::clone(&stop))
+            .unwrap();
+    std::thread::scope(|scope| {
+        let callers: Vec<_> =
+            (0..2).map(|_| scope.spawn(|| endpoint.complete(&json!({})))).collect();
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(callers.iter().all(|caller| !caller.is_finished()), "positive control");
+        let stopped = Instant::now();
+        stop.store(true, Ordering::SeqCst);
+        for caller in callers {
+            let error = caller.join().unwrap().unwrap_err();
+            assert!(matches!(error, EndpointError::Interrupted { .. }), "{error}");
+        }
+        assert!(stopped.elapsed() < Duration::from_secs(1), "{:?}", stopped.elapsed());
+    });
+}
+
+#[test]
+fn the_key_is_in_its_header_and_nowhere_else() {
+    let secret = "sk-very-secret";
+    let echo = format!(r#"{{"error":{{"message":"Incorrect API key provided: {secret}"}}}}"#);
+    let in_stream = format!("data: {{\"error\": \"{secret} is no key\"}}\n\n");
+    let garbage = format!("data: {secret}\n\n");
+    let inside = format!(
+        "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{secret}\"}},\"finish_reason\":\"stop\"}}]}}\n\n"
+    );
+    for say in
+        [Say::json(401, echo), Say::stream(in_stream), Say::stream(garbage), Say::stream(inside)]
+    {
+        let server = Server::start(vec![say]);
+        let key = Key::new(secret);
+        let endpoint = Endpoint::new(
+            Box::new(OpenAiChat),
+            &server.base(),
+            key,
+            false,
+            quick(),
+            Arc::default(),
+        )
+        .unwrap();
+        let text = format!("{:?} {:?}", endpoint.complete(&json!({})), endpoint);
+        assert!(server.asked()[0].head.contains(secret), "positive control");
+        assert!(!text.contains(secret), "{text}");
+        assert!(text.contains("[key]"), "{text}");
+    }
+}
+
+#[test]
+fn a_key_travels_in_the_clear_on_this_machine_only() {
+    let open = |base: &str, key: Option<Key>, named: bool| {
+        let endpoint =
+            Endpoint::new(Box::new(OpenAiChat), base, key, named, quick(), Arc::default());
+        endpoint.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let key = || Key::new("sk-secret");
+    for base in [
+        "https://api.example.com/v1",
+        "http://127.0.0.1:1/v1",
+        "http://[::1]:1",
+        "http://localhost",
+    ] {
+        assert_eq!(open(base, key(), false), Ok(()));
+    }
+    assert_eq!(open("http://10.0.0.1:8000/v1", None, false), Ok(()));
+    assert_eq!(open("http://10.0.0.1:8000/v1", key(), true), Ok(()));
+    let refused = open("http://10.0.0.1:8000/v1", key(), false).unwrap_err();
+    insta::assert_snapshot!(refused, @"failed to use the base URL http://10.0.0.1:8000/v1: the API key would travel unencrypted");
+    for bad in ["", "ftp://a", "no url", "https://user:password@host"] {
+        let error = open(bad, None, false).unwrap_err();
+        assert!(error.starts_with("failed to use the base URL"), "{error}");
+        assert!(!error.contains("password@"), "{error}");
+    }
+}

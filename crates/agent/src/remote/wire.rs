@@ -1,0 +1,252 @@
+//! What a wire format is: how a conversation becomes a request, and a stream becomes an answer.
+
+use std::fmt::Debug;
+
+use serde_json::Value;
+use thiserror::Error;
+use warpwright_record::message::{Message, StopReason, ToolStatus, Usage};
+
+use super::key::Key;
+use super::sse;
+use crate::elide::clip_line;
+use crate::tools::arguments::ToolSpecification;
+
+/// Most bytes of text, reasoning and arguments of one answer.
+pub const MAX_ANSWER_BYTES: usize = 8 << 20;
+/// Most calls of one answer.
+const MAX_CALLS: usize = 256;
+/// What is kept of a server's words in an error, bytes.
+const MAX_WORDS: usize = 600;
+
+/// One API. Implementations hold no state; what belongs to one answer is in its [`Assembler`].
+pub trait WireFormat: Debug + Send + Sync {
+    /// The URL of a request, given the base URL without a slash at its end.
+    fn url(&self, base: &str) -> String;
+
+    /// The headers that carry the key, and others that the format asks for.
+    fn headers(&self, key: Option<&Key>) -> Vec<(&'static str, String)>;
+
+    /// The request's body, asking for a stream.
+    fn body(&self, request: &Request<'_>) -> Value;
+
+    /// Takes a streamed answer.
+    fn assembler(&self) -> Box<dyn Assembler>;
+
+    /// Takes an answer that came in one piece, as servers send that know no streaming.
+    fn whole(&self, body: &Value) -> Result<Answer, WireError>;
+}
+
+/// Puts one streamed answer together.
+pub trait Assembler {
+    /// Takes an event; `true` when nothing more is to come.
+    fn event(&mut self, event: &sse::Event) -> Result<bool, WireError>;
+
+    /// The answer, when the stream has ended.
+    fn finish(self: Box<Self>) -> Result<Answer, WireError>;
+}
+
+/// A request, in no particular format.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// The model, as its server names it.
+    pub model: &'a str,
+    /// The system prompt.
+    pub system: &'a str,
+    /// The conversation, oldest first.
+    pub entries: &'a [Entry],
+    /// The tools.
+    pub tools: &'a [ToolSpecification],
+    /// How to sample.
+    pub sampling: &'a Sampling,
+}
+
+/// One piece of a conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    /// What the user says.
+    User(String),
+    /// What the model said.
+    Said(Message),
+    /// What the calls of the message before came to, in its order.
+    Results(Vec<Shown>),
+}
+
+/// A result as the model is shown it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shown {
+    /// The call.
+    pub call: String,
+    /// Whether the tool did what was asked.
+    pub status: ToolStatus,
+    /// The text, or a placeholder for it.
+    pub text: String,
+}
+
+/// How to sample. `None` leaves it to the server.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sampling {
+    /// Temperature.
+    pub temperature: Option<f64>,
+    /// Most tokens of one answer, reasoning included.
+    pub max_output_tokens: Option<u64>,
+    /// How much to reason, in the server's words, e.g. `high`.
+    pub reasoning_effort: Option<String>,
+    /// Whether to ask for token ids and log-probabilities.
+    pub token_ids: bool,
+}
+
+/// An answer, in no particular format.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// The model's name for itself.
+    pub model: String,
+    /// Text.
+    pub text: String,
+    /// Reasoning.
+    pub reasoning: String,
+    /// Calls, in order.
+    pub calls: Vec<AnsweredCall>,
+    /// Why it ends.
+    pub stop: StopReason,
+    /// Tokens; without dollars.
+    pub usage: Option<Usage>,
+    /// What the format wants back word for word.
+    pub echo: Option<Value>,
+    /// The context's tokens, where the server tells them.
+    pub prompt_ids: Option<Vec<u32>>,
+    /// The sampled tokens.
+    pub sampled_ids: Vec<u32>,
+    /// Their log-probabilities.
+    pub logprobs: Vec<f32>,
+}
+
+/// A call as it came: its id may be missing or used before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnsweredCall {
+    /// The server's id.
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    /// JSON text, or what should have been some.
+    pub arguments: String,
+}
+
+/// Why an answer could not be put together.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum WireError {
+    /// The stream ended before the answer did.
+    #[error("the answer ended too early")]
+    Truncated,
+    /// It is not what the format says.
+    #[error("the answer is not in the expected format: {0}")]
+    Garbage(String),
+    /// The server broke off with an error.
+    #[error("the server broke off: {0}")]
+    Server(String),
+    /// More than a client takes.
+    #[error("the answer is larger than {MAX_ANSWER_BYTES} bytes")]
+    TooLarge,
+}
+
+impl Answer {
+    /// Refuses what is larger than any answer should be.
+    pub(super) fn check(&self) -> Result<(), WireError> {
+        let calls: usize = self.calls.iter().map(|c| c.arguments.len() + c.name.len()).sum();
+        let bytes = self.text.len() + self.reasoning.len() + calls;
+        if bytes > MAX_ANSWER_BYTES || self.calls.len() > MAX_CALLS {
+            return Err(WireError::TooLarge);
+        }
+        Ok(())
+    }
+}
+
+/// The arguments of a call: what the JSON text says, or the text itself where it is no JSON.
+pub(super) fn arguments(text: &str) -> Value {
+    if text.trim().is_empty() {
+        return Value::Object(serde_json::Map::new());
+    }
+    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+}
+
+/// A tool's name as servers accept it. A model may have said something else.
+pub(super) fn tool_name(name: &str) -> String {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
+    let name: String = name.chars().take(64).map(allowed).collect();
+    if name.is_empty() { "_".to_owned() } else { name }
+}
+
+/// The JSON of an event or a body.
+pub(super) fn json(text: &str) -> Result<Value, WireError> {
+    serde_json::from_str(text)
+        .map_err(|error| WireError::Garbage(format!("{error} in {}", clip_line(text, 120))))
+}
+
+/// What a server says went wrong, from the body of an error in any of the formats.
+pub(super) fn words(body: &str) -> String {
+    let text = serde_json::from_str::<Value>(body).ok().and_then(|body| error_words(&body));
+    let text = text.unwrap_or_else(|| body.to_owned());
+    clip_line(&text.split_whitespace().collect::<Vec<_>>().join(" "), MAX_WORDS)
+}
+
+/// `error.message`, `error`, `message` or `detail`, with the error's type or code before it.
+pub(super) fn error_words(body: &Value) -> Option<String> {
+    let error = ["error", "message", "detail"].iter().find_map(|name| body.get(name))?;
+    if error.is_null() {
+        return None;
+    }
+    let Some(object) = error.as_object() else {
+        return Some(error.as_str().map_or_else(|| error.to_string(), str::to_owned));
+    };
+    let kind = ["code", "type"].iter().find_map(|name| object.get(*name)?.as_str());
+    let message = object.get("message").and_then(Value::as_str);
+    Some(match (kind, message) {
+        (Some(kind), Some(message)) => format!("{kind}: {message}"),
+        (None, Some(message)) => message.to_owned(),
+        _ => error.to_string(),
+    })
+}
+
+/// A text field; empty where there is none.
+pub(super) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A count; 0 where there is none.
+pub(super) fn count(value: &Value, path: &str) -> u64 {
+    value.pointer(path).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// The elements of an array; none where it is missing or null.
+pub(super) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_json_or_the_text_itself() {
+        assert_eq!(arguments(r#"{"command": "ls"}"#), json!({"command": "ls"}));
+        assert_eq!(arguments(" "), json!({}));
+        assert_eq!(arguments("{\"command\": \"l"), json!("{\"command\": \"l"));
+    }
+
+    #[test]
+    fn a_servers_words_are_found_in_every_form_and_bounded() {
+        assert_eq!(words(r#"{"error":{"message":"no","type":"bad","code":null}}"#), "bad: no");
+        assert_eq!(words(r#"{"error":"no"}"#), "no");
+        assert_eq!(words(r#"{"detail":[{"msg":"no"}]}"#), r#"[{"msg":"no"}]"#);
+        assert_eq!(words("<html>\n  Bad gateway"), "<html> Bad gateway");
+        assert!(words(&"x".repeat(100_000)).len() < 700);
+    }
+
+    #[test]
+    fn a_tool_that_cannot_exist_gets_a_name_that_servers_accept() {
+        assert_eq!(tool_name("Bash"), "Bash");
+        assert_eq!(tool_name("rm -rf é"), "rm_-rf__");
+        assert_eq!(tool_name(""), "_");
+    }
+}
