@@ -6,6 +6,7 @@
 //! * [`table::table`] is what stands at the end: one row per episode.
 //! * [`evaluation::Evaluation`] turns a run over a suite into figures with intervals, by policy and
 //!   level, and into tables and files.
+//! * [`trajectory`] shows one episode to a person, and exports episodes for training.
 //! * [`html::write_html`] makes `report.html`, one self-contained page: what was reached and how
 //!   sure that is, what went wrong, the kernels, and the steps that led there.
 //!
@@ -26,9 +27,11 @@
 
 pub mod evaluation;
 mod figures;
+mod files;
 mod highlight;
 pub mod html;
 pub mod live;
 pub mod summary;
 pub mod table;
 mod text;
+pub mod trajectory;

@@ -69,6 +69,11 @@ pub fn table(summaries: &[Summary], width: Option<u16>) -> String {
     trimmed(&text)
 }
 
+/// The first line of `text` that says something, at most `width` characters, harmless to a terminal.
+pub fn safe_line(text: &str, width: usize) -> String {
+    one_line(text, width)
+}
+
 /// An empty table for a terminal `width` columns wide.
 pub(crate) fn style(width: Option<u16>) -> Table {
     let mut table = Table::new();

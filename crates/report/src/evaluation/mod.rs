@@ -4,6 +4,8 @@
 //! each policy, profile and kind of device: figures of different ones are never in one number.
 //! `docs/evaluation.md` defines every figure.
 
+pub mod compare;
+pub mod export;
 pub mod paper;
 pub mod rows;
 pub mod schema;

@@ -129,8 +129,8 @@ pub struct Cost {
 /// One attempt, reduced to what figures need.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shot {
-    verified: bool,
-    measured: Measured,
+    pub(super) verified: bool,
+    pub(super) measured: Measured,
 }
 
 /// When a candidate counts as faster.
@@ -257,7 +257,7 @@ fn shots(tasks: &Tasks<'_>, of: fn(&Row) -> Shot) -> Vec<Vec<Shot>> {
 }
 
 /// As `--attempts` would choose: right before wrong, then by the lower bound over the best baseline.
-fn best_shot(shots: &[Shot]) -> Shot {
+pub(super) fn best_shot(shots: &[Shot]) -> Shot {
     let key = |shot: &Shot| {
         let low = shot.measured.best.map_or(0.0, |best| best.low);
         (shot.verified, if low.is_finite() { low } else { 0.0 })

@@ -127,7 +127,7 @@ fn line(
 }
 
 /// `94 % [88–98]`.
-pub(super) fn percent(rate: &Interval) -> String {
+pub(crate) fn percent(rate: &Interval) -> String {
     let digits = |x: f64| {
         let text = format!("{:.1}", 100.0 * x);
         text.strip_suffix(".0").map_or(text.clone(), str::to_owned)

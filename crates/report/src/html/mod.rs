@@ -1,14 +1,18 @@
 //! `report.html`: one file, no scripts, no network.
 
+mod curves;
+mod evaluation;
 mod model;
 mod plot;
 mod steps;
+mod trajectory;
 mod verdict;
 
-use std::io::Write;
+pub use evaluation::write_evaluation;
+pub use trajectory::write_trajectory;
+
 use std::path::{Path, PathBuf};
 
-use fs_err as fs;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Value, context};
@@ -62,18 +66,17 @@ pub fn write_html(run_dirs: &[&Path], out: &Path) -> Result<(), ReportError> {
     model::draw_sparks(&mut runs);
     let html = render(&runs)?;
 
-    // Beside its place, then renamed: a browser that reloads never sees half a page.
-    let temporary = out.with_extension(format!("html.{}.tmp", std::process::id()));
-    let done = fs::File::create(&temporary)
-        .and_then(|mut file| file.write_all(html.as_bytes()))
-        .and_then(|()| fs::rename(&temporary, out));
-    done.map_err(|source| {
-        let _ = fs::remove_file(&temporary);
-        ReportError::Write { path: out.to_owned(), source }
-    })
+    write_page(&html, out)
 }
 
-fn render(runs: &[model::RunView]) -> Result<String, minijinja::Error> {
+/// Writes a page beside its place, then renames it: a browser that reloads never sees half of it.
+fn write_page(html: &str, out: &Path) -> Result<(), ReportError> {
+    crate::files::replace(out, |file| file.write_all(html.as_bytes()))
+        .map_err(|source| ReportError::Write { path: out.to_owned(), source })
+}
+
+/// What every page is made with.
+fn environment() -> Result<Environment<'static>, minijinja::Error> {
     let mut environment = Environment::new();
     let mut syntax = SyntaxConfig::builder();
     environment.set_syntax(syntax.trim_blocks(true).lstrip_blocks(true).build()?);
@@ -90,6 +93,16 @@ fn render(runs: &[model::RunView]) -> Result<String, minijinja::Error> {
         done.map_err(minijinja::Error::from)
     });
     environment.add_template("macros.html", include_str!("../../templates/macros.html"))?;
+    let style = include_str!("../../templates/style.css").to_owned();
+    environment.add_global("style", Value::from_safe_string(style));
+    environment.add_global("program", warpwright_record::run::PROGRAM_VERSION);
+    let written = jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string();
+    environment.add_global("written", written);
+    Ok(environment)
+}
+
+fn render(runs: &[model::RunView]) -> Result<String, minijinja::Error> {
+    let mut environment = environment()?;
     environment.add_template("episode.html", include_str!("../../templates/episode.html"))?;
     environment.add_template("report.html", include_str!("../../templates/report.html"))?;
     let shown = |i: usize| runs.iter().flat_map(|run| &run.episodes).any(|e| e.measured(i));
@@ -101,8 +114,5 @@ fn render(runs: &[model::RunView]) -> Result<String, minijinja::Error> {
     environment.get_template("report.html")?.render(context! {
         runs => Value::from(Serde(runs)),
         columns,
-        style => Value::from_safe_string(include_str!("../../templates/style.css").to_owned()),
-        program => warpwright_record::run::PROGRAM_VERSION,
-        written => jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string(),
     })
 }

@@ -37,7 +37,7 @@ pub(super) struct RunView {
     machine: String,
     state: Chip,
     resumed: usize,
-    config: String,
+    pub(super) config: String,
     notes: Vec<Chip>,
     pub(super) episodes: Vec<EpisodeView>,
 }

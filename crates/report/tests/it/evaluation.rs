@@ -7,7 +7,7 @@ use warpwright_record::interval::Interval;
 use warpwright_record::run::RunInfo;
 use warpwright_record::writer::RunWriter;
 use warpwright_report::evaluation::rows::RowState;
-use warpwright_report::evaluation::schema::schema;
+use warpwright_report::evaluation::schema::schemas;
 use warpwright_report::evaluation::table::tables;
 use warpwright_report::evaluation::{Evaluation, Scored};
 
@@ -319,12 +319,15 @@ fn json_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn the_schema_file_is_that_of_the_types() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/evaluation.schema.json");
-    let text = serde_json::to_string_pretty(&schema()).unwrap() + "\n";
-    if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-        fs_err::write(&path, &text).unwrap();
+fn the_schema_files_are_those_of_the_types() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas");
+    for (name, schema) in schemas() {
+        let path = folder.join(format!("{name}.schema.json"));
+        let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+            fs_err::write(&path, &text).unwrap();
+        }
+        let stored = fs_err::read_to_string(&path).unwrap();
+        assert!(stored == text, "schemas/{name}.schema.json is stale: set UPDATE_SCHEMAS=1 once");
     }
-    let stored = fs_err::read_to_string(&path).unwrap();
-    assert!(stored == text, "schemas/evaluation.schema.json is stale: set UPDATE_SCHEMAS=1 once");
 }

@@ -5,10 +5,13 @@
     reason = "tests and their builders; clippy's own opt-out covers `#[test]` functions only"
 )]
 
+mod comparison;
 mod evaluation;
+mod evaluation_files;
 mod live;
 mod page;
 #[path = "../../../record/tests/it/sample.rs"]
 mod sample;
 mod suite;
 mod table;
+mod trajectory;

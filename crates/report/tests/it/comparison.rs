@@ -1,0 +1,135 @@
+//! Two runs, task by task.
+
+use warpwright_report::evaluation::Evaluation;
+use warpwright_report::evaluation::compare::{Comparison, text};
+
+use crate::suite::{self, Attempt, ComesTo, attempt, right};
+
+const NAMES: [&str; 6] =
+    ["level1-1_a", "level1-2_b", "level1-3_c", "level2-1_d", "level2-2_e", "level2-3_f"];
+
+fn evaluation(policy: &'static str, comes_to: [ComesTo; 6], device: &str) -> Evaluation {
+    let dir = tempfile::tempdir().unwrap();
+    let attempts: Vec<Attempt> =
+        NAMES.iter().zip(comes_to).map(|(name, c)| attempt(policy, name, c)).collect();
+    drop(suite::write_attempts(dir.path(), &NAMES, &attempts, device));
+    let mut evaluation = Evaluation::read(dir.path()).unwrap();
+    evaluation.run = format!("runs/{policy}");
+    evaluation
+}
+
+fn before() -> Evaluation {
+    let wrong = ComesTo::Wrong;
+    evaluation("before", [right(2.0), right(2.0), right(2.0), wrong, right(2.0), wrong], "cuda:0")
+}
+
+fn after() -> Evaluation {
+    let broken = ComesTo::Broken;
+    let all = [right(3.0), right(1.5), right(2.01), right(1.2), ComesTo::Wrong, broken];
+    evaluation("after", all, "cuda:1")
+}
+
+#[test]
+fn verdicts_that_changed_are_listed_and_differences_are_paired() {
+    let comparison = Comparison::of(&before(), &after(), None, None).unwrap();
+    let names = |list: &[warpwright_report::evaluation::compare::Changed]| -> Vec<String> {
+        list.iter().map(|changed| changed.task.clone()).collect()
+    };
+    assert_eq!(comparison.tasks, 5);
+    assert_eq!(comparison.only_a, ["level2-3_f"], "our own failure is no verdict");
+    assert_eq!(names(&comparison.faster), ["level1-1_a"]);
+    assert_eq!(names(&comparison.slower), ["level1-2_b"]);
+    assert_eq!(names(&comparison.gained), ["level2-1_d"]);
+    assert_eq!(names(&comparison.lost), ["level2-2_e"]);
+    assert_eq!(comparison.unchanged, 1, "2.00 and 2.01 cannot be told apart");
+    let difference = comparison.pass_rate_difference.unwrap();
+    assert!(difference.value.abs() < 1e-12 && difference.low < 0.0 && difference.high > 0.0);
+    let ratio = comparison.geomean_ratio.eager.unwrap();
+    let expected = (3.0 / 2.0 * 1.5 / 2.0 * 2.01 / 2.0f64).cbrt();
+    assert!((ratio.value - expected).abs() < 1e-9);
+    let ratio = comparison.geomean_ratio_failures_as_one.eager.unwrap();
+    let expected = (3.0 / 2.0 * 1.5 / 2.0 * 2.01 / 2.0 * 1.2 / 2.0f64).powf(0.2);
+    assert!((ratio.value - expected).abs() < 1e-9);
+    insta::assert_snapshot!(text(&comparison, None), @r#"
+    A: runs/before, policy before, device cuda:0
+    B: runs/after, policy after, device cuda:1
+    5 tasks judged in both, profile strict
+    1 tasks judged in A only
+    ────────────────────────────────────────────────────────────────────────────────────────────────────
+     B against A                              over eager          over compile        over the best
+    ────────────────────────────────────────────────────────────────────────────────────────────────────
+     ratio of mean speed-ups, right in both   1.04x [0.75–1.50]   1.04x [0.75–1.50]   1.04x [0.75–1.50]
+     the same, failures as 1x                 0.93x [0.65–1.27]   0.93x [0.75–1.21]   0.93x [0.75–1.21]
+    ────────────────────────────────────────────────────────────────────────────────────────────────────
+    pass rate, B minus A, in percentage points: 0 % [-60–60]
+    gained: wrong in A, right in B: 1
+      level2-1_d: wrong values -> 0.84x [0.83–0.86]
+    lost: right in A, wrong in B: 1
+      level2-2_e: 1.41x [1.38–1.44] -> wrong values
+    faster beyond the intervals: 1
+      level1-1_a: 1.41x [1.38–1.44] -> 2.11x [2.07–2.15]
+    slower beyond the intervals: 1
+      level1-2_b: 1.41x [1.38–1.44] -> 1.06x [1.03–1.08]
+    1 tasks without a change that can be told from noise
+    Note: the second run has 1 planned tasks that were not judged.
+    Intervals are 95 %, by bootstrap over paired tasks. Speed-ups in the lists are over the best baseline.
+    "#);
+}
+
+#[test]
+fn a_run_does_not_differ_from_itself() {
+    let run = before();
+    let comparison = Comparison::of(&run, &run, None, None).unwrap();
+    assert_eq!(comparison.unchanged, 6);
+    let ratio = comparison.geomean_ratio.best.unwrap();
+    assert!((ratio.low - 1.0).abs() < 1e-12 && (ratio.high - 1.0).abs() < 1e-12);
+    assert!(comparison.caveats.is_empty());
+}
+
+#[test]
+fn what_must_not_be_compared_is_refused() {
+    let run = before();
+    let all = [right(2.0); 6];
+    let said = |b: &Evaluation| Comparison::of(&run, b, None, None).unwrap_err().to_string();
+    assert_eq!(
+        said(&evaluation("after", all, "cpu")),
+        "failed to compare runs/before with runs/after: device cuda is not device cpu"
+    );
+    let mut other = after();
+    let print = other.tables[0].fingerprint.as_mut().unwrap();
+    print.hardware = "NVIDIA A100".into();
+    assert_eq!(
+        said(&other),
+        "failed to compare runs/before with runs/after: hardware NVIDIA H200 is not hardware NVIDIA A100"
+    );
+    let mut other = after();
+    other.tables[0].profile = warpwright_record::verdict::Profile::Tf32;
+    assert!(said(&other).ends_with("profile strict is not profile tf32"));
+    let mut other = after();
+    other.rows.iter_mut().for_each(|row| row.task.insert(0, 'x'));
+    assert!(said(&other).ends_with("no task was judged in both"));
+    assert!(Comparison::of(&run, &after(), None, None).is_ok(), "positive control");
+}
+
+#[test]
+fn differing_fingerprints_are_said() {
+    let mut other = after();
+    let print = other.tables[0].fingerprint.as_mut().unwrap();
+    print.torch = "2.12.0".into();
+    let comparison = Comparison::of(&before(), &other, None, None).unwrap();
+    assert!(comparison.caveats[0].contains("torch 2.11.0+cu130 and 2.12.0"));
+}
+
+#[test]
+fn of_several_policies_one_must_be_named() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(suite::write(dir.path()));
+    let run = Evaluation::read(dir.path()).unwrap();
+    let error = Comparison::of(&run, &run, None, None).unwrap_err();
+    assert!(error.to_string().ends_with("there are several; it has alpha, beta"), "{error}");
+    let error = Comparison::of(&run, &run, Some("gamma"), None).unwrap_err();
+    assert!(error.to_string().contains("there is none of this name"), "{error}");
+    let comparison = Comparison::of(&run, &run, Some("alpha"), Some("beta")).unwrap();
+    assert_eq!((comparison.a.policy.as_str(), comparison.b.policy.as_str()), ("alpha", "beta"));
+    assert_eq!(comparison.tasks, 4);
+}
