@@ -155,6 +155,7 @@ fn write_tasks(
             resumed: history.resumed.clone(),
             events: history.events,
             last: history.last,
+            refused: history.refused.clone(),
         };
         let mut runs = vec![model::run_view(&reader, &part, 0)];
         model::draw_sparks(&mut runs);
