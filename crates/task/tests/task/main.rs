@@ -7,6 +7,7 @@ mod examples;
 mod facts;
 mod messages;
 mod nesting;
+mod starter;
 mod suites;
 mod tables;
 
