@@ -207,6 +207,11 @@ impl Child {
         self.wait_timeout(Duration::ZERO)
     }
 
+    /// How it ended, once [`Child::try_wait`] or [`Child::wait_timeout`] has seen the end.
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.ended.map(|(outcome, ..)| outcome)
+    }
+
     /// Waits at most `timeout` for the end: true when it has come. [`Child::wait`] then returns at once.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<bool, JailError> {
         let until = Instant::now() + timeout;

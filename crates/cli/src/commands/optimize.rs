@@ -158,7 +158,7 @@ impl Run<'_> {
             self.bench.jail.clone(),
             Provision { python, folders, path, memory_bytes: None },
         );
-        let skill = skill::render(&facts, self.settings.profile)
+        let skill = skill::render(skill::TEMPLATE, &facts, self.settings.profile)
             .map_err(|error| Failure::infrastructure(chain(&error), None))?;
         for (number, task) in (0..).zip(&tasks) {
             let id = EpisodeId(number);
