@@ -15,6 +15,10 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
+pub use walk::{Entry, Walk};
+
+mod walk;
+
 /// Deepest nesting [`Beneath::snapshot`] follows.
 const MAX_DEPTH: usize = 8;
 /// Most names it looks at: a shell can make millions.
@@ -180,7 +184,7 @@ impl Beneath {
         snapshot: &mut Snapshot,
     ) -> Result<(), FileError> {
         let at = if prefix.is_empty() { "." } else { prefix };
-        // The shell is idle while we read, but its leavings may be odd.
+        // Background commands may be at work meanwhile, and leavings may be odd.
         let folder = match self.open_at(at, OFlags::RDONLY | OFlags::DIRECTORY) {
             Ok(folder) => folder,
             Err(e) if e.is_ours() || prefix.is_empty() => return Err(e),
@@ -189,9 +193,24 @@ impl Beneath {
                 return Ok(());
             }
         };
-        let entries = Dir::read_from(&folder).map_err(|e| system("list", at, e))?;
+        let entries = match Dir::read_from(&folder).map_err(|e| system("list", at, e)) {
+            Ok(entries) => entries,
+            Err(e) if e.is_ours() || prefix.is_empty() => return Err(e),
+            Err(_) => {
+                snapshot.left_out.push(prefix.to_owned());
+                return Ok(());
+            }
+        };
         for entry in entries {
-            let entry = entry.map_err(|e| system("list", at, e))?;
+            let entry = match entry.map_err(|e| system("list", at, e)) {
+                Ok(entry) => entry,
+                Err(e) if e.is_ours() || prefix.is_empty() => return Err(e),
+                // Removed while it was read.
+                Err(_) => {
+                    snapshot.left_out.push(prefix.to_owned());
+                    return Ok(());
+                }
+            };
             snapshot.visited += 1;
             if snapshot.visited > MAX_ENTRIES {
                 snapshot.left_out.push(format!("{prefix}/(more than {MAX_ENTRIES} names)"));

@@ -1,9 +1,9 @@
 //! The agent: a policy works in a workspace, through tools, until it stops or its budget ends.
 //!
 //! ```text
-//! Policy ── Message ──► Toolbox ─┬─ Read, Write, Edit ─► Workspace (openat2 beneath one folder)
-//!   ▲                            └─ Bash ─► Shell ─► jail ─ utils/*.py ─┐
-//!   │                                                      Unix socket ─┤
+//! Policy ── Message ──► Toolbox ─┬─ Read, Edit, Grep, ... ─► Workspace (openat2 beneath one folder)
+//!   ▲                            └─ Bash ─► one shell in one jail ─ utils/*.py ─┐
+//!   │                                                              Unix socket ─┤
 //!   └── ToolResult: text and verdicts ◄── service ◄── Judge ◄── snapshot of the candidate
 //! ```
 //!

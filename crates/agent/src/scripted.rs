@@ -82,8 +82,13 @@ impl Judge for ScriptedJudge {
 
 /// A shell with the interpreter of the tests, in the best jail this machine has.
 pub(crate) fn shell() -> Shell {
+    shell_with(Provision { python: Some(python()), ..Provision::default() })
+}
+
+/// A shell that can use these things.
+pub(crate) fn shell_with(provision: Provision) -> Shell {
     let jail = Jail::detect(Requirement::Any).expect("a jail; build warpwright-jail first");
-    Shell::new(jail, Provision { python: Some(python()), ..Provision::default() })
+    Shell::new(jail, provision)
 }
 
 /// The interpreter that `make test` sets up, or the one the environment names.

@@ -1,7 +1,8 @@
 //! Answers the scripts in `utils/` on a Unix socket that is mounted into the agent's jail.
 //!
-//! One [`serve`] per command, so that every verdict belongs to the tool call that asked for it and
-//! nothing a command leaves behind can ask later. The other side is hostile: one line of at most
+//! One [`serve`] per tool call, so that every verdict belongs to the call during which it was asked
+//! for; between calls every request is refused by a [`Refuser`], also those of background commands.
+//! The other side is hostile: one line of at most
 //! [`MAX_REQUEST_BYTES`] is read, under a deadline, and nothing in it is used except the name of a
 //! stage. The candidate is taken from the workspace, never from the request.
 //!
@@ -10,6 +11,7 @@
 //! <- {"version":1,"good":true,"text":"BUILD OK ..."}\n
 //! ```
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -32,8 +34,13 @@ const MAX_REQUEST_BYTES: u64 = 4 << 10;
 const MAX_TEXT_BYTES: usize = 128 << 10;
 /// Time a client has to send its request, and to take its answer.
 const CLIENT_DEADLINE: Duration = Duration::from_secs(5);
-/// Requests that one command may make; a loop that asks for ever is cut short.
+/// Requests that are judged during one call; a loop that asks for ever is cut short.
 const MAX_REQUESTS: usize = 64;
+/// Pause after each request that is refused unread, so that asking in a loop costs us nothing.
+const REFUSAL_PAUSE: Duration = Duration::from_millis(50);
+/// Refused connections that are kept open, so that the client can still write its request and then
+/// reads why it was refused.
+const KEPT_REFUSED: usize = 16;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -92,8 +99,38 @@ pub(crate) fn listen(path: &Path) -> std::io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// Refuses requests that are made while no tool call is running.
+#[derive(Debug, Default)]
+pub(crate) struct Refuser {
+    kept: VecDeque<UnixStream>,
+}
+
+impl Refuser {
+    /// Refuses what is waiting, a few at a time. To be called again after [`Refuser::PAUSE`].
+    pub(crate) fn refuse_waiting(&mut self, listener: &UnixListener) {
+        for _ in 0..KEPT_REFUSED {
+            let Ok((stream, _)) = listener.accept() else { return };
+            send(
+                &stream,
+                &refuse(
+                    "failed to judge: the judge answers only while a Bash call is waited for; run                      the command without run_in_background"
+                        .to_owned(),
+                ),
+            );
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            if self.kept.len() == KEPT_REFUSED {
+                self.kept.pop_front();
+            }
+            self.kept.push_back(stream);
+        }
+    }
+
+    /// How long to leave newcomers waiting.
+    pub(crate) const PAUSE: Duration = REFUSAL_PAUSE;
+}
+
 /// Answers requests, one at a time, until `closer` is closed. A request that is being judged then
-/// is finished; those still waiting are dropped.
+/// is finished; those still waiting are left to a [`Refuser`].
 pub(crate) fn serve(
     listener: &UnixListener,
     closer: &Closer,
@@ -122,7 +159,8 @@ pub(crate) fn serve(
         let Ok((stream, _)) = listener.accept() else { continue };
         requests += 1;
         let reply = if requests > MAX_REQUESTS {
-            refuse(format!("one command may ask the judge {MAX_REQUESTS} times; run another"))
+            std::thread::sleep(REFUSAL_PAUSE);
+            refuse(format!("one call may ask the judge {MAX_REQUESTS} times; make another"))
         } else {
             answer(&stream, workspace, judge, &mut answered)
         };

@@ -6,19 +6,56 @@ use warpwright_record::verdict::Profile;
 
 use crate::judge::DeviceFacts;
 
-/// The text with its placeholders, as it lies in `skills/cuda/SKILL.md`.
+/// The built-in text with its placeholders, as it lies in `skills/cuda/SKILL.md`.
 pub const TEMPLATE: &str = include_str!("../../../skills/cuda/SKILL.md");
 
-/// The skill template does not fit its placeholders: a mistake in the template.
+/// What a template can use.
+pub const PLACEHOLDERS: [&str; 11] = [
+    "device",
+    "hardware",
+    "arch",
+    "processors",
+    "shared_kib",
+    "cache_mib",
+    "bandwidth_gb",
+    "on_cpu",
+    "traces",
+    "profile",
+    "precision",
+];
+
+/// The skill's text does not fit its placeholders: the caller's mistake if the text is theirs.
 #[derive(Debug, Error)]
-#[error("failed to render the skill for {device}: {source}")]
-pub struct SkillError {
-    device: String,
-    source: minijinja::Error,
+pub enum SkillError {
+    /// It names something that is not there.
+    #[error(
+        "failed to render the skill: {} unknown; a skill can use {}",
+        unknown(.names),
+        PLACEHOLDERS.join(", ")
+    )]
+    Unknown {
+        /// What it names, sorted.
+        names: Vec<String>,
+    },
+    /// It is not a template.
+    #[error("failed to render the skill: {source}")]
+    Template {
+        /// Where and what.
+        source: minijinja::Error,
+    },
 }
 
-/// Renders the skill for a device and a profile.
-pub fn render(device: &DeviceFacts, profile: Profile) -> Result<String, SkillError> {
+fn unknown(names: &[String]) -> String {
+    let named: Vec<String> = names.iter().map(|name| format!("{{{{ {name} }}}}")).collect();
+    format!("{} {}", named.join(", "), if names.len() == 1 { "is" } else { "are" })
+}
+
+/// Renders a skill's text, such as [`TEMPLATE`], for a device and a profile.
+pub fn render(
+    template: &str,
+    device: &DeviceFacts,
+    profile: Profile,
+) -> Result<String, SkillError> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     let precision = match profile {
@@ -56,9 +93,19 @@ pub fn render(device: &DeviceFacts, profile: Profile) -> Result<String, SkillErr
         profile => profile,
         precision => precision,
     };
-    environment
-        .render_str(TEMPLATE, values)
-        .map_err(|source| SkillError { device: device.device.clone(), source })
+    let failed = |source| SkillError::Template { source };
+    let parsed = environment.template_from_str(template).map_err(failed)?;
+    // Named in a branch that is not taken here, it would fail on another device.
+    let mut names: Vec<String> = parsed
+        .undeclared_variables(false)
+        .into_iter()
+        .filter(|name| !PLACEHOLDERS.contains(&name.as_str()))
+        .collect();
+    if !names.is_empty() {
+        names.sort();
+        return Err(SkillError::Unknown { names });
+    }
+    parsed.render(values).map_err(failed)
 }
 
 #[cfg(test)]
@@ -79,13 +126,23 @@ mod tests {
         };
         for device in [&cpu, &gpu] {
             for profile in [Profile::Strict, Profile::Tf32, Profile::AsRun, Profile::Paper] {
-                let text = render(device, profile).unwrap();
+                let text = render(TEMPLATE, device, profile).unwrap();
                 assert!(!text.contains("{{") && !text.contains("{%"), "{text}");
                 assert!(text.contains(&device.hardware));
             }
         }
-        let on_gpu = render(&gpu, Profile::Strict).unwrap();
+        let on_gpu = render(TEMPLATE, &gpu, Profile::Strict).unwrap();
         assert!(on_gpu.contains("4100 GB/s") && on_gpu.contains("no GPU"), "{on_gpu}");
-        assert!(!render(&cpu, Profile::Strict).unwrap().contains("cuDNN"));
+        assert!(!render(TEMPLATE, &cpu, Profile::Strict).unwrap().contains("cuDNN"));
+    }
+
+    #[test]
+    fn a_skill_of_ones_own_is_rendered_and_a_mistaken_one_refused() {
+        let cpu = crate::scripted::device();
+        let own = "On {{ device }}{% if not on_cpu %} with {{ shared_kib }} KiB{% endif %}.";
+        assert_eq!(render(own, &cpu, Profile::Strict).unwrap(), "On cpu.");
+        let said = |text: &str| render(text, &cpu, Profile::Strict).unwrap_err().to_string();
+        insta::assert_snapshot!(said("{% if not on_cpu %}{{ gpu }} {{ card }}{% endif %}"), @"failed to render the skill: {{ card }}, {{ gpu }} are unknown; a skill can use device, hardware, arch, processors, shared_kib, cache_mib, bandwidth_gb, on_cpu, traces, profile, precision");
+        assert!(said("{% if %}").starts_with("failed to render the skill: syntax error"));
     }
 }

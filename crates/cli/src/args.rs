@@ -146,6 +146,9 @@ pub(crate) struct Episodes {
     /// Go on with the run in this folder, with the settings it was begun with.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "max_turns", "max_minutes"])]
     pub(crate) resume: Option<PathBuf>,
+    /// What the policy is told, instead of the built-in skill: a template (see `docs/agent.md`).
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    pub(crate) skill: Option<PathBuf>,
     /// With `--resume`: mix versions of the program in one record.
     #[arg(long, requires = "resume")]
     pub(crate) force: bool,

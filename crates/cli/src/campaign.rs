@@ -232,8 +232,11 @@ impl Campaign<'_> {
         let python = Some(bench.python.clone());
         let provision = Provision { python, folders, path, memory_bytes: None };
         let shell = Shell::new(bench.jail.clone(), provision);
-        let skill = skill::render(&facts, self.settings.profile)
-            .map_err(|error| Failure::infrastructure(chain(&error), None))?;
+        let template = self.settings.skill.as_deref().unwrap_or(skill::TEMPLATE);
+        let skill = skill::render(template, &facts, self.settings.profile).map_err(|error| {
+            let hint = "`docs/agent.md` lists the placeholders of a skill".to_owned();
+            Failure::usage(chain(&error), hint)
+        })?;
         Ok(Place { pool, shell, facts, skill })
     }
 

@@ -1,6 +1,8 @@
 //! Everything a run of `optimize` or `eval` depends on, kept in `run.json` so that `--resume` needs nothing but
 //! the folder. Paths of this machine (interpreter, cache) are not part of it.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 use warpwright_record::verdict::Profile;
 use warpwright_task::{Mode, Task};
@@ -42,6 +44,9 @@ pub(crate) struct Settings {
     pub(crate) seed: u64,
     pub(crate) all_baselines: bool,
     pub(crate) require_full_isolation: bool,
+    /// The skill's template, where it is not the built-in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) skill: Option<String>,
     pub(crate) max_turns: u32,
     pub(crate) max_seconds: Option<f64>,
     pub(crate) max_tokens: Option<u64>,
@@ -76,8 +81,9 @@ impl Settings {
         policies: Vec<String>,
         profile: Profile,
         max_turns: u32,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, Failure> {
+        let skill = args.skill.as_deref().map(read_skill).transpose()?;
+        Ok(Self {
             version: VERSION,
             purpose,
             suite: args.tasks.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
@@ -90,13 +96,14 @@ impl Settings {
             seed: common.seed,
             all_baselines: common.baselines == BaselinesArg::All,
             require_full_isolation: common.require_isolation == IsolationArg::Full,
+            skill,
             max_turns: args.max_turns.unwrap_or(max_turns),
             max_seconds: args.max_minutes.map(|minutes| minutes * 60.0),
             max_tokens: args.max_tokens,
             max_device_seconds: args.max_device_minutes.map(|minutes| minutes * 60.0),
             remote: args.remote.clone(),
             base_urls: BaseUrls::new(),
-        }
+        })
     }
 
     /// From `run.json`.
@@ -132,6 +139,14 @@ impl Settings {
     pub(crate) fn tasks(&self) -> Vec<Task> {
         self.tasks.iter().map(StoredTask::task).collect()
     }
+}
+
+/// The template, whole: the file may have changed when the run is resumed.
+fn read_skill(path: &Path) -> Result<String, Failure> {
+    fs_err::read_to_string(path).map_err(|error| {
+        let hint = "name a text file; `skills/cuda/SKILL.md` is the built-in one".to_owned();
+        Failure::usage(format!("failed to read the skill: {error}"), hint)
+    })
 }
 
 impl StoredTask {

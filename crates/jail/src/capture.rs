@@ -27,7 +27,7 @@ impl Captured {
 }
 
 /// Head and tail of a stream of any length, in bounded memory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Window {
     head: Vec<u8>,
     tail: VecDeque<u8>,
@@ -61,8 +61,8 @@ impl Window {
     }
 }
 
-/// A thread that empties one pipe.
-#[derive(Debug)]
+/// A thread that empties one pipe; without one, nothing was printed here.
+#[derive(Debug, Default)]
 pub(crate) struct Drain {
     window: Arc<Mutex<Window>>,
     stop: Arc<AtomicBool>,

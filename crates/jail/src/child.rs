@@ -10,7 +10,7 @@ use crate::capture::{Captured, Drain};
 use crate::error::JailError;
 use crate::plan::{Cause, Report, SUPERVISE};
 use crate::prepare::{Means, Scratch, plan};
-use crate::spec::{Spec, Stdin};
+use crate::spec::{Output, Spec, Stdin};
 use crate::sys;
 
 /// How long the supervisor may take beyond the deadline before it is killed itself.
@@ -125,6 +125,15 @@ impl Child {
             Stdin::Null => Stdio::null(),
             Stdin::Bytes(bytes) => sys::memory_file(bytes).map_err(failed)?.into(),
         };
+        let failed_stream =
+            |cause| JailError::Start { label: label.clone(), program: means.init.clone(), cause };
+        let (stdout, stderr) = match std::mem::take(&mut spec.output) {
+            Output::Captured => (Stdio::piped(), Stdio::piped()),
+            Output::Descriptor(fd) => {
+                let second = fd.try_clone().map_err(failed_stream)?;
+                (fd.into(), second.into())
+            }
+        };
         let limit = spec.limits.output_bytes;
         let wall = spec.limits.wall;
         let plan = plan(means, spec, numbers.clone(), theirs.as_raw_fd())?;
@@ -142,14 +151,13 @@ impl Child {
             .env_clear()
             .current_dir("/")
             .stdin(stdin)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .stdout(stdout)
+            .stderr(stderr);
         let keep = [plan_file.as_raw_fd(), theirs.as_raw_fd()];
         sys::keep_open(&mut command, numbers.iter().map(|&(fd, _)| fd).chain(keep).collect());
         let mut process = command.spawn().map_err(failed)?;
-        let (Some(stdout), Some(stderr)) = (process.stdout.take(), process.stderr.take()) else {
-            return Err(JailError::Supervisor { label, reason: "it has no output pipes".into() });
-        };
+        let stdout = process.stdout.take().map(|pipe| Drain::start(pipe, limit));
+        let stderr = process.stderr.take().map(|pipe| Drain::start(pipe, limit));
         // Only now: the child holds its copies.
         drop((theirs, fds, plan_file, command));
         let mut child = Self {
@@ -157,8 +165,8 @@ impl Child {
             supervisor: Supervisor { process, _scratch: scratch },
             control,
             pending: Vec::new(),
-            stdout: Drain::start(stdout, limit),
-            stderr: Drain::start(stderr, limit),
+            stdout: stdout.unwrap_or_default(),
+            stderr: stderr.unwrap_or_default(),
             pid: 0,
             memory_bound: String::new(),
             processes_bound: String::new(),
@@ -197,6 +205,11 @@ impl Child {
     /// The end, if it has come: true from then on.
     pub fn try_wait(&mut self) -> Result<bool, JailError> {
         self.wait_timeout(Duration::ZERO)
+    }
+
+    /// How it ended, once [`Child::try_wait`] or [`Child::wait_timeout`] has seen the end.
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.ended.map(|(outcome, ..)| outcome)
     }
 
     /// Waits at most `timeout` for the end: true when it has come. [`Child::wait`] then returns at once.

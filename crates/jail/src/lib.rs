@@ -7,7 +7,8 @@
 //! A [`Jail`] is a way of confining that was found to work on this machine, by starting a probe inside and
 //! looking at what it could do ([`Jail::isolation`]). A [`Spec`] names everything that a program may see and
 //! use; nothing is inherited. [`Jail::run`] gives [`Finished`]; [`Jail::spawn`] gives a [`Child`], which dies
-//! with everything it started when it is dropped, or when this process is.
+//! with everything it started when it is dropped, or when this process is. A [`Process`] is one of a jail's
+//! processes, to end it without ending the jail.
 //!
 //! ```no_run
 //! use warpwright_jail::{Jail, Requirement, Spec};
@@ -37,6 +38,7 @@ mod error;
 mod init;
 mod plan;
 mod prepare;
+mod process;
 mod spec;
 mod sys;
 mod system;
@@ -46,4 +48,5 @@ pub use child::{Child, Finished, Killer, Outcome};
 pub use detect::{Backend, Isolation, Jail, Level, Requirement};
 pub use error::JailError;
 pub use init::init_if_requested;
-pub use spec::{Access, Gpu, Limits, Mount, Spec, Stdin};
+pub use process::Process;
+pub use spec::{Access, Gpu, Limits, Mount, Output, Spec, Stdin};

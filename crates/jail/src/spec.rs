@@ -71,6 +71,16 @@ pub enum Stdin {
     Bytes(Vec<u8>),
 }
 
+/// Where what the program prints goes.
+#[derive(Debug, Default)]
+pub enum Output {
+    /// To the caller, bounded by [`Limits::output_bytes`]; [`Finished`](crate::Finished) has it.
+    #[default]
+    Captured,
+    /// Both standard streams to this descriptor, usually the write end of a pipe of the caller's.
+    Descriptor(OwnedFd),
+}
+
 /// Bounds on the whole process tree, except where "per process" is said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
@@ -133,6 +143,8 @@ pub struct Spec {
     pub gpu: Gpu,
     /// Standard input.
     pub stdin: Stdin,
+    /// Standard output and standard error.
+    pub output: Output,
     pub(crate) symlinks: Vec<(PathBuf, PathBuf)>,
 }
 
@@ -160,6 +172,7 @@ impl Spec {
             fds: Vec::new(),
             gpu: Gpu::None,
             stdin: Stdin::Null,
+            output: Output::Captured,
             symlinks: Vec::new(),
         }
     }
@@ -231,6 +244,13 @@ impl Spec {
     #[must_use]
     pub fn fd(mut self, fd: impl Into<OwnedFd>, number: i32) -> Self {
         self.fds.push((fd.into(), number));
+        self
+    }
+
+    /// Sets where standard output and standard error go.
+    #[must_use]
+    pub fn output(mut self, output: Output) -> Self {
+        self.output = output;
         self
     }
 

@@ -179,6 +179,31 @@ pub(crate) fn kill(pid: i32, signal: c_int) -> io::Result<()> {
     check(unsafe { libc::kill(pid, signal) }).map(drop)
 }
 
+/// A descriptor of a running process: unlike its id, it never comes to mean another one (Linux 5.3).
+/// Safe in threaded processes.
+pub(crate) fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers; a non-negative result is a new descriptor that we own.
+    unsafe {
+        let fd = check_long(libc::syscall(libc::SYS_pidfd_open, pid, 0))?;
+        Ok(OwnedFd::from_raw_fd(fd as RawFd))
+    }
+}
+
+/// Sends a signal to the process behind a descriptor. Safe in threaded processes.
+pub(crate) fn pidfd_signal(process: BorrowedFd<'_>, signal: c_int) -> io::Result<()> {
+    // SAFETY: a null pointer asks for the usual signal information.
+    check_long(unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            process.as_raw_fd(),
+            signal,
+            std::ptr::null::<libc::siginfo_t>(),
+            0,
+        )
+    })
+    .map(drop)
+}
+
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -310,6 +335,17 @@ pub(crate) fn give_stream(fd: RawFd, uid: u32, gid: u32) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether `fd` is the end of a pipe that can only be written to.
+pub(crate) fn is_write_end(fd: RawFd) -> bool {
+    // SAFETY: an all-zero stat is valid, and the call fills it; the rest takes no pointers.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        libc::fstat(fd, &raw mut stat) == 0
+            && stat.st_mode & libc::S_IFMT == libc::S_IFIFO
+            && libc::fcntl(fd, libc::F_GETFL) & libc::O_ACCMODE == libc::O_WRONLY
+    }
 }
 
 /// prctl(2) with integer arguments.

@@ -299,9 +299,9 @@ fn mistaken_calls_are_answered_and_the_dialogue_goes_on() {
     scene.run(&record, &mut policy, Start::Fresh, &|_| {}).unwrap();
     let texts: Vec<_> = seen.lock().unwrap().iter().map(|r| r.text.clone()).collect();
     insta::assert_snapshot!(texts.join("\n"), @r"
-    failed to run the tool Browse: there are Bash, Read, Write and Edit
-    failed to read the arguments of Bash: unknown field `cmd`, expected `command` or `timeout_ms`
-    failed to read the arguments of Read: invalid type: integer `1`, expected a string
+    failed to run the tool Browse: there is none of this name; the tools are Bash, BashOutput, KillBash, Read, Write, Edit, MultiEdit, Glob, Grep, TodoWrite
+    failed to read the arguments of Bash: cmd: unknown field `cmd`, expected one of `command`, `timeout`, `timeout_ms`, `description`, `run_in_background`, `restart`; Bash takes {command: string, timeout?: integer, description?: string, run_in_background?: boolean, restart?: boolean}
+    failed to read the arguments of Read: they are not an object; Read takes {file_path: string, offset?: integer, limit?: integer}
     fine
     ");
 }

@@ -10,7 +10,7 @@ use super::context::Context;
 use super::endpoint::{Completed, Endpoint};
 use super::wire::{Answer, AnsweredCall, Request, Sampling, arguments};
 use crate::policy::{Briefing, Past, Policy, PolicyError, ResumeError};
-use crate::tools::arguments::{ToolSpecification, specifications};
+use crate::tools::specification::{ToolSpecification, specifications};
 
 /// Share of the context kept free for an answer where no limit is set for it.
 const ANSWER_SHARE: f64 = 0.15;

@@ -9,7 +9,7 @@ use warpwright_record::message::{Message, StopReason, ToolStatus, Usage};
 use super::key::Key;
 use super::sse;
 use crate::elide::clip_line;
-use crate::tools::arguments::ToolSpecification;
+use crate::tools::specification::ToolSpecification;
 
 /// Most bytes of text, reasoning and arguments of one answer.
 pub const MAX_ANSWER_BYTES: usize = 8 << 20;

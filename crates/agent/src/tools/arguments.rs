@@ -1,28 +1,70 @@
 //! What each tool takes. The types are the schema that a language model is given.
+//!
+//! Names of tools and arguments are those that language models know from coding agents.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use warpwright_record::message::ToolCall;
 
-/// Runs a command.
+/// Runs a command in the episode's shell.
 pub const BASH: &str = "Bash";
+/// Shows what a background command printed.
+pub const BASH_OUTPUT: &str = "BashOutput";
+/// Ends a background command.
+pub const KILL_BASH: &str = "KillBash";
 /// Reads a file.
 pub const READ: &str = "Read";
 /// Writes a whole file.
 pub const WRITE: &str = "Write";
 /// Replaces text in a file.
 pub const EDIT: &str = "Edit";
+/// Replaces several texts in a file, all or none.
+pub const MULTI_EDIT: &str = "MultiEdit";
+/// Finds files by name.
+pub const GLOB: &str = "Glob";
+/// Finds text in files.
+pub const GREP: &str = "Grep";
+/// Keeps the list of what is to be done.
+pub const TODO_WRITE: &str = "TodoWrite";
 
 /// Arguments of `Bash`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Bash {
-    /// The command line, run by `bash -c` in the workspace.
+    /// The command line, run by the episode's bash.
     pub command: String,
-    /// Milliseconds after which the command and everything it started are killed.
+    /// Milliseconds after which the command is ended.
+    #[serde(default, alias = "timeout_ms", skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<u64>,
+    /// What the command is for, in a few words; for readers of the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout_ms: Option<u64>,
+    pub description: Option<String>,
+    /// Answer at once and let the command go on; BashOutput shows what it prints.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub run_in_background: bool,
+    /// First end the shell with everything it started, and start a new one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restart: bool,
+}
+
+/// Arguments of `BashOutput`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BashOutput {
+    /// The background command, e.g. `bash_1`.
+    pub bash_id: String,
+    /// Regular expression: only lines that match are shown; the others are passed over for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+}
+
+/// Arguments of `KillBash`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KillBash {
+    /// The background command, e.g. `bash_1`.
+    pub shell_id: String,
 }
 
 /// Arguments of `Read`.
@@ -64,63 +106,130 @@ pub struct Edit {
     pub replace_all: bool,
 }
 
-/// A tool as a language model is told of it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ToolSpecification {
-    /// Name used in [`ToolCall::name`].
-    pub name: &'static str,
-    /// What it does and what it refuses.
-    pub description: &'static str,
-    /// JSON Schema of the arguments.
-    pub parameters: Value,
+/// One replacement of `MultiEdit`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Replacement {
+    /// Text to replace, exactly as the replacements before this one left it.
+    pub old_string: String,
+    /// Text to put in its place.
+    pub new_string: String,
+    /// Replace every occurrence instead of requiring exactly one.
+    #[serde(default)]
+    pub replace_all: bool,
 }
 
-/// Every tool of this version, in a fixed order.
-pub fn specifications() -> Vec<ToolSpecification> {
-    vec![
-        ToolSpecification {
-            name: BASH,
-            description: "Run a bash command in the workspace. Each call is a new shell; only files \
-                under the workspace last. There is no network and no GPU here: building, \
-                verification and profiling are requests to the judge (see SKILL.md). Output is \
-                capped; the middle of a long one is left out.",
-            parameters: parameters::<Bash>(),
-        },
-        ToolSpecification {
-            name: READ,
-            description: "Read a text file of the workspace with line numbers.",
-            parameters: parameters::<Read>(),
-        },
-        ToolSpecification {
-            name: WRITE,
-            description: "Write a whole file of the workspace. An existing file must have been read \
-                first. Read-only files are refused.",
-            parameters: parameters::<Write>(),
-        },
-        ToolSpecification {
-            name: EDIT,
-            description: "Replace text in a file of the workspace that has been read. The old text \
-                must occur exactly once unless replace_all is set.",
-            parameters: parameters::<Edit>(),
-        },
-    ]
+/// Arguments of `MultiEdit`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MultiEdit {
+    /// File to change, relative to the workspace.
+    pub file_path: String,
+    /// What to replace, in this order.
+    pub edits: Vec<Replacement>,
 }
 
-fn parameters<T: JsonSchema>() -> Value {
-    let settings = schemars::generate::SchemaSettings::draft2020_12().with(|s| {
-        s.meta_schema = None;
-        s.inline_subschemas = true;
-    });
-    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
-    if let Some(object) = schema.as_object_mut() {
-        object.remove("title");
-        object.remove("description");
-    }
-    schema
+/// Arguments of `Glob`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Glob {
+    /// Pattern for paths below `path`, e.g. `**/*.cu`.
+    pub pattern: String,
+    /// Folder to look in, relative to the workspace; the whole workspace when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+/// What `Grep` shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputMode {
+    /// Matching lines.
+    Content,
+    /// Paths of files with a matching line.
+    #[default]
+    FilesWithMatches,
+    /// Number of matching lines per file.
+    Count,
+}
+
+/// Arguments of `Grep`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Grep {
+    /// Regular expression, matched line by line.
+    pub pattern: String,
+    /// File or folder to search, relative to the workspace; the whole workspace when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Only files whose path or name matches this pattern, e.g. `*.cu`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub glob: Option<String>,
+    /// What to show: `files_with_matches` when left out.
+    #[serde(default)]
+    pub output_mode: OutputMode,
+    /// Ignore case.
+    #[serde(default, rename = "-i", skip_serializing_if = "std::ops::Not::not")]
+    pub ignore_case: bool,
+    /// Show line numbers; with `content` only.
+    #[serde(default, rename = "-n", skip_serializing_if = "std::ops::Not::not")]
+    pub line_numbers: bool,
+    /// Lines to show after each match; with `content` only.
+    #[serde(default, rename = "-A", skip_serializing_if = "Option::is_none")]
+    pub after: Option<u32>,
+    /// Lines to show before each match; with `content` only.
+    #[serde(default, rename = "-B", skip_serializing_if = "Option::is_none")]
+    pub before: Option<u32>,
+    /// Lines to show before and after each match; with `content` only.
+    #[serde(default, rename = "-C", skip_serializing_if = "Option::is_none")]
+    pub context: Option<u32>,
+    /// Show only so many lines or entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head_limit: Option<u32>,
+}
+
+/// How far a thing to do has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TodoStatus {
+    /// Not begun.
+    #[default]
+    Pending,
+    /// Being done; at most one is.
+    InProgress,
+    /// Done.
+    Completed,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Todo {
+    /// What is to be done.
+    pub content: String,
+    /// How far it has come.
+    pub status: TodoStatus,
+    /// The same while it is being done, e.g. `Fusing the epilogue`.
+    #[serde(default, rename = "activeForm", skip_serializing_if = "Option::is_none")]
+    pub active_form: Option<String>,
+    /// Kept for policies that number their entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Kept for policies that rank their entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<String>,
+}
+
+/// Arguments of `TodoWrite`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TodoWrite {
+    /// The whole list; it replaces the one before.
+    pub todos: Vec<Todo>,
 }
 
 impl Bash {
-    /// A call with this command and the default deadline.
+    /// A call with this command and the default timeout.
     pub fn call(id: impl Into<String>, command: impl Into<String>) -> ToolCall {
         let command = command.into();
         call(id, BASH, json!({ "command": command }))
@@ -162,53 +271,4 @@ impl Edit {
 
 fn call(id: impl Into<String>, name: &str, arguments: Value) -> ToolCall {
     ToolCall { id: id.into(), name: name.to_owned(), arguments }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_schema_of_a_tool_is_what_a_model_is_given() {
-        let edit = &specifications()[3];
-        insta::assert_snapshot!(serde_json::to_string_pretty(&edit.parameters).unwrap(), @r#"
-        {
-          "type": "object",
-          "additionalProperties": false,
-          "properties": {
-            "file_path": {
-              "type": "string",
-              "description": "File to change, relative to the workspace."
-            },
-            "old_string": {
-              "type": "string",
-              "description": "Text to replace, exactly as it stands in the file."
-            },
-            "new_string": {
-              "type": "string",
-              "description": "Text to put in its place."
-            },
-            "replace_all": {
-              "type": "boolean",
-              "description": "Replace every occurrence instead of requiring exactly one.",
-              "default": false
-            }
-          },
-          "required": [
-            "file_path",
-            "old_string",
-            "new_string"
-          ]
-        }
-        "#);
-    }
-
-    #[test]
-    fn a_constructed_call_fits_its_own_type() {
-        let call = Write::call("c1", "kernels/a.cu", "x");
-        let parsed: Write = serde_json::from_value(call.arguments).unwrap();
-        assert_eq!(parsed.file_path, "kernels/a.cu");
-        let unknown = serde_json::from_value::<Bash>(json!({ "command": "ls", "cmd": "ls" }));
-        assert!(unknown.unwrap_err().to_string().contains("unknown field `cmd`"));
-    }
 }

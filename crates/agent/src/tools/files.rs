@@ -1,19 +1,22 @@
-//! Read, Write and Edit: beneath the workspace only, and never a read-only file.
+//! Read, Write, Edit and MultiEdit: beneath the workspace only, and never a read-only file.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use warpwright_record::candidate::MAX_FILE_BYTES;
 
 use crate::beneath::FileError;
 use crate::elide::clip_line;
-use crate::tools::arguments::{Edit, Read, Write};
+use crate::tools::arguments::{Edit, MultiEdit, Read, Replacement, Write};
 use crate::workspace::{JAILED_PATH, Workspace};
 
 /// Lines that Read shows when not told otherwise.
 const DEFAULT_LINES: u64 = 2_000;
 /// Bytes of one line that Read shows.
 const MAX_LINE_BYTES: usize = 2_000;
+/// Edits in one call of MultiEdit.
+const MAX_EDITS: usize = 100;
 /// Bytes of one answer.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
@@ -43,19 +46,23 @@ impl From<FileError> for NoAnswer {
 
 /// The files a policy has seen: a file that exists may be written only after that.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(BTreeSet<String>);
+pub(crate) struct Seen(Mutex<BTreeSet<String>>);
 
 impl Seen {
     /// Marks a path as seen, as the calls of a recorded episode did.
-    pub(crate) fn mark(&mut self, workspace: &Workspace, path: &str) {
+    pub(crate) fn mark(&self, workspace: &Workspace, path: &str) {
         if let Ok(path) = relative(workspace, path) {
-            self.0.insert(path);
+            self.paths().insert(path);
         }
+    }
+
+    fn paths(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Shows a file with line numbers.
-pub(crate) fn read(workspace: &Workspace, seen: &mut Seen, arguments: &Read) -> Answer {
+pub(crate) fn read(workspace: &Workspace, seen: &Seen, arguments: &Read) -> Answer {
     let path = relative(workspace, &arguments.file_path)?;
     let text = text_of(workspace, &path)?;
     let first = arguments.offset.unwrap_or(1).max(1);
@@ -74,7 +81,7 @@ pub(crate) fn read(workspace: &Workspace, seen: &mut Seen, arguments: &Read) -> 
         last += 1;
         let _ = writeln!(shown, "{last:>6}\t{}", clip_line(line, MAX_LINE_BYTES));
     }
-    seen.0.insert(path);
+    seen.paths().insert(path);
     if total == 0 {
         return Ok("(the file is empty)\n".to_owned());
     }
@@ -86,9 +93,9 @@ pub(crate) fn read(workspace: &Workspace, seen: &mut Seen, arguments: &Read) -> 
 }
 
 /// Writes a whole file.
-pub(crate) fn write(workspace: &Workspace, seen: &mut Seen, arguments: &Write) -> Answer {
+pub(crate) fn write(workspace: &Workspace, seen: &Seen, arguments: &Write) -> Answer {
     let path = writable(workspace, &arguments.file_path)?;
-    if workspace.files().exists(&path) && !seen.0.contains(&path) {
+    if workspace.files().exists(&path) && !seen.paths().contains(&path) {
         return Err(format!(
             "failed to write {path}: it exists and has not been read; read it first, so that \
              nothing is lost unseen"
@@ -97,44 +104,75 @@ pub(crate) fn write(workspace: &Workspace, seen: &mut Seen, arguments: &Write) -
     }
     store(workspace, &path, &arguments.content)?;
     let lines = arguments.content.lines().count();
-    seen.0.insert(path.clone());
+    seen.paths().insert(path.clone());
     Ok(format!("wrote {path}: {lines} lines, {} bytes\n", arguments.content.len()))
 }
 
 /// Replaces text in a file.
-pub(crate) fn edit(workspace: &Workspace, seen: &mut Seen, arguments: &Edit) -> Answer {
-    let path = writable(workspace, &arguments.file_path)?;
-    if !seen.0.contains(&path) && workspace.files().exists(&path) {
-        return Err(format!("failed to edit {path}: it has not been read; read it first").into());
-    }
-    let (old, new) = (&arguments.old_string, &arguments.new_string);
-    if old.is_empty() {
-        return Err(format!(
-            "failed to edit {path}: old_string is empty; use Write for a new file"
-        )
-        .into());
-    }
-    if old == new {
-        return Err(format!("failed to edit {path}: old_string and new_string are the same").into());
-    }
+pub(crate) fn edit(workspace: &Workspace, seen: &Seen, arguments: Edit) -> Answer {
+    let path = editable(workspace, seen, &arguments.file_path)?;
     let text = text_of(workspace, &path)?;
-    let count = text.matches(old.as_str()).count();
-    let changed = match count {
-        0 => {
-            return Err(format!("failed to edit {path}: old_string does not occur in it").into());
-        }
-        1 => text.replacen(old.as_str(), new, 1),
-        _ if arguments.replace_all => text.replace(old.as_str(), new),
-        _ => {
-            return Err(format!(
-                "failed to edit {path}: old_string occurs {count} times; give more of the text \
-                 around it, or set replace_all"
-            )
-            .into());
-        }
-    };
+    let Edit { old_string, new_string, replace_all, .. } = arguments;
+    let (changed, count) = replaced(&text, &Replacement { old_string, new_string, replace_all })
+        .map_err(|why| format!("failed to edit {path}: {why}"))?;
     store(workspace, &path, &changed)?;
     Ok(format!("edited {path}: {count} replaced\n"))
+}
+
+/// Makes several replacements in a file, or none.
+pub(crate) fn multi_edit(workspace: &Workspace, seen: &Seen, arguments: &MultiEdit) -> Answer {
+    let path = editable(workspace, seen, &arguments.file_path)?;
+    let edits = &arguments.edits;
+    if edits.is_empty() || edits.len() > MAX_EDITS {
+        let count = edits.len();
+        return Err(format!("failed to edit {path}: {count} edits, not 1 to {MAX_EDITS}").into());
+    }
+    let mut text = text_of(workspace, &path)?;
+    let mut counts = Vec::with_capacity(edits.len());
+    for (at, edit) in edits.iter().enumerate() {
+        let (changed, count) = replaced(&text, edit).map_err(|why| {
+            let number = at + 1;
+            format!("failed to edit {path}: edit {number}: {why}; nothing was changed")
+        })?;
+        text = changed;
+        counts.push(count.to_string());
+    }
+    store(workspace, &path, &text)?;
+    let (edits, counts) = (edits.len(), counts.join(", "));
+    Ok(format!("edited {path}: {edits} edits, replaced {counts}\n"))
+}
+
+fn editable(workspace: &Workspace, seen: &Seen, given: &str) -> Result<String, String> {
+    let path = writable(workspace, given)?;
+    if !seen.paths().contains(&path) && workspace.files().exists(&path) {
+        return Err(format!("failed to edit {path}: it has not been read; read it first"));
+    }
+    Ok(path)
+}
+
+/// The text after a replacement, and how many there were.
+fn replaced(text: &str, edit: &Replacement) -> Result<(String, usize), String> {
+    let (old, new) = (edit.old_string.as_str(), edit.new_string.as_str());
+    if old.is_empty() {
+        return Err("old_string is empty; use Write for a new file".to_owned());
+    }
+    if old == new {
+        return Err("old_string and new_string are the same".to_owned());
+    }
+    let count = text.matches(old).count();
+    // Counted before it is made: a short text can become a very long one.
+    let longer = (text.len() - count * old.len()).saturating_add(count.saturating_mul(new.len()));
+    if longer as u64 > MAX_FILE_BYTES {
+        return Err(format!("the file would have {longer} bytes, more than {MAX_FILE_BYTES}"));
+    }
+    match count {
+        0 => Err("old_string does not occur in it".to_owned()),
+        1 => Ok((text.replacen(old, new, 1), 1)),
+        _ if edit.replace_all => Ok((text.replace(old, new), count)),
+        _ => Err(format!(
+            "old_string occurs {count} times; give more of the text around it, or set replace_all"
+        )),
+    }
 }
 
 fn store(workspace: &Workspace, path: &str, text: &str) -> Result<(), NoAnswer> {
@@ -160,7 +198,7 @@ fn writable(workspace: &Workspace, given: &str) -> Result<String, String> {
 
 /// A path as the policy gives it, relative to the workspace. Absolute paths are taken when they
 /// name the workspace, inside the jail or out.
-fn relative(workspace: &Workspace, given: &str) -> Result<String, String> {
+pub(crate) fn relative(workspace: &Workspace, given: &str) -> Result<String, String> {
     let outside = workspace.path().to_string_lossy();
     let inside = [JAILED_PATH, outside.as_ref()]
         .into_iter()
@@ -206,17 +244,17 @@ mod tests {
         }
         fn read(&mut self, path: &str, offset: Option<u64>, limit: Option<u64>) -> Told {
             let arguments = Read { file_path: path.to_owned(), offset, limit };
-            told(read(&self.workspace, &mut self.seen, &arguments))
+            told(read(&self.workspace, &self.seen, &arguments))
         }
         fn write(&mut self, path: &str, content: &str) -> Told {
             let arguments = Write { file_path: path.to_owned(), content: content.to_owned() };
-            told(write(&self.workspace, &mut self.seen, &arguments))
+            told(write(&self.workspace, &self.seen, &arguments))
         }
         fn edit(&mut self, path: &str, old: &str, new: &str, replace_all: bool) -> Told {
             let (old_string, new_string) = (old.to_owned(), new.to_owned());
             let arguments =
                 Edit { file_path: path.to_owned(), old_string, new_string, replace_all };
-            told(edit(&self.workspace, &mut self.seen, &arguments))
+            told(edit(&self.workspace, &self.seen, arguments))
         }
     }
 
@@ -255,6 +293,36 @@ mod tests {
         scene.edit("kernels/a.cu", "int", "long", true).unwrap();
         let text = scene.workspace.files().read("kernels/a.cu", 100).unwrap();
         assert_eq!(text, b"long a = 2;\nlong b = 1;\n");
+    }
+
+    #[test]
+    fn several_edits_are_made_in_order_or_not_at_all() {
+        let mut scene = Scene::new();
+        scene.write("kernels/a.cu", "a b\n").unwrap();
+        let multi = |scene: &Scene, edits: &[(&str, &str)]| {
+            let edits = edits.iter().map(|(old, new)| Replacement {
+                old_string: (*old).to_owned(),
+                new_string: (*new).to_owned(),
+                replace_all: false,
+            });
+            let (file_path, edits) = ("kernels/a.cu".to_owned(), edits.collect());
+            told(multi_edit(&scene.workspace, &scene.seen, &MultiEdit { file_path, edits }))
+        };
+        let text = |scene: &Scene| scene.workspace.files().read("kernels/a.cu", 100).unwrap();
+        insta::assert_snapshot!(multi(&scene, &[("a", "c"), ("x", "y")]).unwrap_err(), @"failed to edit kernels/a.cu: edit 2: old_string does not occur in it; nothing was changed");
+        assert_eq!(text(&scene), b"a b\n");
+        insta::assert_snapshot!(multi(&scene, &[("a", "c"), ("c b", "done")]).unwrap(), @"edited kernels/a.cu: 2 edits, replaced 1, 1");
+        assert_eq!(text(&scene), b"done\n");
+        assert!(multi(&scene, &[]).is_err());
+    }
+
+    #[test]
+    fn an_edit_that_would_grow_the_file_beyond_all_bounds_is_refused_before_it_is_made() {
+        let mut scene = Scene::new();
+        scene.write("kernels/a.cu", &"x".repeat(4 << 20)).unwrap();
+        let refused = scene.edit("kernels/a.cu", "x", &"y".repeat(1 << 20), true).unwrap_err();
+        assert!(refused.contains("the file would have 4398046511104 bytes"), "{refused}");
+        assert!(scene.edit("kernels/a.cu", "x", "y", true).is_ok(), "positive control");
     }
 
     #[test]

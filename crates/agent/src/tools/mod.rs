@@ -2,9 +2,15 @@
 
 pub mod arguments;
 mod files;
+#[cfg(test)]
+mod hostile;
+mod search;
 pub mod shell;
+pub mod specification;
+mod todo;
 
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -13,23 +19,29 @@ use warpwright_record::message::{ToolCall, ToolResult, ToolStatus};
 use crate::beneath::FileError;
 use crate::judge::{Judge, JudgeUnavailable};
 use crate::service::Judged;
-use crate::tools::arguments::{BASH, Bash, EDIT, Edit, READ, Read, WRITE, Write};
-use crate::tools::files::{NoAnswer, Seen};
-use crate::tools::shell::{Shell, ShellError};
+use crate::tools::arguments::{
+    BASH, BASH_OUTPUT, Bash, BashOutput, EDIT, Edit, GLOB, GREP, Glob, Grep, KILL_BASH, KillBash,
+    MULTI_EDIT, MultiEdit, READ, Read, TODO_WRITE, Todo, TodoWrite, WRITE, Write,
+};
+use crate::tools::files::{Answer, NoAnswer, Seen};
+use crate::tools::shell::{MAX_COMMAND_BYTES, Order, Session, Shell, ShellError};
+use crate::tools::specification::{parse, unknown_tool};
 use crate::workspace::Workspace;
 
 /// Time a command has when the policy does not say: profiling compiles the baselines once.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_mins(5);
+/// Least time a command has.
+const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Most time a policy may ask for.
 pub const MAX_TIMEOUT: Duration = Duration::from_mins(30);
 
-/// Runs the calls of one episode.
+/// Runs the calls of one episode. Calls may run at the same time; two of Bash wait for each other.
+/// Dropping it ends the episode's shell with everything in it.
 pub struct Toolbox<'a> {
     workspace: &'a Workspace,
-    shell: &'a Shell,
-    judge: &'a dyn Judge,
-    stop: &'a AtomicBool,
+    session: Session<'a>,
     seen: Seen,
+    todos: Mutex<Vec<Todo>>,
 }
 
 /// A call that came to an end.
@@ -63,36 +75,60 @@ impl<'a> Toolbox<'a> {
         judge: &'a dyn Judge,
         stop: &'a AtomicBool,
     ) -> Self {
-        Self { workspace, shell, judge, stop, seen: Seen::default() }
+        let session = Session::new(shell, workspace, judge, stop);
+        Self { workspace, session, seen: Seen::default(), todos: Mutex::default() }
     }
 
-    /// Takes note of a call that was made in another process: what it has seen stays seen.
-    pub fn recall(&mut self, call: &ToolCall, result: &ToolResult) {
-        let path = call.arguments.get("file_path").and_then(|p| p.as_str());
-        if let (READ | WRITE | EDIT, ToolStatus::Ok, Some(path)) =
-            (call.name.as_str(), result.status, path)
-        {
-            self.seen.mark(self.workspace, path);
+    /// Whether a call changes nothing that a neighbour could notice, so that they may run at once.
+    pub fn is_read_only(call: &ToolCall) -> bool {
+        matches!(call.name.as_str(), READ | GLOB | GREP | BASH_OUTPUT)
+    }
+
+    /// Takes note of a call that was made in another process: what it has seen stays seen, the list
+    /// of what is to be done is as it was, and the shell is known to be another one.
+    pub fn recall(&self, call: &ToolCall, result: &ToolResult) {
+        let ok = result.status == ToolStatus::Ok;
+        match call.name.as_str() {
+            READ | WRITE | EDIT | MULTI_EDIT if ok => {
+                let path = parse::<PathOnly>(call).map(|arguments| arguments.file_path);
+                if let Ok(path) = path {
+                    self.seen.mark(self.workspace, &path);
+                }
+            }
+            TODO_WRITE if ok => drop(self.write_todos(call)),
+            BASH => {
+                let started = parse::<Bash>(call).is_ok_and(|bash| bash.run_in_background);
+                self.session.recall(started && ok);
+            }
+            _ => {}
         }
     }
 
     /// Runs one call. `until` is when the episode's time is over.
     pub fn run(
-        &mut self,
+        &self,
         call: &ToolCall,
         until: Option<Instant>,
     ) -> Result<Finished, ToolUnavailable> {
+        let (workspace, seen) = (self.workspace, &self.seen);
         let answer = match call.name.as_str() {
-            BASH => return self.bash(call, until),
-            READ => parse(call).and_then(|a: Read| files::read(self.workspace, &mut self.seen, &a)),
-            WRITE => {
-                parse(call).and_then(|a: Write| files::write(self.workspace, &mut self.seen, &a))
+            BASH => match parse(call) {
+                Ok(arguments) => return self.bash(call, &arguments, until),
+                Err(refused) => Err(refused),
+            },
+            BASH_OUTPUT => parse(call)
+                .and_then(|a: BashOutput| self.session.jobs.show(&a.bash_id, a.filter.as_deref())),
+            KILL_BASH => parse(call).and_then(|a: KillBash| self.session.jobs.kill(&a.shell_id)),
+            READ => parse(call).and_then(|a: Read| files::read(workspace, seen, &a)),
+            WRITE => parse(call).and_then(|a: Write| files::write(workspace, seen, &a)),
+            EDIT => parse(call).and_then(|a: Edit| files::edit(workspace, seen, a)),
+            MULTI_EDIT => {
+                parse(call).and_then(|a: MultiEdit| files::multi_edit(workspace, seen, &a))
             }
-            EDIT => parse(call).and_then(|a: Edit| files::edit(self.workspace, &mut self.seen, &a)),
-            other => Err(format!(
-                "failed to run the tool {other}: there are {BASH}, {READ}, {WRITE} and {EDIT}"
-            )
-            .into()),
+            GLOB => parse(call).and_then(|a: Glob| search::glob(workspace, &a)),
+            GREP => parse(call).and_then(|a: Grep| search::grep(workspace, &a)),
+            TODO_WRITE => self.write_todos(call),
+            other => Err(unknown_tool(other)),
         };
         let (status, text) = match answer {
             Ok(text) => (ToolStatus::Ok, text),
@@ -102,22 +138,42 @@ impl<'a> Toolbox<'a> {
         Ok(finished(call, status, text, Vec::new()))
     }
 
-    fn bash(&self, call: &ToolCall, until: Option<Instant>) -> Result<Finished, ToolUnavailable> {
-        let arguments: Bash = match parse(call) {
-            Ok(arguments) => arguments,
-            Err(NoAnswer::Ours(error)) => return Err(error.into()),
-            Err(NoAnswer::Refused(text)) => {
-                return Ok(finished(call, ToolStatus::Error, text, Vec::new()));
-            }
-        };
-        let asked = arguments.timeout_ms.map_or(DEFAULT_TIMEOUT, Duration::from_millis);
-        let mut timeout = asked.clamp(Duration::from_secs(1), MAX_TIMEOUT);
+    fn write_todos(&self, call: &ToolCall) -> Answer {
+        let arguments: TodoWrite = parse(call)?;
+        todo::write(&mut self.todos.lock().unwrap_or_else(PoisonError::into_inner), arguments)
+    }
+
+    fn bash(
+        &self,
+        call: &ToolCall,
+        arguments: &Bash,
+        until: Option<Instant>,
+    ) -> Result<Finished, ToolUnavailable> {
+        let refuse = |text: String| Ok(finished(call, ToolStatus::Error, text, Vec::new()));
+        let command = arguments.command.as_str();
+        if command.len() > MAX_COMMAND_BYTES {
+            let bytes = command.len();
+            return refuse(format!(
+                "failed to run the command: {bytes} bytes, at most {MAX_COMMAND_BYTES}; put it \
+                 into a file with Write"
+            ));
+        }
+        if command.contains('\0') {
+            return refuse("failed to run the command: it contains a zero byte".to_owned());
+        }
+        let asked = arguments.timeout.map_or(DEFAULT_TIMEOUT, Duration::from_millis);
+        let mut timeout = asked.clamp(MIN_TIMEOUT, MAX_TIMEOUT);
         if let Some(until) = until {
             let left = until.saturating_duration_since(Instant::now());
-            timeout = timeout.min(left.max(Duration::from_secs(1)));
+            timeout = timeout.min(left.max(MIN_TIMEOUT));
         }
-        let ran =
-            self.shell.run(&arguments.command, timeout, self.workspace, self.judge, self.stop)?;
+        let ran = self.session.run(Order {
+            command,
+            timeout,
+            until,
+            background: arguments.run_in_background,
+            restart: arguments.restart,
+        })?;
         if let Some(unavailable) = ran.unavailable {
             return Err(unavailable.into());
         }
@@ -125,13 +181,14 @@ impl<'a> Toolbox<'a> {
     }
 }
 
+/// What [`Toolbox::recall`] looks at of a file tool's arguments.
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct PathOnly {
+    file_path: String,
+}
+
 fn finished(call: &ToolCall, status: ToolStatus, text: String, judged: Vec<Judged>) -> Finished {
     let verdicts = judged.iter().map(|j| j.verdict.clone()).collect();
     let result = ToolResult { call: call.id.clone(), status, text, verdicts };
     Finished { result, judged }
-}
-
-fn parse<T: serde::de::DeserializeOwned>(call: &ToolCall) -> Result<T, NoAnswer> {
-    T::deserialize(&call.arguments)
-        .map_err(|e| format!("failed to read the arguments of {}: {e}", call.name).into())
 }

@@ -1,30 +1,51 @@
-//! Runs one command of the policy in the jail, with the judge's socket beside it.
+//! The episode's shell: one bash in one jail, from the first command to the last.
 //!
 //! Inside: the workspace (its read-only part mounted read-only), the interpreter and compilers
-//! read-only, a private `/tmp`, no network, no GPU. Every command is a new jail: what it leaves
-//! running dies with it.
+//! read-only, a private `/tmp`, no network, no GPU. What a command sets lasts until the episode ends,
+//! or until the shell does; then the answer says what was lost. How a command and the next are kept
+//! apart: `docs/decisions/0006-a-shell-that-stays.md`.
+
+mod capped;
+mod disk;
+mod job;
+mod live;
+mod pump;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use warpwright_jail::{Access, Jail, JailError, Limits, Mount, Outcome, Spec};
 use warpwright_record::message::ToolStatus;
 
-use crate::elide::elide_middle;
 use crate::judge::{Judge, JudgeUnavailable};
 use crate::service::{self, Answered, Closer, Judged};
+use crate::tools::shell::job::Jobs;
+use crate::tools::shell::live::{End, Live, new_mark};
 use crate::workspace::{JAILED_PATH, READ_ONLY, Workspace};
 
 /// Most bytes of output that a policy sees of one command.
 pub const MAX_OUTPUT_BYTES: usize = 30_000;
+/// Longest command line.
+pub const MAX_COMMAND_BYTES: usize = 128 << 10;
 /// Largest file a command may write: the workspace lies on the user's disk.
 const MAX_FILE_BYTES: u64 = 1 << 30;
+/// `/tmp`, home and `/dev/shm`, each.
+const MAX_TMP_BYTES: u64 = 1 << 30;
+/// Processes and threads in the shell's jail.
+const MAX_PROCESSES: u32 = 512;
+/// Memory of the shell's jail when nothing else is said: half of the machine's, at most this.
+const MAX_MEMORY_BYTES: u64 = 16 << 30;
+/// Life of a shell whose episode has no time budget.
+const LONGEST_LIFE: Duration = Duration::from_hours(24 * 7);
+/// What a shell may outlive its episode by.
+const GRACE: Duration = Duration::from_mins(1);
 /// The judge's socket, where the jail can give it a name of its own.
 const SOCKET_PATH: &str = "/run/warpwright/judge.sock";
-/// How often an interrupt is looked for.
-const POLL: Duration = Duration::from_millis(100);
+/// What is lost with a shell.
+const LOST: &str = "variables, functions and the working directory are gone";
 
 /// What commands can use.
 #[derive(Clone, Debug, Default)]
@@ -35,11 +56,12 @@ pub struct Provision {
     pub folders: Vec<PathBuf>,
     /// Folders searched for programs before the system's.
     pub path: Vec<PathBuf>,
-    /// Resident memory of a command and what it starts, if bounded.
+    /// Resident memory of the shell and everything it starts; without, half of the machine's and at
+    /// most 16 GiB.
     pub memory_bytes: Option<u64>,
 }
 
-/// A way to run commands.
+/// A way to run commands; each episode has a shell of its own.
 #[derive(Clone, Debug)]
 pub struct Shell {
     jail: Jail,
@@ -61,9 +83,12 @@ pub enum ShellError {
     /// The jail failed.
     #[error(transparent)]
     Jail(#[from] JailError),
-    /// The judge's socket could not be made.
-    #[error("failed to make the judge's socket: {0}")]
+    /// The judge's socket, or another descriptor of the shell, could not be made.
+    #[error("failed to make the sockets and pipes of the shell: {0}")]
     Socket(std::io::Error),
+    /// The shell did not start.
+    #[error("failed to start the shell: {0}")]
+    Start(String),
     /// The thread that answers requests died; a mistake of ours.
     #[error("failed to answer requests to the judge: the thread for them ended early")]
     Service,
@@ -81,59 +106,12 @@ impl Shell {
                 _ => python,
             }
         });
+        provision.memory_bytes = provision.memory_bytes.or_else(default_memory);
         Self { jail, provision }
     }
 
-    /// Runs a command line and answers its requests to the judge.
-    pub(crate) fn run(
-        &self,
-        command: &str,
-        timeout: Duration,
-        workspace: &Workspace,
-        judge: &dyn Judge,
-        stop: &AtomicBool,
-    ) -> Result<Ran, ShellError> {
-        let folder = tempfile::Builder::new().prefix("warpwright-").tempdir();
-        let folder = folder.map_err(ShellError::Socket)?;
-        let socket = folder.path().join("judge.sock");
-        let listener = service::listen(&socket).map_err(ShellError::Socket)?;
-        let closer = Closer::new().map_err(ShellError::Socket)?;
-        let spec = self.spec(command, timeout, workspace, &socket);
-        let (finished, answered) = std::thread::scope(|scope| {
-            let serving = scope.spawn(|| service::serve(&listener, &closer, workspace, judge));
-            let finished = self.wait(spec, stop);
-            closer.close();
-            (finished, serving.join())
-        });
-        let Answered { judged, unavailable } = answered.map_err(|_| ShellError::Service)?;
-        let finished = finished?;
-        let mut output = finished.stdout.text();
-        // Bash writes to descriptor 2 itself before the redirection below takes effect, if at all.
-        output.push_str(&finished.stderr.text());
-        let mut text = elide_middle(&output, MAX_OUTPUT_BYTES);
-        let (status, note) = end(finished.outcome, timeout);
-        if let Some(note) = note {
-            if !text.is_empty() && !text.ends_with('\n') {
-                text.push('\n');
-            }
-            text.push_str(&note);
-            text.push('\n');
-        }
-        Ok(Ran { status, text, judged, unavailable })
-    }
-
-    fn wait(&self, spec: Spec, stop: &AtomicBool) -> Result<warpwright_jail::Finished, JailError> {
-        let mut child = self.jail.spawn(spec)?;
-        while !child.wait_timeout(POLL)? {
-            if stop.load(Ordering::SeqCst) {
-                child.kill();
-                break;
-            }
-        }
-        child.wait()
-    }
-
-    fn spec(&self, command: &str, timeout: Duration, workspace: &Workspace, socket: &Path) -> Spec {
+    /// The jail of one shell, without its arguments and descriptors.
+    fn spec(&self, workspace: &Workspace, socket: &Path, wall: Duration) -> Spec {
         let renames = self.jail.can_rename();
         let inside = if renames { PathBuf::from(JAILED_PATH) } else { workspace.path().to_owned() };
         let socket_inside = if renames { PathBuf::from(SOCKET_PATH) } else { socket.to_owned() };
@@ -143,16 +121,15 @@ impl Shell {
         path.extend(["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from));
         let path: Vec<_> = path.iter().map(|p| p.to_string_lossy()).collect();
         let limits = Limits {
-            wall: timeout,
+            wall,
             memory_bytes: self.provision.memory_bytes,
-            output_bytes: 4 * MAX_OUTPUT_BYTES,
+            processes: MAX_PROCESSES,
             file_bytes: MAX_FILE_BYTES,
+            tmp_bytes: MAX_TMP_BYTES,
             ..Limits::default()
         };
-        // One stream, so that messages stay in their order.
         let mut spec = Spec::new("bash")
             .label("agent shell")
-            .args(["-c".to_owned(), format!("exec 2>&1\n{command}")])
             .with_system()
             .cwd(&inside)
             .env("PATH", path.join(":"))
@@ -175,153 +152,252 @@ impl Shell {
     }
 }
 
-fn end(outcome: Outcome, timeout: Duration) -> (ToolStatus, Option<String>) {
-    match outcome {
-        Outcome::Exited(0) => (ToolStatus::Ok, None),
-        Outcome::Exited(code) => (ToolStatus::Error, Some(format!("[exit code {code}]"))),
-        Outcome::Signalled(signal) => {
-            (ToolStatus::Error, Some(format!("[killed by signal {signal}]")))
-        }
-        Outcome::DeadlineExceeded => {
-            let seconds = timeout.as_secs();
-            (
-                ToolStatus::TimedOut,
-                Some(format!("[stopped after {seconds} s; everything it started was killed]")),
-            )
-        }
-        Outcome::CpuExceeded => {
-            (ToolStatus::Error, Some("[stopped: too much CPU time]".to_owned()))
-        }
-        Outcome::OutOfMemory => (ToolStatus::Error, Some("[killed: out of memory]".to_owned())),
-        Outcome::Killed => (ToolStatus::Error, Some("[interrupted]".to_owned())),
+/// Half of the machine's memory, at most [`MAX_MEMORY_BYTES`].
+fn default_memory() -> Option<u64> {
+    let text = fs_err::read_to_string("/proc/meminfo").ok()?;
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = total.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some((kib * 1024 / 2).min(MAX_MEMORY_BYTES))
+}
+
+/// The shell of one episode, started when it is first needed. Dropping it ends everything in it.
+pub(crate) struct Session<'a> {
+    shell: &'a Shell,
+    workspace: &'a Workspace,
+    judge: &'a dyn Judge,
+    stop: &'a AtomicBool,
+    live: Mutex<Option<Live>>,
+    pub(crate) jobs: Jobs,
+    /// Commands were run in another process, whose shell is gone; said once.
+    forgotten: AtomicBool,
+}
+
+/// One command to run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order<'a> {
+    pub(crate) command: &'a str,
+    pub(crate) timeout: Duration,
+    /// When the episode's time is over.
+    pub(crate) until: Option<Instant>,
+    pub(crate) background: bool,
+    pub(crate) restart: bool,
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn new(
+        shell: &'a Shell,
+        workspace: &'a Workspace,
+        judge: &'a dyn Judge,
+        stop: &'a AtomicBool,
+    ) -> Self {
+        let (live, jobs, forgotten) = (Mutex::new(None), Jobs::default(), AtomicBool::new(false));
+        Self { shell, workspace, judge, stop, live, jobs, forgotten }
     }
+
+    /// Takes note of a command that a recorded episode ran.
+    pub(crate) fn recall(&self, in_background: bool) {
+        self.forgotten.store(true, Ordering::SeqCst);
+        if in_background {
+            self.jobs.recall();
+        }
+    }
+
+    /// Runs a command and answers its requests to the judge.
+    pub(crate) fn run(&self, order: Order<'_>) -> Result<Ran, ShellError> {
+        let mut slot = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = Vec::new();
+        if order.restart && slot.take().is_some() {
+            self.jobs.lose_all();
+            notes.push("the shell and everything in it was ended; this is a new one".to_owned());
+        }
+        if let Some(lost) = self.revive(&mut slot, order.until)? {
+            notes.push(lost);
+        }
+        let Some(live) = slot.as_mut() else {
+            return Err(ShellError::Start("it is not there".into()));
+        };
+        let ran = if order.background {
+            self.background(live, order, &mut notes)
+        } else {
+            self.foreground(live, order, &mut notes)
+        };
+        let (mut ran, is_over) = ran?;
+        if is_over {
+            *slot = None;
+            self.jobs.lose_all();
+        }
+        if self.forgotten.swap(false, Ordering::SeqCst) {
+            notes.push(format!(
+                "the run was resumed since the last command: this is a new shell; {LOST}, and so \
+                 are background commands and /tmp"
+            ));
+        }
+        for note in notes {
+            append(&mut ran.text, &note);
+        }
+        Ok(ran)
+    }
+
+    /// Makes sure that there is a shell; says what was lost if there had been another.
+    fn revive(
+        &self,
+        slot: &mut Option<Live>,
+        until: Option<Instant>,
+    ) -> Result<Option<String>, ShellError> {
+        let mut lost = None;
+        if let Some(live) = slot {
+            if let Some(outcome) = live.ended()? {
+                lost = Some(format!(
+                    "the shell had ended ({}); this is a new one: {LOST}, and so are background \
+                     commands and /tmp",
+                    words(outcome)
+                ));
+            } else if let Some(reason) = live.pump.shared.broken() {
+                lost = Some(format!(
+                    "the shell was ended: {reason}; this is a new one: {LOST}, and so are \
+                     background commands and /tmp"
+                ));
+            } else if live.is_ready() || live.next_driver().is_ok() {
+                return Ok(None);
+            } else {
+                lost = Some(format!(
+                    "the shell did not start again; this is a new one: {LOST}, and so are \
+                     background commands and /tmp"
+                ));
+            }
+            *slot = None;
+            self.jobs.lose_all();
+        }
+        let wall = until
+            .map_or(LONGEST_LIFE, |until| until.saturating_duration_since(Instant::now()) + GRACE);
+        *slot = Some(Live::start(self.shell, self.workspace, wall)?);
+        Ok(lost)
+    }
+
+    /// Runs a command until it ends. True when the shell is over.
+    fn foreground(
+        &self,
+        live: &mut Live,
+        order: Order<'_>,
+        notes: &mut Vec<String>,
+    ) -> Result<(Ran, bool), ShellError> {
+        let closer = Closer::new().map_err(ShellError::Socket)?;
+        let listener = std::sync::Arc::clone(&live.listener);
+        live.pump.shared.set_asking(true);
+        let (ended, answered) = std::thread::scope(|scope| {
+            let serving =
+                scope.spawn(|| service::serve(&listener, &closer, self.workspace, self.judge));
+            let ended = live.run(order.command, order.timeout, self.stop);
+            closer.close();
+            (ended, serving.join())
+        });
+        live.pump.shared.set_asking(false);
+        let Answered { judged, unavailable } = answered.map_err(|_| ShellError::Service)?;
+        let ended = ended?;
+        let text = live.pump.shared.take_output();
+        let (status, is_over) = tell(&ended, order.timeout, &text, notes);
+        Ok((Ran { status, text, judged, unavailable }, is_over))
+    }
+
+    /// Starts a command and lets it go on.
+    fn background(
+        &self,
+        live: &mut Live,
+        order: Order<'_>,
+        notes: &mut Vec<String>,
+    ) -> Result<(Ran, bool), ShellError> {
+        let ran = |status, text| Ran { status, text, judged: Vec::new(), unavailable: None };
+        let job = match self.jobs.add(order.command, new_mark()) {
+            Ok(job) => job,
+            Err(refused) => return Ok((ran(ToolStatus::Error, refused), false)),
+        };
+        let ended = live.start_job(order.command, &job, self.stop)?;
+        if ended == End::Returned(0) {
+            let id = job.id();
+            let text = format!(
+                "started {id} in the background; BashOutput shows what it prints, KillBash ends it\n"
+            );
+            return Ok((ran(ToolStatus::Ok, text), false));
+        }
+        job.end(job::JobState::Gone);
+        let (_, is_over) = tell(&ended, order.timeout, "", notes);
+        let text = "failed to start the command in the background\n".to_owned();
+        Ok((ran(ToolStatus::Error, text), is_over))
+    }
+}
+
+/// Status and notes of an end; true when the shell with everything in it is over.
+fn tell(end: &End, timeout: Duration, output: &str, notes: &mut Vec<String>) -> (ToolStatus, bool) {
+    let seconds = timeout.as_secs_f64();
+    let everything = format!(
+        "the next command starts a new shell: {LOST}, and so are background commands and /tmp"
+    );
+    match end {
+        End::Returned(0) => return (ToolStatus::Ok, false),
+        End::Returned(code) => {
+            notes.insert(0, format!("exit code {code}"));
+            if output.contains("fork: ") && output.contains("Resource temporarily unavailable") {
+                notes.push(format!(
+                    "at most {MAX_PROCESSES} processes may run; `restart` ends them all"
+                ));
+            }
+        }
+        End::Stopped => {
+            notes.insert(0, format!(
+                "stopped after {seconds} s; what it waited for was killed, and the shell goes on"
+            ));
+            return (ToolStatus::TimedOut, false);
+        }
+        End::Stuck => {
+            notes.insert(
+                0,
+                format!(
+                    "stopped after {seconds} s; the shell did not come back and was killed with \
+                 everything below it; the next command starts a new one: {LOST}"
+                ),
+            );
+            return (ToolStatus::TimedOut, false);
+        }
+        End::Left(code) => {
+            notes.insert(0, format!("exit code {code}"));
+            notes
+                .push(format!("the shell itself ended; the next command starts a new one: {LOST}"));
+        }
+        End::Dead(outcome) => {
+            notes.insert(0, format!("{}; {everything}", words(*outcome)));
+            return (ToolStatus::Error, true);
+        }
+        End::Broken(reason) => {
+            notes.insert(0, format!("the shell was ended: {reason}; {everything}"));
+            return (ToolStatus::Error, true);
+        }
+        End::Interrupted => {
+            notes.insert(0, "interrupted".to_owned());
+            return (ToolStatus::Error, true);
+        }
+    }
+    (ToolStatus::Error, false)
+}
+
+fn words(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Exited(code) => format!("it exited with code {code}"),
+        Outcome::Signalled(signal) => format!("killed by signal {signal}"),
+        Outcome::DeadlineExceeded => "the time of its episode is over".to_owned(),
+        Outcome::CpuExceeded => "too much CPU time".to_owned(),
+        Outcome::OutOfMemory => "killed: out of memory".to_owned(),
+        Outcome::Killed => "killed".to_owned(),
+    }
+}
+
+fn append(text: &mut String, note: &str) {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push('[');
+    text.push_str(note);
+    text.push_str("]\n");
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Instant;
-
-    use warpwright_record::verdict::Stage;
-
-    use super::*;
-    use crate::scripted::{self, ScriptedJudge};
-    use crate::workspace;
-
-    struct Scene {
-        _folder: tempfile::TempDir,
-        workspace: Workspace,
-        shell: Shell,
-        judge: ScriptedJudge,
-        stop: AtomicBool,
-    }
-
-    impl Scene {
-        fn new(speedups: &[f64]) -> Self {
-            let folder = tempfile::tempdir().unwrap();
-            let workspace = workspace::for_tests(&folder.path().join("w"));
-            let judge = ScriptedJudge::new(speedups);
-            let stop = AtomicBool::new(false);
-            Self { _folder: folder, workspace, shell: scripted::shell(), judge, stop }
-        }
-        fn run(&self, command: &str) -> Ran {
-            self.run_for(command, Duration::from_secs(20))
-        }
-        fn run_for(&self, command: &str, timeout: Duration) -> Ran {
-            self.shell.run(command, timeout, &self.workspace, &self.judge, &self.stop).unwrap()
-        }
-    }
-
-    #[test]
-    fn a_command_works_in_the_workspace_and_its_end_is_told() {
-        let scene = Scene::new(&[]);
-        let ran = scene.run("echo out; echo err >&2; echo new > kernels/a.cu; exit 3");
-        assert_eq!(ran.text, "out\nerr\n[exit code 3]\n");
-        assert_eq!(ran.status, ToolStatus::Error);
-        assert_eq!(scene.workspace.files().read("kernels/a.cu", 10).unwrap(), b"new\n");
-        // What the jailed user made is ours to replace.
-        scene.workspace.files().write("kernels/a.cu", b"ours").unwrap();
-        assert_eq!(scene.run("cat kernels/a.cu; echo theirs > kernels/a.cu").text, "ours");
-        assert_eq!(scene.workspace.files().read("kernels/a.cu", 10).unwrap(), b"theirs\n");
-    }
-
-    #[test]
-    fn the_scripts_ask_the_judge_and_exit_as_it_answers() {
-        let scene = Scene::new(&[1.0, 2.0]);
-        let command =
-            "bash utils/compile.sh && python3 -m utils.verification && python3 -m utils.profiling";
-        let ran = scene.run(command);
-        assert_eq!(
-            ran.text,
-            "failed to take the candidate: there is no model_new.py in the workspace\n[exit code 1]\n"
-        );
-        assert!(ran.judged.is_empty());
-        scene.workspace.files().write("model_new.py", b"new").unwrap();
-        let ran = scene.run(command);
-        let stages: Vec<_> = ran.judged.iter().map(|j| j.verdict.stage).collect();
-        assert_eq!(stages, [Stage::Built, Stage::Verified, Stage::Measured], "{}", ran.text);
-        assert!(ran.text.starts_with("BUILD OK"), "{}", ran.text);
-        // The third has no number in the script: not verified, so the script fails.
-        assert_eq!(ran.status, ToolStatus::Error, "{}", ran.text);
-    }
-
-    #[test]
-    fn the_read_only_part_cannot_be_changed_from_the_shell() {
-        let scene = Scene::new(&[]);
-        let attempts = [
-            "echo x >> SKILL.md",
-            "rm model.py",
-            "mv utils mine",
-            "echo x > utils/verification.py",
-            "touch utils/new.py",
-            "chmod 777 binding.cpp",
-            "ln -sf /etc/passwd binding_registry.h",
-        ];
-        for attempt in attempts {
-            let ran = scene.run(attempt);
-            assert_ne!(ran.status, ToolStatus::Ok, "{attempt}: {}", ran.text);
-        }
-        let control = "echo x >> notes; mv notes other; chmod 777 other; rm other; ln -s a b";
-        assert_eq!(scene.run(control).status, ToolStatus::Ok, "positive control");
-        let again = workspace::for_tests(&scene.workspace.path().with_file_name("again"));
-        for name in ["SKILL.md", "model.py", "utils/verification.py"] {
-            let left = scene.workspace.files().read(name, 1 << 20).unwrap();
-            assert_eq!(left, again.files().read(name, 1 << 20).unwrap(), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_command_ends_at_its_deadline_with_all_it_started() {
-        let scene = Scene::new(&[]);
-        let begun = Instant::now();
-        let ran = scene.run_for("(sleep 3; touch late) & sleep 600", Duration::from_secs(1));
-        assert_eq!(ran.status, ToolStatus::TimedOut);
-        assert!(ran.text.contains("stopped after 1 s"), "{}", ran.text);
-        assert!(begun.elapsed() < Duration::from_secs(15));
-        std::thread::sleep(Duration::from_secs(3));
-        assert!(!scene.workspace.files().exists("late"), "a child outlived its command");
-    }
-
-    #[test]
-    fn an_interrupt_kills_the_running_command() {
-        let scene = Scene::new(&[]);
-        let begun = Instant::now();
-        let ran = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(500));
-                scene.stop.store(true, Ordering::SeqCst);
-            });
-            scene.run_for("sleep 600", Duration::from_mins(10))
-        });
-        assert!(ran.text.contains("interrupted"), "{}", ran.text);
-        assert!(begun.elapsed() < Duration::from_secs(20));
-    }
-
-    #[test]
-    fn output_loses_its_middle_and_says_so() {
-        let scene = Scene::new(&[]);
-        let ran = scene.run("echo first; seq 1 1000000; echo last");
-        assert!(ran.text.starts_with("first\n") && ran.text.ends_with("last\n"));
-        assert!(ran.text.contains("left out"), "{}", &ran.text[..200]);
-        assert!(ran.text.len() < MAX_OUTPUT_BYTES + 200, "{}", ran.text.len());
-    }
-}
+pub(crate) mod tests;

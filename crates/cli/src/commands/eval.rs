@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Eval, printer: Printer) -> Result<u8, Failure> {
         names,
         profile,
         DEFAULT_TURNS,
-    );
+    )?;
     settings.suite = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     let wanted = Wanted::new(&args.common, profile);
     campaign::begin(settings, &dir, &args.common, wanted, printer)?;

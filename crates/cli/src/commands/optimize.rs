@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Optimize, printer: Printer) -> Result<u8, Failure> {
         names,
         profile,
         DEFAULT_TURNS,
-    );
+    )?;
     let wanted = Wanted::new(&args.common, profile);
     let settings = campaign::begin(settings, &dir, &args.common, wanted, printer)?;
     results::present(&dir, &settings, printer)

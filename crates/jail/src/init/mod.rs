@@ -18,7 +18,7 @@ pub(crate) mod probe;
 mod rootfs;
 mod seccomp;
 mod supervisor;
-mod tree;
+pub(crate) mod tree;
 mod watch;
 
 use std::io;

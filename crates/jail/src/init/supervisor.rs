@@ -116,6 +116,12 @@ impl Supervisor {
             for fd in 0..3 {
                 drop(sys::give_stream(fd, uid, gid));
             }
+            for &(fd, _) in &plan.fds {
+                // Whatever else is handed over stays as closed as the caller made it.
+                if sys::is_write_end(fd) {
+                    drop(sys::give_stream(fd, uid, gid));
+                }
+            }
         }
         let namespaces = libc::CLONE_NEWNS
             | libc::CLONE_NEWPID

@@ -11,6 +11,8 @@ struct Stat {
     parent: i32,
     /// User and system time, its own and its reaped children's, in clock ticks.
     ticks: u64,
+    /// When it began, in clock ticks since the machine did.
+    started: u64,
 }
 
 /// Linux fixes USER_HZ at 100 on every architecture in use here.
@@ -23,6 +25,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
     Some(Stat {
         parent: fields.get(1)?.parse().ok()?,
         ticks: number(11)? + number(12)? + number(13)? + number(14)?,
+        started: number(19)?,
     })
 }
 
@@ -64,16 +67,51 @@ pub(super) struct Usage {
 
 /// Sums over all descendants of `root`.
 pub(super) fn usage(root: i32) -> Usage {
-    let mut pids = Vec::new();
-    if children_into(root, &mut pids).is_none() {
-        pids = below(root, &all());
-    }
+    let pids = descendants(root);
     let stat = |pid: &i32| parse_stat(&fs_err::read_to_string(format!("/proc/{pid}/stat")).ok()?);
     let ticks: u64 = pids.iter().filter_map(stat).map(|stat| stat.ticks).sum();
     Usage {
         memory_bytes: pids.iter().map(|&pid| resident_bytes(pid)).sum(),
         cpu: Duration::from_millis(ticks * (1000 / TICKS_PER_SECOND)),
     }
+}
+
+/// The descendants of `pid` that are there now, in no order, itself left out.
+pub(crate) fn descendants(pid: i32) -> Vec<i32> {
+    let mut pids = Vec::new();
+    if children_into(pid, &mut pids).is_none() {
+        pids = below(pid, &all());
+    }
+    pids
+}
+
+/// The processes that `pid` itself started and has not reaped, newest first.
+pub(crate) fn children(pid: i32) -> Vec<i32> {
+    let stat = |pid: i32| parse_stat(&fs_err::read_to_string(format!("/proc/{pid}/stat")).ok()?);
+    let mut found: Vec<(u64, i32)> = descendants(pid)
+        .into_iter()
+        .filter_map(|child| Some((child, stat(child)?)))
+        .filter(|(_, stat)| stat.parent == pid)
+        .map(|(child, stat)| (stat.started, child))
+        .collect();
+    found.sort_unstable();
+    found.into_iter().rev().map(|(_, child)| child).collect()
+}
+
+/// Whether `pid` is `root` or lies below it now.
+pub(crate) fn is_within(mut pid: i32, root: i32) -> bool {
+    // A chain of parents; a jail's bound on processes is far below this.
+    for _ in 0..100_000 {
+        if pid == root {
+            return true;
+        }
+        let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        match parse_stat(&stat) {
+            Some(stat) if stat.parent > 0 => pid = stat.parent,
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// Collects descendants thread by thread, which reads only the jail's part of `/proc`; `None` on kernels
@@ -165,12 +203,12 @@ mod tests {
     #[test]
     fn a_hostile_process_name_does_not_shift_the_fields() {
         let text = "42 (a) R 1 2) S 7 1 1 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 5 6 7";
-        assert_eq!(parse_stat(text), Some(Stat { parent: 7, ticks: 100 }));
+        assert_eq!(parse_stat(text), Some(Stat { parent: 7, ticks: 100, started: 5 }));
     }
 
     #[test]
     fn descendants_are_followed_over_generations() {
-        let stat = |parent| Stat { parent, ticks: 0 };
+        let stat = |parent| Stat { parent, ticks: 0, started: 0 };
         let all = HashMap::from([(2, stat(1)), (3, stat(2)), (4, stat(3)), (5, stat(1))]);
         let mut found = below(2, &all);
         found.sort_unstable();

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use warpwright_jail::{JailError, Limits, Outcome, Spec, Stdin};
+use warpwright_jail::{JailError, Limits, Outcome, Output, Process, Spec, Stdin};
 
 use crate::support::{
     assert_worked, attack, attack_program, eventually, folder, inside, jails, namespaces, outside,
@@ -253,5 +253,47 @@ fn many_jails_at_once() {
         for child in children {
             assert_worked(backend, &child.wait().expect("its end"));
         }
+    }
+}
+
+#[test]
+fn one_process_is_ended_with_what_it_started_and_the_others_go_on() {
+    for (backend, jail) in jails() {
+        let (_guard, folder) = folder();
+        let (read, write) = std::io::pipe().expect("a pipe");
+        let script = "sleep 300 & (sleep 300; sleep 300) & echo ready > ready; wait; echo over";
+        let spec = Spec::new("bash")
+            .args(["-c", script])
+            .with_system()
+            .read_write(&folder)
+            .cwd(&folder)
+            .output(Output::Descriptor(write.into()));
+        let mut child = jail.spawn(spec).expect("it starts");
+        assert!(eventually(|| folder.join("ready").exists()), "{}", backend.name());
+        // The program is the oldest below the jail's first process, however many the backend has.
+        let mut program = Process::open(child.pid(), child.pid()).expect("the first process");
+        while program.children().len() == 1 {
+            program = program.children().remove(0);
+        }
+        assert_eq!(program.children().len(), 2, "{}", backend.name());
+        let newest = program.children().remove(0);
+        assert!(eventually(|| newest.children().len() == 1), "{}", backend.name());
+        let grandchild = newest.children().remove(0);
+        newest.kill_all();
+        let ended = eventually(|| !newest.is_alive() && !grandchild.is_alive());
+        assert!(ended, "{}", backend.name());
+        let left = program.children();
+        assert_eq!(left.len(), 1, "{}: the older one goes on", backend.name());
+        left[0].kill_all();
+        assert!(child.wait_timeout(Duration::from_secs(10)).expect("its end"));
+        let finished = child.wait().expect("how it ended");
+        assert_eq!(finished.outcome, Outcome::Exited(0), "{}", backend.name());
+        assert!(finished.stdout.bytes.is_empty(), "it went elsewhere");
+        let said = std::io::read_to_string(read).expect("what it printed");
+        assert!(said.ends_with("over\n"), "{}: {said}", backend.name());
+        let own = Process::open(1, std::process::id());
+        assert!(own.is_ok(), "positive control: everything is below process 1");
+        let other = Process::open(std::process::id(), 1);
+        assert!(other.expect_err("not in the jail").to_string().contains("not in this jail"));
     }
 }
