@@ -29,7 +29,7 @@ fn policy(format: Box<dyn WireFormat>, server: &Server) -> RemotePolicy {
 /// `chat/text.sse` or `.json` as the answer.
 fn say(name: &str) -> Say {
     let body = fixture(name);
-    if name.ends_with(".json") { Say::json(200, body) } else { Say::stream(body) }
+    if name.contains(".json") { Say::json(200, body) } else { Say::stream(body) }
 }
 
 fn format_of(name: &str) -> Box<dyn WireFormat> {
