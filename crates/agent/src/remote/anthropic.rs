@@ -10,8 +10,8 @@ use warpwright_record::message::{Message, StopReason, ToolStatus, Usage};
 use super::key::Key;
 use super::sse;
 use super::wire::{
-    Answer, AnsweredCall, Assembler, Entry, Request, WireError, WireFormat, count, error_words,
-    json as parse, list, text, tool_name,
+    Answer, AnsweredCall, Assembler, Entry, MAX_CALLS, Request, Shown, WireError, WireFormat,
+    count, error_words, json as parse, list, text, tool_name,
 };
 
 /// Version of the API that is asked for.
@@ -42,21 +42,9 @@ impl WireFormat for Anthropic {
             .entries
             .iter()
             .map(|entry| match entry {
-                Entry::User(text) => user(vec![json!({ "type": "text", "text": text })]),
+                Entry::User(text) => user(&[json!({ "type": "text", "text": text })]),
                 Entry::Said(message) => json!({ "role": "assistant", "content": said(message) }),
-                Entry::Results(results) => user(
-                    results
-                        .iter()
-                        .map(|result| {
-                            json!({
-                                "type": "tool_result",
-                                "tool_use_id": result.call,
-                                "content": result.text,
-                                "is_error": result.status != ToolStatus::Ok,
-                            })
-                        })
-                        .collect(),
-                ),
+                Entry::Results(results) => user(&results.iter().map(result).collect::<Vec<_>>()),
             })
             .collect();
         // The prefix up to here is read again in the next turn.
@@ -119,14 +107,23 @@ impl WireFormat for Anthropic {
         blocks.start(body);
         blocks.delta(body);
         for (index, block) in (0..).zip(list(body, "content")) {
-            blocks.blocks.push(Block { index, value: block.clone(), input: String::new() });
+            blocks.list.push(Block { index, value: block.clone(), input: String::new() });
         }
         Box::new(blocks).finish()
     }
 }
 
-fn user(content: Vec<Value>) -> Value {
+fn user(content: &[Value]) -> Value {
     json!({ "role": "user", "content": content })
+}
+
+fn result(shown: &Shown) -> Value {
+    json!({
+        "type": "tool_result",
+        "tool_use_id": shown.call,
+        "content": shown.text,
+        "is_error": shown.status != ToolStatus::Ok,
+    })
 }
 
 /// A message of the model, as it goes back.
@@ -165,7 +162,7 @@ fn said(message: &Message) -> Vec<Value> {
 #[derive(Default)]
 struct Blocks {
     model: String,
-    blocks: Vec<Block>,
+    list: Vec<Block>,
     usage: Option<Usage>,
     stop: Option<String>,
     bytes: usize,
@@ -182,12 +179,12 @@ impl Assembler for Blocks {
     fn event(&mut self, event: &sse::Event) -> Result<bool, WireError> {
         let body = parse(&event.data)?;
         self.bytes += event.data.len();
-        if self.bytes > 16 * super::wire::MAX_ANSWER_BYTES {
+        if self.bytes > 16 * super::wire::MAX_ANSWER_BYTES || self.list.len() > 4 * MAX_CALLS {
             return Err(WireError::TooLarge);
         }
         match text(&body, "type") {
             "message_start" => self.start(&body["message"]),
-            "content_block_start" => self.blocks.push(Block {
+            "content_block_start" => self.list.push(Block {
                 index: count(&body, "/index"),
                 value: body["content_block"].clone(),
                 input: String::new(),
@@ -219,7 +216,7 @@ impl Assembler for Blocks {
         };
         let mut echo = Vec::new();
         let mut has_thinking = false;
-        for Block { value, input, .. } in self.blocks {
+        for Block { value, input, .. } in self.list {
             match text(&value, "type") {
                 "text" => {
                     answer.text.push_str(text(&value, "text"));
@@ -270,7 +267,7 @@ impl Blocks {
 
     fn grow(&mut self, body: &Value) -> Result<(), WireError> {
         let index = count(body, "/index");
-        let block = self.blocks.iter_mut().rfind(|block| block.index == index);
+        let block = self.list.iter_mut().rfind(|block| block.index == index);
         let Some(block) = block else {
             return Err(WireError::Garbage(format!("block {index} goes on and never began")));
         };

@@ -14,8 +14,8 @@ use warpwright_record::message::{Message, StopReason, Usage};
 use super::key::Key;
 use super::sse;
 use super::wire::{
-    Answer, AnsweredCall, Assembler, Entry, Request, WireError, WireFormat, count, error_words,
-    json as parse, list, text, tool_name,
+    Answer, AnsweredCall, Assembler, Entry, MAX_CALLS, Request, Shown, WireError, WireFormat,
+    count, error_words, json as parse, list, text, tool_name,
 };
 
 /// The format.
@@ -40,11 +40,7 @@ impl WireFormat for OpenAiChat {
             match entry {
                 Entry::User(text) => messages.push(json!({ "role": "user", "content": text })),
                 Entry::Said(message) => messages.push(said(message)),
-                Entry::Results(results) => {
-                    messages.extend(results.iter().map(
-                        |r| json!({ "role": "tool", "tool_call_id": r.call, "content": r.text }),
-                    ))
-                }
+                Entry::Results(results) => messages.extend(results.iter().map(result)),
             }
         }
         let tools: Vec<Value> = request
@@ -88,6 +84,10 @@ impl WireFormat for OpenAiChat {
     }
 }
 
+fn result(shown: &Shown) -> Value {
+    json!({ "role": "tool", "tool_call_id": shown.call, "content": shown.text })
+}
+
 /// A message of the model, as it goes back.
 fn said(message: &Message) -> Value {
     let calls: Vec<Value> = message
@@ -129,7 +129,6 @@ struct Chat {
     reasoning_details: Vec<Value>,
     /// Token ids that the names of log-probabilities told.
     named_ids: Vec<u32>,
-    bytes: usize,
     done: bool,
 }
 
@@ -139,11 +138,11 @@ impl Assembler for Chat {
             self.done = true;
             return Ok(true);
         }
-        self.bytes += event.data.len();
         self.take(&parse(&event.data)?)?;
-        if self.bytes % (1 << 20) < event.data.len() {
-            self.answer.check()?;
+        if self.calls.len() > MAX_CALLS {
+            return Err(WireError::TooLarge);
         }
+        self.answer.check()?;
         Ok(false)
     }
 

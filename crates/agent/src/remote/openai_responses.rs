@@ -10,8 +10,8 @@ use warpwright_record::message::{Message, StopReason, Usage};
 use super::key::Key;
 use super::sse;
 use super::wire::{
-    Answer, AnsweredCall, Assembler, Entry, Request, WireError, WireFormat, count, error_words,
-    json as parse, list, text, tool_name,
+    Answer, AnsweredCall, Assembler, Entry, MAX_CALLS, Request, WireError, WireFormat, count,
+    error_words, json as parse, list, text, tool_name,
 };
 
 /// The format.
@@ -143,7 +143,7 @@ impl Assembler for Items {
         }
         let mut body = parse(&event.data)?;
         self.bytes += event.data.len();
-        if self.bytes > 16 * super::wire::MAX_ANSWER_BYTES {
+        if self.bytes > 16 * super::wire::MAX_ANSWER_BYTES || self.done.len() > 4 * MAX_CALLS {
             return Err(WireError::TooLarge);
         }
         match text(&body, "type") {

@@ -14,7 +14,7 @@ use crate::tools::specification::ToolSpecification;
 /// Most bytes of text, reasoning and arguments of one answer.
 pub const MAX_ANSWER_BYTES: usize = 8 << 20;
 /// Most calls of one answer.
-const MAX_CALLS: usize = 256;
+pub(super) const MAX_CALLS: usize = 256;
 /// What is kept of a server's words in an error, bytes.
 const MAX_WORDS: usize = 600;
 

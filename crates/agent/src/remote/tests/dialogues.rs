@@ -4,26 +4,15 @@ use serde_json::Value;
 use warpwright_record::message::{Message, StopReason, ToolResult, ToolStatus, Usage};
 
 use super::server::{Say, Server};
-use super::{endpoint, fixture, quick};
-use crate::policy::{Briefing, Past, Policy};
+use super::{briefing, endpoint, fixture, quick};
+use crate::policy::{Past, Policy};
 use crate::remote::anthropic::Anthropic;
 use crate::remote::openai_chat::OpenAiChat;
 use crate::remote::openai_responses::OpenAiResponses;
 use crate::remote::policy::{Prices, RemotePolicy, RemoteSettings};
 use crate::remote::wire::{Sampling, WireFormat};
-use crate::scripted;
 
-fn briefing() -> Briefing {
-    Briefing {
-        task: "gelu".to_owned(),
-        reference: "class Model: ...\n".to_owned(),
-        skill: "Write kernels.".to_owned(),
-        device: scripted::device(),
-        seed: 0,
-    }
-}
-
-fn settings() -> RemoteSettings {
+pub(super) fn settings() -> RemoteSettings {
     RemoteSettings {
         name: "openai:test-model".to_owned(),
         model: "test-model".to_owned(),
@@ -40,7 +29,7 @@ fn policy(format: Box<dyn WireFormat>, server: &Server) -> RemotePolicy {
 /// `chat/text.sse` or `.json` as the answer.
 fn say(name: &str) -> Say {
     let body = fixture(name);
-    if name.ends_with(".json") { Say::json(200, body) } else { Say::stream(body) }
+    if name.contains(".json") { Say::json(200, body) } else { Say::stream(body) }
 }
 
 fn format_of(name: &str) -> Box<dyn WireFormat> {

@@ -11,22 +11,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event, Outcome};
+use warpwright_record::event::{EpisodeId, Outcome};
 use warpwright_record::history::History;
 use warpwright_record::message::StopReason;
 use warpwright_record::reader::RunReader;
-use warpwright_record::run::RunInfo;
-use warpwright_record::verdict::Profile;
-use warpwright_record::writer::RunWriter;
 
-use crate::episode::{self, Parts, Start};
-use crate::policy::Briefing;
+use super::episode;
 use crate::remote::endpoint::{Endpoint, Limits};
 use crate::remote::openai_chat::OpenAiChat;
 use crate::remote::policy::{RemotePolicy, RemoteSettings};
 use crate::remote::wire::Sampling;
-use crate::scripted::{self, ScriptedJudge};
-use crate::workspace;
 
 const TURNS: u32 = 5;
 
@@ -64,16 +58,12 @@ fn offline(name: &str, folder: &Path) -> Command {
 }
 
 fn serve(folder: &Path) -> Server {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/model_server/make_model.py");
-    let model = folder.join("model");
-    let made = offline("python", folder).arg(script).arg(&model).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/model_server/serve_model.py");
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let log = fs_err::File::create(folder.join("log")).unwrap();
-    let child = offline("transformers", folder)
-        .arg("serve")
-        .arg(&model)
-        .args(["--device", "cpu", "--dtype", "float32", "--host", "127.0.0.1", "--port"])
+    let child = offline("python", folder)
+        .arg(script)
+        .arg(folder.join("model"))
         .arg(port.to_string())
         .stderr(log.into_parts().0)
         .spawn()
@@ -119,41 +109,7 @@ fn the_nonsense_of_a_real_server_is_handled_as_any_bad_models() {
         prices: None,
     };
     let mut policy = RemotePolicy::new(Arc::new(endpoint.unwrap()), settings);
-    let record = RunWriter::create(&folder.path().join("run"), RunInfo::default()).unwrap();
-    let workspace = workspace::for_tests(&folder.path().join("w"));
-    let judge = ScriptedJudge::new(&[]);
-    let shell = scripted::shell();
-    let source = record.put_blob(b"class Model: ...").unwrap();
-    let budget = Budget { turns: Some(TURNS), ..Budget::default() };
-    let parts = Parts {
-        id: EpisodeId(0),
-        setup: EpisodeSetup {
-            task: "random".to_owned(),
-            source,
-            skill: None,
-            policy: "openai:random".to_owned(),
-            device: "cpu".to_owned(),
-            profile: Profile::Strict,
-            seed: 0,
-            attempt: 0,
-            level: None,
-            budget,
-        },
-        briefing: Briefing {
-            task: "random".to_owned(),
-            reference: "class Model: ...".to_owned(),
-            skill: "Write kernels.".to_owned(),
-            device: scripted::device(),
-            seed: 0,
-        },
-        workspace: &workspace,
-        shell: &shell,
-        judge: &judge,
-        record: &record,
-        observer: &|_: &Event| {},
-        stop: &stop,
-    };
-    let ended = episode::run(&parts, &mut policy, Start::Fresh).unwrap();
+    let ended = episode(&mut policy, folder.path(), Some(TURNS), &stop);
     assert!(ended.final_verdict.is_none(), "nothing was written, so nothing is judged");
     let history = History::read(&RunReader::open(&folder.path().join("run")).unwrap()).unwrap();
     let turns = &history.episodes[&EpisodeId(0)].turns;

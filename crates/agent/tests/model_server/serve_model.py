@@ -1,8 +1,9 @@
-"""Makes a tiny model with random weights, for a test against a real model server.
+"""Serves a tiny model with random weights, for a test against a real model server.
 
-make_model.py FOLDER: a Qwen2 of one layer, and a tokenizer whose words are the 256 bytes and a
-few whole tool calls, some of them broken. Sampling from it is nonsense with tool calls in it. Needs
-no network. The response format is the one that servers know by the model's type.
+serve_model.py FOLDER PORT: makes a Qwen2 of one layer in FOLDER, with a tokenizer whose words are
+the 256 bytes and a few whole tool calls, some of them broken, and starts `transformers serve` with
+it. Sampling from it is nonsense with tool calls in it. Needs no network. How calls are written is
+what the server knows by the model's type.
 """
 
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers.cli.transformers import main as serve
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 CALLS = [
@@ -50,8 +52,8 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
-def main() -> None:
-    folder = Path(sys.argv[1])
+def make(folder: Path) -> None:
+    """Writes configuration, weights and tokenizer."""
     words = tokenizer()
     torch.manual_seed(0)
     config = Qwen2Config(
@@ -70,6 +72,15 @@ def main() -> None:
     model.generation_config.do_sample = True
     model.save_pretrained(folder)
     words.save_pretrained(folder)
+
+
+def main() -> None:
+    folder, port = Path(sys.argv[1]), sys.argv[2]
+    make(folder)
+    # The command itself, in this process: importing torch twice takes longer than all the rest.
+    options = ["--device", "cpu", "--dtype", "float32", "--host", "127.0.0.1", "--port", port]
+    sys.argv = ["transformers", "serve", str(folder), *options]
+    serve()
 
 
 if __name__ == "__main__":
