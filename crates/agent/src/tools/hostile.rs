@@ -121,23 +121,29 @@ fn the_compilers_are_there() {
     let compiled = tools.sh("echo 'int main() { return 0; }' > /tmp/a.cc && g++ -o /tmp/a /tmp/a.cc && /tmp/a && echo ran");
     assert_eq!(compiled.text, "ran\n");
     // The toolkit's folder, as `Provision` names it: shown where it lies, its programs found by name.
-    let toolkit = tempfile::tempdir_in("/var/tmp").unwrap();
-    let toolkit = fs_err::canonicalize(toolkit.path()).unwrap();
-    fs_err::create_dir(toolkit.join("bin")).unwrap();
-    let tool = toolkit.join("bin/cuobjdump");
-    fs_err::copy("/bin/true", &tool).unwrap();
-    let found = "command -v cuobjdump && cuobjdump";
-    assert_ne!(tools.sh(found).status, ToolStatus::Ok, "control: not there unless it is named");
+    let python = scripted::python();
+    let libraries = fs_err::read_dir(python.parent().unwrap().parent().unwrap().join("lib"));
+    let toolkit = libraries
+        .unwrap()
+        .flatten()
+        .map(|library| library.path().join("site-packages/nvidia/cu13"))
+        .find(|folder| folder.join("bin/nvcc").is_file())
+        .expect("nvcc in the environment of the tests: run `make setup`");
+    let toolkit = fs_err::canonicalize(toolkit).unwrap();
+    assert_ne!(tools.sh("nvcc --version").status, ToolStatus::Ok, "control: not named, not there");
     let provision = Provision {
-        python: Some(scripted::python()),
+        python: Some(python),
         folders: vec![toolkit.clone()],
         path: vec![toolkit.join("bin")],
         ..Provision::default()
     };
     let scene = Scene::with(scripted::shell_with(provision));
-    let result = scene.tools().sh(found);
-    assert_eq!(result.text, format!("{}\n", tool.display()));
-    let written = scene.tools().sh(&format!("echo x > {}/new", toolkit.display()));
+    let tools = scene.tools();
+    let built = tools
+        .sh("echo '__global__ void scale(float* x) { x[threadIdx.x] *= 2.0f; }' > /tmp/a.cu && \
+         nvcc -arch=sm_90 -cubin -o /tmp/a.cubin /tmp/a.cu && cuobjdump -res-usage /tmp/a.cubin");
+    assert!(built.text.contains("scale") && built.text.contains("REG:"), "{}", built.text);
+    let written = tools.sh(&format!("echo x > {}/new", toolkit.display()));
     assert_ne!(written.status, ToolStatus::Ok, "{}", written.text);
 }
 

@@ -119,6 +119,8 @@ impl Shell {
         path.extend(self.provision.python.as_deref().and_then(Path::parent).map(Path::to_owned));
         path.extend(self.provision.path.iter().cloned());
         path.extend(["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from));
+        // Last: its other tools may be of another version than the toolkit's.
+        path.extend(self.provision.python.as_deref().and_then(bundled_tools));
         let path: Vec<_> = path.iter().map(|p| p.to_string_lossy()).collect();
         let limits = Limits {
             wall,
@@ -150,6 +152,15 @@ impl Shell {
         }
         spec
     }
+}
+
+/// Where the interpreter's environment keeps `cuobjdump`: Triton, which comes with torch, brings one,
+/// and the compilers from PyPI do not.
+fn bundled_tools(python: &Path) -> Option<PathBuf> {
+    let libraries = fs_err::read_dir(python.parent()?.parent()?.join("lib")).ok()?;
+    let folder = "site-packages/triton/backends/nvidia/bin";
+    let mut found = libraries.flatten().map(|library| library.path().join(folder));
+    found.find(|folder| folder.join("cuobjdump").is_file())
 }
 
 /// Half of the machine's memory, at most [`MAX_MEMORY_BYTES`].

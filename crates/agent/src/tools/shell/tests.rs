@@ -363,3 +363,33 @@ fn restart_ends_everything_and_begins_anew() {
     assert!(text.starts_with("[]\n[the shell and everything in it was ended"), "{text}");
     assert_eq!(processes_with(&seconds), 0);
 }
+
+/// Landlock cannot rename and has no process namespace: the shell must work there too.
+#[test]
+fn the_shell_works_on_every_backend_of_this_machine() {
+    use warpwright_jail::Backend;
+    let mut tried = 0;
+    for backend in
+        [Backend::Namespaces, Backend::Bubblewrap, Backend::UserNamespaces, Backend::Landlock]
+    {
+        let Ok(jail) = Jail::with_backend(backend) else { continue };
+        tried += 1;
+        let scene = Scene::with(Shell::new(jail, Provision::default()), &[]);
+        let session = scene.session();
+        let name = backend.name();
+        assert_eq!(session.text("x=1; cd kernels; echo $x > a.cu"), "", "{name}");
+        assert_eq!(session.text("echo $x; cat a.cu; basename $PWD"), "1\n1\nkernels\n", "{name}");
+        let ran = session.order("sleep 600", 0.3, false);
+        assert!(ran.text.contains("the shell goes on"), "{name}: {}", ran.text);
+        let seconds = unique_seconds();
+        let started = session.order(&format!("echo at work; sleep {seconds}"), 1.0, true);
+        assert_eq!(started.status, ToolStatus::Ok, "{name}: {}", started.text);
+        assert!(eventually(|| processes_with(&seconds) > 0), "{name}");
+        session.jobs.kill("bash_1").unwrap();
+        assert!(eventually(|| processes_with(&seconds) == 0), "{name}");
+        assert!(session.shown("bash_1", None).contains("at work\n"), "{name}");
+        assert!(session.text("exit 2").contains("the shell itself ended"), "{name}");
+        assert_eq!(session.text("echo [$x]; basename $PWD | wc -l"), "[]\n1\n", "{name}");
+    }
+    assert!(tried > 1, "{tried} backends");
+}
