@@ -1,6 +1,7 @@
 """The torch side of the teacher's conformance test.
 
     harness.py trace --seed S --count N [--family F]   print N cases: name, model, graph
+    harness.py trace --files FOLDER                    the same for the references in a folder
     harness.py compare FOLDER                          run what was built there against torch
 
 A case is an operator (or a small composition) with a shape, an element type and a memory layout,
@@ -321,16 +322,18 @@ def draw(seed: int, count: int, family: str | None) -> list[tuple[str, str]]:
     return out
 
 
-def trace_all(seed: int, count: int, family: str | None) -> None:
+def trace_all(texts: list[tuple[str, str]], probe: bool) -> None:
+    """Prints the cases; with ``probe``, without those that eager itself cannot do."""
     from utils import trace
 
     trace.map_cuda_to_cpu()
     trace.map_cuda_to_cpu = lambda: None
     cases = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, text in draw(seed, count, family):
+        for name, text in texts:
             path = Path(folder) / "model.py"
-            if not runs(text, path):
+            path.write_text(text)
+            if probe and not runs(text, path):
                 continue
             try:
                 graph = trace.by_lines(trace.trace(str(path)))
@@ -393,9 +396,10 @@ def compare_all(folder: Path) -> int:
         torch.manual_seed(1)
         try:
             reference = load(case / "model.py", "reference")
-            model = reference.Model().eval()
+            init = reference.get_init_inputs()
+            model = reference.Model(*init).eval()
             inputs = reference.get_inputs()
-            new = load(case / "model_new.py", "candidate").ModelNew()
+            new = load(case / "model_new.py", "candidate").ModelNew(*init)
             new.load_state_dict(model.state_dict(), strict=True)
             with torch.no_grad():
                 eager = flat(model(*inputs))
@@ -420,11 +424,16 @@ def main() -> int:
     tracing.add_argument("--seed", type=int, default=0)
     tracing.add_argument("--count", type=int, default=80)
     tracing.add_argument("--family", default=None)
+    tracing.add_argument("--files", type=Path, default=None)
     comparing = commands.add_parser("compare")
     comparing.add_argument("folder", type=Path)
     args = parser.parse_args()
     if args.what == "trace":
-        trace_all(args.seed, args.count, args.family)
+        if args.files:
+            files = sorted(args.files.glob("*.py"))
+            trace_all([(p.stem, p.read_text()) for p in files], probe=False)
+        else:
+            trace_all(draw(args.seed, args.count, args.family), probe=True)
         return 0
     return compare_all(args.folder)
 

@@ -104,6 +104,20 @@ impl Bench {
         serde_json::from_str(&out).unwrap()
     }
 
+    /// Traces references from their sources.
+    pub(crate) fn trace_sources(&self, sources: &BTreeMap<String, String>) -> Vec<Case> {
+        let folder = tempfile::tempdir_in(self.folder.path()).unwrap();
+        for (name, text) in sources {
+            fs_err::write(folder.path().join(format!("{name}.py")), text).unwrap();
+        }
+        open_to_all(folder.path());
+        let path = folder.path().display().to_string();
+        let args = ["trace".to_owned(), "--files".to_owned(), path];
+        let (good, out) = self.python(&args, &[folder.path()]);
+        assert!(good, "the tracer failed: {out}");
+        serde_json::from_str(&out).unwrap()
+    }
+
     /// Has the teacher write every case for `device`, runs all on the host, and lists what is wrong.
     pub(crate) fn conform(&self, cases: &[Case], device: &DeviceFacts, plain: bool) -> Vec<String> {
         let folder = tempfile::tempdir_in(self.folder.path()).unwrap();

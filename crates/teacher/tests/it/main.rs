@@ -6,3 +6,4 @@
 mod bench;
 mod corpus;
 mod heavy;
+mod suite;
