@@ -2,8 +2,14 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod bad_input;
+mod evaluating;
 mod first_contact;
 mod judging;
 mod program;
 mod records;
 mod resuming;
+#[expect(dead_code, reason = "shared with the tests of the report, which use all of it")]
+#[path = "../../../record/tests/it/sample.rs"]
+mod sample;
+#[path = "../../../report/tests/it/suite.rs"]
+mod suite;
