@@ -1,5 +1,7 @@
 //! Argument types: what the command line can say. Help, man pages and completions come from here.
 
+pub(crate) mod trajectory;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -40,6 +42,10 @@ pub(crate) enum Command {
     Judge(JudgeArgs),
     /// Show what runs came to, as a table and as a page.
     Report(Report),
+    /// Compare two runs over a suite, task by task.
+    Compare(trajectory::Compare),
+    /// Show episodes as conversations, or export them for training.
+    Trajectory(trajectory::Trajectory),
     /// Say what works on this machine, what is missing, and the command that mends it.
     Doctor(Doctor),
     /// Print a completion script for a shell.
@@ -57,6 +63,11 @@ impl Command {
             Self::Eval(args) => args.common.json,
             Self::Judge(args) => args.common.json,
             Self::Report(args) => args.json,
+            Self::Compare(args) => args.json,
+            Self::Trajectory(args) => match &args.action {
+                trajectory::TrajectoryAction::Show(args) => args.json,
+                trajectory::TrajectoryAction::Export(args) => args.json,
+            },
             Self::Doctor(args) => args.json,
             Self::Completions(_) | Self::Man(_) => false,
         }

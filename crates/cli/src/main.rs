@@ -46,6 +46,8 @@ fn main() -> ExitCode {
         Command::Eval(args) => commands::eval::run(args, printer),
         Command::Judge(args) => commands::judge::run(args, printer),
         Command::Report(args) => commands::report::run(args, printer),
+        Command::Compare(args) => commands::compare::run(args, printer),
+        Command::Trajectory(args) => commands::trajectory::run(args, printer),
         Command::Doctor(args) => commands::doctor::run(args, printer),
         Command::Completions(args) => Ok(commands::completions::run(args, printer)),
         Command::Man(args) => commands::man::run(args, printer),

@@ -21,6 +21,13 @@ impl Printer {
         Self { json, colour }
     }
 
+    /// Whether what goes to stdout may have colours.
+    pub(crate) fn is_coloured_stdout(self) -> bool {
+        !self.json
+            && std::io::stdout().is_terminal()
+            && environment::get(environment::NO_COLOR).is_none()
+    }
+
     /// The command's one object, if `--json` was given.
     pub(crate) fn object<T: Serialize>(self, object: &T) {
         if self.json

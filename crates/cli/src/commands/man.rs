@@ -14,12 +14,18 @@ pub(crate) fn run(args: &Man, printer: Printer) -> Result<u8, Failure> {
     fs::create_dir_all(&args.folder).map_err(|e| Failure::io("make the folder", &e))?;
     let mut program = Cli::command().disable_help_subcommand(true);
     program.build();
-    page(&args.folder, &program, "warpwright")?;
-    for command in program.get_subcommands().filter(|c| !c.is_hide_set()) {
-        page(&args.folder, command, &format!("warpwright-{}", command.get_name()))?;
-    }
+    pages(&args.folder, &program, "warpwright")?;
     printer.say(&format!("man pages are in {}", args.folder.display()));
     Ok(exit::OK)
+}
+
+/// A page for a command, and one for each command in it.
+fn pages(folder: &Path, command: &clap::Command, name: &str) -> Result<(), Failure> {
+    page(folder, command, name)?;
+    for inner in command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
+        pages(folder, inner, &format!("{name}-{}", inner.get_name()))?;
+    }
+    Ok(())
 }
 
 fn page(folder: &Path, command: &clap::Command, name: &str) -> Result<(), Failure> {

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod eval;
@@ -7,3 +8,4 @@ pub(crate) mod judge;
 pub(crate) mod man;
 pub(crate) mod optimize;
 pub(crate) mod report;
+pub(crate) mod trajectory;

@@ -18,6 +18,8 @@ fn help_names_the_commands_and_the_exit_codes() {
       eval         Let policies work on a suite, and say how good they are
       judge        Verify and time one candidate
       report       Show what runs came to, as a table and as a page
+      compare      Compare two runs over a suite, task by task
+      trajectory   Show episodes as conversations, or export them for training
       doctor       Say what works on this machine, what is missing, and the command that mends it
       completions  Print a completion script for a shell
       help         Print this message or the help of the given subcommand(s)
@@ -40,8 +42,18 @@ fn help_names_the_commands_and_the_exit_codes() {
 #[test]
 fn every_command_has_help_with_examples() {
     let program = Program::bare();
-    for command in ["optimize", "judge", "report", "doctor"] {
-        let ran = program.run(&[command, "--help"]);
+    let commands = [
+        "optimize",
+        "judge",
+        "report",
+        "compare",
+        "trajectory show",
+        "trajectory export",
+        "doctor",
+    ];
+    for command in commands {
+        let arguments: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let ran = program.run(&arguments);
         assert_eq!(ran.code, Some(0));
         assert!(
             ran.stdout.contains(&format!("Examples:\n  warpwright {command}")),
@@ -90,5 +102,5 @@ fn completions_and_man_pages_cover_every_command() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     pages.sort();
-    insta::assert_snapshot!(pages.join(" "), @"warpwright-completions.1 warpwright-doctor.1 warpwright-eval.1 warpwright-judge.1 warpwright-optimize.1 warpwright-report.1 warpwright.1");
+    insta::assert_snapshot!(pages.join(" "), @"warpwright-compare.1 warpwright-completions.1 warpwright-doctor.1 warpwright-eval.1 warpwright-judge.1 warpwright-optimize.1 warpwright-report.1 warpwright-trajectory-export.1 warpwright-trajectory-show.1 warpwright-trajectory.1 warpwright.1");
 }

@@ -2,9 +2,15 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod bad_input;
+mod evaluating;
 mod first_contact;
 mod judging;
 mod many;
 mod program;
 mod records;
 mod resuming;
+#[expect(dead_code, reason = "shared with the tests of the report, which use all of it")]
+#[path = "../../../record/tests/it/sample.rs"]
+mod sample;
+#[path = "../../../report/tests/it/suite.rs"]
+mod suite;

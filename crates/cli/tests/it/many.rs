@@ -32,7 +32,7 @@ fn processes() -> BTreeMap<i32, (i32, u64)> {
     let entries = fs_err::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     pids.filter_map(|pid| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // After the name, which may hold anything, in parentheses: state, parent, ...
         let after: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         Some((pid, (after.get(1)?.parse().ok()?, after.get(19)?.parse().ok()?)))
@@ -42,9 +42,9 @@ fn processes() -> BTreeMap<i32, (i32, u64)> {
 
 impl Watched {
     fn look(&mut self, pid: u32) {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let status = fs_err::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         self.resident_kib = self.resident_kib.max(field(&status, "VmRSS:"));
-        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        let descriptors = fs_err::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
         self.descriptors = self.descriptors.max(descriptors);
         let all = processes();
         for (&child, &(_, start)) in &all {

@@ -155,6 +155,14 @@ fn the_page_is_well_formed_needs_nothing_else_and_leads_to_its_tasks() {
     ] {
         assert!(text.contains(part), "not there: {part}");
     }
+    let first = document.descendants().find(|n| n.has_tag_name("tbody")).unwrap();
+    let cells: Vec<&str> = first
+        .descendants()
+        .filter(|n| n.has_tag_name("td"))
+        .filter_map(|n| n.text())
+        .take(4)
+        .collect();
+    assert_eq!(cells, ["overall", "alpha, strict, cuda:0", "4", "62.5 %"], "the headline");
     assert!(!text.contains("arXiv"), "the hostile task is not KernelBench's");
 }
 
