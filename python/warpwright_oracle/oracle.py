@@ -13,6 +13,8 @@ import time
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from . import precision
 from .arena import Arena
@@ -39,6 +41,29 @@ def largest(tensor: torch.Tensor) -> float:
     """Largest magnitude among the finite elements."""
     finite = tensor[torch.isfinite(tensor)]
     return finite.abs().max().item() if finite.numel() else 0.0
+
+
+class Allocated(TorchDispatchMode):
+    """Counts the bytes of every result that is new memory: what a forward would allocate if it
+    reused none. Candidates of several kernels are given about as much for their intermediates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = func(*args, **(kwargs or {}))
+        given = {
+            leaf.untyped_storage().data_ptr()
+            for leaf in tree_leaves((args, kwargs))
+            if isinstance(leaf, torch.Tensor)
+        }
+        for leaf in tree_leaves(results):
+            if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
+                storage = leaf.untyped_storage()
+                if storage.data_ptr() not in given:
+                    self.bytes += storage.nbytes()
+        return results
 
 
 class Oracle:
@@ -72,9 +97,13 @@ class Oracle:
         started = time.perf_counter()
         self._forward("init", inputs, 1)
         self._settle()
+        seconds = time.perf_counter() - started
+        with Allocated() as allocated:
+            self._forward("init", inputs, 1)
         return {
             "init": self.init({}),
-            "forward_seconds": time.perf_counter() - started,
+            "forward_seconds": seconds,
+            "allocated_bytes": allocated.bytes,
             "inputs": {"tree": input_tree, "tensors": [self.arena.place(t) for t in taken]},
             "outputs": {"tree": tree, "tensors": [self.arena.place(t) for t in given]},
             "aliases_input": _shares(given, taken),

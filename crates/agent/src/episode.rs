@@ -17,7 +17,7 @@ use warpwright_record::event::{
     Budget, EpisodeId, EpisodeSetup, Event, NoteLevel, Outcome, StoredFile,
 };
 use warpwright_record::history::{self, Turn};
-use warpwright_record::message::{Message, StopReason, ToolResult};
+use warpwright_record::message::{Message, StopReason, ToolCall, ToolResult};
 use warpwright_record::reader::RunReader;
 use warpwright_record::verdict::{Stage, Verdict};
 use warpwright_record::writer::RunWriter;
@@ -27,8 +27,8 @@ use crate::elide::clip_line;
 use crate::judge::Judge;
 use crate::policy::{Briefing, Past, Policy, PolicyError, ResumeError};
 use crate::service::Judged;
-use crate::tools::Toolbox;
 use crate::tools::shell::Shell;
+use crate::tools::{Finished, ToolUnavailable, Toolbox};
 use crate::workspace::{NoCandidate, Workspace, WorkspaceError};
 
 /// Turns a policy has when the user does not say; the paper's training limit.
@@ -272,22 +272,44 @@ impl Running<'_> {
     fn calls(&mut self, turn: u32, message: &Message) -> Result<Vec<ToolResult>, Leave> {
         let episode = self.parts.id;
         let mut results = Vec::with_capacity(message.calls.len());
-        for call in &message.calls {
+        // Neighbours that only read cannot disturb each other: they run side by side.
+        let apart =
+            |a: &ToolCall, b: &ToolCall| !(Toolbox::is_read_only(a) && Toolbox::is_read_only(b));
+        for calls in message.calls.chunk_by(|a, b| !apart(a, b)) {
             self.interrupted()?;
-            let begun = Instant::now();
-            let ran = self.toolbox.run(call, self.clock.until());
-            // An interrupt ends the command early; what it printed is not a result.
+            let ran = self.side_by_side(calls);
+            // An interrupt ends a command early; what it printed is not a result.
             self.interrupted()?;
-            let finished = ran.map_err(|e| infrastructure(&e))?;
-            for judged in finished.judged {
-                self.verdict(Some(turn), judged)?;
+            for (finished, seconds) in ran {
+                let finished = finished.map_err(|e| infrastructure(&e))?;
+                for judged in finished.judged {
+                    self.verdict(Some(turn), judged)?;
+                }
+                let result = finished.result.clone();
+                self.append(&Event::ToolFinished { episode, turn, result, seconds })?;
+                results.push(finished.result);
             }
-            let seconds = begun.elapsed().as_secs_f64();
-            let result = finished.result.clone();
-            self.append(&Event::ToolFinished { episode, turn, result, seconds })?;
-            results.push(finished.result);
         }
         Ok(results)
+    }
+
+    /// Runs calls at the same time; results in their order, with the seconds each took.
+    fn side_by_side(&self, calls: &[ToolCall]) -> Vec<(Result<Finished, ToolUnavailable>, f64)> {
+        let (toolbox, until) = (&self.toolbox, self.clock.until());
+        let run = |call: &ToolCall| {
+            let begun = Instant::now();
+            (toolbox.run(call, until), begun.elapsed().as_secs_f64())
+        };
+        if let [call] = calls {
+            return vec![run(call)];
+        }
+        let run = &run;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                calls.iter().map(|call| (call, scope.spawn(move || run(call)))).collect();
+            // A thread that died panicked: its call is run again, and fails here if it must.
+            threads.into_iter().map(|(call, t)| t.join().unwrap_or_else(|_| run(call))).collect()
+        })
     }
 
     fn finish(mut self, mut outcome: Outcome) -> Result<Ended, EpisodeError> {

@@ -121,6 +121,9 @@ pub(crate) struct Eval {
     /// Only this share of the tasks, e.g. `2/4` for the second quarter: for several machines.
     #[arg(long, value_name = "K/N", value_parser = share, conflicts_with = "resume")]
     pub(crate) share: Option<Share>,
+    /// Also write the rows to this file: .jsonl, .parquet or .html. May be repeated.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export: Vec<PathBuf>,
     /// Precision and comparison rules.
     #[arg(long, value_enum, default_value_t = ProfileArg::Strict)]
     pub(crate) profile: ProfileArg,

@@ -1,21 +1,31 @@
-//! Shows what a run of `eval` came to: tables, the page, the object, the exit code. Made from the
-//! record alone, so that a run and its resumption end alike.
+//! Shows what a run of `eval` came to: tables, pages, exports, the object, the exit code. Made from
+//! the record alone, so that a run and its resumption end alike.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use warpwright_report::evaluation::export::{ExportError, export};
 use warpwright_report::evaluation::rows::RowState;
 use warpwright_report::evaluation::{Evaluation, table};
 
 use crate::commands::report::width;
-use crate::failure::Failure;
+use crate::exit;
+use crate::failure::{Failure, chain};
 use crate::printer::Printer;
-use crate::{exit, results};
 
 /// Shows the run in `dir`. The figures may be bad; only what is missing is an exit code.
-pub(crate) fn present(dir: &Path, printer: Printer) -> Result<u8, Failure> {
+pub(crate) fn present(dir: &Path, exports: &[PathBuf], printer: Printer) -> Result<u8, Failure> {
     let evaluation = Evaluation::read(dir)?;
-    let report = results::page(dir, printer);
+    let page = dir.join("report.html");
     printer.data(&format!("{}\n", table::tables(&evaluation, width())));
+    match export(&evaluation, dir, &page) {
+        Ok(()) => printer.say(&format!("report: {}", page.display())),
+        // The verdicts are safe in the record; the page can be made again.
+        Err(error) => printer.say(&format!("warning: {}", chain(&error))),
+    }
+    for out in exports {
+        export(&evaluation, dir, out)?;
+        printer.say(&format!("exported: {}", out.display()));
+    }
     let have = |state| evaluation.rows.iter().any(|row| row.state == state);
     let code = if have(RowState::Unfinished) {
         exit::INTERRUPTED
@@ -24,13 +34,24 @@ pub(crate) fn present(dir: &Path, printer: Printer) -> Result<u8, Failure> {
     } else {
         exit::OK
     };
-    if let Some(report) = report {
-        printer.say(&format!("report: {report}"));
-    }
     if code != exit::OK {
         let run = dir.display();
         printer.say(&format!("hint: go on with `warpwright eval --resume {run}`"));
     }
     printer.object(&evaluation);
     Ok(code)
+}
+
+impl From<ExportError> for Failure {
+    fn from(error: ExportError) -> Self {
+        let message = chain(&error);
+        match &error {
+            ExportError::Format { .. } => {
+                let hint = "name a file that ends in .jsonl, .parquet or .html".to_owned();
+                Self::usage(message, hint)
+            }
+            ExportError::Write { source, .. } => Self { message, ..Self::io("export", source) },
+            ExportError::Page(_) => Self::infrastructure(message, None),
+        }
+    }
 }

@@ -44,10 +44,18 @@ impl Layout {
         // A little room to move in.
         let inputs = per_set + 8 * ALIGN;
         let per_call = opened.outputs.padded_bytes();
-        // Intermediates of one call, for candidates of several kernels.
-        let scratch = round(2 * (inputs + per_call) + (32 << 20));
-        let fixed = weights + scratch + 2 * SLACK + round(state + init);
-        let fits = budget.checked_sub(fixed)? / (inputs + per_call);
+        // Intermediates of one call, for candidates of several kernels: what eager allocates and
+        // half as much again, or less where memory is short.
+        let least = round(2 * (inputs + per_call) + (32 << 20));
+        let ample = least.max(round(opened.allocated_bytes / 2 * 3 + (32 << 20)));
+        let fits = |scratch: u64| {
+            let fixed = weights + scratch + 2 * SLACK + round(state + init);
+            Some(budget.checked_sub(fixed)? / (inputs + per_call))
+        };
+        let (scratch, fits) = match fits(ample) {
+            Some(calls) if calls >= wanted.min(16) => (ample, calls),
+            _ => (least, fits(least)?),
+        };
         let calls = wanted.min(fits).min(MAX_CALLS);
         if calls < 1 {
             return None;
@@ -138,6 +146,7 @@ mod tests {
             mutates_input: false,
             state: vec![],
             versions: Versions { torch: String::new(), python: String::new() },
+            allocated_bytes: 0,
             forward_seconds: 0.0,
         }
     }
@@ -170,6 +179,16 @@ mod tests {
                 prop_assert!(window.contains(at, SAMPLE_BYTES));
             }
         }
+    }
+
+    #[test]
+    fn intermediates_get_what_eager_allocates_where_there_is_room() {
+        let mut large = opened(&[4096], &[4096]);
+        large.allocated_bytes = 1 << 30;
+        let roomy = Layout::plan(&large, 8, 4 << 30).unwrap();
+        assert!(roomy.scratch >= 3 << 29);
+        let tight = Layout::plan(&large, 8, 1 << 30).unwrap();
+        assert!(tight.scratch < 1 << 28 && tight.calls == 8);
     }
 
     #[test]

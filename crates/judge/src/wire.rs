@@ -72,6 +72,8 @@ pub(crate) struct Opened {
     pub(crate) mutates_input: bool,
     pub(crate) state: Vec<Place>,
     pub(crate) versions: Versions,
+    /// Bytes of new memory that one eager call allocates, as if none of it were reused.
+    pub(crate) allocated_bytes: u64,
     /// One warm eager call, in seconds; for deadlines only.
     pub(crate) forward_seconds: f64,
 }

@@ -233,8 +233,8 @@ pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bo
     let vec = if knobs.safe { 1 } else { shifted(vec, knobs.vec_shift, 1, 8) };
     let streaming = knobs.streaming;
     // One running value per row: its rounding errors add up, which torch's tree of partial sums
-    // avoids. A double costs little here, because a scan waits for memory.
-    let precise = scan;
+    // avoids. A double costs little here, because these programs wait for memory.
+    let precise = scan || step.frame.cols() > 64;
     ColumnTune { threads, vec, vector: true, streaming, precise, keep: false }
 }
 

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use warpwright_record::dialogue::{CUT, GO_ON, NOT_RUN};
 use warpwright_record::message::{Message, StopReason, ToolResult, ToolStatus};
 
 use super::wire::{Entry, Shown};
@@ -18,12 +19,6 @@ const BYTES_PER_TOKEN: f64 = 3.0;
 const FREED_SHARE: f64 = 0.3;
 /// A result no longer than this is not worth replacing.
 const MIN_BYTES: usize = 256;
-
-/// What the user says after a message that was cut.
-const CUT: &str = "Your answer was cut at the most tokens allowed for one message, before any tool \
-    call was complete. Say less at once, and go on with a tool call.";
-/// What the user says after any other message without calls.
-const GO_ON: &str = "Go on.";
 
 /// The conversation.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +62,7 @@ impl Context {
                 || Shown {
                     call: call.id.clone(),
                     status: ToolStatus::Error,
-                    text: "This call was not run.".to_owned(),
+                    text: NOT_RUN.to_owned(),
                 },
                 |result| Shown {
                     call: call.id.clone(),

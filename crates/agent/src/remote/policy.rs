@@ -1,9 +1,9 @@
 //! A model behind an endpoint, as a policy.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
+use warpwright_record::dialogue::first_user_message;
 use warpwright_record::message::{Generation, Message, Tokens, ToolCall, ToolResult, Usage};
 
 use super::context::Context;
@@ -82,7 +82,10 @@ impl RemotePolicy {
             .iter()
             .map(|tool| tool.description.len() + tool.parameters.to_string().len())
             .sum();
-        self.context = Context::new(self.system.len() + tools, first_message(briefing));
+        self.context = Context::new(
+            self.system.len() + tools,
+            first_user_message(&briefing.task, &briefing.reference),
+        );
         self.tokens.clear();
     }
 
@@ -197,25 +200,6 @@ impl Policy for RemotePolicy {
         }
         Ok(self.ask()?)
     }
-}
-
-/// What the user says first.
-fn first_message(briefing: &Briefing) -> String {
-    // As many backticks as no line of the source begins with.
-    let longest = briefing.reference.split(|c| c != '`').map(str::len).max().unwrap_or(0);
-    let fence = "`".repeat(longest.max(2) + 1);
-    let mut text = format!(
-        "The task is `{}`. Its reference, `model.py`:\n\n{fence}python\n{}\n{fence}\n\n",
-        briefing.task,
-        briefing.reference.trim_end(),
-    );
-    let _ = write!(
-        text,
-        "Write `model_new.py` and kernels under `kernels/` as your instructions say: verify them, \
-         profile them, and make them faster. Work with the tools. When you are done, answer without \
-         a tool call; what then lies in the workspace is measured."
-    );
-    text
 }
 
 #[cfg(test)]
