@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use warpwright_record::dialogue::{CUT, GO_ON, NOT_RUN};
+use warpwright_record::dialogue::{CUT, GO_ON, NOT_RUN, left_out};
 use warpwright_record::message::{Message, StopReason, ToolResult, ToolStatus};
 
 use super::wire::{Entry, Shown};
@@ -149,8 +149,7 @@ impl Context {
         if !self.elided.contains(&shown.call) {
             return shown.text.as_str().into();
         }
-        let (bytes, lines) = (shown.text.len(), shown.text.lines().count());
-        format!("[left out to make room: {bytes} bytes in {lines} lines]").into()
+        left_out(&shown.text).into()
     }
 }
 

@@ -83,7 +83,7 @@ fn arguments_that_make_no_sense() {
     insta::assert_snapshot!(ran.show(), @r"
     exit code 2
     --- stderr
-    error: invalid value 'gpu' for '--device <DEVICE>': expected auto, cpu or cuda:N
+    error: invalid value 'gpu' for '--device <DEVICE>': expected auto, cpu, cuda:N or all
 
     For more information, try '--help'.
     ");
