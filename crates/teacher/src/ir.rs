@@ -26,6 +26,11 @@ use crate::dtype::DType;
 use crate::heavy::HeavyOp;
 use crate::index::{self, Expr};
 
+/// A reduction over so few elements (coordinates of a point, corners of a box) is computed where it
+/// is used, like any pointwise function: as a row of its own it would take a warp. Not more, because
+/// such reductions may nest, and every user computes its own.
+const MOST_INLINE: i64 = 4;
+
 /// Position of a node in [`Graph::nodes`]; arguments always come before their users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct NodeId(pub(crate) usize);
@@ -355,7 +360,9 @@ impl Graph {
         let (short, kept) = (left(false), left(true));
         let split = self.split_reduction(name, kind, src, &dims, &short, dtype);
         let reduced = split.unwrap_or_else(|| {
-            let op = Op::Reduce { kind, src, dims: dims.clone(), inline: false };
+            let few = index::numel(&self.inner_of(src, &dims)) <= MOST_INLINE;
+            let inline = few && !matches!(kind, ReduceKind::ArgMax | ReduceKind::ArgMin);
+            let op = Op::Reduce { kind, src, dims: dims.clone(), inline };
             self.push(name, op, short, dtype)
         });
         if keep { self.reshape(reduced, &kept) } else { reduced }
