@@ -55,6 +55,9 @@ pub(crate) struct Split {
     pub(crate) rows: i64,
     /// A piece is at least this long.
     pub(crate) piece: i64,
+    /// How many times more rows it takes where neighbours in memory belong to different rows: on a
+    /// GPU a thread takes such a row, where else a warp or more does.
+    pub(crate) across: i64,
 }
 
 impl Split {
@@ -383,7 +386,17 @@ impl Graph {
         }
         let inner = self.inner_of(src, dims);
         let cols = index::numel(&inner);
-        let pieces = self.split?.pieces(index::numel(outer), cols)?;
+        let mut split = self.split?;
+        let across = self.shape(src).len().checked_sub(1).is_some_and(|last| !dims.contains(&last));
+        if across && outer.last().is_some_and(|extent| *extent >= 32) {
+            // Neighbours in memory belong to different rows.
+            split = Split {
+                rows: split.rows * split.across,
+                piece: split.piece / split.across.min(16),
+                ..split
+            };
+        }
+        let pieces = split.pieces(index::numel(outer), cols)?;
         // [outer.., pieces, cols / pieces], reading the source in place.
         let mut shape = outer.to_vec();
         shape.extend([pieces, cols / pieces]);

@@ -40,9 +40,9 @@ impl Target {
     /// When reductions are split in two steps: so that every processor has some rows.
     pub(crate) fn split(&self) -> Split {
         if self.cpu {
-            Split { rows: 4 * self.processors, piece: 8192 }
+            Split { rows: 4 * self.processors, piece: 8192, across: 1 }
         } else {
-            Split { rows: 4 * self.processors, piece: 4096 }
+            Split { rows: 4 * self.processors, piece: 4096, across: 256 }
         }
     }
 
