@@ -193,7 +193,7 @@ impl ReadError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NotARun { .. } => {
-                Some("name a folder that `warpwright optimize --out` made".to_owned())
+                Some("name the folder of a run, e.g. what `--out` named".to_owned())
             }
             Self::NewerFormat { .. } => Some("update warpwright".to_owned()),
             _ => None,

@@ -94,7 +94,7 @@ fn arguments_that_make_no_sense() {
     exit code 2
     --- stderr
     error: failed to read a run from nothing: there is no run.json
-    hint: name a folder that `warpwright optimize --out` made
+    hint: name the folder of a run, e.g. what `--out` named
     ");
 }
 

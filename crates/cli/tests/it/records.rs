@@ -71,13 +71,13 @@ fn what_is_no_run_is_neither_resumed_nor_reported() {
     exit code 2
     --- stderr
     error: failed to read a run from run: there is no run.json
-    hint: name a folder that `warpwright optimize --out` made
+    hint: name the folder of a run, e.g. what `--out` named
     ");
     insta::assert_snapshot!(program.run(&["report", "nowhere"]).show(), @r"
     exit code 2
     --- stderr
     error: failed to read a run from nowhere: there is no run.json
-    hint: name a folder that `warpwright optimize --out` made
+    hint: name the folder of a run, e.g. what `--out` named
     ");
     interrupted_run(&program);
     change(&program, "run/run.json", "\"max_turns\"", "\"turns\"");

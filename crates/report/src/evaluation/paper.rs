@@ -115,7 +115,8 @@ impl PaperRow {
 }
 
 /// Whether these are tasks of a KernelBench checkout: every one is in level 1, 2 or 3 and has the
-/// checkout's form of name, the level and then a number within that level (`level2-17_...`).
+/// checkout's form of name, the level and then a number within that level (`level2-17_...`), without
+/// leading zeros, which our own suites have.
 pub fn is_kernelbench(rows: &[Row]) -> bool {
     let fits = |row: &Row| {
         let most = match row.level.as_deref() {
@@ -125,8 +126,9 @@ pub fn is_kernelbench(rows: &[Row]) -> bool {
         };
         let level = row.level.as_deref().unwrap_or_default();
         let stem = row.task.strip_prefix(level).and_then(|rest| rest.strip_prefix('-'));
-        let number = stem.and_then(|stem| stem.split_once('_')).and_then(|(n, _)| n.parse().ok());
-        number.is_some_and(|number: u32| (1..=most).contains(&number))
+        let Some((digits, _)) = stem.and_then(|stem| stem.split_once('_')) else { return false };
+        let number = digits.parse().is_ok_and(|number: u32| (1..=most).contains(&number));
+        number && !digits.starts_with('0')
     };
     !rows.is_empty() && rows.iter().all(fits)
 }

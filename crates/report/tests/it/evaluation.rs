@@ -297,6 +297,12 @@ fn the_paper_stands_beside_kernelbench_only() {
     let evaluation = Evaluation::read(dir.path()).unwrap();
     assert!(!evaluation.kernelbench);
     assert!(!tables(&evaluation, None).contains("arXiv"));
+    // Our own suites count with leading zeros.
+    let ours = tempfile::tempdir().unwrap();
+    let names = ["level1-01_rotary_embedding", "level2-10_log_mel_energies"];
+    let attempts = names.map(|name| attempt("alpha", name, ComesTo::Wrong));
+    drop(suite::write_attempts(ours.path(), &names, &attempts, "cuda:0"));
+    assert!(!Evaluation::read(ours.path()).unwrap().kernelbench);
 }
 
 #[test]
