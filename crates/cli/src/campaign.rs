@@ -264,7 +264,8 @@ impl Campaign<'_> {
             let hint = Some(error.hint().to_owned());
             return self.refuse(shared, planned, error.to_string(), hint);
         }
-        match place.pool.open(task) {
+        let judge = PoolJudge::new(place.pool, task, place.facts.clone(), &self.stop);
+        match judge.open() {
             Ok(()) => {}
             Err(error @ JudgeError::Reference { .. }) => {
                 let hint = error.hint().map(str::to_owned);
@@ -286,7 +287,7 @@ impl Campaign<'_> {
             setup,
             workspace: &workspace,
             shell: &place.shell,
-            judge: &PoolJudge::new(place.pool, task, place.facts.clone(), &self.stop),
+            judge: &judge,
             record: &self.record,
             observer: &|event| lock(&shared.live).observe(event),
             stop: &self.stop,

@@ -176,6 +176,24 @@ impl<'p, 'j> PoolJudge<'p, 'j> {
         Self { pool, task, facts, stop }
     }
 
+    /// Finds out whether the task can be judged against.
+    pub(crate) fn open(&self) -> Result<(), JudgeError> {
+        self.patiently(|| self.pool.open(self.task))
+    }
+
+    /// Tries again after a failure of our own.
+    fn patiently<T>(&self, ask: impl Fn() -> Result<T, JudgeError>) -> Result<T, JudgeError> {
+        let mut pauses = PAUSES.into_iter();
+        loop {
+            let answer = ask();
+            let again = matches!(answer, Err(JudgeError::Infrastructure { .. }));
+            match pauses.next() {
+                Some(seconds) if again && !self.stop.load(Ordering::SeqCst) => self.pause(seconds),
+                _ => return answer,
+            }
+        }
+    }
+
     /// Waits, unless the user interrupts.
     fn pause(&self, seconds: u64) {
         let until = Instant::now() + Duration::from_secs(seconds);
@@ -187,21 +205,8 @@ impl<'p, 'j> PoolJudge<'p, 'j> {
 
 impl Judge for PoolJudge<'_, '_> {
     fn judge(&self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeUnavailable> {
-        let mut pauses = PAUSES.into_iter();
-        loop {
-            match self.pool.verdict(self.task, candidate, stage) {
-                Ok(verdict) => return Ok(verdict),
-                Err(error) => {
-                    let again = matches!(error, JudgeError::Infrastructure { .. });
-                    match pauses.next() {
-                        Some(seconds) if again && !self.stop.load(Ordering::SeqCst) => {
-                            self.pause(seconds);
-                        }
-                        _ => return Err(JudgeUnavailable { message: chain(&error) }),
-                    }
-                }
-            }
-        }
+        self.patiently(|| self.pool.verdict(self.task, candidate, stage))
+            .map_err(|error| JudgeUnavailable { message: chain(&error) })
     }
 
     fn device(&self) -> DeviceFacts {
