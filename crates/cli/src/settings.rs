@@ -113,13 +113,12 @@ impl Settings {
                 "only runs that `warpwright optimize` or `eval` began can be resumed".to_owned();
             Failure::usage(format!("failed to resume the run: {reason}"), hint)
         };
-        let settings =
-            Self::deserialize(config).map_err(|e| failed(format!("its settings: {e}")))?;
-        if settings.version != VERSION {
-            let found = settings.version;
+        // Before the fields: those of another version are others.
+        let found = config.get("version").and_then(serde_json::Value::as_u64);
+        if let Some(found) = found.filter(|found| *found != u64::from(VERSION)) {
             return Err(failed(format!("its settings have version {found}, not {VERSION}")));
         }
-        Ok(settings)
+        Self::deserialize(config).map_err(|e| failed(format!("its settings: {e}")))
     }
 
     /// The devices that the run was begun on.
@@ -176,6 +175,15 @@ impl StoredTask {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_of_another_version_are_refused_by_their_version() {
+        let old = serde_json::json!({ "version": 1, "tasks": [], "policy": "teacher" });
+        let failure = Settings::from_config(&old).unwrap_err();
+        assert!(failure.message.ends_with("have version 1, not 2"), "{}", failure.message);
+        let none = Settings::from_config(&serde_json::json!({})).unwrap_err();
+        assert!(none.message.contains("its settings: missing field"), "{}", none.message);
+    }
 
     #[test]
     fn a_task_survives_the_record() {
