@@ -1,4 +1,4 @@
-"""The baseline process: times eager and compiled references, one task at a time.
+"""The baseline process: times one task's eager and compiled reference.
 
 Trusted for values, not with the host. On the cpu device it allocates from an arena like a
 candidate does, so that page faults and allocator speed cost both sides the same; on a GPU it uses
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import io
 import time
 from typing import Any
@@ -19,7 +20,7 @@ from . import precision
 from .arena import Arena
 from .channel import Channel, serve
 from .player import Call, Player
-from .reference import Reference, seed_everything
+from .reference import Reference, bound, seed_everything
 
 MODES: dict[str, dict[str, Any]] = {
     "compile": {},
@@ -39,6 +40,7 @@ class Baseline(Player):
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Loads the reference."""
         precision.apply(request["profile"])
+        bound(request.get("device_bytes"))
         self.sets, self.results = [], []
         self.reference = Reference(request["source"], self.device, request["mode"], request["seed"])
         self.graphs = set()
@@ -59,7 +61,6 @@ class Baseline(Player):
         noise = io.StringIO()
         with contextlib.redirect_stdout(noise):
             if which != "eager":
-                torch._dynamo.reset()
                 self.calls[which] = torch.compile(self.reference.model, **MODES[which])
             if which in ("reduce_overhead", "max_autotune"):
                 self.graphs.add(which)
@@ -71,6 +72,28 @@ class Baseline(Player):
             if self.cuda:
                 torch.cuda.synchronize()
         return {"seconds": time.perf_counter() - started}
+
+    def forget_compiled(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Forgets what was compiled here; the caches on disk stay."""
+        for which in MODES:
+            self._drop(which)
+        torch._dynamo.reset()
+        if self.cuda:
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+        return {}
+
+    def give_up(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Forgets one baseline, which did not fit."""
+        self._drop(request["which"])
+        gc.collect()
+        if self.cuda:
+            torch.cuda.empty_cache()
+        return {}
+
+    def _drop(self, which: str) -> None:
+        self.calls.pop(which, None)
+        self.graphs.discard(which)
 
     def _begin(self, which: str) -> None:
         if which in self.graphs:
@@ -124,7 +147,13 @@ def main() -> None:
         arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=True)
         arena.install(spill=True)
     baseline = Baseline(given.device, arena)
-    names = ("open", "compile", "stage", "go", "forget", "bandwidth")
+    if baseline.cuda:
+        from torch._inductor import config
+
+        # The fastest variant of a kernel is looked for anew in every process: what another one
+        # found while the device was busy is not believed.
+        config.autotune_local_cache = False
+    names = ["open", "compile", "forget_compiled", "give_up", "stage", "go", "forget", "bandwidth"]
     seed_everything(0)
     serve(channel, {name: getattr(baseline, name) for name in names})
 

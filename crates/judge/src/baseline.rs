@@ -1,4 +1,4 @@
-//! The baseline process as the judge sees it: long-lived, one task at a time.
+//! The baseline process as the judge sees it: one per session, for as long as that is open.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -46,11 +46,18 @@ impl Baseline {
 pub(crate) struct BaselineProcess {
     worker: Worker,
     _arena: Arena,
+    device_bytes: Option<u64>,
 }
 
 impl BaselineProcess {
-    /// Starts it. `cache` keeps compiled graphs of one task from session to session.
-    pub(crate) fn start(host: &Host, arena: Arena, cache: &Path) -> Result<Self, JudgeError> {
+    /// Starts it. `cache` keeps compiled graphs of one task from session to session; its torch may
+    /// use at most `device_bytes` of a GPU's memory.
+    pub(crate) fn start(
+        host: &Host,
+        arena: Arena,
+        cache: &Path,
+        device_bytes: Option<u64>,
+    ) -> Result<Self, JudgeError> {
         let mut env = vec![
             ("TORCHINDUCTOR_CACHE_DIR", cache.to_string_lossy().into_owned()),
             ("TRITON_CACHE_DIR", cache.join("triton").to_string_lossy().into_owned()),
@@ -63,7 +70,7 @@ impl BaselineProcess {
         }
         let grant = Grant { write: vec![cache], env, ..Grant::default() };
         let worker = Worker::start(host, Role::Baseline, &arena, &grant)?;
-        Ok(Self { worker, _arena: arena })
+        Ok(Self { worker, _arena: arena, device_bytes })
     }
 
     fn ask(&mut self, task: &str, request: &Json, patience: Duration) -> Result<Json, JudgeError> {
@@ -85,6 +92,7 @@ impl BaselineProcess {
             "profile": profile_name(profile),
             "mode": mode_name(task.mode),
             "seed": seed,
+            "device_bytes": self.device_bytes,
         });
         self.ask(&task.name, &request, PATIENCE).map(drop)
     }
@@ -101,6 +109,17 @@ impl BaselineProcess {
             "do": "compile", "which": which.name(), "seed": seed, "warm_calls": warm_calls,
         });
         self.ask(task, &request, COMPILE_PATIENCE).map(drop)
+    }
+
+    /// Forgets what was compiled in this process. Compiling again finds the code in the cache and
+    /// only tunes it.
+    pub(crate) fn forget_compiled(&mut self, task: &str) -> Result<(), JudgeError> {
+        self.ask(task, &json!({"do": "forget_compiled"}), PATIENCE).map(drop)
+    }
+
+    /// Forgets one baseline.
+    pub(crate) fn give_up(&mut self, task: &str, which: Baseline) -> Result<(), JudgeError> {
+        self.ask(task, &json!({"do": "give_up", "which": which.name()}), PATIENCE).map(drop)
     }
 
     /// Makes inputs for these seeds and keeps them.

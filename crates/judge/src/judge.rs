@@ -15,6 +15,8 @@ use crate::calibrate::{self, Calibration};
 use crate::device::{Device, DeviceFacts, host_facts};
 use crate::embedded;
 use crate::error::JudgeError;
+use crate::gate::Gate;
+use crate::memory::Memory;
 use crate::native;
 use crate::process::Host;
 use crate::session::TaskSession;
@@ -56,15 +58,8 @@ pub struct LocalJudge {
     pub(crate) facts: DeviceFacts,
     pub(crate) gpu: Option<Arc<CudaDevice>>,
     isolation: JailIsolation,
-    baseline: Mutex<BaselineSlot>,
+    pub(crate) gate: Gate,
     calibration: Mutex<Option<Calibration>>,
-}
-
-/// The one baseline process, and the session whose task it holds.
-#[derive(Default)]
-pub(crate) struct BaselineSlot {
-    pub(crate) process: Option<BaselineProcess>,
-    pub(crate) owner: Option<u64>,
 }
 
 impl LocalJudge {
@@ -122,7 +117,7 @@ impl LocalJudge {
             facts,
             gpu,
             isolation,
-            baseline: Mutex::default(),
+            gate: Gate::default(),
             calibration: Mutex::new(known),
         })
     }
@@ -142,26 +137,35 @@ impl LocalJudge {
         &self.facts
     }
 
-    /// Starts judging one task: loads its reference, checks that it can be judged against.
+    /// Starts judging one task with all the device's memory: loads its reference, checks that it can
+    /// be judged against.
     pub fn task(&self, task: &Task) -> Result<TaskSession<'_>, JudgeError> {
-        TaskSession::open(self, task)
+        TaskSession::open(self, task, Memory::all(&self.facts))
     }
 
     /// The device's ceilings, measured now unless they are known and `again` is false.
     pub fn calibrate(&self, again: bool) -> Result<Calibration, JudgeError> {
-        let known = lock(&self.calibration).clone();
-        if let (Some(known), false) = (known, again) {
+        let known = || lock(&self.calibration).clone().filter(|_| !again);
+        if let Some(known) = known() {
             return Ok(known);
         }
-        let mut slot = self.baseline();
-        let process = self.baseline_process(&mut slot)?;
+        let _alone = self.gate.alone();
+        // Somebody may have measured them while this one waited.
+        if let Some(known) = known() {
+            return Ok(known);
+        }
+        let mut process = self.baseline_process(None)?;
         let bytes = if self.config.device.is_cuda() { 1 << 30 } else { 256 << 20 };
         let bytes = bytes.min(self.facts.memory_bytes / 8);
         let device = self.config.device.to_string();
-        let measured =
-            calibrate::measure(process, &self.config.cache, &device, &self.facts.hardware, bytes)
-                .map_err(|e| JudgeError::infrastructure("calibrate the device", e))?;
-        slot.owner = None;
+        let measured = calibrate::measure(
+            &mut process,
+            &self.config.cache,
+            &device,
+            &self.facts.hardware,
+            bytes,
+        )
+        .map_err(|e| JudgeError::infrastructure("calibrate the device", e))?;
         *lock(&self.calibration) = Some(measured.clone());
         Ok(measured)
     }
@@ -178,35 +182,31 @@ impl LocalJudge {
         }
     }
 
-    /// The right to time: one holder at a time, because windows are exclusive on a device.
-    pub(crate) fn baseline(&self) -> MutexGuard<'_, BaselineSlot> {
-        lock(&self.baseline)
-    }
-
-    /// The baseline process, started if it is not there.
-    pub(crate) fn baseline_process<'s>(
+    /// A new baseline process, whose torch may use at most `device_bytes` of a GPU's memory.
+    pub(crate) fn baseline_process(
         &self,
-        slot: &'s mut BaselineSlot,
-    ) -> Result<&'s mut BaselineProcess, JudgeError> {
-        if slot.process.is_none() {
-            let cache = self.config.cache.join("inductor");
-            let keep = |e| JudgeError::infrastructure("create the compile cache", e);
-            fs_err::create_dir_all(&cache).map_err(keep)?;
-            let bytes = (self.facts.memory_bytes / 5).clamp(1 << 30, 4 << 30);
-            let arena = Arena::Host(HostArena::create(bytes)?);
-            slot.process = Some(BaselineProcess::start(&self.host, arena, &cache)?);
-            slot.owner = None;
-        }
-        slot.process
-            .as_mut()
-            .ok_or_else(|| JudgeError::infrastructure("start the baseline", "it is not there"))
+        device_bytes: Option<u64>,
+    ) -> Result<BaselineProcess, JudgeError> {
+        let cache = self.config.cache.join("inductor");
+        let keep = |e| JudgeError::infrastructure("create the compile cache", e);
+        fs_err::create_dir_all(&cache).map_err(keep)?;
+        let bytes = (self.facts.memory_bytes / 5).clamp(1 << 30, 4 << 30);
+        let arena = Arena::Host(HostArena::create(bytes)?);
+        BaselineProcess::start(&self.host, arena, &cache, device_bytes)
     }
 
-    /// Memory the judge creates for a process on this device.
-    pub(crate) fn arena(&self, bytes: u64) -> Result<Arena, JudgeError> {
-        Ok(match &self.gpu {
-            Some(gpu) => Arena::Cuda(gpu.arena(bytes)?),
-            None => Arena::Host(HostArena::create(bytes)?),
+    /// Memory the judge creates for a process of a task on this device.
+    pub(crate) fn arena(&self, task: &Task, bytes: u64) -> Result<Arena, JudgeError> {
+        let made = match &self.gpu {
+            Some(gpu) => gpu.arena(bytes).map(Arena::Cuda),
+            None => HostArena::create(bytes).map(Arena::Host),
+        };
+        made.map_err(|error| {
+            if error.exhausted {
+                let message = error.to_string();
+                return JudgeError::Memory { task: task.name.clone(), message, wanted: None };
+            }
+            error.into()
         })
     }
 

@@ -2,9 +2,10 @@
 //!
 //! An oracle is a process that holds torch and one reference: opening it takes seconds and hundreds
 //! of megabytes. The pool keeps those that were used last, serves requests in the order in which they
-//! come, and works on as many at once as the device allows: on a GPU one, whose memory is planned for
-//! one; on the cpu device one per core, and a measurement alone, because everything else on the
-//! machine would disturb it.
+//! come, and works on as many at once as the device allows. A GPU's memory is cut into equal parts;
+//! a session has one, or as many as its task turns out to need, and what computes there takes turns
+//! at the judge's gate. On the cpu device one session works per core, and a measurement alone,
+//! because everything else on the machine would disturb it.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -14,24 +15,32 @@ use warpwright_task::{Mode, Task};
 
 use crate::error::JudgeError;
 use crate::judge::LocalJudge;
+use crate::memory::Memory;
 use crate::queue::Queue;
 use crate::session::TaskSession;
 
-/// Memory that one open session is counted with, bytes.
+/// Host memory that one open session is counted with on the cpu device, bytes.
 const SESSION_BYTES: u64 = 1 << 30;
+/// Most sessions on one GPU: beyond, measurements leave no time for more.
+const GPU_SESSIONS: usize = 8;
+/// Least memory of a GPU that is worth a part of its own, bytes.
+const PART_BYTES: u64 = 4 << 30;
 
 /// Sessions on one judge.
 pub struct SessionPool<'j> {
     judge: &'j LocalJudge,
-    most_open: usize,
+    /// How many parts of the memory open sessions may have, those that work included.
+    parts: usize,
     state: Mutex<State<'j>>,
     changed: Condvar,
 }
 
 struct State<'j> {
     queue: Queue<Key>,
-    /// Open and unused, the longest unused first.
-    idle: Vec<(Key, TaskSession<'j>)>,
+    /// Open and unused, the longest unused first, with their parts of the memory.
+    idle: Vec<(Key, usize, TaskSession<'j>)>,
+    /// Tasks that need more than one part.
+    large: Vec<(Key, usize)>,
 }
 
 /// What makes two tasks the same to a session.
@@ -53,14 +62,16 @@ impl<'j> SessionPool<'j> {
     /// A pool with nothing open.
     pub fn new(judge: &'j LocalJudge) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let (busy, open) = if judge.config().device.is_cuda() {
-            (1, 2)
+        let memory = judge.facts().memory_bytes;
+        let (units, parts) = if judge.config().device.is_cuda() {
+            let parts = (memory / PART_BYTES).clamp(1, GPU_SESSIONS as u64) as usize;
+            (parts, parts)
         } else {
-            let room = judge.facts().memory_bytes / 4 / SESSION_BYTES;
+            let room = memory / 4 / SESSION_BYTES;
             (cores, (room as usize).clamp(2, 64).max(cores))
         };
-        let state = State { queue: Queue::new(busy), idle: Vec::new() };
-        Self { judge, most_open: open, state: Mutex::new(state), changed: Condvar::new() }
+        let state = State { queue: Queue::new(units), idle: Vec::new(), large: Vec::new() };
+        Self { judge, parts, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// The judge.
@@ -84,36 +95,48 @@ impl<'j> SessionPool<'j> {
         self.with(task, alone, |session| session.judge(candidate, stage))
     }
 
+    /// Works with the task's session; with more memory, once more, if it needs that.
     fn with<T>(
         &self,
         task: &Task,
         alone: bool,
-        work: impl FnOnce(&mut TaskSession<'j>) -> Result<T, JudgeError>,
+        work: impl Fn(&mut TaskSession<'j>) -> Result<T, JudgeError>,
     ) -> Result<T, JudgeError> {
-        let turn = self.turn(Key::of(task), alone);
-        let found = turn.take();
-        let mut session = match found {
-            Some(session) => session,
-            None => self.judge.task(task)?,
-        };
-        let done = work(&mut session);
-        if done.is_ok() {
-            turn.keep(session);
+        loop {
+            let turn = self.turn(Key::of(task), alone);
+            let session = match turn.take() {
+                Some(session) => Ok(session),
+                None => TaskSession::open(self.judge, task, turn.memory()),
+            };
+            let done = session.and_then(|mut session| {
+                let done = work(&mut session);
+                // After our own failure nothing is known of its processes: the next request opens
+                // anew.
+                if done.is_ok() {
+                    turn.keep(session);
+                }
+                done
+            });
+            match done {
+                Err(JudgeError::Memory { wanted, .. }) => turn.enlarge(wanted),
+                done => return done,
+            }
         }
-        // After our own failure nothing is known of its processes: the next request opens anew.
-        done
     }
 
     /// Waits for this key's turn.
     fn turn(&self, key: Key, alone: bool) -> Turn<'_, 'j> {
         let mut state = self.lock();
-        let ticket = state.queue.join(key.clone(), alone);
+        let known = state.large.iter().find(|(large, _)| *large == key);
+        let parts = known.map_or(1, |(_, parts)| *parts);
+        let units = if alone { state.queue.units() } else { parts };
+        let ticket = state.queue.join(key.clone(), units);
         while !state.queue.begin(ticket) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         // Who comes next may be able to begin as well.
         self.changed.notify_all();
-        Turn { pool: self, key }
+        Turn { pool: self, key, parts }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<'j>> {
@@ -126,26 +149,60 @@ impl<'j> SessionPool<'j> {
 struct Turn<'p, 'j> {
     pool: &'p SessionPool<'j>,
     key: Key,
+    parts: usize,
 }
 
 impl<'j> Turn<'_, 'j> {
     /// The key's session, if it is open; else room for it.
     fn take(&self) -> Option<TaskSession<'j>> {
         let mut state = self.pool.lock();
-        if let Some(at) = state.idle.iter().position(|(key, _)| *key == self.key) {
-            return Some(state.idle.remove(at).1);
+        let at = state.idle.iter().position(|(key, ..)| *key == self.key);
+        let found = at.map(|at| state.idle.remove(at));
+        let mut closed = Vec::new();
+        let found = match found {
+            Some((_, parts, session)) if parts >= self.parts => Some(session),
+            other => {
+                closed.extend(other);
+                None
+            }
+        };
+        // On the cpu device who works alone still takes up one part.
+        let working = if self.pool.judge.config().device.is_cuda() {
+            state.queue.working()
+        } else {
+            state.queue.workers()
+        };
+        let most = self.pool.parts.saturating_sub(working);
+        while state.idle.iter().map(|(_, parts, _)| parts).sum::<usize>() > most {
+            closed.push(state.idle.remove(0));
         }
-        let most = self.pool.most_open.saturating_sub(state.queue.working());
-        let over = state.idle.len().saturating_sub(most);
-        let closed: Vec<_> = state.idle.drain(..over).collect();
         drop(state);
         // Ending processes takes a moment: not under the lock.
         drop(closed);
-        None
+        found
+    }
+
+    /// The memory that its session may use.
+    fn memory(&self) -> Memory {
+        let facts = self.pool.judge.facts();
+        if self.parts >= self.pool.parts {
+            return Memory::all(facts);
+        }
+        Memory::part(facts, self.parts, self.pool.parts)
+    }
+
+    /// Remembers that the task needs more memory: enough for `wanted` bytes, or twice as much.
+    fn enlarge(&self, wanted: Option<u64>) {
+        let one = Memory::part(self.pool.judge.facts(), 1, self.pool.parts).bytes().max(1);
+        let wanted = wanted.map_or(0, |bytes| bytes.div_ceil(one) as usize);
+        let parts = wanted.max(2 * self.parts).min(self.pool.parts);
+        let mut state = self.pool.lock();
+        state.large.retain(|(key, _)| *key != self.key);
+        state.large.push((self.key.clone(), parts));
     }
 
     fn keep(&self, session: TaskSession<'j>) {
-        self.pool.lock().idle.push((self.key.clone(), session));
+        self.pool.lock().idle.push((self.key.clone(), self.parts, session));
     }
 }
 
