@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::dtype::DType;
-use crate::emit::Buffer;
 use crate::emit::columns::ColumnTune;
 use crate::emit::elementwise::{ElementTune, Elementwise};
 use crate::emit::rows::{Frame, RowProgram, RowTune};
-use crate::index::{Expr, dot, numel};
+use crate::emit::{Buffer, Lanes};
+use crate::index::{Expr, dot, numel, unflatten};
 use crate::ir::{Graph, NodeId, Op, ReduceKind};
 use crate::plan::{self, Target};
 
@@ -105,13 +105,49 @@ pub(crate) fn element(
     let count = numel(&step.shape);
     let vec = access_width(graph, &step.stores, count, buffers);
     let vec = if knobs.safe { 1 } else { shifted(vec, knobs.vec_shift, 1, 16) };
+    let (vec, items) =
+        if vec > 1 && is_scattered(step, graph, buffers, vec) { (1, vec.min(4)) } else { (vec, 1) };
     ElementTune {
         threads: shifted(256, knobs.threads_shift, 64, 1024),
         vec,
-        items: shifted(1, knobs.items_shift, 1, 8),
+        items: shifted(items, knobs.items_shift, 1, 8),
         streaming: knobs.streaming && !knobs.safe,
         persistent_blocks: if knobs.persistent { target.processors * 8 } else { 0 },
     }
+}
+
+/// Whether most loads cannot be vector accesses of neighbouring elements: windows, shifted rows.
+/// Then neighbouring threads take neighbouring elements: with several elements a thread, a warp's
+/// scalar load would touch that many times more cache lines.
+fn is_scattered(
+    step: &Elementwise,
+    graph: &Graph,
+    buffers: &BTreeMap<NodeId, Buffer>,
+    vec: i64,
+) -> bool {
+    let count = numel(&step.shape);
+    if count % vec != 0 {
+        return false;
+    }
+    let flat = Expr::var("i", count);
+    let lanes = Lanes { var: "i".into(), extent: count, width: vec, vector: true, linear: false };
+    let (mut wide, mut narrow) = (0, 0);
+    for store in &step.stores {
+        let at = unflatten(&flat, graph.shape(*store));
+        for (node, at) in plan::loads(graph, *store, &at, buffers) {
+            let Some(buffer) = buffers.get(&node) else { continue };
+            let offset = dot(&at, &buffer.strides);
+            // How often the loops of the reductions in place run it.
+            let mut times = 1;
+            offset.visit_vars(&mut |v| times *= if v.name.starts_with('~') { v.extent } else { 1 });
+            if lanes.vector_base(&offset).is_some() {
+                wide += times;
+            } else if lanes.first_lane(&[offset]).is_none() {
+                narrow += times;
+            }
+        }
+    }
+    narrow > wide.max(1)
 }
 
 /// For a row program.
@@ -149,17 +185,19 @@ pub(crate) fn row(
     let vec = if knobs.safe { 1 } else { shifted(vec.clamp(1, 8), knobs.vec_shift, 1, 8) };
     let vec = (1..=vec).rev().find(|v| cols % v == 0 && vec % v == 0).unwrap_or(1);
     let threads = if cols <= 1024 {
-        32
+        // Short rows take as many lanes of a warp as they have accesses.
+        let lanes = (cols / vec).max(2) as u64;
+        (lanes.next_power_of_two() as i64).clamp(2, 32)
     } else {
         let wanted = (cols / vec / 4).max(1) as u64;
         (wanted.next_power_of_two() as i64).clamp(64, 1024)
     };
-    let threads = shifted(threads, knobs.threads_shift - knobs.items_shift, 32, 1024);
+    let threads = shifted(threads, knobs.threads_shift - knobs.items_shift, 2, 1024);
     // Registers for kept elements: at most 32 a thread per value.
     let keep = passes > 1 && !knobs.reload && !knobs.safe && cols / threads <= 32;
     RowTune {
         threads,
-        rows_per_block: if threads == 32 { 4 } else { 1 },
+        rows_per_block: if threads > 32 { 1 } else { 128 / threads },
         vec,
         keep,
         streaming: knobs.streaming && !knobs.safe && (keep || passes == 1),

@@ -58,6 +58,14 @@ template <typename T>
 __device__ __forceinline__ T nan_max(T a, T b) {
   return a > b || a != a ? a : b;
 }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+// One instruction instead of three.
+__device__ __forceinline__ float nan_max(float a, float b) {
+  float c;
+  asm(\"max.NaN.f32 %0, %1, %2;\" : \"=f\"(c) : \"f\"(a), \"f\"(b));
+  return c;
+}
+#endif
 ",
     ),
     (
@@ -67,6 +75,14 @@ template <typename T>
 __device__ __forceinline__ T nan_min(T a, T b) {
   return a < b || a != a ? a : b;
 }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+// One instruction instead of three.
+__device__ __forceinline__ float nan_min(float a, float b) {
+  float c;
+  asm(\"min.NaN.f32 %0, %1, %2;\" : \"=f\"(c) : \"f\"(a), \"f\"(b));
+  return c;
+}
+#endif
 ",
     ),
     (
@@ -168,7 +184,7 @@ __device__ __forceinline__ T log_add_exp(T a, T b) {
         "Largest>",
         "struct Largest {
   template <typename T> __device__ __forceinline__ T operator()(T a, T b) const {
-    return a > b || a != a ? a : b;
+    return nan_max(a, b);
   }
   template <typename T>
   __device__ __forceinline__ void operator()(T& a, int& i, T b, int k) const { arg_max(a, i, b, k); }
@@ -179,7 +195,7 @@ __device__ __forceinline__ T log_add_exp(T a, T b) {
         "Smallest>",
         "struct Smallest {
   template <typename T> __device__ __forceinline__ T operator()(T a, T b) const {
-    return a < b || a != a ? a : b;
+    return nan_min(a, b);
   }
   template <typename T>
   __device__ __forceinline__ void operator()(T& a, int& i, T b, int k) const { arg_min(a, i, b, k); }
@@ -211,6 +227,34 @@ __device__ __forceinline__ T warp_reduce(T value) {
     value = Op()(value, other);
   }
   return value;
+}
+",
+    ),
+    (
+        "part_reduce<",
+        "// Every one of kLanes neighbouring lanes gets the combination of them all.
+template <int kLanes, typename Op, typename T>
+__device__ __forceinline__ T part_reduce(T value) {
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step >>= 1) {
+    const T other = __shfl_xor_sync(0xffffffffu, value, step);
+    value = Op()(value, other);
+  }
+  return value;
+}
+",
+    ),
+    (
+        "part_arg<",
+        "// The same for a value and its position.
+template <int kLanes, typename Op, typename T>
+__device__ __forceinline__ void part_arg(T& value, int& at) {
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step >>= 1) {
+    const T other = __shfl_xor_sync(0xffffffffu, value, step);
+    const int where = __shfl_xor_sync(0xffffffffu, at, step);
+    Op()(value, at, other, where);
+  }
 }
 ",
     ),

@@ -275,6 +275,13 @@ impl Forming<'_> {
             let same = numel(shape) == count
                 && needs.iter().all(|n| !self.reaches(*n, host) || *n == host);
             let reads = needs.contains(&host);
+            // What it reads of the host elsewhere would be computed there once more.
+            let here = axes(graph.shape(id));
+            let elsewhere =
+                found.stops.iter().any(|(n, at)| self.home.get(n) == Some(&host) && *at != here);
+            if elsewhere {
+                continue;
+            }
             if same && (reads || self.common_load(host, &found)) {
                 let aligned = graph.shape(id) == &shape[..];
                 if !aligned {
