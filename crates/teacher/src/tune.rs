@@ -208,6 +208,7 @@ pub(crate) fn row(
 /// Whether neighbours in memory belong to different rows, judged by the large tensors it reads.
 pub(crate) fn is_column(
     step: &RowProgram,
+    target: &Target,
     graph: &Graph,
     buffers: &BTreeMap<NodeId, Buffer>,
 ) -> bool {
@@ -228,20 +229,25 @@ pub(crate) fn is_column(
         return false;
     };
     let (mut by_row, mut by_col) = (0, 0);
+    let mut pairs = !target.cpu && step.full_stores.is_empty();
     for r in step.passes.iter().flatten() {
         let Op::Reduce { src, .. } = &graph.node(*r).op else { continue };
         if graph.shape(*src) != step.frame.shape {
+            pairs = false;
             continue;
         }
         for (node, at) in plan::loads(graph, *src, &index, buffers) {
             let Some(buffer) = buffers.get(&node) else { continue };
             let offset = dot(&at, &buffer.strides);
+            pairs &= !(offset.mentions(&row) && offset.mentions(&col));
             let weight = numel(graph.shape(node));
             by_col += if offset.stride_of(&col) == Some(1) { weight } else { 0 };
             by_row += if offset.stride_of(&row) == Some(1) { weight } else { 0 };
         }
     }
-    by_row > by_col
+    // Of all pairs of two lists, neighbouring threads take neighbours in one list and walk over the
+    // other together, all reading the same element.
+    by_row > by_col || (pairs && outer.last().is_some_and(|e| *e >= 32))
 }
 
 /// For a column program or a scan.
@@ -257,10 +263,20 @@ pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bo
         let passes = step.passes.len() + usize::from(!step.full_stores.is_empty());
         let small = step.frame.cols() * vec <= 16_384;
         let keep = !scan && passes > 1 && small && !knobs.reload && !knobs.safe;
-        return ColumnTune { threads, vec, vector: false, streaming: false, precise, keep };
+        return ColumnTune {
+            threads,
+            along: 1,
+            vec,
+            vector: false,
+            streaming: false,
+            precise,
+            keep,
+        };
     }
-    let threads = shifted(128, knobs.threads_shift, 32, 512);
-    let enough = |v: i64| rows / v >= target.processors * 256;
+    // As many threads as the device holds at once, sharing rows if there are too few of them.
+    let steps = step.frame.inner().into_iter().max().unwrap_or(1);
+    let most = if scan || knobs.safe { 1 } else { (steps / 4).clamp(1, 16) };
+    let enough = |v: i64| rows / v * most >= target.processors * if most > 1 { 1024 } else { 256 };
     let vec = if enough(4) {
         4
     } else if enough(2) {
@@ -269,11 +285,16 @@ pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bo
         1
     };
     let vec = if knobs.safe { 1 } else { shifted(vec, knobs.vec_shift, 1, 8) };
+    let vec = (1..=vec).rev().find(|v| last % v == 0).unwrap_or(1);
+    let wanted = (target.processors * 2048 / (rows / vec).max(1)).clamp(1, 16) as u64;
+    let wanted = shifted(wanted.next_power_of_two() as i64, knobs.items_shift, 1, 16);
+    let along = if most < 2 { 1 } else { wanted.min(most) };
+    let threads = if along > 1 { 32 } else { shifted(128, knobs.threads_shift, 32, 512) };
     let streaming = knobs.streaming;
     // One running value per row: its rounding errors add up, which torch's tree of partial sums
     // avoids. A double costs little here, because these programs wait for memory.
-    let precise = scan || step.frame.cols() > 64;
-    ColumnTune { threads, vec, vector: true, streaming, precise, keep: false }
+    let precise = scan || step.frame.cols() / along > if along > 1 { 128 } else { 64 };
+    ColumnTune { threads, along, vec, vector: true, streaming, precise, keep: false }
 }
 
 fn source_size(graph: &Graph, reduction: NodeId) -> i64 {

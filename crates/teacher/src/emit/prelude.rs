@@ -276,6 +276,40 @@ __device__ __forceinline__ T block_reduce(T value) {
 ",
     ),
     (
+        "column_reduce<",
+        "// Threads with the same threadIdx.x get the combination of them all.
+template <int kThreads, int kAlong, typename Op, typename T>
+__device__ __forceinline__ T column_reduce(T value) {
+  __shared__ T partial[kAlong][kThreads];
+  partial[threadIdx.y][threadIdx.x] = value;
+  __syncthreads();
+  T total = partial[0][threadIdx.x];
+#pragma unroll
+  for (int w = 1; w < kAlong; ++w) total = Op()(total, partial[w][threadIdx.x]);
+  __syncthreads();  // before the next reduction writes here
+  return total;
+}
+",
+    ),
+    (
+        "column_arg<",
+        "// The same for a value and its position.
+template <int kThreads, int kAlong, typename Op, typename T>
+__device__ __forceinline__ void column_arg(T& value, int& at) {
+  __shared__ T values[kAlong][kThreads];
+  __shared__ int places[kAlong][kThreads];
+  values[threadIdx.y][threadIdx.x] = value;
+  places[threadIdx.y][threadIdx.x] = at;
+  __syncthreads();
+  value = values[0][threadIdx.x];
+  at = places[0][threadIdx.x];
+#pragma unroll
+  for (int w = 1; w < kAlong; ++w) Op()(value, at, values[w][threadIdx.x], places[w][threadIdx.x]);
+  __syncthreads();  // before the next reduction writes here
+}
+",
+    ),
+    (
         "warp_arg<",
         "// The same for a value and its position.
 template <typename Op, typename T>
