@@ -305,6 +305,13 @@ impl Expr {
                 .all(|(atom, c)| c % d == 0 || matches!(atom, Atom::Var(v) if &*v.name == but))
     }
 
+    /// A multiple of `d`, judged term by term, and what is left over it: a number below `d`.
+    pub(crate) fn split_multiple(&self, d: i64) -> Option<(Self, i64)> {
+        let rest = self.constant.rem_euclid(d);
+        let whole = self.add_const(-rest);
+        whole.divisible_but(d, "").then_some((whole, rest))
+    }
+
     /// C++ text. `wide` prints 64-bit constants, for offsets that may exceed 31 bits.
     pub(crate) fn print(&self, wide: bool) -> String {
         let mut out = String::new();

@@ -69,7 +69,7 @@ fn kernel(
             elementwise::emit(k, &how, graph, &buffers)
         }
         Step::Rows(k) => {
-            if tune::is_column(k, graph, &buffers) {
+            if tune::is_column(k, target, graph, &buffers) {
                 let how = tune::column(k, knobs, target, false);
                 return columns::emit(k, None, &how, graph, &buffers);
             }

@@ -58,6 +58,14 @@ template <typename T>
 __device__ __forceinline__ T nan_max(T a, T b) {
   return a > b || a != a ? a : b;
 }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+// One instruction instead of three.
+__device__ __forceinline__ float nan_max(float a, float b) {
+  float c;
+  asm(\"max.NaN.f32 %0, %1, %2;\" : \"=f\"(c) : \"f\"(a), \"f\"(b));
+  return c;
+}
+#endif
 ",
     ),
     (
@@ -67,6 +75,14 @@ template <typename T>
 __device__ __forceinline__ T nan_min(T a, T b) {
   return a < b || a != a ? a : b;
 }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+// One instruction instead of three.
+__device__ __forceinline__ float nan_min(float a, float b) {
+  float c;
+  asm(\"min.NaN.f32 %0, %1, %2;\" : \"=f\"(c) : \"f\"(a), \"f\"(b));
+  return c;
+}
+#endif
 ",
     ),
     (
@@ -168,7 +184,7 @@ __device__ __forceinline__ T log_add_exp(T a, T b) {
         "Largest>",
         "struct Largest {
   template <typename T> __device__ __forceinline__ T operator()(T a, T b) const {
-    return a > b || a != a ? a : b;
+    return nan_max(a, b);
   }
   template <typename T>
   __device__ __forceinline__ void operator()(T& a, int& i, T b, int k) const { arg_max(a, i, b, k); }
@@ -179,7 +195,7 @@ __device__ __forceinline__ T log_add_exp(T a, T b) {
         "Smallest>",
         "struct Smallest {
   template <typename T> __device__ __forceinline__ T operator()(T a, T b) const {
-    return a < b || a != a ? a : b;
+    return nan_min(a, b);
   }
   template <typename T>
   __device__ __forceinline__ void operator()(T& a, int& i, T b, int k) const { arg_min(a, i, b, k); }
@@ -215,6 +231,34 @@ __device__ __forceinline__ T warp_reduce(T value) {
 ",
     ),
     (
+        "part_reduce<",
+        "// Every one of kLanes neighbouring lanes gets the combination of them all.
+template <int kLanes, typename Op, typename T>
+__device__ __forceinline__ T part_reduce(T value) {
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step >>= 1) {
+    const T other = __shfl_xor_sync(0xffffffffu, value, step);
+    value = Op()(value, other);
+  }
+  return value;
+}
+",
+    ),
+    (
+        "part_arg<",
+        "// The same for a value and its position.
+template <int kLanes, typename Op, typename T>
+__device__ __forceinline__ void part_arg(T& value, int& at) {
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step >>= 1) {
+    const T other = __shfl_xor_sync(0xffffffffu, value, step);
+    const int where = __shfl_xor_sync(0xffffffffu, at, step);
+    Op()(value, at, other, where);
+  }
+}
+",
+    ),
+    (
         "block_reduce<",
         "// Every thread of the block gets the combination of all threads.
 template <int kThreads, typename Op, typename T>
@@ -228,6 +272,40 @@ __device__ __forceinline__ T block_reduce(T value) {
   for (int w = 1; w < kThreads / 32; ++w) total = Op()(total, partial[w]);
   __syncthreads();  // before the next reduction writes here
   return total;
+}
+",
+    ),
+    (
+        "column_reduce<",
+        "// Threads with the same threadIdx.x get the combination of them all.
+template <int kThreads, int kAlong, typename Op, typename T>
+__device__ __forceinline__ T column_reduce(T value) {
+  __shared__ T partial[kAlong][kThreads];
+  partial[threadIdx.y][threadIdx.x] = value;
+  __syncthreads();
+  T total = partial[0][threadIdx.x];
+#pragma unroll
+  for (int w = 1; w < kAlong; ++w) total = Op()(total, partial[w][threadIdx.x]);
+  __syncthreads();  // before the next reduction writes here
+  return total;
+}
+",
+    ),
+    (
+        "column_arg<",
+        "// The same for a value and its position.
+template <int kThreads, int kAlong, typename Op, typename T>
+__device__ __forceinline__ void column_arg(T& value, int& at) {
+  __shared__ T values[kAlong][kThreads];
+  __shared__ int places[kAlong][kThreads];
+  values[threadIdx.y][threadIdx.x] = value;
+  places[threadIdx.y][threadIdx.x] = at;
+  __syncthreads();
+  value = values[0][threadIdx.x];
+  at = places[0][threadIdx.x];
+#pragma unroll
+  for (int w = 1; w < kAlong; ++w) Op()(value, at, values[w][threadIdx.x], places[w][threadIdx.x]);
+  __syncthreads();  // before the next reduction writes here
 }
 ",
     ),

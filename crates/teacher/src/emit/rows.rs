@@ -5,7 +5,7 @@
 //! inputs are known by then; the last one stores. Softmax has three passes (maximum, sum of
 //! exponentials, quotient), RMSNorm two.
 //!
-//! A row is handled by a warp or a block on the GPU, with its elements kept in registers between
+//! A row is handled by a part of a warp, a warp or a block on the GPU, with its elements kept in registers between
 //! passes where they fit, and by a single thread on the cpu device, whose inner loops the host
 //! compiler vectorises.
 
@@ -265,14 +265,20 @@ pub(crate) fn emit(
         parameters(&e, &outs)
     ));
     let per = tune.rows_per_block;
-    body.push(match (serial, per) {
-        (true, _) => format!("const {index_type} row = blockIdx.x * {per} + threadIdx.x;"),
-        (false, 1) => format!("const {index_type} row = blockIdx.x;"),
-        (false, _) => format!("const {index_type} row = blockIdx.x * {per} + threadIdx.y;"),
-    });
-    if rows % per != 0 {
-        // Whole warps leave, so the shuffles below still find all their lanes.
-        body.push("if (row >= kRows) return;".to_owned());
+    let first = match (serial, per) {
+        (true, _) => format!("blockIdx.x * {per} + threadIdx.x"),
+        (false, 1) => "blockIdx.x".to_owned(),
+        (false, _) => format!("blockIdx.x * {per} + threadIdx.y"),
+    };
+    if rows % per != 0 && !serial && tune.threads < 32 {
+        // The rest of a warp that has rows must stay for the shuffles: it repeats the last row.
+        body.push(format!("const {index_type} row = {first} < kRows ? {first} : kRows - 1;"));
+    } else {
+        body.push(format!("const {index_type} row = {first};"));
+        if rows % per != 0 {
+            // Whole warps leave, so the shuffles below still find all their lanes.
+            body.push("if (row >= kRows) return;".to_owned());
+        }
     }
     body.extend(e.take_root());
     for (name, dtype) in &e.kept {
@@ -317,8 +323,12 @@ fn combine(acc: &Accumulator, name: &str, tune: &RowTune) -> Vec<String> {
         }
         return out;
     }
-    let scope = if tune.threads > 32 { "block" } else { "warp" };
-    let threads = if tune.threads > 32 { "kThreads, " } else { "" };
+    let scope = match tune.threads {
+        ..32 => "part",
+        32 => "warp",
+        _ => "block",
+    };
+    let threads = if tune.threads == 32 { "" } else { "kThreads, " };
     vec![if acc.is_arg() {
         format!("{scope}_arg<{threads}{functor}>({name}, {name}_at);")
     } else {
