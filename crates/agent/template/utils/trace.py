@@ -3,7 +3,7 @@
     python3 -m utils.trace
 
 The reference is built with its own init inputs, put in eval mode, and traced with `torch.export`
-on fake tensors, so nothing is computed. Composite operators (softmax, norms, activations) are
+on fake tensors, so nothing is computed, and inputs of any size take no memory. Composite operators (softmax, norms, activations) are
 decomposed to pointwise operators and reductions. Where export fails, `make_fx` traces once more.
 
 A graph longer than the shell's output limit is written to `.trace.json`, one node a line, and
@@ -157,7 +157,7 @@ def decompositions() -> dict[Any, Any]:
     return table
 
 
-def load(path: str) -> tuple[Any, list[Any], list[Any], dict[str, Any]]:
+def load(path: str) -> tuple[Any, list[Any], dict[str, Any]]:
     spec = importlib.util.spec_from_file_location("reference", path)
     if spec is None or spec.loader is None:
         raise Refusal(f"failed to load {path}", "the file must be a Python module")
@@ -173,7 +173,39 @@ def load(path: str) -> tuple[Any, list[Any], list[Any], dict[str, Any]]:
         init, keywords = [], init
     elif len(init) == 2 and isinstance(init[0], (list, tuple)) and isinstance(init[1], dict):
         init, keywords = init
-    return module, list(init), list(module.get_inputs()), dict(keywords)
+    return module, list(init), dict(keywords)
+
+
+def inputs_of(module: Any, fake: Any) -> list[Any]:
+    """The reference's inputs, as fake tensors where it makes them without looking at values."""
+    try:
+        with fake:
+            return list(module.get_inputs())
+    except Exception:
+        return list(module.get_inputs())
+
+
+def unfilled() -> Any:
+    """A mode in which large tensors keep whatever they hold where random numbers are asked for.
+
+    The values of a reference's weights are nothing to a graph, and memory that nobody touches
+    is not there.
+    """
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    aten = torch.ops.aten
+    fills = {aten.uniform_.default, aten.normal_.default, aten.bernoulli_.float}
+
+    class Unfilled(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            if func in fills and args[0].numel() > CONSTANT_ELEMENTS:
+                return args[0]
+            return func(*args, **(kwargs or {}))
+
+    return Unfilled()
 
 
 def state_of(model: Any) -> list[dict[str, Any]]:
@@ -318,11 +350,14 @@ def trace(path: str) -> dict[str, Any]:
 
     map_cuda_to_cpu()
     torch.manual_seed(0)
-    module, init, inputs, keywords = load(path)
-    model = module.Model(*init, **keywords).eval()
+    module, init, keywords = load(path)
+    with unfilled():
+        model = module.Model(*init, **keywords).eval()
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    inputs = inputs_of(module, fake)
     signature = str(inspect.signature(module.Model.__init__))
     with torch.no_grad():
-        with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        with fake:
             shaped = [fake.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in inputs]
             try:
                 shape = structure(model(*shaped))
