@@ -6,11 +6,12 @@
 //! is not traced again. `WARPWRIGHT_PYTHON` names the interpreter with torch.
 
 #![expect(clippy::print_stdout, reason = "the table is what the program is for")]
+#![expect(clippy::print_stderr, reason = "how far it is")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use warpwright_agent::judge::DeviceFacts;
 use warpwright_jail::{Jail, Limits, Requirement, Spec};
@@ -37,6 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let level = written.entry(task.level).or_default();
         level.1 += 1;
         let text = fs_err::read_to_string(place(&traces, &task.name))?;
+        let start = Instant::now();
         let outcome = match warpwright_teacher::translate(&text, &device, false) {
             Ok(files) => {
                 level.0 += 1;
@@ -51,6 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 reason.replace('|', "\\|").replace('\n', " ")
             }
         };
+        eprintln!("{} {:.1} s: {outcome}", task.name, start.elapsed().as_secs_f64());
         rows.push(format!("| {} | {outcome} |", task.name));
     }
     println!("| level | tasks | written |\n|---|---|---|");
@@ -106,8 +109,7 @@ fn device(cpu: bool) -> DeviceFacts {
 
 /// Traces what has no trace yet.
 fn trace(suite: &Suite, traces: &Path) -> Result<(), Box<dyn Error>> {
-    let missing: Vec<_> =
-        suite.tasks.iter().filter(|t| !place(traces, &t.name).exists()).collect();
+    let missing: Vec<_> = suite.tasks.iter().filter(|t| !place(traces, &t.name).exists()).collect();
     if missing.is_empty() {
         return Ok(());
     }

@@ -150,6 +150,8 @@ def decompositions() -> dict[Any, Any]:
         aten.addmm.default, aten.split.Tensor, aten.unbind.int,
         aten.linalg_vector_norm.default, aten.sum.default, aten.mean.default,
         aten.amax.default, aten.amin.default, aten.mean.dim, aten.sum.dim_IntList,
+        # Loops over a sequence, which would be unrolled.
+        aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input,
     }  # fmt: skip
     for op in list(table):
         if op in kept:
@@ -183,6 +185,17 @@ def inputs_of(module: Any, fake: Any) -> list[Any]:
             return list(module.get_inputs())
     except Exception:
         return list(module.get_inputs())
+
+
+def attributes(model: Any) -> list[tuple[Any, dict[str, Any]]]:
+    """What each module holds, to undo what `forward` assigns while it is only traced."""
+    return [(module, dict(module.__dict__)) for module in model.modules()]
+
+
+def restore(saved: list[tuple[Any, dict[str, Any]]]) -> None:
+    for module, held in saved:
+        module.__dict__.clear()
+        module.__dict__.update(held)
 
 
 def unfilled() -> Any:
@@ -223,6 +236,15 @@ def state_of(model: Any) -> list[dict[str, Any]]:
     return out
 
 
+def overwritten(graph: Any, name: str) -> bool:
+    """Whether a graph input is only ever written over, so that its values are not read."""
+    import torch
+
+    copy = torch.ops.aten.copy.default
+    (node,) = (n for n in graph.nodes if n.op == "placeholder" and n.name == name)
+    return all(u.target is copy and u.args.index(node) == 0 for u in node.users)
+
+
 def export_graph(model: Any, inputs: list[Any]) -> dict[str, Any]:
     """Nodes, leaves and outputs through torch.export."""
     import torch
@@ -241,7 +263,10 @@ def export_graph(model: Any, inputs: list[Any]) -> dict[str, Any]:
         elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
             leaves.append({"name": name, "state": spec.target})
         elif spec.kind == InputKind.CONSTANT_TENSOR:
-            constants.append(constant(name, program.constants[spec.target]))
+            value = program.constants[spec.target]
+            if overwritten(program.graph, name):
+                value = torch.zeros_like(value)
+            constants.append(constant(name, value))
         else:
             raise Refusal(f"unsupported graph input {spec.kind}", "use plain tensors")
     for out in program.graph_signature.output_specs:
@@ -355,6 +380,7 @@ def trace(path: str) -> dict[str, Any]:
         model = module.Model(*init, **keywords).eval()
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     inputs = inputs_of(module, fake)
+    held = attributes(model)
     signature = str(inspect.signature(module.Model.__init__))
     with torch.no_grad():
         with fake:
@@ -365,14 +391,17 @@ def trace(path: str) -> dict[str, Any]:
                 raise
             except Exception:  # fake tensors do not know every operator; real ones do
                 shape = ""
+        restore(held)
         if not shape:
             shape = structure(model(*inputs))
+            restore(held)
         try:
             graph = export_graph(model, inputs)
             how = "torch.export"
         except Refusal:
             raise
         except Exception as first:
+            restore(held)
             try:
                 graph = make_fx_graph(model, inputs)
                 how = "make_fx"
@@ -380,6 +409,7 @@ def trace(path: str) -> dict[str, Any]:
                 raise
             except Exception:
                 raise first from None
+        restore(held)
     return {
         "version": VERSION,
         "tracer": how,
