@@ -2,6 +2,7 @@
 
     harness.py trace --seed S --count N [--family F]   print N cases: name, model, graph
     harness.py trace --files FOLDER                    the same for the references in a folder
+    harness.py trace --files FOLDER --into OUT         each graph alone, to OUT/name.json
     harness.py compare FOLDER                          run what was built there against torch
 
 A case is an operator (or a small composition) with a shape, an element type and a memory layout,
@@ -17,7 +18,9 @@ import ctypes
 import importlib.util
 import itertools
 import json
+import os
 import random
+import signal
 import sys
 import tempfile
 import types
@@ -343,6 +346,29 @@ def trace_all(texts: list[tuple[str, str]], probe: bool) -> None:
     print(json.dumps(cases))
 
 
+def trace_into(files: list[Path], out: Path, seconds: int) -> None:
+    """Traces each file in a process of its own, so that none can spoil or stop the others."""
+    from utils import trace
+
+    trace.map_cuda_to_cpu()
+    trace.map_cuda_to_cpu = lambda: None
+    for path in files:
+        target = out / f"{path.stem}.json"
+        child = os.fork()
+        if child == 0:
+            signal.alarm(seconds)
+            try:
+                graph = trace.by_lines(trace.trace(str(path)))
+            except Exception as e:
+                text = f"{type(e).__name__}: {e}"[:500]
+                graph = json.dumps({"error": text, "hint": getattr(e, "hint", "")})
+            target.write_text(graph)
+            os._exit(0)
+        if os.waitpid(child, 0)[1]:
+            reason = {"error": "the tracer died, or took too long", "hint": ""}
+            target.write_text(json.dumps(reason))
+
+
 def flat(value: Any) -> list[torch.Tensor]:
     return [value] if isinstance(value, torch.Tensor) else list(value)
 
@@ -425,11 +451,15 @@ def main() -> int:
     tracing.add_argument("--count", type=int, default=80)
     tracing.add_argument("--family", default=None)
     tracing.add_argument("--files", type=Path, default=None)
+    tracing.add_argument("--into", type=Path, default=None)
+    tracing.add_argument("--seconds", type=int, default=300)
     comparing = commands.add_parser("compare")
     comparing.add_argument("folder", type=Path)
     args = parser.parse_args()
     if args.what == "trace":
-        if args.files:
+        if args.files and args.into:
+            trace_into(sorted(args.files.glob("*.py")), args.into, args.seconds)
+        elif args.files:
             files = sorted(args.files.glob("*.py"))
             trace_all([(p.stem, p.read_text()) for p in files], probe=False)
         else:
