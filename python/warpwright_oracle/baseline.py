@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import gc
 import io
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,9 +34,11 @@ MODES: dict[str, dict[str, Any]] = {
 class Baseline(Player):
     """State between requests."""
 
-    def __init__(self, device: str, arena: Arena | None) -> None:
+    def __init__(self, device: str, arena: Arena | None, channel: Channel) -> None:
         super().__init__(arena, device.startswith("cuda"))
         self.device = device
+        self.channel = channel
+        self.tuning = False
         self.graphs: set[str] = set()
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -73,27 +77,37 @@ class Baseline(Player):
                 torch.cuda.synchronize()
         return {"seconds": time.perf_counter() - started}
 
-    def forget_compiled(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Forgets what was compiled here; the caches on disk stay."""
-        for which in MODES:
-            self._drop(which)
-        torch._dynamo.reset()
-        if self.cuda:
-            torch.cuda.synchronize()
-            torch.cuda.empty_cache()
-        return {}
+    def tune_alone(self) -> None:
+        """Has the compiler time the variants of a kernel only while nothing else computes on the
+        device: what it measured beside others would make a slow baseline."""
+        from torch._inductor.runtime import benchmarking, triton_heuristics
+
+        tuner, timer = triton_heuristics.CachingAutotuner, type(benchmarking.benchmarker)
+        for owner, name in ((tuner, "benchmark_all_configs"), (timer, "benchmark_gpu")):
+            setattr(owner, name, self._alone(getattr(owner, name)))
+
+    def _alone(self, measure: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(measure)
+        def measured(*args: Any, **kwargs: Any) -> Any:
+            if self.tuning:
+                return measure(*args, **kwargs)
+            self.tuning = True
+            try:
+                with self.channel.alone():
+                    return measure(*args, **kwargs)
+            finally:
+                self.tuning = False
+
+        return measured
 
     def give_up(self, request: dict[str, Any]) -> dict[str, Any]:
         """Forgets one baseline, which did not fit."""
-        self._drop(request["which"])
+        self.calls.pop(request["which"], None)
+        self.graphs.discard(request["which"])
         gc.collect()
         if self.cuda:
             torch.cuda.empty_cache()
         return {}
-
-    def _drop(self, which: str) -> None:
-        self.calls.pop(which, None)
-        self.graphs.discard(which)
 
     def _begin(self, which: str) -> None:
         if which in self.graphs:
@@ -146,14 +160,10 @@ def main() -> None:
     if not given.device.startswith("cuda"):
         arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=True)
         arena.install(spill=True)
-    baseline = Baseline(given.device, arena)
+    baseline = Baseline(given.device, arena, channel)
     if baseline.cuda:
-        from torch._inductor import config
-
-        # The fastest variant of a kernel is looked for anew in every process: what another one
-        # found while the device was busy is not believed.
-        config.autotune_local_cache = False
-    names = ["open", "compile", "forget_compiled", "give_up", "stage", "go", "forget", "bandwidth"]
+        baseline.tune_alone()
+    names = ["open", "compile", "give_up", "stage", "pin", "go", "forget", "bandwidth"]
     seed_everything(0)
     serve(channel, {name: getattr(baseline, name) for name in names})
 

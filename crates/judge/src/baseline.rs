@@ -10,12 +10,15 @@ use warpwright_task::Task;
 use crate::arena::Arena;
 use crate::channel::NoAnswer;
 use crate::error::JudgeError;
+use crate::gate::{Gate, Held};
 use crate::oracle::{mode_name, profile_name};
 use crate::process::{Grant, Host, Role, Worker};
 
 /// Longest one compilation may take; `max-autotune` can need minutes.
 const COMPILE_PATIENCE: Duration = Duration::from_mins(20);
 const PATIENCE: Duration = Duration::from_mins(5);
+/// Calls after which a baseline is warm: graphs are recorded on the second.
+const WARM_CALLS: u32 = 4;
 
 /// Something the candidate is timed against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -97,24 +100,34 @@ impl BaselineProcess {
         self.ask(&task.name, &request, PATIENCE).map(drop)
     }
 
-    /// Compiles and warms one baseline.
-    pub(crate) fn compile(
+    /// Compiles and warms one baseline. `held` is what the caller holds of the device: shared, but
+    /// alone while a compiler times its variants.
+    pub(crate) fn compile<'g>(
         &mut self,
         task: &str,
-        which: Baseline,
-        seed: u64,
-        warm_calls: u32,
+        (which, seed): (Baseline, u64),
+        gate: &'g Gate,
+        held: &mut Option<Held<'g>>,
     ) -> Result<(), JudgeError> {
         let request = json!({
-            "do": "compile", "which": which.name(), "seed": seed, "warm_calls": warm_calls,
+            "do": "compile", "which": which.name(), "seed": seed, "warm_calls": WARM_CALLS,
         });
-        self.ask(task, &request, COMPILE_PATIENCE).map(drop)
+        let hold = |alone: bool| {
+            held.take();
+            *held = Some(if alone { gate.alone() } else { gate.share() });
+        };
+        let answer = self.worker.ask_holding::<Json>(&request, COMPILE_PATIENCE, hold);
+        answer.map(drop).map_err(|e| {
+            JudgeError::from_trusted(task, Role::Baseline.name(), e, &self.worker.tail())
+        })
     }
 
-    /// Forgets what was compiled in this process. Compiling again finds the code in the cache and
-    /// only tunes it.
-    pub(crate) fn forget_compiled(&mut self, task: &str) -> Result<(), JudgeError> {
-        self.ask(task, &json!({"do": "forget_compiled"}), PATIENCE).map(drop)
+    /// Moves the process to these cores.
+    pub(crate) fn pin(&mut self, task: &str, cores: &[usize]) -> Result<(), JudgeError> {
+        if cores.is_empty() {
+            return Ok(());
+        }
+        self.ask(task, &json!({"do": "pin", "cores": cores}), PATIENCE).map(drop)
     }
 
     /// Forgets one baseline.

@@ -1,10 +1,12 @@
 //! What all tasks of one judge share.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use warpwright_build::{Builder, Settings, Target, Toolchain};
+use warpwright_build::{Builder, Outcome, Request, Settings, Target, Toolchain};
 use warpwright_jail::{Isolation as JailIsolation, Jail, Level, Requirement};
+use warpwright_record::candidate::Candidate;
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::verdict::{Isolation, IsolationLevel, Profile};
 use warpwright_task::Task;
@@ -12,6 +14,7 @@ use warpwright_task::Task;
 use crate::arena::{Arena, CudaDevice, HostArena};
 use crate::baseline::{Baseline, BaselineProcess};
 use crate::calibrate::{self, Calibration};
+use crate::cores;
 use crate::device::{Device, DeviceFacts, host_facts};
 use crate::embedded;
 use crate::error::JudgeError;
@@ -20,6 +23,7 @@ use crate::memory::Memory;
 use crate::native;
 use crate::process::Host;
 use crate::session::TaskSession;
+use crate::slots::Slots;
 
 /// Which baselines a candidate is timed against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +54,9 @@ pub struct JudgeConfig {
     pub cache: PathBuf,
 }
 
+/// Cores kept for what is timed on a GPU: one for the process, one for its driver's threads.
+const TIMING_CORES: usize = 2;
+
 /// A judge on this machine.
 pub struct LocalJudge {
     pub(crate) config: JudgeConfig,
@@ -59,6 +66,9 @@ pub struct LocalJudge {
     pub(crate) gpu: Option<Arc<CudaDevice>>,
     isolation: JailIsolation,
     pub(crate) gate: Gate,
+    builds: Slots,
+    /// Cores that are kept for what is timed; none where there are few.
+    pub(crate) cores: Vec<usize>,
     calibration: Mutex<Option<Calibration>>,
 }
 
@@ -98,6 +108,8 @@ impl LocalJudge {
                 (Some(Arc::new(gpu)), facts)
             }
         };
+        // Launching is a processor's work: a busy one makes short kernels look slow.
+        let cores = if gpu.is_some() { cores::reserve(TIMING_CORES) } else { Vec::new() };
         let cache = config.cache.join("build");
         let builder = Builder::new(Arc::clone(&jail), toolchain, Settings::default(), &cache)
             .map_err(|e| JudgeError::infrastructure("open the build cache", e))?;
@@ -118,6 +130,8 @@ impl LocalJudge {
             gpu,
             isolation,
             gate: Gate::default(),
+            builds: Slots::new(std::thread::available_parallelism().map_or(1, NonZero::get)),
+            cores,
             calibration: Mutex::new(known),
         })
     }
@@ -193,6 +207,16 @@ impl LocalJudge {
         let bytes = (self.facts.memory_bytes / 5).clamp(1 << 30, 4 << 30);
         let arena = Arena::Host(HostArena::create(bytes)?);
         BaselineProcess::start(&self.host, arena, &cache, device_bytes)
+    }
+
+    /// Makes an artifact of a candidate, or says why there is none.
+    pub(crate) fn build(&self, task: &Task, candidate: &Candidate) -> Result<Outcome, JudgeError> {
+        let _slot = self.builds.take();
+        // On the cpu device compilers would disturb what is timed.
+        let _shared = (!self.config.device.is_cuda()).then(|| self.gate.share());
+        let request = Request { reference: Some(task.source.clone()), ..Request::default() };
+        let built = self.builder.build_with(candidate, &self.target(), &request);
+        built.map_err(|e| JudgeError::infrastructure("build the candidate", e))
     }
 
     /// Memory the judge creates for a process of a task on this device.

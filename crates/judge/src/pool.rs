@@ -6,8 +6,12 @@
 //! a session has one, or as many as its task turns out to need, and what computes there takes turns
 //! at the judge's gate. On the cpu device one session works per core, and a measurement alone,
 //! because everything else on the machine would disturb it.
+//!
+//! A session that is not used is kept for as long as it took to open, at the least: its episode will
+//! come back, and opening it again would cost the same. After that the longest unused gives way.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{Stage, Verdict};
@@ -16,13 +20,15 @@ use warpwright_task::{Mode, Task};
 use crate::error::JudgeError;
 use crate::judge::LocalJudge;
 use crate::memory::Memory;
-use crate::queue::Queue;
-use crate::session::TaskSession;
+use crate::queue::{Fit, Queue};
+use crate::session::{Known, TaskSession, built};
 
 /// Host memory that one open session is counted with on the cpu device, bytes.
 const SESSION_BYTES: u64 = 1 << 30;
 /// Most sessions on one GPU: beyond, measurements leave no time for more.
 const GPU_SESSIONS: usize = 8;
+/// How often those who wait look again: sessions give way when their time has passed.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Least memory of a GPU that is worth a part of its own, bytes.
 const PART_BYTES: u64 = 4 << 30;
 
@@ -37,10 +43,43 @@ pub struct SessionPool<'j> {
 
 struct State<'j> {
     queue: Queue<Key>,
-    /// Open and unused, the longest unused first, with their parts of the memory.
-    idle: Vec<(Key, usize, TaskSession<'j>)>,
+    /// Open and unused, the longest unused first.
+    idle: Vec<Idle<'j>>,
     /// Tasks that need more than one part.
     large: Vec<(Key, usize)>,
+    /// What is known of the tasks that were opened.
+    known: Vec<(Key, Known)>,
+}
+
+/// An open session that nobody uses.
+struct Idle<'j> {
+    key: Key,
+    /// Its parts of the memory.
+    parts: usize,
+    /// Until when it does not give way.
+    until: Instant,
+    session: TaskSession<'j>,
+}
+
+/// Parts of the memory that a task needs, as far as that is known.
+fn parts_of(large: &[(Key, usize)], key: &Key) -> usize {
+    large.iter().find(|(large, _)| large == key).map_or(1, |(_, parts)| *parts)
+}
+
+/// What a request finds that needs `parts` of `all`, when `busy` are in use.
+fn fit(
+    idle: &[Idle<'_>],
+    key: &Key,
+    parts: usize,
+    (all, busy): (usize, usize),
+    now: Instant,
+) -> Fit {
+    if idle.iter().any(|idle| idle.key == *key && idle.parts >= parts) {
+        return Fit::There;
+    }
+    let others = idle.iter().filter(|idle| idle.key != *key && idle.until > now);
+    let kept: usize = others.map(|idle| idle.parts).sum();
+    if busy + kept + parts <= all { Fit::Room } else { Fit::Wait }
 }
 
 /// What makes two tasks the same to a session.
@@ -70,7 +109,12 @@ impl<'j> SessionPool<'j> {
             let room = memory / 4 / SESSION_BYTES;
             (cores, (room as usize).clamp(2, 64).max(cores))
         };
-        let state = State { queue: Queue::new(units), idle: Vec::new(), large: Vec::new() };
+        let state = State {
+            queue: Queue::new(units),
+            idle: Vec::new(),
+            large: Vec::new(),
+            known: Vec::new(),
+        };
         Self { judge, parts, state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -91,8 +135,33 @@ impl<'j> SessionPool<'j> {
         candidate: &Candidate,
         stage: Stage,
     ) -> Result<Verdict, JudgeError> {
+        if stage == Stage::Built {
+            // Needs no session: compiling is bounded by the cores, not by the device.
+            let known = self.known(task)?;
+            return built(self.judge, task, &known, candidate);
+        }
         let alone = stage == Stage::Measured && !self.judge.config().device.is_cuda();
         self.with(task, alone, |session| session.judge(candidate, stage))
+    }
+
+    /// Says that an episode of this task is over: its session may give way at once.
+    pub fn finished(&self, task: &Task) {
+        let key = Key::of(task);
+        for idle in self.lock().idle.iter_mut().filter(|idle| idle.key == key) {
+            idle.until = Instant::now();
+        }
+        self.changed.notify_all();
+    }
+
+    /// What is known of a task; opens it if nothing is.
+    fn known(&self, task: &Task) -> Result<Known, JudgeError> {
+        let key = Key::of(task);
+        let state = self.lock();
+        if let Some((_, known)) = state.known.iter().find(|(known, _)| *known == key) {
+            return Ok(known.clone());
+        }
+        drop(state);
+        self.with(task, false, |session| Ok(session.known()))
     }
 
     /// Works with the task's session; with more memory, once more, if it needs that.
@@ -108,6 +177,9 @@ impl<'j> SessionPool<'j> {
                 Some(session) => Ok(session),
                 None => TaskSession::open(self.judge, task, turn.memory()),
             };
+            if let Ok(session) = &session {
+                turn.learn(session);
+            }
             let done = session.and_then(|mut session| {
                 let done = work(&mut session);
                 // After our own failure nothing is known of its processes: the next request opens
@@ -127,16 +199,30 @@ impl<'j> SessionPool<'j> {
     /// Waits for this key's turn.
     fn turn(&self, key: Key, alone: bool) -> Turn<'_, 'j> {
         let mut state = self.lock();
-        let known = state.large.iter().find(|(large, _)| *large == key);
-        let parts = known.map_or(1, |(_, parts)| *parts);
+        let parts = parts_of(&state.large, &key);
         let units = if alone { state.queue.units() } else { parts };
         let ticket = state.queue.join(key.clone(), units);
-        while !state.queue.begin(ticket) {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let (busy, now, all) = (self.busy(&state), Instant::now(), self.parts);
+            let State { queue, idle, large, .. } = &mut *state;
+            if queue.begin(ticket, |key| fit(idle, key, parts_of(large, key), (all, busy), now)) {
+                break;
+            }
+            let waited = self.changed.wait_timeout(state, LOOK_AGAIN);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         // Who comes next may be able to begin as well.
         self.changed.notify_all();
         Turn { pool: self, key, parts }
+    }
+
+    /// Parts of the memory that are in use.
+    fn busy(&self, state: &State<'_>) -> usize {
+        if self.judge.config().device.is_cuda() {
+            return state.queue.working();
+        }
+        // On the cpu device who works alone takes up every core, but one part.
+        state.queue.workers()
     }
 
     fn lock(&self) -> MutexGuard<'_, State<'j>> {
@@ -156,30 +242,21 @@ impl<'j> Turn<'_, 'j> {
     /// The key's session, if it is open; else room for it.
     fn take(&self) -> Option<TaskSession<'j>> {
         let mut state = self.pool.lock();
-        let at = state.idle.iter().position(|(key, ..)| *key == self.key);
-        let found = at.map(|at| state.idle.remove(at));
-        let mut closed = Vec::new();
-        let found = match found {
-            Some((_, parts, session)) if parts >= self.parts => Some(session),
-            other => {
-                closed.extend(other);
-                None
-            }
-        };
-        // On the cpu device who works alone still takes up one part.
-        let working = if self.pool.judge.config().device.is_cuda() {
-            state.queue.working()
-        } else {
-            state.queue.workers()
-        };
-        let most = self.pool.parts.saturating_sub(working);
-        while state.idle.iter().map(|(_, parts, _)| parts).sum::<usize>() > most {
-            closed.push(state.idle.remove(0));
+        let at = state.idle.iter().position(|idle| idle.key == self.key);
+        let mut found = at.map(|at| state.idle.remove(at));
+        // One with too little memory is of no use.
+        let mut closed: Vec<_> =
+            found.take_if(|idle| idle.parts < self.parts).into_iter().collect();
+        let most = self.pool.parts.saturating_sub(self.pool.busy(&state));
+        while state.idle.iter().map(|idle| idle.parts).sum::<usize>() > most {
+            let now = Instant::now();
+            let at = state.idle.iter().position(|idle| idle.until <= now).unwrap_or(0);
+            closed.push(state.idle.remove(at));
         }
         drop(state);
         // Ending processes takes a moment: not under the lock.
         drop(closed);
-        found
+        found.map(|idle| idle.session)
     }
 
     /// The memory that its session may use.
@@ -201,8 +278,20 @@ impl<'j> Turn<'_, 'j> {
         state.large.push((self.key.clone(), parts));
     }
 
+    fn learn(&self, session: &TaskSession<'j>) {
+        let mut state = self.pool.lock();
+        if !state.known.iter().any(|(key, _)| *key == self.key) {
+            state.known.push((self.key.clone(), session.known()));
+        }
+    }
+
     fn keep(&self, session: TaskSession<'j>) {
-        self.pool.lock().idle.push((self.key.clone(), self.parts, session));
+        // On the cpu device memory is not what is short.
+        let cuda = self.pool.judge.config().device.is_cuda();
+        let time = if cuda { session.cost() } else { Duration::ZERO };
+        let until = Instant::now() + time;
+        let (key, parts) = (self.key.clone(), self.parts);
+        self.pool.lock().idle.push(Idle { key, parts, until, session });
     }
 }
 

@@ -7,6 +7,17 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u64);
 
+/// What one who waits finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// What it works with is there.
+    There,
+    /// It has to be made, and there is room.
+    Room,
+    /// It has to be made, and there is no room yet.
+    Wait,
+}
+
 /// Those who wait and those who work. Each takes up some of a fixed number of units.
 #[derive(Debug)]
 pub(crate) struct Queue<K> {
@@ -37,11 +48,23 @@ impl<K: Clone + PartialEq> Queue<K> {
 
     /// Begins to work, if it is this one's turn. A key has one worker at a time. Who waits for a
     /// busy key is passed by; who waits for more units than are free is not, or it would wait for
-    /// ever.
-    pub(crate) fn begin(&mut self, ticket: Ticket) -> bool {
-        let Some(at) = self.waiting.iter().position(|(_, key, _)| self.is_free(key)) else {
-            return false;
-        };
+    /// ever. Who waits for room is passed only by those who need none.
+    pub(crate) fn begin(&mut self, ticket: Ticket, fit: impl Fn(&K) -> Fit) -> bool {
+        let mut room = true;
+        let first = self.waiting.iter().position(|(_, key, _)| {
+            if !self.is_free(key) {
+                return false;
+            }
+            match fit(key) {
+                Fit::There => true,
+                Fit::Room => room,
+                Fit::Wait => {
+                    room = false;
+                    false
+                }
+            }
+        });
+        let Some(at) = first else { return false };
         let (first, _, units) = &self.waiting[at];
         if *first != ticket || *units > self.units - self.working() {
             return false;
@@ -79,31 +102,54 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn room<K>(_: &K) -> Fit {
+        Fit::Room
+    }
+
+    #[test]
+    fn who_waits_for_room_is_passed_only_by_those_who_need_none() {
+        let mut queue = Queue::new(4);
+        let (large, new, open) = (queue.join('l', 4), queue.join('n', 1), queue.join('o', 1));
+        let fit = |key: &char| match key {
+            'l' => Fit::Wait,
+            'n' => Fit::Room,
+            _ => Fit::There,
+        };
+        assert!(!queue.begin(large, fit));
+        assert!(!queue.begin(new, fit), "it would take the room that the large one waits for");
+        assert!(queue.begin(open, fit));
+        queue.end(&'o');
+        assert!(queue.begin(large, room), "now there is room");
+        assert!(!queue.begin(new, room), "nothing is left");
+        queue.end(&'l');
+        assert!(queue.begin(new, room));
+    }
+
     #[test]
     fn first_come_first_served_and_busy_keys_are_passed_by() {
         let mut queue = Queue::new(2);
         let (a, b, c) = (queue.join('x', 1), queue.join('x', 1), queue.join('y', 1));
-        assert!(!queue.begin(b), "a is first");
-        assert!(queue.begin(a));
-        assert!(!queue.begin(b), "x is busy");
-        assert!(queue.begin(c), "y is free, b is passed by");
+        assert!(!queue.begin(b, room), "a is first");
+        assert!(queue.begin(a, room));
+        assert!(!queue.begin(b, room), "x is busy");
+        assert!(queue.begin(c, room), "y is free, b is passed by");
         queue.end(&'x');
-        assert!(queue.begin(b));
+        assert!(queue.begin(b, room));
     }
 
     #[test]
     fn one_who_needs_more_than_is_free_is_waited_for() {
         let mut queue = Queue::new(3);
         let a = queue.join(1, 1);
-        assert!(queue.begin(a));
+        assert!(queue.begin(a, room));
         let (alone, late) = (queue.join(2, 9), queue.join(3, 1));
-        assert!(!queue.begin(alone), "somebody works");
-        assert!(!queue.begin(late), "nobody overtakes");
+        assert!(!queue.begin(alone, room), "somebody works");
+        assert!(!queue.begin(late, room), "nobody overtakes");
         queue.end(&1);
-        assert!(queue.begin(alone));
-        assert!(!queue.begin(late), "nothing is left");
+        assert!(queue.begin(alone, room));
+        assert!(!queue.begin(late, room), "nothing is left");
         queue.end(&2);
-        assert!(queue.begin(late));
+        assert!(queue.begin(late, room));
     }
 
     proptest! {
@@ -123,7 +169,7 @@ mod tests {
             let mut working: Vec<(u8, usize)> = Vec::new();
             let mut ends = ends.into_iter();
             for _ in 0..200 {
-                let begun = waiting.iter().position(|(ticket, ..)| queue.begin(*ticket));
+                let begun = waiting.iter().position(|(ticket, ..)| queue.begin(*ticket, room));
                 if let Some(at) = begun {
                     let (_, key, units) = waiting.remove(at);
                     prop_assert!(working.iter().all(|(busy, _)| *busy != key));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use warpwright_build::{Artifact, Outcome, Request};
+use warpwright_build::{Artifact, Outcome};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{
     Check, Failure, IntegrityFinding, PhaseSeconds, Reward, Speedup, Stage, Times, VERDICT_VERSION,
@@ -23,6 +23,7 @@ use crate::memory::{Memory, arena_bytes};
 use crate::oracle::{Oracle, mode_name, profile_name};
 use crate::runner::{Runner, Trouble};
 use crate::verify::look;
+use crate::wire::Versions;
 
 /// Fresh inputs per verification, as in the paper; one more check uses other weights.
 const CHECKS: u64 = 5;
@@ -39,6 +40,16 @@ pub struct TaskSession<'j> {
     plan: Plan,
     random: StdRng,
     baselines: Option<Baselines>,
+    /// What opening it and its baselines took.
+    cost: Duration,
+}
+
+/// What is known of a task that was opened once.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    versions: Versions,
+    unavoidable_bytes: u64,
+    doubt: String,
 }
 
 /// What a task's candidates are timed against, in its process.
@@ -80,6 +91,7 @@ impl<'j> TaskSession<'j> {
     }
 
     fn open_within(judge: &'j LocalJudge, task: &Task, memory: Memory) -> Result<Self, JudgeError> {
+        let started = Instant::now();
         let cuda = judge.config.device.is_cuda();
         let settings = (judge.config.profile, judge.config.seed);
         let oracle = |arena| {
@@ -143,7 +155,22 @@ impl<'j> TaskSession<'j> {
             // names.
             random: StdRng::from_rng(&mut rand::rng()),
             baselines: None,
+            cost: started.elapsed(),
         })
+    }
+
+    /// What opening it and its baselines took.
+    pub(crate) fn cost(&self) -> Duration {
+        self.cost
+    }
+
+    /// What stays known of the task when the session is closed.
+    pub(crate) fn known(&self) -> Known {
+        Known {
+            versions: self.oracle.opened.versions.clone(),
+            unavoidable_bytes: self.unavoidable_bytes(),
+            doubt: self.oracle.doubt.clone(),
+        }
     }
 
     /// Bytes that one call cannot avoid: every input, parameter and output once.
@@ -162,26 +189,7 @@ impl<'j> TaskSession<'j> {
 
     fn judge_within(&mut self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeError> {
         let mut found = Findings::default();
-        let request = Request { reference: Some(self.task.source.clone()), ..Request::default() };
-        let built = self
-            .judge
-            .builder
-            .build_with(candidate, &self.judge.target(), &request)
-            .map_err(|e| JudgeError::infrastructure("build the candidate", e))?;
-        let artifact = match built {
-            Outcome::Built(artifact) => {
-                found.seconds.build = artifact.seconds;
-                Some(artifact)
-            }
-            Outcome::Failed(failed) => {
-                found.seconds.build = failed.seconds;
-                let mut told = failure(failed.class, failed.message);
-                told.diagnostics = failed.diagnostics;
-                told.output_tail = failed.raw_tail;
-                found.failure = Some(told);
-                None
-            }
-        };
+        let artifact = build(self.judge, &self.task, candidate, &mut found)?;
         if let Some(artifact) = &artifact
             && stage > Stage::Built
         {
@@ -189,11 +197,13 @@ impl<'j> TaskSession<'j> {
                 // Before anything of the candidate runs: nothing it leaves behind slows these.
                 let started = Instant::now();
                 self.prepare_baselines()?;
+                self.cost += started.elapsed();
                 found.seconds.baselines = started.elapsed().as_secs_f64();
             }
             self.run(candidate, artifact, stage, &mut found)?;
         }
-        Ok(self.verdict(candidate, artifact.as_ref(), stage, found))
+        let known = self.known();
+        Ok(verdict(self.judge, &self.task, &known, candidate, artifact.as_ref(), (stage, found)))
     }
 
     /// Runs the candidate in its process and cleans up after it, whatever it does.
@@ -253,6 +263,7 @@ impl<'j> TaskSession<'j> {
         found: &mut Findings,
     ) -> Result<(), Trouble> {
         let loading = Instant::now();
+        runner.pin(&self.judge.cores)?;
         let source = candidate.files().get("model_new.py");
         let source = String::from_utf8_lossy(source.map_or(&[][..], Vec::as_slice)).into_owned();
         let settings = (profile_name(self.judge.config.profile), mode_name(self.task.mode));
@@ -310,19 +321,12 @@ impl<'j> TaskSession<'j> {
         let (name, seed) = (&self.task.name, judge.config.seed);
         let mut process = judge.baseline_process(self.memory.baseline_torch())?;
         let mut caveats = Vec::new();
-        let mut wanted = judge.wanted();
-        {
-            let _shared = judge.gate.share();
-            process.open(&self.task, judge.config.profile, seed)?;
-            // Code for all of them, beside others. On a GPU it is tuned below.
-            self.compile(&mut process, &mut wanted, 1, &mut caveats)?;
-        }
+        let mut held = Some(judge.gate.share());
+        process.open(&self.task, judge.config.profile, seed)?;
+        let wanted = self.compile(&mut process, &mut held, &mut caveats)?;
+        drop(held);
         let _alone = judge.gate.alone();
-        if judge.config.device.is_cuda() {
-            // Compiled code is tuned by timing it, which needs the device to itself.
-            process.forget_compiled(name)?;
-        }
-        self.compile(&mut process, &mut wanted, 4, &mut caveats)?;
+        process.pin(name, &judge.cores)?;
         // Inputs and the results of a window each have their share of the memory.
         let share = self.memory.staged();
         let opened = &self.oracle.opened;
@@ -341,20 +345,19 @@ impl<'j> TaskSession<'j> {
         Ok(())
     }
 
-    /// Compiles what is wanted. Of those that keep buffers of their own, a task that fills the
-    /// memory does without; the others must be had.
+    /// Compiles what is wanted; what was had. Of those that keep buffers of their own, a task that
+    /// fills the memory does without; the others must be had.
     fn compile(
         &self,
         process: &mut BaselineProcess,
-        wanted: &mut Vec<Baseline>,
-        warm_calls: u32,
+        held: &mut Option<Held<'j>>,
         caveats: &mut Vec<String>,
-    ) -> Result<(), JudgeError> {
+    ) -> Result<Vec<Baseline>, JudgeError> {
         let (name, seed) = (&self.task.name, self.judge.config.seed);
         let mut had = Vec::new();
-        for which in std::mem::take(wanted) {
+        for which in self.judge.wanted() {
             let spare = matches!(which, Baseline::ReduceOverhead | Baseline::MaxAutotune);
-            match process.compile(name, which, seed, warm_calls) {
+            match process.compile(name, (which, seed), &self.judge.gate, held) {
                 Ok(()) => had.push(which),
                 Err(JudgeError::Memory { .. }) if spare && self.memory.is_all() => {
                     process.give_up(name, which)?;
@@ -363,8 +366,7 @@ impl<'j> TaskSession<'j> {
                 Err(error) => return Err(error),
             }
         }
-        *wanted = had;
-        Ok(())
+        Ok(had)
     }
 
     fn measure(&mut self, runner: &mut Runner, found: &mut Findings) -> Result<(), Trouble> {
@@ -501,50 +503,84 @@ impl<'j> TaskSession<'j> {
             }
         }
     }
+}
 
-    fn verdict(
-        &self,
-        candidate: &Candidate,
-        artifact: Option<&Artifact>,
-        stage: Stage,
-        mut found: Findings,
-    ) -> Verdict {
-        let judge = self.judge;
-        let versions = &self.oracle.opened.versions;
-        let fingerprint = judge.fingerprint(&versions.torch, &versions.python);
-        let verified = stage > Stage::Built && !found.bad();
-        if !self.oracle.doubt.is_empty() {
-            found.caveats.push(self.oracle.doubt.clone());
+/// Compiles a candidate, beside whatever runs on the device.
+fn build(
+    judge: &LocalJudge,
+    task: &Task,
+    candidate: &Candidate,
+    found: &mut Findings,
+) -> Result<Option<Artifact>, JudgeError> {
+    match judge.build(task, candidate)? {
+        Outcome::Built(artifact) => {
+            found.seconds.build = artifact.seconds;
+            Ok(Some(artifact))
         }
-        if found.bad() {
-            (found.times, found.speedup) = (Times::default(), Speedup::default());
+        Outcome::Failed(failed) => {
+            found.seconds.build = failed.seconds;
+            let mut told = failure(failed.class, failed.message);
+            told.diagnostics = failed.diagnostics;
+            told.output_tail = failed.raw_tail;
+            found.failure = Some(told);
+            Ok(None)
         }
-        let floor_ms = fingerprint
-            .bandwidth_bytes_per_second
-            .map(|b| 1e3 * self.unavoidable_bytes() as f64 / b as f64);
-        Verdict {
-            version: VERDICT_VERSION,
-            task: self.task.name.clone(),
-            candidate: candidate.hash().to_owned(),
-            device: judge.config.device.to_string(),
-            profile: judge.config.profile,
-            stage,
-            verified,
-            failure: found.failure,
-            integrity: found.integrity,
-            checks: found.checks,
-            reward: Reward::of(verified, &found.speedup),
-            times_ms: found.times,
-            speedup: found.speedup,
-            floor_ms,
-            unavoidable_bytes: self.unavoidable_bytes(),
-            kernels: artifact.map(|a| a.kernels.clone()).unwrap_or_default(),
-            diagnostics: artifact.map(|a| a.warnings.clone()).unwrap_or_default(),
-            isolation: judge.isolation(),
-            caveats: found.caveats,
-            seconds: found.seconds,
-            fingerprint,
-        }
+    }
+}
+
+/// The verdict on a candidate that is only to be compiled.
+pub(crate) fn built(
+    judge: &LocalJudge,
+    task: &Task,
+    known: &Known,
+    candidate: &Candidate,
+) -> Result<Verdict, JudgeError> {
+    let mut found = Findings::default();
+    let artifact = build(judge, task, candidate, &mut found)?;
+    Ok(verdict(judge, task, known, candidate, artifact.as_ref(), (Stage::Built, found)))
+}
+
+fn verdict(
+    judge: &LocalJudge,
+    task: &Task,
+    known: &Known,
+    candidate: &Candidate,
+    artifact: Option<&Artifact>,
+    (stage, mut found): (Stage, Findings),
+) -> Verdict {
+    let fingerprint = judge.fingerprint(&known.versions.torch, &known.versions.python);
+    let verified = stage > Stage::Built && !found.bad();
+    if !known.doubt.is_empty() {
+        found.caveats.push(known.doubt.clone());
+    }
+    if found.bad() {
+        (found.times, found.speedup) = (Times::default(), Speedup::default());
+    }
+    let floor_ms = fingerprint
+        .bandwidth_bytes_per_second
+        .map(|b| 1e3 * known.unavoidable_bytes as f64 / b as f64);
+    Verdict {
+        version: VERDICT_VERSION,
+        task: task.name.clone(),
+        candidate: candidate.hash().to_owned(),
+        device: judge.config.device.to_string(),
+        profile: judge.config.profile,
+        stage,
+        verified,
+        failure: found.failure,
+        integrity: found.integrity,
+        checks: found.checks,
+        reward: Reward::of(verified, &found.speedup),
+        times_ms: found.times,
+        speedup: found.speedup,
+        floor_ms,
+        unavoidable_bytes: known.unavoidable_bytes,
+        kernels: artifact.map(|a| a.kernels.clone()).unwrap_or_default(),
+        diagnostics: artifact.map(|a| a.warnings.clone()).unwrap_or_default(),
+        isolation: judge.isolation(),
+        caveats: found.caveats,
+        seconds: found.seconds,
+        fingerprint,
     }
 }
 
