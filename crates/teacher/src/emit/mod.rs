@@ -20,6 +20,7 @@ mod load;
 pub(crate) mod prelude;
 pub(crate) mod rows;
 pub(crate) mod scalar;
+pub(crate) mod scans;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
