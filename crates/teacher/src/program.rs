@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::constant;
-use crate::emit::{HeavyContext, KernelFile, columns, elementwise, rows, scans};
+use crate::emit::{HeavyContext, KernelFile, columns, elementwise, online, rows, scans};
 use crate::index::{numel, strides_of};
 use crate::ir::{Graph, NodeId, Op, Source};
 use crate::plan::{Plan, Step, Target};
@@ -73,6 +73,8 @@ fn kernel(
                 let how = tune::column(k, knobs, target, false);
                 return columns::emit(k, None, &how, graph, &buffers);
             }
+            let merged = (!target.cpu && !knobs.safe).then(|| online::merge(k, graph));
+            let k = merged.as_ref().unwrap_or(k);
             let how = tune::row(k, knobs, target, graph, &buffers);
             rows::emit(k, &how, graph, &buffers)
         }

@@ -349,6 +349,7 @@ pub(crate) fn as_rows(
         purpose: step.purpose.clone(),
         frame: Frame { shape: vec![rows, cols], dims: vec![1] },
         passes: vec![],
+        online: vec![],
         row_stores: vec![],
         full_stores: step.stores.clone(),
     };

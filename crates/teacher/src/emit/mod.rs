@@ -17,6 +17,7 @@ mod heavy;
 mod inverse;
 mod lanes;
 mod load;
+pub(crate) mod online;
 pub(crate) mod prelude;
 pub(crate) mod rows;
 pub(crate) mod scalar;

@@ -167,6 +167,18 @@ __device__ __forceinline__ T log_add_exp(T a, T b) {
 ",
     ),
     (
+        "add_exponential(",
+        "// Adds exp(x - high) to a sum, where `high` is the largest x so far.
+__device__ __forceinline__ void add_exponential(float& high, float& sum, float x) {
+  if (x > high) {
+    sum *= expf(high - x);
+    high = x;
+  }
+  sum += x == high ? 1.0f : expf(x - high);  // equal infinities have no difference
+}
+",
+    ),
+    (
         "LogSum<",
         "// The logarithm of a sum of exponentials: the largest exponent, and the sum relative to it.
 template <typename T> struct LogSum { T high, sum; };
