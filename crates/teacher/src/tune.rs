@@ -6,6 +6,7 @@ use crate::dtype::DType;
 use crate::emit::columns::ColumnTune;
 use crate::emit::elementwise::{ElementTune, Elementwise};
 use crate::emit::rows::{Frame, RowProgram, RowTune};
+use crate::emit::scans::ScanTune;
 use crate::emit::{Buffer, Lanes};
 use crate::index::{Expr, dot, numel, unflatten};
 use crate::ir::{Graph, NodeId, Op, ReduceKind};
@@ -208,6 +209,7 @@ pub(crate) fn row(
 /// Whether neighbours in memory belong to different rows, judged by the large tensors it reads.
 pub(crate) fn is_column(
     step: &RowProgram,
+    scan: Option<&NodeId>,
     target: &Target,
     graph: &Graph,
     buffers: &BTreeMap<NodeId, Buffer>,
@@ -230,8 +232,8 @@ pub(crate) fn is_column(
     };
     let (mut by_row, mut by_col) = (0, 0);
     let mut pairs = !target.cpu && step.full_stores.is_empty();
-    for r in step.passes.iter().flatten() {
-        let Op::Reduce { src, .. } = &graph.node(*r).op else { continue };
+    for r in step.passes.iter().flatten().chain(scan) {
+        let (Op::Reduce { src, .. } | Op::Scan { src, .. }) = &graph.node(*r).op else { continue };
         if graph.shape(*src) != step.frame.shape {
             pairs = false;
             continue;
@@ -248,6 +250,32 @@ pub(crate) fn is_column(
     // Of all pairs of two lists, neighbouring threads take neighbours in one list and walk over the
     // other together, all reading the same element.
     by_row > by_col || (pairs && outer.last().is_some_and(|e| *e >= 32))
+}
+
+/// For a scan on the GPU.
+pub(crate) fn scan(
+    step: &RowProgram,
+    node: NodeId,
+    target: &Target,
+    graph: &Graph,
+    buffers: &BTreeMap<NodeId, Buffer>,
+) -> ScanTune {
+    let (rows, cols) = (step.frame.rows(), step.frame.cols());
+    let column = is_column(step, Some(&node), target, graph, buffers);
+    // A third of the threads that the device holds: scans take many registers.
+    let wanted = (target.processors * 683 / rows.max(1)).max(1) as u64;
+    let wanted = wanted.next_power_of_two() as i64;
+    if column {
+        let vec = if cols >= 64 { 8 } else { 4 };
+        let along = wanted.clamp(4, 16);
+        return ScanTune { column, along, rows_per_block: 32, vec };
+    }
+    let most = 32 / graph.dtype(node).compute().size().max(4);
+    let fits = |v: &i64| cols >= 32 * v && cols % v == 0;
+    let vec = [most, most / 2].into_iter().find(fits).unwrap_or(if cols >= 128 { 4 } else { 1 });
+    let reach = ((cols / vec).max(1) as u64).next_power_of_two() as i64;
+    let along = wanted.min(reach).clamp(32, 1024);
+    ScanTune { column, along, rows_per_block: if along > 32 { 1 } else { 4 }, vec }
 }
 
 /// For a column program or a scan.
@@ -321,6 +349,7 @@ pub(crate) fn as_rows(
         purpose: step.purpose.clone(),
         frame: Frame { shape: vec![rows, cols], dims: vec![1] },
         passes: vec![],
+        online: vec![],
         row_stores: vec![],
         full_stores: step.stores.clone(),
     };

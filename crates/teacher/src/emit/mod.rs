@@ -17,9 +17,11 @@ mod heavy;
 mod inverse;
 mod lanes;
 mod load;
+pub(crate) mod online;
 pub(crate) mod prelude;
 pub(crate) mod rows;
 pub(crate) mod scalar;
+pub(crate) mod scans;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

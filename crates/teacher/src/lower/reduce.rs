@@ -2,8 +2,8 @@
 
 use super::{CallView, Family, Lowering};
 use crate::dtype::DType;
-use crate::index::numel;
-use crate::ir::{Fun, NodeId, ReduceKind};
+use crate::index::{Expr, numel};
+use crate::ir::{Fun, NodeId, ReduceKind, axes};
 
 /// See the module.
 pub(super) struct Reductions;
@@ -92,8 +92,9 @@ fn scale(to: &mut Lowering, name: &str, total: NodeId, factor: f64, count: f64) 
 
 /// Two passes: the mean, then the mean squared distance from it. The one-pass formula loses digits
 /// where the mean is large against the deviation; it is used, in double precision, for float rows
-/// so long that the second pass would have to read them from memory again. There it loses
-/// `(mean / deviation)^2` of 1e-16, less than the elements' own rounding loses.
+/// so long that the second pass would have to read them from memory again, and of the elements less
+/// the row's first: equal elements then have no variance at all, and what is lost is
+/// `(distance of the first from the mean / deviation)^2` of 1e-16.
 fn variance(
     to: &mut Lowering,
     name: &str,
@@ -121,7 +122,7 @@ fn variance(
     scale(to, &format!("{name}_squares"), sum, 1.0 / count, count)
 }
 
-/// `(sum x^2 - (sum x)^2 / n) / (n - correction)` of float elements, in double.
+/// `(sum d^2 - (sum d)^2 / n) / (n - correction)` of float elements less the first, in double.
 fn one_pass_variance(
     to: &mut Lowering,
     name: &str,
@@ -134,7 +135,14 @@ fn one_pass_variance(
     let wide = DType::F64;
     let shape = graph.shape(src).to_vec();
     let count: f64 = graph.inner_of(src, dims).iter().product::<i64>() as f64;
-    let x = graph.map(&format!("{name}_wide"), Fun::Cast, &[src], &shape, wide);
+    let every = axes(&shape);
+    let place = (0..shape.len())
+        .map(|d| if dims.contains(&d) { Expr::default() } else { every[d].clone() })
+        .collect();
+    let first = graph.view(src, place, shape.clone());
+    let distance =
+        graph.map(&format!("{name}_distance"), Fun::Sub, &[src, first], &shape, DType::F32);
+    let x = graph.map(&format!("{name}_wide"), Fun::Cast, &[distance], &shape, wide);
     let square = graph.map(&format!("{name}_square"), Fun::Square, &[x], &shape, wide);
     let total = graph.reduce(&format!("{name}_total"), ReduceKind::Sum, x, dims, keep, wide);
     let squares =
@@ -147,7 +155,6 @@ fn one_pass_variance(
         graph.map(&format!("{name}_{what}"), f, &[a, b], &left, wide)
     };
     let product = map("product", Fun::Mul, total, total);
-    // A division, so that equal elements have no variance at all.
     let mean_square = map("mean_square", Fun::Div, product, all);
     let spread = map("spread", Fun::Sub, squares, mean_square);
     let spread = map("spread", Fun::Max, spread, zero);
