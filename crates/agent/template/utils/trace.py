@@ -412,6 +412,7 @@ def structure(value: Any) -> str:
 
 def trace(path: str) -> dict[str, Any]:
     import torch
+    from torch._dispatch.python import enable_python_dispatcher
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     map_cuda_to_cpu()
@@ -425,7 +426,7 @@ def trace(path: str) -> dict[str, Any]:
     held = attributes(model)
     signature = str(inspect.signature(module.Model.__init__))
     with torch.no_grad():
-        with fake:
+        with fake, enable_python_dispatcher():
             shaped = [fake.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in inputs]
             try:
                 shape = structure(model(*shaped))
