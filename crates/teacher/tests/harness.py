@@ -128,6 +128,12 @@ F.adaptive_avg_pool2d(x, 1)|F.adaptive_avg_pool2d(x, 2)|F.adaptive_avg_pool2d(x,
 F.adaptive_max_pool2d(x, 3, return_indices=True)|F.avg_pool1d(x.flatten(2), 3)|F.max_pool1d(x.flatten(2), 3, 2, 1)|F.adaptive_avg_pool1d(x.flatten(2), 7)
 F.lp_pool2d(x.abs() + 0.1, 2, 2)|F.avg_pool3d(x, 2)|F.max_pool3d(x, 2)|F.max_pool2d(x, 2) + 1|F.avg_pool2d(F.gelu(x), 3, 1, 1) * x|x - F.avg_pool2d(x, 3, 1, 1)"""
 
+RECURRENT = """nn.LSTM({n}, 20) :: l(x)[0]|nn.LSTM({n}, 20, 3, batch_first=True) :: l(x)[0][:, -1]|nn.GRU({n}, 12, 2, bidirectional=True) :: l(x)
+nn.LSTM({n}, 9, 2, bidirectional=True) :: (l(x)[0], l(x)[1][0], l(x)[1][1])|nn.GRU({n}, 33, bias=False) :: l(x)[0] + 1|nn.RNN({n}, 16, 2) :: l(x)[1]
+nn.RNN({n}, 16, nonlinearity="relu", batch_first=True) :: l(x)[0].sum(1)|nn.LSTM({n}, 16, bias=False) :: l(x)[1][1]
+nn.LSTM({n}, 8, 2) :: l(x, (x.mean() + x.new_ones(2, x.shape[1], 8), x.new_full((2, x.shape[1], 8), 0.5)))[0]|nn.GRU({n}, 8, batch_first=True) :: l(x, x.new_ones(1, x.shape[0], 8))[1]
+nn.GRU({n}, 40, batch_first=True, bidirectional=True) :: F.softmax(l(x)[0][:, -1], -1)"""
+
 
 def fields(text: str) -> list[str]:
     return [e.strip() for line in text.strip().splitlines() for e in line.split("|") if e.strip()]
@@ -153,9 +159,10 @@ FAMILIES = {
     "norm": split_top(NORMS), "spatial": split_top(SPATIAL), "scan": split_top(SCANS),
     "multi": split_top(MULTI), "indexing": split_top(INDEXING),
     "product": split_top(PRODUCTS), "convolution": split_top(CONVOLUTIONS), "pool": split_top(POOLING),
+    "recurrent": split_top(RECURRENT),
 }  # fmt: skip
 
-HEAVY = ("product", "convolution", "pool")
+HEAVY = ("product", "convolution", "pool", "recurrent")
 
 PREAMBLE = """import torch
 import torch.nn as nn
@@ -304,7 +311,10 @@ def draw(seed: int, count: int, family: str | None) -> list[tuple[str, str]]:
                 )
             if f == "norm" and len(shape) == 1:
                 shape = (9, 40)
-            dtype = rng.choice(FLOATS if f != "scan" else ["float32", "float64"])
+            if f == "recurrent":
+                shape = rng.choice([(3, 5, 32), (7, 2, 9), (1, 6, 40), (12, 1, 17), (4, 8, 3)])
+            single = f in ("scan", "recurrent")
+            dtype = rng.choice(["float32", "float64"] if single else FLOATS)
             layout = rng.choice(LAYOUTS)
             pairs = [
                 (f, shape),

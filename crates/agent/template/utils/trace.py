@@ -187,6 +187,47 @@ def inputs_of(module: Any, fake: Any) -> list[Any]:
         return list(module.get_inputs())
 
 
+def shapes_of_recurrent_layers() -> None:
+    """Gives recurrent layers a rule for the shapes of their results.
+
+    torch's own runs all steps one by one, which takes minutes, and one of its results has a dim
+    too many.
+    """
+    import torch
+
+    from torch._decomp import decomposition_table
+
+    aten, key = torch.ops.aten, torch._C.DispatchKey
+
+    def rule(cells: int) -> Any:
+        def shapes(x: Any, states: Any, *rest: Any) -> Any:
+            weights, has_biases, layers, _, _, bidirectional, batch_first = rest
+            first = states if cells == 1 else states[0]
+            directions = 2 if bidirectional else 1
+            if not isinstance(has_biases, bool) or x.dim() != 3:
+                raise Refusal("a recurrent layer over packed sequences", "use a padded batch")
+            batch = x.shape[0] if batch_first else x.shape[1]
+            out = x.new_empty(*x.shape[:2], directions * first.shape[-1])
+            # A projection makes the hidden state smaller than the cell's.
+            last = [x.new_empty(layers * directions, batch, first.shape[-1])]
+            last += [torch.empty_like(s) for s in states[1:cells]] if cells > 1 else []
+            return (out, *last)
+
+        return shapes
+
+    for op, cells in (
+        (aten.lstm.input, 2),
+        (aten.gru.input, 1),
+        (aten.rnn_tanh.input, 1),
+        (aten.rnn_relu.input, 1),
+    ):
+        shapes = rule(cells)
+        for dispatch in (key.CompositeImplicitAutograd, key.Autograd):
+            op.py_kernels[dispatch] = shapes
+        op._dispatch_cache.clear()
+        decomposition_table[op] = shapes
+
+
 def attributes(model: Any) -> list[tuple[Any, dict[str, Any]]]:
     """What each module holds, to undo what `forward` assigns while it is only traced."""
     return [(module, dict(module.__dict__)) for module in model.modules()]
@@ -371,9 +412,11 @@ def structure(value: Any) -> str:
 
 def trace(path: str) -> dict[str, Any]:
     import torch
+    from torch._dispatch.python import enable_python_dispatcher
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     map_cuda_to_cpu()
+    shapes_of_recurrent_layers()
     torch.manual_seed(0)
     module, init, keywords = load(path)
     with unfilled():
@@ -383,7 +426,7 @@ def trace(path: str) -> dict[str, Any]:
     held = attributes(model)
     signature = str(inspect.signature(module.Model.__init__))
     with torch.no_grad():
-        with fake:
+        with fake, enable_python_dispatcher():
             shaped = [fake.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in inputs]
             try:
                 shape = structure(model(*shaped))
