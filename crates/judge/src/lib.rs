@@ -33,6 +33,7 @@ mod dtype;
 mod embedded;
 mod error;
 mod failure;
+mod inspect;
 mod judge;
 mod layout;
 mod measure;

@@ -9,6 +9,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use warpwright_record::candidate::Candidate;
+use warpwright_record::findings::{Findings, Inspection};
 use warpwright_record::verdict::{Stage, Verdict};
 use warpwright_task::{Mode, Task};
 
@@ -82,6 +83,18 @@ impl<'j> SessionPool<'j> {
     ) -> Result<Verdict, JudgeError> {
         let alone = stage == Stage::Measured && !self.judge.config().device.is_cuda();
         self.with(task, alone, |session| session.judge(candidate, stage))
+    }
+
+    /// Looks at a candidate with a tool; see [`TaskSession::inspect`]. Waits for its turn.
+    pub fn inspect(
+        &self,
+        task: &Task,
+        candidate: &Candidate,
+        inspection: &Inspection,
+    ) -> Result<Findings, JudgeError> {
+        // Times of kernels mean something only alone; on a GPU everything is.
+        let alone = *inspection == Inspection::Kernels && !self.judge.config().device.is_cuda();
+        self.with(task, alone, |session| session.inspect(candidate, inspection))
     }
 
     fn with<T>(
