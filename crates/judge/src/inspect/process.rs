@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use warpwright_jail::{Finished, Gpu, Limits, Outcome, Spec};
+use warpwright_jail::{Finished, Gpu, Limits, Network, Outcome, Spec};
 use warpwright_record::verdict::Failure;
 
 use super::carry::{self, Folder};
@@ -124,6 +124,10 @@ pub(crate) fn run(host: &Host, folder: &Folder, order: &Order<'_>) -> Result<Ran
         .read_write(&folder.log);
     if let Some(gpu) = &host.gpu {
         spec = spec.gpu(Gpu::All).env("CUDA_VISIBLE_DEVICES", gpu);
+    }
+    if order.under.is_some() && host.jail.has_own_network() {
+        // The tool and its part in the process talk over loopback.
+        spec = spec.network(Network::Loopback);
     }
     if let Some(needs) = order.under.as_ref().and_then(|(tool, _)| tool.needs.as_ref()) {
         spec = spec.read_only(needs);
