@@ -249,6 +249,8 @@ impl Running<'_> {
                 self.device_seconds += device_seconds(&given.verdict);
                 self.verdicts.push(given.verdict.clone());
             }
+            let looked = past.results.iter().flat_map(|result| &result.findings);
+            self.device_seconds += looked.map(|found| found.run_seconds).sum::<f64>();
             self.tokens += tokens(&turn.message);
             if self.trail.goes_round(&past.message, &past.results) {
                 return Err(Leave::End(Outcome::Looping));
@@ -285,6 +287,8 @@ impl Running<'_> {
                 for judged in finished.judged {
                     self.verdict(Some(turn), judged)?;
                 }
+                let looked = finished.result.findings.iter().map(|found| found.run_seconds);
+                self.device_seconds += looked.sum::<f64>();
                 let result = finished.result.clone();
                 self.append(&Event::ToolFinished { episode, turn, result, seconds })?;
                 results.push(finished.result);

@@ -3,6 +3,8 @@
 //! The text is what `utils/compile.sh`, `utils.verification` and `utils.profiling` print. It holds
 //! nothing that the verdict does not: a policy that reads data gets the same facts.
 
+pub mod findings;
+
 use std::fmt::Write;
 
 use warpwright_record::interval::Interval;

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 use warpwright_record::candidate::Candidate;
+use warpwright_record::findings::{Findings, Inspection};
 use warpwright_record::verdict::{Stage, Verdict};
 
 /// Judges candidates of one task. `cli` implements it with the local judge; a remote judge will be
@@ -9,6 +10,14 @@ use warpwright_record::verdict::{Stage, Verdict};
 pub trait Judge: Send + Sync {
     /// Takes `candidate` as far as `stage`. A bad candidate is a verdict, not an error.
     fn judge(&self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeUnavailable>;
+
+    /// Looks at the process of a candidate with a tool. What the candidate does wrong, and what this
+    /// judge has no tool for, is in the findings. Never changes a verdict.
+    fn inspect(
+        &self,
+        candidate: &Candidate,
+        inspection: &Inspection,
+    ) -> Result<Findings, JudgeUnavailable>;
 
     /// Facts a policy may use: device, architecture, measured ceilings, library policy.
     fn device(&self) -> DeviceFacts;

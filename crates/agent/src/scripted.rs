@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use warpwright_jail::{Jail, Requirement};
 use warpwright_record::candidate::Candidate;
+use warpwright_record::findings::{Answer, FINDINGS_VERSION, Findings, Inspection};
 use warpwright_record::interval::Interval;
 use warpwright_record::message::{Message, ToolCall, ToolResult};
 use warpwright_record::verdict::{
@@ -71,6 +72,29 @@ impl Judge for ScriptedJudge {
             isolation: Isolation::default(),
             caveats: Vec::new(),
             seconds: PhaseSeconds::default(),
+            fingerprint: warpwright_record::fingerprint::Fingerprint::default(),
+        })
+    }
+
+    /// Has no tools.
+    fn inspect(
+        &self,
+        candidate: &Candidate,
+        inspection: &Inspection,
+    ) -> Result<Findings, JudgeUnavailable> {
+        if self.failing {
+            return Err(JudgeUnavailable { message: "the script says so".to_owned() });
+        }
+        Ok(Findings {
+            version: FINDINGS_VERSION,
+            task: "scripted".to_owned(),
+            candidate: candidate.hash().to_owned(),
+            device: "cpu".to_owned(),
+            inspection: inspection.clone(),
+            answer: Answer::Unavailable { reason: "a script has no tools".to_owned(), hint: None },
+            caveats: Vec::new(),
+            build_seconds: 0.0,
+            run_seconds: 2.0,
             fingerprint: warpwright_record::fingerprint::Fingerprint::default(),
         })
     }

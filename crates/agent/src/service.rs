@@ -4,10 +4,12 @@
 //! for; between calls every request is refused by a [`Refuser`], also those of background commands.
 //! The other side is hostile: one line of at most
 //! [`MAX_REQUEST_BYTES`] is read, under a deadline, and nothing in it is used except the name of a
-//! stage. The candidate is taken from the workspace, never from the request.
+//! stage or of an inspection. The candidate is taken from the workspace, never from the request.
 //!
 //! ```text
 //! -> {"version":1,"stage":"built"|"verified"|"measured"}\n
+//! -> {"version":1,"inspection":{"kind":"kernels"|"counters"}}\n
+//! -> {"version":1,"inspection":{"kind":"sanitize","checks":["memcheck"]}}\n
 //! <- {"version":1,"good":true,"text":"BUILD OK ..."}\n
 //! ```
 
@@ -21,6 +23,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use serde::{Deserialize, Serialize};
 use warpwright_record::candidate::Candidate;
+use warpwright_record::findings::{Findings, Inspection};
 use warpwright_record::verdict::{Stage, Verdict};
 
 use crate::elide::elide_middle;
@@ -46,7 +49,37 @@ const KEPT_REFUSED: usize = 16;
 #[serde(deny_unknown_fields)]
 struct Request {
     version: u32,
-    stage: Stage,
+    stage: Option<Stage>,
+    inspection: Option<Inspection>,
+}
+
+/// What a request asks for.
+enum Question {
+    Stage(Stage),
+    Inspection(Inspection),
+}
+
+impl Request {
+    fn question(self) -> Result<Question, String> {
+        match (self.version, self.stage, self.inspection) {
+            (1, Some(stage), None) => Ok(Question::Stage(stage)),
+            (1, None, Some(Inspection::Sanitize { checks })) => {
+                let mut once = Vec::new();
+                for check in checks {
+                    if !once.contains(&check) {
+                        once.push(check);
+                    }
+                }
+                if once.is_empty() {
+                    return Err("it names nothing to look for".to_owned());
+                }
+                Ok(Question::Inspection(Inspection::Sanitize { checks: once }))
+            }
+            (1, None, Some(inspection)) => Ok(Question::Inspection(inspection)),
+            (1, ..) => Err("it asks for a stage or for an inspection, and for one only".to_owned()),
+            (version, ..) => Err(format!("requests of version {version} are unknown")),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -70,6 +103,8 @@ pub struct Judged {
 pub(crate) struct Answered {
     /// Verdicts in order.
     pub(crate) judged: Vec<Judged>,
+    /// Findings in order.
+    pub(crate) findings: Vec<Findings>,
     /// The judge failed; the episode cannot go on.
     pub(crate) unavailable: Option<JudgeUnavailable>,
 }
@@ -177,11 +212,8 @@ fn answer(
     if let Some(error) = &answered.unavailable {
         return refuse(error.to_string());
     }
-    let request = match receive(stream) {
-        Ok(request) if request.version == 1 => request,
-        Ok(request) => {
-            return refuse(format!("requests of version {} are unknown", request.version));
-        }
+    let question = match receive(stream).and_then(Request::question) {
+        Ok(question) => question,
         Err(reason) => return refuse(format!("failed to read the request: {reason}")),
     };
     let candidate = match workspace.candidate() {
@@ -194,13 +226,20 @@ fn answer(
         }
         Err(reason) => return refuse(reason.to_string()),
     };
-    match judge.judge(&candidate, request.stage) {
-        Ok(verdict) => {
-            let good = feedback::succeeded(&verdict);
-            let text = elide_middle(&feedback::render(&verdict), MAX_TEXT_BYTES);
+    let replied = match question {
+        Question::Stage(stage) => judge.judge(&candidate, stage).map(|verdict| {
+            let (good, text) = (feedback::succeeded(&verdict), feedback::render(&verdict));
             answered.judged.push(Judged { verdict, candidate });
-            Reply { version: 1, good, text }
-        }
+            (good, text)
+        }),
+        Question::Inspection(inspection) => judge.inspect(&candidate, &inspection).map(|found| {
+            let told = (feedback::findings::good(&found), feedback::findings::render(&found));
+            answered.findings.push(found);
+            told
+        }),
+    };
+    match replied {
+        Ok((good, text)) => Reply { version: 1, good, text: elide_middle(&text, MAX_TEXT_BYTES) },
         Err(unavailable) => {
             let reply = refuse(unavailable.to_string());
             answered.unavailable = Some(unavailable);
@@ -314,11 +353,29 @@ mod tests {
                 b"",
                 b"{\"version\":9,\"stage\":\"built\"}\n",
                 b"{\"version\":1,\"stage\":\"built\",\"verified\":true}\n",
+                b"{\"version\":1}\n",
+                b"{\"version\":1,\"stage\":\"built\",\"inspection\":{\"kind\":\"kernels\"}}\n",
+                b"{\"version\":1,\"inspection\":{\"kind\":\"sanitize\",\"checks\":[]}}\n",
+                b"{\"version\":1,\"inspection\":{\"kind\":\"kernels\",\"command\":\"id\"}}\n",
             ] {
                 let reply = ask(path, request);
                 assert!(reply.contains("\"good\":false"), "{reply}");
             }
         });
+    }
+
+    #[test]
+    fn an_inspection_is_answered_and_its_findings_kept_apart_from_verdicts() {
+        let judge = ScriptedJudge::new(&[1.5]);
+        let answered = with_service(&judge, |path, workspace| {
+            workspace.files().write("model_new.py", b"new").unwrap();
+            let twice = br#"{"version":1,"inspection":{"kind":"sanitize","checks":["memcheck","memcheck"]}}"#;
+            let reply = ask(path, twice);
+            assert!(reply.contains("\"good\":false") && reply.contains("NOT AVAILABLE"), "{reply}");
+        });
+        assert!(answered.judged.is_empty() && answered.unavailable.is_none());
+        let checks = vec![warpwright_record::findings::SanitizerCheck::Memcheck];
+        assert_eq!(answered.findings[0].inspection, Inspection::Sanitize { checks });
     }
 
     #[test]

@@ -65,6 +65,20 @@ pub struct Request {
     /// Source of the task's reference (`model.py`). A candidate that calls `load_inline` inside
     /// `ModelNew.__init__` is harvested with its `get_init_inputs`.
     pub reference: Option<String>,
+    /// What the binary is prepared for beside running.
+    pub instrument: Instrument,
+}
+
+/// What a binary is prepared for beside running. What is judged has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Instrument {
+    /// Nothing.
+    #[default]
+    None,
+    /// Profilers: on the cpu device every launch notes when it ran. On a GPU they need nothing.
+    Profile,
+    /// Sanitizers: source lines on a GPU, AddressSanitizer on the cpu device.
+    Sanitize,
 }
 
 /// A build's result. A candidate that does not build is a value, not an error.

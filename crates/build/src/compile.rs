@@ -6,7 +6,7 @@ use fs_err as fs;
 use serde::{Deserialize, Serialize};
 use warpwright_record::verdict::{Diagnostic, KernelResources, Severity};
 
-use crate::artifact::Target;
+use crate::artifact::{Instrument, Target};
 use crate::builder::Settings;
 use crate::cache::{self, Cache, Kind};
 use crate::diagnostics::{self, Scrub};
@@ -27,6 +27,7 @@ pub(crate) struct Bench<'a> {
     pub cache: &'a Cache,
     pub support: &'a Support,
     pub target: &'a Target,
+    pub instrument: Instrument,
     /// Where `texts` are written.
     pub tree: &'a Path,
     /// What compilers see.
@@ -177,6 +178,9 @@ impl Bench<'_> {
             .arg(&cxx.path)
             .args(["-I", ".", "-I", "kernels"])
             .path_before(&cuda.root.join("bin"));
+        if self.instrument == Instrument::Sanitize {
+            command = command.arg("-lineinfo");
+        }
         if unit.torch || self.texts.values().any(|text| has_device_lambda(text)) {
             // Not always: it pulls in headers that make every compile 60 % longer.
             command = command.arg("--extended-lambda");
@@ -199,6 +203,7 @@ impl Bench<'_> {
         if *self.target == Target::Cpu {
             command = command
                 .args(host::compile_flags())
+                .args(host_instrument_flags(self.instrument))
                 .arg("-I")
                 .arg(&self.support.hostcuda)
                 .arg("-I")
@@ -243,6 +248,21 @@ impl Bench<'_> {
             .arg(format!("-D_GLIBCXX_USE_CXX11_ABI={abi}"))
             .read(&include)
             .read(python_include))
+    }
+}
+
+/// Flags after those of every build for the host; the last one counts.
+fn host_instrument_flags(instrument: Instrument) -> &'static [&'static str] {
+    match instrument {
+        Instrument::None => &[],
+        Instrument::Profile => &["-DHOSTCUDA_TRACE"],
+        Instrument::Sanitize => &[
+            "-O1",
+            "-g1",
+            "-fno-omit-frame-pointer",
+            "-fsanitize=address",
+            "-fsanitize-recover=address",
+        ],
     }
 }
 

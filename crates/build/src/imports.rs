@@ -231,8 +231,8 @@ const OVERLOADED: [&str; 17] = [
 ];
 
 /// Everything in `library` that the rules forbid, each named; empty when it may be loaded.
-/// `file` is what the diagnostics call the library.
-pub(crate) fn findings(library: &[u8], file: &str) -> Vec<Diagnostic> {
+/// `file` is what the diagnostics call the library; `ours` are libraries that our own flags brought in.
+pub(crate) fn findings(library: &[u8], file: &str, ours: &[&str]) -> Vec<Diagnostic> {
     let Some(imports) = elf::imports(library) else {
         return vec![finding(file, "the library's import tables cannot be read".to_owned())];
     };
@@ -243,7 +243,8 @@ pub(crate) fn findings(library: &[u8], file: &str) -> Vec<Diagnostic> {
             "the library steers the loader (run path, audit or filter)".into(),
         ));
     }
-    for needed in imports.needed.iter().filter(|n| !library_allowed(n)) {
+    let brought = |name: &str| ours.contains(&name.split(".so").next().unwrap_or(name));
+    for needed in imports.needed.iter().filter(|n| !library_allowed(n) && !brought(n)) {
         found.push(finding(file, format!("forbidden library: {needed}")));
     }
     for symbol in &imports.undefined {
@@ -355,6 +356,6 @@ mod tests {
 
     #[test]
     fn what_is_not_a_library_is_refused() {
-        assert_eq!(findings(b"not ELF", "libkernels.so").len(), 1);
+        assert_eq!(findings(b"not ELF", "libkernels.so", &[]).len(), 1);
     }
 }

@@ -41,7 +41,8 @@ mod unit;
 
 pub use artifact::{
     ARTIFACT_VERSION, Artifact, BuildManifest, Element, Failed, InlineModule, InlineTable,
-    Launcher, LauncherTable, Outcome, Param, ParamKind, Request, Resources, Returns, Target,
+    Instrument, Launcher, LauncherTable, Outcome, Param, ParamKind, Request, Resources, Returns,
+    Target,
 };
 pub use builder::{Builder, Settings};
 pub use error::BuildError;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use warpwright_record::verdict::{Diagnostic, Severity};
 
-use crate::artifact::Target;
+use crate::artifact::{Instrument, Target};
 use crate::compile::{Bench, Object, Rejected};
 use crate::error::BuildError;
 use crate::imports;
@@ -52,6 +52,9 @@ impl Bench<'_> {
         command = command.arg("-Wl,--as-needed");
         if *self.target == Target::Cpu {
             command = command.arg("-fopenmp");
+            if self.sanitized_on_host() {
+                command = command.arg("-fsanitize=address");
+            }
         } else {
             for path in self.cuda_libraries()? {
                 command = command.arg(&path).read(&path);
@@ -81,8 +84,13 @@ impl Bench<'_> {
             let raw_tail = crate::diagnostics::tail(&said, self.scrub);
             return Ok(Linked::Rejected(Rejected { diagnostics: unresolved, raw_tail }));
         }
-        let findings = imports::findings(&fs::read(&output)?, name);
+        let ours: &[&str] = if self.sanitized_on_host() { &["libasan"] } else { &[] };
+        let findings = imports::findings(&fs::read(&output)?, name, ours);
         Ok(if findings.is_empty() { Linked::Done } else { Linked::Forbidden(findings) })
+    }
+
+    fn sanitized_on_host(&self) -> bool {
+        *self.target == Target::Cpu && self.instrument == Instrument::Sanitize
     }
 
     /// Libraries of the toolkit that the candidate's text speaks of. cuBLAS and cuDNN are large,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use warpwright_record::verdict::{Diagnostic, FailureClass, Severity};
 
-use crate::artifact::{Launcher, Request, Target};
+use crate::artifact::{Instrument, Launcher, Request, Target};
 use crate::builder::{Builder, Stop, rejected};
 use crate::cache;
 use crate::diagnostics;
@@ -76,6 +76,7 @@ impl Builder {
         let label = target.label();
         let tools = self.toolchain().describe();
         let resources = format!("{:?}", request.resources);
+        let instrument = format!("{:?}", instrument(target, request.instrument));
         let processor = if *target == Target::Cpu { host::processor() } else { String::new() };
         let warnings: Vec<&str> = plan.warnings.iter().map(|w| w.message.as_str()).collect();
         let warnings = warnings.join("\n");
@@ -83,6 +84,7 @@ impl Builder {
             b"artifact 1",
             label.as_bytes(),
             resources.as_bytes(),
+            instrument.as_bytes(),
             processor.as_bytes(),
             self.support().hash.as_bytes(),
             warnings.as_bytes(),
@@ -94,6 +96,15 @@ impl Builder {
             parts.extend([name.as_bytes(), text.as_bytes()]);
         }
         cache::key(parts)
+    }
+}
+
+/// The instrument that makes a difference on this target.
+fn instrument(target: &Target, asked: Instrument) -> Instrument {
+    match (target, asked) {
+        // CUPTI needs nothing of a binary: what is profiled is what is judged.
+        (Target::Cuda { .. }, Instrument::Profile) => Instrument::None,
+        _ => asked,
     }
 }
 

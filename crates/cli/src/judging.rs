@@ -8,6 +8,7 @@ use warpwright_agent::judge::{DeviceFacts, Judge, JudgeUnavailable};
 use warpwright_jail::{Jail, JailError, Requirement};
 use warpwright_judge::{BaselineSet, Device, JudgeConfig, JudgeError, LocalJudge, SessionPool};
 use warpwright_record::candidate::Candidate;
+use warpwright_record::findings::{Findings, Inspection};
 use warpwright_record::verdict::{Profile, Stage, Verdict};
 use warpwright_task::Task;
 
@@ -206,6 +207,15 @@ impl<'p, 'j> PoolJudge<'p, 'j> {
 impl Judge for PoolJudge<'_, '_> {
     fn judge(&self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeUnavailable> {
         self.patiently(|| self.pool.verdict(self.task, candidate, stage))
+            .map_err(|error| JudgeUnavailable { message: chain(&error) })
+    }
+
+    fn inspect(
+        &self,
+        candidate: &Candidate,
+        inspection: &Inspection,
+    ) -> Result<Findings, JudgeUnavailable> {
+        self.patiently(|| self.pool.inspect(self.task, candidate, inspection))
             .map_err(|error| JudgeUnavailable { message: chain(&error) })
     }
 

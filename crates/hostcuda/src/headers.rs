@@ -33,6 +33,7 @@ headers!(
     "hostcuda/math.h",
     "hostcuda/shared.h",
     "hostcuda/switch.h",
+    "hostcuda/trace.h",
     "hostcuda/vector_types.h",
     "hostcuda/warp.h",
     "math_constants.h",

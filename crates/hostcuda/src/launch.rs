@@ -33,6 +33,7 @@ fn launch(context: &Context<'_, '_>, seq: &Seq<'_>, at: usize, edits: &mut Edits
     let shape = context.shapes.get(base).copied().unwrap_or_default().bits();
     let source = seq.source;
     let tokens = &seq.tokens;
+    let name = literal(&source[tokens[start].start..tokens[at].start]);
     edits.insert(
         tokens[start].start,
         format!(
@@ -44,7 +45,7 @@ fn launch(context: &Context<'_, '_>, seq: &Seq<'_>, at: usize, edits: &mut Edits
         source,
         tokens[at].start,
         tokens[at].end,
-        "(hostcuda_at, hostcuda_args...); }, ::hostcuda::Config(",
+        format!("(hostcuda_at, hostcuda_args...); }}, ::hostcuda::Config({name}, "),
     );
     let comma = if end == open + 1 { "" } else { ", " };
     edits.replace(source, tokens[close].start, tokens[open].end, format!("){comma}"));
@@ -52,6 +53,12 @@ fn launch(context: &Context<'_, '_>, seq: &Seq<'_>, at: usize, edits: &mut Edits
         edits.replace(source, token.start, token.end, "nullptr");
     }
     Some(())
+}
+
+/// `text` as a C++ string in one line, for traces.
+fn literal(text: &str) -> String {
+    let plain: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 /// First token of the expression that names the kernel before `<<<`.

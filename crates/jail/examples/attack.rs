@@ -18,6 +18,7 @@ fn main() {
         "connect" => {
             TcpStream::connect(("127.0.0.1", number(1) as u16)).map(|_| "connected".into())
         }
+        "connect-own" => connect_own(),
         "connect-unix" => connect_unix(Path::new(text(1))),
         "read" => fs_err::read_to_string(text(1)),
         "write" => fs_err::write(text(1), "written").map(|()| "written".into()),
@@ -74,6 +75,12 @@ fn main() {
 
 fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Talks to itself over loopback.
+fn connect_own() -> io::Result<String> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+    TcpStream::connect(listener.local_addr()?).map(|_| "connected".into())
 }
 
 fn connect_unix(path: &Path) -> io::Result<String> {

@@ -148,6 +148,11 @@ impl Jail {
         self.means.backend != Backend::Landlock
     }
 
+    /// Can a program be given a loopback of its own?
+    pub fn has_own_network(&self) -> bool {
+        self.means.backend != Backend::Landlock
+    }
+
     /// Starts a program.
     pub fn spawn(&self, spec: Spec) -> Result<Child, JailError> {
         Child::start(&self.means, spec)

@@ -49,4 +49,4 @@ pub use detect::{Backend, Isolation, Jail, Level, Requirement};
 pub use error::JailError;
 pub use init::init_if_requested;
 pub use process::Process;
-pub use spec::{Access, Gpu, Limits, Mount, Output, Spec, Stdin};
+pub use spec::{Access, Gpu, Limits, Mount, Network, Output, Spec, Stdin};

@@ -8,10 +8,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::detect::Backend;
-use crate::spec::{Gpu, Limits, Mount};
+use crate::spec::{Gpu, Limits, Mount, Network};
 
 /// Raised whenever [`Plan`] or [`Report`] change.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// First argument that makes a program the jail's helper; the second is the number of the plan's descriptor.
 pub(crate) const SUPERVISE: &str = "__jail-init";
@@ -38,6 +38,7 @@ pub(crate) struct Plan {
     /// (number in the helper, number in the program).
     pub(crate) fds: Vec<(i32, i32)>,
     pub(crate) gpu: Gpu,
+    pub(crate) network: Network,
     /// Socket to the caller.
     pub(crate) control_fd: i32,
     /// The helper itself.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::detect::Backend;
 use crate::error::JailError;
 use crate::plan::{Plan, VERSION};
-use crate::spec::{HOME, Spec};
+use crate::spec::{HOME, Network, Spec};
 
 /// What a spawn needs to know of the [`Jail`](crate::Jail).
 #[derive(Clone, Debug)]
@@ -68,6 +68,9 @@ pub(crate) fn plan(
         )));
     }
     let renames = means.backend != Backend::Landlock;
+    if spec.network == Network::Loopback && means.backend == Backend::Landlock {
+        return Err(refuse("Landlock has no network of its own".into()));
+    }
     let mut mounts = Vec::with_capacity(spec.mounts.len());
     for mut mount in spec.mounts {
         let plain = mount.target.is_absolute()
@@ -140,6 +143,7 @@ pub(crate) fn plan(
         limits: spec.limits,
         fds,
         gpu: spec.gpu,
+        network: spec.network,
         control_fd,
         init: means.init.clone(),
         bubblewrap: means.bubblewrap.clone(),

@@ -61,6 +61,18 @@ pub enum Gpu {
     All,
 }
 
+/// What the program can reach by network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Network {
+    /// Nothing: no socket but Unix ones can be made.
+    #[default]
+    None,
+    /// The program itself: IPv4 on a loopback interface of its own, which leads nowhere else. For
+    /// tools whose parts talk so. Needs a backend with namespaces, see
+    /// [`Jail::has_own_network`](crate::Jail::has_own_network).
+    Loopback,
+}
+
 /// What the program reads from descriptor 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Stdin {
@@ -141,6 +153,8 @@ pub struct Spec {
     pub fds: Vec<(OwnedFd, i32)>,
     /// GPU access.
     pub gpu: Gpu,
+    /// Network.
+    pub network: Network,
     /// Standard input.
     pub stdin: Stdin,
     /// Standard output and standard error.
@@ -171,6 +185,7 @@ impl Spec {
             limits: Limits::default(),
             fds: Vec::new(),
             gpu: Gpu::None,
+            network: Network::None,
             stdin: Stdin::Null,
             output: Output::Captured,
             symlinks: Vec::new(),
@@ -231,6 +246,13 @@ impl Spec {
     #[must_use]
     pub fn read_write(self, path: impl AsRef<Path>) -> Self {
         self.mount(Mount::read_write(path.as_ref()))
+    }
+
+    /// Sets what can be reached by network.
+    #[must_use]
+    pub fn network(mut self, network: Network) -> Self {
+        self.network = network;
+        self
     }
 
     /// Replaces the limits.

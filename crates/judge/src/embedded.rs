@@ -19,6 +19,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "extension.py",
     "harvest.py",
     "hostdevice.py",
+    "inspector.py",
     "oracle.py",
     "player.py",
     "precision.py",

@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use warpwright_build::{Builder, Outcome, Request, Settings, Target, Toolchain};
+use warpwright_build::{Builder, Instrument, Outcome, Request, Settings, Target, Toolchain};
 use warpwright_jail::{Isolation as JailIsolation, Jail, Level, Requirement};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::fingerprint::Fingerprint;
@@ -210,11 +210,17 @@ impl LocalJudge {
     }
 
     /// Makes an artifact of a candidate, or says why there is none.
-    pub(crate) fn build(&self, task: &Task, candidate: &Candidate) -> Result<Outcome, JudgeError> {
+    pub(crate) fn build(
+        &self,
+        task: &Task,
+        candidate: &Candidate,
+        instrument: Instrument,
+    ) -> Result<Outcome, JudgeError> {
         let _slot = self.builds.take();
         // On the cpu device compilers would disturb what is timed.
         let _shared = (!self.config.device.is_cuda()).then(|| self.gate.share());
-        let request = Request { reference: Some(task.source.clone()), ..Request::default() };
+        let reference = Some(task.source.clone());
+        let request = Request { reference, instrument, ..Request::default() };
         let built = self.builder.build_with(candidate, &self.target(), &request);
         built.map_err(|e| JudgeError::infrastructure("build the candidate", e))
     }

@@ -35,6 +35,7 @@ mod embedded;
 mod error;
 mod failure;
 mod gate;
+mod inspect;
 mod judge;
 mod layout;
 mod measure;

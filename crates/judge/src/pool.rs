@@ -14,6 +14,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use warpwright_record::candidate::Candidate;
+use warpwright_record::findings::{Findings, Inspection};
 use warpwright_record::verdict::{Stage, Verdict};
 use warpwright_task::{Mode, Task};
 
@@ -162,6 +163,18 @@ impl<'j> SessionPool<'j> {
         }
         drop(state);
         self.with(task, false, |session| Ok(session.known()))
+    }
+
+    /// Looks at a candidate with a tool; see [`TaskSession::inspect`]. Waits for its turn.
+    pub fn inspect(
+        &self,
+        task: &Task,
+        candidate: &Candidate,
+        inspection: &Inspection,
+    ) -> Result<Findings, JudgeError> {
+        // Times of kernels mean something only alone; on a GPU everything is.
+        let alone = *inspection == Inspection::Kernels && !self.judge.config().device.is_cuda();
+        self.with(task, alone, |session| session.inspect(candidate, inspection))
     }
 
     /// Works with the task's session; with more memory, once more, if it needs that.

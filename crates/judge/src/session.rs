@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use warpwright_build::{Artifact, Outcome};
+use warpwright_build::{Artifact, Instrument, Outcome};
 use warpwright_record::candidate::Candidate;
+use warpwright_record::findings::{self, Inspection};
 use warpwright_record::verdict::{
     Check, Failure, IntegrityFinding, PhaseSeconds, Reward, Speedup, Stage, Times, VERDICT_VERSION,
     Verdict,
@@ -16,6 +17,7 @@ use crate::baseline::{Baseline, BaselineProcess, Look};
 use crate::error::JudgeError;
 use crate::failure::{classify, failure};
 use crate::gate::Held;
+use crate::inspect::Subject;
 use crate::judge::LocalJudge;
 use crate::layout::Layout;
 use crate::measure::{self, Plan, Ready, Rounds, Windows};
@@ -204,6 +206,23 @@ impl<'j> TaskSession<'j> {
         }
         let known = self.known();
         Ok(verdict(self.judge, &self.task, &known, candidate, artifact.as_ref(), (stage, found)))
+    }
+
+    /// Looks at one call of a candidate with a profiler or a sanitizer. What the candidate does
+    /// wrong is in the findings, which no verdict and no reward ever depends on.
+    pub fn inspect(
+        &mut self,
+        candidate: &Candidate,
+        inspection: &Inspection,
+    ) -> Result<findings::Findings, JudgeError> {
+        let subject = Subject {
+            judge: self.judge,
+            task: &self.task,
+            seed: self.random.random_range(1..1 << 62),
+            unavoidable_bytes: self.unavoidable_bytes(),
+            oracle: &mut self.oracle,
+        };
+        subject.inspect(candidate, inspection)
     }
 
     /// Runs the candidate in its process and cleans up after it, whatever it does.
@@ -512,7 +531,7 @@ fn build(
     candidate: &Candidate,
     found: &mut Findings,
 ) -> Result<Option<Artifact>, JudgeError> {
-    match judge.build(task, candidate)? {
+    match judge.build(task, candidate, Instrument::default())? {
         Outcome::Built(artifact) => {
             found.seconds.build = artifact.seconds;
             Ok(Some(artifact))

@@ -1,11 +1,14 @@
 //! The judge on a GPU, for real. Run by `make test-gpu` on a machine that has one.
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
 
-use support::{Case, body, judge_all};
-use warpwright_judge::Device;
+use support::{Case, body, config, judge_all};
+use warpwright_judge::{Device, LocalJudge};
 use warpwright_record::candidate::Candidate;
+use warpwright_record::findings::{
+    Answer, Findings, Inspection, KernelCounters, SanitizerCheck, SanitizerOutcome, SanitizerReport,
+};
 use warpwright_record::verdict::{FailureClass, Stage, Verdict};
 
 const GPU: Device = Device::Cuda(0);
@@ -162,4 +165,142 @@ extern "C" void launch_late(const float* x, const float* bias, float* out, int n
     let failed = verdicts[0].failure.as_ref().map(|f| f.class);
     let late = verdicts[0].integrity.first().is_some_and(|f| f.class == "late_write");
     assert!(late || failed == Some(FailureClass::NonFinite), "{:#?}", verdicts[0]);
+}
+
+/// Kernels with one fault each, beside the honest one.
+const FAULTY: &str = r#"
+#include <cuda_runtime.h>
+__global__ void strided(const float* x, float* out, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    long long j = i * 33 % n;
+    if (i < n) out[j] = x[j];
+}
+__global__ void past_the_end(float* out, long long n) { out[n + threadIdx.x] = 1.f; }
+__global__ void racing(float* out) {
+    __shared__ float shared[64];
+    shared[threadIdx.x] = threadIdx.x;
+    out[threadIdx.x] = shared[63 - threadIdx.x];
+}
+__global__ void reading(const float* from, float* out) { out[threadIdx.x] = from[threadIdx.x] + 1.f; }
+extern "C" void launch_strided(const float* x, float* out, long long n, cudaStream_t s) {
+    strided<<<(unsigned)((n + 255) / 256), 256, 0, s>>>(x, out, n);
+}
+extern "C" void launch_past_the_end(float* out, long long n, cudaStream_t s) {
+    past_the_end<<<1, 32, 0, s>>>(out, n);
+}
+extern "C" void launch_racing(float* out, cudaStream_t s) { racing<<<1, 64, 0, s>>>(out); }
+extern "C" void launch_reading(const float* from, float* out, cudaStream_t s) {
+    reading<<<1, 64, 0, s>>>(from, out);
+}
+"#;
+
+fn faulty(forward: &str) -> Candidate {
+    let base = candidate(&format!("out = torch.empty_like(x)\n{forward}\nreturn out"));
+    let mut files = base.files().clone();
+    files.insert("kernels/faulty.cu".into(), FAULTY.into());
+    Candidate::from_files(files)
+}
+
+fn inspect_all(questions: &[(Candidate, Inspection)]) -> Vec<Findings> {
+    let judge = LocalJudge::open(config(GPU)).unwrap();
+    let mut session = judge.task(&warpwright_task::Task::from_source("case", TASK)).unwrap();
+    let found: Vec<Findings> =
+        questions.iter().map(|(c, i)| session.inspect(c, i).unwrap()).collect();
+    // Whatever the faulty ones did, the GPU still judges.
+    let verdict = session.judge(&candidate(HONEST), Stage::Verified).unwrap();
+    assert!(verdict.verified, "{verdict:#?}");
+    found
+}
+
+#[test]
+fn gpu_a_profile_names_the_kernel_and_what_it_takes() {
+    let findings = inspect_all(&[(candidate(HONEST), Inspection::Kernels)]).remove(0);
+    eprintln!("{findings:#?}");
+    let Answer::Kernels { profile } = &findings.answer else { panic!("{findings:#?}") };
+    let [kernel] = profile.kernels.as_slice() else { panic!("{profile:#?}") };
+    assert!(kernel.name.contains("bias_relu"), "{kernel:#?}");
+    assert!((kernel.launches - 1.0).abs() < 1e-9);
+    assert_eq!((kernel.grid, kernel.block), ([32768, 1, 1], [256, 1, 1]));
+    assert!(kernel.registers.is_some_and(|n| n > 0));
+    assert!(kernel.occupancy.is_some_and(|o| o.share() > 0.5), "{kernel:#?}");
+    // 268 MB and nothing else: near the roof, and not faster than memory.
+    let share = profile.roof_share.unwrap();
+    assert!((0.5..1.3).contains(&share), "{share}");
+}
+
+fn counters(findings: &Findings) -> Option<Vec<KernelCounters>> {
+    match &findings.answer {
+        Answer::Counters { kernels, .. } => Some(kernels.clone()),
+        Answer::Unavailable { reason, .. } if reason == "this host has no `ncu`" => None,
+        _ => panic!("{findings:#?}"),
+    }
+}
+
+#[test]
+fn gpu_counters_tell_strided_from_coalesced_loads() {
+    let strided = faulty("cuda_extension.launch_strided(x, out, x.numel())");
+    let questions = [(candidate(HONEST), Inspection::Counters), (strided, Inspection::Counters)];
+    let findings = inspect_all(&questions);
+    eprintln!("{findings:#?}");
+    let (Some(coalesced), Some(strided)) = (counters(&findings[0]), counters(&findings[1])) else {
+        eprintln!("skipped: no ncu");
+        return;
+    };
+    let sectors = |kernels: &[KernelCounters], name: &str| {
+        let kernel = kernels.iter().find(|k| k.name.contains(name));
+        let kernel = kernel.unwrap_or_else(|| panic!("no {name} in {kernels:#?}"));
+        assert!(kernel.time_us.unwrap() > 1.0 && kernel.dram_bytes.unwrap() > 1 << 20);
+        kernel.load_sectors_per_request.unwrap()
+    };
+    // Loads of float4 need 16 sectors, also when coalesced.
+    assert!(sectors(&coalesced, "bias_relu") < 16.5, "{coalesced:#?}");
+    assert!(sectors(&strided, "strided") > 30.0, "{strided:#?}");
+    assert!(strided.iter().any(|k| k.hints.iter().any(|h| h.contains("not coalesced"))));
+}
+
+fn report(findings: &Findings) -> Option<SanitizerReport> {
+    let Answer::Sanitized { reports } = &findings.answer else { panic!("{findings:#?}") };
+    let report = reports[0].clone();
+    match &report.outcome {
+        SanitizerOutcome::Unavailable { reason }
+            if reason == "this host has no `compute-sanitizer`" =>
+        {
+            None
+        }
+        SanitizerOutcome::Unavailable { reason } => panic!("{reason}"),
+        _ => Some(report),
+    }
+}
+
+#[test]
+fn gpu_sanitizers_find_what_is_planted_and_nothing_else() {
+    use SanitizerCheck::{Initcheck, Memcheck, Racecheck};
+    let past = "cuda_extension.launch_past_the_end(out, out.numel())";
+    let reading = "cuda_extension.launch_reading(torch.empty_like(x), out)";
+    let cases = [
+        (past, Memcheck, "Invalid __global__ write of size 4 bytes", "past_the_end"),
+        ("cuda_extension.launch_racing(out)", Racecheck, "Race reported", "racing"),
+        (reading, Initcheck, "Uninitialized __global__ memory read", "reading"),
+    ];
+    let ask = |check| Inspection::Sanitize { checks: vec![check] };
+    let mut questions = Vec::new();
+    for (forward, check, ..) in &cases {
+        questions.push((faulty(forward), ask(*check)));
+        questions.push((candidate(HONEST), ask(*check)));
+    }
+    let findings = inspect_all(&questions);
+    eprintln!("{findings:#?}");
+    for (pair, (forward, _, what, kernel)) in findings.chunks(2).zip(&cases) {
+        let (Some(planted), Some(honest)) = (report(&pair[0]), report(&pair[1])) else {
+            eprintln!("skipped: no compute-sanitizer");
+            return;
+        };
+        assert_eq!(honest.outcome, SanitizerOutcome::Complete, "{honest:#?}");
+        assert!(honest.findings.is_empty(), "{honest:#?}");
+        let found = planted.findings.iter().find(|f| f.what.starts_with(what));
+        let found = found.unwrap_or_else(|| panic!("{forward}: {planted:#?}"));
+        assert!(found.kernel.as_ref().is_some_and(|k| k.contains(kernel)), "{found:#?}");
+        assert_eq!(found.file.as_deref(), Some("faulty.cu"), "{found:#?}");
+        assert!(found.line.is_some());
+    }
 }

@@ -47,6 +47,7 @@ pub mod candidate;
 pub mod dialogue;
 pub mod error;
 pub mod event;
+pub mod findings;
 pub mod fingerprint;
 pub mod history;
 pub mod index;

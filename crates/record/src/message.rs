@@ -127,6 +127,9 @@ pub struct ToolResult {
     /// Verdicts that the call caused, newest last, for policies that read data rather than text.
     /// Hashes into the record's blobs are not needed: a verdict is small.
     pub verdicts: Vec<crate::verdict::Verdict>,
+    /// What tools saw in the candidate's process during the call, newest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<crate::findings::Findings>,
 }
 
 /// Outcome of a tool call.

@@ -4,6 +4,7 @@ use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings};
 
 use crate::event::EventLine;
+use crate::findings::Findings;
 use crate::run::RunHeader;
 use crate::verdict::Verdict;
 
@@ -16,6 +17,7 @@ pub fn schemas() -> Vec<(&'static str, Schema)> {
     };
     vec![
         ("verdict", root(SchemaGenerator::into_root_schema_for::<Verdict>)),
+        ("findings", root(SchemaGenerator::into_root_schema_for::<Findings>)),
         ("event", root(SchemaGenerator::into_root_schema_for::<EventLine>)),
         ("run", root(SchemaGenerator::into_root_schema_for::<RunHeader>)),
     ]

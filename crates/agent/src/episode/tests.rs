@@ -384,6 +384,12 @@ fn tokens_and_the_devices_time_are_budgets() {
     assert_eq!(outcome(tokens, vec![reading(100)]), (Outcome::BudgetTokens, 3));
     let device = Budget { device_seconds: Some(0.0), ..Budget::default() };
     assert_eq!(outcome(device, vec![reading(1)]), (Outcome::BudgetDevice, 0));
+    // Inspections count: two seconds each, says the script.
+    let write = Write::call("w", "model_new.py", "new");
+    let inspect = Bash::call("i", "python3 -m utils.profiling --kernels");
+    let inspecting = Message { calls: vec![write, inspect], ..Message::default() };
+    let device = Budget { device_seconds: Some(3.0), ..Budget::default() };
+    assert_eq!(outcome(device, vec![inspecting]), (Outcome::BudgetDevice, 2));
 }
 
 #[test]

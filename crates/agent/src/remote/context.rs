@@ -175,7 +175,13 @@ mod tests {
 
     fn result(id: &str, bytes: usize) -> ToolResult {
         let text = "x".repeat(bytes);
-        ToolResult { call: id.to_owned(), status: ToolStatus::Ok, text, verdicts: Vec::new() }
+        ToolResult {
+            call: id.to_owned(),
+            status: ToolStatus::Ok,
+            text,
+            verdicts: Vec::new(),
+            findings: Vec::new(),
+        }
     }
 
     fn texts(context: &Context) -> Vec<String> {

@@ -177,7 +177,9 @@ impl<'a> Toolbox<'a> {
         if let Some(unavailable) = ran.unavailable {
             return Err(unavailable.into());
         }
-        Ok(finished(call, ran.status, ran.text, ran.judged))
+        let mut finished = finished(call, ran.status, ran.text, ran.judged);
+        finished.result.findings = ran.findings;
+        Ok(finished)
     }
 }
 
@@ -189,6 +191,7 @@ struct PathOnly {
 
 fn finished(call: &ToolCall, status: ToolStatus, text: String, judged: Vec<Judged>) -> Finished {
     let verdicts = judged.iter().map(|j| j.verdict.clone()).collect();
-    let result = ToolResult { call: call.id.clone(), status, text, verdicts };
+    let findings = Vec::new();
+    let result = ToolResult { call: call.id.clone(), status, text, verdicts, findings };
     Finished { result, judged }
 }

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use warpwright_jail::{Access, Jail, JailError, Limits, Mount, Outcome, Spec};
+use warpwright_record::findings::Findings;
 use warpwright_record::message::ToolStatus;
 
 use crate::judge::{Judge, JudgeUnavailable};
@@ -74,6 +75,7 @@ pub(crate) struct Ran {
     pub(crate) status: ToolStatus,
     pub(crate) text: String,
     pub(crate) judged: Vec<Judged>,
+    pub(crate) findings: Vec<Findings>,
     pub(crate) unavailable: Option<JudgeUnavailable>,
 }
 
@@ -303,11 +305,12 @@ impl<'a> Session<'a> {
             (ended, serving.join())
         });
         live.pump.shared.set_asking(false);
-        let Answered { judged, unavailable } = answered.map_err(|_| ShellError::Service)?;
+        let Answered { judged, findings, unavailable } =
+            answered.map_err(|_| ShellError::Service)?;
         let ended = ended?;
         let text = live.pump.shared.take_output();
         let (status, is_over) = tell(&ended, order.timeout, &text, notes);
-        Ok((Ran { status, text, judged, unavailable }, is_over))
+        Ok((Ran { status, text, judged, findings, unavailable }, is_over))
     }
 
     /// Starts a command and lets it go on.
@@ -317,7 +320,13 @@ impl<'a> Session<'a> {
         order: Order<'_>,
         notes: &mut Vec<String>,
     ) -> Result<(Ran, bool), ShellError> {
-        let ran = |status, text| Ran { status, text, judged: Vec::new(), unavailable: None };
+        let ran = |status, text| Ran {
+            status,
+            text,
+            judged: Vec::new(),
+            findings: Vec::new(),
+            unavailable: None,
+        };
         let job = match self.jobs.add(order.command, new_mark()) {
             Ok(job) => job,
             Err(refused) => return Ok((ran(ToolStatus::Error, refused), false)),

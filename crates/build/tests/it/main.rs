@@ -6,4 +6,5 @@ mod bench;
 mod corpus;
 mod cpu;
 mod cuda;
+mod instruments;
 mod rules;

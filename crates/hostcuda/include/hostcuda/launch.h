@@ -29,11 +29,21 @@ namespace hostcuda {
 __attribute__((visibility("hidden"))) inline thread_local cudaError_t last_error = cudaSuccess;
 
 struct Config {
+  const char* name = "";  // the kernel as the source spells it
   dim3 grid, block;
   size_t shared;
   Config(dim3 g, dim3 b, size_t bytes = 0, cudaStream_t = nullptr) : grid(g), block(b), shared(bytes) {}
+  Config(const char* n, dim3 g, dim3 b, size_t bytes = 0, cudaStream_t = nullptr)
+      : name(n), grid(g), block(b), shared(bytes) {}
 };
 
+}  // namespace hostcuda
+
+#ifdef HOSTCUDA_TRACE
+#include "hostcuda/trace.h"
+#endif
+
+namespace hostcuda {
 inline cudaError_t check(const Config& c) {
   size_t threads = (size_t)c.block.x * c.block.y * c.block.z;
   size_t blocks = (size_t)c.grid.x * c.grid.y * c.grid.z;
@@ -107,6 +117,9 @@ __attribute__((noinline)) void launch(Kernel kernel, const Config& c, Args... ar
     last_error = error;
     return;
   }
+#ifdef HOSTCUDA_TRACE
+  const Traced traced(c);
+#endif
   auto body = [=](const Index& i) __attribute__((always_inline)) { kernel(i, args...); };
   using Body = decltype(body);
   const unsigned threads = c.block.x * c.block.y * c.block.z;

@@ -16,7 +16,7 @@ fn has(source: &str, part: &str) {
 fn launches_keep_their_arguments_in_place() {
     has(
         "__global__ void k(int* p) {}\nvoid f() { k<<<dim3(1, 2), 32, 4, s>>>(p); }",
-        "(hostcuda_at, hostcuda_args...); }, ::hostcuda::Config(dim3(1, 2), 32, 4, s), p);",
+        "(hostcuda_at, hostcuda_args...); }, ::hostcuda::Config(\"k\", dim3(1, 2), 32, 4, s), p);",
     );
     has(
         "template <class T> __global__ void k() {}\nvoid f() { ns::k<A<B<int>>><<<1, 2>>>(); }",
@@ -24,11 +24,11 @@ fn launches_keep_their_arguments_in_place() {
     );
     has(
         "void f() { k<<<n >> 5, (a >> 2) + 1>>>(NULL); }",
-        "Config(n >> 5, (a >> 2) + 1), nullptr)",
+        "Config(\"k\", n >> 5, (a >> 2) + 1), nullptr)",
     );
     has(
         "#define L(k, n, ...) k<<<n, 256>>>(__VA_ARGS__)\n",
-        "{ k(hostcuda_at, hostcuda_args...); }, ::hostcuda::Config(n, 256), __VA_ARGS__)",
+        "{ k(hostcuda_at, hostcuda_args...); }, ::hostcuda::Config(\"k\", n, 256), __VA_ARGS__)",
     );
 }
 

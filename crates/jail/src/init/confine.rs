@@ -103,7 +103,7 @@ fn confine_and_exec(
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).step("forbid new privileges")?;
     std::env::set_current_dir(&plan.cwd).step_on("enter the working directory", &plan.cwd)?;
     restrict()?;
-    seccomp::load().step("load the system call filter")?;
+    seccomp::load(plan.network).step("load the system call filter")?;
     Err(exec(plan))
 }
 

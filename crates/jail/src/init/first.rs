@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 
 use crate::plan::{Inside, Plan};
+use crate::spec::Network;
 use crate::sys::{self, Fork};
 
 use super::confine::{self, Identity};
@@ -37,6 +38,12 @@ pub(super) fn main(plan: &Plan, owner: &Owner, identity: Identity, lines: Lines)
         sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64)
             .step("tie the jail to its supervisor")?;
         sys::set_host_name("jail").step("name the host")?;
+        if plan.network == Network::Loopback
+            && let Err(error) = sys::raise_loopback()
+        {
+            let note = format!("the loopback interface could not be raised: {error}");
+            Lines::tell(&status, &Inside::Note(note));
+        }
         // Better this one than the judge, should the whole machine run out.
         drop(fs_err::write("/proc/self/oom_score_adj", "500"));
         rootfs::enter(plan, owner, &mut |message| Lines::tell(&status, &message))

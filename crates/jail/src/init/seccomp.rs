@@ -8,6 +8,7 @@ use std::io;
 
 use libc::{c_long, sock_filter};
 
+use crate::spec::Network;
 use crate::sys;
 
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
@@ -160,7 +161,7 @@ fn refuse(errno: i32) -> sock_filter {
 }
 
 /// The filter, in the order in which it decides.
-pub(super) fn filter() -> Vec<sock_filter> {
+pub(super) fn filter(network: Network) -> Vec<sock_filter> {
     let allow = step(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0);
     let mut code = vec![
         step(LOAD, ARCHITECTURE_OFFSET, 0, 0),
@@ -195,11 +196,17 @@ pub(super) fn filter() -> Vec<sock_filter> {
             allow,
         ]);
     }
-    // Unix sockets only: no address family of a network, nor netlink, packet, vsock.
+    // Unix sockets only: no address family of a network, nor netlink, packet, vsock. With a loopback
+    // of its own also IPv4, which leads nowhere else there.
+    let second = match network {
+        Network::None => libc::AF_UNIX,
+        Network::Loopback => libc::AF_INET,
+    };
     code.extend([
-        step(EQUAL, libc::SYS_socket as u32, 0, 4),
+        step(EQUAL, libc::SYS_socket as u32, 0, 5),
         step(LOAD, argument(0), 0, 0),
-        step(EQUAL, libc::AF_UNIX as u32, 1, 0),
+        step(EQUAL, libc::AF_UNIX as u32, 2, 0),
+        step(EQUAL, second as u32, 1, 0),
         refuse(libc::EAFNOSUPPORT),
         allow,
     ]);
@@ -213,8 +220,8 @@ pub(super) fn filter() -> Vec<sock_filter> {
 }
 
 /// Loads the filter into this process, for good, and for all it starts.
-pub(super) fn load() -> io::Result<()> {
-    sys::load_filter(&filter())
+pub(super) fn load(network: Network) -> io::Result<()> {
+    sys::load_filter(&filter(network))
 }
 
 #[cfg(test)]
@@ -225,7 +232,11 @@ mod tests {
 
     /// Runs the filter as the kernel would: the independent reading of the jump offsets.
     fn decide(architecture: u32, number: u32, arguments: [u32; 6]) -> u32 {
-        let code = filter();
+        decide_with(Network::None, architecture, number, arguments)
+    }
+
+    fn decide_with(network: Network, architecture: u32, number: u32, arguments: [u32; 6]) -> u32 {
+        let code = filter(network);
         let mut accumulator = 0;
         let mut at = 0;
         loop {
@@ -335,6 +346,14 @@ mod tests {
             assert_eq!(call(libc::SYS_socket, with(0, family as u32)), errno(libc::EAFNOSUPPORT));
         }
         assert_eq!(call(libc::SYS_socket, with(0, libc::AF_UNIX as u32)), ALLOW);
+        let with_loopback = |family: i32| {
+            let number = libc::SYS_socket as u32;
+            decide_with(Network::Loopback, ARCHITECTURE, number, with(0, family as u32))
+        };
+        assert_eq!([libc::AF_UNIX, libc::AF_INET].map(with_loopback), [ALLOW; 2]);
+        for family in [libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_VSOCK] {
+            assert_eq!(with_loopback(family), errno(libc::EAFNOSUPPORT));
+        }
         for request in FORBIDDEN_IOCTLS {
             assert_eq!(call(libc::SYS_ioctl, with(1, request)), refused);
         }

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use warpwright_jail::{Backend, Outcome};
+use warpwright_jail::{Backend, JailError, Network, Outcome};
 
 use crate::support::{
     Victim, assert_refused, assert_worked, attack, eventually, folder, inside, is_root, jails,
@@ -18,6 +18,27 @@ fn no_network() {
     for (backend, jail) in jails() {
         let finished = inside(&jail, attack(["connect", &port]));
         assert_refused(backend, &finished, &["Address family not supported"]);
+    }
+}
+
+/// A loopback of its own: the jail reaches itself, and not the host's listener.
+#[test]
+fn a_loopback_of_its_own_leads_nowhere_else() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a listener");
+    let port = listener.local_addr().expect("its address").port().to_string();
+    assert_eq!(outside(&["connect", &port]), (true, "connected".into()));
+    for (backend, jail) in jails() {
+        let own = || attack(["connect-own"]);
+        assert_refused(backend, &inside(&jail, own()), &["Address family not supported"]);
+        if !jail.has_own_network() {
+            let refused = jail.run(own().network(Network::Loopback));
+            assert!(matches!(refused, Err(JailError::Spec { .. })), "{refused:?}");
+            continue;
+        }
+        let said = assert_worked(backend, &inside(&jail, own().network(Network::Loopback)));
+        assert_eq!(said, "connected");
+        let outwards = attack(["connect", &port]).network(Network::Loopback);
+        assert_refused(backend, &inside(&jail, outwards), &["Connection refused"]);
     }
 }
 

@@ -15,4 +15,5 @@ mod lifecycle;
 mod reward;
 mod sample;
 mod wire;
+mod wire_findings;
 mod wire_verdict;

@@ -292,6 +292,7 @@ pub(crate) fn turn(
         status: if bad { ToolStatus::Error } else { ToolStatus::Ok },
         text: output.to_owned(),
         verdicts: verdict.into_iter().collect(),
+        findings: Vec::new(),
     };
     events.push(Event::ToolFinished { episode, turn: number, result, seconds: 3.1 });
     let elapsed_seconds = 4.0 * f64::from(number);

@@ -178,6 +178,7 @@ fn events_of_an_episode() {
         status: ToolStatus::TimedOut,
         text: "killed".into(),
         verdicts: Vec::new(),
+        findings: Vec::new(),
     };
     let finished = |outcome, candidate| Event::EpisodeFinished {
         episode,

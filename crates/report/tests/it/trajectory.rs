@@ -112,6 +112,7 @@ fn write(dir: &Path, said: Vec<Said>, outcome: Outcome) {
                 text: if call.id == "b" { HOSTILE.to_owned() } else { lines.join("\n") },
                 call: call.id,
                 verdicts: Vec::new(),
+                findings: Vec::new(),
             };
             run.append(&Event::ToolFinished { episode, turn, result, seconds: 0.5 }).unwrap();
         }

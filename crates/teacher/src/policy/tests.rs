@@ -76,6 +76,7 @@ fn answer(message: &Message, text: &str, mut verdict: Option<Verdict>) -> Vec<To
         status: ToolStatus::Ok,
         text: text.to_owned(),
         verdicts: if i == last { verdict.take().into_iter().collect() } else { vec![] },
+        findings: Vec::new(),
     });
     results.collect()
 }

@@ -48,7 +48,13 @@ fn message(name: &str) -> Message {
 
 fn result(call: &str, text: &str) -> ToolResult {
     let status = if text.starts_with("failed") { ToolStatus::Error } else { ToolStatus::Ok };
-    ToolResult { call: call.to_owned(), status, text: text.to_owned(), verdicts: Vec::new() }
+    ToolResult {
+        call: call.to_owned(),
+        status,
+        text: text.to_owned(),
+        verdicts: Vec::new(),
+        findings: Vec::new(),
+    }
 }
 
 /// What the model said goes back, with the results; gives the messages of the second request.

@@ -1,6 +1,7 @@
 use std::sync::atomic::AtomicUsize;
 use std::time::Instant;
 
+use warpwright_record::findings::{Inspection, SanitizerCheck};
 use warpwright_record::verdict::Stage;
 
 use super::*;
@@ -139,6 +140,35 @@ fn the_scripts_ask_the_judge_and_exit_as_it_answers() {
     assert!(ran.text.starts_with("BUILD OK"), "{}", ran.text);
     // The third has no number in the script: not verified, so the script fails.
     assert_eq!(ran.status, ToolStatus::Error, "{}", ran.text);
+}
+
+#[test]
+fn inspections_are_asked_for_by_options_and_their_findings_are_no_verdicts() {
+    let scene = Scene::new(&[1.0]);
+    let session = scene.session();
+    scene.workspace.files().write("model_new.py", b"new").unwrap();
+    let asked = |command: &str| {
+        let ran = session.bash(command);
+        assert!(ran.judged.is_empty() && ran.text.contains("NOT AVAILABLE"), "{}", ran.text);
+        assert_eq!(ran.status, ToolStatus::Error, "{}", ran.text);
+        ran.findings.into_iter().map(|found| found.inspection).collect::<Vec<_>>()
+    };
+    assert_eq!(asked("python3 -m utils.profiling --kernels"), [Inspection::Kernels]);
+    assert_eq!(asked("python3 -m utils.profiling --counters"), [Inspection::Counters]);
+    let sanitize = |checks: &[SanitizerCheck]| Inspection::Sanitize { checks: checks.to_vec() };
+    assert_eq!(
+        asked("python3 -m utils.verification --sanitize"),
+        [sanitize(&[SanitizerCheck::Memcheck, SanitizerCheck::Racecheck])]
+    );
+    assert_eq!(
+        asked("python3 -m utils.verification --sanitize synccheck"),
+        [sanitize(&[SanitizerCheck::Synccheck])]
+    );
+    for wrong in ["utils.profiling --kernel", "utils.verification --sanitize all"] {
+        let ran = session.bash(&format!("python3 -m {wrong}"));
+        assert!(ran.findings.is_empty() && ran.text.contains("usage: "), "{}", ran.text);
+        assert!(ran.text.contains("[exit code 2]"), "{}", ran.text);
+    }
 }
 
 #[test]

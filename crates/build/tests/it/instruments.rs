@@ -1,0 +1,42 @@
+//! Builds for profilers and sanitizers, beside those that are judged.
+
+use warpwright_build::{Artifact, Instrument, Request, Target};
+
+use crate::bench::{Bench, bench, built, candidate, sm_90};
+
+const KERNEL: &str = "#include <cuda_runtime.h>\n\
+    __global__ void scale(float* x) { x[threadIdx.x] *= 2.f; }\n\
+    extern \"C\" void launch(float* x, cudaStream_t s) { scale<<<1, 32, 0, s>>>(x); }\n";
+
+fn build(bench: &Bench, target: &Target, instrument: Instrument) -> Artifact {
+    let request = Request { instrument, ..Request::default() };
+    let candidate = candidate(&[("kernels/k.cu", KERNEL)]);
+    built(bench.builder.build_with(&candidate, target, &request).unwrap())
+}
+
+fn speaks_of(artifact: &Artifact, name: &str) -> bool {
+    let library = fs_err::read(artifact.dir.join("libkernels.so")).unwrap();
+    library.windows(name.len()).any(|part| part == name.as_bytes())
+}
+
+#[test]
+fn on_the_host_each_instrument_is_a_binary_of_its_own() {
+    let bench = bench();
+    let [plain, profiled, sanitized] =
+        [Instrument::None, Instrument::Profile, Instrument::Sanitize]
+            .map(|instrument| build(&bench, &Target::Cpu, instrument));
+    let has = |name| [&plain, &profiled, &sanitized].map(|artifact| speaks_of(artifact, name));
+    assert_eq!(has("hostcuda_trace"), [false, true, false]);
+    assert_eq!(has("libasan"), [false, false, true]);
+    assert_eq!(build(&bench, &Target::Cpu, Instrument::None).dir, plain.dir);
+}
+
+#[test]
+fn on_a_gpu_what_is_profiled_is_what_is_judged() {
+    let bench = bench();
+    let [plain, profiled, sanitized] =
+        [Instrument::None, Instrument::Profile, Instrument::Sanitize]
+            .map(|instrument| build(&bench, &sm_90(), instrument));
+    assert_eq!(plain.dir, profiled.dir);
+    assert_ne!(plain.dir, sanitized.dir);
+}
