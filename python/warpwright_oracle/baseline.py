@@ -13,7 +13,8 @@ import functools
 import gc
 import io
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -38,7 +39,8 @@ class Baseline(Player):
         super().__init__(arena, device.startswith("cuda"))
         self.device = device
         self.channel = channel
-        self.tuning = False
+        self.holding = False
+        self.keep: int | None = None
         self.graphs: set[str] = set()
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -59,46 +61,70 @@ class Baseline(Player):
         return lambda *_: (scalar.add_(0), None)[1]
 
     def compile(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Compiles one baseline and runs it until it is warm."""
+        """Compiles one baseline and runs it until it is warm. Only what computes on the device
+        takes it, and then alone: compilers look for the fastest variant of a kernel by timing it,
+        and what they measured beside others would make a slow baseline."""
         which = request["which"]
         started = time.perf_counter()
         noise = io.StringIO()
-        with contextlib.redirect_stdout(noise):
+        with contextlib.redirect_stdout(noise), torch.no_grad():
             if which != "eager":
                 self.calls[which] = torch.compile(self.reference.model, **MODES[which])
             if which in ("reduce_overhead", "max_autotune"):
                 self.graphs.add(which)
-            inputs = self.reference.inputs(request["seed"])
-            with torch.no_grad():
+            with self._alone():
+                inputs = self.reference.inputs(request["seed"])
+            with self._alone() if which == "eager" else self._computing_alone():
                 for _ in range(request["warm_calls"]):
                     self._begin(which)
                     self.calls[which](*inputs)
-            if self.cuda:
-                torch.cuda.synchronize()
         return {"seconds": time.perf_counter() - started}
 
-    def tune_alone(self) -> None:
-        """Has the compiler time the variants of a kernel only while nothing else computes on the
-        device: what it measured beside others would make a slow baseline."""
-        from torch._inductor.runtime import benchmarking, triton_heuristics
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        if self.holding or not self.cuda:
+            yield
+            return
+        self.holding = True
+        try:
+            with self.channel.holding("alone"):
+                yield
+                torch.cuda.synchronize()
+        finally:
+            self.holding = False
 
-        tuner, timer = triton_heuristics.CachingAutotuner, type(benchmarking.benchmarker)
-        for owner, name in ((tuner, "benchmark_all_configs"), (timer, "benchmark_gpu")):
-            setattr(owner, name, self._alone(getattr(owner, name)))
+    @contextlib.contextmanager
+    def _computing_alone(self) -> Iterator[None]:
+        """Has compiled code and the timing of its variants take the device. Not for longer than
+        needed: what is left in its way would be timed as well."""
+        if not self.cuda:
+            yield
+            return
+        from torch._inductor.output_code import CompiledFxGraph
+        from torch._inductor.runtime.benchmarking import benchmarker
 
-    def _alone(self, measure: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(measure)
-        def measured(*args: Any, **kwargs: Any) -> Any:
-            if self.tuning:
-                return measure(*args, **kwargs)
-            self.tuning = True
-            try:
-                with self.channel.alone():
-                    return measure(*args, **kwargs)
-            finally:
-                self.tuning = False
+        timer = type(benchmarker)
+        with self._taking(CompiledFxGraph, "__call__"), self._taking(timer, "benchmark_gpu"):
+            yield
 
-        return measured
+    @contextlib.contextmanager
+    def _taking(self, owner: type, name: str) -> Iterator[None]:
+        mine = vars(owner).get(name)
+        method = getattr(owner, name)
+
+        @functools.wraps(method)
+        def alone(*args: Any, **kwargs: Any) -> Any:
+            with self._alone():
+                return method(*args, **kwargs)
+
+        setattr(owner, name, alone)
+        try:
+            yield
+        finally:
+            if mine is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, mine)
 
     def give_up(self, request: dict[str, Any]) -> dict[str, Any]:
         """Forgets one baseline, which did not fit."""
@@ -114,8 +140,10 @@ class Baseline(Player):
             torch.compiler.cudagraph_mark_step_begin()
 
     def stage(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Inputs of the given seeds: the same values as the candidate's."""
+        """Inputs of the given seeds, as a candidate gets them. ``keep``: of how many calls the
+        results stay alive, so that the next one finds its memory in no cache; None for all."""
         self.sets = [self.reference.inputs(seed) for seed in request["seeds"]]
+        self.keep = request["keep"]
         if self.cuda:
             torch.cuda.synchronize()
         return {}
@@ -124,6 +152,7 @@ class Baseline(Player):
         """As for a candidate. Graphed baselines own one set of outputs, which each call overwrites:
         marking a step is what a user of theirs has to do as well."""
         which = request["which"]
+        self.results = deque(maxlen=self.keep)
         if which not in self.graphs:
             return super().go(request)
         call, sets, mark = self.calls[which], self.sets, torch.compiler.cudagraph_mark_step_begin
@@ -161,8 +190,6 @@ def main() -> None:
         arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=True)
         arena.install(spill=True)
     baseline = Baseline(given.device, arena, channel)
-    if baseline.cuda:
-        baseline.tune_alone()
     names = ["open", "compile", "give_up", "stage", "pin", "go", "forget", "bandwidth"]
     seed_everything(0)
     serve(channel, {name: getattr(baseline, name) for name in names})

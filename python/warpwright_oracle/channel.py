@@ -56,13 +56,13 @@ class Channel:
         self.socket.sendall(struct.pack("<I", len(body)) + body)
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """While answering a request: has the device to itself, and gives it back."""
-        self._hold("alone")
+    def holding(self, how: str) -> Iterator[None]:
+        """While answering a request: holds the device ``alone`` or ``shared`` with others."""
+        self._hold(how)
         try:
             yield
         finally:
-            self._hold("shared")
+            self._hold("nothing")
 
     def _hold(self, how: str) -> None:
         self.send({"hold": how})

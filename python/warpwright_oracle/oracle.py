@@ -291,7 +291,9 @@ def main() -> None:
     parser.add_argument("--library", required=True)
     given = parser.parse_args()
     channel = Channel(given.channel)
-    arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=False)
+    # Making a context takes the device for a moment.
+    with channel.holding("shared"):
+        arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=False)
     oracle = Oracle(given.device, arena)
     serve(
         channel,

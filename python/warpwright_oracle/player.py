@@ -8,6 +8,7 @@ between sending ``go`` and its own look at the memory.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,7 @@ class Player:
         self.cuda = cuda
         self.calls: dict[str, Call] = {}
         self.sets: list[list[Any]] = []
-        self.results: list[Any] = []
+        self.results: list[Any] | deque[Any] = []
 
     def go(self, request: dict[str, Any]) -> dict[str, Any]:
         """Runs one call per entry of ``order``; results stay alive until ``release``."""

@@ -110,7 +110,9 @@ def main() -> None:
     parser.add_argument("--library", required=True)
     given = parser.parse_args()
     channel = Channel(given.channel)
-    arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=True)
+    # Making a context takes the device for a moment.
+    with channel.holding("shared"):
+        arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=True)
     arena.install()
     runner = Runner(given.device, arena)
     names = ("pin", "load", "state", "lock", "stage", "go", "outputs", "release", "drop")

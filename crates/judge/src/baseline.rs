@@ -10,7 +10,7 @@ use warpwright_task::Task;
 use crate::arena::Arena;
 use crate::channel::NoAnswer;
 use crate::error::JudgeError;
-use crate::gate::{Gate, Held};
+use crate::gate::Gate;
 use crate::oracle::{mode_name, profile_name};
 use crate::process::{Grant, Host, Role, Worker};
 
@@ -60,6 +60,7 @@ impl BaselineProcess {
         arena: Arena,
         cache: &Path,
         device_bytes: Option<u64>,
+        gate: &Gate,
     ) -> Result<Self, JudgeError> {
         let mut env = vec![
             ("TORCHINDUCTOR_CACHE_DIR", cache.to_string_lossy().into_owned()),
@@ -72,7 +73,7 @@ impl BaselineProcess {
             env.push(("TORCHINDUCTOR_VEC_ISA_OK", "1".to_owned()));
         }
         let grant = Grant { write: vec![cache], env, ..Grant::default() };
-        let worker = Worker::start(host, Role::Baseline, &arena, &grant)?;
+        let worker = Worker::start(host, Role::Baseline, &arena, &grant, gate)?;
         Ok(Self { worker, _arena: arena, device_bytes })
     }
 
@@ -100,22 +101,19 @@ impl BaselineProcess {
         self.ask(&task.name, &request, PATIENCE).map(drop)
     }
 
-    /// Compiles and warms one baseline. `held` is what the caller holds of the device: shared, but
-    /// alone while a compiler times its variants.
-    pub(crate) fn compile<'g>(
+    /// Compiles and warms one baseline, which takes the device when it computes there. The caller
+    /// holds nothing of it.
+    pub(crate) fn compile(
         &mut self,
         task: &str,
         (which, seed): (Baseline, u64),
-        gate: &'g Gate,
-        held: &mut Option<Held<'g>>,
+        gate: &Gate,
     ) -> Result<(), JudgeError> {
         let request = json!({
             "do": "compile", "which": which.name(), "seed": seed, "warm_calls": WARM_CALLS,
         });
-        let hold = |alone: bool| {
-            held.take();
-            *held = Some(if alone { gate.alone() } else { gate.share() });
-        };
+        let mut held = None;
+        let hold = |wish| gate.change(&mut held, wish);
         let answer = self.worker.ask_holding::<Json>(&request, COMPILE_PATIENCE, hold);
         answer.map(drop).map_err(|e| {
             JudgeError::from_trusted(task, Role::Baseline.name(), e, &self.worker.tail())
@@ -135,9 +133,16 @@ impl BaselineProcess {
         self.ask(task, &json!({"do": "give_up", "which": which.name()}), PATIENCE).map(drop)
     }
 
-    /// Makes inputs for these seeds and keeps them.
-    pub(crate) fn stage(&mut self, task: &str, seeds: &[u64]) -> Result<(), JudgeError> {
-        self.ask(task, &json!({"do": "stage", "seeds": seeds}), PATIENCE).map(drop)
+    /// Makes inputs for these seeds and keeps them. In a window the results of the last `keep` calls
+    /// stay alive, or all.
+    pub(crate) fn stage(
+        &mut self,
+        task: &str,
+        seeds: &[u64],
+        keep: Option<usize>,
+    ) -> Result<(), JudgeError> {
+        let request = json!({"do": "stage", "seeds": seeds, "keep": keep});
+        self.ask(task, &request, PATIENCE).map(drop)
     }
 
     /// Stages the ceilings instead of a task: a copy of `bytes` and an empty launch.

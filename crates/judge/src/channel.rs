@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
+use crate::gate::Wish;
 use crate::wire::Complaint;
 
 /// Largest answer read. A runner's answer is hostile input; the largest honest one, the places of
@@ -47,23 +48,23 @@ impl Channel {
         decode(&reply)
     }
 
-    /// Asks a process that wants the device to itself now and then while it answers; `hold` gives it
-    /// that (true) and takes it back (false), and the deadline begins anew.
+    /// Asks a process that wants to hold the device now and then while it answers; `hold` waits for
+    /// what it wishes, and the deadline begins anew. For processes that run our own code.
     pub(crate) fn ask_holding<T: DeserializeOwned>(
         &mut self,
         request: &Json,
         deadline: Duration,
-        mut hold: impl FnMut(bool),
+        mut hold: impl FnMut(Wish),
     ) -> Result<T, NoAnswer> {
         #[derive(serde::Deserialize)]
-        struct Wish {
-            hold: String,
+        struct Asked {
+            hold: Wish,
         }
         self.send(request, deadline)?;
         loop {
             let reply = self.receive(deadline)?;
-            let Ok(wish) = serde_json::from_slice::<Wish>(&reply) else { return decode(&reply) };
-            hold(wish.hold == "alone");
+            let Ok(asked) = serde_json::from_slice::<Asked>(&reply) else { return decode(&reply) };
+            hold(asked.hold);
             self.send(&Json::Object(serde_json::Map::new()), deadline)?;
         }
     }

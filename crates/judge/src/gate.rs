@@ -5,6 +5,8 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use serde::Deserialize;
+
 /// The device's gate.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
@@ -19,7 +21,26 @@ struct State {
     waiting_alone: usize,
 }
 
+/// What a process asks to hold while it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Wish {
+    Alone,
+    Shared,
+    Nothing,
+}
+
 impl Gate {
+    /// Gives up what is held and waits for what is wished.
+    pub(crate) fn change<'g>(&'g self, held: &mut Option<Held<'g>>, wish: Wish) {
+        held.take();
+        *held = match wish {
+            Wish::Alone => Some(self.alone()),
+            Wish::Shared => Some(self.share()),
+            Wish::Nothing => None,
+        };
+    }
+
     /// Waits until nobody is alone or waits to be, then holds the device with others.
     pub(crate) fn share(&self) -> Held<'_> {
         let mut state = self.lock();

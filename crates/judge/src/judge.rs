@@ -67,6 +67,8 @@ pub struct LocalJudge {
     isolation: JailIsolation,
     pub(crate) gate: Gate,
     builds: Slots,
+    /// Memory of the one candidate that runs on a GPU.
+    runner_arena: Mutex<Option<Arc<Arena>>>,
     /// Cores that are kept for what is timed; none where there are few.
     pub(crate) cores: Vec<usize>,
     calibration: Mutex<Option<Calibration>>,
@@ -130,6 +132,7 @@ impl LocalJudge {
             gpu,
             isolation,
             gate: Gate::default(),
+            runner_arena: Mutex::default(),
             builds: Slots::new(std::thread::available_parallelism().map_or(1, NonZero::get)),
             cores,
             calibration: Mutex::new(known),
@@ -163,12 +166,12 @@ impl LocalJudge {
         if let Some(known) = known() {
             return Ok(known);
         }
+        let mut process = self.baseline_process(None)?;
         let _alone = self.gate.alone();
         // Somebody may have measured them while this one waited.
         if let Some(known) = known() {
             return Ok(known);
         }
-        let mut process = self.baseline_process(None)?;
         let bytes = if self.config.device.is_cuda() { 1 << 30 } else { 256 << 20 };
         let bytes = bytes.min(self.facts.memory_bytes / 8);
         let device = self.config.device.to_string();
@@ -206,7 +209,7 @@ impl LocalJudge {
         fs_err::create_dir_all(&cache).map_err(keep)?;
         let bytes = (self.facts.memory_bytes / 5).clamp(1 << 30, 4 << 30);
         let arena = Arena::Host(HostArena::create(bytes)?);
-        BaselineProcess::start(&self.host, arena, &cache, device_bytes)
+        BaselineProcess::start(&self.host, arena, &cache, device_bytes, &self.gate)
     }
 
     /// Makes an artifact of a candidate, or says why there is none.
@@ -238,6 +241,21 @@ impl LocalJudge {
             }
             error.into()
         })
+    }
+
+    /// Memory for a candidate that needs `bytes`. On a GPU it is the same for all: one runs at a
+    /// time, and all of it is poisoned before the next.
+    pub(crate) fn runner_arena(&self, task: &Task, bytes: u64) -> Result<Arc<Arena>, JudgeError> {
+        if self.gpu.is_none() {
+            return self.arena(task, bytes).map(Arc::new);
+        }
+        let mut kept = lock(&self.runner_arena);
+        if let Some(arena) = kept.as_ref() {
+            return Ok(Arc::clone(arena));
+        }
+        let arena = Arc::new(self.arena(task, Memory::all(&self.facts).runner())?);
+        *kept = Some(Arc::clone(&arena));
+        Ok(arena)
     }
 
     pub(crate) fn target(&self) -> Target {

@@ -60,7 +60,7 @@ impl Sizes {
 }
 
 /// Calls of one window at the most: beyond, messages grow and nothing is gained.
-const MAX_CALLS: u64 = 4096;
+pub(crate) const MAX_CALLS: u64 = 4096;
 const SLACK: u64 = 8 << 20;
 
 impl Layout {
@@ -89,13 +89,6 @@ impl Layout {
         let bytes = round(calls * per_call + scratch + SLACK);
         let results = Zone { offset: inputs.end(), bytes };
         Some(Self { weights, inputs, results, calls, per_set, per_call, scratch })
-    }
-
-    /// Bytes of an arena that holds `calls` calls and what eager allocates.
-    pub(crate) fn least_bytes(opened: &Opened, calls: u64) -> u64 {
-        let sizes = Sizes::of(opened);
-        let scratch = round(opened.allocated_bytes / 2 * 3 + (32 << 20));
-        sizes.fixed + scratch + calls * (sizes.inputs + sizes.per_call) + (1 << 20)
     }
 
     /// Bytes of the whole arena.

@@ -59,7 +59,7 @@ impl Oracle {
         arena: Arena,
         gate: &Gate,
     ) -> Result<Self, JudgeError> {
-        let mut worker = Worker::start(host, Role::Oracle, &arena, &Grant::default())?;
+        let mut worker = Worker::start(host, Role::Oracle, &arena, &Grant::default(), gate)?;
         let (profile, seed) = settings;
         let _shared = gate.share();
         let request = json!({

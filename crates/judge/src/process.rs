@@ -13,6 +13,7 @@ use warpwright_jail::{Access, Child, Gpu, Jail, Limits, Mount, Outcome, Spec};
 use crate::arena::Arena;
 use crate::channel::{Channel, NoAnswer};
 use crate::error::JudgeError;
+use crate::gate::{Gate, Wish};
 
 /// Descriptor numbers inside the jail.
 const CHANNEL_FD: i32 = 3;
@@ -71,12 +72,13 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a process that maps `arena`.
+    /// Starts a process that maps `arena`, and holds the device while it does.
     pub(crate) fn start(
         host: &Host,
         role: Role,
         arena: &Arena,
         grant: &Grant<'_>,
+        gate: &Gate,
     ) -> Result<Self, JudgeError> {
         let fail = |e: &dyn std::fmt::Display| {
             JudgeError::infrastructure(format!("start the {}", role.name()), e)
@@ -122,7 +124,11 @@ impl Worker {
         let child = host.jail.spawn(spec).map_err(|e| fail(&e))?;
         let mut started = Self { channel: Channel::new(ours), child };
         // Until here only our own code runs in there: a failure is ours, not the task's.
-        let up = started.ask::<Json>(&serde_json::json!({"do": "ping"}), START_PATIENCE);
+        let ping = serde_json::json!({"do": "ping"});
+        let mut held = None;
+        let hold = |wish| gate.change(&mut held, wish);
+        let up = started.ask_holding::<Json>(&ping, START_PATIENCE, hold);
+        drop(held);
         match up {
             Ok(_) => Ok(started),
             Err(answer) => {
@@ -146,7 +152,7 @@ impl Worker {
         &mut self,
         request: &Json,
         deadline: Duration,
-        hold: impl FnMut(bool),
+        hold: impl FnMut(Wish),
     ) -> Result<T, NoAnswer> {
         self.channel.ask_holding(request, deadline, hold)
     }

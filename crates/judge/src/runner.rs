@@ -1,6 +1,7 @@
 //! A runner as the judge sees it: a process that holds a candidate and must be believed nothing.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rand::RngExt;
@@ -11,6 +12,7 @@ use crate::arena::Arena;
 use crate::channel::NoAnswer;
 use crate::claims::Zone;
 use crate::error::JudgeError;
+use crate::gate::Gate;
 use crate::layout::{Layout, place_all, sample_offsets};
 use crate::oracle::Oracle;
 use crate::process::{Grant, Host, Role, Worker};
@@ -42,7 +44,7 @@ impl<E: Into<JudgeError>> From<E> for Trouble {
 /// A candidate loaded in its process.
 pub(crate) struct Runner {
     worker: Worker,
-    pub(crate) arena: Arena,
+    pub(crate) arena: Arc<Arena>,
     pub(crate) layout: Layout,
     /// Longest any one request may take.
     pub(crate) patience: Duration,
@@ -63,23 +65,22 @@ pub(crate) struct Played {
 }
 
 impl Runner {
-    /// Starts the process. Memory for weights is poisoned now, memory for results before each
-    /// window; inputs are overwritten.
+    /// Starts the process, with nothing of the candidate in it.
     pub(crate) fn start(
         host: &Host,
         artifact: Option<&Path>,
-        arena: Arena,
+        arena: Arc<Arena>,
         layout: Layout,
         patience: Duration,
         random: StdRng,
+        gate: &Gate,
     ) -> Result<Self, JudgeError> {
-        arena.poison(layout.weights.offset, layout.weights.bytes)?;
         let grant = Grant {
             read: artifact.into_iter().collect(),
             memory_bytes: Some(arena.len() + (4 << 30)),
             ..Grant::default()
         };
-        let worker = Worker::start(host, Role::Runner, &arena, &grant)?;
+        let worker = Worker::start(host, Role::Runner, &arena, &grant, gate)?;
         Ok(Self { worker, arena, layout, patience, random })
     }
 
@@ -92,8 +93,17 @@ impl Runner {
         answer.map_err(|answer| Trouble::Candidate(Stumble { during, answer }))
     }
 
-    /// Moves the process to these cores, before anything of the candidate runs in it.
-    pub(crate) fn pin(&mut self, cores: &[usize]) -> Result<(), Trouble> {
+    /// Makes ready for the candidate, with the device held: moves the process to these cores, and
+    /// poisons what the candidate before it may have left. Memory for results is poisoned again
+    /// before each window; inputs are overwritten.
+    pub(crate) fn begin(&mut self, cores: &[usize]) -> Result<(), Trouble> {
+        match &*self.arena {
+            Arena::Cuda(arena) => arena.poison(0, arena.len())?,
+            // A file of its own, and what is not touched costs nothing.
+            Arena::Host(arena) => {
+                arena.poison(self.layout.weights.offset, self.layout.weights.bytes)?;
+            }
+        }
         if !cores.is_empty() {
             self.ask::<Json>("load", &json!({"do": "pin", "cores": cores}))?;
         }

@@ -19,7 +19,7 @@ use crate::failure::{classify, failure};
 use crate::gate::Held;
 use crate::inspect::Subject;
 use crate::judge::LocalJudge;
-use crate::layout::Layout;
+use crate::layout::{Layout, MAX_CALLS};
 use crate::measure::{self, Plan, Ready, Rounds, Windows};
 use crate::memory::{Memory, arena_bytes};
 use crate::oracle::{Oracle, mode_name, profile_name};
@@ -110,7 +110,7 @@ impl<'j> TaskSession<'j> {
             let first = oracle(memory.oracle_arena())?;
             let needed = arena_bytes(&first.opened);
             if cuda && needed > first.arena.len() {
-                let wanted = Memory::needed(&first.opened, 1);
+                let wanted = Memory::needed(&first.opened);
                 drop(first);
                 if !memory.is_all() {
                     return Err(too_big(task, wanted));
@@ -125,12 +125,12 @@ impl<'j> TaskSession<'j> {
         } else {
             Plan { window: Duration::from_millis(12), rounds: 9, budget: Duration::from_secs(6) }
         };
+        let needed = Memory::needed(&oracle.opened);
+        if !memory.is_all() && needed > memory.bytes() {
+            return Err(too_big(task, needed));
+        }
         let wanted = wanted_calls(judge, &oracle, &plan);
         let layout = Layout::plan(&oracle.opened, wanted, memory.runner());
-        let roomy = layout.is_some_and(|layout| layout.calls >= wanted.min(4));
-        if !memory.is_all() && !roomy {
-            return Err(too_big(task, Memory::needed(&oracle.opened, wanted)));
-        }
         let layout = layout.ok_or_else(|| {
             let per_call = oracle.opened.inputs.bytes() + oracle.opened.outputs.bytes();
             JudgeError::Memory {
@@ -238,11 +238,10 @@ impl<'j> TaskSession<'j> {
             Duration::from_secs_f64((10.0 + 300.0 * self.oracle.opened.forward_seconds).min(300.0));
         let random = StdRng::seed_from_u64(self.random.random());
         let dir = Some(artifact.dir.as_path());
-        let mut runner = {
-            let _shared = self.judge.gate.share();
-            let arena = self.judge.arena(&self.task, self.layout.len())?;
-            Runner::start(&self.judge.host, dir, arena, self.layout, patience, random)?
-        };
+        let (judge, layout) = (self.judge, self.layout);
+        let arena = judge.runner_arena(&self.task, layout.len())?;
+        let mut runner =
+            Runner::start(&judge.host, dir, arena, layout, patience, random, &judge.gate)?;
         found.seconds.load = started.elapsed().as_secs_f64();
         let waiting = Instant::now();
         let held = self.hold(stage);
@@ -282,7 +281,7 @@ impl<'j> TaskSession<'j> {
         found: &mut Findings,
     ) -> Result<(), Trouble> {
         let loading = Instant::now();
-        runner.pin(&self.judge.cores)?;
+        runner.begin(&self.judge.cores)?;
         let source = candidate.files().get("model_new.py");
         let source = String::from_utf8_lossy(source.map_or(&[][..], Vec::as_slice)).into_owned();
         let settings = (profile_name(self.judge.config.profile), mode_name(self.task.mode));
@@ -340,10 +339,10 @@ impl<'j> TaskSession<'j> {
         let (name, seed) = (&self.task.name, judge.config.seed);
         let mut process = judge.baseline_process(self.memory.baseline_torch())?;
         let mut caveats = Vec::new();
-        let mut held = Some(judge.gate.share());
+        let shared = judge.gate.share();
         process.open(&self.task, judge.config.profile, seed)?;
-        let wanted = self.compile(&mut process, &mut held, &mut caveats)?;
-        drop(held);
+        drop(shared);
+        let wanted = self.compile(&mut process, &mut caveats)?;
         let _alone = judge.gate.alone();
         process.pin(name, &judge.cores)?;
         // Inputs and the results of a window each have their share of the memory.
@@ -353,9 +352,17 @@ impl<'j> TaskSession<'j> {
         let least = if opened.inputs.bytes() > 16 * judge.facts.cache_bytes { 1 } else { 2 };
         let fits = |bytes: u64| (share / bytes.max(1)).max(least);
         let staged = self.layout.calls.min(64).min(fits(opened.inputs.bytes())) as usize;
-        let most = self.layout.calls.min(fits(opened.outputs.bytes()));
         let seeds: Vec<u64> = (0..staged).map(|_| self.random.random_range(1..1 << 62)).collect();
-        process.stage(name, &seeds)?;
+        // On a GPU results give way to later ones once they fill its cache twice: windows must be
+        // long whatever the memory. On the cpu device the arena holds those of a window.
+        let outputs = opened.outputs.bytes();
+        let (keep, most) = if judge.config.device.is_cuda() {
+            let keep = 1 + 2 * judge.facts.cache_bytes / outputs.max(1);
+            (Some(keep.min(MAX_CALLS) as usize), MAX_CALLS)
+        } else {
+            (None, self.layout.calls.min(fits(outputs)))
+        };
+        process.stage(name, &seeds, keep)?;
         let mut ready = Vec::new();
         for which in wanted {
             ready.push(measure::ready(&mut process, name, which, &self.plan, staged, most)?);
@@ -369,14 +376,13 @@ impl<'j> TaskSession<'j> {
     fn compile(
         &self,
         process: &mut BaselineProcess,
-        held: &mut Option<Held<'j>>,
         caveats: &mut Vec<String>,
     ) -> Result<Vec<Baseline>, JudgeError> {
         let (name, seed) = (&self.task.name, self.judge.config.seed);
         let mut had = Vec::new();
         for which in self.judge.wanted() {
             let spare = matches!(which, Baseline::ReduceOverhead | Baseline::MaxAutotune);
-            match process.compile(name, (which, seed), &self.judge.gate, held) {
+            match process.compile(name, (which, seed), &self.judge.gate) {
                 Ok(()) => had.push(which),
                 Err(JudgeError::Memory { .. }) if spare && self.memory.is_all() => {
                     process.give_up(name, which)?;
