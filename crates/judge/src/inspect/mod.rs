@@ -249,6 +249,9 @@ impl Subject<'_> {
     fn counted(&self, ran: &Ran) -> Told {
         let (kernels, left_out) = ncu::parse(&ran.log, self.judge.facts.processors);
         if kernels.is_empty() {
+            if let (true, Some(failure)) = (ran.started(), ran.failure()) {
+                return Told::answer(Answer::Failed { failure });
+            }
             if let Some(complaint) = ncu::complaint(&ran.log) {
                 let hint = complaint.contains("ERR_NVGPUCTRPERM").then(|| {
                     "the driver keeps counters for administrators: load it with \
@@ -257,10 +260,7 @@ impl Subject<'_> {
                 });
                 return Told::answer(Answer::Unavailable { reason: complaint, hint });
             }
-            if let Some(failure) = ran.failure() {
-                return Told::answer(Answer::Failed { failure });
-            }
-            if !ran.log.contains("==PROF==") {
+            if !ran.started() {
                 let said = clean(last_line(&ran.stderr()), MAX_LINE);
                 let reason = format!("`ncu` did not work in the jail: {said}");
                 return Told::answer(Answer::Unavailable { reason, hint: None });
@@ -292,10 +292,9 @@ impl Subject<'_> {
                 continue;
             };
             told.seconds += ran.seconds;
-            // It never got to a kernel, and no finding says why: the same would happen next time.
-            if let (true, false, Some(failure)) =
-                (report.findings.is_empty(), ran.called(), ran.failure())
-                && ran.report.is_some()
+            // It never got to a kernel: the same would happen next time.
+            if let (true, true, Some(failure)) =
+                (report.findings.is_empty(), ran.refused(), ran.failure())
             {
                 told.answer = Some(Answer::Failed { failure });
                 return Ok(told);
@@ -340,7 +339,7 @@ impl Subject<'_> {
         let found = sanitizer::parse(&ran.log);
         let outcome = match ran.failure() {
             None if found.complete => SanitizerOutcome::Complete,
-            Some(failure) if ran.report.is_some() || !found.findings.is_empty() => {
+            Some(failure) if ran.started() || !found.findings.is_empty() => {
                 SanitizerOutcome::Stopped { message: first_line(&failure.message) }
             }
             _ => {
@@ -384,7 +383,7 @@ impl Subject<'_> {
         let (findings, total) = asan::parse(&ran.stderr());
         let outcome = match ran.failure() {
             None => SanitizerOutcome::Complete,
-            Some(failure) if ran.report.is_some() || !findings.is_empty() => {
+            Some(failure) if ran.started() || !findings.is_empty() => {
                 SanitizerOutcome::Stopped { message: first_line(&failure.message) }
             }
             Some(_) => {
