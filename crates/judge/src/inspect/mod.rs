@@ -188,7 +188,10 @@ impl Subject<'_> {
         let mut caveats =
             vec!["every call got the same inputs: what fits a cache was read from it".to_owned()];
         let answer = match kernels::profile(&ran.trace, calls, seconds, &ceilings) {
-            Ok(profile) => Answer::Kernels { profile },
+            Ok(profile) => match self.cupti_trouble(&ran, profile.kernels.is_empty()) {
+                Some(reason) => Answer::Unavailable { reason, hint: None },
+                None => Answer::Kernels { profile },
+            },
             Err(wrong) => Answer::Unavailable {
                 reason: format!("the process left no trace that can be read: {wrong}"),
                 hint: None,
@@ -198,6 +201,16 @@ impl Subject<'_> {
             caveats.push("these are times of the host's cores, not of a GPU".to_owned());
         }
         Ok(Told { answer: Some(answer), caveats, seconds: ran.seconds })
+    }
+
+    /// Why no kernel was seen, where that is CUPTI's doing and not the candidate's.
+    fn cupti_trouble(&self, ran: &Ran, saw_none: bool) -> Option<String> {
+        if !saw_none || !self.on_cuda() {
+            return None;
+        }
+        let said = ran.stderr();
+        let line = said.lines().find(|line| line.contains("CUPTI"))?;
+        Some(format!("CUPTI did not work in the jail: {}", clean(line, MAX_LINE)))
     }
 
     fn counters(&self, folder: &Folder, artifact: &Artifact) -> Result<Told, JudgeError> {
