@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::constant;
-use crate::emit::{HeavyContext, KernelFile, columns, elementwise, rows};
+use crate::emit::{HeavyContext, KernelFile, columns, elementwise, online, rows, scans};
 use crate::index::{numel, strides_of};
 use crate::ir::{Graph, NodeId, Op, Source};
 use crate::plan::{Plan, Step, Target};
@@ -69,12 +69,18 @@ fn kernel(
             elementwise::emit(k, &how, graph, &buffers)
         }
         Step::Rows(k) => {
-            if tune::is_column(k, graph, &buffers) {
+            if tune::is_column(k, None, target, graph, &buffers) {
                 let how = tune::column(k, knobs, target, false);
                 return columns::emit(k, None, &how, graph, &buffers);
             }
+            let merged = (!target.cpu && !knobs.safe).then(|| online::merge(k, graph));
+            let k = merged.as_ref().unwrap_or(k);
             let how = tune::row(k, knobs, target, graph, &buffers);
             rows::emit(k, &how, graph, &buffers)
+        }
+        Step::Scan(k, node) if !target.cpu && !knobs.safe => {
+            let how = tune::scan(k, *node, target, graph, &buffers);
+            scans::emit(k, *node, &how, graph, &buffers)
         }
         Step::Scan(k, node) => {
             let how = tune::column(k, knobs, target, true);

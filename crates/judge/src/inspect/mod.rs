@@ -21,7 +21,7 @@ mod process;
 mod sanitizer;
 mod tools;
 
-use warpwright_build::{Artifact, Instrument, Outcome, Request};
+use warpwright_build::{Artifact, Instrument, Outcome};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{
     Answer, FINDINGS_VERSION, Findings, Inspection, MAX_KERNELS, SanitizerCheck, SanitizerOutcome,
@@ -131,12 +131,7 @@ impl Subject<'_> {
             Inspection::Kernels | Inspection::Counters => Instrument::Profile,
             Inspection::Sanitize { .. } => Instrument::Sanitize,
         };
-        let reference = Some(self.task.source.clone());
-        let request = Request { reference, instrument, ..Request::default() };
-        self.judge
-            .builder
-            .build_with(candidate, &self.judge.target(), &request)
-            .map_err(|e| JudgeError::infrastructure("build the candidate", e))
+        self.judge.build(self.task, candidate, instrument)
     }
 
     fn look(
@@ -154,12 +149,21 @@ impl Subject<'_> {
             mode: mode_name(self.task.mode),
             seed: self.seed,
         };
-        let Some(folder) = Folder::new(&self.judge.config.cache, self.oracle, &load)? else {
+        // Before the device is held: measuring its ceilings takes it alone.
+        self.judge.calibrate(false)?;
+        let shared = self.judge.gate.share();
+        let folder = Folder::new(&self.judge.config.cache, self.oracle, &load)?;
+        drop(shared);
+        let Some(folder) = folder else {
             let most = carry::MAX_BYTES >> 30;
             let reason = format!("inputs and weights of more than {most} GiB are not inspected");
             let hint = Some("profile the candidate as a whole instead".to_owned());
             return Ok(Told::answer(Answer::Unavailable { reason, hint }));
         };
+        // Times of kernels mean something only alone; on a GPU everything of a candidate is.
+        let alone = self.on_cuda() || *inspection == Inspection::Kernels;
+        let gate = &self.judge.gate;
+        let _held = if alone { gate.alone() } else { gate.share() };
         let told = match inspection {
             Inspection::Kernels => self.kernels(&folder, artifact),
             Inspection::Counters => self.counters(&folder, artifact),

@@ -5,7 +5,7 @@
 //! inputs are known by then; the last one stores. Softmax has three passes (maximum, sum of
 //! exponentials, quotient), RMSNorm two.
 //!
-//! A row is handled by a warp or a block on the GPU, with its elements kept in registers between
+//! A row is handled by a part of a warp, a warp or a block on the GPU, with its elements kept in registers between
 //! passes where they fit, and by a single thread on the cpu device, whose inner loops the host
 //! compiler vectorises.
 
@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use super::elementwise::{finish, mentions, parameters};
 pub(crate) use super::frame::Frame;
+use super::online::Online;
 use super::scalar::{Value, to_storage};
 use super::{Accumulator, Buffer, Emitter, KernelFile, Lanes, Line, address};
 use crate::dtype::DType;
@@ -27,6 +28,8 @@ pub(crate) struct RowProgram {
     pub(crate) frame: Frame,
     /// Reductions by pass.
     pub(crate) passes: Vec<Vec<NodeId>>,
+    /// Reductions that do not wait for one that they need.
+    pub(crate) online: Vec<Online>,
     /// Stored once per row.
     pub(crate) row_stores: Vec<NodeId>,
     /// Stored for every element.
@@ -153,13 +156,23 @@ pub(crate) fn emit(
         e.open_lanes(&names, lanes.clone());
         let mut accumulators = Vec::new();
         for r in pass {
-            let Op::Reduce { src, kind, .. } = &graph.node(*r).op else {
+            // A sum of exponentials takes the elements that its maximum does.
+            let online = what.online.iter().find(|o| o.sum == *r).copied();
+            let of = online.map_or(*r, |o| o.maximum);
+            let (Op::Reduce { src, .. }, Op::Reduce { kind, .. }) =
+                (&graph.node(of).op, &graph.node(*r).op)
+            else {
                 return Err("a pass holds something that is no reduction".to_owned());
             };
-            let at = what.frame.source_index(graph, *r, &row, &col);
+            let at = what.frame.source_index(graph, of, &row, &col);
             let value = e.value(*src, &at.ok_or("a reduction over other rows")?)?;
             let name = e.fresh(&graph.node(*r).name);
             let mut acc = Accumulator::new(*kind, &name, graph.dtype(*src));
+            if online.is_some() {
+                e.line(Online::update(&name, &value.text));
+                accumulators.push((*r, name, acc));
+                continue;
+            }
             if tune.precise && acc.dtype == DType::F32 && *kind == ReduceKind::Sum {
                 acc.dtype = DType::F64;
             }
@@ -179,7 +192,14 @@ pub(crate) fn emit(
         let mut after = Vec::new();
         for (r, name, acc) in &accumulators {
             before.extend(if serial { acc.lane_declarations() } else { acc.declarations() });
-            after.extend(combine(acc, name, tune));
+            if let Some(online) = what.online.iter().find(|o| o.sum == *r) {
+                before.push(format!("float {name}_high = -INFINITY;"));
+                let maximum = accumulators.iter().find(|a| a.0 == online.maximum);
+                let maximum = maximum.map(|a| a.1.clone()).unwrap_or_default();
+                after.extend(online.finish(name, &maximum, &across(tune, "reduce", "Add")));
+            } else {
+                after.extend(combine(acc, name, tune));
+            }
             let mut done = acc.clone();
             done.name.clone_from(name);
             done.lanes = false;
@@ -265,14 +285,20 @@ pub(crate) fn emit(
         parameters(&e, &outs)
     ));
     let per = tune.rows_per_block;
-    body.push(match (serial, per) {
-        (true, _) => format!("const {index_type} row = blockIdx.x * {per} + threadIdx.x;"),
-        (false, 1) => format!("const {index_type} row = blockIdx.x;"),
-        (false, _) => format!("const {index_type} row = blockIdx.x * {per} + threadIdx.y;"),
-    });
-    if rows % per != 0 {
-        // Whole warps leave, so the shuffles below still find all their lanes.
-        body.push("if (row >= kRows) return;".to_owned());
+    let first = match (serial, per) {
+        (true, _) => format!("blockIdx.x * {per} + threadIdx.x"),
+        (false, 1) => "blockIdx.x".to_owned(),
+        (false, _) => format!("blockIdx.x * {per} + threadIdx.y"),
+    };
+    if rows % per != 0 && !serial && tune.threads < 32 {
+        // The rest of a warp that has rows must stay for the shuffles: it repeats the last row.
+        body.push(format!("const {index_type} row = {first} < kRows ? {first} : kRows - 1;"));
+    } else {
+        body.push(format!("const {index_type} row = {first};"));
+        if rows % per != 0 {
+            // Whole warps leave, so the shuffles below still find all their lanes.
+            body.push("if (row >= kRows) return;".to_owned());
+        }
     }
     body.extend(e.take_root());
     for (name, dtype) in &e.kept {
@@ -317,13 +343,20 @@ fn combine(acc: &Accumulator, name: &str, tune: &RowTune) -> Vec<String> {
         }
         return out;
     }
-    let scope = if tune.threads > 32 { "block" } else { "warp" };
-    let threads = if tune.threads > 32 { "kThreads, " } else { "" };
     vec![if acc.is_arg() {
-        format!("{scope}_arg<{threads}{functor}>({name}, {name}_at);")
+        format!("{}({name}, {name}_at);", across(tune, "arg", functor))
     } else {
-        format!("{name} = {scope}_reduce<{threads}{functor}>({name});")
+        format!("{name} = {}({name});", across(tune, "reduce", functor))
     }]
+}
+
+/// The helper that combines the threads of a row.
+fn across(tune: &RowTune, what: &str, functor: &str) -> String {
+    match tune.threads {
+        ..32 => format!("part_{what}<kThreads, {functor}>"),
+        32 => format!("warp_{what}<{functor}>"),
+        _ => format!("block_{what}<kThreads, {functor}>"),
+    }
 }
 
 /// Lays out the loops of a pass.
