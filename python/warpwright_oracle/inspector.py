@@ -183,6 +183,8 @@ def main() -> None:
     parser.add_argument("--what", required=True, choices=("kernels", "counters", "sanitize"))
     given = parser.parse_args()
     stage = "start"
+    # Until here only our own code has run: a report that stays so says that the candidate ended it.
+    given.report.write_text(json.dumps({"done": False}))
     try:
         inspector = Inspector(given.device, given.given)
         stage = "load"
@@ -194,7 +196,7 @@ def main() -> None:
         report = {"error": told, "during": stage}
     except BaseException as error:  # whatever it is, the judge must hear of it
         report = {"error": describe(error), "during": stage}
-    given.report.write_text(json.dumps(report))
+    given.report.write_text(json.dumps({"done": True, **report}))
 
 
 if __name__ == "__main__":

@@ -192,7 +192,10 @@ impl Subject<'_> {
         let mut caveats =
             vec!["every call got the same inputs: what fits a cache was read from it".to_owned()];
         let answer = match kernels::profile(&ran.trace, calls, seconds, &ceilings) {
-            Ok(profile) => Answer::Kernels { profile },
+            Ok(profile) => match self.cupti_trouble(&ran, profile.kernels.is_empty()) {
+                Some(reason) => Answer::Unavailable { reason, hint: None },
+                None => Answer::Kernels { profile },
+            },
             Err(wrong) => Answer::Unavailable {
                 reason: format!("the process left no trace that can be read: {wrong}"),
                 hint: None,
@@ -202,6 +205,16 @@ impl Subject<'_> {
             caveats.push("these are times of the host's cores, not of a GPU".to_owned());
         }
         Ok(Told { answer: Some(answer), caveats, seconds: ran.seconds })
+    }
+
+    /// Why no kernel was seen, where that is CUPTI's doing and not the candidate's.
+    fn cupti_trouble(&self, ran: &Ran, saw_none: bool) -> Option<String> {
+        if !saw_none || !self.on_cuda() {
+            return None;
+        }
+        let said = ran.stderr();
+        let line = said.lines().find(|line| line.contains("CUPTI"))?;
+        Some(format!("CUPTI did not work in the jail: {}", clean(line, MAX_LINE)))
     }
 
     fn counters(&self, folder: &Folder, artifact: &Artifact) -> Result<Told, JudgeError> {
@@ -253,6 +266,9 @@ impl Subject<'_> {
     fn counted(&self, ran: &Ran) -> Told {
         let (kernels, left_out) = ncu::parse(&ran.log, self.judge.facts.processors);
         if kernels.is_empty() {
+            if let (true, Some(failure)) = (ran.started(), ran.failure()) {
+                return Told::answer(Answer::Failed { failure });
+            }
             if let Some(complaint) = ncu::complaint(&ran.log) {
                 let hint = complaint.contains("ERR_NVGPUCTRPERM").then(|| {
                     "the driver keeps counters for administrators: load it with \
@@ -261,10 +277,7 @@ impl Subject<'_> {
                 });
                 return Told::answer(Answer::Unavailable { reason: complaint, hint });
             }
-            if let Some(failure) = ran.failure() {
-                return Told::answer(Answer::Failed { failure });
-            }
-            if !ran.log.contains("==PROF==") {
+            if !ran.started() {
                 let said = clean(last_line(&ran.stderr()), MAX_LINE);
                 let reason = format!("`ncu` did not work in the jail: {said}");
                 return Told::answer(Answer::Unavailable { reason, hint: None });
@@ -296,10 +309,9 @@ impl Subject<'_> {
                 continue;
             };
             told.seconds += ran.seconds;
-            // It never got to a kernel, and no finding says why: the same would happen next time.
-            if let (true, false, Some(failure)) =
-                (report.findings.is_empty(), ran.called(), ran.failure())
-                && ran.report.is_some()
+            // It never got to a kernel: the same would happen next time.
+            if let (true, true, Some(failure)) =
+                (report.findings.is_empty(), ran.refused(), ran.failure())
             {
                 told.answer = Some(Answer::Failed { failure });
                 return Ok(told);
@@ -344,7 +356,7 @@ impl Subject<'_> {
         let found = sanitizer::parse(&ran.log);
         let outcome = match ran.failure() {
             None if found.complete => SanitizerOutcome::Complete,
-            Some(failure) if ran.report.is_some() || !found.findings.is_empty() => {
+            Some(failure) if ran.started() || !found.findings.is_empty() => {
                 SanitizerOutcome::Stopped { message: first_line(&failure.message) }
             }
             _ => {
@@ -388,7 +400,7 @@ impl Subject<'_> {
         let (findings, total) = asan::parse(&ran.stderr());
         let outcome = match ran.failure() {
             None => SanitizerOutcome::Complete,
-            Some(failure) if ran.report.is_some() || !findings.is_empty() => {
+            Some(failure) if ran.started() || !findings.is_empty() => {
                 SanitizerOutcome::Stopped { message: first_line(&failure.message) }
             }
             Some(_) => {

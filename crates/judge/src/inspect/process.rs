@@ -46,6 +46,9 @@ pub(crate) struct Ran {
 /// `report.json`, the candidate's word.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Report {
+    /// False from its start to its end.
+    #[serde(default)]
+    done: bool,
     #[serde(default)]
     pub(crate) calls: u32,
     #[serde(default)]
@@ -59,23 +62,28 @@ impl Ran {
     /// Why the call did not come to its end, if it did not.
     pub(crate) fn failure(&self) -> Option<Failure> {
         let (during, answer) = match &self.report {
-            Some(Report { error: None, .. }) => return None,
+            Some(Report { done: true, error: None, .. }) => return None,
             Some(Report { error: Some(complaint), during, .. }) => {
                 let during = if during == "forward" { "forward" } else { "load" };
                 (during, NoAnswer::Complaint(complaint.clone()))
             }
-            None if self.finished.outcome == Outcome::DeadlineExceeded => {
+            _ if self.finished.outcome == Outcome::DeadlineExceeded => {
                 ("the call", NoAnswer::Late(PATIENCE))
             }
-            None => ("the call", NoAnswer::Closed),
+            _ => ("the call", NoAnswer::Closed),
         };
         let stumble = Stumble { during, answer };
         Some(classify(&stumble, Some(&self.finished.outcome), &self.stderr()))
     }
 
-    /// Whether it got as far as calling the candidate.
-    pub(crate) fn called(&self) -> bool {
-        self.report.as_ref().is_some_and(|r| r.error.is_none() || r.during == "forward")
+    /// Whether it began at all, so that what followed is the candidate's doing and not the tool's.
+    pub(crate) fn started(&self) -> bool {
+        self.report.is_some()
+    }
+
+    /// Whether it stopped before the candidate was called, with a reason.
+    pub(crate) fn refused(&self) -> bool {
+        self.report.as_ref().is_some_and(|r| r.error.is_some() && r.during != "forward")
     }
 
     /// What it wrote to standard error, capped by the jail.
