@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::alike;
 use crate::constant;
 use crate::emit::{HeavyContext, KernelFile, columns, elementwise, rows};
 use crate::index::{numel, strides_of};
@@ -26,12 +27,12 @@ pub(crate) fn write(
         kernels.push(kernel(graph, plan, step, target, knobs)?);
     }
     let mut files = Files::new();
-    // Kernels that differ in nothing but the name are one file.
+    // Kernels that differ in nothing but names are one file.
+    let names: BTreeSet<&str> = graph.nodes.iter().map(|n| n.name.as_str()).collect();
     let mut by_text: BTreeMap<String, String> = BTreeMap::new();
     for k in &mut kernels {
-        let anonymous = k.text.replace(&k.name, "NAME");
-        let anonymous: String = anonymous.lines().filter(|l| !l.starts_with("//")).collect();
-        let name = by_text.entry(anonymous).or_insert_with(|| k.name.clone()).clone();
+        let skeleton = alike::skeleton(&k.text, &k.name, &names);
+        let name = by_text.entry(skeleton).or_insert_with(|| k.name.clone()).clone();
         if name == k.name {
             files.insert(format!("kernels/{name}.cu"), k.text.clone());
         } else {
