@@ -73,13 +73,14 @@ fn shifted(value: i64, shift: i32, low: i64, high: i64) -> i64 {
 /// Elements that fill a 16-byte access of the widest large tensor of a step.
 fn access_width(
     graph: &Graph,
+    stores: &[NodeId],
     nodes: &[NodeId],
     count: i64,
     buffers: &BTreeMap<NodeId, Buffer>,
 ) -> i64 {
     let mut seen = std::collections::BTreeSet::new();
     let mut stack = nodes.to_vec();
-    let mut widest = nodes.iter().map(|n| graph.dtype(*n).size()).max().unwrap_or(4);
+    let mut widest = stores.iter().map(|n| graph.dtype(*n).size()).max().unwrap_or(4);
     while let Some(n) = stack.pop() {
         if !seen.insert(n) {
             continue;
@@ -104,7 +105,7 @@ pub(crate) fn element(
     buffers: &BTreeMap<NodeId, Buffer>,
 ) -> ElementTune {
     let count = numel(&step.shape);
-    let vec = access_width(graph, &step.stores, count, buffers);
+    let vec = access_width(graph, &step.stores, &step.stores, count, buffers);
     let vec = if knobs.safe { 1 } else { shifted(vec, knobs.vec_shift, 1, 16) };
     let (vec, items) =
         if vec > 1 && is_scattered(step, graph, buffers, vec) { (1, vec.min(4)) } else { (vec, 1) };
@@ -114,6 +115,7 @@ pub(crate) fn element(
         items: shifted(items, knobs.items_shift, 1, 8),
         streaming: knobs.streaming && !knobs.safe,
         persistent_blocks: if knobs.persistent { target.processors * 8 } else { 0 },
+        backwards: false,
     }
 }
 
@@ -173,15 +175,15 @@ pub(crate) fn row(
             vec: lanes,
             keep: passes > 1 && !knobs.reload && !knobs.safe && cols <= 16_384,
             streaming: false,
+            backwards: false,
             precise: knobs.safe || cols / lanes > 64,
         };
     }
-    let stores: Vec<NodeId> =
-        step.passes.iter().flatten().chain(&step.full_stores).copied().collect();
+    let all: Vec<NodeId> = step.passes.iter().flatten().chain(&step.full_stores).copied().collect();
     let vec = if step.full_stores.is_empty() {
         16 / step.passes.iter().flatten().map(|r| source_size(graph, *r)).max().unwrap_or(4)
     } else {
-        access_width(graph, &stores, rows * cols, buffers)
+        access_width(graph, &step.full_stores, &all, rows * cols, buffers)
     };
     let vec = if knobs.safe { 1 } else { shifted(vec.clamp(1, 8), knobs.vec_shift, 1, 8) };
     let vec = (1..=vec).rev().find(|v| cols % v == 0 && vec % v == 0).unwrap_or(1);
@@ -202,6 +204,7 @@ pub(crate) fn row(
         vec,
         keep,
         streaming: knobs.streaming && !knobs.safe && (keep || passes == 1),
+        backwards: false,
         precise: false,
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct RowTune {
     /// Keep elements between passes, rather than load and compute them again.
     pub(crate) keep: bool,
     pub(crate) streaming: bool,
+    /// The last rows first: what the kernel before has just touched is still in the cache.
+    pub(crate) backwards: bool,
     /// Accumulate float sums in double.
     pub(crate) precise: bool,
 }
@@ -285,10 +287,16 @@ pub(crate) fn emit(
         parameters(&e, &outs)
     ));
     let per = tune.rows_per_block;
+    let grid = (rows + per - 1) / per;
+    let block = if tune.backwards {
+        format!("({} - blockIdx.x)", grid - 1)
+    } else {
+        "blockIdx.x".to_owned()
+    };
     let first = match (serial, per) {
-        (true, _) => format!("blockIdx.x * {per} + threadIdx.x"),
-        (false, 1) => "blockIdx.x".to_owned(),
-        (false, _) => format!("blockIdx.x * {per} + threadIdx.y"),
+        (true, _) => format!("{block} * {per} + threadIdx.x"),
+        (false, 1) => block,
+        (false, _) => format!("{block} * {per} + threadIdx.y"),
     };
     if rows % per != 0 && !serial && tune.threads < 32 {
         // The rest of a warp that has rows must stay for the shuffles: it repeats the last row.
@@ -315,7 +323,6 @@ pub(crate) fn emit(
         }
     }
     body.push("}".to_owned());
-    let grid = (rows + per - 1) / per;
     let launch = match (serial, per) {
         (true, _) => format!("{grid}, {per}"),
         (false, 1) => format!("{grid}, kThreads"),
