@@ -187,7 +187,9 @@ pub(crate) fn row(
     };
     let vec = if knobs.safe { 1 } else { shifted(vec.clamp(1, 8), knobs.vec_shift, 1, 8) };
     let vec = (1..=vec).rev().find(|v| cols % v == 0 && vec % v == 0).unwrap_or(1);
-    let threads = if cols <= 1024 {
+    let threads = if step.passes.is_empty() {
+        256
+    } else if cols <= 1024 {
         // Short rows take as many lanes of a warp as they have accesses.
         let lanes = (cols / vec).max(2) as u64;
         (lanes.next_power_of_two() as i64).clamp(2, 32)
@@ -308,7 +310,9 @@ pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bo
     let steps = step.frame.inner().into_iter().max().unwrap_or(1);
     let most = if scan || knobs.safe { 1 } else { (steps / 4).clamp(1, 16) };
     let enough = |v: i64| rows / v * most >= target.processors * if most > 1 { 1024 } else { 256 };
-    let vec = if enough(4) {
+    // Running values take registers; with too many of them fewer threads find room.
+    let values = step.passes.iter().map(Vec::len).max().unwrap_or(1);
+    let vec = if enough(4) && values < 3 {
         4
     } else if enough(2) {
         2
@@ -337,6 +341,40 @@ fn source_size(graph: &Graph, reduction: NodeId) -> i64 {
         _ => 4,
     }
 }
+
+/// An elementwise step as a row program without reductions, for a GPU: where neighbours cannot move
+/// together and the last dim is long, a row per block saves every element a division.
+pub(crate) fn as_long_rows(
+    step: &Elementwise,
+    knobs: &Knobs,
+    graph: &Graph,
+    buffers: &BTreeMap<NodeId, Buffer>,
+) -> Option<RowProgram> {
+    let count = numel(&step.shape);
+    let (cols, rows) = (*step.shape.last()?, count / step.shape.last()?.max(&1));
+    let long = (LONG_ROW..1 << 16).contains(&cols) && !(cols as u64).is_power_of_two();
+    let vec = access_width(graph, &step.stores, &step.stores, count, buffers);
+    let scattered = vec > 1 && count % vec == 0 && is_scattered(step, graph, buffers, vec);
+    if knobs.safe
+        || !long
+        || !scattered
+        || step.stores.iter().any(|s| *graph.shape(*s) != step.shape)
+    {
+        return None;
+    }
+    Some(RowProgram {
+        name: step.name.clone(),
+        purpose: step.purpose.clone(),
+        frame: Frame { shape: vec![rows, cols], dims: vec![1] },
+        passes: vec![],
+        online: vec![],
+        row_stores: vec![],
+        full_stores: step.stores.clone(),
+    })
+}
+
+/// A row that keeps a block busy many times over: the last step leaves threads idle.
+const LONG_ROW: i64 = 2048;
 
 /// An elementwise step as a row program without reductions, for the cpu device: rows are the
 /// leading dims, and the innermost loop is free of divisions.

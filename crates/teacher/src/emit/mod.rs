@@ -364,6 +364,10 @@ impl<'g> Emitter<'g> {
                 {
                     (f, values[1]) = (Fun::Mul, inverse);
                 }
+                if f == Fun::Div && found.dtype.compute() == DType::F32 && !self.jumps_after(node) {
+                    let (a, b) = (values[0].cast(DType::F32), values[1].cast(DType::F32));
+                    return Ok(self.define(name, &format!("quotient({a}, {b})"), found.dtype));
+                }
                 if found.dtype == DType::I64
                     && let Some(range) = scalar::narrow_range(f, &values)
                 {

@@ -314,6 +314,10 @@ pub(crate) fn emit(
         body.push(format!("{} kept_{name}{size};", dtype.register()));
     }
     let layout = Layout { tune, loops: &loops, vec, cols, items, index_type, emitter: &e };
+    // One access per thread: the loads of all passes are under way before the first is used.
+    if layout.is_single() {
+        layout.begin_single(&mut body, &mut pieces);
+    }
     for piece in pieces {
         match piece {
             Piece::Lines(lines) => body.extend(lines),
@@ -378,6 +382,42 @@ struct Layout<'a> {
 }
 
 impl Layout<'_> {
+    fn exact(&self) -> bool {
+        self.cols == self.items * self.tune.threads * self.vec
+    }
+
+    /// Whether every thread has exactly one access to a row, and keeps what it loads.
+    fn is_single(&self) -> bool {
+        self.tune.threads > 1 && self.tune.keep && self.items == 1 && self.exact() && self.vec > 1
+    }
+
+    /// The thread's place in the row, and all loads that depend on nothing else.
+    fn begin_single(&self, body: &mut Vec<String>, pieces: &mut [Piece]) {
+        body.push("constexpr int item = 0;".to_owned());
+        body.push(format!("const {} col0 = (int)threadIdx.x * kVec;", self.index_type));
+        let params: Vec<&str> =
+            self.emitter.reads.iter().map(|n| self.emitter.param_of(*n)).collect();
+        let known = |word: &str| {
+            word.is_empty()
+                || word.starts_with(|c: char| c.is_ascii_digit())
+                || ["load", "load_streaming", "kVec", "row", "col0"].contains(&word)
+                || params.contains(&word)
+        };
+        for piece in pieces {
+            let Piece::Pass { vectors, .. } = piece else { continue };
+            vectors.retain(|line| {
+                let plain = line.strip_prefix("const auto ").and_then(|l| l.split_once(" = "));
+                let ready = plain.is_some_and(|(_, value)| {
+                    value.split(|c: char| !c.is_alphanumeric() && c != '_').all(known)
+                });
+                if ready {
+                    body.push(line.clone());
+                }
+                !ready
+            });
+        }
+    }
+
     fn pass(
         &self,
         body: &mut Vec<String>,
@@ -392,12 +432,14 @@ impl Layout<'_> {
             return;
         }
         let t = self.index_type;
-        let exact = self.cols == self.items * self.tune.threads * self.vec;
+        let exact = self.exact();
         let keep = self.tune.keep;
         let first = if self.vec > 1 { "col0" } else { "col" };
         let wide = if self.vec > 1 { " * kVec" } else { "" };
         let mut depth = 1;
-        if keep {
+        if self.is_single() {
+            body.push("{".to_owned());
+        } else if keep {
             body.push("#pragma unroll".to_owned());
             body.push("for (int item = 0; item < kItems; ++item) {".to_owned());
             body.push(format!("const {t} {first} = (item * kThreads + (int)threadIdx.x){wide};"));
@@ -406,6 +448,13 @@ impl Layout<'_> {
                 depth += 1;
             }
         } else {
+            // Small steps one by one would wait for each load.
+            if self.vec == 1
+                && statements.len() < 24
+                && !statements.iter().any(|s| s.contains("for ("))
+            {
+                body.push("#pragma unroll 4".to_owned());
+            }
             body.push(format!(
                 "for ({t} {first} = (int)threadIdx.x{wide}; {first} < kCols; {first} += kThreads{wide}) {{"
             ));
