@@ -1,4 +1,4 @@
-//! Operators that are a kernel of their own: matrix products and convolutions.
+//! Operators that are a kernel of their own: matrix products, convolutions, recurrent layers.
 //!
 //! A family implements [`HeavyOp`] in its own file. Its `Lower` rule puts an [`Op::Heavy`] node
 //! into the graph; the planner makes that node a step of its own, decides what follows it in the
@@ -17,6 +17,8 @@ mod cudnn;
 mod epilogue;
 mod operand;
 mod product;
+mod recurrence;
+mod recurrence_cudnn;
 mod tile;
 mod window;
 
@@ -25,6 +27,7 @@ use std::fmt::Debug;
 pub(crate) use convolution::Convolution;
 pub(crate) use operand::{is_memory, offset_of};
 pub(crate) use product::{Product, reads_in_place, split_batch};
+pub(crate) use recurrence::{Cell, Recurrence};
 pub(crate) use window::overlapping;
 
 use crate::emit::{HeavyContext, KernelFile};

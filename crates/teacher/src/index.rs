@@ -312,8 +312,21 @@ impl Expr {
         whole.divisible_but(d, "").then_some((whole, rest))
     }
 
-    /// C++ text. `wide` prints 64-bit constants, for offsets that may exceed 31 bits.
+    /// Whether a sum of some of the terms can leave the range of `int`.
+    fn exceeds_int(&self) -> bool {
+        let part = |side: fn(i64, i64) -> i64| {
+            let ends = self.terms.iter().map(|(atom, c)| {
+                let (low, high) = Self::atom(atom.clone()).mul(*c).range();
+                side(side(low, high), 0)
+            });
+            ends.fold(side(self.constant, 0), i64::saturating_add)
+        };
+        part(i64::min) < i64::from(i32::MIN) || part(i64::max) > i64::from(i32::MAX)
+    }
+
+    /// C++ text, in 64 bits where 31 may be too few, or where `wide` asks for it.
     pub(crate) fn print(&self, wide: bool) -> String {
+        let wide = wide || self.exceeds_int();
         let mut out = String::new();
         // Large strides first: rows before columns, as people write it.
         let mut terms: Vec<(&Atom, &i64)> = self.terms.iter().collect();

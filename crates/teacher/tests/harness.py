@@ -2,6 +2,7 @@
 
     harness.py trace --seed S --count N [--family F]   print N cases: name, model, graph
     harness.py trace --files FOLDER                    the same for the references in a folder
+    harness.py trace --files FOLDER --into OUT         each graph alone, to OUT/name.json
     harness.py compare FOLDER                          run what was built there against torch
 
 A case is an operator (or a small composition) with a shape, an element type and a memory layout,
@@ -17,7 +18,9 @@ import ctypes
 import importlib.util
 import itertools
 import json
+import os
 import random
+import signal
 import sys
 import tempfile
 import types
@@ -125,6 +128,12 @@ F.adaptive_avg_pool2d(x, 1)|F.adaptive_avg_pool2d(x, 2)|F.adaptive_avg_pool2d(x,
 F.adaptive_max_pool2d(x, 3, return_indices=True)|F.avg_pool1d(x.flatten(2), 3)|F.max_pool1d(x.flatten(2), 3, 2, 1)|F.adaptive_avg_pool1d(x.flatten(2), 7)
 F.lp_pool2d(x.abs() + 0.1, 2, 2)|F.avg_pool3d(x, 2)|F.max_pool3d(x, 2)|F.max_pool2d(x, 2) + 1|F.avg_pool2d(F.gelu(x), 3, 1, 1) * x|x - F.avg_pool2d(x, 3, 1, 1)"""
 
+RECURRENT = """nn.LSTM({n}, 20) :: l(x)[0]|nn.LSTM({n}, 20, 3, batch_first=True) :: l(x)[0][:, -1]|nn.GRU({n}, 12, 2, bidirectional=True) :: l(x)
+nn.LSTM({n}, 9, 2, bidirectional=True) :: (l(x)[0], l(x)[1][0], l(x)[1][1])|nn.GRU({n}, 33, bias=False) :: l(x)[0] + 1|nn.RNN({n}, 16, 2) :: l(x)[1]
+nn.RNN({n}, 16, nonlinearity="relu", batch_first=True) :: l(x)[0].sum(1)|nn.LSTM({n}, 16, bias=False) :: l(x)[1][1]
+nn.LSTM({n}, 8, 2) :: l(x, (x.mean() + x.new_ones(2, x.shape[1], 8), x.new_full((2, x.shape[1], 8), 0.5)))[0]|nn.GRU({n}, 8, batch_first=True) :: l(x, x.new_ones(1, x.shape[0], 8))[1]
+nn.GRU({n}, 40, batch_first=True, bidirectional=True) :: F.softmax(l(x)[0][:, -1], -1)"""
+
 
 def fields(text: str) -> list[str]:
     return [e.strip() for line in text.strip().splitlines() for e in line.split("|") if e.strip()]
@@ -150,9 +159,10 @@ FAMILIES = {
     "norm": split_top(NORMS), "spatial": split_top(SPATIAL), "scan": split_top(SCANS),
     "multi": split_top(MULTI), "indexing": split_top(INDEXING),
     "product": split_top(PRODUCTS), "convolution": split_top(CONVOLUTIONS), "pool": split_top(POOLING),
+    "recurrent": split_top(RECURRENT),
 }  # fmt: skip
 
-HEAVY = ("product", "convolution", "pool")
+HEAVY = ("product", "convolution", "pool", "recurrent")
 
 PREAMBLE = """import torch
 import torch.nn as nn
@@ -301,7 +311,10 @@ def draw(seed: int, count: int, family: str | None) -> list[tuple[str, str]]:
                 )
             if f == "norm" and len(shape) == 1:
                 shape = (9, 40)
-            dtype = rng.choice(FLOATS if f != "scan" else ["float32", "float64"])
+            if f == "recurrent":
+                shape = rng.choice([(3, 5, 32), (7, 2, 9), (1, 6, 40), (12, 1, 17), (4, 8, 3)])
+            single = f in ("scan", "recurrent")
+            dtype = rng.choice(["float32", "float64"] if single else FLOATS)
             layout = rng.choice(LAYOUTS)
             pairs = [
                 (f, shape),
@@ -341,6 +354,29 @@ def trace_all(texts: list[tuple[str, str]], probe: bool) -> None:
                 graph = json.dumps({"error": f"{type(e).__name__}: {e}"[:500], "hint": ""})
             cases.append({"name": name, "model": text, "trace": graph})
     print(json.dumps(cases))
+
+
+def trace_into(files: list[Path], out: Path, seconds: int) -> None:
+    """Traces each file in a process of its own, so that none can spoil or stop the others."""
+    from utils import trace
+
+    trace.map_cuda_to_cpu()
+    trace.map_cuda_to_cpu = lambda: None
+    for path in files:
+        target = out / f"{path.stem}.json"
+        child = os.fork()
+        if child == 0:
+            signal.alarm(seconds)
+            try:
+                graph = trace.by_lines(trace.trace(str(path)))
+            except Exception as e:
+                text = f"{type(e).__name__}: {e}"[:500]
+                graph = json.dumps({"error": text, "hint": getattr(e, "hint", "")})
+            target.write_text(graph)
+            os._exit(0)
+        if os.waitpid(child, 0)[1]:
+            reason = {"error": "the tracer died, or took too long", "hint": ""}
+            target.write_text(json.dumps(reason))
 
 
 def flat(value: Any) -> list[torch.Tensor]:
@@ -425,11 +461,15 @@ def main() -> int:
     tracing.add_argument("--count", type=int, default=80)
     tracing.add_argument("--family", default=None)
     tracing.add_argument("--files", type=Path, default=None)
+    tracing.add_argument("--into", type=Path, default=None)
+    tracing.add_argument("--seconds", type=int, default=300)
     comparing = commands.add_parser("compare")
     comparing.add_argument("folder", type=Path)
     args = parser.parse_args()
     if args.what == "trace":
-        if args.files:
+        if args.files and args.into:
+            trace_into(sorted(args.files.glob("*.py")), args.into, args.seconds)
+        elif args.files:
             files = sorted(args.files.glob("*.py"))
             trace_all([(p.stem, p.read_text()) for p in files], probe=False)
         else:

@@ -3,7 +3,7 @@
     python3 -m utils.trace
 
 The reference is built with its own init inputs, put in eval mode, and traced with `torch.export`
-on fake tensors, so nothing is computed. Composite operators (softmax, norms, activations) are
+on fake tensors, so nothing is computed, and inputs of any size take no memory. Composite operators (softmax, norms, activations) are
 decomposed to pointwise operators and reductions. Where export fails, `make_fx` traces once more.
 
 A graph longer than the shell's output limit is written to `.trace.json`, one node a line, and
@@ -150,6 +150,8 @@ def decompositions() -> dict[Any, Any]:
         aten.addmm.default, aten.split.Tensor, aten.unbind.int,
         aten.linalg_vector_norm.default, aten.sum.default, aten.mean.default,
         aten.amax.default, aten.amin.default, aten.mean.dim, aten.sum.dim_IntList,
+        # Loops over a sequence, which would be unrolled.
+        aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input,
     }  # fmt: skip
     for op in list(table):
         if op in kept:
@@ -157,7 +159,7 @@ def decompositions() -> dict[Any, Any]:
     return table
 
 
-def load(path: str) -> tuple[Any, list[Any], list[Any], dict[str, Any]]:
+def load(path: str) -> tuple[Any, list[Any], dict[str, Any]]:
     spec = importlib.util.spec_from_file_location("reference", path)
     if spec is None or spec.loader is None:
         raise Refusal(f"failed to load {path}", "the file must be a Python module")
@@ -173,7 +175,91 @@ def load(path: str) -> tuple[Any, list[Any], list[Any], dict[str, Any]]:
         init, keywords = [], init
     elif len(init) == 2 and isinstance(init[0], (list, tuple)) and isinstance(init[1], dict):
         init, keywords = init
-    return module, list(init), list(module.get_inputs()), dict(keywords)
+    return module, list(init), dict(keywords)
+
+
+def inputs_of(module: Any, fake: Any) -> list[Any]:
+    """The reference's inputs, as fake tensors where it makes them without looking at values."""
+    try:
+        with fake:
+            return list(module.get_inputs())
+    except Exception:
+        return list(module.get_inputs())
+
+
+def shapes_of_recurrent_layers() -> None:
+    """Gives recurrent layers a rule for the shapes of their results.
+
+    torch's own runs all steps one by one, which takes minutes, and one of its results has a dim
+    too many.
+    """
+    import torch
+
+    from torch._decomp import decomposition_table
+
+    aten, key = torch.ops.aten, torch._C.DispatchKey
+
+    def rule(cells: int) -> Any:
+        def shapes(x: Any, states: Any, *rest: Any) -> Any:
+            weights, has_biases, layers, _, _, bidirectional, batch_first = rest
+            first = states if cells == 1 else states[0]
+            directions = 2 if bidirectional else 1
+            if not isinstance(has_biases, bool) or x.dim() != 3:
+                raise Refusal("a recurrent layer over packed sequences", "use a padded batch")
+            batch = x.shape[0] if batch_first else x.shape[1]
+            out = x.new_empty(*x.shape[:2], directions * first.shape[-1])
+            # A projection makes the hidden state smaller than the cell's.
+            last = [x.new_empty(layers * directions, batch, first.shape[-1])]
+            last += [torch.empty_like(s) for s in states[1:cells]] if cells > 1 else []
+            return (out, *last)
+
+        return shapes
+
+    for op, cells in (
+        (aten.lstm.input, 2),
+        (aten.gru.input, 1),
+        (aten.rnn_tanh.input, 1),
+        (aten.rnn_relu.input, 1),
+    ):
+        shapes = rule(cells)
+        for dispatch in (key.CompositeImplicitAutograd, key.Autograd):
+            op.py_kernels[dispatch] = shapes
+        op._dispatch_cache.clear()
+        decomposition_table[op] = shapes
+
+
+def attributes(model: Any) -> list[tuple[Any, dict[str, Any]]]:
+    """What each module holds, to undo what `forward` assigns while it is only traced."""
+    return [(module, dict(module.__dict__)) for module in model.modules()]
+
+
+def restore(saved: list[tuple[Any, dict[str, Any]]]) -> None:
+    for module, held in saved:
+        module.__dict__.clear()
+        module.__dict__.update(held)
+
+
+def unfilled() -> Any:
+    """A mode in which large tensors keep whatever they hold where random numbers are asked for.
+
+    The values of a reference's weights are nothing to a graph, and memory that nobody touches
+    is not there.
+    """
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    aten = torch.ops.aten
+    fills = {aten.uniform_.default, aten.normal_.default, aten.bernoulli_.float}
+
+    class Unfilled(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            if func in fills and args[0].numel() > CONSTANT_ELEMENTS:
+                return args[0]
+            return func(*args, **(kwargs or {}))
+
+    return Unfilled()
 
 
 def state_of(model: Any) -> list[dict[str, Any]]:
@@ -189,6 +275,15 @@ def state_of(model: Any) -> list[dict[str, Any]]:
                 row["values"] = constant(name, t)["values"]
             out.append(row)
     return out
+
+
+def overwritten(graph: Any, name: str) -> bool:
+    """Whether a graph input is only ever written over, so that its values are not read."""
+    import torch
+
+    copy = torch.ops.aten.copy.default
+    (node,) = (n for n in graph.nodes if n.op == "placeholder" and n.name == name)
+    return all(u.target is copy and u.args.index(node) == 0 for u in node.users)
 
 
 def export_graph(model: Any, inputs: list[Any]) -> dict[str, Any]:
@@ -209,7 +304,10 @@ def export_graph(model: Any, inputs: list[Any]) -> dict[str, Any]:
         elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
             leaves.append({"name": name, "state": spec.target})
         elif spec.kind == InputKind.CONSTANT_TENSOR:
-            constants.append(constant(name, program.constants[spec.target]))
+            value = program.constants[spec.target]
+            if overwritten(program.graph, name):
+                value = torch.zeros_like(value)
+            constants.append(constant(name, value))
         else:
             raise Refusal(f"unsupported graph input {spec.kind}", "use plain tensors")
     for out in program.graph_signature.output_specs:
@@ -314,15 +412,21 @@ def structure(value: Any) -> str:
 
 def trace(path: str) -> dict[str, Any]:
     import torch
+    from torch._dispatch.python import enable_python_dispatcher
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     map_cuda_to_cpu()
+    shapes_of_recurrent_layers()
     torch.manual_seed(0)
-    module, init, inputs, keywords = load(path)
-    model = module.Model(*init, **keywords).eval()
+    module, init, keywords = load(path)
+    with unfilled():
+        model = module.Model(*init, **keywords).eval()
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    inputs = inputs_of(module, fake)
+    held = attributes(model)
     signature = str(inspect.signature(module.Model.__init__))
     with torch.no_grad():
-        with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        with fake, enable_python_dispatcher():
             shaped = [fake.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in inputs]
             try:
                 shape = structure(model(*shaped))
@@ -330,14 +434,17 @@ def trace(path: str) -> dict[str, Any]:
                 raise
             except Exception:  # fake tensors do not know every operator; real ones do
                 shape = ""
+        restore(held)
         if not shape:
             shape = structure(model(*inputs))
+            restore(held)
         try:
             graph = export_graph(model, inputs)
             how = "torch.export"
         except Refusal:
             raise
         except Exception as first:
+            restore(held)
             try:
                 graph = make_fx_graph(model, inputs)
                 how = "make_fx"
@@ -345,6 +452,7 @@ def trace(path: str) -> dict[str, Any]:
                 raise
             except Exception:
                 raise first from None
+        restore(held)
     return {
         "version": VERSION,
         "tracer": how,

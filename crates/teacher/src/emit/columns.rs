@@ -50,7 +50,9 @@ pub(crate) fn emit(
 ) -> Result<KernelFile, String> {
     let rows = what.frame.rows();
     let last = what.frame.outer().last().copied().unwrap_or(1);
-    let vec = (1..=tune.vec).rev().find(|v| last % v == 0).unwrap_or(1);
+    // Accesses are powers of two wide; the host's loops may be of any length.
+    let fits = |v: &i64| last % v == 0 && (!tune.vector || tune.vec % v == 0);
+    let vec = (1..=tune.vec).rev().find(fits).unwrap_or(1);
     let inner = what.frame.inner();
     let loops: Vec<(String, i64)> =
         inner.iter().enumerate().map(|(d, e)| (format!("k{d}"), *e)).collect();

@@ -47,7 +47,9 @@ pub(crate) fn emit(
     let vec = (1..=tune.vec).rev().find(|v| count % v == 0 && tune.vec % v == 0).unwrap_or(1);
     let mut e = Emitter::new(graph, buffers);
     e.streaming = tune.streaming;
-    let index_type = if count >= i64::from(i32::MAX) { "int64_t" } else { "int" };
+    let per_block = tune.threads * vec * tune.items;
+    // The last block's threads count past the end before they leave.
+    let index_type = if count + per_block > i64::from(i32::MAX) { "int64_t" } else { "int" };
     let lanes = Lanes { var: "i".into(), extent: count, width: vec, vector: true, linear: false };
     e.open_lanes(&["i", "i0", "j", "item"], lanes.clone());
     let flat = Expr::var("i", count);
@@ -87,7 +89,6 @@ pub(crate) fn emit(
             parameters(&e, &outs)
         ),
     ];
-    let per_block = tune.threads * vec * tune.items;
     let blocks = (count + per_block - 1) / per_block;
     body.extend(e.take_root());
     let persistent = tune.persistent_blocks > 0 && blocks > tune.persistent_blocks;

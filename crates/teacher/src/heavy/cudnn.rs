@@ -6,7 +6,7 @@ use super::cublas::Signature;
 use super::epilogue::{self, as_many};
 use crate::dtype::DType;
 use crate::emit::{HeavyContext, KernelFile};
-use crate::index::strides_of;
+use crate::index::{numel, strides_of};
 use crate::ir::{Fun, NodeId, Op, axes};
 
 /// What cuDNN's fused call can do after a convolution: `relu(y + residual + bias)`.
@@ -80,7 +80,7 @@ fn spatial(values: &[i64], fill: i64) -> Vec<i64> {
     if values.len() == 1 { vec![fill, values[0]] } else { values.to_vec() }
 }
 
-const HANDLE: &str = "// The handle that all files of this library share.
+pub(super) const HANDLE: &str = "// The handle that all files of this library share.
 inline cudnnHandle_t shared_cudnn() {
   static cudnnHandle_t handle = [] {
     cudnnHandle_t made = nullptr;
@@ -108,6 +108,17 @@ inline cudaError_t shared_workspace(size_t bytes, void** out) {
 }
 ";
 
+/// Elements from which on cuDNN takes no tensor.
+const MOST_ELEMENTS: i64 = 1 << 31;
+
+/// Into how many calls a batch goes so that each has tensors that cuDNN takes.
+fn parts(op: &Convolution) -> Result<i64, String> {
+    let most = numel(&op.shape_of(0)).max(numel(&op.shape_of(2)));
+    (1..=op.batch)
+        .find(|p| op.batch % p == 0 && most / p < MOST_ELEMENTS)
+        .ok_or_else(|| "a convolution with images of 2^31 elements or more".to_owned())
+}
+
 /// Writes the file of a convolution; `places` are buffer and first element of input and weights.
 pub(crate) fn emit(
     op: &Convolution,
@@ -124,13 +135,17 @@ pub(crate) fn emit(
         other => return Err(format!("a convolution of {}", other.torch())),
     };
     let follow = epilogue::write(context)?;
-    let fused = if op.transposed { None } else { fused(context) };
+    let parts = parts(op)?;
+    let fused = if op.transposed || parts > 1 { None } else { fused(context) };
     let mut e = context.emitter();
     let buffers = [places[0].0, places[1].0];
     let signature = Signature::new(context, &mut e, &buffers, &follow);
     let dims = |position: usize| {
         let shape = op.shape_of(position);
         let mut out = shape[..2].to_vec();
+        if position != 1 {
+            out[0] /= parts;
+        }
         out.extend(spatial(&shape[2..], 1));
         out
     };
@@ -139,8 +154,16 @@ pub(crate) fn emit(
     let place = |k: usize| {
         let (buffer, base) = places[k];
         let name = signature.name_of(buffer);
-        if base == 0 { name.to_owned() } else { format!("{name} + {base}") }
+        let mut out = if base == 0 { name.to_owned() } else { format!("{name} + {base}") };
+        if k == 0 && parts > 1 {
+            out.push_str(&format!(" + part * {}LL", numel(&x)));
+        }
+        out
     };
+    let mut raw = signature.raw.clone();
+    if parts > 1 {
+        raw.push_str(&format!(" + part * {}LL", numel(&y)));
+    }
     let (get, algorithm, perf, default) = if op.transposed {
         (
             "cudnnGetConvolutionBackwardDataAlgorithm_v7",
@@ -169,7 +192,7 @@ pub(crate) fn emit(
                 "cudnnConvolutionBackwardData(handle, &alpha, plan.w, {}, plan.x, {}, plan.conv, plan.algorithm, workspace, plan.bytes, &beta, plan.y, {})",
                 place(1),
                 place(0),
-                signature.raw
+                raw
             ),
         )
     } else {
@@ -179,7 +202,7 @@ pub(crate) fn emit(
                 "cudnnConvolutionForward(handle, &alpha, plan.x, {}, plan.w, {}, plan.conv, plan.algorithm, workspace, plan.bytes, &beta, plan.y, {})",
                 place(0),
                 place(1),
-                signature.raw
+                raw
             ),
         )
     };
@@ -290,6 +313,12 @@ cudnnStatus_t make_plan(cudnnHandle_t handle) {{
     plan.fused = false;  // not for this algorithm: the two steps below
   }}",
             place(0), place(1), signature.name_of(fused.bias), signature.raw
+        ));
+    }
+    if parts > 1 {
+        body.push("  // Tensors of 2^31 elements and more go in parts.".to_owned());
+        body.push(format!(
+            "  for (int part = 0; part < {parts} && status == CUDNN_STATUS_SUCCESS; ++part)"
         ));
     }
     body.push(format!("  status = {run};"));

@@ -129,3 +129,17 @@ fn vectors_do_not_cross_a_row() {
     assert_eq!(flat.div(64).stride_of("j"), Some(0));
     assert_eq!(flat.rem(6).stride_of("j"), None);
 }
+
+#[test]
+fn offsets_beyond_31_bits_are_written_in_64() {
+    // A column of a matrix with 3e9 elements, and of one with 3e8.
+    let (row, col) = (Expr::var("row", 300_000), Expr::var("col", 8));
+    assert_eq!(row.mul(10_000).add(&col).print(false), "(long long)row * 10000 + (long long)col");
+    assert_eq!(row.mul(1_000).add(&col).print(false), "row * 1000 + col");
+    // The difference is small, but a part of it is not.
+    let back = row.mul(-10_000).add_const(2_999_990_000);
+    assert_eq!(back.print(false), "-(long long)row * 10000 + 2999990000");
+    // Inside a division.
+    let flat = row.mul(10_000).add(&Expr::var("k", 10_000)).div(7);
+    assert!(flat.print(false).starts_with("(((long long)row"), "{}", flat.print(false));
+}

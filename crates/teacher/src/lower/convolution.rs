@@ -73,10 +73,10 @@ impl Family for Convolutions {
     }
 }
 
-/// An operand that the convolution can read: inputs in odd layouts or places are copied first.
-fn settled(
+/// An operand that the operator can read: inputs in odd layouts or places are copied first.
+pub(super) fn settled(
     graph: &mut Graph,
-    op: &Convolution,
+    op: &dyn HeavyOp,
     position: usize,
     arg: NodeId,
     dtype: crate::dtype::DType,

@@ -8,6 +8,7 @@ mod create;
 mod pointwise;
 mod pool;
 mod product;
+mod recurrent;
 mod reduce;
 mod scan;
 mod take;
@@ -41,6 +42,7 @@ const FAMILIES: &[&dyn Family] = &[
     &product::Products,
     &convolution::Convolutions,
     &pool::Pooling,
+    &recurrent::Recurrent,
 ];
 
 /// The graph under construction.

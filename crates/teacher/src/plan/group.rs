@@ -107,7 +107,17 @@ impl Forming<'_> {
 
     /// Whether group `a` needs group `b`, directly or not.
     fn reaches(&self, a: usize, b: usize) -> bool {
-        a == b || self.groups[a].needs.iter().any(|n| self.reaches(*n, b))
+        let mut stack = vec![a];
+        let mut seen = BTreeSet::new();
+        while let Some(group) = stack.pop() {
+            if group == b {
+                return true;
+            }
+            if seen.insert(group) {
+                stack.extend(self.groups[group].needs.iter().copied());
+            }
+        }
+        false
     }
 
     /// The groups that compute what a walk ended at, leaving out `host`'s own reductions in their

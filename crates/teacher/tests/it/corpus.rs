@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::bench::{Bench, device};
+use crate::bench::{Bench, Case, device};
 
 /// Cases of the fixed sample.
 const SAMPLE: u64 = 64;
@@ -108,4 +108,42 @@ fn long_rows_and_columns_agree_with_torch() {
         assert!(wrong.is_empty(), "{} wrong for {name}:\n{}", wrong.len(), wrong.join("\n"));
     }
     bench.compile_for(&traced, &device("cuda:0"), "sm_90");
+}
+
+#[test]
+fn sizes_that_fit_no_vector_compile() {
+    let sources = BTreeMap::from([
+        ("columns".to_owned(), reference("x.sum(1)", "torch.randn(128, 64, 4095)")),
+        ("rows".to_owned(), reference("x.softmax(-1)", "torch.randn(64, 2047)")),
+        ("elements".to_owned(), reference("x * 2 + 1", "torch.randn(513, 4095)")),
+    ]);
+    let bench = Bench::new();
+    let cases = bench.trace_sources(&sources);
+    assert_eq!(cases.len(), 3);
+    let artifact = bench.compile_for(&cases, &device("cuda:0"), "sm_90");
+    assert_eq!(artifact.kernels.len(), 3, "{:#?}", artifact.kernels);
+}
+
+#[test]
+fn tensors_beyond_31_bits_are_traced_without_memory_and_indexed_in_64() {
+    // 3e9 elements are read where 2.4e6 are written; 2^31 elements are written.
+    let sources = BTreeMap::from([
+        ("slice".to_owned(), reference("x[:, :8] * 2", "torch.randn(300_000, 10_000)")),
+        ("whole".to_owned(), reference("x + 1", "torch.randn(65_536, 32_768)")),
+        ("small".to_owned(), reference("x + 1", "torch.randn(512, 512)")),
+    ]);
+    let bench = Bench::new();
+    let cases = bench.trace_sources(&sources);
+    let wide = |case: &Case| {
+        let files = warpwright_teacher::translate(&case.trace, &device("cuda:0"), false).unwrap();
+        let text: String =
+            files.into_iter().filter(|f| f.0.starts_with("kernels/")).map(|f| f.1).collect();
+        (text.contains("(long long)"), text.contains("int64_t"))
+    };
+    let found: BTreeMap<&str, (bool, bool)> =
+        cases.iter().map(|c| (c.name.as_str(), wide(c))).collect();
+    assert_eq!(found["slice"], (true, false));
+    assert_eq!(found["whole"], (false, true));
+    assert_eq!(found["small"], (false, false));
+    bench.compile_for(&cases, &device("cuda:0"), "sm_90");
 }

@@ -7,7 +7,7 @@ fn agree(bench: &Bench, family: &str, cases: &[Case]) {
     let wrong = bench.conform(cases, &device("cpu"), false);
     assert!(wrong.is_empty(), "{} wrong for cpu:\n{}", wrong.len(), wrong.join("\n"));
     // cuDNN has no counterpart on the host; its cuBLAS has no double precision.
-    if family != "convolution" {
+    if !matches!(family, "convolution" | "recurrent") {
         let single: Vec<Case> =
             cases.iter().filter(|c| !c.model.contains("float64")).cloned().collect();
         let wrong = bench.conform(&single, &device("cuda:0"), false);
@@ -31,7 +31,7 @@ fn conform(family: &str, seed: u64, count: u64) {
 fn a_sample_of_heavy_operators_agrees_with_torch() {
     let bench = Bench::new();
     let mut all = Vec::new();
-    for (family, count) in [("product", 7), ("convolution", 6), ("pool", 4)] {
+    for (family, count) in [("product", 7), ("convolution", 6), ("pool", 4), ("recurrent", 4)] {
         let cases = bench.trace(11, count, Some(family));
         // Products for a GPU run on the host too, on its cuBLAS.
         if family == "product" {
@@ -58,4 +58,9 @@ fn long_convolutions_agree_with_torch() {
 #[test]
 fn long_pooling_agrees_with_torch() {
     conform("pool", 14, 120);
+}
+
+#[test]
+fn long_recurrent_layers_agree_with_torch() {
+    conform("recurrent", 15, 44);
 }
