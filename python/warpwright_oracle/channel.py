@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import struct
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 MAX_FRAME_BYTES = 64 << 20
@@ -53,6 +54,20 @@ class Channel:
         """Answers the request last received."""
         body = json.dumps(reply, separators=(",", ":")).encode()
         self.socket.sendall(struct.pack("<I", len(body)) + body)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """While answering a request: has the device to itself, and gives it back."""
+        self._hold("alone")
+        try:
+            yield
+        finally:
+            self._hold("shared")
+
+    def _hold(self, how: str) -> None:
+        self.send({"hold": how})
+        if self.receive() is None:
+            raise EOFError("the judge has closed the conversation")
 
 
 def serve(channel: Channel, handlers: dict[str, Handler]) -> None:

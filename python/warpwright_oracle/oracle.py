@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import copy
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,28 +20,56 @@ from torch.utils._pytree import tree_leaves
 from . import precision
 from .arena import Arena
 from .channel import Channel, Refusal, serve
-from .reference import Reference, perturb
+from .reference import Reference, bound, perturb
 from .tensors import flatten, unflatten
+
+PIECE = 1 << 26
+"""Elements of a large tensor that are looked at together."""
+SPARE_BYTES = 1 << 30
+"""Memory of a GPU that torch may hold unused between requests; others need it."""
 
 
 def to_double(value: Any) -> Any:
-    """Floating tensors in float64; everything else as it is."""
+    """A private copy with floating tensors in float64: a reference that writes to its inputs harms
+    nobody."""
     tensors: list[torch.Tensor] = []
     tree = flatten(value, tensors)
-    return unflatten(tree, [t.double() if t.is_floating_point() else t for t in tensors])
+    return unflatten(tree, [_double(t) for t in tensors])
 
 
-def clone(value: Any) -> Any:
-    """A private copy, so that a reference that writes to its inputs harms nobody."""
-    tensors: list[torch.Tensor] = []
-    tree = flatten(value, tensors)
-    return unflatten(tree, [t.clone() for t in tensors])
+def _double(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_floating_point() and tensor.dtype != torch.float64:
+        return tensor.double()
+    return tensor.clone()
+
+
+def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Equal tensors cut into the same pieces, so that what is computed of them stays small."""
+    flat = [t.reshape(-1) for t in tensors]
+    for start in range(0, flat[0].numel(), PIECE):
+        yield tuple(t[start : start + PIECE] for t in flat)
+
+
+def distance(tensor: torch.Tensor, exact: torch.Tensor) -> tuple[float, float, float]:
+    """Largest difference between the two where both are finite; root mean square and largest
+    magnitude of the finite elements of ``exact``."""
+    error, squares, size, count = 0.0, 0.0, 0.0, 0
+    for mine, truth in pieces(tensor, exact):
+        finite = torch.isfinite(truth)
+        known = torch.where(finite, truth, 0.0)
+        squares += known.square().sum().item()
+        size = max(size, known.abs().max().item())
+        count += int(finite.sum().item())
+        both = finite & torch.isfinite(mine)
+        apart = torch.where(both, mine.double() - known, 0.0)
+        error = max(error, apart.abs().max().item())
+    return error, (squares / count) ** 0.5 if count else 0.0, size
 
 
 def largest(tensor: torch.Tensor) -> float:
     """Largest magnitude among the finite elements."""
-    finite = tensor[torch.isfinite(tensor)]
-    return finite.abs().max().item() if finite.numel() else 0.0
+    sizes = [torch.where(torch.isfinite(t), t, 0.0).abs().max().item() for (t,) in pieces(tensor)]
+    return max(sizes, default=0.0)
 
 
 class Allocated(TorchDispatchMode):
@@ -75,10 +104,13 @@ class Oracle:
         self.models: dict[str, torch.nn.Module] = {}
         self.doubles: dict[str, torch.nn.Module | None] = {}
         self.doubt = ""
+        self.bounded = False
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Loads the reference; says what it takes and gives, and whether it is deterministic."""
         precision.apply(request["profile"])
+        bound(request.get("device_bytes"))
+        self.bounded = request.get("device_bytes") is not None
         self.reference = Reference(request["source"], self.device, request["mode"], request["seed"])
         self.models["init"] = self.reference.model
         other = self.reference.build(request["seed"])
@@ -92,6 +124,7 @@ class Oracle:
         again: list[torch.Tensor] = []
         if flatten(second, again) != tree or not all(map(_alike, given, again)):
             raise Refusal("stochastic", "two calls with equal inputs gave different outputs")
+        del second, again
         taken: list[torch.Tensor] = []
         input_tree = flatten(inputs, taken)
         started = time.perf_counter()
@@ -100,6 +133,7 @@ class Oracle:
         seconds = time.perf_counter() - started
         with Allocated() as allocated:
             self._forward("init", inputs, 1)
+        self._settle()
         return {
             "init": self.init({}),
             "forward_seconds": seconds,
@@ -159,6 +193,9 @@ class Oracle:
         taken: list[torch.Tensor] = []
         input_tree = flatten(inputs, taken)
         kept, offset = self.arena.store(taken, 0)
+        # From here on they are read from the arena: large ones would not fit twice.
+        inputs = unflatten(input_tree, [self.arena.view(at) for at in kept])
+        del taken
         given, _ = self._forward(request["variant"], inputs, 1)
         tensors: list[torch.Tensor] = []
         tree = flatten(given, tensors)
@@ -175,14 +212,12 @@ class Oracle:
             own = None
             if not real:
                 (own,), offset = self.arena.store([tensor.contiguous()], offset)
-            finite = torch.isfinite(exact) & torch.isfinite(tensor) if real else None
-            error = (tensor.double() - exact)[finite].abs() if real else exact.new_zeros(1)
-            size = exact[torch.isfinite(exact)] if real else exact.new_zeros(1)
+            error, rms, size = distance(tensor, exact) if real else (0.0, 0.0, 0.0)
             outputs.append(
                 {
-                    "error": error.max().item() if real and error.numel() else 0.0,
-                    "rms": size.square().mean().sqrt().item() if real and size.numel() else 0.0,
-                    "largest": largest(exact) if real else 0.0,
+                    "error": error,
+                    "rms": rms,
+                    "largest": size,
                     "truth": "same precision" if truth is None else "float64",
                     "own": own,
                 }
@@ -207,12 +242,14 @@ class Oracle:
         try:
             torch.manual_seed(1)
             with torch.no_grad():
-                given = model(*to_double(clone(inputs)))
+                given = model(*to_double(inputs))
             tensors: list[torch.Tensor] = []
             if flatten(given, tensors) != tree:
                 raise RuntimeError("its float64 outputs are built differently")
             return tensors
         except (RuntimeError, TypeError, ValueError) as error:
+            if self.bounded and isinstance(error, torch.OutOfMemoryError):
+                raise  # with more memory it may run
             self.doubles[variant] = None
             self.doubt = f"the reference does not run in float64: {str(error).splitlines()[0]}"
             return [None] * count
@@ -220,6 +257,8 @@ class Oracle:
     def _settle(self) -> None:
         if self.arena.cuda:
             torch.cuda.synchronize()
+            if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > SPARE_BYTES:
+                torch.cuda.empty_cache()
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -230,8 +269,11 @@ def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Equal up to the order of a sum: atomics on a GPU may reorder it."""
     if not a.is_floating_point():
         return _same(a, b)
-    a, b = a.double(), b.double()
-    return torch.allclose(a, b, rtol=1e-3, atol=1e-3 * largest(a) + 1e-12, equal_nan=True)
+    slack = 1e-3 * largest(a) + 1e-12
+    return all(
+        torch.allclose(x.double(), y.double(), rtol=1e-3, atol=slack, equal_nan=True)
+        for x, y in pieces(a, b)
+    )
 
 
 def _shares(given: list[torch.Tensor], taken: list[torch.Tensor]) -> bool:

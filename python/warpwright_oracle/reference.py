@@ -42,6 +42,14 @@ def seed_everything(seed: int) -> None:
         numpy.random.seed(seed & 0xFFFF_FFFF)
 
 
+def bound(device_bytes: int | None) -> None:
+    """Keeps torch's own memory on the GPU below ``device_bytes``, so that a task that needs more
+    fails here and takes nothing from others. None: no bound."""
+    if device_bytes is not None:
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(device_bytes / total, 1.0))
+
+
 def to_device(value: Any, device: torch.device) -> Any:
     """``value`` with every tensor on ``device``."""
     if isinstance(value, torch.Tensor):

@@ -113,7 +113,7 @@ def main() -> None:
     arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=True)
     arena.install()
     runner = Runner(given.device, arena)
-    names = ("load", "state", "lock", "stage", "go", "outputs", "release", "drop")
+    names = ("pin", "load", "state", "lock", "stage", "go", "outputs", "release", "drop")
     serve(channel, {name: getattr(runner, name) for name in names})
 
 

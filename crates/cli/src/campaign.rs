@@ -293,7 +293,9 @@ impl Campaign<'_> {
             stop: &self.stop,
         };
         let mut policy = shared.policies.make(planned.policy, &task.name)?;
-        episode::run(&parts, policy.as_mut(), start)?;
+        let run = episode::run(&parts, policy.as_mut(), start);
+        place.pool.finished(task);
+        run?;
         Ok(())
     }
 

@@ -226,7 +226,7 @@ impl From<JudgeError> for Failure {
     fn from(error: JudgeError) -> Self {
         let (message, hint) = (chain(&error), error.hint().map(str::to_owned));
         match error {
-            JudgeError::Reference { .. } => Self::usage(message, hint),
+            JudgeError::Reference { .. } | JudgeError::Memory { .. } => Self::usage(message, hint),
             JudgeError::Setup { .. } | JudgeError::Infrastructure { .. } => {
                 Self::infrastructure(message, hint)
             }

@@ -1,4 +1,4 @@
-//! The baseline process as the judge sees it: long-lived, one task at a time.
+//! The baseline process as the judge sees it: one per session, for as long as that is open.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,12 +10,15 @@ use warpwright_task::Task;
 use crate::arena::Arena;
 use crate::channel::NoAnswer;
 use crate::error::JudgeError;
+use crate::gate::{Gate, Held};
 use crate::oracle::{mode_name, profile_name};
 use crate::process::{Grant, Host, Role, Worker};
 
 /// Longest one compilation may take; `max-autotune` can need minutes.
 const COMPILE_PATIENCE: Duration = Duration::from_mins(20);
 const PATIENCE: Duration = Duration::from_mins(5);
+/// Calls after which a baseline is warm: graphs are recorded on the second.
+const WARM_CALLS: u32 = 4;
 
 /// Something the candidate is timed against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,11 +49,18 @@ impl Baseline {
 pub(crate) struct BaselineProcess {
     worker: Worker,
     _arena: Arena,
+    device_bytes: Option<u64>,
 }
 
 impl BaselineProcess {
-    /// Starts it. `cache` keeps compiled graphs of one task from session to session.
-    pub(crate) fn start(host: &Host, arena: Arena, cache: &Path) -> Result<Self, JudgeError> {
+    /// Starts it. `cache` keeps compiled graphs of one task from session to session; its torch may
+    /// use at most `device_bytes` of a GPU's memory.
+    pub(crate) fn start(
+        host: &Host,
+        arena: Arena,
+        cache: &Path,
+        device_bytes: Option<u64>,
+    ) -> Result<Self, JudgeError> {
         let mut env = vec![
             ("TORCHINDUCTOR_CACHE_DIR", cache.to_string_lossy().into_owned()),
             ("TRITON_CACHE_DIR", cache.join("triton").to_string_lossy().into_owned()),
@@ -63,7 +73,7 @@ impl BaselineProcess {
         }
         let grant = Grant { write: vec![cache], env, ..Grant::default() };
         let worker = Worker::start(host, Role::Baseline, &arena, &grant)?;
-        Ok(Self { worker, _arena: arena })
+        Ok(Self { worker, _arena: arena, device_bytes })
     }
 
     fn ask(&mut self, task: &str, request: &Json, patience: Duration) -> Result<Json, JudgeError> {
@@ -85,22 +95,44 @@ impl BaselineProcess {
             "profile": profile_name(profile),
             "mode": mode_name(task.mode),
             "seed": seed,
+            "device_bytes": self.device_bytes,
         });
         self.ask(&task.name, &request, PATIENCE).map(drop)
     }
 
-    /// Compiles and warms one baseline.
-    pub(crate) fn compile(
+    /// Compiles and warms one baseline. `held` is what the caller holds of the device: shared, but
+    /// alone while a compiler times its variants.
+    pub(crate) fn compile<'g>(
         &mut self,
         task: &str,
-        which: Baseline,
-        seed: u64,
-        warm_calls: u32,
+        (which, seed): (Baseline, u64),
+        gate: &'g Gate,
+        held: &mut Option<Held<'g>>,
     ) -> Result<(), JudgeError> {
         let request = json!({
-            "do": "compile", "which": which.name(), "seed": seed, "warm_calls": warm_calls,
+            "do": "compile", "which": which.name(), "seed": seed, "warm_calls": WARM_CALLS,
         });
-        self.ask(task, &request, COMPILE_PATIENCE).map(drop)
+        let hold = |alone: bool| {
+            held.take();
+            *held = Some(if alone { gate.alone() } else { gate.share() });
+        };
+        let answer = self.worker.ask_holding::<Json>(&request, COMPILE_PATIENCE, hold);
+        answer.map(drop).map_err(|e| {
+            JudgeError::from_trusted(task, Role::Baseline.name(), e, &self.worker.tail())
+        })
+    }
+
+    /// Moves the process to these cores.
+    pub(crate) fn pin(&mut self, task: &str, cores: &[usize]) -> Result<(), JudgeError> {
+        if cores.is_empty() {
+            return Ok(());
+        }
+        self.ask(task, &json!({"do": "pin", "cores": cores}), PATIENCE).map(drop)
+    }
+
+    /// Forgets one baseline.
+    pub(crate) fn give_up(&mut self, task: &str, which: Baseline) -> Result<(), JudgeError> {
+        self.ask(task, &json!({"do": "give_up", "which": which.name()}), PATIENCE).map(drop)
     }
 
     /// Makes inputs for these seeds and keeps them.

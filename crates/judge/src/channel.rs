@@ -47,6 +47,27 @@ impl Channel {
         decode(&reply)
     }
 
+    /// Asks a process that wants the device to itself now and then while it answers; `hold` gives it
+    /// that (true) and takes it back (false), and the deadline begins anew.
+    pub(crate) fn ask_holding<T: DeserializeOwned>(
+        &mut self,
+        request: &Json,
+        deadline: Duration,
+        mut hold: impl FnMut(bool),
+    ) -> Result<T, NoAnswer> {
+        #[derive(serde::Deserialize)]
+        struct Wish {
+            hold: String,
+        }
+        self.send(request, deadline)?;
+        loop {
+            let reply = self.receive(deadline)?;
+            let Ok(wish) = serde_json::from_slice::<Wish>(&reply) else { return decode(&reply) };
+            hold(wish.hold == "alone");
+            self.send(&Json::Object(serde_json::Map::new()), deadline)?;
+        }
+    }
+
     /// Sends one request.
     pub(crate) fn send(&mut self, request: &Json, deadline: Duration) -> Result<(), NoAnswer> {
         let body = request.to_string().into_bytes();

@@ -6,6 +6,8 @@ use crate::arena::ArenaError;
 use crate::channel::NoAnswer;
 use crate::wire::Complaint;
 
+const SMALLER: &str = "use smaller inputs";
+
 /// Judging could not be done. Never becomes a reward.
 #[derive(Debug, Error)]
 pub enum JudgeError {
@@ -18,6 +20,16 @@ pub enum JudgeError {
         message: String,
         /// What to do about it.
         hint: Option<String>,
+    },
+    /// The task does not fit the part of the device's memory that it was given: it may fit more.
+    #[error("failed to fit task {task} into its part of the memory: {message}")]
+    Memory {
+        /// Task name.
+        task: String,
+        /// What did not fit.
+        message: String,
+        /// Bytes of the device's memory that would do, where that is known.
+        wanted: Option<u64>,
     },
     /// What is asked cannot be had on this machine: the caller's error.
     #[error("failed to set up judging: {message}")]
@@ -42,7 +54,18 @@ impl JudgeError {
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Reference { hint, .. } | Self::Setup { hint, .. } => hint.as_deref(),
+            Self::Memory { .. } => Some(SMALLER),
             Self::Infrastructure { .. } => None,
+        }
+    }
+
+    /// When there is no more memory to be had: the task's own fault.
+    pub(crate) fn with_all_memory(self) -> Self {
+        match self {
+            Self::Memory { task, message, .. } => {
+                Self::Reference { task, message, hint: Some(SMALLER.to_owned()) }
+            }
+            other => other,
         }
     }
 
@@ -56,6 +79,11 @@ impl JudgeError {
     /// From a process that is trusted for values: its complaint is about the task.
     pub(crate) fn from_trusted(task: &str, role: &str, answer: NoAnswer, tail: &str) -> Self {
         match answer {
+            NoAnswer::Complaint(complaint) if complaint.kind == "memory" => Self::Memory {
+                task: task.to_owned(),
+                message: complaint.message.lines().next().unwrap_or_default().to_owned(),
+                wanted: None,
+            },
             NoAnswer::Complaint(complaint) => Self::reference(task, &complaint),
             NoAnswer::Closed => Self::Reference {
                 task: task.to_owned(),
@@ -65,7 +93,7 @@ impl JudgeError {
             NoAnswer::Late(limit) => Self::Reference {
                 task: task.to_owned(),
                 message: format!("it did not finish within {} s", limit.as_secs()),
-                hint: Some("use smaller inputs".to_owned()),
+                hint: Some(SMALLER.to_owned()),
             },
             NoAnswer::Malformed(what) => {
                 Self::infrastructure(format!("understand the {role}"), what)
@@ -79,7 +107,6 @@ impl JudgeError {
                 "install the package into the Python environment that `doctor` names".to_owned(),
             ),
             "stochastic" => Some("remove or seed what is random in forward".to_owned()),
-            "memory" => Some("use smaller inputs".to_owned()),
             "raised" if complaint.message.contains("CUDA") => Some(
                 "it needs a GPU: run with `--device cuda:0` on a machine that has one".to_owned(),
             ),

@@ -1,10 +1,12 @@
 //! What all tasks of one judge share.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use warpwright_build::{Builder, Settings, Target, Toolchain};
+use warpwright_build::{Builder, Outcome, Request, Settings, Target, Toolchain};
 use warpwright_jail::{Isolation as JailIsolation, Jail, Level, Requirement};
+use warpwright_record::candidate::Candidate;
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::verdict::{Isolation, IsolationLevel, Profile};
 use warpwright_task::Task;
@@ -12,12 +14,16 @@ use warpwright_task::Task;
 use crate::arena::{Arena, CudaDevice, HostArena};
 use crate::baseline::{Baseline, BaselineProcess};
 use crate::calibrate::{self, Calibration};
+use crate::cores;
 use crate::device::{Device, DeviceFacts, host_facts};
 use crate::embedded;
 use crate::error::JudgeError;
+use crate::gate::Gate;
+use crate::memory::Memory;
 use crate::native;
 use crate::process::Host;
 use crate::session::TaskSession;
+use crate::slots::Slots;
 
 /// Which baselines a candidate is timed against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +54,9 @@ pub struct JudgeConfig {
     pub cache: PathBuf,
 }
 
+/// Cores kept for what is timed on a GPU: one for the process, one for its driver's threads.
+const TIMING_CORES: usize = 2;
+
 /// A judge on this machine.
 pub struct LocalJudge {
     pub(crate) config: JudgeConfig,
@@ -56,15 +65,11 @@ pub struct LocalJudge {
     pub(crate) facts: DeviceFacts,
     pub(crate) gpu: Option<Arc<CudaDevice>>,
     isolation: JailIsolation,
-    baseline: Mutex<BaselineSlot>,
+    pub(crate) gate: Gate,
+    builds: Slots,
+    /// Cores that are kept for what is timed; none where there are few.
+    pub(crate) cores: Vec<usize>,
     calibration: Mutex<Option<Calibration>>,
-}
-
-/// The one baseline process, and the session whose task it holds.
-#[derive(Default)]
-pub(crate) struct BaselineSlot {
-    pub(crate) process: Option<BaselineProcess>,
-    pub(crate) owner: Option<u64>,
 }
 
 impl LocalJudge {
@@ -103,6 +108,8 @@ impl LocalJudge {
                 (Some(Arc::new(gpu)), facts)
             }
         };
+        // Launching is a processor's work: a busy one makes short kernels look slow.
+        let cores = if gpu.is_some() { cores::reserve(TIMING_CORES) } else { Vec::new() };
         let cache = config.cache.join("build");
         let builder = Builder::new(Arc::clone(&jail), toolchain, Settings::default(), &cache)
             .map_err(|e| JudgeError::infrastructure("open the build cache", e))?;
@@ -122,7 +129,9 @@ impl LocalJudge {
             facts,
             gpu,
             isolation,
-            baseline: Mutex::default(),
+            gate: Gate::default(),
+            builds: Slots::new(std::thread::available_parallelism().map_or(1, NonZero::get)),
+            cores,
             calibration: Mutex::new(known),
         })
     }
@@ -142,26 +151,35 @@ impl LocalJudge {
         &self.facts
     }
 
-    /// Starts judging one task: loads its reference, checks that it can be judged against.
+    /// Starts judging one task with all the device's memory: loads its reference, checks that it can
+    /// be judged against.
     pub fn task(&self, task: &Task) -> Result<TaskSession<'_>, JudgeError> {
-        TaskSession::open(self, task)
+        TaskSession::open(self, task, Memory::all(&self.facts))
     }
 
     /// The device's ceilings, measured now unless they are known and `again` is false.
     pub fn calibrate(&self, again: bool) -> Result<Calibration, JudgeError> {
-        let known = lock(&self.calibration).clone();
-        if let (Some(known), false) = (known, again) {
+        let known = || lock(&self.calibration).clone().filter(|_| !again);
+        if let Some(known) = known() {
             return Ok(known);
         }
-        let mut slot = self.baseline();
-        let process = self.baseline_process(&mut slot)?;
+        let _alone = self.gate.alone();
+        // Somebody may have measured them while this one waited.
+        if let Some(known) = known() {
+            return Ok(known);
+        }
+        let mut process = self.baseline_process(None)?;
         let bytes = if self.config.device.is_cuda() { 1 << 30 } else { 256 << 20 };
         let bytes = bytes.min(self.facts.memory_bytes / 8);
         let device = self.config.device.to_string();
-        let measured =
-            calibrate::measure(process, &self.config.cache, &device, &self.facts.hardware, bytes)
-                .map_err(|e| JudgeError::infrastructure("calibrate the device", e))?;
-        slot.owner = None;
+        let measured = calibrate::measure(
+            &mut process,
+            &self.config.cache,
+            &device,
+            &self.facts.hardware,
+            bytes,
+        )
+        .map_err(|e| JudgeError::infrastructure("calibrate the device", e))?;
         *lock(&self.calibration) = Some(measured.clone());
         Ok(measured)
     }
@@ -178,35 +196,41 @@ impl LocalJudge {
         }
     }
 
-    /// The right to time: one holder at a time, because windows are exclusive on a device.
-    pub(crate) fn baseline(&self) -> MutexGuard<'_, BaselineSlot> {
-        lock(&self.baseline)
-    }
-
-    /// The baseline process, started if it is not there.
-    pub(crate) fn baseline_process<'s>(
+    /// A new baseline process, whose torch may use at most `device_bytes` of a GPU's memory.
+    pub(crate) fn baseline_process(
         &self,
-        slot: &'s mut BaselineSlot,
-    ) -> Result<&'s mut BaselineProcess, JudgeError> {
-        if slot.process.is_none() {
-            let cache = self.config.cache.join("inductor");
-            let keep = |e| JudgeError::infrastructure("create the compile cache", e);
-            fs_err::create_dir_all(&cache).map_err(keep)?;
-            let bytes = (self.facts.memory_bytes / 5).clamp(1 << 30, 4 << 30);
-            let arena = Arena::Host(HostArena::create(bytes)?);
-            slot.process = Some(BaselineProcess::start(&self.host, arena, &cache)?);
-            slot.owner = None;
-        }
-        slot.process
-            .as_mut()
-            .ok_or_else(|| JudgeError::infrastructure("start the baseline", "it is not there"))
+        device_bytes: Option<u64>,
+    ) -> Result<BaselineProcess, JudgeError> {
+        let cache = self.config.cache.join("inductor");
+        let keep = |e| JudgeError::infrastructure("create the compile cache", e);
+        fs_err::create_dir_all(&cache).map_err(keep)?;
+        let bytes = (self.facts.memory_bytes / 5).clamp(1 << 30, 4 << 30);
+        let arena = Arena::Host(HostArena::create(bytes)?);
+        BaselineProcess::start(&self.host, arena, &cache, device_bytes)
     }
 
-    /// Memory the judge creates for a process on this device.
-    pub(crate) fn arena(&self, bytes: u64) -> Result<Arena, JudgeError> {
-        Ok(match &self.gpu {
-            Some(gpu) => Arena::Cuda(gpu.arena(bytes)?),
-            None => Arena::Host(HostArena::create(bytes)?),
+    /// Makes an artifact of a candidate, or says why there is none.
+    pub(crate) fn build(&self, task: &Task, candidate: &Candidate) -> Result<Outcome, JudgeError> {
+        let _slot = self.builds.take();
+        // On the cpu device compilers would disturb what is timed.
+        let _shared = (!self.config.device.is_cuda()).then(|| self.gate.share());
+        let request = Request { reference: Some(task.source.clone()), ..Request::default() };
+        let built = self.builder.build_with(candidate, &self.target(), &request);
+        built.map_err(|e| JudgeError::infrastructure("build the candidate", e))
+    }
+
+    /// Memory the judge creates for a process of a task on this device.
+    pub(crate) fn arena(&self, task: &Task, bytes: u64) -> Result<Arena, JudgeError> {
+        let made = match &self.gpu {
+            Some(gpu) => gpu.arena(bytes).map(Arena::Cuda),
+            None => HostArena::create(bytes).map(Arena::Host),
+        };
+        made.map_err(|error| {
+            if error.exhausted {
+                let message = error.to_string();
+                return JudgeError::Memory { task: task.name.clone(), message, wanted: None };
+            }
+            error.into()
         })
     }
 

@@ -28,6 +28,37 @@ pub(crate) struct Layout {
     pub(crate) scratch: u64,
 }
 
+/// Sizes that do not depend on how much memory there is, bytes.
+struct Sizes {
+    /// Two sets of weights while both variants are alive, and repacked copies of them.
+    weights: u64,
+    /// What does not grow with the number of calls.
+    fixed: u64,
+    /// One call's inputs, with a little room to move in.
+    inputs: u64,
+    per_set: u64,
+    per_call: u64,
+    /// Weights and the constructor's arguments.
+    state: u64,
+}
+
+impl Sizes {
+    fn of(opened: &Opened) -> Self {
+        let state: u64 = opened.state.iter().map(|p| padded(p.bytes)).sum();
+        let state = state + opened.init.padded_bytes();
+        let weights = round(4 * state + (64 << 20));
+        let per_set = opened.inputs.padded_bytes();
+        Self {
+            weights,
+            fixed: weights + 2 * SLACK + round(state),
+            inputs: per_set + 8 * ALIGN,
+            per_set,
+            per_call: opened.outputs.padded_bytes(),
+            state,
+        }
+    }
+}
+
 /// Calls of one window at the most: beyond, messages grow and nothing is gained.
 const MAX_CALLS: u64 = 4096;
 const SLACK: u64 = 8 << 20;
@@ -36,37 +67,35 @@ impl Layout {
     /// Plans an arena of at most `budget` bytes in which a window holds `wanted` calls if it can.
     /// `None` when not even one call fits.
     pub(crate) fn plan(opened: &Opened, wanted: u64, budget: u64) -> Option<Self> {
-        let state: u64 = opened.state.iter().map(|p| padded(p.bytes)).sum();
-        let init = opened.init.padded_bytes();
-        // Two sets of weights while both variants are alive, and repacked copies of them.
-        let weights = round(4 * (state + init) + (64 << 20));
-        let per_set = opened.inputs.padded_bytes();
-        // A little room to move in.
-        let inputs = per_set + 8 * ALIGN;
-        let per_call = opened.outputs.padded_bytes();
+        let Sizes { weights, fixed, inputs, per_set, per_call, state } = Sizes::of(opened);
         // Intermediates of one call, for candidates of several kernels: what eager allocates and
-        // half as much again, or less where memory is short.
+        // half as much again; where memory is short, less.
         let least = round(2 * (inputs + per_call) + (32 << 20));
-        let ample = least.max(round(opened.allocated_bytes / 2 * 3 + (32 << 20)));
-        let fits = |scratch: u64| {
-            let fixed = weights + scratch + 2 * SLACK + round(state + init);
-            Some(budget.checked_sub(fixed)? / (inputs + per_call))
-        };
-        let (scratch, fits) = match fits(ample) {
-            Some(calls) if calls >= wanted.min(16) => (ample, calls),
-            _ => (least, fits(least)?),
-        };
+        let eager = round(opened.allocated_bytes / 2 * 3 + (32 << 20));
+        let fits = |scratch: u64| Some(budget.checked_sub(fixed + scratch)? / (inputs + per_call));
+        let enough = |scratch: u64, calls| fits(scratch).filter(|fit| *fit >= calls);
+        let (scratch, fits) =
+            [(least.max(eager), wanted.min(16)), (least, 1), (least.min(eager), 1)]
+                .into_iter()
+                .find_map(|(scratch, calls)| Some((scratch, enough(scratch, calls)?)))?;
         let calls = wanted.min(fits).min(MAX_CALLS);
         if calls < 1 {
             return None;
         }
         let weights = Zone { offset: 0, bytes: weights };
         // The weights of both variants pass through here once as well.
-        let room = round((calls * inputs).max(state + init) + SLACK);
+        let room = round((calls * inputs).max(state) + SLACK);
         let inputs = Zone { offset: weights.end(), bytes: room };
         let bytes = round(calls * per_call + scratch + SLACK);
         let results = Zone { offset: inputs.end(), bytes };
         Some(Self { weights, inputs, results, calls, per_set, per_call, scratch })
+    }
+
+    /// Bytes of an arena that holds `calls` calls and what eager allocates.
+    pub(crate) fn least_bytes(opened: &Opened, calls: u64) -> u64 {
+        let sizes = Sizes::of(opened);
+        let scratch = round(opened.allocated_bytes / 2 * 3 + (32 << 20));
+        sizes.fixed + scratch + calls * (sizes.inputs + sizes.per_call) + (1 << 20)
     }
 
     /// Bytes of the whole arena.

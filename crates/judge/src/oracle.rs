@@ -9,6 +9,8 @@ use warpwright_task::{Mode, Task};
 use crate::arena::Arena;
 use crate::channel::NoAnswer;
 use crate::error::JudgeError;
+use crate::gate::Gate;
+use crate::memory::Memory;
 use crate::process::{Grant, Host, Role, Worker};
 use crate::wire::{Expected, Opened, Sets, State};
 
@@ -47,35 +49,43 @@ pub(crate) fn mode_name(mode: Mode) -> &'static str {
 }
 
 impl Oracle {
-    /// Starts it, loads the task, and learns how large an honest error is.
+    /// Starts it and loads the task. Only [`Oracle::learn`] and what follows need an arena that
+    /// holds inputs and outputs.
     pub(crate) fn open(
         host: &Host,
         task: &Task,
-        profile: Profile,
-        seed: u64,
+        settings: (Profile, u64),
+        memory: Memory,
         arena: Arena,
+        gate: &Gate,
     ) -> Result<Self, JudgeError> {
         let mut worker = Worker::start(host, Role::Oracle, &arena, &Grant::default())?;
+        let (profile, seed) = settings;
+        let _shared = gate.share();
         let request = json!({
             "do": "open",
             "source": task.source,
             "profile": profile_name(profile),
             "mode": mode_name(task.mode),
             "seed": seed,
+            "device_bytes": memory.oracle_torch(),
         });
         let opened: Opened = worker.ask(&request, PATIENCE).map_err(|e| {
             JudgeError::from_trusted(&task.name, Role::Oracle.name(), e, &worker.tail())
         })?;
         let noise = vec![0.0; opened.outputs.tensors.len()];
         let name = task.name.clone();
-        let mut oracle =
-            Self { worker, task: name, arena, opened, noise, doubt: String::new(), profile };
+        Ok(Self { worker, task: name, arena, opened, noise, doubt: String::new(), profile })
+    }
+
+    /// Learns how large an honest error is.
+    pub(crate) fn learn(&mut self, seed: u64) -> Result<(), JudgeError> {
         for (variant, calls) in [("init", 3), ("other", 1)] {
             for i in 0..calls {
-                oracle.expected(variant, seed ^ (0x5eed_0000 + i))?;
+                self.expected(variant, seed ^ (0x5eed_0000 + i))?;
             }
         }
-        Ok(oracle)
+        Ok(())
     }
 
     fn trusted(&self, answer: NoAnswer) -> JudgeError {

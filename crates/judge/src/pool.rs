@@ -2,11 +2,16 @@
 //!
 //! An oracle is a process that holds torch and one reference: opening it takes seconds and hundreds
 //! of megabytes. The pool keeps those that were used last, serves requests in the order in which they
-//! come, and works on as many at once as the device allows: on a GPU one, whose memory is planned for
-//! one; on the cpu device one per core, and a measurement alone, because everything else on the
-//! machine would disturb it.
+//! come, and works on as many at once as the device allows. A GPU's memory is cut into equal parts;
+//! a session has one, or as many as its task turns out to need, and what computes there takes turns
+//! at the judge's gate. On the cpu device one session works per core, and a measurement alone,
+//! because everything else on the machine would disturb it.
+//!
+//! A session that is not used is kept for as long as it took to open, at the least: its episode will
+//! come back, and opening it again would cost the same. After that the longest unused gives way.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{Stage, Verdict};
@@ -14,16 +19,24 @@ use warpwright_task::{Mode, Task};
 
 use crate::error::JudgeError;
 use crate::judge::LocalJudge;
-use crate::queue::Queue;
-use crate::session::TaskSession;
+use crate::memory::Memory;
+use crate::queue::{Fit, Queue};
+use crate::session::{Known, TaskSession, built};
 
-/// Memory that one open session is counted with, bytes.
+/// Host memory that one open session is counted with on the cpu device, bytes.
 const SESSION_BYTES: u64 = 1 << 30;
+/// Most sessions on one GPU: beyond, measurements leave no time for more.
+const GPU_SESSIONS: usize = 8;
+/// How often those who wait look again: sessions give way when their time has passed.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// Least memory of a GPU that is worth a part of its own, bytes.
+const PART_BYTES: u64 = 4 << 30;
 
 /// Sessions on one judge.
 pub struct SessionPool<'j> {
     judge: &'j LocalJudge,
-    most_open: usize,
+    /// How many parts of the memory open sessions may have, those that work included.
+    parts: usize,
     state: Mutex<State<'j>>,
     changed: Condvar,
 }
@@ -31,7 +44,42 @@ pub struct SessionPool<'j> {
 struct State<'j> {
     queue: Queue<Key>,
     /// Open and unused, the longest unused first.
-    idle: Vec<(Key, TaskSession<'j>)>,
+    idle: Vec<Idle<'j>>,
+    /// Tasks that need more than one part.
+    large: Vec<(Key, usize)>,
+    /// What is known of the tasks that were opened.
+    known: Vec<(Key, Known)>,
+}
+
+/// An open session that nobody uses.
+struct Idle<'j> {
+    key: Key,
+    /// Its parts of the memory.
+    parts: usize,
+    /// Until when it does not give way.
+    until: Instant,
+    session: TaskSession<'j>,
+}
+
+/// Parts of the memory that a task needs, as far as that is known.
+fn parts_of(large: &[(Key, usize)], key: &Key) -> usize {
+    large.iter().find(|(large, _)| large == key).map_or(1, |(_, parts)| *parts)
+}
+
+/// What a request finds that needs `parts` of `all`, when `busy` are in use.
+fn fit(
+    idle: &[Idle<'_>],
+    key: &Key,
+    parts: usize,
+    (all, busy): (usize, usize),
+    now: Instant,
+) -> Fit {
+    if idle.iter().any(|idle| idle.key == *key && idle.parts >= parts) {
+        return Fit::There;
+    }
+    let others = idle.iter().filter(|idle| idle.key != *key && idle.until > now);
+    let kept: usize = others.map(|idle| idle.parts).sum();
+    if busy + kept + parts <= all { Fit::Room } else { Fit::Wait }
 }
 
 /// What makes two tasks the same to a session.
@@ -53,14 +101,21 @@ impl<'j> SessionPool<'j> {
     /// A pool with nothing open.
     pub fn new(judge: &'j LocalJudge) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let (busy, open) = if judge.config().device.is_cuda() {
-            (1, 2)
+        let memory = judge.facts().memory_bytes;
+        let (units, parts) = if judge.config().device.is_cuda() {
+            let parts = (memory / PART_BYTES).clamp(1, GPU_SESSIONS as u64) as usize;
+            (parts, parts)
         } else {
-            let room = judge.facts().memory_bytes / 4 / SESSION_BYTES;
+            let room = memory / 4 / SESSION_BYTES;
             (cores, (room as usize).clamp(2, 64).max(cores))
         };
-        let state = State { queue: Queue::new(busy), idle: Vec::new() };
-        Self { judge, most_open: open, state: Mutex::new(state), changed: Condvar::new() }
+        let state = State {
+            queue: Queue::new(units),
+            idle: Vec::new(),
+            large: Vec::new(),
+            known: Vec::new(),
+        };
+        Self { judge, parts, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// The judge.
@@ -80,40 +135,94 @@ impl<'j> SessionPool<'j> {
         candidate: &Candidate,
         stage: Stage,
     ) -> Result<Verdict, JudgeError> {
+        if stage == Stage::Built {
+            // Needs no session: compiling is bounded by the cores, not by the device.
+            let known = self.known(task)?;
+            return built(self.judge, task, &known, candidate);
+        }
         let alone = stage == Stage::Measured && !self.judge.config().device.is_cuda();
         self.with(task, alone, |session| session.judge(candidate, stage))
     }
 
+    /// Says that an episode of this task is over: its session may give way at once.
+    pub fn finished(&self, task: &Task) {
+        let key = Key::of(task);
+        for idle in self.lock().idle.iter_mut().filter(|idle| idle.key == key) {
+            idle.until = Instant::now();
+        }
+        self.changed.notify_all();
+    }
+
+    /// What is known of a task; opens it if nothing is.
+    fn known(&self, task: &Task) -> Result<Known, JudgeError> {
+        let key = Key::of(task);
+        let state = self.lock();
+        if let Some((_, known)) = state.known.iter().find(|(known, _)| *known == key) {
+            return Ok(known.clone());
+        }
+        drop(state);
+        self.with(task, false, |session| Ok(session.known()))
+    }
+
+    /// Works with the task's session; with more memory, once more, if it needs that.
     fn with<T>(
         &self,
         task: &Task,
         alone: bool,
-        work: impl FnOnce(&mut TaskSession<'j>) -> Result<T, JudgeError>,
+        work: impl Fn(&mut TaskSession<'j>) -> Result<T, JudgeError>,
     ) -> Result<T, JudgeError> {
-        let turn = self.turn(Key::of(task), alone);
-        let found = turn.take();
-        let mut session = match found {
-            Some(session) => session,
-            None => self.judge.task(task)?,
-        };
-        let done = work(&mut session);
-        if done.is_ok() {
-            turn.keep(session);
+        loop {
+            let turn = self.turn(Key::of(task), alone);
+            let session = match turn.take() {
+                Some(session) => Ok(session),
+                None => TaskSession::open(self.judge, task, turn.memory()),
+            };
+            if let Ok(session) = &session {
+                turn.learn(session);
+            }
+            let done = session.and_then(|mut session| {
+                let done = work(&mut session);
+                // After our own failure nothing is known of its processes: the next request opens
+                // anew.
+                if done.is_ok() {
+                    turn.keep(session);
+                }
+                done
+            });
+            match done {
+                Err(JudgeError::Memory { wanted, .. }) => turn.enlarge(wanted),
+                done => return done,
+            }
         }
-        // After our own failure nothing is known of its processes: the next request opens anew.
-        done
     }
 
     /// Waits for this key's turn.
     fn turn(&self, key: Key, alone: bool) -> Turn<'_, 'j> {
         let mut state = self.lock();
-        let ticket = state.queue.join(key.clone(), alone);
-        while !state.queue.begin(ticket) {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let parts = parts_of(&state.large, &key);
+        let units = if alone { state.queue.units() } else { parts };
+        let ticket = state.queue.join(key.clone(), units);
+        loop {
+            let (busy, now, all) = (self.busy(&state), Instant::now(), self.parts);
+            let State { queue, idle, large, .. } = &mut *state;
+            if queue.begin(ticket, |key| fit(idle, key, parts_of(large, key), (all, busy), now)) {
+                break;
+            }
+            let waited = self.changed.wait_timeout(state, LOOK_AGAIN);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         // Who comes next may be able to begin as well.
         self.changed.notify_all();
-        Turn { pool: self, key }
+        Turn { pool: self, key, parts }
+    }
+
+    /// Parts of the memory that are in use.
+    fn busy(&self, state: &State<'_>) -> usize {
+        if self.judge.config().device.is_cuda() {
+            return state.queue.working();
+        }
+        // On the cpu device who works alone takes up every core, but one part.
+        state.queue.workers()
     }
 
     fn lock(&self) -> MutexGuard<'_, State<'j>> {
@@ -126,26 +235,63 @@ impl<'j> SessionPool<'j> {
 struct Turn<'p, 'j> {
     pool: &'p SessionPool<'j>,
     key: Key,
+    parts: usize,
 }
 
 impl<'j> Turn<'_, 'j> {
     /// The key's session, if it is open; else room for it.
     fn take(&self) -> Option<TaskSession<'j>> {
         let mut state = self.pool.lock();
-        if let Some(at) = state.idle.iter().position(|(key, _)| *key == self.key) {
-            return Some(state.idle.remove(at).1);
+        let at = state.idle.iter().position(|idle| idle.key == self.key);
+        let mut found = at.map(|at| state.idle.remove(at));
+        // One with too little memory is of no use.
+        let mut closed: Vec<_> =
+            found.take_if(|idle| idle.parts < self.parts).into_iter().collect();
+        let most = self.pool.parts.saturating_sub(self.pool.busy(&state));
+        while state.idle.iter().map(|idle| idle.parts).sum::<usize>() > most {
+            let now = Instant::now();
+            let at = state.idle.iter().position(|idle| idle.until <= now).unwrap_or(0);
+            closed.push(state.idle.remove(at));
         }
-        let most = self.pool.most_open.saturating_sub(state.queue.working());
-        let over = state.idle.len().saturating_sub(most);
-        let closed: Vec<_> = state.idle.drain(..over).collect();
         drop(state);
         // Ending processes takes a moment: not under the lock.
         drop(closed);
-        None
+        found.map(|idle| idle.session)
+    }
+
+    /// The memory that its session may use.
+    fn memory(&self) -> Memory {
+        let facts = self.pool.judge.facts();
+        if self.parts >= self.pool.parts {
+            return Memory::all(facts);
+        }
+        Memory::part(facts, self.parts, self.pool.parts)
+    }
+
+    /// Remembers that the task needs more memory: enough for `wanted` bytes, or twice as much.
+    fn enlarge(&self, wanted: Option<u64>) {
+        let one = Memory::part(self.pool.judge.facts(), 1, self.pool.parts).bytes().max(1);
+        let wanted = wanted.map_or(0, |bytes| bytes.div_ceil(one) as usize);
+        let parts = wanted.max(2 * self.parts).min(self.pool.parts);
+        let mut state = self.pool.lock();
+        state.large.retain(|(key, _)| *key != self.key);
+        state.large.push((self.key.clone(), parts));
+    }
+
+    fn learn(&self, session: &TaskSession<'j>) {
+        let mut state = self.pool.lock();
+        if !state.known.iter().any(|(key, _)| *key == self.key) {
+            state.known.push((self.key.clone(), session.known()));
+        }
     }
 
     fn keep(&self, session: TaskSession<'j>) {
-        self.pool.lock().idle.push((self.key.clone(), session));
+        // On the cpu device memory is not what is short.
+        let cuda = self.pool.judge.config().device.is_cuda();
+        let time = if cuda { session.cost() } else { Duration::ZERO };
+        let until = Instant::now() + time;
+        let (key, parts) = (self.key.clone(), self.parts);
+        self.pool.lock().idle.push(Idle { key, parts, until, session });
     }
 }
 

@@ -141,6 +141,16 @@ impl Worker {
         self.channel.ask(request, deadline)
     }
 
+    /// Asks a process that may want the device to itself; see [`Channel::ask_holding`].
+    pub(crate) fn ask_holding<T: DeserializeOwned>(
+        &mut self,
+        request: &Json,
+        deadline: Duration,
+        hold: impl FnMut(bool),
+    ) -> Result<T, NoAnswer> {
+        self.channel.ask_holding(request, deadline, hold)
+    }
+
     /// Last of what the process wrote, for people.
     pub(crate) fn tail(&self) -> String {
         let (out, err) = self.child.output_so_far();

@@ -7,45 +7,70 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u64);
 
-/// Those who wait and those who work.
+/// What one who waits finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// What it works with is there.
+    There,
+    /// It has to be made, and there is room.
+    Room,
+    /// It has to be made, and there is no room yet.
+    Wait,
+}
+
+/// Those who wait and those who work. Each takes up some of a fixed number of units.
 #[derive(Debug)]
 pub(crate) struct Queue<K> {
-    most: usize,
+    units: usize,
     next: u64,
-    waiting: VecDeque<(Ticket, K, bool)>,
-    working: Vec<(K, bool)>,
+    waiting: VecDeque<(Ticket, K, usize)>,
+    working: Vec<(K, usize)>,
 }
 
 impl<K: Clone + PartialEq> Queue<K> {
-    /// At most `most` work at once.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most: most.max(1), next: 0, waiting: VecDeque::new(), working: Vec::new() }
+    /// All who work at once take up at most `units`.
+    pub(crate) fn new(units: usize) -> Self {
+        Self { units: units.max(1), next: 0, waiting: VecDeque::new(), working: Vec::new() }
     }
 
-    /// Joins the queue for `key`; `alone`: nobody else may work meanwhile.
-    pub(crate) fn join(&mut self, key: K, alone: bool) -> Ticket {
+    /// Number of units in all. Who asks for as many works alone.
+    pub(crate) fn units(&self) -> usize {
+        self.units
+    }
+
+    /// Joins the queue for `key` with a need of `units`, or of all if that is more than there are.
+    pub(crate) fn join(&mut self, key: K, units: usize) -> Ticket {
         let ticket = Ticket(self.next);
         self.next += 1;
-        self.waiting.push_back((ticket, key, alone));
+        self.waiting.push_back((ticket, key, units.clamp(1, self.units)));
         ticket
     }
 
     /// Begins to work, if it is this one's turn. A key has one worker at a time. Who waits for a
-    /// busy key is passed by; who wants to be alone is not, or it would wait for ever.
-    pub(crate) fn begin(&mut self, ticket: Ticket) -> bool {
-        if self.working.len() >= self.most || self.working.iter().any(|(_, alone)| *alone) {
+    /// busy key is passed by; who waits for more units than are free is not, or it would wait for
+    /// ever. Who waits for room is passed only by those who need none.
+    pub(crate) fn begin(&mut self, ticket: Ticket, fit: impl Fn(&K) -> Fit) -> bool {
+        let mut room = true;
+        let first = self.waiting.iter().position(|(_, key, _)| {
+            if !self.is_free(key) {
+                return false;
+            }
+            match fit(key) {
+                Fit::There => true,
+                Fit::Room => room,
+                Fit::Wait => {
+                    room = false;
+                    false
+                }
+            }
+        });
+        let Some(at) = first else { return false };
+        let (first, _, units) = &self.waiting[at];
+        if *first != ticket || *units > self.units - self.working() {
             return false;
         }
-        let Some(at) = self.waiting.iter().position(|(_, key, alone)| *alone || self.is_free(key))
-        else {
-            return false;
-        };
-        let (first, _, alone) = &self.waiting[at];
-        if *first != ticket || (*alone && !self.working.is_empty()) {
-            return false;
-        }
-        if let Some((_, key, alone)) = self.waiting.remove(at) {
-            self.working.push((key, alone));
+        if let Some((_, key, units)) = self.waiting.remove(at) {
+            self.working.push((key, units));
         }
         true
     }
@@ -61,9 +86,14 @@ impl<K: Clone + PartialEq> Queue<K> {
         }
     }
 
-    /// Number of workers.
-    pub(crate) fn working(&self) -> usize {
+    /// Number of those who work.
+    pub(crate) fn workers(&self) -> usize {
         self.working.len()
+    }
+
+    /// Units taken up by those who work.
+    pub(crate) fn working(&self) -> usize {
+        self.working.iter().map(|(_, units)| units).sum()
     }
 }
 
@@ -72,55 +102,81 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn room<K>(_: &K) -> Fit {
+        Fit::Room
+    }
+
+    #[test]
+    fn who_waits_for_room_is_passed_only_by_those_who_need_none() {
+        let mut queue = Queue::new(4);
+        let (large, new, open) = (queue.join('l', 4), queue.join('n', 1), queue.join('o', 1));
+        let fit = |key: &char| match key {
+            'l' => Fit::Wait,
+            'n' => Fit::Room,
+            _ => Fit::There,
+        };
+        assert!(!queue.begin(large, fit));
+        assert!(!queue.begin(new, fit), "it would take the room that the large one waits for");
+        assert!(queue.begin(open, fit));
+        queue.end(&'o');
+        assert!(queue.begin(large, room), "now there is room");
+        assert!(!queue.begin(new, room), "nothing is left");
+        queue.end(&'l');
+        assert!(queue.begin(new, room));
+    }
+
     #[test]
     fn first_come_first_served_and_busy_keys_are_passed_by() {
         let mut queue = Queue::new(2);
-        let (a, b, c) = (queue.join('x', false), queue.join('x', false), queue.join('y', false));
-        assert!(!queue.begin(b), "a is first");
-        assert!(queue.begin(a));
-        assert!(!queue.begin(b), "x is busy");
-        assert!(queue.begin(c), "y is free, b is passed by");
+        let (a, b, c) = (queue.join('x', 1), queue.join('x', 1), queue.join('y', 1));
+        assert!(!queue.begin(b, room), "a is first");
+        assert!(queue.begin(a, room));
+        assert!(!queue.begin(b, room), "x is busy");
+        assert!(queue.begin(c, room), "y is free, b is passed by");
         queue.end(&'x');
-        assert!(queue.begin(b));
+        assert!(queue.begin(b, room));
     }
 
     #[test]
-    fn one_who_wants_to_be_alone_is_waited_for() {
+    fn one_who_needs_more_than_is_free_is_waited_for() {
         let mut queue = Queue::new(3);
-        let a = queue.join(1, false);
-        assert!(queue.begin(a));
-        let (alone, late) = (queue.join(2, true), queue.join(3, false));
-        assert!(!queue.begin(alone), "somebody works");
-        assert!(!queue.begin(late), "nobody overtakes");
+        let a = queue.join(1, 1);
+        assert!(queue.begin(a, room));
+        let (alone, late) = (queue.join(2, 9), queue.join(3, 1));
+        assert!(!queue.begin(alone, room), "somebody works");
+        assert!(!queue.begin(late, room), "nobody overtakes");
         queue.end(&1);
-        assert!(queue.begin(alone));
-        assert!(!queue.begin(late), "alone means alone");
+        assert!(queue.begin(alone, room));
+        assert!(!queue.begin(late, room), "nothing is left");
         queue.end(&2);
-        assert!(queue.begin(late));
+        assert!(queue.begin(late, room));
     }
 
     proptest! {
-        /// Whatever is asked for: everyone gets a turn, never too many at once, never two on a key,
-        /// never one beside one who is alone.
+        /// Whatever is asked for: everyone gets a turn, never more units than there are, never two
+        /// on a key.
         #[test]
         fn everyone_is_served_within_the_rules(
-            asks in prop::collection::vec((0u8..4, any::<bool>()), 1..40),
+            asks in prop::collection::vec((0u8..4, 1usize..7), 1..40),
             most in 1usize..5,
             ends in prop::collection::vec(any::<prop::sample::Index>(), 200),
         ) {
             let mut queue = Queue::new(most);
-            let mut waiting: Vec<(Ticket, u8, bool)> =
-                asks.iter().map(|&(key, alone)| (queue.join(key, alone), key, alone)).collect();
-            let mut working: Vec<(u8, bool)> = Vec::new();
+            let mut waiting: Vec<(Ticket, u8, usize)> = asks
+                .iter()
+                .map(|&(key, units)| (queue.join(key, units), key, units.min(most)))
+                .collect();
+            let mut working: Vec<(u8, usize)> = Vec::new();
             let mut ends = ends.into_iter();
             for _ in 0..200 {
-                let begun = waiting.iter().position(|(ticket, ..)| queue.begin(*ticket));
+                let begun = waiting.iter().position(|(ticket, ..)| queue.begin(*ticket, room));
                 if let Some(at) = begun {
-                    let (_, key, alone) = waiting.remove(at);
+                    let (_, key, units) = waiting.remove(at);
                     prop_assert!(working.iter().all(|(busy, _)| *busy != key));
-                    working.push((key, alone));
-                    prop_assert!(working.len() <= most);
-                    prop_assert!(working.len() == 1 || working.iter().all(|(_, alone)| !alone));
+                    working.push((key, units));
+                    let taken: usize = working.iter().map(|(_, units)| units).sum();
+                    prop_assert!(taken <= most);
+                    prop_assert_eq!(taken, queue.working());
                 } else if working.is_empty() {
                     prop_assert!(waiting.is_empty(), "stuck");
                     break;

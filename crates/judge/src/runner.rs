@@ -92,6 +92,14 @@ impl Runner {
         answer.map_err(|answer| Trouble::Candidate(Stumble { during, answer }))
     }
 
+    /// Moves the process to these cores, before anything of the candidate runs in it.
+    pub(crate) fn pin(&mut self, cores: &[usize]) -> Result<(), Trouble> {
+        if !cores.is_empty() {
+            self.ask::<Json>("load", &json!({"do": "pin", "cores": cores}))?;
+        }
+        Ok(())
+    }
+
     /// Copies tensors from the oracle's arena into the inputs zone.
     fn bring(&self, oracle: &Oracle, tensors: &mut [Place]) -> Result<(), Trouble> {
         let from: Vec<u64> = tensors.iter().map(|t| t.offset.unwrap_or(0)).collect();

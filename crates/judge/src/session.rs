@@ -1,11 +1,10 @@
 //! One task: its oracle, its plan of memory, and the way of a candidate through the stages.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use warpwright_build::{Artifact, Outcome, Request};
+use warpwright_build::{Artifact, Outcome};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{
     Check, Failure, IntegrityFinding, PhaseSeconds, Reward, Speedup, Stage, Times, VERDICT_VERSION,
@@ -13,34 +12,54 @@ use warpwright_record::verdict::{
 };
 use warpwright_task::Task;
 
-use crate::baseline::{BaselineProcess, Look};
+use crate::baseline::{Baseline, BaselineProcess, Look};
 use crate::error::JudgeError;
 use crate::failure::{classify, failure};
+use crate::gate::Held;
 use crate::judge::LocalJudge;
 use crate::layout::Layout;
 use crate::measure::{self, Plan, Ready, Rounds, Windows};
+use crate::memory::{Memory, arena_bytes};
 use crate::oracle::{Oracle, mode_name, profile_name};
 use crate::runner::{Runner, Trouble};
 use crate::verify::look;
+use crate::wire::Versions;
 
 /// Fresh inputs per verification, as in the paper; one more check uses other weights.
 const CHECKS: u64 = 5;
 /// Timed calls that are looked at, chosen after they have run.
 const TIMED_CHECKS: usize = 3;
 
-static SESSIONS: AtomicU64 = AtomicU64::new(1);
-
-/// A task being judged. Dropping it ends its oracle.
+/// A task being judged. Dropping it ends its processes.
 pub struct TaskSession<'j> {
     judge: &'j LocalJudge,
-    id: u64,
     task: Task,
+    memory: Memory,
     oracle: Oracle,
     layout: Layout,
     plan: Plan,
     random: StdRng,
+    baselines: Option<Baselines>,
+    /// What opening it and its baselines took.
+    cost: Duration,
+}
+
+/// What is known of a task that was opened once.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    versions: Versions,
+    unavoidable_bytes: u64,
+    doubt: String,
+}
+
+/// What a task's candidates are timed against, in its process.
+struct Baselines {
+    process: BaselineProcess,
     ready: Vec<Ready>,
+    /// Sets of inputs it holds.
     staged: usize,
+    /// Why some are missing.
+    caveats: Vec<String>,
 }
 
 /// What is found out about one candidate, stage by stage.
@@ -62,50 +81,96 @@ impl Findings {
 }
 
 impl<'j> TaskSession<'j> {
-    pub(crate) fn open(judge: &'j LocalJudge, task: &Task) -> Result<Self, JudgeError> {
+    pub(crate) fn open(
+        judge: &'j LocalJudge,
+        task: &Task,
+        memory: Memory,
+    ) -> Result<Self, JudgeError> {
+        let opened = Self::open_within(judge, task, memory);
+        opened.map_err(|e| if memory.is_all() { e.with_all_memory() } else { e })
+    }
+
+    fn open_within(judge: &'j LocalJudge, task: &Task, memory: Memory) -> Result<Self, JudgeError> {
+        let started = Instant::now();
         let cuda = judge.config.device.is_cuda();
-        let memory = judge.facts.memory_bytes;
-        // On a GPU the three processes share one memory; a memory file costs what is touched.
-        let (budget, own) = if cuda {
-            (memory / 20 * 9, memory / 10)
-        } else {
-            ((memory / 4).min(6 << 30), memory / 4)
+        let settings = (judge.config.profile, judge.config.seed);
+        let oracle = |arena| {
+            Oracle::open(
+                &judge.host,
+                task,
+                settings,
+                memory,
+                judge.arena(task, arena)?,
+                &judge.gate,
+            )
         };
-        let arena = judge.arena(own)?;
-        let seed = judge.config.seed;
-        let oracle = Oracle::open(&judge.host, task, judge.config.profile, seed, arena)?;
+        let mut oracle = {
+            let first = oracle(memory.oracle_arena())?;
+            let needed = arena_bytes(&first.opened);
+            if cuda && needed > first.arena.len() {
+                let wanted = Memory::needed(&first.opened, 1);
+                drop(first);
+                if !memory.is_all() {
+                    return Err(too_big(task, wanted));
+                }
+                oracle(needed)?
+            } else {
+                first
+            }
+        };
         let plan = if cuda {
             Plan { window: Duration::from_millis(15), rounds: 21, budget: Duration::from_secs(15) }
         } else {
             Plan { window: Duration::from_millis(12), rounds: 9, budget: Duration::from_secs(6) }
         };
         let wanted = wanted_calls(judge, &oracle, &plan);
-        let layout = Layout::plan(&oracle.opened, wanted, budget);
+        let layout = Layout::plan(&oracle.opened, wanted, memory.runner());
+        let roomy = layout.is_some_and(|layout| layout.calls >= wanted.min(4));
+        if !memory.is_all() && !roomy {
+            return Err(too_big(task, Memory::needed(&oracle.opened, wanted)));
+        }
         let layout = layout.ok_or_else(|| {
             let per_call = oracle.opened.inputs.bytes() + oracle.opened.outputs.bytes();
-            JudgeError::Reference {
+            JudgeError::Memory {
                 task: task.name.clone(),
                 message: format!(
                     "inputs and outputs of {} MiB a call do not fit the {} MiB that judging may use here",
                     per_call >> 20,
-                    budget >> 20
+                    memory.runner() >> 20
                 ),
-                hint: Some("use smaller inputs".to_owned()),
+                wanted: None,
             }
         })?;
+        let shared = judge.gate.share();
+        oracle.learn(judge.config.seed)?;
+        drop(shared);
         Ok(Self {
             judge,
-            id: SESSIONS.fetch_add(1, Ordering::Relaxed),
             task: task.clone(),
+            memory,
             oracle,
             layout,
             plan,
             // Inputs, places, orders and samples are secrets: not from a seed that a command line
             // names.
             random: StdRng::from_rng(&mut rand::rng()),
-            ready: Vec::new(),
-            staged: 0,
+            baselines: None,
+            cost: started.elapsed(),
         })
+    }
+
+    /// What opening it and its baselines took.
+    pub(crate) fn cost(&self) -> Duration {
+        self.cost
+    }
+
+    /// What stays known of the task when the session is closed.
+    pub(crate) fn known(&self) -> Known {
+        Known {
+            versions: self.oracle.opened.versions.clone(),
+            unavoidable_bytes: self.unavoidable_bytes(),
+            doubt: self.oracle.doubt.clone(),
+        }
     }
 
     /// Bytes that one call cannot avoid: every input, parameter and output once.
@@ -118,37 +183,27 @@ impl<'j> TaskSession<'j> {
     /// Takes a candidate as far as `stage`. What the candidate does wrong is in the verdict; an
     /// error is never its doing.
     pub fn judge(&mut self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeError> {
+        let verdict = self.judge_within(candidate, stage);
+        verdict.map_err(|e| if self.memory.is_all() { e.with_all_memory() } else { e })
+    }
+
+    fn judge_within(&mut self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeError> {
         let mut found = Findings::default();
-        let request = Request { reference: Some(self.task.source.clone()), ..Request::default() };
-        let built = self
-            .judge
-            .builder
-            .build_with(candidate, &self.judge.target(), &request)
-            .map_err(|e| JudgeError::infrastructure("build the candidate", e))?;
-        let artifact = match built {
-            Outcome::Built(artifact) => {
-                found.seconds.build = artifact.seconds;
-                Some(artifact)
-            }
-            Outcome::Failed(failed) => {
-                found.seconds.build = failed.seconds;
-                let mut told = failure(failed.class, failed.message);
-                told.diagnostics = failed.diagnostics;
-                told.output_tail = failed.raw_tail;
-                found.failure = Some(told);
-                None
-            }
-        };
+        let artifact = build(self.judge, &self.task, candidate, &mut found)?;
         if let Some(artifact) = &artifact
             && stage > Stage::Built
         {
             if stage == Stage::Measured {
                 // Before anything of the candidate runs: nothing it leaves behind slows these.
+                let started = Instant::now();
                 self.prepare_baselines()?;
+                self.cost += started.elapsed();
+                found.seconds.baselines = started.elapsed().as_secs_f64();
             }
             self.run(candidate, artifact, stage, &mut found)?;
         }
-        Ok(self.verdict(candidate, artifact.as_ref(), stage, found))
+        let known = self.known();
+        Ok(verdict(self.judge, &self.task, &known, candidate, artifact.as_ref(), (stage, found)))
     }
 
     /// Runs the candidate in its process and cleans up after it, whatever it does.
@@ -159,19 +214,26 @@ impl<'j> TaskSession<'j> {
         stage: Stage,
         found: &mut Findings,
     ) -> Result<(), JudgeError> {
-        let arena = self.judge.arena(self.layout.len())?;
         let started = Instant::now();
         let patience =
             Duration::from_secs_f64((10.0 + 300.0 * self.oracle.opened.forward_seconds).min(300.0));
         let random = StdRng::seed_from_u64(self.random.random());
         let dir = Some(artifact.dir.as_path());
-        let mut runner =
-            Runner::start(&self.judge.host, dir, arena, self.layout, patience, random)?;
-        let went = self.examine(&mut runner, candidate, artifact, stage, found, started);
+        let mut runner = {
+            let _shared = self.judge.gate.share();
+            let arena = self.judge.arena(&self.task, self.layout.len())?;
+            Runner::start(&self.judge.host, dir, arena, self.layout, patience, random)?
+        };
+        found.seconds.load = started.elapsed().as_secs_f64();
+        let waiting = Instant::now();
+        let held = self.hold(stage);
+        found.seconds.wait = waiting.elapsed().as_secs_f64();
+        let went = self.examine(&mut runner, candidate, artifact, stage, found);
         let (outcome, tail) = runner.end();
         if let Some(gpu) = &self.judge.gpu {
             gpu.probe()?;
         }
+        drop(held);
         match went {
             Ok(()) => Ok(()),
             Err(Trouble::Judge(error)) => Err(error),
@@ -182,6 +244,16 @@ impl<'j> TaskSession<'j> {
         }
     }
 
+    /// The device for a candidate: alone on a GPU, where it may leave work behind that lasts as long
+    /// as its process; on the cpu device beside others until it is measured.
+    fn hold(&self, stage: Stage) -> Held<'j> {
+        let judge = self.judge;
+        if judge.config.device.is_cuda() || stage == Stage::Measured {
+            return judge.gate.alone();
+        }
+        judge.gate.share()
+    }
+
     fn examine(
         &mut self,
         runner: &mut Runner,
@@ -189,8 +261,9 @@ impl<'j> TaskSession<'j> {
         artifact: &Artifact,
         stage: Stage,
         found: &mut Findings,
-        started: Instant,
     ) -> Result<(), Trouble> {
+        let loading = Instant::now();
+        runner.pin(&self.judge.cores)?;
         let source = candidate.files().get("model_new.py");
         let source = String::from_utf8_lossy(source.map_or(&[][..], Vec::as_slice)).into_owned();
         let settings = (profile_name(self.judge.config.profile), mode_name(self.task.mode));
@@ -198,7 +271,7 @@ impl<'j> TaskSession<'j> {
         runner.state(&mut self.oracle, "other")?;
         found.times.prepare = Some(runner.state(&mut self.oracle, "init")?);
         runner.lock()?;
-        found.seconds.load = started.elapsed().as_secs_f64();
+        found.seconds.load += loading.elapsed().as_secs_f64();
         let verifying = Instant::now();
         let went = self.verify(runner, found);
         found.seconds.verify = verifying.elapsed().as_secs_f64();
@@ -238,56 +311,92 @@ impl<'j> TaskSession<'j> {
         Ok(())
     }
 
-    /// Compiles and stages the baselines of this task in the shared process.
+    /// Starts, compiles and stages the baselines of this task, once.
     fn prepare_baselines(&mut self) -> Result<(), JudgeError> {
-        self.judge.calibrate(false)?;
-        let mut slot = self.judge.baseline();
-        if slot.owner == Some(self.id) {
+        if self.baselines.is_some() {
             return Ok(());
         }
-        slot.owner = None;
-        let process = self.judge.baseline_process(&mut slot)?;
-        let seed = self.judge.config.seed;
-        let name = &self.task.name;
-        process.open(&self.task, self.judge.config.profile, seed)?;
-        self.ready.clear();
-        // Its inputs and the results of a window each have their share of the memory.
-        let share = self.judge.facts.memory_bytes / 10;
+        let judge = self.judge;
+        judge.calibrate(false)?;
+        let (name, seed) = (&self.task.name, judge.config.seed);
+        let mut process = judge.baseline_process(self.memory.baseline_torch())?;
+        let mut caveats = Vec::new();
+        let mut held = Some(judge.gate.share());
+        process.open(&self.task, judge.config.profile, seed)?;
+        let wanted = self.compile(&mut process, &mut held, &mut caveats)?;
+        drop(held);
+        let _alone = judge.gate.alone();
+        process.pin(name, &judge.cores)?;
+        // Inputs and the results of a window each have their share of the memory.
+        let share = self.memory.staged();
         let opened = &self.oracle.opened;
-        let fits = |bytes: u64| (share / bytes.max(1)).max(2);
+        // One set alone would be found in a cache again, unless it is larger than any.
+        let least = if opened.inputs.bytes() > 16 * judge.facts.cache_bytes { 1 } else { 2 };
+        let fits = |bytes: u64| (share / bytes.max(1)).max(least);
         let staged = self.layout.calls.min(64).min(fits(opened.inputs.bytes())) as usize;
         let most = self.layout.calls.min(fits(opened.outputs.bytes()));
-        let wanted = self.judge.wanted();
-        for &which in &wanted {
-            process.compile(name, which, seed, 4)?;
-        }
         let seeds: Vec<u64> = (0..staged).map(|_| self.random.random_range(1..1 << 62)).collect();
         process.stage(name, &seeds)?;
-        self.staged = staged;
+        let mut ready = Vec::new();
         for which in wanted {
-            let ready = measure::ready(process, name, which, &self.plan, staged, most)?;
-            self.ready.push(ready);
+            ready.push(measure::ready(&mut process, name, which, &self.plan, staged, most)?);
         }
-        slot.owner = Some(self.id);
+        self.baselines = Some(Baselines { process, ready, staged, caveats });
         Ok(())
     }
 
-    fn measure(&mut self, runner: &mut Runner, found: &mut Findings) -> Result<(), Trouble> {
-        let judge = self.judge;
-        let mut slot = judge.baseline();
-        if slot.owner != Some(self.id) {
-            drop(slot);
-            self.prepare_baselines()?;
-            slot = judge.baseline();
+    /// Compiles what is wanted; what was had. Of those that keep buffers of their own, a task that
+    /// fills the memory does without; the others must be had.
+    fn compile(
+        &self,
+        process: &mut BaselineProcess,
+        held: &mut Option<Held<'j>>,
+        caveats: &mut Vec<String>,
+    ) -> Result<Vec<Baseline>, JudgeError> {
+        let (name, seed) = (&self.task.name, self.judge.config.seed);
+        let mut had = Vec::new();
+        for which in self.judge.wanted() {
+            let spare = matches!(which, Baseline::ReduceOverhead | Baseline::MaxAutotune);
+            match process.compile(name, (which, seed), &self.judge.gate, held) {
+                Ok(()) => had.push(which),
+                Err(JudgeError::Memory { .. }) if spare && self.memory.is_all() => {
+                    process.give_up(name, which)?;
+                    caveats.push(format!("{} does not fit the device's memory", which.name()));
+                }
+                Err(error) => return Err(error),
+            }
         }
-        let process = judge.baseline_process(&mut slot)?;
+        Ok(had)
+    }
+
+    fn measure(&mut self, runner: &mut Runner, found: &mut Findings) -> Result<(), Trouble> {
+        let Some(mut baselines) = self.baselines.take() else {
+            let reason = "the baselines are not ready";
+            return Err(JudgeError::infrastructure("measure the candidate", reason).into());
+        };
+        let done = self.measure_against(&mut baselines, runner, found);
+        if !matches!(done, Err(Trouble::Judge(_))) {
+            self.baselines = Some(baselines);
+        }
+        done
+    }
+
+    fn measure_against(
+        &mut self,
+        baselines: &mut Baselines,
+        runner: &mut Runner,
+        found: &mut Findings,
+    ) -> Result<(), Trouble> {
+        let Baselines { process, ready, staged, caveats } = baselines;
+        found.caveats.extend(caveats.iter().cloned());
+        found.caveats.extend(measuring_caveats());
         let calls = self.candidate_calls(process, runner)?;
         let started = Instant::now();
         let tried = measure::candidate_window(&mut self.oracle, runner, calls, &mut self.random)?;
         runner.release()?;
         let samples = tried.0.samples;
         let candidate_seconds = started.elapsed().as_secs_f64();
-        let baseline_seconds: f64 = self.ready.iter().map(|r| r.calls as f64 * r.seconds).sum();
+        let baseline_seconds: f64 = ready.iter().map(|r| r.calls as f64 * r.seconds).sum();
         let planned = measure::rounds(&self.plan, candidate_seconds + baseline_seconds);
         let looked_at: Vec<usize> =
             (0..TIMED_CHECKS).map(|_| self.random.random_range(0..planned)).collect();
@@ -295,13 +404,13 @@ impl<'j> TaskSession<'j> {
         let mut rounds = Rounds {
             nothing: Vec::with_capacity(planned),
             candidate: empty(calls),
-            baselines: self.ready.iter().map(|r| (r.which, empty(r.calls))).collect(),
+            baselines: ready.iter().map(|r| (r.which, empty(r.calls))).collect(),
         };
         for round in 0..planned {
             let name = &self.task.name;
             let look = Look { arena: &runner.arena, samples: &samples };
             rounds.nothing.push(process.nothing(name, Some(look))?.as_secs_f64());
-            for contender in measure::order(self.ready.len(), &mut self.random) {
+            for contender in measure::order(ready.len(), &mut self.random) {
                 if contender == 0 {
                     let look_here = looked_at.contains(&round);
                     let seconds = self.timed_window(runner, calls, look_here, found)?;
@@ -310,10 +419,10 @@ impl<'j> TaskSession<'j> {
                         return Ok(());
                     }
                 } else {
-                    let ready = &self.ready[contender - 1];
+                    let ready = &ready[contender - 1];
                     let look = Look { arena: &runner.arena, samples: &samples };
-                    let (name, staged) = (&self.task.name, self.staged);
-                    let seconds = measure::baseline_window(process, name, ready, staged, look)?;
+                    let name = &self.task.name;
+                    let seconds = measure::baseline_window(process, name, ready, *staged, look)?;
                     rounds.baselines[contender - 1].1.seconds.push(seconds);
                 }
             }
@@ -394,53 +503,92 @@ impl<'j> TaskSession<'j> {
             }
         }
     }
+}
 
-    fn verdict(
-        &self,
-        candidate: &Candidate,
-        artifact: Option<&Artifact>,
-        stage: Stage,
-        mut found: Findings,
-    ) -> Verdict {
-        let judge = self.judge;
-        let versions = &self.oracle.opened.versions;
-        let fingerprint = judge.fingerprint(&versions.torch, &versions.python);
-        let verified = stage > Stage::Built && !found.bad();
-        if !self.oracle.doubt.is_empty() {
-            found.caveats.push(self.oracle.doubt.clone());
+/// Compiles a candidate, beside whatever runs on the device.
+fn build(
+    judge: &LocalJudge,
+    task: &Task,
+    candidate: &Candidate,
+    found: &mut Findings,
+) -> Result<Option<Artifact>, JudgeError> {
+    match judge.build(task, candidate)? {
+        Outcome::Built(artifact) => {
+            found.seconds.build = artifact.seconds;
+            Ok(Some(artifact))
         }
-        if self.staged > 0 && stage == Stage::Measured {
-            found.caveats.extend(measuring_caveats());
+        Outcome::Failed(failed) => {
+            found.seconds.build = failed.seconds;
+            let mut told = failure(failed.class, failed.message);
+            told.diagnostics = failed.diagnostics;
+            told.output_tail = failed.raw_tail;
+            found.failure = Some(told);
+            Ok(None)
         }
-        if found.bad() {
-            (found.times, found.speedup) = (Times::default(), Speedup::default());
-        }
-        let floor_ms = fingerprint
-            .bandwidth_bytes_per_second
-            .map(|b| 1e3 * self.unavoidable_bytes() as f64 / b as f64);
-        Verdict {
-            version: VERDICT_VERSION,
-            task: self.task.name.clone(),
-            candidate: candidate.hash().to_owned(),
-            device: judge.config.device.to_string(),
-            profile: judge.config.profile,
-            stage,
-            verified,
-            failure: found.failure,
-            integrity: found.integrity,
-            checks: found.checks,
-            reward: Reward::of(verified, &found.speedup),
-            times_ms: found.times,
-            speedup: found.speedup,
-            floor_ms,
-            unavoidable_bytes: self.unavoidable_bytes(),
-            kernels: artifact.map(|a| a.kernels.clone()).unwrap_or_default(),
-            diagnostics: artifact.map(|a| a.warnings.clone()).unwrap_or_default(),
-            isolation: judge.isolation(),
-            caveats: found.caveats,
-            seconds: found.seconds,
-            fingerprint,
-        }
+    }
+}
+
+/// The verdict on a candidate that is only to be compiled.
+pub(crate) fn built(
+    judge: &LocalJudge,
+    task: &Task,
+    known: &Known,
+    candidate: &Candidate,
+) -> Result<Verdict, JudgeError> {
+    let mut found = Findings::default();
+    let artifact = build(judge, task, candidate, &mut found)?;
+    Ok(verdict(judge, task, known, candidate, artifact.as_ref(), (Stage::Built, found)))
+}
+
+fn verdict(
+    judge: &LocalJudge,
+    task: &Task,
+    known: &Known,
+    candidate: &Candidate,
+    artifact: Option<&Artifact>,
+    (stage, mut found): (Stage, Findings),
+) -> Verdict {
+    let fingerprint = judge.fingerprint(&known.versions.torch, &known.versions.python);
+    let verified = stage > Stage::Built && !found.bad();
+    if !known.doubt.is_empty() {
+        found.caveats.push(known.doubt.clone());
+    }
+    if found.bad() {
+        (found.times, found.speedup) = (Times::default(), Speedup::default());
+    }
+    let floor_ms = fingerprint
+        .bandwidth_bytes_per_second
+        .map(|b| 1e3 * known.unavoidable_bytes as f64 / b as f64);
+    Verdict {
+        version: VERDICT_VERSION,
+        task: task.name.clone(),
+        candidate: candidate.hash().to_owned(),
+        device: judge.config.device.to_string(),
+        profile: judge.config.profile,
+        stage,
+        verified,
+        failure: found.failure,
+        integrity: found.integrity,
+        checks: found.checks,
+        reward: Reward::of(verified, &found.speedup),
+        times_ms: found.times,
+        speedup: found.speedup,
+        floor_ms,
+        unavoidable_bytes: known.unavoidable_bytes,
+        kernels: artifact.map(|a| a.kernels.clone()).unwrap_or_default(),
+        diagnostics: artifact.map(|a| a.warnings.clone()).unwrap_or_default(),
+        isolation: judge.isolation(),
+        caveats: found.caveats,
+        seconds: found.seconds,
+        fingerprint,
+    }
+}
+
+fn too_big(task: &Task, wanted: u64) -> JudgeError {
+    JudgeError::Memory {
+        task: task.name.clone(),
+        message: format!("it takes about {} MiB to judge", wanted >> 20),
+        wanted: Some(wanted),
     }
 }
 

@@ -377,6 +377,12 @@ pub struct PhaseSeconds {
     pub build: f64,
     /// Start the runner and load the candidate.
     pub load: f64,
+    /// Start, compile and tune the baselines; zero when the session had them ready.
+    #[serde(default)]
+    pub baselines: f64,
+    /// Wait for the device.
+    #[serde(default)]
+    pub wait: f64,
     /// Compare with the oracle.
     pub verify: f64,
     /// Time against the baselines.

@@ -305,6 +305,13 @@ impl Expr {
                 .all(|(atom, c)| c % d == 0 || matches!(atom, Atom::Var(v) if &*v.name == but))
     }
 
+    /// A multiple of `d`, judged term by term, and what is left over it: a number below `d`.
+    pub(crate) fn split_multiple(&self, d: i64) -> Option<(Self, i64)> {
+        let rest = self.constant.rem_euclid(d);
+        let whole = self.add_const(-rest);
+        whole.divisible_but(d, "").then_some((whole, rest))
+    }
+
     /// Whether a sum of some of the terms can leave the range of `int`.
     fn exceeds_int(&self) -> bool {
         let part = |side: fn(i64, i64) -> i64| {

@@ -371,6 +371,26 @@ impl Graph {
         if keep { self.reshape(reduced, &kept) } else { reduced }
     }
 
+    /// Into how many pieces the rows of a reduction go, if they do, and whether neighbours in memory
+    /// belong to different rows.
+    pub(crate) fn pieces(&self, src: NodeId, dims: &[usize]) -> Option<(i64, bool)> {
+        let mut split = self.split?;
+        let shape = self.shape(src);
+        let outer: Vec<i64> =
+            (0..shape.len()).filter(|d| !dims.contains(d)).map(|d| shape[d]).collect();
+        let cols = index::numel(&self.inner_of(src, dims));
+        let across = shape.len().checked_sub(1).is_some_and(|last| !dims.contains(&last))
+            && outer.last().is_some_and(|extent| *extent >= 32);
+        if across {
+            split = Split {
+                rows: split.rows * split.across,
+                piece: split.piece / split.across.min(16),
+                ..split
+            };
+        }
+        Some((split.pieces(index::numel(&outer), cols)?, across))
+    }
+
     /// The reduction in two steps, where the graph's [`Split`] asks for it.
     fn split_reduction(
         &mut self,
@@ -386,32 +406,26 @@ impl Graph {
         }
         let inner = self.inner_of(src, dims);
         let cols = index::numel(&inner);
-        let mut split = self.split?;
-        let across = self.shape(src).len().checked_sub(1).is_some_and(|last| !dims.contains(&last));
-        if across && outer.last().is_some_and(|extent| *extent >= 32) {
-            // Neighbours in memory belong to different rows.
-            split = Split {
-                rows: split.rows * split.across,
-                piece: split.piece / split.across.min(16),
-                ..split
-            };
-        }
-        let pieces = split.pieces(index::numel(outer), cols)?;
-        // [outer.., pieces, cols / pieces], reading the source in place.
+        let (pieces, across) = self.pieces(src, dims)?;
+        // [outer.., pieces, cols / pieces], reading the source in place; pieces come first where
+        // neighbours in memory belong to different rows, so that they stay neighbours.
+        let lead = usize::from(across);
+        let piece = if across { 0 } else { outer.len() };
         let mut shape = outer.to_vec();
-        shape.extend([pieces, cols / pieces]);
+        shape.insert(piece, pieces);
+        shape.push(cols / pieces);
         let all = axes(&shape);
-        let col = all[outer.len()].mul(cols / pieces).add(&all[outer.len() + 1]);
+        let last = shape.len() - 1;
+        let col = all[piece].mul(cols / pieces).add(&all[last]);
         let at = index::unflatten(&col, &inner);
         let rank = self.shape(src).len();
-        let map = reduction_index(rank, dims, &all[..outer.len()], &at);
+        let map = reduction_index(rank, dims, &all[lead..lead + outer.len()], &at);
         let cut = self.view(src, map, shape.clone());
-        let last = shape.len() - 1;
         let part = Op::Reduce { kind, src: cut, dims: vec![last], inline: false };
         // Pieces of half-precision sums are kept in float.
         let kept = if dtype.is_float() { dtype.compute() } else { dtype };
         let part = self.push(&format!("{name}_parts"), part, shape[..last].to_vec(), kept);
-        let whole = Op::Reduce { kind, src: part, dims: vec![last - 1], inline: false };
+        let whole = Op::Reduce { kind, src: part, dims: vec![piece], inline: false };
         Some(self.push(name, whole, outer.to_vec(), dtype))
     }
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::dtype::DType;
-use crate::emit::Buffer;
 use crate::emit::columns::ColumnTune;
 use crate::emit::elementwise::{ElementTune, Elementwise};
 use crate::emit::rows::{Frame, RowProgram, RowTune};
-use crate::index::{Expr, dot, numel};
+use crate::emit::scans::ScanTune;
+use crate::emit::{Buffer, Lanes};
+use crate::index::{Expr, dot, numel, unflatten};
 use crate::ir::{Graph, NodeId, Op, ReduceKind};
 use crate::plan::{self, Target};
 
@@ -72,13 +73,14 @@ fn shifted(value: i64, shift: i32, low: i64, high: i64) -> i64 {
 /// Elements that fill a 16-byte access of the widest large tensor of a step.
 fn access_width(
     graph: &Graph,
+    stores: &[NodeId],
     nodes: &[NodeId],
     count: i64,
     buffers: &BTreeMap<NodeId, Buffer>,
 ) -> i64 {
     let mut seen = std::collections::BTreeSet::new();
     let mut stack = nodes.to_vec();
-    let mut widest = nodes.iter().map(|n| graph.dtype(*n).size()).max().unwrap_or(4);
+    let mut widest = stores.iter().map(|n| graph.dtype(*n).size()).max().unwrap_or(4);
     while let Some(n) = stack.pop() {
         if !seen.insert(n) {
             continue;
@@ -103,15 +105,52 @@ pub(crate) fn element(
     buffers: &BTreeMap<NodeId, Buffer>,
 ) -> ElementTune {
     let count = numel(&step.shape);
-    let vec = access_width(graph, &step.stores, count, buffers);
+    let vec = access_width(graph, &step.stores, &step.stores, count, buffers);
     let vec = if knobs.safe { 1 } else { shifted(vec, knobs.vec_shift, 1, 16) };
+    let (vec, items) =
+        if vec > 1 && is_scattered(step, graph, buffers, vec) { (1, vec.min(4)) } else { (vec, 1) };
     ElementTune {
         threads: shifted(256, knobs.threads_shift, 64, 1024),
         vec,
-        items: shifted(1, knobs.items_shift, 1, 8),
+        items: shifted(items, knobs.items_shift, 1, 8),
         streaming: knobs.streaming && !knobs.safe,
         persistent_blocks: if knobs.persistent { target.processors * 8 } else { 0 },
+        backwards: false,
     }
+}
+
+/// Whether most loads cannot be vector accesses of neighbouring elements: windows, shifted rows.
+/// Then neighbouring threads take neighbouring elements: with several elements a thread, a warp's
+/// scalar load would touch that many times more cache lines.
+fn is_scattered(
+    step: &Elementwise,
+    graph: &Graph,
+    buffers: &BTreeMap<NodeId, Buffer>,
+    vec: i64,
+) -> bool {
+    let count = numel(&step.shape);
+    if count % vec != 0 {
+        return false;
+    }
+    let flat = Expr::var("i", count);
+    let lanes = Lanes { var: "i".into(), extent: count, width: vec, vector: true, linear: false };
+    let (mut wide, mut narrow) = (0, 0);
+    for store in &step.stores {
+        let at = unflatten(&flat, graph.shape(*store));
+        for (node, at) in plan::loads(graph, *store, &at, buffers) {
+            let Some(buffer) = buffers.get(&node) else { continue };
+            let offset = dot(&at, &buffer.strides);
+            // How often the loops of the reductions in place run it.
+            let mut times = 1;
+            offset.visit_vars(&mut |v| times *= if v.name.starts_with('~') { v.extent } else { 1 });
+            if lanes.vector_base(&offset).is_some() {
+                wide += times;
+            } else if lanes.first_lane(&[offset]).is_none() {
+                narrow += times;
+            }
+        }
+    }
+    narrow > wide.max(1)
 }
 
 /// For a row program.
@@ -136,33 +175,38 @@ pub(crate) fn row(
             vec: lanes,
             keep: passes > 1 && !knobs.reload && !knobs.safe && cols <= 16_384,
             streaming: false,
+            backwards: false,
             precise: knobs.safe || cols / lanes > 64,
         };
     }
-    let stores: Vec<NodeId> =
-        step.passes.iter().flatten().chain(&step.full_stores).copied().collect();
+    let all: Vec<NodeId> = step.passes.iter().flatten().chain(&step.full_stores).copied().collect();
     let vec = if step.full_stores.is_empty() {
         16 / step.passes.iter().flatten().map(|r| source_size(graph, *r)).max().unwrap_or(4)
     } else {
-        access_width(graph, &stores, rows * cols, buffers)
+        access_width(graph, &step.full_stores, &all, rows * cols, buffers)
     };
     let vec = if knobs.safe { 1 } else { shifted(vec.clamp(1, 8), knobs.vec_shift, 1, 8) };
     let vec = (1..=vec).rev().find(|v| cols % v == 0 && vec % v == 0).unwrap_or(1);
-    let threads = if cols <= 1024 {
-        32
+    let threads = if step.passes.is_empty() {
+        256
+    } else if cols <= 1024 {
+        // Short rows take as many lanes of a warp as they have accesses.
+        let lanes = (cols / vec).max(2) as u64;
+        (lanes.next_power_of_two() as i64).clamp(2, 32)
     } else {
         let wanted = (cols / vec / 4).max(1) as u64;
         (wanted.next_power_of_two() as i64).clamp(64, 1024)
     };
-    let threads = shifted(threads, knobs.threads_shift - knobs.items_shift, 32, 1024);
+    let threads = shifted(threads, knobs.threads_shift - knobs.items_shift, 2, 1024);
     // Registers for kept elements: at most 32 a thread per value.
     let keep = passes > 1 && !knobs.reload && !knobs.safe && cols / threads <= 32;
     RowTune {
         threads,
-        rows_per_block: if threads == 32 { 4 } else { 1 },
+        rows_per_block: if threads > 32 { 1 } else { 128 / threads },
         vec,
         keep,
         streaming: knobs.streaming && !knobs.safe && (keep || passes == 1),
+        backwards: false,
         precise: false,
     }
 }
@@ -170,6 +214,8 @@ pub(crate) fn row(
 /// Whether neighbours in memory belong to different rows, judged by the large tensors it reads.
 pub(crate) fn is_column(
     step: &RowProgram,
+    scan: Option<&NodeId>,
+    target: &Target,
     graph: &Graph,
     buffers: &BTreeMap<NodeId, Buffer>,
 ) -> bool {
@@ -190,20 +236,51 @@ pub(crate) fn is_column(
         return false;
     };
     let (mut by_row, mut by_col) = (0, 0);
-    for r in step.passes.iter().flatten() {
-        let Op::Reduce { src, .. } = &graph.node(*r).op else { continue };
+    let mut pairs = !target.cpu && step.full_stores.is_empty();
+    for r in step.passes.iter().flatten().chain(scan) {
+        let (Op::Reduce { src, .. } | Op::Scan { src, .. }) = &graph.node(*r).op else { continue };
         if graph.shape(*src) != step.frame.shape {
+            pairs = false;
             continue;
         }
         for (node, at) in plan::loads(graph, *src, &index, buffers) {
             let Some(buffer) = buffers.get(&node) else { continue };
             let offset = dot(&at, &buffer.strides);
+            pairs &= !(offset.mentions(&row) && offset.mentions(&col));
             let weight = numel(graph.shape(node));
             by_col += if offset.stride_of(&col) == Some(1) { weight } else { 0 };
             by_row += if offset.stride_of(&row) == Some(1) { weight } else { 0 };
         }
     }
-    by_row > by_col
+    // Of all pairs of two lists, neighbouring threads take neighbours in one list and walk over the
+    // other together, all reading the same element.
+    by_row > by_col || (pairs && outer.last().is_some_and(|e| *e >= 32))
+}
+
+/// For a scan on the GPU.
+pub(crate) fn scan(
+    step: &RowProgram,
+    node: NodeId,
+    target: &Target,
+    graph: &Graph,
+    buffers: &BTreeMap<NodeId, Buffer>,
+) -> ScanTune {
+    let (rows, cols) = (step.frame.rows(), step.frame.cols());
+    let column = is_column(step, Some(&node), target, graph, buffers);
+    // A third of the threads that the device holds: scans take many registers.
+    let wanted = (target.processors * 683 / rows.max(1)).max(1) as u64;
+    let wanted = wanted.next_power_of_two() as i64;
+    if column {
+        let vec = if cols >= 64 { 8 } else { 4 };
+        let along = wanted.clamp(4, 16);
+        return ScanTune { column, along, rows_per_block: 32, vec };
+    }
+    let most = 32 / graph.dtype(node).compute().size().max(4);
+    let fits = |v: &i64| cols >= 32 * v && cols % v == 0;
+    let vec = [most, most / 2].into_iter().find(fits).unwrap_or(if cols >= 128 { 4 } else { 1 });
+    let reach = ((cols / vec).max(1) as u64).next_power_of_two() as i64;
+    let along = wanted.min(reach).clamp(32, 1024);
+    ScanTune { column, along, rows_per_block: if along > 32 { 1 } else { 4 }, vec }
 }
 
 /// For a column program or a scan.
@@ -219,11 +296,23 @@ pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bo
         let passes = step.passes.len() + usize::from(!step.full_stores.is_empty());
         let small = step.frame.cols() * vec <= 16_384;
         let keep = !scan && passes > 1 && small && !knobs.reload && !knobs.safe;
-        return ColumnTune { threads, vec, vector: false, streaming: false, precise, keep };
+        return ColumnTune {
+            threads,
+            along: 1,
+            vec,
+            vector: false,
+            streaming: false,
+            precise,
+            keep,
+        };
     }
-    let threads = shifted(128, knobs.threads_shift, 32, 512);
-    let enough = |v: i64| rows / v >= target.processors * 256;
-    let vec = if enough(4) {
+    // As many threads as the device holds at once, sharing rows if there are too few of them.
+    let steps = step.frame.inner().into_iter().max().unwrap_or(1);
+    let most = if scan || knobs.safe { 1 } else { (steps / 4).clamp(1, 16) };
+    let enough = |v: i64| rows / v * most >= target.processors * if most > 1 { 1024 } else { 256 };
+    // Running values take registers; with too many of them fewer threads find room.
+    let values = step.passes.iter().map(Vec::len).max().unwrap_or(1);
+    let vec = if enough(4) && values < 3 {
         4
     } else if enough(2) {
         2
@@ -231,11 +320,16 @@ pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bo
         1
     };
     let vec = if knobs.safe { 1 } else { shifted(vec, knobs.vec_shift, 1, 8) };
+    let vec = (1..=vec).rev().find(|v| last % v == 0).unwrap_or(1);
+    let wanted = (target.processors * 2048 / (rows / vec).max(1)).clamp(1, 16) as u64;
+    let wanted = shifted(wanted.next_power_of_two() as i64, knobs.items_shift, 1, 16);
+    let along = if most < 2 { 1 } else { wanted.min(most) };
+    let threads = if along > 1 { 32 } else { shifted(128, knobs.threads_shift, 32, 512) };
     let streaming = knobs.streaming;
     // One running value per row: its rounding errors add up, which torch's tree of partial sums
     // avoids. A double costs little here, because these programs wait for memory.
-    let precise = scan || step.frame.cols() > 64;
-    ColumnTune { threads, vec, vector: true, streaming, precise, keep: false }
+    let precise = scan || step.frame.cols() / along > if along > 1 { 128 } else { 64 };
+    ColumnTune { threads, along, vec, vector: true, streaming, precise, keep: false }
 }
 
 fn source_size(graph: &Graph, reduction: NodeId) -> i64 {
@@ -247,6 +341,40 @@ fn source_size(graph: &Graph, reduction: NodeId) -> i64 {
         _ => 4,
     }
 }
+
+/// An elementwise step as a row program without reductions, for a GPU: where neighbours cannot move
+/// together and the last dim is long, a row per block saves every element a division.
+pub(crate) fn as_long_rows(
+    step: &Elementwise,
+    knobs: &Knobs,
+    graph: &Graph,
+    buffers: &BTreeMap<NodeId, Buffer>,
+) -> Option<RowProgram> {
+    let count = numel(&step.shape);
+    let (cols, rows) = (*step.shape.last()?, count / step.shape.last()?.max(&1));
+    let long = (LONG_ROW..1 << 16).contains(&cols) && !(cols as u64).is_power_of_two();
+    let vec = access_width(graph, &step.stores, &step.stores, count, buffers);
+    let scattered = vec > 1 && count % vec == 0 && is_scattered(step, graph, buffers, vec);
+    if knobs.safe
+        || !long
+        || !scattered
+        || step.stores.iter().any(|s| *graph.shape(*s) != step.shape)
+    {
+        return None;
+    }
+    Some(RowProgram {
+        name: step.name.clone(),
+        purpose: step.purpose.clone(),
+        frame: Frame { shape: vec![rows, cols], dims: vec![1] },
+        passes: vec![],
+        online: vec![],
+        row_stores: vec![],
+        full_stores: step.stores.clone(),
+    })
+}
+
+/// A row that keeps a block busy many times over: the last step leaves threads idle.
+const LONG_ROW: i64 = 2048;
 
 /// An elementwise step as a row program without reductions, for the cpu device: rows are the
 /// leading dims, and the innermost loop is free of divisions.
@@ -262,6 +390,7 @@ pub(crate) fn as_rows(
         purpose: step.purpose.clone(),
         frame: Frame { shape: vec![rows, cols], dims: vec![1] },
         passes: vec![],
+        online: vec![],
         row_stores: vec![],
         full_stores: step.stores.clone(),
     };

@@ -109,6 +109,8 @@ struct AccessDesc {
     flags: c_int,
 }
 
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: c_int = 2;
 const PINNED: c_int = 1;
 const POSIX_DESCRIPTOR: c_int = 1;
 const ON_DEVICE: c_int = 1;
@@ -408,7 +410,8 @@ fn check(action: &str, code: c_int) -> Result<(), ArenaError> {
     if code == 0 {
         return Ok(());
     }
-    Err(ArenaError::new(action, format!("CUDA driver error {code}")))
+    let error = ArenaError::new(action, format!("CUDA driver error {code}"));
+    Err(ArenaError { exhausted: code == OUT_OF_MEMORY, ..error })
 }
 
 const _: () = assert!(SAMPLE_BYTES == 64, "native/fingerprint.cu reads eight words a sample");

@@ -24,11 +24,13 @@ pub(crate) struct ArenaError {
     pub(crate) action: String,
     /// What the system said.
     pub(crate) reason: String,
+    /// Whether there was not enough memory.
+    pub(crate) exhausted: bool,
 }
 
 impl ArenaError {
     pub(crate) fn new(action: impl Into<String>, reason: impl std::fmt::Display) -> Self {
-        Self { action: action.into(), reason: format!("{reason}") }
+        Self { action: action.into(), reason: format!("{reason}"), exhausted: false }
     }
 }
 

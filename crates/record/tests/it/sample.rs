@@ -175,7 +175,14 @@ pub(crate) fn measured(task: &str, device: &str, candidate: &Candidate, speedup:
             missing: if cuda { Vec::new() } else { vec!["memory limit by cgroup".into()] },
         },
         caveats: if cuda { Vec::new() } else { vec!["clocks were not locked".into()] },
-        seconds: PhaseSeconds { build: 0.92, load: 1.4, verify: 2.2, measure: 6.1 },
+        seconds: PhaseSeconds {
+            build: 0.92,
+            load: 1.4,
+            baselines: 11.3,
+            wait: 0.4,
+            verify: 2.2,
+            measure: 6.1,
+        },
         fingerprint: fingerprint(device),
     }
 }

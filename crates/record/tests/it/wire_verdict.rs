@@ -123,6 +123,8 @@ fn a_verdict_that_is_good() {
         "seconds": {
           "build": 0.92,
           "load": 1.4,
+          "baselines": 11.3,
+          "wait": 0.4,
           "verify": 2.2,
           "measure": 6.1
         },

@@ -1,8 +1,9 @@
 //! Column programs: reductions and scans whose neighbours in memory belong to different rows.
 //!
 //! Each thread takes a few neighbouring rows and walks along them, so that a warp (or the host's
-//! vector unit) reads consecutive memory at every step. The same form does scans: the running value
-//! is there at every element, for whatever follows it.
+//! vector unit) reads consecutive memory at every step. Where that would leave a GPU idle, several
+//! threads of a block share a row and combine what they found. The same form does scans: the running
+//! value is there at every element, for whatever follows it.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,8 @@ use crate::ir::{Graph, NodeId, Op, ReduceKind, ScanKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ColumnTune {
     pub(crate) threads: i64,
+    /// Threads of a block that share a row, each walking over a part of it.
+    pub(crate) along: i64,
     /// Neighbouring rows per thread.
     pub(crate) vec: i64,
     /// Vector accesses over those rows, rather than a loop for the compiler.
@@ -56,9 +59,12 @@ pub(crate) fn emit(
     let inner_vars: Vec<Expr> = loops.iter().map(|(n, e)| Expr::var(n, *e)).collect();
     let col = index::dot(&inner_vars, &strides_of(&inner));
     let row = Expr::var("row", rows);
+    // The first loop whose steps the threads of a row can share.
+    let shared = if scan.is_some() || tune.along == 1 { None } else { widest(&inner) };
+    let along = shared.map_or(1, |d| tune.along.min(inner[d]));
     let mut e = Emitter::new(graph, buffers);
     e.streaming = tune.streaming;
-    for taken in ["j", "row0", "kRows", "kVec"] {
+    for taken in ["j", "row0", "step", "wanted", "kRows", "kVec"] {
         e.declare(taken);
     }
     let vector = tune.vector && vec > 1;
@@ -91,15 +97,17 @@ pub(crate) fn emit(
         }
         let (vectors, lines) = e.close(tune.keep);
         let mut before = row_lines(&mut e);
+        let mut after = Vec::new();
         for (r, acc) in &accumulators {
             before.extend(acc.lane_declarations());
+            after.extend(together(acc, along));
             let mut value = acc.result();
             if acc.dtype == DType::F64 && graph.dtype(*r).compute() == DType::F32 {
                 value = Value::new(format!("(float){}", value.text), DType::F32);
             }
             e.bind(*r, &unflatten(&row, graph.shape(*r)), value);
         }
-        passes.push(Pass { before, vectors, lines, packs: vec![], after: vec![] });
+        passes.push(Pass { before, vectors, lines, packs: vec![], after });
     }
     let mut outs = Vec::new();
     if !what.full_stores.is_empty() {
@@ -150,10 +158,13 @@ pub(crate) fn emit(
     }
     let mut after = row_lines(&mut e);
     if !tail.is_empty() {
-        after.extend(lane_loop(&tail));
+        let tail = lane_loop(&tail);
+        after.extend((along > 1).then(|| "if (threadIdx.y == 0) {".to_owned()));
+        after.extend(tail);
+        after.extend((along > 1).then(|| "}".to_owned()));
     }
     if let Some(last) = passes.last_mut() {
-        last.after = after;
+        last.after.extend(after);
     }
     let wide = rows * what.frame.cols() >= i64::from(i32::MAX);
     let t = if wide { "int64_t" } else { "int" };
@@ -163,15 +174,26 @@ pub(crate) fn emit(
         format!("constexpr {t} kRows = {rows};"),
         format!("constexpr int kThreads = {};", tune.threads),
         format!("constexpr int kVec = {vec};  // neighbouring rows per thread"),
-        String::new(),
-        format!(
-            "__global__ void __launch_bounds__(kThreads) {}_kernel({}) {{",
-            what.name,
-            parameters(&e, &outs)
-        ),
-        format!("const {t} row0 = (({t})blockIdx.x * kThreads + (int)threadIdx.x) * kVec;"),
     ];
-    if groups % tune.threads != 0 {
+    if along > 1 {
+        body.push(format!("constexpr int kAlong = {along};  // threads per row"));
+    }
+    body.push(String::new());
+    body.push(format!(
+        "__global__ void __launch_bounds__(kThreads{}) {}_kernel({}) {{",
+        if along > 1 { " * kAlong" } else { "" },
+        what.name,
+        parameters(&e, &outs)
+    ));
+    let first = format!("(({t})blockIdx.x * kThreads + (int)threadIdx.x) * kVec");
+    if groups % tune.threads == 0 {
+        body.push(format!("const {t} row0 = {first};"));
+    } else if along > 1 {
+        // No thread may leave before the others have taken its share: these repeat the last rows.
+        body.push(format!("const {t} wanted = {first};"));
+        body.push(format!("const {t} row0 = wanted < kRows ? wanted : kRows - kVec;"));
+    } else {
+        body.push(format!("const {t} row0 = {first};"));
         body.push("if (row0 >= kRows) return;".to_owned());
     }
     body.extend(e.take_root());
@@ -181,8 +203,20 @@ pub(crate) fn emit(
     for pass in passes {
         body.extend(pass.before);
         if !(pass.lines.is_empty() && pass.vectors.is_empty()) {
-            for (name, extent) in &loops {
-                body.push(format!("for (int {name} = 0; {name} < {extent}; ++{name}) {{"));
+            for (d, (name, extent)) in loops.iter().enumerate() {
+                if shared != Some(d) {
+                    body.push(format!("for (int {name} = 0; {name} < {extent}; ++{name}) {{"));
+                } else if extent % along == 0 {
+                    // A constant number of steps, several of whose loads can be under way.
+                    let steps = extent / along;
+                    body.push("#pragma unroll 4".to_owned());
+                    body.push(format!("for (int step = 0; step < {steps}; ++step) {{"));
+                    body.push(format!("const int {name} = step * kAlong + (int)threadIdx.y;"));
+                } else {
+                    body.push(format!(
+                        "for (int {name} = (int)threadIdx.y; {name} < {extent}; {name} += kAlong) {{"
+                    ));
+                }
             }
             body.extend(pass.vectors);
             body.extend(pass.packs.iter().map(|p| p.0.clone()));
@@ -197,7 +231,31 @@ pub(crate) fn emit(
         .into_iter()
         .map(|l| l.replace("const int row =", &format!("const {t} row =")))
         .collect();
-    Ok(finish(&e, &what.name, &what.purpose, body, &outs, &format!("{blocks}, kThreads")))
+    let launch = if along > 1 {
+        format!("{blocks}, dim3(kThreads, kAlong)")
+    } else {
+        format!("{blocks}, kThreads")
+    };
+    Ok(finish(&e, &what.name, &what.purpose, body, &outs, &launch))
+}
+
+/// The dim of a row with the most steps.
+fn widest(inner: &[i64]) -> Option<usize> {
+    (0..inner.len()).max_by_key(|d| inner[*d]).filter(|d| inner[*d] > 1)
+}
+
+/// Combines what the threads of a row have found.
+fn together(acc: &Accumulator, along: i64) -> Vec<String> {
+    if along == 1 {
+        return vec![];
+    }
+    let (name, functor) = (&acc.name, acc.functor());
+    let call = if acc.is_arg() {
+        format!("column_arg<kThreads, kAlong, {functor}>({name}[j], {name}_at[j]);")
+    } else {
+        format!("{name}[j] = column_reduce<kThreads, kAlong, {functor}>({name}[j]);")
+    };
+    vec![format!("for (int j = 0; j < kVec; ++j) {{ {call} }}")]
 }
 
 /// Statements over the lanes.

@@ -9,20 +9,60 @@ use super::Emitter;
 use crate::dtype::DType;
 use crate::emit::scalar::Value;
 use crate::index::Expr;
-use crate::ir::{NodeId, Op, apply_all};
+use crate::ir::{Fun, NodeId, Op, apply_all};
 
 impl Emitter<'_> {
-    /// The inverse of `value`, which is `divisor` at `index`, if it is known in an outer scope than
-    /// `level`, where the division stands.
+    /// Whether a function that jumps at whole numbers is applied to a quotient: there the last digit
+    /// of a division by a number, which often comes out whole, decides.
+    pub(super) fn jumps_after(&self, quotient: NodeId) -> bool {
+        self.graph.nodes.iter().any(|n| match &n.op {
+            Op::Map { f, args } => {
+                let jumps = matches!(f, Fun::Floor | Fun::Ceil | Fun::Round | Fun::Trunc)
+                    || matches!(f, Fun::Remainder | Fun::Fmod | Fun::FloorDiv | Fun::TruncDiv)
+                    || matches!(f, Fun::Eq | Fun::Ne | Fun::Lt | Fun::Le | Fun::Gt | Fun::Ge)
+                    || (*f == Fun::Cast && !n.dtype.is_float());
+                jumps && args.iter().any(|a| self.is_view_of(*a, quotient))
+            }
+            _ => false,
+        })
+    }
+
+    fn is_view_of(&self, node: NodeId, of: NodeId) -> bool {
+        match &self.graph.node(node).op {
+            _ if node == of => true,
+            Op::View { src, .. } => self.is_view_of(*src, of),
+            _ => false,
+        }
+    }
+
+    /// The inverse of `value`, which is `divisor` at `index`, if it is a number, the same for all
+    /// lanes, or known in an outer scope than `level`, where the division stands.
     pub(super) fn inverse(
         &mut self,
+        quotient: NodeId,
         divisor: NodeId,
         index: &[Expr],
         value: &Value,
         level: usize,
     ) -> Option<Value> {
-        if value.literal.is_some() || value.dtype.compute() != DType::F32 {
+        if let Some(number) = value.literal {
+            let inverse = 1.0 / number;
+            let normal = (inverse as f32).is_normal() && (number as f32).is_normal();
+            return (normal && !self.jumps_after(quotient))
+                .then(|| Value::number(inverse, DType::F32));
+        }
+        if value.dtype.compute() != DType::F32 {
             return None;
+        }
+        if let Some(shared) = self.shared_values.get(&value.text).cloned() {
+            // All lanes divide by the same: once before their loop.
+            if let Some(known) = self.shared_inverses.get(&shared) {
+                return Some(Value::new(known.clone(), DType::F32));
+            }
+            let made = self.fresh(&format!("inv_{shared}"));
+            self.vectors.push(format!("const float {made} = 1.0f / {shared};"));
+            self.shared_inverses.insert(shared, made.clone());
+            return Some(Value::new(made, DType::F32));
         }
         let (mut node, mut at) = (divisor, index.to_vec());
         while let Op::View { src, map } = &self.graph.node(node).op

@@ -19,7 +19,7 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     /// An index at lane 0, if all lanes have the same.
-    pub(super) fn first_lane(&self, index: &[Expr]) -> Option<Vec<Expr>> {
+    pub(crate) fn first_lane(&self, index: &[Expr]) -> Option<Vec<Expr>> {
         if !self.vector || self.width == 1 || self.extent % self.width != 0 {
             return None;
         }

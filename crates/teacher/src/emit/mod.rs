@@ -16,10 +16,13 @@ mod frame;
 mod heavy;
 mod inverse;
 mod lanes;
+mod lazy;
 mod load;
+pub(crate) mod online;
 pub(crate) mod prelude;
 pub(crate) mod rows;
 pub(crate) mod scalar;
+pub(crate) mod scans;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -31,6 +34,9 @@ use scalar::{Value, expression, from_storage};
 use crate::dtype::DType;
 use crate::index::{self, Expr};
 use crate::ir::{Fun, Graph, NodeId, Op, ReduceKind, apply, apply_all, reduction_index};
+
+/// Reductions in place over at most so many elements are written out.
+const MOST_UNROLLED: i64 = 4;
 
 /// One `.cu` file with one launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +74,8 @@ struct Scope {
     memo: HashMap<Key, Value>,
     /// One over a value of this scope, for divisions in inner ones.
     inverses: HashMap<Key, Value>,
+    /// Short rows loaded whole in this scope, by their first element.
+    packs: HashMap<(NodeId, Expr), String>,
     vars: BTreeSet<String>,
     /// Values are arrays over the lanes: this scope's statements stand in a lane loop.
     lane_arrays: bool,
@@ -88,6 +96,14 @@ pub(crate) struct Emitter<'g> {
     vector_memo: HashMap<(NodeId, Expr), String>,
     /// Indices loaded before the lane loop, because all lanes share them.
     shared_picks: HashMap<Key, String>,
+    /// Values loaded before the lane loop, because all lanes share them, by offset.
+    shared_loads: HashMap<(NodeId, Expr), String>,
+    /// Those values by the name they have in the lane loop, and the inverses made of them.
+    shared_values: HashMap<String, String>,
+    shared_inverses: HashMap<String, String>,
+    /// Conditions around the statements being written, before the lane loop where all lanes agree.
+    guards: Vec<Option<String>>,
+    guarded_loads: HashMap<String, String>,
     /// Indices loaded inside the lane loop: no vector load may depend on them.
     lane_picks: BTreeSet<String>,
     lanes: Option<Lanes>,
@@ -118,6 +134,11 @@ impl<'g> Emitter<'g> {
             vectors: Vec::new(),
             vector_memo: HashMap::new(),
             shared_picks: HashMap::new(),
+            shared_loads: HashMap::new(),
+            shared_values: HashMap::new(),
+            shared_inverses: HashMap::new(),
+            guards: vec![],
+            guarded_loads: HashMap::new(),
             lane_picks: BTreeSet::new(),
             lanes: None,
             base_level: 0,
@@ -166,6 +187,9 @@ impl<'g> Emitter<'g> {
         self.vectors.clear();
         self.vector_memo.clear();
         self.shared_picks.clear();
+        self.shared_loads.clear();
+        self.shared_inverses.clear();
+        self.guarded_loads.clear();
         self.lanes = Some(lanes);
     }
 
@@ -315,6 +339,11 @@ impl<'g> Emitter<'g> {
         let name = found.name.as_str();
         match &found.op {
             Op::Map { f, args } => {
+                if *f == Fun::Where
+                    && let Some(value) = self.lazy_choice(node, args, index, level)?
+                {
+                    return Ok(value);
+                }
                 let mut values = Vec::new();
                 if *f == Fun::Where {
                     // The mask first, as people read it.
@@ -331,9 +360,19 @@ impl<'g> Emitter<'g> {
                 let mut f = *f;
                 if f == Fun::Div
                     && found.dtype.compute() == DType::F32
-                    && let Some(inverse) = self.inverse(args[1], index, &values[1], level)
+                    && let Some(inverse) = self.inverse(node, args[1], index, &values[1], level)
                 {
                     (f, values[1]) = (Fun::Mul, inverse);
+                }
+                if f == Fun::Div && found.dtype.compute() == DType::F32 && !self.jumps_after(node) {
+                    let (a, b) = (values[0].cast(DType::F32), values[1].cast(DType::F32));
+                    return Ok(self.define(name, &format!("quotient({a}, {b})"), found.dtype));
+                }
+                if found.dtype == DType::I64
+                    && let Some(range) = scalar::narrow_range(f, &values)
+                {
+                    let text = expression(f, &values, DType::I32);
+                    return Ok(self.define(name, &text, DType::I32).within(range));
                 }
                 let text = expression(f, &values, found.dtype);
                 if f == Fun::Cast && values[0].text == text {
@@ -346,13 +385,27 @@ impl<'g> Emitter<'g> {
                 if let Some(c) = at.as_constant() {
                     return Ok(Value::number(c as f64, DType::I64));
                 }
+                let (low, high) = at.range();
+                if low > i64::from(i32::MIN) && high < i64::from(i32::MAX) {
+                    let narrow = self.define(name, &at.print(false), DType::I32);
+                    return Ok(narrow.within((low, high)));
+                }
                 Ok(self.define(name, &at.print(false), DType::I64))
             }
             Op::Guard { bounds, inside, outside } => {
                 let mut tests = Vec::new();
+                let mut agreed = level >= self.element_scope;
                 for b in bounds {
-                    let at = apply(&b.at, index);
+                    let mut at = apply(&b.at, index);
                     let (low, high) = at.range();
+                    if low >= b.low && high < b.high {
+                        continue;
+                    }
+                    let first = self.before_lanes(&at).or_else(|| self.bound_before_lanes(&at, b));
+                    match first.filter(|_| level >= self.element_scope) {
+                        Some(first) => at = first,
+                        None => agreed = false,
+                    }
                     if low < b.low {
                         tests.push(format!("{} >= {}", at.print(false), b.low));
                     }
@@ -365,13 +418,10 @@ impl<'g> Emitter<'g> {
                 }
                 let dtype = found.dtype.compute();
                 let result = self.fresh(name);
-                self.scopes.push(Scope { closed: true, ..Scope::default() });
-                let yes = self.value(*inside, index)?;
-                let then = self.scopes.pop().unwrap_or_default().lines;
-                self.scopes.push(Scope { closed: true, ..Scope::default() });
-                let no = self.value(*outside, index)?;
-                let other = self.scopes.pop().unwrap_or_default().lines;
                 let test = tests.join(" && ");
+                let (yes, then) = self.under(agreed.then(|| test.clone()), *inside, index)?;
+                let (no, other) =
+                    self.under(agreed.then(|| format!("!({test})")), *outside, index)?;
                 let start =
                     if other.is_empty() { format!(" = {}", no.cast(dtype)) } else { String::new() };
                 self.line(format!("{} {result}{start};", dtype.register()));
@@ -403,6 +453,21 @@ impl<'g> Emitter<'g> {
                 Err(format!("{name} is not in memory where it is needed"))
             }
         }
+    }
+
+    /// A value computed under a condition, and the statements for it.
+    fn under(
+        &mut self,
+        condition: Option<String>,
+        node: NodeId,
+        index: &[Expr],
+    ) -> Result<(Value, Vec<Line>), String> {
+        self.guards.push(condition);
+        self.scopes.push(Scope { closed: true, ..Scope::default() });
+        let value = self.value(node, index);
+        let lines = self.scopes.pop().unwrap_or_default().lines;
+        self.guards.pop();
+        Ok((value?, lines))
     }
 
     /// Half-precision values are carried in float, which only makes results better, except where a
@@ -456,6 +521,11 @@ impl<'g> Emitter<'g> {
     ) -> Result<Value, String> {
         let (graph, dtype) = (self.graph, self.graph.dtype(src));
         let inner = graph.inner_of(src, dims);
+        if index::numel(&inner) <= MOST_UNROLLED
+            && !matches!(kind, ReduceKind::ArgMax | ReduceKind::ArgMin)
+        {
+            return self.unrolled_reduction(name, kind, src, dims, index);
+        }
         let vars: Vec<String> = inner.iter().map(|_| self.fresh("r")).collect();
         let exprs: Vec<Expr> = vars.iter().zip(&inner).map(|(v, e)| Expr::var(v, *e)).collect();
         let at = reduction_index(graph.shape(src).len(), dims, index, &exprs);
@@ -491,6 +561,35 @@ impl<'g> Emitter<'g> {
         let result = acc.result();
         self.end(&result.text, result.dtype);
         Ok(self.lasting(name, result))
+    }
+}
+
+impl Emitter<'_> {
+    /// A reduction over very few elements, element by element: neighbours in memory then are one
+    /// load, and what other expressions need of them is not computed twice.
+    fn unrolled_reduction(
+        &mut self,
+        name: &str,
+        kind: ReduceKind,
+        src: NodeId,
+        dims: &[usize],
+        index: &[Expr],
+    ) -> Result<Value, String> {
+        let graph = self.graph;
+        let inner = graph.inner_of(src, dims);
+        let acc = Accumulator::new(kind, name, graph.dtype(src));
+        let mut total: Option<Value> = None;
+        for k in 0..index::numel(&inner) {
+            let place = index::unflatten(&Expr::constant(k), &inner);
+            let at = reduction_index(graph.shape(src).len(), dims, index, &place);
+            let value = self.value(src, &at)?;
+            let element = Value::new(value.cast(acc.dtype), acc.dtype);
+            total = Some(match total {
+                None => element,
+                Some(t) => self.define(name, &acc.combine(&t.text, &element.text), acc.dtype),
+            });
+        }
+        total.ok_or_else(|| format!("{name} reduces nothing"))
     }
 }
 

@@ -58,6 +58,14 @@ template <typename T>
 __device__ __forceinline__ T nan_max(T a, T b) {
   return a > b || a != a ? a : b;
 }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+// One instruction instead of three.
+__device__ __forceinline__ float nan_max(float a, float b) {
+  float c;
+  asm(\"max.NaN.f32 %0, %1, %2;\" : \"=f\"(c) : \"f\"(a), \"f\"(b));
+  return c;
+}
+#endif
 ",
     ),
     (
@@ -66,6 +74,28 @@ __device__ __forceinline__ T nan_max(T a, T b) {
 template <typename T>
 __device__ __forceinline__ T nan_min(T a, T b) {
   return a < b || a != a ? a : b;
+}
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+// One instruction instead of three.
+__device__ __forceinline__ float nan_min(float a, float b) {
+  float c;
+  asm(\"min.NaN.f32 %0, %1, %2;\" : \"=f\"(c) : \"f\"(a), \"f\"(b));
+  return c;
+}
+#endif
+",
+    ),
+    (
+        "quotient(",
+        "// A division with an error of at most two units in the last place, over the full range.
+__device__ __forceinline__ float quotient(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  float c;
+  asm(\"div.full.f32 %0, %1, %2;\" : \"=f\"(c) : \"f\"(a), \"f\"(b));
+  return c;
+#else
+  return a / b;
+#endif
 }
 ",
     ),
@@ -151,6 +181,57 @@ __device__ __forceinline__ T log_add_exp(T a, T b) {
 ",
     ),
     (
+        "add_exponential(",
+        "// Adds exp(x - high) to a sum, where `high` is the largest x so far.
+__device__ __forceinline__ void add_exponential(float& high, float& sum, float x) {
+  if (x > high) {
+    sum *= expf(high - x);
+    high = x;
+  }
+  sum += x == high ? 1.0f : expf(x - high);  // equal infinities have no difference
+}
+",
+    ),
+    (
+        "LogSum<",
+        "// The logarithm of a sum of exponentials: the largest exponent, and the sum relative to it.
+template <typename T> struct LogSum { T high, sum; };
+__device__ __forceinline__ float exponential(float x) { return expf(x); }
+__device__ __forceinline__ double exponential(double x) { return exp(x); }
+__device__ __forceinline__ float log_of(LogSum<float> a) { return a.high + logf(a.sum); }
+__device__ __forceinline__ double log_of(LogSum<double> a) { return a.high + log(a.sum); }
+template <typename T>
+__device__ __forceinline__ LogSum<T> lane_below(LogSum<T> value, int step) {
+  value.high = __shfl_up_sync(0xffffffffu, value.high, step);
+  value.sum = __shfl_up_sync(0xffffffffu, value.sum, step);
+  return value;
+}
+template <typename T>
+__device__ __forceinline__ LogSum<T> lane_value(LogSum<T> value, int lane) {
+  value.high = __shfl_sync(0xffffffffu, value.high, lane);
+  value.sum = __shfl_sync(0xffffffffu, value.sum, lane);
+  return value;
+}
+",
+    ),
+    (
+        "LogAdd>",
+        "// One exponential; equal infinities have no difference.
+struct LogAdd {
+  template <typename T>
+  __device__ __forceinline__ LogSum<T> operator()(LogSum<T> a, LogSum<T> b) const {
+    const bool up = b.high > a.high;
+    const T fall = up ? a.high - b.high : b.high - a.high;
+    const T scale = a.high == b.high ? (T)1 : exponential(fall);
+    LogSum<T> out;
+    out.high = up ? b.high : a.high;
+    out.sum = up ? a.sum * scale + b.sum : b.sum * scale + a.sum;
+    return out;
+  }
+};
+",
+    ),
+    (
         "Add>",
         "struct Add {
   template <typename T> __device__ __forceinline__ T operator()(T a, T b) const { return a + b; }
@@ -168,7 +249,7 @@ __device__ __forceinline__ T log_add_exp(T a, T b) {
         "Largest>",
         "struct Largest {
   template <typename T> __device__ __forceinline__ T operator()(T a, T b) const {
-    return a > b || a != a ? a : b;
+    return nan_max(a, b);
   }
   template <typename T>
   __device__ __forceinline__ void operator()(T& a, int& i, T b, int k) const { arg_max(a, i, b, k); }
@@ -179,7 +260,7 @@ __device__ __forceinline__ T log_add_exp(T a, T b) {
         "Smallest>",
         "struct Smallest {
   template <typename T> __device__ __forceinline__ T operator()(T a, T b) const {
-    return a < b || a != a ? a : b;
+    return nan_min(a, b);
   }
   template <typename T>
   __device__ __forceinline__ void operator()(T& a, int& i, T b, int k) const { arg_min(a, i, b, k); }
@@ -215,6 +296,34 @@ __device__ __forceinline__ T warp_reduce(T value) {
 ",
     ),
     (
+        "part_reduce<",
+        "// Every one of kLanes neighbouring lanes gets the combination of them all.
+template <int kLanes, typename Op, typename T>
+__device__ __forceinline__ T part_reduce(T value) {
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step >>= 1) {
+    const T other = __shfl_xor_sync(0xffffffffu, value, step);
+    value = Op()(value, other);
+  }
+  return value;
+}
+",
+    ),
+    (
+        "part_arg<",
+        "// The same for a value and its position.
+template <int kLanes, typename Op, typename T>
+__device__ __forceinline__ void part_arg(T& value, int& at) {
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step >>= 1) {
+    const T other = __shfl_xor_sync(0xffffffffu, value, step);
+    const int where = __shfl_xor_sync(0xffffffffu, at, step);
+    Op()(value, at, other, where);
+  }
+}
+",
+    ),
+    (
         "block_reduce<",
         "// Every thread of the block gets the combination of all threads.
 template <int kThreads, typename Op, typename T>
@@ -228,6 +337,112 @@ __device__ __forceinline__ T block_reduce(T value) {
   for (int w = 1; w < kThreads / 32; ++w) total = Op()(total, partial[w]);
   __syncthreads();  // before the next reduction writes here
   return total;
+}
+",
+    ),
+    (
+        "lane_below(value",
+        "// The value that a lane further down has, and that of a given lane.
+template <typename T>
+__device__ __forceinline__ T lane_below(T value, int step) {
+  return __shfl_up_sync(0xffffffffu, value, step);
+}
+template <typename T>
+__device__ __forceinline__ T lane_value(T value, int lane) {
+  return __shfl_sync(0xffffffffu, value, lane);
+}
+",
+    ),
+    (
+        "warp_before<",
+        "// What the lanes before this one have together; the whole warp's goes to `total`.
+template <typename Op, typename T>
+__device__ __forceinline__ T warp_before(T value, T& total, T identity) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int step = 1; step < 32; step <<= 1) {
+    const T below = lane_below(value, step);
+    const T both = Op()(below, value);
+    if (lane >= step) value = both;
+  }
+  total = lane_value(value, 31);
+  const T before = lane_below(value, 1);
+  return lane == 0 ? identity : before;
+}
+",
+    ),
+    (
+        "block_before<",
+        "// The same for a block.
+template <int kAlong, typename Op, typename T>
+__device__ __forceinline__ T block_before(T value, T& total, T identity) {
+  __shared__ T warps[kAlong / 32];
+  const T lanes = warp_before<Op>(value, total, identity);
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = total;
+  __syncthreads();
+  T sum = identity, before = identity;
+#pragma unroll
+  for (int w = 0; w < kAlong / 32; ++w) {
+    if (w == threadIdx.x / 32) before = sum;
+    sum = Op()(sum, warps[w]);
+  }
+  __syncthreads();  // before the next tile writes here
+  total = sum;
+  return Op()(before, lanes);
+}
+",
+    ),
+    (
+        "column_before<",
+        "// The same for threads with the same threadIdx.x.
+template <int kAlong, int kRowsPerBlock, typename Op, typename T>
+__device__ __forceinline__ T column_before(T value, T& total, T identity) {
+  __shared__ T parts[kAlong][kRowsPerBlock];
+  parts[threadIdx.y][threadIdx.x] = value;
+  __syncthreads();
+  T sum = identity, before = identity;
+#pragma unroll
+  for (int w = 0; w < kAlong; ++w) {
+    if (w == threadIdx.y) before = sum;
+    sum = Op()(sum, parts[w][threadIdx.x]);
+  }
+  __syncthreads();  // before the next tile writes here
+  total = sum;
+  return before;
+}
+",
+    ),
+    (
+        "column_reduce<",
+        "// Threads with the same threadIdx.x get the combination of them all.
+template <int kThreads, int kAlong, typename Op, typename T>
+__device__ __forceinline__ T column_reduce(T value) {
+  __shared__ T partial[kAlong][kThreads];
+  partial[threadIdx.y][threadIdx.x] = value;
+  __syncthreads();
+  T total = partial[0][threadIdx.x];
+#pragma unroll
+  for (int w = 1; w < kAlong; ++w) total = Op()(total, partial[w][threadIdx.x]);
+  __syncthreads();  // before the next reduction writes here
+  return total;
+}
+",
+    ),
+    (
+        "column_arg<",
+        "// The same for a value and its position.
+template <int kThreads, int kAlong, typename Op, typename T>
+__device__ __forceinline__ void column_arg(T& value, int& at) {
+  __shared__ T values[kAlong][kThreads];
+  __shared__ int places[kAlong][kThreads];
+  values[threadIdx.y][threadIdx.x] = value;
+  places[threadIdx.y][threadIdx.x] = at;
+  __syncthreads();
+  value = values[0][threadIdx.x];
+  at = places[0][threadIdx.x];
+#pragma unroll
+  for (int w = 1; w < kAlong; ++w) Op()(value, at, values[w][threadIdx.x], places[w][threadIdx.x]);
+  __syncthreads();  // before the next reduction writes here
 }
 ",
     ),

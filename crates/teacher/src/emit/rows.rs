@@ -5,7 +5,7 @@
 //! inputs are known by then; the last one stores. Softmax has three passes (maximum, sum of
 //! exponentials, quotient), RMSNorm two.
 //!
-//! A row is handled by a warp or a block on the GPU, with its elements kept in registers between
+//! A row is handled by a part of a warp, a warp or a block on the GPU, with its elements kept in registers between
 //! passes where they fit, and by a single thread on the cpu device, whose inner loops the host
 //! compiler vectorises.
 
@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use super::elementwise::{finish, mentions, parameters};
 pub(crate) use super::frame::Frame;
+use super::online::Online;
 use super::scalar::{Value, to_storage};
 use super::{Accumulator, Buffer, Emitter, KernelFile, Lanes, Line, address};
 use crate::dtype::DType;
@@ -27,6 +28,8 @@ pub(crate) struct RowProgram {
     pub(crate) frame: Frame,
     /// Reductions by pass.
     pub(crate) passes: Vec<Vec<NodeId>>,
+    /// Reductions that do not wait for one that they need.
+    pub(crate) online: Vec<Online>,
     /// Stored once per row.
     pub(crate) row_stores: Vec<NodeId>,
     /// Stored for every element.
@@ -45,6 +48,8 @@ pub(crate) struct RowTune {
     /// Keep elements between passes, rather than load and compute them again.
     pub(crate) keep: bool,
     pub(crate) streaming: bool,
+    /// The last rows first: what the kernel before has just touched is still in the cache.
+    pub(crate) backwards: bool,
     /// Accumulate float sums in double.
     pub(crate) precise: bool,
 }
@@ -153,13 +158,23 @@ pub(crate) fn emit(
         e.open_lanes(&names, lanes.clone());
         let mut accumulators = Vec::new();
         for r in pass {
-            let Op::Reduce { src, kind, .. } = &graph.node(*r).op else {
+            // A sum of exponentials takes the elements that its maximum does.
+            let online = what.online.iter().find(|o| o.sum == *r).copied();
+            let of = online.map_or(*r, |o| o.maximum);
+            let (Op::Reduce { src, .. }, Op::Reduce { kind, .. }) =
+                (&graph.node(of).op, &graph.node(*r).op)
+            else {
                 return Err("a pass holds something that is no reduction".to_owned());
             };
-            let at = what.frame.source_index(graph, *r, &row, &col);
+            let at = what.frame.source_index(graph, of, &row, &col);
             let value = e.value(*src, &at.ok_or("a reduction over other rows")?)?;
             let name = e.fresh(&graph.node(*r).name);
             let mut acc = Accumulator::new(*kind, &name, graph.dtype(*src));
+            if online.is_some() {
+                e.line(Online::update(&name, &value.text));
+                accumulators.push((*r, name, acc));
+                continue;
+            }
             if tune.precise && acc.dtype == DType::F32 && *kind == ReduceKind::Sum {
                 acc.dtype = DType::F64;
             }
@@ -179,7 +194,14 @@ pub(crate) fn emit(
         let mut after = Vec::new();
         for (r, name, acc) in &accumulators {
             before.extend(if serial { acc.lane_declarations() } else { acc.declarations() });
-            after.extend(combine(acc, name, tune));
+            if let Some(online) = what.online.iter().find(|o| o.sum == *r) {
+                before.push(format!("float {name}_high = -INFINITY;"));
+                let maximum = accumulators.iter().find(|a| a.0 == online.maximum);
+                let maximum = maximum.map(|a| a.1.clone()).unwrap_or_default();
+                after.extend(online.finish(name, &maximum, &across(tune, "reduce", "Add")));
+            } else {
+                after.extend(combine(acc, name, tune));
+            }
             let mut done = acc.clone();
             done.name.clone_from(name);
             done.lanes = false;
@@ -265,14 +287,26 @@ pub(crate) fn emit(
         parameters(&e, &outs)
     ));
     let per = tune.rows_per_block;
-    body.push(match (serial, per) {
-        (true, _) => format!("const {index_type} row = blockIdx.x * {per} + threadIdx.x;"),
-        (false, 1) => format!("const {index_type} row = blockIdx.x;"),
-        (false, _) => format!("const {index_type} row = blockIdx.x * {per} + threadIdx.y;"),
-    });
-    if rows % per != 0 {
-        // Whole warps leave, so the shuffles below still find all their lanes.
-        body.push("if (row >= kRows) return;".to_owned());
+    let grid = (rows + per - 1) / per;
+    let block = if tune.backwards {
+        format!("({} - blockIdx.x)", grid - 1)
+    } else {
+        "blockIdx.x".to_owned()
+    };
+    let first = match (serial, per) {
+        (true, _) => format!("{block} * {per} + threadIdx.x"),
+        (false, 1) => block,
+        (false, _) => format!("{block} * {per} + threadIdx.y"),
+    };
+    if rows % per != 0 && !serial && tune.threads < 32 {
+        // The rest of a warp that has rows must stay for the shuffles: it repeats the last row.
+        body.push(format!("const {index_type} row = {first} < kRows ? {first} : kRows - 1;"));
+    } else {
+        body.push(format!("const {index_type} row = {first};"));
+        if rows % per != 0 {
+            // Whole warps leave, so the shuffles below still find all their lanes.
+            body.push("if (row >= kRows) return;".to_owned());
+        }
     }
     body.extend(e.take_root());
     for (name, dtype) in &e.kept {
@@ -280,6 +314,10 @@ pub(crate) fn emit(
         body.push(format!("{} kept_{name}{size};", dtype.register()));
     }
     let layout = Layout { tune, loops: &loops, vec, cols, items, index_type, emitter: &e };
+    // One access per thread: the loads of all passes are under way before the first is used.
+    if layout.is_single() {
+        layout.begin_single(&mut body, &mut pieces);
+    }
     for piece in pieces {
         match piece {
             Piece::Lines(lines) => body.extend(lines),
@@ -289,7 +327,6 @@ pub(crate) fn emit(
         }
     }
     body.push("}".to_owned());
-    let grid = (rows + per - 1) / per;
     let launch = match (serial, per) {
         (true, _) => format!("{grid}, {per}"),
         (false, 1) => format!("{grid}, kThreads"),
@@ -317,13 +354,20 @@ fn combine(acc: &Accumulator, name: &str, tune: &RowTune) -> Vec<String> {
         }
         return out;
     }
-    let scope = if tune.threads > 32 { "block" } else { "warp" };
-    let threads = if tune.threads > 32 { "kThreads, " } else { "" };
     vec![if acc.is_arg() {
-        format!("{scope}_arg<{threads}{functor}>({name}, {name}_at);")
+        format!("{}({name}, {name}_at);", across(tune, "arg", functor))
     } else {
-        format!("{name} = {scope}_reduce<{threads}{functor}>({name});")
+        format!("{name} = {}({name});", across(tune, "reduce", functor))
     }]
+}
+
+/// The helper that combines the threads of a row.
+fn across(tune: &RowTune, what: &str, functor: &str) -> String {
+    match tune.threads {
+        ..32 => format!("part_{what}<kThreads, {functor}>"),
+        32 => format!("warp_{what}<{functor}>"),
+        _ => format!("block_{what}<kThreads, {functor}>"),
+    }
 }
 
 /// Lays out the loops of a pass.
@@ -338,6 +382,42 @@ struct Layout<'a> {
 }
 
 impl Layout<'_> {
+    fn exact(&self) -> bool {
+        self.cols == self.items * self.tune.threads * self.vec
+    }
+
+    /// Whether every thread has exactly one access to a row, and keeps what it loads.
+    fn is_single(&self) -> bool {
+        self.tune.threads > 1 && self.tune.keep && self.items == 1 && self.exact() && self.vec > 1
+    }
+
+    /// The thread's place in the row, and all loads that depend on nothing else.
+    fn begin_single(&self, body: &mut Vec<String>, pieces: &mut [Piece]) {
+        body.push("constexpr int item = 0;".to_owned());
+        body.push(format!("const {} col0 = (int)threadIdx.x * kVec;", self.index_type));
+        let params: Vec<&str> =
+            self.emitter.reads.iter().map(|n| self.emitter.param_of(*n)).collect();
+        let known = |word: &str| {
+            word.is_empty()
+                || word.starts_with(|c: char| c.is_ascii_digit())
+                || ["load", "load_streaming", "kVec", "row", "col0"].contains(&word)
+                || params.contains(&word)
+        };
+        for piece in pieces {
+            let Piece::Pass { vectors, .. } = piece else { continue };
+            vectors.retain(|line| {
+                let plain = line.strip_prefix("const auto ").and_then(|l| l.split_once(" = "));
+                let ready = plain.is_some_and(|(_, value)| {
+                    value.split(|c: char| !c.is_alphanumeric() && c != '_').all(known)
+                });
+                if ready {
+                    body.push(line.clone());
+                }
+                !ready
+            });
+        }
+    }
+
     fn pass(
         &self,
         body: &mut Vec<String>,
@@ -352,12 +432,14 @@ impl Layout<'_> {
             return;
         }
         let t = self.index_type;
-        let exact = self.cols == self.items * self.tune.threads * self.vec;
+        let exact = self.exact();
         let keep = self.tune.keep;
         let first = if self.vec > 1 { "col0" } else { "col" };
         let wide = if self.vec > 1 { " * kVec" } else { "" };
         let mut depth = 1;
-        if keep {
+        if self.is_single() {
+            body.push("{".to_owned());
+        } else if keep {
             body.push("#pragma unroll".to_owned());
             body.push("for (int item = 0; item < kItems; ++item) {".to_owned());
             body.push(format!("const {t} {first} = (item * kThreads + (int)threadIdx.x){wide};"));
@@ -366,6 +448,13 @@ impl Layout<'_> {
                 depth += 1;
             }
         } else {
+            // Small steps one by one would wait for each load.
+            if self.vec == 1
+                && statements.len() < 24
+                && !statements.iter().any(|s| s.contains("for ("))
+            {
+                body.push("#pragma unroll 4".to_owned());
+            }
             body.push(format!(
                 "for ({t} {first} = (int)threadIdx.x{wide}; {first} < kCols; {first} += kThreads{wide}) {{"
             ));

@@ -1,7 +1,9 @@
 //! C++ for one pointwise function of register values.
 //!
 //! Accurate math functions only: the judge's strict tolerance is a small multiple of eager's own
-//! error, so nothing here may rely on fast-math intrinsics.
+//! error, so nothing here may rely on fast-math intrinsics. The one exception is a float32 division
+//! of at most two units in the last place, as compiled baselines use it; not where a function that
+//! jumps follows (`inverse.rs`).
 
 use crate::dtype::DType;
 use crate::ir::Fun;
@@ -15,16 +17,25 @@ pub(crate) struct Value {
     pub(crate) dtype: DType,
     /// The number, where it is one: literals adapt to the type they meet.
     pub(crate) literal: Option<f64>,
+    /// Smallest and largest value of an integer, where they are known.
+    pub(crate) range: Option<(i64, i64)>,
 }
 
 impl Value {
     pub(crate) fn new(text: impl Into<String>, dtype: DType) -> Self {
-        Self { text: text.into(), dtype: dtype.compute(), literal: None }
+        Self { text: text.into(), dtype: dtype.compute(), literal: None, range: None }
     }
 
     pub(crate) fn number(value: f64, dtype: DType) -> Self {
         let dtype = dtype.compute();
-        Self { text: literal(value, dtype), dtype, literal: Some(value) }
+        let whole = value.fract() == 0.0 && value.abs() <= f64::from(i32::MAX);
+        let range = whole.then_some((value as i64, value as i64));
+        Self { text: literal(value, dtype), dtype, literal: Some(value), range }
+    }
+
+    /// The same, known to lie in `range`.
+    pub(crate) fn within(self, range: (i64, i64)) -> Self {
+        Self { range: Some(range), ..self }
     }
 
     /// The value converted to register type `to`.
@@ -139,6 +150,7 @@ pub(crate) fn expression(f: Fun, args: &[Value], out: DType) -> String {
         Fun::Sign => format!("({})(({a} > {zero}) - ({a} < {zero}))", t.register()),
         Fun::Sqrt => m("sqrt"),
         Fun::Rsqrt => m("rsqrt"),
+        Fun::Reciprocal if t == DType::F32 => format!("quotient({one}, {a})"),
         Fun::Reciprocal => format!("{one} / {a}"),
         Fun::Exp => m("exp"),
         Fun::Exp2 => m("exp2"),
@@ -163,8 +175,11 @@ pub(crate) fn expression(f: Fun, args: &[Value], out: DType) -> String {
         Fun::Erfc => m("erfc"),
         Fun::Lgamma => m("lgamma"),
         Fun::Sigmoid => {
-            let e = if t == DType::F64 { "exp" } else { "expf" };
-            format!("{one} / ({one} + {e}(-{a}))")
+            if t == DType::F64 {
+                format!("{one} / ({one} + exp(-{a}))")
+            } else {
+                format!("quotient({one}, {one} + expf(-{a}))")
+            }
         }
         // Written so that NaN stays NaN.
         Fun::Relu => format!("{a} < {zero} ? {zero} : {a}"),
@@ -178,6 +193,28 @@ pub(crate) fn expression(f: Fun, args: &[Value], out: DType) -> String {
         Fun::Square => format!("{a} * {a}"),
         Fun::Cube => format!("{a} * {a} * {a}"),
     }
+}
+
+/// The range of an integer function of integers in known ranges, where it fits 32 bits: 64-bit
+/// arithmetic takes a GPU several instructions each, and most integers in a model are positions.
+pub(crate) fn narrow_range(f: Fun, args: &[Value]) -> Option<(i64, i64)> {
+    let ranges: Option<Vec<(i64, i64)>> = args
+        .iter()
+        .map(|a| a.range.filter(|_| a.literal.is_some() || a.dtype == DType::I32))
+        .collect();
+    let range = match (f, &ranges?[..]) {
+        (Fun::Add, [a, b]) => (a.0 + b.0, a.1 + b.1),
+        (Fun::Sub, [a, b]) => (a.0 - b.1, a.1 - b.0),
+        (Fun::Neg, [a]) => (-a.1, -a.0),
+        (Fun::Mul, [a, b]) => {
+            let all = [a.0 * b.0, a.0 * b.1, a.1 * b.0, a.1 * b.1];
+            (all.into_iter().min()?, all.into_iter().max()?)
+        }
+        (Fun::Max, [a, b]) => (a.0.max(b.0), a.1.max(b.1)),
+        (Fun::Min, [a, b]) => (a.0.min(b.0), a.1.min(b.1)),
+        _ => return None,
+    };
+    (range.0 > i64::from(i32::MIN) && range.1 < i64::from(i32::MAX)).then_some(range)
 }
 
 /// A number takes the type of the tensor it meets, unless it is a float among integers.

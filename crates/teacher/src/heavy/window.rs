@@ -17,12 +17,25 @@ pub(crate) fn overlapping(graph: &Graph) -> Vec<NodeId> {
 }
 
 fn visit(graph: &Graph, node: NodeId, reads: i64, out: &mut Vec<NodeId>) {
+    let count = numel(graph.shape(node));
+    let fewer = count > 64 && count < reads;
     match &graph.node(node).op {
         Op::View { src, .. } => visit(graph, *src, reads, out),
-        Op::Guard { inside, .. } => visit(graph, *inside, reads, out),
+        // Padding is left to the reader.
+        Op::Guard { inside, outside, .. } if is_number(graph, *outside) => {
+            visit(graph, *inside, reads, out);
+        }
+        Op::Guard { inside, outside, .. } => {
+            if fewer && (is_dear(graph, node) || work(graph, node) > MOST_AGAIN) {
+                out.push(node);
+            } else {
+                visit(graph, *inside, reads, out);
+                visit(graph, *outside, reads, out);
+            }
+        }
         Op::Map { args, .. } => {
-            let count = numel(graph.shape(node));
-            if count > 64 && count < reads && is_dear(graph, node) {
+            let often = reads / count.max(1) >= OFTEN && work(graph, node) > MOST_AGAIN;
+            if fewer && (is_dear(graph, node) || often) {
                 out.push(node);
             } else {
                 for a in args {
@@ -31,6 +44,34 @@ fn visit(graph: &Graph, node: NodeId, reads: i64, out: &mut Vec<NodeId>) {
             }
         }
         _ => {}
+    }
+}
+
+/// From so many windows over one element, what is cheap is no longer cheap.
+const OFTEN: i64 = 8;
+
+/// Operations and loads that are cheaper done again than stored and loaded.
+const MOST_AGAIN: i64 = 4;
+
+fn is_number(graph: &Graph, node: NodeId) -> bool {
+    match &graph.node(node).op {
+        Op::Scalar(_) => true,
+        Op::View { src, .. } => is_number(graph, *src),
+        _ => false,
+    }
+}
+
+/// Loads, bounds and functions that one element takes.
+fn work(graph: &Graph, node: NodeId) -> i64 {
+    match &graph.node(node).op {
+        Op::Scalar(_) | Op::Index(_) => 0,
+        Op::View { src, .. } => work(graph, *src),
+        Op::Guard { inside, outside, .. } => 2 + work(graph, *inside) + work(graph, *outside),
+        Op::Map { args, .. } => 1 + args.iter().map(|a| work(graph, *a)).sum::<i64>(),
+        Op::Reduce { src, dims, inline: true, .. } => {
+            numel(&graph.inner_of(*src, dims)).saturating_mul(work(graph, *src))
+        }
+        _ => 1,
     }
 }
 

@@ -114,8 +114,10 @@ fn plain(
         return graph.map(name, Fun::Mul, &[a, scale], shape, dtype);
     }
     let (often_a, often_b) = (n == 1 || is_memory(graph, a), m == 1 || is_memory(graph, b));
-    let sum_in_place = k <= SHALLOW && often_a && often_b;
-    if (often_a && often_b && (m == 1 || n == 1)) || sum_in_place {
+    // Bound by memory, at which a matrix product of so few columns is poor. An operand that is dear
+    // to compute for every element it goes into is put into memory by the planner.
+    let sum_in_place = k <= SHALLOW;
+    if sum_in_place || (often_a && often_b && (m == 1 || n == 1)) {
         // One side is a vector: a sum of products, which the planner fuses like any other.
         let mut wide = shape.to_vec();
         wide.push(k);

@@ -2,8 +2,8 @@
 
 use super::{CallView, Family, Lowering};
 use crate::dtype::DType;
-use crate::index::numel;
-use crate::ir::{Fun, NodeId, ReduceKind};
+use crate::index::{Expr, numel};
+use crate::ir::{Fun, NodeId, ReduceKind, axes};
 
 /// See the module.
 pub(super) struct Reductions;
@@ -91,7 +91,10 @@ fn scale(to: &mut Lowering, name: &str, total: NodeId, factor: f64, count: f64) 
 }
 
 /// Two passes: the mean, then the mean squared distance from it. The one-pass formula loses digits
-/// where the mean is large against the deviation.
+/// where the mean is large against the deviation; it is used, in double precision, for float rows
+/// so long that the second pass would have to read them from memory again, and of the elements less
+/// the row's first: equal elements then have no variance at all, and what is lost is
+/// `(distance of the first from the mean / deviation)^2` of 1e-16.
 fn variance(
     to: &mut Lowering,
     name: &str,
@@ -103,6 +106,12 @@ fn variance(
 ) -> NodeId {
     let shape = to.graph.shape(src).to_vec();
     let count = count_of(to, src, dims);
+    let every: Vec<usize> = (0..shape.len()).collect();
+    let dims = if dims.is_empty() { &every[..] } else { dims };
+    let single = dtype == DType::F32 && to.graph.dtype(src) == dtype;
+    if single && to.graph.pieces(src, dims).is_some() {
+        return one_pass_variance(to, name, src, dims, correction, keep);
+    }
     let total = to.graph.reduce(&format!("{name}_sum"), ReduceKind::Sum, src, dims, true, dtype);
     let mean = scale(to, name, total, 1.0 / count, count);
     let centred = to.graph.map(&format!("{name}_centred"), Fun::Sub, &[src, mean], &shape, dtype);
@@ -111,6 +120,46 @@ fn variance(
         to.graph.reduce(&format!("{name}_squares"), ReduceKind::Sum, squared, dims, keep, dtype);
     let count = (count - correction).max(0.0);
     scale(to, &format!("{name}_squares"), sum, 1.0 / count, count)
+}
+
+/// `(sum d^2 - (sum d)^2 / n) / (n - correction)` of float elements less the first, in double.
+fn one_pass_variance(
+    to: &mut Lowering,
+    name: &str,
+    src: NodeId,
+    dims: &[usize],
+    correction: f64,
+    keep: bool,
+) -> NodeId {
+    let graph = &mut to.graph;
+    let wide = DType::F64;
+    let shape = graph.shape(src).to_vec();
+    let count: f64 = graph.inner_of(src, dims).iter().product::<i64>() as f64;
+    let every = axes(&shape);
+    let place = (0..shape.len())
+        .map(|d| if dims.contains(&d) { Expr::default() } else { every[d].clone() })
+        .collect();
+    let first = graph.view(src, place, shape.clone());
+    let distance =
+        graph.map(&format!("{name}_distance"), Fun::Sub, &[src, first], &shape, DType::F32);
+    let x = graph.map(&format!("{name}_wide"), Fun::Cast, &[distance], &shape, wide);
+    let square = graph.map(&format!("{name}_square"), Fun::Square, &[x], &shape, wide);
+    let total = graph.reduce(&format!("{name}_total"), ReduceKind::Sum, x, dims, keep, wide);
+    let squares =
+        graph.reduce(&format!("{name}_squares"), ReduceKind::Sum, square, dims, keep, wide);
+    let left = graph.shape(total).to_vec();
+    let all = graph.scalar(count, wide);
+    let zero = graph.scalar(0.0, wide);
+    let by = graph.scalar((count - correction).max(0.0), wide);
+    let mut map = |what: &str, f: Fun, a: NodeId, b: NodeId| {
+        graph.map(&format!("{name}_{what}"), f, &[a, b], &left, wide)
+    };
+    let product = map("product", Fun::Mul, total, total);
+    let mean_square = map("mean_square", Fun::Div, product, all);
+    let spread = map("spread", Fun::Sub, squares, mean_square);
+    let spread = map("spread", Fun::Max, spread, zero);
+    let variance = map("variance", Fun::Div, spread, by);
+    graph.map(name, Fun::Cast, &[variance], &left, DType::F32)
 }
 
 /// A p-norm over some dims.

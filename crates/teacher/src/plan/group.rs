@@ -8,6 +8,10 @@ use crate::emit::rows::Frame;
 use crate::index::{Expr, numel, unflatten};
 use crate::ir::{Graph, NodeId, Op, axes};
 
+/// Elements of a reduction that takes less time than a launch: such reductions over the same rows
+/// share a kernel even where they read nothing in common.
+const SMALL: i64 = 1 << 18;
+
 /// The shape of a group's work.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
@@ -159,7 +163,8 @@ impl Forming<'_> {
             let found = self.at_source(Some(host), src, &at, found);
             let Some(needs) = self.outside(host, &found) else { continue };
             let depends = found.stops.iter().any(|(n, _)| self.home.get(n) == Some(&host));
-            if !depends && !self.shares_loads(host, &found) {
+            let small = theirs.rows() * theirs.cols() <= SMALL;
+            if !depends && !small && !self.shares_loads(host, &found) {
                 continue;
             }
             // After the last pass that it reads a reduction of.
@@ -285,6 +290,13 @@ impl Forming<'_> {
             let same = numel(shape) == count
                 && needs.iter().all(|n| !self.reaches(*n, host) || *n == host);
             let reads = needs.contains(&host);
+            // What it reads of the host elsewhere would be computed there once more.
+            let here = axes(graph.shape(id));
+            let elsewhere =
+                found.stops.iter().any(|(n, at)| self.home.get(n) == Some(&host) && *at != here);
+            if elsewhere {
+                continue;
+            }
             if same && (reads || self.common_load(host, &found)) {
                 let aligned = graph.shape(id) == &shape[..];
                 if !aligned {

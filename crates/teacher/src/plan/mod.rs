@@ -165,7 +165,16 @@ fn finish(graph: &Graph, groups: Vec<Group>) -> Plan {
                 let is_full = |n: &NodeId| numel(graph.shape(*n)) == full && frame.cols() > 1;
                 let (full_stores, row_stores) = stores.into_iter().partition(is_full);
                 let passes = group.passes;
-                Step::Rows(RowProgram { name, purpose, frame, passes, row_stores, full_stores })
+                let online = vec![];
+                Step::Rows(RowProgram {
+                    name,
+                    purpose,
+                    frame,
+                    passes,
+                    online,
+                    row_stores,
+                    full_stores,
+                })
             }
             Kind::Scan { node, frame } => Step::Scan(
                 RowProgram {
@@ -173,6 +182,7 @@ fn finish(graph: &Graph, groups: Vec<Group>) -> Plan {
                     purpose,
                     frame,
                     passes: vec![],
+                    online: vec![],
                     row_stores: vec![],
                     full_stores: stores,
                 },

@@ -9,9 +9,24 @@ use crate::emit::rows::Frame;
 use crate::index::{Expr, numel};
 use crate::ir::{Graph, NodeId, Op};
 
-/// A value that several groups compute from at least two loads or at a price: better kept.
+/// A window's sum over so many elements is not computed again for every pass over a row.
+const WIDE_WINDOW: i64 = 16;
+
+/// A value that several groups compute from at least two loads or at a price: better kept. So is a
+/// wide window that a row program of several passes would go over in each of them.
 pub(crate) fn shared(graph: &Graph, groups: &[Group], forced: &BTreeSet<NodeId>) -> Option<NodeId> {
     for id in graph.reachable() {
+        if let Op::Reduce { src, dims, inline: true, .. } = &graph.node(id).op
+            && !forced.contains(&id)
+            && numel(&graph.inner_of(*src, dims)) >= WIDE_WINDOW
+            && groups.iter().any(|g| {
+                let passes = g.passes.len() + usize::from(!g.stores.is_empty());
+                let rows = matches!(g.kind, Kind::Rows { .. } | Kind::Scan { .. });
+                rows && passes > 1 && g.inside.contains(&id)
+            })
+        {
+            return Some(id);
+        }
         if forced.contains(&id)
             || !matches!(graph.node(id).op, Op::Map { .. } | Op::Guard { .. } | Op::Take { .. })
         {

@@ -52,21 +52,70 @@ fn long_reductions_and_norms_agree_with_torch() {
     conform(8, 100, Some("norm"));
 }
 
-/// A reference whose `forward(x)` is an expression, with an input of this shape.
-fn reference(expression: &str, shape: &str) -> String {
+#[test]
+fn long_scans_agree_with_torch() {
+    conform(9, 60, Some("scan"));
+}
+
+/// A reference with one input and no weights.
+fn reference(forward: &str, input: &str) -> String {
     format!(
-        "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    \
-         def forward(self, x):\n        return {expression}\n\n\ndef get_inputs():\n    \
-         return [torch.randn({shape})]\n\n\ndef get_init_inputs():\n    return []\n"
+        "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module):\n    \
+         def forward(self, x: torch.Tensor):\n        return {forward}\n\n\n\
+         def get_inputs():\n    x = {input}\n    return [x]\n\n\n\
+         def get_init_inputs():\n    return []\n"
     )
+}
+
+/// Shapes that the drawn cases are too small for: rows beyond the registers, columns that threads
+/// share, tiles of a scan, with infinities and NaN among the elements.
+#[test]
+fn long_rows_and_columns_agree_with_torch() {
+    let odd = "torch.randn(7, 16400).mul(3).index_put((torch.tensor([0, 1, 2, 3]), \
+               torch.tensor([5, 16399, 7, 8])), torch.tensor([float('inf'), -float('inf'), \
+               float('nan'), 80.0])).index_fill(0, torch.tensor([4]), -float('inf'))";
+    let cases = [
+        ("softmax", "torch.softmax(x, -1)", odd),
+        ("logsumexp", "torch.logsumexp(x, -1) + x.mean(-1)", odd),
+        ("log_softmax", "torch.log_softmax(x, -1)", odd),
+        ("running_logsumexp", "torch.logcumsumexp(x[:, :2048], 1)", odd),
+        ("running_logsumexp_odd", "torch.logcumsumexp(x[:, :1021], 1) * 2", odd),
+        ("running_sum", "x[3:4].cumsum(1)", odd),
+        ("running_sum_down", "x.t()[:700].contiguous().cumsum(0) + x[3, :7]", odd),
+        ("running_logsumexp_down", "torch.logcumsumexp(x.t()[:513].contiguous(), 0)", odd),
+        ("running_product", "torch.cumprod(1 + x[5:, :300] * 0.01, 1)", odd),
+        ("column_moments", "torch.std_mean(x, 0)", "5 + torch.randn(20000, 40)"),
+        ("equal_columns", "x.var(0)", "torch.full((20000, 40), 0.5)"),
+        ("column_extrema", "x.amax(0) - x.argmin(0)", "torch.randn(3000, 36)"),
+        ("odd_columns", "(x * x).sum(0).sqrt()", "torch.randn(3000, 37)"),
+        (
+            "pairs",
+            "(x.unsqueeze(1) - x.unsqueeze(0)).square().sum(-1).add(0.01).rsqrt().sum(-1)",
+            "torch.randn(513, 3)",
+        ),
+        ("short_rows", "torch.softmax(x, -1).square().sum(-1)", "torch.randn(1001, 5)"),
+        ("short_places", "x.argmax(-1)", "torch.randn(1001, 24)"),
+    ];
+    let sources: BTreeMap<String, String> = cases
+        .iter()
+        .map(|(name, forward, input)| ((*name).to_owned(), reference(forward, input)))
+        .collect();
+    let bench = Bench::new();
+    let traced = bench.trace_sources(&sources);
+    assert_eq!(traced.len(), cases.len());
+    for name in ["cpu", "cuda:0"] {
+        let wrong = bench.conform(&traced, &device(name), false);
+        assert!(wrong.is_empty(), "{} wrong for {name}:\n{}", wrong.len(), wrong.join("\n"));
+    }
+    bench.compile_for(&traced, &device("cuda:0"), "sm_90");
 }
 
 #[test]
 fn sizes_that_fit_no_vector_compile() {
     let sources = BTreeMap::from([
-        ("columns".to_owned(), reference("x.sum(1)", "128, 64, 4095")),
-        ("rows".to_owned(), reference("x.softmax(-1)", "64, 2047")),
-        ("elements".to_owned(), reference("x * 2 + 1", "513, 4095")),
+        ("columns".to_owned(), reference("x.sum(1)", "torch.randn(128, 64, 4095)")),
+        ("rows".to_owned(), reference("x.softmax(-1)", "torch.randn(64, 2047)")),
+        ("elements".to_owned(), reference("x * 2 + 1", "torch.randn(513, 4095)")),
     ]);
     let bench = Bench::new();
     let cases = bench.trace_sources(&sources);
@@ -79,9 +128,9 @@ fn sizes_that_fit_no_vector_compile() {
 fn tensors_beyond_31_bits_are_traced_without_memory_and_indexed_in_64() {
     // 3e9 elements are read where 2.4e6 are written; 2^31 elements are written.
     let sources = BTreeMap::from([
-        ("slice".to_owned(), reference("x[:, :8] * 2", "300_000, 10_000")),
-        ("whole".to_owned(), reference("x + 1", "65_536, 32_768")),
-        ("small".to_owned(), reference("x + 1", "512, 512")),
+        ("slice".to_owned(), reference("x[:, :8] * 2", "torch.randn(300_000, 10_000)")),
+        ("whole".to_owned(), reference("x + 1", "torch.randn(65_536, 32_768)")),
+        ("small".to_owned(), reference("x + 1", "torch.randn(512, 512)")),
     ]);
     let bench = Bench::new();
     let cases = bench.trace_sources(&sources);

@@ -1,0 +1,114 @@
+//! How much of the device's memory a session may use, and how its processes divide it.
+//!
+//! On a GPU one memory holds what three processes allocate, of every open session; each session has
+//! a part of it. On the cpu device memory that is not touched costs nothing, and nothing is divided.
+
+use crate::device::DeviceFacts;
+use crate::layout::Layout;
+use crate::wire::{Opened, padded};
+
+/// A part of the device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Memory {
+    bytes: u64,
+    cuda: bool,
+    all: bool,
+}
+
+/// Percent of a part that each may take. The rest is room for contexts and libraries.
+const RUNNER: u64 = 35;
+const RUNNER_OF_ALL: u64 = 45;
+const ORACLE_ARENA: u64 = 15;
+const ORACLE_TORCH: u64 = 22;
+const BASELINE: u64 = 22;
+/// Percent of a GPU's memory that is handed out in parts; contexts of many processes take the rest.
+const HANDED_OUT: u64 = 92;
+/// Calls that a runner's window should hold at the least, if the task is short enough to want them.
+const CALLS: u64 = 4;
+
+impl Memory {
+    /// All of it.
+    pub(crate) fn all(facts: &DeviceFacts) -> Self {
+        Self { bytes: facts.memory_bytes, cuda: facts.arch.is_some(), all: true }
+    }
+
+    /// `units` of `of` equal parts.
+    pub(crate) fn part(facts: &DeviceFacts, units: usize, of: usize) -> Self {
+        let (units, of) = (units.max(1) as u64, of.max(1) as u64);
+        let all = Self::all(facts);
+        if units >= of || !all.cuda {
+            return all;
+        }
+        Self { bytes: all.bytes / 100 * HANDED_OUT / of * units, all: false, ..all }
+    }
+
+    /// Bytes in all.
+    pub(crate) fn bytes(self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether there is no more to be had.
+    pub(crate) fn is_all(self) -> bool {
+        self.all
+    }
+
+    /// Largest arena of a runner, bytes.
+    pub(crate) fn runner(self) -> u64 {
+        match (self.cuda, self.all) {
+            (false, _) => (self.bytes / 4).min(6 << 30),
+            (true, true) => self.bytes / 100 * RUNNER_OF_ALL,
+            (true, false) => self.bytes / 100 * RUNNER,
+        }
+    }
+
+    /// The oracle's arena before anything is known of the task, bytes.
+    pub(crate) fn oracle_arena(self) -> u64 {
+        if self.cuda { self.bytes / 100 * ORACLE_ARENA } else { self.bytes / 4 }
+    }
+
+    /// What torch may allocate in the oracle; no bound where the session has everything.
+    pub(crate) fn oracle_torch(self) -> Option<u64> {
+        (self.cuda && !self.all).then_some(self.bytes / 100 * ORACLE_TORCH)
+    }
+
+    /// What torch may allocate in the baseline.
+    pub(crate) fn baseline_torch(self) -> Option<u64> {
+        (self.cuda && !self.all).then_some(self.bytes / 100 * BASELINE)
+    }
+
+    /// What the staged inputs of the baselines may take, and as much again their results, bytes.
+    pub(crate) fn staged(self) -> u64 {
+        if self.all { self.bytes / 10 } else { self.bytes / 100 * BASELINE / 4 }
+    }
+
+    /// Bytes of a part that would do for this task; `calls` is how many a window wants.
+    pub(crate) fn needed(opened: &Opened, calls: u64) -> u64 {
+        let (inputs, outputs) = (opened.inputs.bytes(), opened.outputs.bytes());
+        let state: u64 = opened.state.iter().map(|p| padded(p.bytes)).sum();
+        let eager = opened.allocated_bytes.max(outputs);
+        // Two variants of the weights in both precisions, a call in each.
+        let oracle = 6 * state + 3 * inputs + outputs + 3 * eager;
+        let calls = calls.min(CALLS);
+        let runner = Layout::least_bytes(opened, calls);
+        // Compiled with graphs: buffers of its own for inputs and everything in between.
+        let baseline = state + 3 * inputs + 2 * eager + outputs;
+        let part = |bytes: u64, percent: u64| bytes / percent * 100 + 100;
+        let arena = part(arena_bytes(opened), ORACLE_ARENA);
+        arena
+            .max(part(oracle, ORACLE_TORCH))
+            .max(part(runner, RUNNER))
+            .max(part(baseline, BASELINE))
+    }
+}
+
+/// Bytes that the oracle's arena needs for one question: the inputs, and for every output the truth
+/// and, where it is not a floating-point one, the reference's own answer.
+pub(crate) fn arena_bytes(opened: &Opened) -> u64 {
+    let truth = |p: &crate::wire::Place| {
+        let count: u64 = p.shape.iter().product();
+        padded(count * 8) + padded(p.bytes)
+    };
+    let outputs: u64 = opened.outputs.tensors.iter().map(truth).sum();
+    let state: u64 = opened.state.iter().map(|p| padded(p.bytes)).sum();
+    (opened.inputs.padded_bytes() + outputs).max(state).max(opened.init.padded_bytes()) + (1 << 20)
+}

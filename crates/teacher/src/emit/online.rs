@@ -1,0 +1,108 @@
+//! The sum of exponentials less the largest exponent, in the pass that finds the largest.
+//!
+//! Softmax and log-sum-exp need the row's maximum before they can add `exp(x - maximum)`: two passes.
+//! A thread can do with one: when it meets a larger element it scales down what it has. Worth it where
+//! a row is too long for the registers and each pass reads it again.
+
+use super::rows::RowProgram;
+use crate::dtype::DType;
+use crate::ir::{Fun, Graph, NodeId, Op, ReduceKind};
+
+/// Rows from this length on; shorter ones are kept in registers between passes.
+const LONG: i64 = 8192;
+
+/// A sum of exponentials in the pass of its maximum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Online {
+    pub(crate) sum: NodeId,
+    pub(crate) maximum: NodeId,
+    /// What is subtracted is 0 where the maximum is infinite, as in `logsumexp`.
+    pub(crate) guarded: bool,
+}
+
+/// The program with such sums moved forward.
+pub(crate) fn merge(program: &RowProgram, graph: &Graph) -> RowProgram {
+    let mut out = program.clone();
+    if program.frame.cols() < LONG {
+        return out;
+    }
+    for p in 1..out.passes.len() {
+        let (before, after) = out.passes.split_at_mut(p);
+        let (Some(host), Some(pass)) = (before.last_mut(), after.first_mut()) else { continue };
+        let found: Vec<Online> =
+            pass.iter().flat_map(|s| host.iter().filter_map(|m| matching(graph, *s, *m))).collect();
+        pass.retain(|r| found.iter().all(|o| o.sum != *r));
+        // After its maximum, whose final value it needs.
+        host.extend(found.iter().map(|o| o.sum));
+        out.online.extend(found);
+    }
+    out.passes.retain(|p| !p.is_empty());
+    out
+}
+
+/// Whether `sum` adds `exp(x - maximum)` over the elements that `maximum` is the largest of.
+fn matching(graph: &Graph, sum: NodeId, maximum: NodeId) -> Option<Online> {
+    let Op::Reduce { kind: ReduceKind::Sum, src, dims, .. } = &graph.node(sum).op else {
+        return None;
+    };
+    let Op::Reduce { kind: ReduceKind::Max, src: x, dims: same, .. } = &graph.node(maximum).op
+    else {
+        return None;
+    };
+    let (Fun::Exp, [power]) = function(graph, *src)? else { return None };
+    let (Fun::Sub, [from, less]) = function(graph, *power)? else { return None };
+    let single = graph.dtype(sum) == DType::F32 && graph.dtype(*x) == DType::F32;
+    if from != x || dims != same || !single {
+        return None;
+    }
+    let less = source(graph, *less);
+    if less == maximum {
+        return Some(Online { sum, maximum, guarded: false });
+    }
+    let (Fun::Where, [infinite, zero, finite]) = function(graph, less)? else { return None };
+    let (Fun::Eq, [size, bound]) = function(graph, source(graph, *infinite))? else { return None };
+    let (Fun::Abs, [of]) = function(graph, source(graph, *size))? else { return None };
+    let is = |n: NodeId, x: f64| matches!(graph.node(source(graph, n)).op, Op::Scalar(v) if v == x);
+    let guarded = is(*zero, 0.0)
+        && is(*bound, f64::INFINITY)
+        && source(graph, *finite) == maximum
+        && source(graph, *of) == maximum;
+    guarded.then_some(Online { sum, maximum, guarded: true })
+}
+
+fn function(graph: &Graph, node: NodeId) -> Option<(Fun, &[NodeId])> {
+    match &graph.node(node).op {
+        Op::Map { f, args } => Some((*f, args)),
+        _ => None,
+    }
+}
+
+/// What a node is a view of.
+fn source(graph: &Graph, node: NodeId) -> NodeId {
+    match &graph.node(node).op {
+        Op::View { src, .. } => source(graph, *src),
+        _ => node,
+    }
+}
+
+impl Online {
+    /// Takes in an element.
+    pub(crate) fn update(name: &str, element: &str) -> String {
+        format!("add_exponential({name}_high, {name}, {element});")
+    }
+
+    /// From a thread's sum to the row's, once the row's `maximum` is known; `reduce` adds what the
+    /// threads of a row have.
+    pub(crate) fn finish(self, name: &str, maximum: &str, reduce: &str) -> Vec<String> {
+        let other = if self.guarded {
+            format!("({maximum} > 0.0f ? INFINITY : 0.0f)")
+        } else {
+            "NAN".to_owned()
+        };
+        vec![
+            format!("if ({name}_high != {maximum}) {name} *= expf({name}_high - {maximum});"),
+            format!("{name} = {reduce}({name});"),
+            format!("if (fabsf({maximum}) == INFINITY) {name} = {other};"),
+        ]
+    }
+}
