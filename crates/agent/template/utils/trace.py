@@ -3,8 +3,9 @@
     python3 -m utils.trace
 
 The reference is built with its own init inputs, put in eval mode, and traced with `torch.export`
-on fake tensors, so nothing is computed, and inputs of any size take no memory. Composite operators (softmax, norms, activations) are
-decomposed to pointwise operators and reductions. Where export fails, `make_fx` traces once more.
+on fake tensors, so nothing is computed, and inputs of any size take no memory. Composite operators
+(softmax, norms, activations) are decomposed to pointwise operators and reductions. Where export
+fails, `make_fx` traces once more.
 
 A graph longer than the shell's output limit is written to `.trace.json`, one node a line, and
 the printed object names the file. Errors are one object too: {"error": ..., "hint": ...}.
@@ -196,14 +197,13 @@ def shapes_of_recurrent_layers() -> None:
     too many.
     """
     import torch
-
     from torch._decomp import decomposition_table
 
     aten, key = torch.ops.aten, torch._C.DispatchKey
 
     def rule(cells: int) -> Any:
         def shapes(x: Any, states: Any, *rest: Any) -> Any:
-            weights, has_biases, layers, _, _, bidirectional, batch_first = rest
+            _, has_biases, layers, _, _, bidirectional, batch_first = rest
             first = states if cells == 1 else states[0]
             directions = 2 if bidirectional else 1
             if not isinstance(has_biases, bool) or x.dim() != 3:
@@ -351,7 +351,9 @@ def export_graph(model: Any, inputs: list[Any]) -> dict[str, Any]:
             )
         returned.append(not kept)
     body = graph_body(program.graph)
-    body["outputs"] = [o for o, is_result in zip(body["outputs"], returned) if is_result]
+    body["outputs"] = [
+        o for o, is_result in zip(body["outputs"], returned, strict=True) if is_result
+    ]
     return {"leaves": leaves, "constants": constants, **body}
 
 
