@@ -473,6 +473,8 @@ def trace(path: str) -> dict[str, Any]:
                 shape = ""
         restore(held)
         if not shape:
+            # Values are looked at: from here on with real ones.
+            inputs = list(module.get_inputs())
             shape = structure(model(*inputs))
             restore(held)
         try:
@@ -483,6 +485,7 @@ def trace(path: str) -> dict[str, Any]:
         except Exception as first:
             restore(held)
             try:
+                inputs = list(module.get_inputs())
                 graph = make_fx_graph(model, inputs)
                 how = "make_fx"
             except Refusal:
