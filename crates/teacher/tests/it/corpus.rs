@@ -151,13 +151,13 @@ fn tensors_beyond_31_bits_are_traced_without_memory_and_indexed_in_64() {
 #[test]
 fn state_outside_of_buffers_may_be_written_before_it_is_read_but_not_carried_over() {
     let model = |body: &str| {
-        reference("x", "4, 8").replace(
-            "    def forward(self, x):\n        return x\n",
-            &format!(
+        reference("x", "torch.randn(4, 8)")
+            .replace("        return x\n", &format!("        {body}\n"))
+            .replace(
+                "    def forward",
                 "    def __init__(self):\n        super().__init__()\n        \
-                 self.state = torch.randn(4, 8)\n\n    def forward(self, x):\n        {body}\n"
-            ),
-        )
+                 self.state = torch.randn(4, 8)\n\n    def forward",
+            )
     };
     let sources = BTreeMap::from([
         ("carried".to_owned(), model("self.state = self.state + x\n        return self.state * 2")),
