@@ -30,6 +30,7 @@
 )]
 
 mod algebra;
+mod alike;
 mod constant;
 mod dtype;
 mod emit;

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::alike;
 use crate::constant;
+use crate::emit::rows::RowTune;
 use crate::emit::{HeavyContext, KernelFile, columns, elementwise, online, rows, scans};
 use crate::index::{numel, strides_of};
 use crate::ir::{Graph, NodeId, Op, Source};
@@ -21,17 +23,38 @@ pub(crate) fn write(
     target: &Target,
     knobs: &Knobs,
 ) -> Result<Files, String> {
-    let mut kernels = Vec::new();
-    for step in &plan.steps {
-        kernels.push(kernel(graph, plan, step, target, knobs)?);
+    let mut kernels: Vec<KernelFile> = Vec::new();
+    // What the last kernel that touched much memory touched, and whether it ended at the beginning.
+    let (mut warm, mut ended_first): (Vec<NodeId>, bool) = (vec![], false);
+    for (i, step) in plan.steps.iter().enumerate() {
+        let mut written = kernel(graph, plan, step, target, knobs, false)?;
+        let large: Vec<NodeId> =
+            written.args.iter().copied().filter(|n| is_large(graph, *n)).collect();
+        let mut is_backwards = written.text.contains("_epilogue_kernel");
+        // Where that kernel ended, this one begins: that is still in the cache.
+        // A library begins at the beginning, so what comes before it had better end there.
+        let again = large.iter().any(|n| warm.contains(n));
+        let before_library = !again
+            && matches!(plan.steps.get(i + 1), Some(Step::Heavy { node, .. })
+                if reads_any(graph, *node, &step.stores()));
+        let turn = (again && !ended_first) || before_library;
+        if !target.cpu && !knobs.safe && turn {
+            let other = kernel(graph, plan, step, target, knobs, true)?;
+            is_backwards |= other.text != written.text;
+            written = other;
+        }
+        if !large.is_empty() {
+            (warm, ended_first) = (large, is_backwards);
+        }
+        kernels.push(written);
     }
     let mut files = Files::new();
-    // Kernels that differ in nothing but the name are one file.
+    // Kernels that differ in nothing but names are one file.
+    let names: BTreeSet<&str> = graph.nodes.iter().map(|n| n.name.as_str()).collect();
     let mut by_text: BTreeMap<String, String> = BTreeMap::new();
     for k in &mut kernels {
-        let anonymous = k.text.replace(&k.name, "NAME");
-        let anonymous: String = anonymous.lines().filter(|l| !l.starts_with("//")).collect();
-        let name = by_text.entry(anonymous).or_insert_with(|| k.name.clone()).clone();
+        let skeleton = alike::skeleton(&k.text, &k.name, &names);
+        let name = by_text.entry(skeleton).or_insert_with(|| k.name.clone()).clone();
         if name == k.name {
             files.insert(format!("kernels/{name}.cu"), k.text.clone());
         } else {
@@ -42,12 +65,32 @@ pub(crate) fn write(
     Ok(files)
 }
 
+/// Bytes of a tensor from which on the order of two kernels that touch it matters.
+const MUCH: i64 = 4 << 20;
+
+/// Whether a node's operands are among `nodes`, or views of them.
+fn reads_any(graph: &Graph, node: NodeId, nodes: &[NodeId]) -> bool {
+    graph.operands(node).into_iter().any(|mut operand| {
+        while let Op::View { src, .. } = graph.node(operand).op
+            && !nodes.contains(&operand)
+        {
+            operand = src;
+        }
+        nodes.contains(&operand) && is_large(graph, operand)
+    })
+}
+
+fn is_large(graph: &Graph, node: NodeId) -> bool {
+    numel(graph.shape(node)) * graph.dtype(node).size() >= MUCH
+}
+
 fn kernel(
     graph: &Graph,
     plan: &Plan,
     step: &Step,
     target: &Target,
     knobs: &Knobs,
+    backwards: bool,
 ) -> Result<KernelFile, String> {
     // What the step computes itself is not loaded.
     let own = step.stores();
@@ -61,11 +104,18 @@ fn kernel(
                 let how = tune::row(&program, knobs, target, graph, &buffers);
                 return rows::emit(&program, &how, graph, &buffers);
             }
+            if !target.cpu
+                && let Some(program) = tune::as_long_rows(k, knobs, graph, &buffers)
+            {
+                let how = tune::row(&program, knobs, target, graph, &buffers);
+                return rows::emit(&program, &RowTune { backwards, ..how }, graph, &buffers);
+            }
             let mut how = tune::element(k, knobs, target, graph, &buffers);
             if target.cpu {
                 how.vec = 1;
                 how.streaming = false;
             }
+            how.backwards = backwards;
             elementwise::emit(k, &how, graph, &buffers)
         }
         Step::Rows(k) => {
@@ -76,7 +126,7 @@ fn kernel(
             let merged = (!target.cpu && !knobs.safe).then(|| online::merge(k, graph));
             let k = merged.as_ref().unwrap_or(k);
             let how = tune::row(k, knobs, target, graph, &buffers);
-            rows::emit(k, &how, graph, &buffers)
+            rows::emit(k, &RowTune { backwards, ..how }, graph, &buffers)
         }
         Step::Scan(k, node) if !target.cpu && !knobs.safe => {
             let how = tune::scan(k, *node, target, graph, &buffers);

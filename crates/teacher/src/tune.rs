@@ -73,13 +73,14 @@ fn shifted(value: i64, shift: i32, low: i64, high: i64) -> i64 {
 /// Elements that fill a 16-byte access of the widest large tensor of a step.
 fn access_width(
     graph: &Graph,
+    stores: &[NodeId],
     nodes: &[NodeId],
     count: i64,
     buffers: &BTreeMap<NodeId, Buffer>,
 ) -> i64 {
     let mut seen = std::collections::BTreeSet::new();
     let mut stack = nodes.to_vec();
-    let mut widest = nodes.iter().map(|n| graph.dtype(*n).size()).max().unwrap_or(4);
+    let mut widest = stores.iter().map(|n| graph.dtype(*n).size()).max().unwrap_or(4);
     while let Some(n) = stack.pop() {
         if !seen.insert(n) {
             continue;
@@ -104,7 +105,7 @@ pub(crate) fn element(
     buffers: &BTreeMap<NodeId, Buffer>,
 ) -> ElementTune {
     let count = numel(&step.shape);
-    let vec = access_width(graph, &step.stores, count, buffers);
+    let vec = access_width(graph, &step.stores, &step.stores, count, buffers);
     let vec = if knobs.safe { 1 } else { shifted(vec, knobs.vec_shift, 1, 16) };
     let (vec, items) =
         if vec > 1 && is_scattered(step, graph, buffers, vec) { (1, vec.min(4)) } else { (vec, 1) };
@@ -114,6 +115,7 @@ pub(crate) fn element(
         items: shifted(items, knobs.items_shift, 1, 8),
         streaming: knobs.streaming && !knobs.safe,
         persistent_blocks: if knobs.persistent { target.processors * 8 } else { 0 },
+        backwards: false,
     }
 }
 
@@ -173,19 +175,21 @@ pub(crate) fn row(
             vec: lanes,
             keep: passes > 1 && !knobs.reload && !knobs.safe && cols <= 16_384,
             streaming: false,
+            backwards: false,
             precise: knobs.safe || cols / lanes > 64,
         };
     }
-    let stores: Vec<NodeId> =
-        step.passes.iter().flatten().chain(&step.full_stores).copied().collect();
+    let all: Vec<NodeId> = step.passes.iter().flatten().chain(&step.full_stores).copied().collect();
     let vec = if step.full_stores.is_empty() {
         16 / step.passes.iter().flatten().map(|r| source_size(graph, *r)).max().unwrap_or(4)
     } else {
-        access_width(graph, &stores, rows * cols, buffers)
+        access_width(graph, &step.full_stores, &all, rows * cols, buffers)
     };
     let vec = if knobs.safe { 1 } else { shifted(vec.clamp(1, 8), knobs.vec_shift, 1, 8) };
     let vec = (1..=vec).rev().find(|v| cols % v == 0 && vec % v == 0).unwrap_or(1);
-    let threads = if cols <= 1024 {
+    let threads = if step.passes.is_empty() {
+        256
+    } else if cols <= 1024 {
         // Short rows take as many lanes of a warp as they have accesses.
         let lanes = (cols / vec).max(2) as u64;
         (lanes.next_power_of_two() as i64).clamp(2, 32)
@@ -202,6 +206,7 @@ pub(crate) fn row(
         vec,
         keep,
         streaming: knobs.streaming && !knobs.safe && (keep || passes == 1),
+        backwards: false,
         precise: false,
     }
 }
@@ -305,7 +310,9 @@ pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bo
     let steps = step.frame.inner().into_iter().max().unwrap_or(1);
     let most = if scan || knobs.safe { 1 } else { (steps / 4).clamp(1, 16) };
     let enough = |v: i64| rows / v * most >= target.processors * if most > 1 { 1024 } else { 256 };
-    let vec = if enough(4) {
+    // Running values take registers; with too many of them fewer threads find room.
+    let values = step.passes.iter().map(Vec::len).max().unwrap_or(1);
+    let vec = if enough(4) && values < 3 {
         4
     } else if enough(2) {
         2
@@ -313,7 +320,7 @@ pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bo
         1
     };
     let vec = if knobs.safe { 1 } else { shifted(vec, knobs.vec_shift, 1, 8) };
-    let vec = (1..=vec).rev().find(|v| last % v == 0).unwrap_or(1);
+    let vec = (1..=vec).rev().find(|v| last % v == 0 && vec % v == 0).unwrap_or(1);
     let wanted = (target.processors * 2048 / (rows / vec).max(1)).clamp(1, 16) as u64;
     let wanted = shifted(wanted.next_power_of_two() as i64, knobs.items_shift, 1, 16);
     let along = if most < 2 { 1 } else { wanted.min(most) };
@@ -334,6 +341,40 @@ fn source_size(graph: &Graph, reduction: NodeId) -> i64 {
         _ => 4,
     }
 }
+
+/// An elementwise step as a row program without reductions, for a GPU: where neighbours cannot move
+/// together and the last dim is long, a row per block saves every element a division.
+pub(crate) fn as_long_rows(
+    step: &Elementwise,
+    knobs: &Knobs,
+    graph: &Graph,
+    buffers: &BTreeMap<NodeId, Buffer>,
+) -> Option<RowProgram> {
+    let count = numel(&step.shape);
+    let (cols, rows) = (*step.shape.last()?, count / step.shape.last()?.max(&1));
+    let long = (LONG_ROW..1 << 16).contains(&cols) && !(cols as u64).is_power_of_two();
+    let vec = access_width(graph, &step.stores, &step.stores, count, buffers);
+    let scattered = vec > 1 && count % vec == 0 && is_scattered(step, graph, buffers, vec);
+    if knobs.safe
+        || !long
+        || !scattered
+        || step.stores.iter().any(|s| *graph.shape(*s) != step.shape)
+    {
+        return None;
+    }
+    Some(RowProgram {
+        name: step.name.clone(),
+        purpose: step.purpose.clone(),
+        frame: Frame { shape: vec![rows, cols], dims: vec![1] },
+        passes: vec![],
+        online: vec![],
+        row_stores: vec![],
+        full_stores: step.stores.clone(),
+    })
+}
+
+/// A row that keeps a block busy many times over: the last step leaves threads idle.
+const LONG_ROW: i64 = 2048;
 
 /// An elementwise step as a row program without reductions, for the cpu device: rows are the
 /// leading dims, and the innermost loop is free of divisions.

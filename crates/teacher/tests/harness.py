@@ -439,7 +439,8 @@ def compare_all(folder: Path) -> int:
             new.load_state_dict(model.state_dict(), strict=True)
             with torch.no_grad():
                 eager = flat(model(*inputs))
-                wide = [v.double() if v.is_floating_point() else v for v in inputs]
+                real = [isinstance(v, torch.Tensor) and v.is_floating_point() for v in inputs]
+                wide = [v.double() if r else v for v, r in zip(inputs, real, strict=True)]
                 try:
                     truth = flat(copy.deepcopy(model).double()(*wide))
                 except RuntimeError:

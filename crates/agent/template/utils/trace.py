@@ -3,8 +3,9 @@
     python3 -m utils.trace
 
 The reference is built with its own init inputs, put in eval mode, and traced with `torch.export`
-on fake tensors, so nothing is computed, and inputs of any size take no memory. Composite operators (softmax, norms, activations) are
-decomposed to pointwise operators and reductions. Where export fails, `make_fx` traces once more.
+on fake tensors, so nothing is computed, and inputs of any size take no memory. Composite operators
+(softmax, norms, activations) are decomposed to pointwise operators and reductions. Where export
+fails, `make_fx` traces once more.
 
 A graph longer than the shell's output limit is written to `.trace.json`, one node a line, and
 the printed object names the file. Errors are one object too: {"error": ..., "hint": ...}.
@@ -13,6 +14,7 @@ There is no GPU in this shell: 'cuda' means the host.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import json
@@ -22,6 +24,7 @@ import re
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 VERSION = 1
@@ -194,14 +197,13 @@ def shapes_of_recurrent_layers() -> None:
     too many.
     """
     import torch
-
     from torch._decomp import decomposition_table
 
     aten, key = torch.ops.aten, torch._C.DispatchKey
 
     def rule(cells: int) -> Any:
         def shapes(x: Any, states: Any, *rest: Any) -> Any:
-            weights, has_biases, layers, _, _, bidirectional, batch_first = rest
+            _, has_biases, layers, _, _, bidirectional, batch_first = rest
             first = states if cells == 1 else states[0]
             directions = 2 if bidirectional else 1
             if not isinstance(has_biases, bool) or x.dim() != 3:
@@ -277,6 +279,30 @@ def state_of(model: Any) -> list[dict[str, Any]]:
     return out
 
 
+@contextlib.contextmanager
+def as_buffers(model: Any) -> Iterator[set[str]]:
+    """Registers tensors that are plain attributes as buffers meanwhile; gives their names.
+
+    A reference may keep its state so, and export knows of changes to buffers only.
+    """
+    import torch
+
+    moved = []
+    for path, module in model.named_modules():
+        for name, value in list(module.__dict__.items()):
+            if isinstance(value, torch.Tensor):
+                del module.__dict__[name]
+                module.register_buffer(name, value, persistent=False)
+                moved.append((module, name, value, f"{path}.{name}" if path else name))
+    try:
+        yield {full for *_, full in moved}
+    finally:
+        for module, name, value, _ in moved:
+            del module._buffers[name]
+            module._non_persistent_buffers_set.discard(name)
+            module.__dict__[name] = value
+
+
 def overwritten(graph: Any, name: str) -> bool:
     """Whether a graph input is only ever written over, so that its values are not read."""
     import torch
@@ -291,32 +317,43 @@ def export_graph(model: Any, inputs: list[Any]) -> dict[str, Any]:
     import torch
     from torch.export.graph_signature import InputKind, OutputKind
 
-    program = torch.export.export(model, tuple(inputs), strict=False)
+    with as_buffers(model) as attributes:
+        program = torch.export.export(model, tuple(inputs), strict=False)
     program = program.run_decompositions(decompositions())
     leaves: list[dict[str, Any]] = []
     constants: list[dict[str, Any]] = []
+    unread = set()
     slot = 0
     for spec in program.graph_signature.input_specs:
         name = getattr(spec.arg, "name", "")
         if spec.kind == InputKind.USER_INPUT:
             leaves.append({"name": name, "input": slot})
             slot += 1
+        elif spec.kind == InputKind.BUFFER and spec.target in attributes:
+            value = program.state_dict.get(spec.target, program.constants.get(spec.target))
+            if overwritten(program.graph, name):
+                unread.add(spec.target)
+                value = torch.zeros_like(value)
+            constants.append(constant(name, value))
         elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
             leaves.append({"name": name, "state": spec.target})
         elif spec.kind == InputKind.CONSTANT_TENSOR:
-            value = program.constants[spec.target]
-            if overwritten(program.graph, name):
-                value = torch.zeros_like(value)
-            constants.append(constant(name, value))
+            constants.append(constant(name, program.constants[spec.target]))
         else:
             raise Refusal(f"unsupported graph input {spec.kind}", "use plain tensors")
+    returned = []
     for out in program.graph_signature.output_specs:
-        if out.kind != OutputKind.USER_OUTPUT:
+        kept = out.kind == OutputKind.BUFFER_MUTATION and out.target in unread
+        if out.kind != OutputKind.USER_OUTPUT and not kept:
             raise Refusal(
                 f"forward changes {out.target or out.arg.name}",
                 "references that mutate buffers or inputs cannot be traced",
             )
+        returned.append(not kept)
     body = graph_body(program.graph)
+    body["outputs"] = [
+        o for o, is_result in zip(body["outputs"], returned, strict=True) if is_result
+    ]
     return {"leaves": leaves, "constants": constants, **body}
 
 
@@ -436,6 +473,8 @@ def trace(path: str) -> dict[str, Any]:
                 shape = ""
         restore(held)
         if not shape:
+            # Values are looked at: from here on with real ones.
+            inputs = list(module.get_inputs())
             shape = structure(model(*inputs))
             restore(held)
         try:
@@ -446,6 +485,7 @@ def trace(path: str) -> dict[str, Any]:
         except Exception as first:
             restore(held)
             try:
+                inputs = list(module.get_inputs())
                 graph = make_fx_graph(model, inputs)
                 how = "make_fx"
             except Refusal:

@@ -51,7 +51,7 @@ pub(crate) fn emit(
     let rows = what.frame.rows();
     let last = what.frame.outer().last().copied().unwrap_or(1);
     // Accesses are powers of two wide; the host's loops may be of any length.
-    let fits = |v: &i64| last % v == 0 && (!tune.vector || tune.vec % v == 0);
+    let fits = |v: &i64| last % v == 0 && (!tune.vector || v.count_ones() == 1);
     let vec = (1..=tune.vec).rev().find(fits).unwrap_or(1);
     let inner = what.frame.inner();
     let loops: Vec<(String, i64)> =

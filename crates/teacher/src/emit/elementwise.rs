@@ -32,6 +32,8 @@ pub(crate) struct ElementTune {
     pub(crate) streaming: bool,
     /// 0: one pass of blocks over the data; else this many blocks loop over it.
     pub(crate) persistent_blocks: i64,
+    /// The last elements first: what the kernel before has just touched is still in the cache.
+    pub(crate) backwards: bool,
 }
 
 /// Writes the file.
@@ -96,6 +98,8 @@ pub(crate) fn emit(
         body.push(format!(
             "for ({index_type} block = {block}; block < {blocks}; block += gridDim.x) {{"
         ));
+    } else if tune.backwards {
+        body.push(format!("const {index_type} block = {} - ({index_type})blockIdx.x;", blocks - 1));
     } else {
         body.push(format!("const {index_type} block = {block};"));
     }

@@ -14,7 +14,7 @@ use crate::ir::{Fun, NodeId, Op, apply_all};
 impl Emitter<'_> {
     /// Whether a function that jumps at whole numbers is applied to a quotient: there the last digit
     /// of a division by a number, which often comes out whole, decides.
-    fn jumps_after(&self, quotient: NodeId) -> bool {
+    pub(super) fn jumps_after(&self, quotient: NodeId) -> bool {
         self.graph.nodes.iter().any(|n| match &n.op {
             Op::Map { f, args } => {
                 let jumps = matches!(f, Fun::Floor | Fun::Ceil | Fun::Round | Fun::Trunc)

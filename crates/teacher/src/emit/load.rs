@@ -4,7 +4,7 @@ use super::scalar::{Value, from_storage};
 use super::{Emitter, Scope, address};
 use crate::dtype::DType;
 use crate::index::{self, Expr};
-use crate::ir::{NodeId, Op, Pick, apply, apply_all};
+use crate::ir::{Bound, NodeId, Op, Pick, apply, apply_all};
 
 impl Emitter<'_> {
     /// The source index of a gather: loaded indices become variables.
@@ -120,6 +120,10 @@ impl Emitter<'_> {
             let text = from_storage(&format!("{vector}.at[j]"), dtype);
             return Ok(self.define(&format!("{param}_at"), &text, dtype));
         }
+        if let Some(vector) = self.guarded_load(node, &offset, level) {
+            let text = from_storage(&format!("{vector}.at[j]"), dtype);
+            return Ok(self.define(&format!("{param}_at"), &text, dtype));
+        }
         if let Some(shared) = self.shared_load(node, &offset, level) {
             let value = self.define(&format!("{param}_at"), &shared, dtype);
             self.shared_values.insert(value.text.clone(), shared);
@@ -143,6 +147,59 @@ impl Emitter<'_> {
         Ok(self.define(&format!("{param}_at"), &text, dtype))
     }
 
+    /// An expression at lane 0, if all lanes have the same and it is known before their loop.
+    pub(super) fn before_lanes(&self, e: &Expr) -> Option<Expr> {
+        let first = self.lanes.as_ref()?.first_lane(std::slice::from_ref(e))?.pop()?;
+        self.is_known_before_lanes(e).then_some(first)
+    }
+
+    /// A bound's expression at lane 0, if lanes that count up from there are all inside or all outside:
+    /// it and the bound are multiples of their number.
+    pub(super) fn bound_before_lanes(&self, e: &Expr, bound: &Bound) -> Option<Expr> {
+        let lanes = self.lanes.as_ref()?;
+        let multiples = bound.low % lanes.width == 0 && bound.high % lanes.width == 0;
+        let first = lanes.vector_base(e).filter(|_| multiples)?;
+        self.is_known_before_lanes(e).then_some(first)
+    }
+
+    fn is_known_before_lanes(&self, e: &Expr) -> bool {
+        let outer = self.scopes.get(..=self.element_scope).unwrap_or_default();
+        let mut known = true;
+        e.visit_vars(&mut |v| {
+            known &= outer.iter().any(|s| s.vars.contains(&*v.name));
+            known &= !self.lane_picks.contains(&*v.name);
+        });
+        known
+    }
+
+    /// A vector load under conditions that all lanes agree on: before their loop, under the same.
+    fn guarded_load(&mut self, node: NodeId, offset: &Expr, level: usize) -> Option<String> {
+        let lanes = self.lanes.as_ref().filter(|_| level > self.element_scope)?;
+        let (base, width) = (lanes.vector_base(offset)?, lanes.width);
+        let conditions: Option<Vec<String>> = self.guards.iter().cloned().collect();
+        let conditions = conditions.filter(|c| !c.is_empty())?;
+        if !self.is_known_before_lanes(offset) || !self.is_aligned(node, width) {
+            return None;
+        }
+        if let Some(known) = self.vector_memo.get(&(node, base.clone())) {
+            return Some(known.clone());
+        }
+        let param = self.param(node);
+        let from = address(&param, &base);
+        let condition = conditions.join(" && ");
+        let key = format!("{from} if {condition}");
+        if let Some(known) = self.guarded_loads.get(&key) {
+            return Some(known.clone());
+        }
+        let name = self.fresh(&format!("{param}_vec"));
+        let storage = self.graph.dtype(node).storage();
+        let load = if self.streaming { "load_streaming" } else { "load" };
+        self.vectors.push(format!("Vec<{storage}, kVec> {name} = {{}};"));
+        self.vectors.push(format!("if ({condition}) {name} = {load}<kVec>({from});"));
+        self.guarded_loads.insert(key, name.clone());
+        Some(name)
+    }
+
     /// A value that all lanes share, loaded before their loop.
     fn shared_load(&mut self, node: NodeId, offset: &Expr, level: usize) -> Option<String> {
         let lanes = self.lanes.as_ref().filter(|_| level == self.element_scope)?;
@@ -159,15 +216,14 @@ impl Emitter<'_> {
         let text = match self.packed_row(node, &first) {
             Some((start, width, k)) => {
                 let row = (node, start.clone());
-                let pack = match self.vector_memo.get(&row) {
-                    Some(known) => known.clone(),
-                    None => {
-                        let pack = self.fresh(&format!("{param}_row"));
-                        let from = address(&param, &start);
-                        self.vectors.push(format!("const auto {pack} = load<{width}>({from});"));
-                        self.vector_memo.insert(row, pack.clone());
-                        pack
-                    }
+                let pack = if let Some(known) = self.vector_memo.get(&row) {
+                    known.clone()
+                } else {
+                    let pack = self.fresh(&format!("{param}_row"));
+                    let from = address(&param, &start);
+                    self.vectors.push(format!("const auto {pack} = load<{width}>({from});"));
+                    self.vector_memo.insert(row, pack.clone());
+                    pack
                 };
                 from_storage(&format!("{pack}.at[{k}]"), dtype)
             }

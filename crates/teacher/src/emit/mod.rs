@@ -16,6 +16,7 @@ mod frame;
 mod heavy;
 mod inverse;
 mod lanes;
+mod lazy;
 mod load;
 pub(crate) mod online;
 pub(crate) mod prelude;
@@ -100,6 +101,9 @@ pub(crate) struct Emitter<'g> {
     /// Those values by the name they have in the lane loop, and the inverses made of them.
     shared_values: HashMap<String, String>,
     shared_inverses: HashMap<String, String>,
+    /// Conditions around the statements being written, before the lane loop where all lanes agree.
+    guards: Vec<Option<String>>,
+    guarded_loads: HashMap<String, String>,
     /// Indices loaded inside the lane loop: no vector load may depend on them.
     lane_picks: BTreeSet<String>,
     lanes: Option<Lanes>,
@@ -133,6 +137,8 @@ impl<'g> Emitter<'g> {
             shared_loads: HashMap::new(),
             shared_values: HashMap::new(),
             shared_inverses: HashMap::new(),
+            guards: vec![],
+            guarded_loads: HashMap::new(),
             lane_picks: BTreeSet::new(),
             lanes: None,
             base_level: 0,
@@ -183,6 +189,7 @@ impl<'g> Emitter<'g> {
         self.shared_picks.clear();
         self.shared_loads.clear();
         self.shared_inverses.clear();
+        self.guarded_loads.clear();
         self.lanes = Some(lanes);
     }
 
@@ -332,6 +339,11 @@ impl<'g> Emitter<'g> {
         let name = found.name.as_str();
         match &found.op {
             Op::Map { f, args } => {
+                if *f == Fun::Where
+                    && let Some(value) = self.lazy_choice(node, args, index, level)?
+                {
+                    return Ok(value);
+                }
                 let mut values = Vec::new();
                 if *f == Fun::Where {
                     // The mask first, as people read it.
@@ -351,6 +363,10 @@ impl<'g> Emitter<'g> {
                     && let Some(inverse) = self.inverse(node, args[1], index, &values[1], level)
                 {
                     (f, values[1]) = (Fun::Mul, inverse);
+                }
+                if f == Fun::Div && found.dtype.compute() == DType::F32 && !self.jumps_after(node) {
+                    let (a, b) = (values[0].cast(DType::F32), values[1].cast(DType::F32));
+                    return Ok(self.define(name, &format!("quotient({a}, {b})"), found.dtype));
                 }
                 if found.dtype == DType::I64
                     && let Some(range) = scalar::narrow_range(f, &values)
@@ -378,9 +394,18 @@ impl<'g> Emitter<'g> {
             }
             Op::Guard { bounds, inside, outside } => {
                 let mut tests = Vec::new();
+                let mut agreed = level >= self.element_scope;
                 for b in bounds {
-                    let at = apply(&b.at, index);
+                    let mut at = apply(&b.at, index);
                     let (low, high) = at.range();
+                    if low >= b.low && high < b.high {
+                        continue;
+                    }
+                    let first = self.before_lanes(&at).or_else(|| self.bound_before_lanes(&at, b));
+                    match first.filter(|_| level >= self.element_scope) {
+                        Some(first) => at = first,
+                        None => agreed = false,
+                    }
                     if low < b.low {
                         tests.push(format!("{} >= {}", at.print(false), b.low));
                     }
@@ -393,13 +418,10 @@ impl<'g> Emitter<'g> {
                 }
                 let dtype = found.dtype.compute();
                 let result = self.fresh(name);
-                self.scopes.push(Scope { closed: true, ..Scope::default() });
-                let yes = self.value(*inside, index)?;
-                let then = self.scopes.pop().unwrap_or_default().lines;
-                self.scopes.push(Scope { closed: true, ..Scope::default() });
-                let no = self.value(*outside, index)?;
-                let other = self.scopes.pop().unwrap_or_default().lines;
                 let test = tests.join(" && ");
+                let (yes, then) = self.under(agreed.then(|| test.clone()), *inside, index)?;
+                let (no, other) =
+                    self.under(agreed.then(|| format!("!({test})")), *outside, index)?;
                 let start =
                     if other.is_empty() { format!(" = {}", no.cast(dtype)) } else { String::new() };
                 self.line(format!("{} {result}{start};", dtype.register()));
@@ -431,6 +453,21 @@ impl<'g> Emitter<'g> {
                 Err(format!("{name} is not in memory where it is needed"))
             }
         }
+    }
+
+    /// A value computed under a condition, and the statements for it.
+    fn under(
+        &mut self,
+        condition: Option<String>,
+        node: NodeId,
+        index: &[Expr],
+    ) -> Result<(Value, Vec<Line>), String> {
+        self.guards.push(condition);
+        self.scopes.push(Scope { closed: true, ..Scope::default() });
+        let value = self.value(node, index);
+        let lines = self.scopes.pop().unwrap_or_default().lines;
+        self.guards.pop();
+        Ok((value?, lines))
     }
 
     /// Half-precision values are carried in float, which only makes results better, except where a

@@ -86,6 +86,20 @@ __device__ __forceinline__ float nan_min(float a, float b) {
 ",
     ),
     (
+        "quotient(",
+        "// A division with an error of at most two units in the last place, over the full range.
+__device__ __forceinline__ float quotient(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  float c;
+  asm(\"div.full.f32 %0, %1, %2;\" : \"=f\"(c) : \"f\"(a), \"f\"(b));
+  return c;
+#else
+  return a / b;
+#endif
+}
+",
+    ),
+    (
         "floor_div(",
         "// Integer division that rounds down.
 template <typename T>

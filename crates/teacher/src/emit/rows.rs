@@ -48,6 +48,8 @@ pub(crate) struct RowTune {
     /// Keep elements between passes, rather than load and compute them again.
     pub(crate) keep: bool,
     pub(crate) streaming: bool,
+    /// The last rows first: what the kernel before has just touched is still in the cache.
+    pub(crate) backwards: bool,
     /// Accumulate float sums in double.
     pub(crate) precise: bool,
 }
@@ -285,10 +287,16 @@ pub(crate) fn emit(
         parameters(&e, &outs)
     ));
     let per = tune.rows_per_block;
+    let grid = (rows + per - 1) / per;
+    let block = if tune.backwards {
+        format!("({} - blockIdx.x)", grid - 1)
+    } else {
+        "blockIdx.x".to_owned()
+    };
     let first = match (serial, per) {
-        (true, _) => format!("blockIdx.x * {per} + threadIdx.x"),
-        (false, 1) => "blockIdx.x".to_owned(),
-        (false, _) => format!("blockIdx.x * {per} + threadIdx.y"),
+        (true, _) => format!("{block} * {per} + threadIdx.x"),
+        (false, 1) => block,
+        (false, _) => format!("{block} * {per} + threadIdx.y"),
     };
     if rows % per != 0 && !serial && tune.threads < 32 {
         // The rest of a warp that has rows must stay for the shuffles: it repeats the last row.
@@ -306,6 +314,10 @@ pub(crate) fn emit(
         body.push(format!("{} kept_{name}{size};", dtype.register()));
     }
     let layout = Layout { tune, loops: &loops, vec, cols, items, index_type, emitter: &e };
+    // One access per thread: the loads of all passes are under way before the first is used.
+    if layout.is_single() {
+        layout.begin_single(&mut body, &mut pieces);
+    }
     for piece in pieces {
         match piece {
             Piece::Lines(lines) => body.extend(lines),
@@ -315,7 +327,6 @@ pub(crate) fn emit(
         }
     }
     body.push("}".to_owned());
-    let grid = (rows + per - 1) / per;
     let launch = match (serial, per) {
         (true, _) => format!("{grid}, {per}"),
         (false, 1) => format!("{grid}, kThreads"),
@@ -371,6 +382,42 @@ struct Layout<'a> {
 }
 
 impl Layout<'_> {
+    fn exact(&self) -> bool {
+        self.cols == self.items * self.tune.threads * self.vec
+    }
+
+    /// Whether every thread has exactly one access to a row, and keeps what it loads.
+    fn is_single(&self) -> bool {
+        self.tune.threads > 1 && self.tune.keep && self.items == 1 && self.exact() && self.vec > 1
+    }
+
+    /// The thread's place in the row, and all loads that depend on nothing else.
+    fn begin_single(&self, body: &mut Vec<String>, pieces: &mut [Piece]) {
+        body.push("constexpr int item = 0;".to_owned());
+        body.push(format!("const {} col0 = (int)threadIdx.x * kVec;", self.index_type));
+        let params: Vec<&str> =
+            self.emitter.reads.iter().map(|n| self.emitter.param_of(*n)).collect();
+        let known = |word: &str| {
+            word.is_empty()
+                || word.starts_with(|c: char| c.is_ascii_digit())
+                || ["load", "load_streaming", "kVec", "row", "col0"].contains(&word)
+                || params.contains(&word)
+        };
+        for piece in pieces {
+            let Piece::Pass { vectors, .. } = piece else { continue };
+            vectors.retain(|line| {
+                let plain = line.strip_prefix("const auto ").and_then(|l| l.split_once(" = "));
+                let ready = plain.is_some_and(|(_, value)| {
+                    value.split(|c: char| !c.is_alphanumeric() && c != '_').all(known)
+                });
+                if ready {
+                    body.push(line.clone());
+                }
+                !ready
+            });
+        }
+    }
+
     fn pass(
         &self,
         body: &mut Vec<String>,
@@ -385,12 +432,14 @@ impl Layout<'_> {
             return;
         }
         let t = self.index_type;
-        let exact = self.cols == self.items * self.tune.threads * self.vec;
+        let exact = self.exact();
         let keep = self.tune.keep;
         let first = if self.vec > 1 { "col0" } else { "col" };
         let wide = if self.vec > 1 { " * kVec" } else { "" };
         let mut depth = 1;
-        if keep {
+        if self.is_single() {
+            body.push("{".to_owned());
+        } else if keep {
             body.push("#pragma unroll".to_owned());
             body.push("for (int item = 0; item < kItems; ++item) {".to_owned());
             body.push(format!("const {t} {first} = (item * kThreads + (int)threadIdx.x){wide};"));
@@ -399,6 +448,13 @@ impl Layout<'_> {
                 depth += 1;
             }
         } else {
+            // Small steps one by one would wait for each load.
+            if self.vec == 1
+                && statements.len() < 24
+                && !statements.iter().any(|s| s.contains("for ("))
+            {
+                body.push("#pragma unroll 4".to_owned());
+            }
             body.push(format!(
                 "for ({t} {first} = (int)threadIdx.x{wide}; {first} < kCols; {first} += kThreads{wide}) {{"
             ));

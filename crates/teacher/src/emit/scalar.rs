@@ -1,7 +1,9 @@
 //! C++ for one pointwise function of register values.
 //!
 //! Accurate math functions only: the judge's strict tolerance is a small multiple of eager's own
-//! error, so nothing here may rely on fast-math intrinsics.
+//! error, so nothing here may rely on fast-math intrinsics. The one exception is a float32 division
+//! of at most two units in the last place, as compiled baselines use it; not where a function that
+//! jumps follows (`inverse.rs`).
 
 use crate::dtype::DType;
 use crate::ir::Fun;
@@ -148,6 +150,7 @@ pub(crate) fn expression(f: Fun, args: &[Value], out: DType) -> String {
         Fun::Sign => format!("({})(({a} > {zero}) - ({a} < {zero}))", t.register()),
         Fun::Sqrt => m("sqrt"),
         Fun::Rsqrt => m("rsqrt"),
+        Fun::Reciprocal if t == DType::F32 => format!("quotient({one}, {a})"),
         Fun::Reciprocal => format!("{one} / {a}"),
         Fun::Exp => m("exp"),
         Fun::Exp2 => m("exp2"),
@@ -172,8 +175,11 @@ pub(crate) fn expression(f: Fun, args: &[Value], out: DType) -> String {
         Fun::Erfc => m("erfc"),
         Fun::Lgamma => m("lgamma"),
         Fun::Sigmoid => {
-            let e = if t == DType::F64 { "exp" } else { "expf" };
-            format!("{one} / ({one} + {e}(-{a}))")
+            if t == DType::F64 {
+                format!("{one} / ({one} + exp(-{a}))")
+            } else {
+                format!("quotient({one}, {one} + expf(-{a}))")
+            }
         }
         // Written so that NaN stays NaN.
         Fun::Relu => format!("{a} < {zero} ? {zero} : {a}"),

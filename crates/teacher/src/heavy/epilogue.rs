@@ -50,6 +50,7 @@ pub(crate) fn write(context: &HeavyContext<'_>) -> Result<Epilogue, String> {
         items: 1,
         streaming: false,
         persistent_blocks: 0,
+        backwards: true,
     };
     let what = Elementwise {
         name: format!("{}_epilogue", context.name),

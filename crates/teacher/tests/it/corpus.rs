@@ -147,3 +147,32 @@ fn tensors_beyond_31_bits_are_traced_without_memory_and_indexed_in_64() {
     assert_eq!(found["small"], (false, false));
     bench.compile_for(&cases, &device("cuda:0"), "sm_90");
 }
+
+#[test]
+fn state_outside_of_buffers_may_be_written_before_it_is_read_but_not_carried_over() {
+    let model = |body: &str| {
+        reference("x", "torch.randn(4, 8)")
+            .replace("        return x\n", &format!("        {body}\n"))
+            .replace(
+                "    def forward",
+                "    def __init__(self):\n        super().__init__()\n        \
+                 self.state = torch.randn(4, 8)\n\n    def forward",
+            )
+    };
+    let sources = BTreeMap::from([
+        ("carried".to_owned(), model("self.state = self.state + x\n        return self.state * 2")),
+        (
+            "written".to_owned(),
+            model(
+                "self.state.copy_(x)\n        self.state = self.state.tanh()\n        return self.state + x",
+            ),
+        ),
+    ]);
+    let bench = Bench::new();
+    let (good, bad): (Vec<Case>, Vec<Case>) =
+        bench.trace_sources(&sources).into_iter().partition(|c| c.name == "written");
+    let wrong = bench.conform(&good, &device("cpu"), false);
+    assert!(wrong.is_empty(), "{wrong:?}");
+    let refusal = warpwright_teacher::translate(&bad[0].trace, &device("cpu"), false).unwrap_err();
+    assert!(refusal.contains("forward changes state"), "{refusal}");
+}
