@@ -320,7 +320,7 @@ pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bo
         1
     };
     let vec = if knobs.safe { 1 } else { shifted(vec, knobs.vec_shift, 1, 8) };
-    let vec = (1..=vec).rev().find(|v| last % v == 0).unwrap_or(1);
+    let vec = (1..=vec).rev().find(|v| last % v == 0 && vec % v == 0).unwrap_or(1);
     let wanted = (target.processors * 2048 / (rows / vec).max(1)).clamp(1, 16) as u64;
     let wanted = shifted(wanted.next_power_of_two() as i64, knobs.items_shift, 1, 16);
     let along = if most < 2 { 1 } else { wanted.min(most) };

@@ -4,6 +4,8 @@
 //! Causal masks are such choices. Neighbouring threads mostly agree on them, so that whole warps skip
 //! the work; where they do not, a branch costs little more than computing both sides.
 
+use std::collections::BTreeSet;
+
 use super::{Emitter, Scope};
 use crate::emit::scalar::Value;
 use crate::index::Expr;
@@ -76,28 +78,32 @@ impl Emitter<'_> {
 
     /// Whether a node takes a function of many instructions, of loads and numbers only.
     fn is_dear(&self, node: NodeId) -> bool {
-        self.many_instructions(node) == Some(true)
-    }
-
-    fn many_instructions(&self, node: NodeId) -> Option<bool> {
-        if self.buffers.contains_key(&node) {
-            return Some(false);
-        }
-        match &self.graph.node(node).op {
-            Op::Scalar(_) | Op::Index(_) | Op::Reduce { inline: false, .. } => Some(false),
-            Op::View { src, .. } => self.many_instructions(*src),
-            Op::Map { f, args } => {
-                let mut many = matches!(
-                    f,
-                    Fun::Tanh | Fun::Exp | Fun::Log | Fun::Pow | Fun::Erf | Fun::Sigmoid | Fun::Sin
-                );
-                for a in args {
-                    many |= self.many_instructions(*a)?;
-                }
-                Some(many)
+        let (mut stack, mut seen) = (vec![node], BTreeSet::new());
+        let mut many = false;
+        while let Some(n) = stack.pop() {
+            if self.buffers.contains_key(&n) || !seen.insert(n) {
+                continue;
             }
-            _ => None,
+            match &self.graph.node(n).op {
+                Op::Scalar(_) | Op::Index(_) | Op::Reduce { inline: false, .. } => {}
+                Op::View { src, .. } => stack.push(*src),
+                Op::Map { f, args } => {
+                    many |= matches!(
+                        f,
+                        Fun::Tanh
+                            | Fun::Exp
+                            | Fun::Log
+                            | Fun::Pow
+                            | Fun::Erf
+                            | Fun::Sigmoid
+                            | Fun::Sin
+                    );
+                    stack.extend(args);
+                }
+                _ => return false,
+            }
         }
+        many
     }
 
     fn users(&self, node: NodeId) -> usize {

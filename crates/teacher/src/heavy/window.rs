@@ -26,7 +26,7 @@ fn visit(graph: &Graph, node: NodeId, reads: i64, out: &mut Vec<NodeId>) {
             visit(graph, *inside, reads, out);
         }
         Op::Guard { inside, outside, .. } => {
-            if fewer && (is_dear(graph, node) || work(graph, node) > MOST_AGAIN) {
+            if fewer && (is_dear(graph, node) || is_much(graph, node)) {
                 out.push(node);
             } else {
                 visit(graph, *inside, reads, out);
@@ -34,7 +34,7 @@ fn visit(graph: &Graph, node: NodeId, reads: i64, out: &mut Vec<NodeId>) {
             }
         }
         Op::Map { args, .. } => {
-            let often = reads / count.max(1) >= OFTEN && work(graph, node) > MOST_AGAIN;
+            let often = reads / count.max(1) >= OFTEN && is_much(graph, node);
             if fewer && (is_dear(graph, node) || often) {
                 out.push(node);
             } else {
@@ -61,18 +61,28 @@ fn is_number(graph: &Graph, node: NodeId) -> bool {
     }
 }
 
-/// Loads, bounds and functions that one element takes.
-fn work(graph: &Graph, node: NodeId) -> i64 {
-    match &graph.node(node).op {
-        Op::Scalar(_) | Op::Index(_) => 0,
-        Op::View { src, .. } => work(graph, *src),
-        Op::Guard { inside, outside, .. } => 2 + work(graph, *inside) + work(graph, *outside),
-        Op::Map { args, .. } => 1 + args.iter().map(|a| work(graph, *a)).sum::<i64>(),
-        Op::Reduce { src, dims, inline: true, .. } => {
-            numel(&graph.inner_of(*src, dims)).saturating_mul(work(graph, *src))
-        }
+/// Whether one element takes more loads, bounds and functions than `left`, which it is taken from.
+fn takes_more(graph: &Graph, node: NodeId, left: &mut i64) -> bool {
+    let own = match &graph.node(node).op {
+        Op::Scalar(_) | Op::Index(_) | Op::View { .. } => 0,
+        Op::Guard { .. } => 2,
+        Op::Reduce { src, dims, inline: true, .. } => numel(&graph.inner_of(*src, dims)),
         _ => 1,
+    };
+    *left -= own;
+    if *left < 0 {
+        return true;
     }
+    let below = match &graph.node(node).op {
+        Op::View { .. } | Op::Map { .. } | Op::Guard { .. } => graph.operands(node),
+        Op::Reduce { src, inline: true, .. } => vec![*src],
+        _ => vec![],
+    };
+    below.into_iter().any(|n| takes_more(graph, n, left))
+}
+
+fn is_much(graph: &Graph, node: NodeId) -> bool {
+    takes_more(graph, node, &mut MOST_AGAIN.clone())
 }
 
 fn is_dear(graph: &Graph, node: NodeId) -> bool {
