@@ -216,15 +216,14 @@ impl Emitter<'_> {
         let text = match self.packed_row(node, &first) {
             Some((start, width, k)) => {
                 let row = (node, start.clone());
-                let pack = match self.vector_memo.get(&row) {
-                    Some(known) => known.clone(),
-                    None => {
-                        let pack = self.fresh(&format!("{param}_row"));
-                        let from = address(&param, &start);
-                        self.vectors.push(format!("const auto {pack} = load<{width}>({from});"));
-                        self.vector_memo.insert(row, pack.clone());
-                        pack
-                    }
+                let pack = if let Some(known) = self.vector_memo.get(&row) {
+                    known.clone()
+                } else {
+                    let pack = self.fresh(&format!("{param}_row"));
+                    let from = address(&param, &start);
+                    self.vectors.push(format!("const auto {pack} = load<{width}>({from});"));
+                    self.vector_memo.insert(row, pack.clone());
+                    pack
                 };
                 from_storage(&format!("{pack}.at[{k}]"), dtype)
             }

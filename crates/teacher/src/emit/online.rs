@@ -62,7 +62,7 @@ fn matching(graph: &Graph, sum: NodeId, maximum: NodeId) -> Option<Online> {
     let (Fun::Where, [infinite, zero, finite]) = function(graph, less)? else { return None };
     let (Fun::Eq, [size, bound]) = function(graph, source(graph, *infinite))? else { return None };
     let (Fun::Abs, [of]) = function(graph, source(graph, *size))? else { return None };
-    let is = |n: NodeId, x: f64| matches!(graph.node(source(graph, n)).op, Op::Scalar(v) if v == x);
+    let is = |n: NodeId, x: f64| matches!(graph.node(source(graph, n)).op, Op::Scalar(v) if v.total_cmp(&x).is_eq());
     let guarded = is(*zero, 0.0)
         && is(*bound, f64::INFINITY)
         && source(graph, *finite) == maximum

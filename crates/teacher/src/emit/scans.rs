@@ -101,7 +101,7 @@ pub(crate) fn emit(
     }
     e.open(&["row"], false);
     e.base_level = 1;
-    e.keep_index = "[j]".to_owned();
+    "[j]".clone_into(&mut e.keep_index);
     let (row, col) = (Expr::var("row", rows), Expr::var("col", cols));
     let at = what.frame.index(&row, &col);
     let lanes = Lanes { var: "col".into(), extent: cols, width: vec, vector: true, linear: false };
