@@ -64,6 +64,15 @@ class Channel:
         finally:
             self._hold("nothing")
 
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[None]:
+        """Around a start that takes the device for a moment, to make a context there: the judge's
+        first request, a ping, is answered when it is done."""
+        self.receive()
+        with self.holding("shared"):
+            yield
+        self.send({})
+
     def _hold(self, how: str) -> None:
         self.send({"hold": how})
         if self.receive() is None:

@@ -291,8 +291,7 @@ def main() -> None:
     parser.add_argument("--library", required=True)
     given = parser.parse_args()
     channel = Channel(given.channel)
-    # Making a context takes the device for a moment.
-    with channel.holding("shared"):
+    with channel.starting():
         arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=False)
     oracle = Oracle(given.device, arena)
     serve(

@@ -110,8 +110,7 @@ def main() -> None:
     parser.add_argument("--library", required=True)
     given = parser.parse_args()
     channel = Channel(given.channel)
-    # Making a context takes the device for a moment.
-    with channel.holding("shared"):
+    with channel.starting():
         arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=True)
     arena.install()
     runner = Runner(given.device, arena)
