@@ -40,6 +40,9 @@ use crate::oracle::{Oracle, mode_name, profile_name};
 
 /// Counters of which `ncu` may say that it does not know them before it is given up.
 const MAX_UNKNOWN_METRICS: usize = 4;
+/// Bytes after every allocation that belong to none: large ones lie side by side, and a write past
+/// the end of one would land in the next.
+const PADDING: u64 = 4096;
 /// Findings that the sanitizer prints; it counts all.
 const PRINT_LIMIT: usize = 200;
 
@@ -334,8 +337,8 @@ impl Subject<'_> {
             return Ok((unavailable(check, name, reason.to_owned()), None));
         };
         let log = folder.log.to_string_lossy();
-        let limit = PRINT_LIMIT.to_string();
-        let arguments = [
+        let (limit, padding) = (PRINT_LIMIT.to_string(), PADDING.to_string());
+        let mut arguments = vec![
             "--tool",
             check.name(),
             "--target-processes",
@@ -345,9 +348,12 @@ impl Subject<'_> {
             "--log-file",
             &log,
         ];
+        if check == SanitizerCheck::Memcheck {
+            arguments.extend(["--padding", &padding]);
+        }
         let order = Order {
             what: "sanitize",
-            under: Some((&tool, arguments.map(str::to_owned).into())),
+            under: Some((&tool, arguments.into_iter().map(str::to_owned).collect())),
             // Every tensor an allocation of its own: the cache's are one to the sanitizer.
             env: vec![("PYTORCH_NO_CUDA_MEMORY_CACHING", "1".to_owned())],
             artifact: &artifact.dir,
