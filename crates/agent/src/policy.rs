@@ -18,6 +18,8 @@ pub struct Briefing {
     pub device: DeviceFacts,
     /// Seed of the episode.
     pub seed: u64,
+    /// Messages it may say, if that is bounded. What lies in the workspace after the last is judged.
+    pub turns: Option<u32>,
 }
 
 /// One policy working on one episode. Policies keep their own state between turns; what they

@@ -283,6 +283,7 @@ impl Campaign<'_> {
                 skill: place.skill.clone(),
                 device: place.facts.clone(),
                 seed: setup.seed,
+                turns: setup.budget.turns,
             },
             setup,
             workspace: &workspace,

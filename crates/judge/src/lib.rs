@@ -9,9 +9,9 @@
 //!                                            runner (candidate code, own jail)
 //! ```
 //!
-//! [`LocalJudge`] holds what is shared: the jail, the compilers, the baseline process, the device.
-//! [`TaskSession`] is one task: its oracle and what was learnt from it. [`TaskSession::judge`]
-//! takes a [`Candidate`](warpwright_record::candidate::Candidate) and gives a
+//! [`LocalJudge`] holds what is shared: the jail, the compilers, the device.
+//! [`TaskSession`] is one task: its oracle, its baselines and what was learnt from them.
+//! [`TaskSession::judge`] takes a [`Candidate`](warpwright_record::candidate::Candidate) and gives a
 //! [`Verdict`](warpwright_record::verdict::Verdict); a [`JudgeError`] is never the candidate's.
 //!
 //! What makes a verdict hard to cheat, by file: `arena` (memory the judge created, poisoned before

@@ -35,6 +35,9 @@ pub struct Teacher {
     /// Files as they are in the workspace.
     written: Files,
     calls: u32,
+    /// Messages said, and how many may be.
+    said: u32,
+    turns: Option<u32>,
 }
 
 /// What the teacher waits for.
@@ -170,6 +173,10 @@ impl Teacher {
     /// The next variant to measure, or the final candidate.
     fn go_on(&mut self) -> Message {
         loop {
+            // The last message leaves what is judged: the fastest version, not the last one tried.
+            if self.turns.is_some_and(|most| self.said + 1 >= most) {
+                return self.finish();
+            }
             let Some(work) = &mut self.work else { return self.stop("Nothing is planned.") };
             let Some(knobs) = work.search.next() else { return self.finish() };
             let Ok(files) = self.files(&knobs) else { continue };
@@ -213,6 +220,7 @@ impl Policy for Teacher {
 
     fn begin(&mut self, briefing: &Briefing) -> Result<Message, PolicyError> {
         *self = Self::default();
+        (self.said, self.turns) = (1, briefing.turns);
         self.target = Some(Target::of(&briefing.device));
         // Reading model_new.py, if there is one, is what allows writing it.
         let look = self.bash("ls model_new.py kernels 2>/dev/null || true");
@@ -227,7 +235,7 @@ impl Policy for Teacher {
             message: "the last message's calls have no results".to_owned(),
         })?;
         let verdict = last.verdicts.last().cloned();
-        Ok(match self.stage {
+        let message = match self.stage {
             Stage::Trace => {
                 let text = results.get(1).map(|r| r.text.clone()).unwrap_or_default();
                 self.traced(&text)
@@ -277,7 +285,9 @@ impl Policy for Teacher {
                 )),
             },
             Stage::Done => self.stop("Done."),
-        })
+        };
+        self.said += 1;
+        Ok(message)
     }
 }
 

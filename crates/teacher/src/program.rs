@@ -104,12 +104,6 @@ fn kernel(
                 let how = tune::row(&program, knobs, target, graph, &buffers);
                 return rows::emit(&program, &how, graph, &buffers);
             }
-            if !target.cpu
-                && let Some(program) = tune::as_long_rows(k, knobs, graph, &buffers)
-            {
-                let how = tune::row(&program, knobs, target, graph, &buffers);
-                return rows::emit(&program, &RowTune { backwards, ..how }, graph, &buffers);
-            }
             let mut how = tune::element(k, knobs, target, graph, &buffers);
             if target.cpu {
                 how.vec = 1;

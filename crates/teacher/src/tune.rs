@@ -342,40 +342,6 @@ fn source_size(graph: &Graph, reduction: NodeId) -> i64 {
     }
 }
 
-/// An elementwise step as a row program without reductions, for a GPU: where neighbours cannot move
-/// together and the last dim is long, a row per block saves every element a division.
-pub(crate) fn as_long_rows(
-    step: &Elementwise,
-    knobs: &Knobs,
-    graph: &Graph,
-    buffers: &BTreeMap<NodeId, Buffer>,
-) -> Option<RowProgram> {
-    let count = numel(&step.shape);
-    let (cols, rows) = (*step.shape.last()?, count / step.shape.last()?.max(&1));
-    let long = (LONG_ROW..1 << 16).contains(&cols) && !(cols as u64).is_power_of_two();
-    let vec = access_width(graph, &step.stores, &step.stores, count, buffers);
-    let scattered = vec > 1 && count % vec == 0 && is_scattered(step, graph, buffers, vec);
-    if knobs.safe
-        || !long
-        || !scattered
-        || step.stores.iter().any(|s| *graph.shape(*s) != step.shape)
-    {
-        return None;
-    }
-    Some(RowProgram {
-        name: step.name.clone(),
-        purpose: step.purpose.clone(),
-        frame: Frame { shape: vec![rows, cols], dims: vec![1] },
-        passes: vec![],
-        online: vec![],
-        row_stores: vec![],
-        full_stores: step.stores.clone(),
-    })
-}
-
-/// A row that keeps a block busy many times over: the last step leaves threads idle.
-const LONG_ROW: i64 = 2048;
-
 /// An elementwise step as a row program without reductions, for the cpu device: rows are the
 /// leading dims, and the innermost loop is free of divisions.
 pub(crate) fn as_rows(

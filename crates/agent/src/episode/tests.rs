@@ -92,6 +92,7 @@ impl Scene {
                 skill: "skill".to_owned(),
                 device: scripted::device(),
                 seed: 0,
+                turns: self.budget.turns,
             },
             workspace: &workspace,
             shell: &self.shell,

@@ -26,6 +26,7 @@ fn briefing(device: &str) -> Briefing {
             shared_bytes_per_block: 48 << 10,
         },
         seed: 0,
+        turns: None,
     }
 }
 
@@ -133,6 +134,24 @@ fn the_search_keeps_the_fastest_and_stays_in_its_budget() {
     let end = teacher.next(&answer(&message, "", Some(verdict(Reached::Verified, None)))).unwrap();
     // 6.95 is not faster than 7 by more than noise.
     assert!(end.text.contains("7.0000 ms") || profiles < 2, "{}", end.text);
+}
+
+#[test]
+fn the_last_turn_goes_back_to_the_fastest_version() {
+    let mut teacher = Teacher::new();
+    let bounded = Briefing { turns: Some(6), ..briefing("cuda:0") };
+    let first = teacher.begin(&bounded).unwrap();
+    let build = teacher.next(&answer(&first, TRACE, None)).unwrap();
+    let verify = teacher.next(&answer(&build, "", Some(verdict(Reached::Built, None)))).unwrap();
+    let right = Some(verdict(Reached::Verified, None));
+    let profile = teacher.next(&answer(&verify, "", right)).unwrap();
+    let measured = |time| Some(verdict(Reached::Measured, Some(time)));
+    let variant = teacher.next(&answer(&profile, "", measured(7.0))).unwrap();
+    assert!(variant.text.starts_with("Trying"), "{}", variant.text);
+    let changed = written(&variant);
+    let last = teacher.next(&answer(&variant, "", measured(9.0))).unwrap();
+    assert!(last.text.starts_with("Keeping the fastest version"), "{}", last.text);
+    assert_eq!(written(&last), changed, "what the variant changed is written back");
 }
 
 #[test]

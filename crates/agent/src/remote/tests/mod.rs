@@ -56,6 +56,7 @@ fn briefing() -> Briefing {
         skill: "Write kernels.".to_owned(),
         device: scripted::device(),
         seed: 0,
+        turns: None,
     }
 }
 
