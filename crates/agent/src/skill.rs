@@ -50,6 +50,23 @@ fn unknown(names: &[String]) -> String {
     format!("{} {}", named.join(", "), if names.len() == 1 { "is" } else { "are" })
 }
 
+/// Finds out whether a template can be rendered, before there is a device to render it for.
+pub fn check(template: &str, profile: Profile) -> Result<(), SkillError> {
+    for (device, arch) in [("cpu", None), ("cuda:0", Some("sm_90".to_owned()))] {
+        let facts = DeviceFacts {
+            device: device.to_owned(),
+            hardware: String::new(),
+            arch,
+            processors: 1,
+            bandwidth_bytes_per_second: None,
+            cache_bytes: 1 << 20,
+            shared_bytes_per_block: 48 << 10,
+        };
+        render(template, &facts, profile)?;
+    }
+    Ok(())
+}
+
 /// Renders a skill's text, such as [`TEMPLATE`], for a device and a profile.
 pub fn render(
     template: &str,

@@ -29,7 +29,7 @@ use crate::failure::{Failure, chain};
 use crate::judging::{Bench, PoolJudge, Wanted};
 use crate::policies::{self, Policies};
 use crate::printer::Printer;
-use crate::settings::Settings;
+use crate::settings::{Settings, bad_skill};
 use crate::{interrupt, results};
 
 /// One episode of the plan.
@@ -233,10 +233,8 @@ impl Campaign<'_> {
         let provision = Provision { python, folders, path, memory_bytes: None };
         let shell = Shell::new(bench.jail.clone(), provision);
         let template = self.settings.skill.as_deref().unwrap_or(skill::TEMPLATE);
-        let skill = skill::render(template, &facts, self.settings.profile).map_err(|error| {
-            let hint = "`docs/agent.md` lists the placeholders of a skill".to_owned();
-            Failure::usage(chain(&error), hint)
-        })?;
+        let skill = skill::render(template, &facts, self.settings.profile)
+            .map_err(|error| bad_skill(&error))?;
         Ok(Place { pool, shell, facts, skill })
     }
 

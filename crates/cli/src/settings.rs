@@ -4,11 +4,12 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use warpwright_agent::skill::{self, SkillError};
 use warpwright_record::verdict::Profile;
 use warpwright_task::{Mode, Task};
 
 use crate::args::{BaselinesArg, DeviceArg, IsolationArg};
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use crate::policies::PolicyName;
 use crate::remote::{BaseUrls, PolicyArgs};
 
@@ -82,7 +83,7 @@ impl Settings {
         profile: Profile,
         max_turns: u32,
     ) -> Result<Self, Failure> {
-        let skill = args.skill.as_deref().map(read_skill).transpose()?;
+        let skill = args.skill.as_deref().map(|path| read_skill(path, profile)).transpose()?;
         Ok(Self {
             version: VERSION,
             purpose,
@@ -140,12 +141,21 @@ impl Settings {
     }
 }
 
-/// The template, whole: the file may have changed when the run is resumed.
-fn read_skill(path: &Path) -> Result<String, Failure> {
-    fs_err::read_to_string(path).map_err(|error| {
+/// The template, whole: the file may have changed when the run is resumed. One that cannot be
+/// rendered is refused before anything starts.
+fn read_skill(path: &Path, profile: Profile) -> Result<String, Failure> {
+    let template = fs_err::read_to_string(path).map_err(|error| {
         let hint = "name a text file; `skills/cuda/SKILL.md` is the built-in one".to_owned();
         Failure::usage(format!("failed to read the skill: {error}"), hint)
-    })
+    })?;
+    skill::check(&template, profile).map_err(|error| bad_skill(&error))?;
+    Ok(template)
+}
+
+/// A skill that cannot be rendered.
+pub(crate) fn bad_skill(error: &SkillError) -> Failure {
+    let hint = "`docs/agent.md` lists the placeholders of a skill".to_owned();
+    Failure::usage(chain(error), hint)
 }
 
 impl StoredTask {

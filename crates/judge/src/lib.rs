@@ -28,6 +28,7 @@ mod calibrate;
 mod channel;
 mod claims;
 mod compare;
+mod contenders;
 mod cores;
 mod device;
 mod dtype;
@@ -50,6 +51,7 @@ mod session;
 mod slots;
 mod stats;
 mod tolerance;
+mod verdict;
 mod verify;
 mod wire;
 

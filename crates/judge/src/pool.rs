@@ -22,7 +22,8 @@ use crate::error::JudgeError;
 use crate::judge::LocalJudge;
 use crate::memory::Memory;
 use crate::queue::{Fit, Queue};
-use crate::session::{Known, TaskSession, built};
+use crate::session::TaskSession;
+use crate::verdict::{Known, built};
 
 /// Host memory that one open session is counted with on the cpu device, bytes.
 const SESSION_BYTES: u64 = 1 << 30;

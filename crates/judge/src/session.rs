@@ -4,28 +4,26 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use warpwright_build::{Artifact, Instrument, Outcome};
+use warpwright_build::Artifact;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{self, Inspection};
-use warpwright_record::verdict::{
-    Check, Failure, IntegrityFinding, PhaseSeconds, Reward, Speedup, Stage, Times, VERDICT_VERSION,
-    Verdict,
-};
+use warpwright_record::verdict::{IntegrityFinding, Stage, Verdict};
 use warpwright_task::Task;
 
-use crate::baseline::{Baseline, BaselineProcess, Look};
+use crate::baseline::{BaselineProcess, Look};
+use crate::contenders::{Baselines, Terms};
 use crate::error::JudgeError;
-use crate::failure::{classify, failure};
+use crate::failure::classify;
 use crate::gate::Held;
 use crate::inspect::Subject;
 use crate::judge::LocalJudge;
-use crate::layout::{Layout, MAX_CALLS};
-use crate::measure::{self, Plan, Ready, Rounds, Windows};
+use crate::layout::Layout;
+use crate::measure::{self, Plan, Rounds, Windows};
 use crate::memory::{Memory, arena_bytes};
 use crate::oracle::{Oracle, mode_name, profile_name};
 use crate::runner::{Runner, Trouble};
+use crate::verdict::{Findings, Known, build, measuring_caveats, verdict};
 use crate::verify::look;
-use crate::wire::Versions;
 
 /// Fresh inputs per verification, as in the paper; one more check uses other weights.
 const CHECKS: u64 = 5;
@@ -44,42 +42,6 @@ pub struct TaskSession<'j> {
     baselines: Option<Baselines>,
     /// What opening it and its baselines took.
     cost: Duration,
-}
-
-/// What is known of a task that was opened once.
-#[derive(Clone, Debug)]
-pub(crate) struct Known {
-    versions: Versions,
-    unavoidable_bytes: u64,
-    doubt: String,
-}
-
-/// What a task's candidates are timed against, in its process.
-struct Baselines {
-    process: BaselineProcess,
-    ready: Vec<Ready>,
-    /// Sets of inputs it holds.
-    staged: usize,
-    /// Why some are missing.
-    caveats: Vec<String>,
-}
-
-/// What is found out about one candidate, stage by stage.
-#[derive(Default)]
-struct Findings {
-    checks: Vec<Check>,
-    failure: Option<Failure>,
-    integrity: Vec<IntegrityFinding>,
-    times: Times,
-    speedup: Speedup,
-    caveats: Vec<String>,
-    seconds: PhaseSeconds,
-}
-
-impl Findings {
-    fn bad(&self) -> bool {
-        self.failure.is_some() || !self.integrity.is_empty()
-    }
 }
 
 impl<'j> TaskSession<'j> {
@@ -198,7 +160,13 @@ impl<'j> TaskSession<'j> {
             if stage == Stage::Measured {
                 // Before anything of the candidate runs: nothing it leaves behind slows these.
                 let started = Instant::now();
-                self.prepare_baselines()?;
+                if self.baselines.is_none() {
+                    let (judge, opened) = (self.judge, &self.oracle.opened);
+                    let (task, memory) = (&self.task, self.memory);
+                    let (layout, plan) = (self.layout, self.plan);
+                    let terms = Terms { judge, task, opened, memory, layout, plan };
+                    self.baselines = Some(Baselines::prepare(&terms, &mut self.random)?);
+                }
                 self.cost += started.elapsed();
                 found.seconds.baselines = started.elapsed().as_secs_f64();
             }
@@ -327,71 +295,6 @@ impl<'j> TaskSession<'j> {
             }
         }
         Ok(())
-    }
-
-    /// Starts, compiles and stages the baselines of this task, once.
-    fn prepare_baselines(&mut self) -> Result<(), JudgeError> {
-        if self.baselines.is_some() {
-            return Ok(());
-        }
-        let judge = self.judge;
-        judge.calibrate(false)?;
-        let (name, seed) = (&self.task.name, judge.config.seed);
-        let mut process = judge.baseline_process(self.memory.baseline_torch())?;
-        let mut caveats = Vec::new();
-        let shared = judge.gate.share();
-        process.open(&self.task, judge.config.profile, seed)?;
-        drop(shared);
-        let wanted = self.compile(&mut process, &mut caveats)?;
-        let _alone = judge.gate.alone();
-        process.pin(name, &judge.cores)?;
-        // Inputs and the results of a window each have their share of the memory.
-        let share = self.memory.staged();
-        let opened = &self.oracle.opened;
-        // One set alone would be found in a cache again, unless it is larger than any.
-        let least = if opened.inputs.bytes() > 16 * judge.facts.cache_bytes { 1 } else { 2 };
-        let fits = |bytes: u64| (share / bytes.max(1)).max(least);
-        let staged = self.layout.calls.min(64).min(fits(opened.inputs.bytes())) as usize;
-        let seeds: Vec<u64> = (0..staged).map(|_| self.random.random_range(1..1 << 62)).collect();
-        // On a GPU results give way to later ones once they fill its cache twice: windows must be
-        // long whatever the memory. On the cpu device the arena holds those of a window.
-        let outputs = opened.outputs.bytes();
-        let (keep, most) = if judge.config.device.is_cuda() {
-            let keep = 1 + 2 * judge.facts.cache_bytes / outputs.max(1);
-            (Some(keep.min(MAX_CALLS) as usize), MAX_CALLS)
-        } else {
-            (None, self.layout.calls.min(fits(outputs)))
-        };
-        process.stage(name, &seeds, keep)?;
-        let mut ready = Vec::new();
-        for which in wanted {
-            ready.push(measure::ready(&mut process, name, which, &self.plan, staged, most)?);
-        }
-        self.baselines = Some(Baselines { process, ready, staged, caveats });
-        Ok(())
-    }
-
-    /// Compiles what is wanted; what was had. Of those that keep buffers of their own, a task that
-    /// fills the memory does without; the others must be had.
-    fn compile(
-        &self,
-        process: &mut BaselineProcess,
-        caveats: &mut Vec<String>,
-    ) -> Result<Vec<Baseline>, JudgeError> {
-        let (name, seed) = (&self.task.name, self.judge.config.seed);
-        let mut had = Vec::new();
-        for which in self.judge.wanted() {
-            let spare = matches!(which, Baseline::ReduceOverhead | Baseline::MaxAutotune);
-            match process.compile(name, (which, seed), &self.judge.gate) {
-                Ok(()) => had.push(which),
-                Err(JudgeError::Memory { .. }) if spare && self.memory.is_all() => {
-                    process.give_up(name, which)?;
-                    caveats.push(format!("{} does not fit the device's memory", which.name()));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(had)
     }
 
     fn measure(&mut self, runner: &mut Runner, found: &mut Findings) -> Result<(), Trouble> {
@@ -530,99 +433,12 @@ impl<'j> TaskSession<'j> {
     }
 }
 
-/// Compiles a candidate, beside whatever runs on the device.
-fn build(
-    judge: &LocalJudge,
-    task: &Task,
-    candidate: &Candidate,
-    found: &mut Findings,
-) -> Result<Option<Artifact>, JudgeError> {
-    match judge.build(task, candidate, Instrument::default())? {
-        Outcome::Built(artifact) => {
-            found.seconds.build = artifact.seconds;
-            Ok(Some(artifact))
-        }
-        Outcome::Failed(failed) => {
-            found.seconds.build = failed.seconds;
-            let mut told = failure(failed.class, failed.message);
-            told.diagnostics = failed.diagnostics;
-            told.output_tail = failed.raw_tail;
-            found.failure = Some(told);
-            Ok(None)
-        }
-    }
-}
-
-/// The verdict on a candidate that is only to be compiled.
-pub(crate) fn built(
-    judge: &LocalJudge,
-    task: &Task,
-    known: &Known,
-    candidate: &Candidate,
-) -> Result<Verdict, JudgeError> {
-    let mut found = Findings::default();
-    let artifact = build(judge, task, candidate, &mut found)?;
-    Ok(verdict(judge, task, known, candidate, artifact.as_ref(), (Stage::Built, found)))
-}
-
-fn verdict(
-    judge: &LocalJudge,
-    task: &Task,
-    known: &Known,
-    candidate: &Candidate,
-    artifact: Option<&Artifact>,
-    (stage, mut found): (Stage, Findings),
-) -> Verdict {
-    let fingerprint = judge.fingerprint(&known.versions.torch, &known.versions.python);
-    let verified = stage > Stage::Built && !found.bad();
-    if !known.doubt.is_empty() {
-        found.caveats.push(known.doubt.clone());
-    }
-    if found.bad() {
-        (found.times, found.speedup) = (Times::default(), Speedup::default());
-    }
-    let floor_ms = fingerprint
-        .bandwidth_bytes_per_second
-        .map(|b| 1e3 * known.unavoidable_bytes as f64 / b as f64);
-    Verdict {
-        version: VERDICT_VERSION,
-        task: task.name.clone(),
-        candidate: candidate.hash().to_owned(),
-        device: judge.config.device.to_string(),
-        profile: judge.config.profile,
-        stage,
-        verified,
-        failure: found.failure,
-        integrity: found.integrity,
-        checks: found.checks,
-        reward: Reward::of(verified, &found.speedup),
-        times_ms: found.times,
-        speedup: found.speedup,
-        floor_ms,
-        unavoidable_bytes: known.unavoidable_bytes,
-        kernels: artifact.map(|a| a.kernels.clone()).unwrap_or_default(),
-        diagnostics: artifact.map(|a| a.warnings.clone()).unwrap_or_default(),
-        isolation: judge.isolation(),
-        caveats: found.caveats,
-        seconds: found.seconds,
-        fingerprint,
-    }
-}
-
 fn too_big(task: &Task, wanted: u64) -> JudgeError {
     JudgeError::Memory {
         task: task.name.clone(),
         message: format!("it takes about {} MiB to judge", wanted >> 20),
         wanted: Some(wanted),
     }
-}
-
-/// What this version of the judge does not do yet, said in every measured verdict.
-fn measuring_caveats() -> [String; 2] {
-    [
-        "clocks, throttling and co-tenants were not watched while timing".to_owned(),
-        "the tolerance is scaled to eager's error, not calibrated per task".to_owned(),
-    ]
 }
 
 /// Calls a window should be able to hold: enough for its planned length at the speed of memory, and

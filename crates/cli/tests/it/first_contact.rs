@@ -104,3 +104,18 @@ fn completions_and_man_pages_cover_every_command() {
     pages.sort();
     insta::assert_snapshot!(pages.join(" "), @"warpwright-compare.1 warpwright-completions.1 warpwright-doctor.1 warpwright-eval.1 warpwright-judge.1 warpwright-optimize.1 warpwright-report.1 warpwright-trajectory-export.1 warpwright-trajectory-show.1 warpwright-trajectory.1 warpwright.1");
 }
+
+#[test]
+fn a_skill_that_cannot_be_rendered_is_refused_before_anything_starts() {
+    let program = Program::bare();
+    fs_err::write(program.path("skill.md"), "For {{ devise }}.").unwrap();
+    fs_err::write(
+        program.path("task.py"),
+        include_str!("../../../../examples/bias_gelu_residual.py"),
+    )
+    .unwrap();
+    let ran = program.run(&["optimize", "task.py", "--skill", "skill.md", "--out", "run"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.show());
+    assert!(ran.stderr.contains("docs/agent.md"), "{}", ran.show());
+    assert!(!program.path("run").exists(), "{}", ran.show());
+}

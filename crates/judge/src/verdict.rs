@@ -1,0 +1,129 @@
+//! From what was found out about a candidate to its verdict.
+
+use warpwright_build::{Artifact, Instrument, Outcome};
+use warpwright_record::candidate::Candidate;
+use warpwright_record::verdict::{
+    Check, Failure, IntegrityFinding, PhaseSeconds, Reward, Speedup, Stage, Times, VERDICT_VERSION,
+    Verdict,
+};
+use warpwright_task::Task;
+
+use crate::error::JudgeError;
+use crate::failure::failure;
+use crate::judge::LocalJudge;
+use crate::wire::Versions;
+
+/// What is known of a task that was opened once.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) versions: Versions,
+    pub(crate) unavoidable_bytes: u64,
+    pub(crate) doubt: String,
+}
+
+/// What is found out about one candidate, stage by stage.
+#[derive(Default)]
+pub(crate) struct Findings {
+    pub(crate) checks: Vec<Check>,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) integrity: Vec<IntegrityFinding>,
+    pub(crate) times: Times,
+    pub(crate) speedup: Speedup,
+    pub(crate) caveats: Vec<String>,
+    pub(crate) seconds: PhaseSeconds,
+}
+
+impl Findings {
+    /// Whether there is something to object to.
+    pub(crate) fn bad(&self) -> bool {
+        self.failure.is_some() || !self.integrity.is_empty()
+    }
+}
+
+/// Compiles a candidate, beside whatever runs on the device.
+pub(crate) fn build(
+    judge: &LocalJudge,
+    task: &Task,
+    candidate: &Candidate,
+    found: &mut Findings,
+) -> Result<Option<Artifact>, JudgeError> {
+    match judge.build(task, candidate, Instrument::default())? {
+        Outcome::Built(artifact) => {
+            found.seconds.build = artifact.seconds;
+            Ok(Some(artifact))
+        }
+        Outcome::Failed(failed) => {
+            found.seconds.build = failed.seconds;
+            let mut told = failure(failed.class, failed.message);
+            told.diagnostics = failed.diagnostics;
+            told.output_tail = failed.raw_tail;
+            found.failure = Some(told);
+            Ok(None)
+        }
+    }
+}
+
+/// The verdict on a candidate that is only to be compiled.
+pub(crate) fn built(
+    judge: &LocalJudge,
+    task: &Task,
+    known: &Known,
+    candidate: &Candidate,
+) -> Result<Verdict, JudgeError> {
+    let mut found = Findings::default();
+    let artifact = build(judge, task, candidate, &mut found)?;
+    Ok(verdict(judge, task, known, candidate, artifact.as_ref(), (Stage::Built, found)))
+}
+
+/// What was found, as the verdict.
+pub(crate) fn verdict(
+    judge: &LocalJudge,
+    task: &Task,
+    known: &Known,
+    candidate: &Candidate,
+    artifact: Option<&Artifact>,
+    (stage, mut found): (Stage, Findings),
+) -> Verdict {
+    let fingerprint = judge.fingerprint(&known.versions.torch, &known.versions.python);
+    let verified = stage > Stage::Built && !found.bad();
+    if !known.doubt.is_empty() {
+        found.caveats.push(known.doubt.clone());
+    }
+    if found.bad() {
+        (found.times, found.speedup) = (Times::default(), Speedup::default());
+    }
+    let floor_ms = fingerprint
+        .bandwidth_bytes_per_second
+        .map(|b| 1e3 * known.unavoidable_bytes as f64 / b as f64);
+    Verdict {
+        version: VERDICT_VERSION,
+        task: task.name.clone(),
+        candidate: candidate.hash().to_owned(),
+        device: judge.config.device.to_string(),
+        profile: judge.config.profile,
+        stage,
+        verified,
+        failure: found.failure,
+        integrity: found.integrity,
+        checks: found.checks,
+        reward: Reward::of(verified, &found.speedup),
+        times_ms: found.times,
+        speedup: found.speedup,
+        floor_ms,
+        unavoidable_bytes: known.unavoidable_bytes,
+        kernels: artifact.map(|a| a.kernels.clone()).unwrap_or_default(),
+        diagnostics: artifact.map(|a| a.warnings.clone()).unwrap_or_default(),
+        isolation: judge.isolation(),
+        caveats: found.caveats,
+        seconds: found.seconds,
+        fingerprint,
+    }
+}
+
+/// What this version of the judge does not do yet, said in every measured verdict.
+pub(crate) fn measuring_caveats() -> [String; 2] {
+    [
+        "clocks, throttling and co-tenants were not watched while timing".to_owned(),
+        "the tolerance is scaled to eager's error, not calibrated per task".to_owned(),
+    ]
+}
