@@ -10,14 +10,16 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// Fewest cores that must remain for everything else.
 const REMAINING: usize = 4;
 
-/// Takes `count` cores from this thread's; none if too few would remain or the system refuses.
+/// Takes `count` cores or a few more from this thread's; none if too few would remain or the system
+/// refuses. Threads of one physical core are taken together: a busy sibling slows a core as well.
 pub(crate) fn reserve(count: usize) -> Vec<usize> {
     let Ok(mine) = sched_getaffinity(None) else { return Vec::new() };
     let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| mine.is_set(core)).collect();
-    if allowed.len() < count + REMAINING {
+    let mut kept = choose(&allowed, count, siblings);
+    if allowed.len() < kept.len() + REMAINING {
         return Vec::new();
     }
-    let kept = allowed[allowed.len() - count..].to_vec();
+    kept.sort_unstable();
     let mut rest = mine;
     for &core in &kept {
         rest.unset(core);
@@ -28,9 +30,58 @@ pub(crate) fn reserve(count: usize) -> Vec<usize> {
     kept
 }
 
+/// Whole physical cores from the end until there are `count`.
+fn choose(allowed: &[usize], count: usize, siblings: impl Fn(usize) -> Vec<usize>) -> Vec<usize> {
+    let mut kept: Vec<usize> = Vec::new();
+    for &core in allowed.iter().rev() {
+        if kept.len() >= count {
+            break;
+        }
+        if !kept.contains(&core) {
+            kept.push(core);
+            let others = siblings(core).into_iter();
+            kept.extend(others.filter(|other| *other != core && allowed.contains(other)));
+        }
+    }
+    kept
+}
+
+/// Threads of the same physical core, as far as the system tells.
+fn siblings(core: usize) -> Vec<usize> {
+    let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
+    fs_err::read_to_string(path).map_or_else(|_| Vec::new(), |text| list(text.trim()))
+}
+
+/// The kernel's list of numbers: `0,32` or `4-7,9`.
+fn list(text: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (low, high) = part.split_once('-').unwrap_or((part, part));
+        let (low, high): (usize, usize) = (low.parse().ok()?, high.parse().ok()?);
+        (high < CpuSet::MAX_CPU).then_some(low..=high)
+    };
+    text.split(',').filter_map(range).flatten().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_of_a_core_are_kept_together() {
+        let pairs = |core: usize| vec![core % 4, core % 4 + 4];
+        assert_eq!(choose(&[0, 1, 2, 3, 4, 5, 6, 7], 2, pairs), [7, 3]);
+        assert_eq!(choose(&[0, 1, 2, 3, 4, 5, 6, 7], 3, pairs), [7, 3, 6, 2]);
+        assert_eq!(choose(&[0, 1, 2, 7], 2, pairs), [7, 2], "what is not allowed is left alone");
+        assert_eq!(choose(&[0, 1, 2], 2, |_| Vec::new()), [2, 1], "where nothing is told");
+    }
+
+    #[test]
+    fn lists_of_cores_are_read() {
+        assert_eq!(list("0,32"), [0, 32]);
+        assert_eq!(list("4-7,9"), [4, 5, 6, 7, 9]);
+        assert_eq!(list("5"), [5]);
+        assert_eq!(list("x,-,3-,9999999999"), Vec::<usize>::new());
+    }
 
     #[test]
     fn reserved_cores_are_taken_from_this_thread_or_none_are() {
@@ -40,9 +91,8 @@ mod tests {
             let kept = reserve(1);
             let after = sched_getaffinity(None).unwrap();
             if before.count() as usize > REMAINING {
-                assert_eq!(kept.len(), 1);
-                assert!(before.is_set(kept[0]) && !after.is_set(kept[0]));
-                assert_eq!(after.count() + 1, before.count());
+                assert!(kept.iter().all(|&core| before.is_set(core) && !after.is_set(core)));
+                assert_eq!(after.count() as usize + kept.len(), before.count() as usize);
             } else {
                 assert!(kept.is_empty());
                 assert_eq!(after.count(), before.count());

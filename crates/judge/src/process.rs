@@ -22,6 +22,9 @@ const ARENA_FD: i32 = 4;
 /// Longest a process may take to import torch, map its arena and answer.
 const START_PATIENCE: Duration = Duration::from_mins(2);
 
+/// Threads that torch uses on the host where it computes on a GPU.
+const HOST_THREADS: usize = 4;
+
 /// What every process of this judge needs.
 pub(crate) struct Host {
     pub(crate) jail: Arc<Jail>,
@@ -110,7 +113,11 @@ impl Worker {
             .fd(OwnedFd::from(theirs), CHANNEL_FD)
             .fd(arena.lend()?, ARENA_FD);
         if let Some(gpu) = &host.gpu {
-            spec = spec.gpu(Gpu::All).env("CUDA_VISIBLE_DEVICES", gpu);
+            // Torch's threads wait by spinning, on every core there is; on a GPU host they have
+            // little to do.
+            let threads = HOST_THREADS.to_string();
+            spec =
+                spec.gpu(Gpu::All).env("CUDA_VISIBLE_DEVICES", gpu).env("OMP_NUM_THREADS", threads);
         }
         for path in &grant.read {
             spec = spec.read_only(path);
