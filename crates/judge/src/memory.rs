@@ -1,7 +1,8 @@
 //! How much of the device's memory a session may use, and how its processes divide it.
 //!
 //! On a GPU one memory holds what the oracles and baselines of all open sessions allocate, each
-//! session in a part of its own, and the arena of the one candidate that runs. On the cpu device memory that is not touched costs nothing, and nothing is divided.
+//! session in a part of its own, and the arena of the one candidate that runs. On the cpu device
+//! memory that is not touched costs nothing, and nothing is divided.
 
 use crate::device::DeviceFacts;
 use crate::wire::{Opened, padded};
@@ -80,7 +81,8 @@ impl Memory {
         (self.cuda && !self.all).then_some(self.bytes / 100 * BASELINE)
     }
 
-    /// What the staged inputs of the baselines may take, and as much again their results, bytes.
+    /// What the staged inputs of the baselines may take, bytes; on the cpu device as much again what
+    /// the results of a window take.
     pub(crate) fn staged(self) -> u64 {
         if self.all { self.bytes / 10 } else { self.bytes / 100 * BASELINE / 4 }
     }

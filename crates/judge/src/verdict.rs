@@ -123,7 +123,8 @@ pub(crate) fn verdict(
 /// What this version of the judge does not do yet, said in every measured verdict.
 pub(crate) fn measuring_caveats() -> [String; 2] {
     [
-        "clocks, throttling and co-tenants were not watched while timing".to_owned(),
+        "clocks, throttling, co-tenants and the host's load were not watched while timing"
+            .to_owned(),
         "the tolerance is scaled to eager's error, not calibrated per task".to_owned(),
     ]
 }

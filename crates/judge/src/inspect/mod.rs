@@ -152,8 +152,10 @@ impl Subject<'_> {
             mode: mode_name(self.task.mode),
             seed: self.seed,
         };
-        // Before the device is held: measuring its ceilings takes it alone.
-        self.judge.calibrate(false)?;
+        if *inspection == Inspection::Kernels {
+            // Before the device is held: measuring its ceilings takes it alone.
+            self.judge.calibrate(false)?;
+        }
         let shared = self.judge.gate.share();
         let folder = Folder::new(&self.judge.config.cache, self.oracle, &load)?;
         drop(shared);
