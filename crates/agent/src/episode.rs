@@ -5,23 +5,23 @@
 //! workspace back to the last finished turn, lets the policy answer the recorded results again, and
 //! takes the next turn.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
+mod limits;
+
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use thiserror::Error;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::error::{ReadError, WriteError};
-use warpwright_record::event::{
-    Budget, EpisodeId, EpisodeSetup, Event, NoteLevel, Outcome, StoredFile,
-};
+use warpwright_record::event::{EpisodeId, EpisodeSetup, Event, NoteLevel, Outcome, StoredFile};
 use warpwright_record::history::{self, Turn};
-use warpwright_record::message::{Message, StopReason, ToolCall, ToolResult};
+use warpwright_record::message::{Message, ToolCall, ToolResult};
 use warpwright_record::reader::RunReader;
 use warpwright_record::verdict::{Stage, Verdict};
 use warpwright_record::writer::RunWriter;
 
+use self::limits::{Clock, Trail, device_seconds, stops, tokens};
 use crate::beneath::Snapshot;
 use crate::elide::clip_line;
 use crate::judge::Judge;
@@ -33,10 +33,6 @@ use crate::workspace::{NoCandidate, Workspace, WorkspaceError};
 
 /// Turns a policy has when the user does not say; the paper's training limit.
 pub const DEFAULT_TURNS: u32 = 150;
-
-/// Turns in a row that may be alike (the same calls, ending the same way) before the episode ends,
-/// counted for cycles of one, two and three turns.
-const MOST_REPEATS: usize = 10;
 
 /// What an episode works with.
 pub struct Parts<'a> {
@@ -419,80 +415,6 @@ impl Running<'_> {
         self.parts.record.append(event)?;
         (self.parts.observer)(event);
         Ok(())
-    }
-}
-
-/// How a message ends the episode, if it does. One that was cut short does not: the policy is asked
-/// to go on.
-fn stops(message: &Message) -> Option<Outcome> {
-    match message.stop {
-        _ if !message.calls.is_empty() => None,
-        StopReason::Done => Some(Outcome::Stopped),
-        StopReason::Refused => Some(Outcome::Refused),
-        StopReason::Length => None,
-    }
-}
-
-/// Tokens that a message cost: those of its context and its own.
-fn tokens(message: &Message) -> u64 {
-    let usage = message.generation.as_ref().map(|generation| generation.usage);
-    usage.map_or(0, |usage| usage.input_tokens + usage.output_tokens)
-}
-
-/// Seconds that a verdict took of the device: everything but the build.
-fn device_seconds(verdict: &Verdict) -> f64 {
-    let seconds = &verdict.seconds;
-    seconds.load + seconds.verify + seconds.measure
-}
-
-/// What the last turns did, to notice a policy that goes round in circles.
-#[derive(Default)]
-struct Trail(VecDeque<u64>);
-
-impl Trail {
-    /// Takes in a turn; whether the last turns repeat a cycle of one, two or three turns
-    /// [`MOST_REPEATS`] times. Ids and the digits of answers (times, mostly) do not count.
-    fn goes_round(&mut self, message: &Message, results: &[ToolResult]) -> bool {
-        let mut hash = DefaultHasher::new();
-        for call in &message.calls {
-            (&call.name, call.arguments.to_string()).hash(&mut hash);
-        }
-        for result in results {
-            let text: String = result.text.chars().filter(|c| !c.is_ascii_digit()).collect();
-            (result.status as u8, text).hash(&mut hash);
-        }
-        self.0.push_front(hash.finish());
-        self.0.truncate(3 * MOST_REPEATS);
-        (1..=3).any(|cycle| {
-            let span = cycle * MOST_REPEATS;
-            self.0.len() >= span && (cycle..span).all(|i| self.0[i] == self.0[i - cycle])
-        })
-    }
-}
-
-/// The time budget, over all processes.
-struct Clock {
-    begun: Instant,
-    before: f64,
-    most: Option<f64>,
-}
-
-impl Clock {
-    fn new(before: f64, budget: Budget) -> Self {
-        Self { begun: Instant::now(), before, most: budget.seconds }
-    }
-
-    fn elapsed(&self) -> f64 {
-        self.before + self.begun.elapsed().as_secs_f64()
-    }
-
-    fn is_over(&self) -> bool {
-        self.most.is_some_and(|most| self.elapsed() >= most)
-    }
-
-    fn until(&self) -> Option<Instant> {
-        let left = Duration::try_from_secs_f64((self.most? - self.before).max(0.0)).ok()?;
-        self.begun.checked_add(left)
     }
 }
 

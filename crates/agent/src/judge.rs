@@ -42,6 +42,23 @@ pub struct DeviceFacts {
     pub shared_bytes_per_block: u32,
 }
 
+impl DeviceFacts {
+    /// What is assumed of a device that nothing runs on, to see what would be said or written for
+    /// it: `cpu` is a host with two cores, anything else an NVIDIA H200. Nothing of it is measured.
+    pub fn assumed(device: &str) -> Self {
+        let cpu = device == "cpu";
+        Self {
+            device: device.to_owned(),
+            hardware: if cpu { "a host" } else { "NVIDIA H200" }.to_owned(),
+            arch: (!cpu).then(|| "sm_90".to_owned()),
+            processors: if cpu { 2 } else { 132 },
+            bandwidth_bytes_per_second: None,
+            cache_bytes: 50 << 20,
+            shared_bytes_per_block: 227 << 10,
+        }
+    }
+}
+
 /// Our own failure: never a verdict, never a reward.
 #[derive(Debug, Error)]
 #[error("failed to judge: {message}")]

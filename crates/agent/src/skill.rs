@@ -52,17 +52,8 @@ fn unknown(names: &[String]) -> String {
 
 /// Finds out whether a template can be rendered, before there is a device to render it for.
 pub fn check(template: &str, profile: Profile) -> Result<(), SkillError> {
-    for (device, arch) in [("cpu", None), ("cuda:0", Some("sm_90".to_owned()))] {
-        let facts = DeviceFacts {
-            device: device.to_owned(),
-            hardware: String::new(),
-            arch,
-            processors: 1,
-            bandwidth_bytes_per_second: None,
-            cache_bytes: 1 << 20,
-            shared_bytes_per_block: 48 << 10,
-        };
-        render(template, &facts, profile)?;
+    for device in ["cpu", "cuda:0"] {
+        render(template, &DeviceFacts::assumed(device), profile)?;
     }
     Ok(())
 }
@@ -133,13 +124,8 @@ mod tests {
     fn every_device_and_profile_renders_without_leftovers() {
         let cpu = crate::scripted::device();
         let gpu = DeviceFacts {
-            device: "cuda:0".to_owned(),
-            hardware: "NVIDIA H200".to_owned(),
-            arch: Some("sm_90".to_owned()),
-            processors: 132,
             bandwidth_bytes_per_second: Some(4_100_000_000_000),
-            cache_bytes: 50 << 20,
-            shared_bytes_per_block: 227 << 10,
+            ..DeviceFacts::assumed("cuda:0")
         };
         for device in [&cpu, &gpu] {
             for profile in [Profile::Strict, Profile::Tf32, Profile::AsRun, Profile::Paper] {

@@ -29,13 +29,16 @@ const CANDIDATE_LIMITS: SnapshotLimits =
     SnapshotLimits { files: MAX_FILES, file_bytes: MAX_FILE_BYTES, total_bytes: 32 << 20 };
 
 /// The scripts of `utils/`, embedded: the program is one file.
-const UTILS: [(&str, &str); 7] = [
+const UTILS: [(&str, &str); 10] = [
     ("utils/__init__.py", include_str!("../template/utils/__init__.py")),
     ("utils/compile.py", include_str!("../template/utils/compile.py")),
     ("utils/compile.sh", include_str!("../template/utils/compile.sh")),
+    ("utils/graph_export.py", include_str!("../template/utils/graph_export.py")),
+    ("utils/graph_json.py", include_str!("../template/utils/graph_json.py")),
     ("utils/judge_client.py", include_str!("../template/utils/judge_client.py")),
     ("utils/profiling.py", include_str!("../template/utils/profiling.py")),
     ("utils/trace.py", include_str!("../template/utils/trace.py")),
+    ("utils/trace_setup.py", include_str!("../template/utils/trace_setup.py")),
     ("utils/verification.py", include_str!("../template/utils/verification.py")),
 ];
 

@@ -1,17 +1,26 @@
 //! The system calls the jail makes, each behind one small safe function.
 //!
-//! All `unsafe` of the crate lives here. The functions run in single-threaded processes (the jail's
+//! All `unsafe` of the crate lives here and in the two modules below. The functions run in single-threaded processes (the jail's
 //! helper after re-execution), except where stated.
 #![expect(unsafe_code, reason = "system calls that std does not wrap")]
 
+mod descriptors;
+mod mounts;
+
 use std::ffi::{CString, OsStr};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
 
-use libc::{c_int, c_long, c_uint, c_ulong};
+use libc::{c_int, c_long, c_ulong};
+
+pub(crate) use self::descriptors::{
+    adopt, close, duplicate_from, duplicate_onto, give_stream, is_write_end, keep_open,
+    memory_file, pipe, poll_readable, set_close_on_exec,
+};
+pub(crate) use self::mounts::{
+    chroot, mount, move_mount, open_tree, pivot_root, set_mount_attributes, unmount,
+};
 
 fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -24,10 +33,6 @@ fn check_long(result: c_long) -> io::Result<c_long> {
 /// A path or name as a C string; an inner NUL is an error, never a silent cut.
 pub(crate) fn c_string(text: impl AsRef<OsStr>) -> io::Result<CString> {
     CString::new(text.as_ref().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
-}
-
-fn pointer(text: Option<&CString>) -> *const libc::c_char {
-    text.map_or(std::ptr::null(), |text| text.as_ptr())
 }
 
 /// Which side of a fork this is.
@@ -62,109 +67,6 @@ pub(crate) fn clone_process(flags: c_int) -> io::Result<Fork> {
 pub(crate) fn exit_now(code: c_int) -> ! {
     // SAFETY: _exit has no preconditions.
     unsafe { libc::_exit(code) }
-}
-
-/// mount(2).
-pub(crate) fn mount(
-    source: Option<&Path>,
-    target: &Path,
-    kind: Option<&str>,
-    flags: c_ulong,
-    data: Option<&str>,
-) -> io::Result<()> {
-    let source = source.map(c_string).transpose()?;
-    let target = c_string(target)?;
-    let kind = kind.map(c_string).transpose()?;
-    let data = data.map(c_string).transpose()?;
-    // SAFETY: every pointer is null or a C string that outlives the call.
-    check(unsafe {
-        libc::mount(
-            pointer(source.as_ref()),
-            target.as_ptr(),
-            pointer(kind.as_ref()),
-            flags,
-            pointer(data.as_ref()).cast(),
-        )
-    })
-    .map(drop)
-}
-
-/// umount2(2) with `MNT_DETACH`.
-pub(crate) fn unmount(target: &Path) -> io::Result<()> {
-    let target = c_string(target)?;
-    // SAFETY: a valid C string.
-    check(unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) }).map(drop)
-}
-
-/// pivot_root(2).
-pub(crate) fn pivot_root(new: &Path, old: &Path) -> io::Result<()> {
-    let (new, old) = (c_string(new)?, c_string(old)?);
-    // SAFETY: valid C strings.
-    check_long(unsafe { libc::syscall(libc::SYS_pivot_root, new.as_ptr(), old.as_ptr()) }).map(drop)
-}
-
-/// chroot(2).
-pub(crate) fn chroot(root: &Path) -> io::Result<()> {
-    let root = c_string(root)?;
-    // SAFETY: a valid C string.
-    check(unsafe { libc::chroot(root.as_ptr()) }).map(drop)
-}
-
-/// A detached recursive copy of the mount tree at `path` (Linux 5.2).
-pub(crate) fn open_tree(path: &Path) -> io::Result<OwnedFd> {
-    let path = c_string(path)?;
-    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_RECURSIVE as c_uint;
-    // SAFETY: a valid C string; a non-negative result is a new descriptor that we own.
-    unsafe {
-        let fd =
-            check_long(libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags))?;
-        Ok(OwnedFd::from_raw_fd(fd as RawFd))
-    }
-}
-
-/// Sets attributes (`MOUNT_ATTR_*`) on a detached mount tree and all below it (Linux 5.12).
-pub(crate) fn set_mount_attributes(
-    tree: BorrowedFd<'_>,
-    set: u64,
-    id_map: Option<BorrowedFd<'_>>,
-) -> io::Result<()> {
-    let attributes = libc::mount_attr {
-        attr_set: set | if id_map.is_some() { libc::MOUNT_ATTR_IDMAP } else { 0 },
-        attr_clr: 0,
-        propagation: 0,
-        userns_fd: id_map.map_or(0, |fd| fd.as_raw_fd() as u64),
-    };
-    let flags = (libc::AT_EMPTY_PATH | libc::AT_RECURSIVE) as c_uint;
-    // SAFETY: an empty C string, and a structure with its own size.
-    check_long(unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            tree.as_raw_fd(),
-            c"".as_ptr(),
-            flags,
-            &raw const attributes,
-            size_of::<libc::mount_attr>(),
-        )
-    })
-    .map(drop)
-}
-
-/// Attaches a detached mount tree at `target` (Linux 5.2).
-pub(crate) fn move_mount(tree: BorrowedFd<'_>, target: &Path) -> io::Result<()> {
-    const MOVE_MOUNT_F_EMPTY_PATH: c_uint = 4;
-    let target = c_string(target)?;
-    // SAFETY: valid C strings and a descriptor that is open for the call.
-    check_long(unsafe {
-        libc::syscall(
-            libc::SYS_move_mount,
-            tree.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_FDCWD,
-            target.as_ptr(),
-            MOVE_MOUNT_F_EMPTY_PATH,
-        )
-    })
-    .map(drop)
 }
 
 /// Names this UTS namespace.
@@ -261,107 +163,6 @@ pub(crate) fn children_peak_bytes() -> u64 {
         usage
     };
     usage.ru_maxrss as u64 * 1024
-}
-
-/// A pipe, both ends closed on exec: (read, write).
-pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut ends = [0; 2];
-    // SAFETY: room for two descriptors, which we own afterwards.
-    unsafe {
-        check(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC))?;
-        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
-    }
-}
-
-/// An anonymous file that holds `bytes`, read from its start. Safe in threaded processes.
-pub(crate) fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
-    // SAFETY: a valid C string; the descriptor is ours.
-    let fd = unsafe {
-        OwnedFd::from_raw_fd(check(libc::memfd_create(c"jail".as_ptr(), libc::MFD_CLOEXEC))?)
-    };
-    let mut file = std::fs::File::from(fd);
-    file.write_all(bytes)?;
-    io::Seek::rewind(&mut file)?;
-    Ok(file.into())
-}
-
-/// Waits until one of `fds` can be read or is hung up; one flag per descriptor.
-/// Safe in threaded processes.
-pub(crate) fn poll_readable(fds: &[BorrowedFd<'_>], timeout_ms: c_int) -> io::Result<Vec<bool>> {
-    let mut entries: Vec<libc::pollfd> = fds
-        .iter()
-        .map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 })
-        .collect();
-    // SAFETY: pointer and count belong together.
-    match check(unsafe {
-        libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, timeout_ms)
-    }) {
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-        Err(error) => return Err(error),
-    }
-    Ok(entries.iter().map(|entry| entry.revents != 0).collect())
-}
-
-/// Takes ownership of a descriptor that was handed over by number.
-pub(crate) fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: F_GETFD is harmless on any number; the helper's protocol hands each number over once.
-    unsafe {
-        check(libc::fcntl(fd, libc::F_GETFD))?;
-        Ok(OwnedFd::from_raw_fd(fd))
-    }
-}
-
-/// Marks a descriptor to be closed on exec, or to be kept.
-pub(crate) fn set_close_on_exec(fd: RawFd, close: bool) -> io::Result<()> {
-    // SAFETY: harmless on any number; async-signal-safe.
-    check(unsafe { libc::fcntl(fd, libc::F_SETFD, if close { libc::FD_CLOEXEC } else { 0 }) })
-        .map(drop)
-}
-
-/// Duplicates `fd` to the lowest free number from `lowest` on, closed on exec; the caller keeps count.
-pub(crate) fn duplicate_from(fd: RawFd, lowest: RawFd) -> io::Result<RawFd> {
-    // SAFETY: harmless on any number.
-    check(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest) })
-}
-
-/// Duplicates `fd` onto the number `target`, kept on exec.
-pub(crate) fn duplicate_onto(fd: RawFd, target: RawFd) -> io::Result<()> {
-    // SAFETY: the caller arranges that nothing owns `target`.
-    check(unsafe { libc::dup2(fd, target) }).map(drop)
-}
-
-/// Closes a descriptor number.
-pub(crate) fn close(fd: RawFd) {
-    // SAFETY: the caller arranges that nothing owns the number.
-    unsafe { libc::close(fd) };
-}
-
-/// Gives the pipe or memory file behind `fd` to another user. Anything else (`/dev/null`, a terminal)
-/// belongs to the host and is left alone.
-pub(crate) fn give_stream(fd: RawFd, uid: u32, gid: u32) -> io::Result<()> {
-    // SAFETY: an all-zero stat is valid, and the call fills it; the rest takes no pointers.
-    unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        check(libc::fstat(fd, &raw mut stat))?;
-        let kind = stat.st_mode & libc::S_IFMT;
-        let nameless = kind == libc::S_IFREG && stat.st_nlink == 0;
-        if kind == libc::S_IFIFO || nameless {
-            check(libc::fchown(fd, uid, gid))?;
-        }
-    }
-    Ok(())
-}
-
-/// Whether `fd` is the end of a pipe that can only be written to.
-pub(crate) fn is_write_end(fd: RawFd) -> bool {
-    // SAFETY: an all-zero stat is valid, and the call fills it; the rest takes no pointers.
-    unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        libc::fstat(fd, &raw mut stat) == 0
-            && stat.st_mode & libc::S_IFMT == libc::S_IFIFO
-            && libc::fcntl(fd, libc::F_GETFL) & libc::O_ACCMODE == libc::O_WRONLY
-    }
 }
 
 /// prctl(2) with integer arguments.
@@ -481,20 +282,6 @@ pub(crate) fn exec(path: &CString, arguments: &[CString], environment: &[CString
     // SAFETY: null-terminated lists of C strings that outlive the call.
     unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
     io::Error::last_os_error()
-}
-
-/// Asks `Command` to hand these descriptors to the new process under their own numbers.
-#[expect(clippy::disallowed_types, reason = "this crate starts the processes")]
-pub(crate) fn keep_open(command: &mut std::process::Command, fds: Vec<RawFd>) {
-    // SAFETY: between fork and exec only fcntl is called, which is async-signal-safe.
-    unsafe {
-        command.pre_exec(move || {
-            for &fd in &fds {
-                set_close_on_exec(fd, false)?;
-            }
-            Ok(())
-        });
-    }
 }
 
 /// A raw system call by number, for the probe: only calls whose arguments may all be zero or integers.

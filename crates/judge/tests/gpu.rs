@@ -1,9 +1,11 @@
 //! The judge on a GPU, for real. Run by `make test-gpu` on a machine that has one.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "support/bias_relu.rs"]
+mod bias_relu;
 mod support;
 
-use support::{Case, body, config, judge_all};
+use support::{Case, config, judge_all};
 use warpwright_judge::{Device, LocalJudge};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{
@@ -13,24 +15,9 @@ use warpwright_record::verdict::{FailureClass, Stage, Verdict};
 
 const GPU: Device = Device::Cuda(0);
 
-const TASK: &str = r"
-import torch
-import torch.nn as nn
-
-class Model(nn.Module):
-    def __init__(self, size):
-        super().__init__()
-        self.bias = nn.Parameter(torch.randn(size))
-
-    def forward(self, x):
-        return torch.relu(x + self.bias)
-
-def get_inputs():
-    return [torch.randn(8192, 4096)]
-
-def get_init_inputs():
-    return [4096]
-";
+fn task() -> String {
+    bias_relu::task(8192, 4096)
+}
 
 const KERNEL: &str = r#"
 #include <cuda_runtime.h>
@@ -70,16 +57,8 @@ extern "C" void launch_forever(float* out, cudaStream_t s) { forever<<<1, 1, 0, 
 "#;
 
 fn candidate(forward: &str) -> Candidate {
-    let model = format!(
-        "import torch\nimport torch.nn as nn\nimport cuda_extension\n\n\
-         class ModelNew(nn.Module):\n\
-         \x20   def __init__(self, size):\n\
-         \x20       super().__init__()\n\
-         \x20       self.bias = nn.Parameter(torch.randn(size))\n\n\
-         \x20   def forward(self, x):\n{}\n",
-        body(forward)
-    );
-    Case { task: TASK.into(), model, kernels: vec![("k.cu", KERNEL.into())] }.candidate()
+    Case { task: task(), model: bias_relu::model(forward), kernels: vec![("k.cu", KERNEL.into())] }
+        .candidate()
 }
 
 const HONEST: &str = "out = torch.empty_like(x)\n\
@@ -93,7 +72,7 @@ fn honest_still_works(verdicts: &[Verdict]) {
 
 #[test]
 fn gpu_an_honest_kernel_is_verified_and_measured() {
-    let verdict = judge_all(GPU, TASK, [candidate(HONEST)], Stage::Measured).remove(0);
+    let verdict = judge_all(GPU, &task(), [candidate(HONEST)], Stage::Measured).remove(0);
     eprintln!("{:#?}\n{:#?}\n{:#?}", verdict.times_ms, verdict.speedup, verdict.seconds);
     eprintln!(
         "floor {:?} checks {:#?} kernels {:?}",
@@ -130,7 +109,7 @@ fn gpu_every_way_of_failing_has_its_class_and_harms_nobody_else() {
         candidates.push(candidate(forward));
     }
     candidates.push(candidate(HONEST));
-    let verdicts = judge_all(GPU, TASK, candidates, Stage::Verified);
+    let verdicts = judge_all(GPU, &task(), candidates, Stage::Verified);
     honest_still_works(&verdicts);
     for ((forward, class), verdict) in cases.iter().zip(&verdicts) {
         let failure = verdict.failure.as_ref().unwrap_or_else(|| panic!("{forward}: {verdict:#?}"));
@@ -158,7 +137,7 @@ extern "C" void launch_late(const float* x, const float* bias, float* out, int n
     files.insert("model_new.py".into(), (model + &text).into_bytes());
     files.insert("kernels/k.cu".into(), late.into_bytes());
     let cheat = Candidate::from_files(files);
-    let verdicts = judge_all(GPU, TASK, [cheat, candidate(HONEST)], Stage::Verified);
+    let verdicts = judge_all(GPU, &task(), [cheat, candidate(HONEST)], Stage::Verified);
     honest_still_works(&verdicts);
     // Found as a late write, or, when the kernel is later still, as results that are not there.
     assert!(!verdicts[0].verified, "{:#?}", verdicts[0]);
@@ -203,7 +182,7 @@ fn faulty(forward: &str) -> Candidate {
 
 fn inspect_all(questions: &[(Candidate, Inspection)]) -> Vec<Findings> {
     let judge = LocalJudge::open(config(GPU)).unwrap();
-    let mut session = judge.task(&warpwright_task::Task::from_source("case", TASK)).unwrap();
+    let mut session = judge.task(&warpwright_task::Task::from_source("case", task())).unwrap();
     let found: Vec<Findings> =
         questions.iter().map(|(c, i)| session.inspect(c, i).unwrap()).collect();
     // Whatever the faulty ones did, the GPU still judges.

@@ -1,9 +1,11 @@
 //! Inspections on the cpu device, for real: profiles of the host's launcher, AddressSanitizer.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "support/bias_relu.rs"]
+mod bias_relu;
 mod support;
 
-use support::{Case, body, config};
+use support::{Case, config};
 use warpwright_judge::{Device, LocalJudge};
 use warpwright_record::findings::{
     Answer, CallProfile, Findings, Inspection, SanitizerCheck, SanitizerOutcome,
@@ -11,24 +13,9 @@ use warpwright_record::findings::{
 use warpwright_record::verdict::FailureClass;
 use warpwright_task::Task;
 
-const TASK: &str = r"
-import torch
-import torch.nn as nn
-
-class Model(nn.Module):
-    def __init__(self, size):
-        super().__init__()
-        self.bias = nn.Parameter(torch.randn(size))
-
-    def forward(self, x):
-        return torch.relu(x + self.bias)
-
-def get_inputs():
-    return [torch.randn(256, 512)]
-
-def get_init_inputs():
-    return [512]
-";
+fn task() -> String {
+    bias_relu::task(256, 512)
+}
 
 /// Line 5 writes `past` elements too many.
 const KERNEL: &str = r#"#include <cuda_runtime.h>
@@ -54,16 +41,7 @@ extern "C" void launch(const float* x, const float* bias, float* out, int n, int
 "#;
 
 fn case(forward: &str) -> Case {
-    let model = format!(
-        "import torch\nimport torch.nn as nn\nimport cuda_extension\n\n\
-         class ModelNew(nn.Module):\n\
-         \x20   def __init__(self, size):\n\
-         \x20       super().__init__()\n\
-         \x20       self.bias = nn.Parameter(torch.randn(size))\n\n\
-         \x20   def forward(self, x):\n{}\n",
-        body(forward)
-    );
-    Case { task: TASK.into(), model, kernels: vec![("k.cu", KERNEL.into())] }
+    Case { task: task(), model: bias_relu::model(forward), kernels: vec![("k.cu", KERNEL.into())] }
 }
 
 fn launching(past: u32) -> Case {
@@ -76,7 +54,7 @@ fn launching(past: u32) -> Case {
 
 fn inspect_all(questions: &[(Case, Inspection)]) -> Vec<Findings> {
     let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
-    let mut session = judge.task(&Task::from_source("case", TASK)).unwrap();
+    let mut session = judge.task(&Task::from_source("case", task())).unwrap();
     let ask = |(case, inspection): &(Case, Inspection)| {
         session.inspect(&case.candidate(), inspection).unwrap()
     };

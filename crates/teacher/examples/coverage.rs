@@ -31,7 +31,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs_err::create_dir_all(traces)?;
     let traces = fs_err::canonicalize(traces)?;
     trace(&suite, &traces)?;
-    let device = device(rest.first().is_some_and(|d| d == "cpu"));
+    let on_cpu = rest.first().is_some_and(|d| d == "cpu");
+    let device = DeviceFacts::assumed(if on_cpu { "cpu" } else { "cuda:0" });
     let mut rows = Vec::new();
     let mut lacking: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     let mut written: BTreeMap<Option<u8>, (usize, usize)> = BTreeMap::new();
@@ -93,19 +94,6 @@ fn split_list(text: &str) -> Vec<&str> {
 
 fn place(traces: &Path, task: &str) -> PathBuf {
     traces.join(format!("{task}.json"))
-}
-
-/// An H200, or a host with two cores; nothing is run on it.
-fn device(cpu: bool) -> DeviceFacts {
-    DeviceFacts {
-        device: if cpu { "cpu" } else { "cuda:0" }.to_owned(),
-        hardware: String::new(),
-        arch: (!cpu).then(|| "sm_90".to_owned()),
-        processors: if cpu { 2 } else { 132 },
-        bandwidth_bytes_per_second: None,
-        cache_bytes: 50 << 20,
-        shared_bytes_per_block: 227 << 10,
-    }
 }
 
 /// Traces what has no trace yet.

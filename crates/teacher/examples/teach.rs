@@ -11,16 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [_, trace, out, device, rest @ ..] = args.as_slice() else {
         return Err("usage: teach TRACE.json OUT_DIR cpu|cuda [plain]".into());
     };
-    let cpu = device == "cpu";
-    let facts = DeviceFacts {
-        device: if cpu { "cpu" } else { "cuda:0" }.to_owned(),
-        hardware: String::new(),
-        arch: (!cpu).then(|| "sm_90".to_owned()),
-        processors: if cpu { 2 } else { 132 },
-        bandwidth_bytes_per_second: None,
-        cache_bytes: 50 << 20,
-        shared_bytes_per_block: 227 << 10,
-    };
+    let facts = DeviceFacts::assumed(if device == "cpu" { "cpu" } else { "cuda:0" });
     let plain = rest.iter().any(|a| a == "plain");
     let files = warpwright_teacher::translate(
         &fs_err::read_to_string(trace)?,

@@ -4,14 +4,15 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use warpwright_record::event::RunOutcome;
+use warpwright_record::event::{Budget, RunOutcome};
 use warpwright_record::history::{Episode as Recorded, History};
-use warpwright_record::message::{ToolCall, ToolStatus};
+use warpwright_record::message::{StopReason, ToolCall, ToolStatus};
 use warpwright_record::reader::RunReader;
 use warpwright_record::run::RunInfo;
 use warpwright_record::verdict::Profile;
 use warpwright_record::writer::ResumePolicy;
 
+use super::limits::MOST_REPEATS;
 use super::*;
 use crate::replay::Replay;
 use crate::scripted::{self, ScriptedJudge, ScriptedPolicy};

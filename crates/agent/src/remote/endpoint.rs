@@ -2,7 +2,10 @@
 //!
 //! Blocking requests on the episodes' own threads (`docs/decisions/0004`). What is retried: a server
 //! that is away, answers 5xx or breaks off, and one that asks to wait (429, 503, 529, `Retry-After`).
-//! What is not: a request that the server refuses, because it would refuse it again.
+//! What is not: a request that the server refuses, because it would refuse it again. Which is which
+//! says `endpoint/failure.rs`.
+
+mod failure;
 
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,26 +15,24 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use thiserror::Error;
 use ureq::Agent;
-use ureq::http::{HeaderMap, Response, StatusCode, Uri};
+use ureq::http::{HeaderMap, Response, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
 
+pub use self::failure::EndpointError;
+use self::failure::Failed;
 use super::gate::{Backoff, Closed, Gate};
 use super::key::Key;
 use super::sse;
-use super::wire::{Answer, WireError, WireFormat, json, words};
+use super::wire::{Answer, WireFormat, json};
 
 /// Most bytes of one answer on the wire. Log-probabilities take some hundred bytes a token.
 const MAX_BODY_BYTES: u64 = 512 << 20;
 /// Most bytes of an answer that comes in one piece.
 const MAX_WHOLE_BYTES: u64 = 64 << 20;
-/// Most bytes read of an error's body.
-const MAX_ERROR_BYTES: u64 = 64 << 10;
 /// Tries of one request whose answers are cut, garbled, late or missing.
 const MAX_SPOILED: u32 = 4;
 /// Tries of one request that the server fails on while it answers others.
 const MAX_SERVER_ERRORS: u32 = 8;
-/// Longest `Retry-After` that is waited for.
-const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 /// How often the stop flag is looked at while a request is running.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -104,75 +105,6 @@ pub enum OpenError {
     Thread(#[from] std::io::Error),
 }
 
-/// Why there is no answer. Never an outcome of the episode: it can be resumed.
-#[derive(Debug, Error)]
-pub enum EndpointError {
-    /// 404.
-    #[error("{url} does not know the model or the path (404): {words}")]
-    NotFound {
-        /// The request's URL.
-        url: String,
-        /// The server's words.
-        words: String,
-    },
-    /// 401, 402, 403.
-    #[error("{url} refuses the API key or wants one ({status}): {words}")]
-    Key {
-        /// The request's URL.
-        url: String,
-        /// The status.
-        status: u16,
-        /// The server's words.
-        words: String,
-    },
-    /// Another 4xx, or a redirection.
-    #[error("{url} refuses the request ({status}): {words}")]
-    Refused {
-        /// The request's URL.
-        url: String,
-        /// The status.
-        status: u16,
-        /// The server's words.
-        words: String,
-    },
-    /// It asks to wait, again and again.
-    #[error("{url} asked to wait for longer than {seconds} seconds: {words}")]
-    Busy {
-        /// The request's URL.
-        url: String,
-        /// The patience.
-        seconds: u64,
-        /// The server's words.
-        words: String,
-    },
-    /// It cannot be reached, or fails on every request.
-    #[error("{url} is away for {seconds} seconds: {why}")]
-    Away {
-        /// The request's URL.
-        url: String,
-        /// Since the first failure.
-        seconds: u64,
-        /// The last failure.
-        why: String,
-    },
-    /// It fails on this request, again and again.
-    #[error("{url} failed {tries} times: {why}")]
-    Failing {
-        /// The request's URL.
-        url: String,
-        /// How often it was tried.
-        tries: u32,
-        /// The last failure.
-        why: String,
-    },
-    /// The user interrupted.
-    #[error("interrupted while waiting for {url}")]
-    Interrupted {
-        /// The request's URL.
-        url: String,
-    },
-}
-
 /// An answer and how many requests it took.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completed {
@@ -180,20 +112,6 @@ pub struct Completed {
     pub answer: Answer,
     /// Requests sent, the last one included.
     pub attempts: u32,
-}
-
-/// How one request failed.
-enum Failed {
-    /// For good.
-    Fatal(EndpointError),
-    /// The server asks to wait.
-    Wait { wait: Option<Duration>, words: String },
-    /// No connection.
-    Unreachable(String),
-    /// The server's own error.
-    Server(String),
-    /// An answer that is of no use: cut, garbled, late, empty.
-    Spoiled(String),
 }
 
 impl Endpoint {
@@ -429,68 +347,6 @@ impl Endpoint {
         assembler.finish().map_err(|error| self.spoiled(&error))
     }
 
-    fn spoiled(&self, error: &WireError) -> Failed {
-        Failed::Spoiled(self.redacted(&error.to_string()))
-    }
-
-    /// A request that came to no answer at all.
-    fn unsent(&self, error: &ureq::Error) -> Failed {
-        use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
-        let why = self.redacted(&error.to_string());
-        match error {
-            ureq::Error::HostNotFound
-            | ureq::Error::ConnectionFailed
-            | ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
-                Failed::Unreachable(why)
-            }
-            ureq::Error::Io(error)
-                if [ConnectionRefused, HostUnreachable, NetworkUnreachable]
-                    .contains(&error.kind()) =>
-            {
-                Failed::Unreachable(why)
-            }
-            ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::BadUri(_) => {
-                let (url, words) = (self.url.clone(), why);
-                Failed::Fatal(EndpointError::Refused { url, status: 0, words })
-            }
-            ureq::Error::Timeout(_) => Failed::Spoiled(format!("no answer in time: {why}")),
-            _ => Failed::Spoiled(why),
-        }
-    }
-
-    /// A status that is no success.
-    fn refusal(&self, response: Response<ureq::Body>) -> Failed {
-        let (status, wait) = (response.status(), retry_after(response.headers()));
-        let location = response.headers().get("location").and_then(|to| to.to_str().ok());
-        let elsewhere = location.map(|to| self.redacted(&format!("it redirects to {to}")));
-        let body = self.text(response, MAX_ERROR_BYTES).unwrap_or_else(|why| why);
-        let (url, words) = (self.url.clone(), words(&body));
-        let code = status.as_u16();
-        match status {
-            StatusCode::NOT_FOUND => Failed::Fatal(EndpointError::NotFound { url, words }),
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PAYMENT_REQUIRED => {
-                Failed::Fatal(EndpointError::Key { url, status: code, words })
-            }
-            // Waiting does not fill an account.
-            StatusCode::TOO_MANY_REQUESTS if words.contains("insufficient_quota") => {
-                Failed::Fatal(EndpointError::Refused { url, status: code, words })
-            }
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                Failed::Wait { wait, words: format!("{code} {words}") }
-            }
-            // Anthropic's name for overload.
-            _ if code == 529 => Failed::Wait { wait, words: format!("{code} {words}") },
-            StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT | StatusCode::TOO_EARLY => {
-                Failed::Spoiled(format!("{code} {words}"))
-            }
-            _ if status.is_server_error() => Failed::Server(format!("{code} {words}")),
-            _ => {
-                let words = elsewhere.unwrap_or(words);
-                Failed::Fatal(EndpointError::Refused { url, status: code, words })
-            }
-        }
-    }
-
     /// A body as text, without the key.
     fn text(&self, response: Response<ureq::Body>, most: u64) -> Result<String, String> {
         let mut bytes = Vec::new();
@@ -535,14 +391,4 @@ fn watch(agent: Agent, stop: Arc<AtomicBool>, alive: Weak<()>) -> std::io::Resul
 fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     kind.trim_start().to_ascii_lowercase().starts_with("application/json")
-}
-
-/// How long the server asks to wait: `retry-after-ms`, or `retry-after` in seconds. A date is not
-/// understood: our clock may not be the server's.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
-    let seconds =
-        number("retry-after-ms").map(|ms| ms / 1000.0).or_else(|| number("retry-after"))?;
-    let wait = Duration::try_from_secs_f64(seconds.max(0.0)).ok()?;
-    Some(wait.min(MAX_RETRY_AFTER))
 }

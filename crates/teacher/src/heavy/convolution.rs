@@ -1,11 +1,11 @@
 //! Convolutions in one to three dims, forward and transposed.
 
-use super::operand::locate;
+use super::operand::{Place, locate, start_of};
 use super::tile::{self, Fill, Pack, Tiles};
 use super::{Channels, HeavyOp, cudnn};
 use crate::emit::{HeavyContext, KernelFile};
-use crate::index::{Expr, dot, numel, strides_of, unflatten};
-use crate::ir::{Graph, NodeId, axes, axis};
+use crate::index::{Expr, numel, unflatten};
+use crate::ir::{Graph, NodeId, axis};
 
 /// A convolution of `[batch, channels_in, ..]` with weights `[channels_out, channels_in / groups,
 /// ..]`, or `[channels_in, channels_out / groups, ..]` if transposed.
@@ -181,12 +181,7 @@ impl HeavyOp for Convolution {
     }
 
     fn takes_view(&self, position: usize, offset: &Expr) -> bool {
-        let shape = self.shape_of(position);
-        let start = offset.substitute(&|_| Some(Expr::default())).as_constant().unwrap_or(-1);
-        // cuDNN's kernels load 16 bytes at a time.
-        start >= 0
-            && start % 8 == 0
-            && offset.add_const(-start) == dot(&axes(&shape), &strides_of(&shape))
+        start_of(offset, &self.shape_of(position)).is_some()
     }
 
     fn fuses_epilogue(&self) -> bool {
@@ -194,35 +189,30 @@ impl HeavyOp for Convolution {
     }
 
     fn emit(&self, context: &mut HeavyContext<'_>) -> Result<KernelFile, String> {
-        let mut places = Vec::new();
-        for position in 0..2 {
-            let operand = locate(context, position)?;
-            if !self.takes_view(position, &operand.offset) {
-                return Err("an operand of the convolution is not contiguous".to_owned());
-            }
-            let base = operand.offset.substitute(&|_| Some(Expr::default())).as_constant();
-            places.push((operand.buffer, base.unwrap_or(0)));
-        }
-        let ((x, x_base), (w, w_base)) = (places[0], places[1]);
+        let place = |position| {
+            let place = Place::of(&locate(context, position)?, &self.shape_of(position));
+            place.ok_or_else(|| "an operand of the convolution is not contiguous".to_owned())
+        };
+        let (x, w) = (place(0)?, place(1)?);
         if !context.target.cpu {
-            return cudnn::emit(self, context, &places);
+            return cudnn::emit(self, context, &[x, w]);
         }
         let (groups, group_out) = (self.groups, self.channels_out / self.groups);
         let depth = self.channels_in / groups * numel(&self.kernel);
         let pixels = numel(&self.output);
         let batch = Expr::var("batch", self.batch * groups);
         let a = if self.transposed {
-            Fill::Custom { buffer: w, lines: self.turned_weights(w_base) }
+            Fill::Custom { buffer: w.buffer, lines: self.turned_weights(w.start) }
         } else {
-            let base = batch.rem(groups).mul(group_out * depth).add_const(w_base);
-            Fill::Strided { buffer: w, base, row: depth, col: 1 }
+            let base = batch.rem(groups).mul(group_out * depth).add_const(w.start);
+            Fill::Strided { buffer: w.buffer, base, row: depth, col: 1 }
         };
         let (b, setup) = if self.is_pointwise() {
             // [batch, groups, channels, pixels]: consecutive batch entries lie side by side.
-            let base = batch.mul(self.channels_in / groups * pixels).add_const(x_base);
-            (Fill::Strided { buffer: x, base, row: pixels, col: 1 }, vec![])
+            let base = batch.mul(self.channels_in / groups * pixels).add_const(x.start);
+            (Fill::Strided { buffer: x.buffer, base, row: pixels, col: 1 }, vec![])
         } else {
-            (Fill::Custom { buffer: x, lines: self.gather(x_base) }, self.windows())
+            (Fill::Custom { buffer: x.buffer, lines: self.gather(x.start) }, self.windows())
         };
         let output = self.output.clone();
         let index = move |batch: &Expr, row: &Expr, col: &Expr| {

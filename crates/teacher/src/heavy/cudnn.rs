@@ -4,6 +4,7 @@
 use super::convolution::Convolution;
 use super::cublas::Signature;
 use super::epilogue::{self, as_many};
+use super::operand::Place;
 use crate::dtype::DType;
 use crate::emit::{HeavyContext, KernelFile};
 use crate::index::{numel, strides_of};
@@ -109,6 +110,20 @@ inline cudaError_t shared_workspace(size_t bytes, void** out) {
 }
 ";
 
+/// Begins a launcher: the handle on the stream, the plan, the workspace. `plan` are the statements
+/// that have it made at the first call; `bytes` is its field with the size of the workspace.
+pub(super) fn launcher(name: &str, signature: &str, plan: &str, bytes: &str) -> String {
+    format!(
+        "extern \"C\" int {name}_launcher({signature}, cudaStream_t stream) {{
+  cudnnHandle_t handle = shared_cudnn();
+  if (!handle) return 2001;
+  cudnnStatus_t status = cudnnSetStream(handle, stream);
+{plan}
+  void* workspace = nullptr;
+  if (cudaError_t error = shared_workspace(plan.{bytes}, &workspace)) return (int)error;"
+    )
+}
+
 /// Elements from which on cuDNN takes no tensor.
 const MOST_ELEMENTS: i64 = 1 << 31;
 
@@ -120,11 +135,11 @@ fn parts(op: &Convolution) -> Result<i64, String> {
         .ok_or_else(|| "a convolution with images of 2^31 elements or more".to_owned())
 }
 
-/// Writes the file of a convolution; `places` are buffer and first element of input and weights.
+/// Writes the file of a convolution of these: input and weights.
 pub(crate) fn emit(
     op: &Convolution,
     context: &HeavyContext<'_>,
-    places: &[(NodeId, i64)],
+    places: &[Place; 2],
 ) -> Result<KernelFile, String> {
     let graph = context.graph;
     let dtype = graph.dtype(context.node);
@@ -144,7 +159,7 @@ pub(crate) fn emit(
     let parts = parts(op)?;
     let fused = if op.transposed || parts > 1 { None } else { fused(context) };
     let mut e = context.emitter();
-    let buffers = [places[0].0, places[1].0];
+    let buffers = places.map(|place| place.buffer);
     let signature = Signature::new(context, &mut e, &buffers, &follow);
     let dims = |position: usize| {
         let shape = op.shape_of(position);
@@ -158,9 +173,7 @@ pub(crate) fn emit(
     let (x, w, y) = (dims(0), dims(1), dims(2));
     let rank = x.len();
     let place = |k: usize| {
-        let (buffer, base) = places[k];
-        let name = signature.name_of(buffer);
-        let mut out = if base == 0 { name.to_owned() } else { format!("{name} + {base}") };
+        let mut out = places[k].address(signature.name_of(places[k].buffer));
         if k == 0 && parts > 1 {
             out.push_str(&format!(" + part * {}LL", numel(&x)));
         }
@@ -293,18 +306,14 @@ cudnnStatus_t make_plan(cudnnHandle_t handle) {{
 ",
         if dtype == DType::F32 { " &&\n                       found[i].mathType != CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION" } else { "" },
     ));
-    body.push(format!(
-        "extern \"C\" int {}_launcher({}, cudaStream_t stream) {{
-  cudnnHandle_t handle = shared_cudnn();
-  if (!handle) return 2001;
-  cudnnStatus_t status = cudnnSetStream(handle, stream);
-  if (status == CUDNN_STATUS_SUCCESS && !plan.made) status = make_plan(handle);
-  if (status != CUDNN_STATUS_SUCCESS) return 2000 + (int)status;
-  void* workspace = nullptr;
-  if (cudaError_t error = shared_workspace(plan.bytes, &workspace)) return (int)error;
-  const {scale} alpha = 1, beta = 0;",
-        context.name, signature.text
+    body.push(launcher(
+        &context.name,
+        &signature.text,
+        "  if (status == CUDNN_STATUS_SUCCESS && !plan.made) status = make_plan(handle);
+  if (status != CUDNN_STATUS_SUCCESS) return 2000 + (int)status;",
+        "bytes",
     ));
+    body.push(format!("  const {scale} alpha = 1, beta = 0;"));
     if let (Some(fused), 0) = (&fused, variant) {
         let (z, strength) = match fused.residual {
             Some(z) => (signature.name_of(z).to_owned(), "&alpha"),

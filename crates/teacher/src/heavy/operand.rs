@@ -1,6 +1,6 @@
 //! Where the elements of an operand lie in memory.
 
-use crate::emit::HeavyContext;
+use crate::emit::{HeavyContext, address};
 use crate::index::{self, Expr, strides_of};
 use crate::ir::{Graph, NodeId, Op, axes};
 
@@ -42,6 +42,36 @@ pub(crate) fn locate(context: &HeavyContext<'_>, position: usize) -> Result<Oper
     let buffer = context.buffers.get(src);
     let buffer = buffer.ok_or_else(|| format!("{} is not in memory", graph.node(*src).name))?;
     Ok(Operand { buffer: *src, offset: index::dot(map, &buffer.strides) })
+}
+
+/// Where an operand begins whose elements lie one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) buffer: NodeId,
+    /// Elements from the buffer's start.
+    pub(super) start: i64,
+}
+
+impl Place {
+    /// The place of an operand of this shape, if its elements lie so and cuDNN, whose kernels load
+    /// 16 bytes at a time, can begin there.
+    pub(super) fn of(operand: &Operand, shape: &[i64]) -> Option<Self> {
+        let start = start_of(&operand.offset, shape)?;
+        Some(Self { buffer: operand.buffer, start })
+    }
+
+    /// Its address, where the buffer has this name.
+    pub(super) fn address(self, name: &str) -> String {
+        address(name, &Expr::constant(self.start))
+    }
+}
+
+/// The first of the elements at `offset`, over the axes of `shape`; see [`Place::of`].
+pub(super) fn start_of(offset: &Expr, shape: &[i64]) -> Option<i64> {
+    let start = offset.substitute(&|_| Some(Expr::default())).as_constant()?;
+    let rest = offset.add_const(-start);
+    let contiguous = rest == index::dot(&axes(shape), &strides_of(shape));
+    (start >= 0 && start % 8 == 0 && contiguous).then_some(start)
 }
 
 /// Whether a node is in memory without anybody computing it again, so that reading it often is

@@ -5,12 +5,12 @@
 //! the last cell state likewise.
 
 use super::cublas::Signature;
-use super::operand::locate;
+use super::operand::{Place, locate, start_of};
 use super::{Channels, HeavyOp, epilogue, recurrence_cudnn};
 use crate::dtype::DType;
 use crate::emit::{HeavyContext, KernelFile};
-use crate::index::{Expr, dot, strides_of};
-use crate::ir::{Graph, NodeId, axes};
+use crate::index::Expr;
+use crate::ir::{Graph, NodeId};
 use crate::plan::Products;
 
 /// What happens to the state in a step. Gates are in torch's order.
@@ -133,11 +133,7 @@ impl HeavyOp for Recurrence {
     }
 
     fn takes_view(&self, position: usize, offset: &Expr) -> bool {
-        let shape = self.shape_of(position);
-        let start = offset.substitute(&|_| Some(Expr::default())).as_constant().unwrap_or(-1);
-        start >= 0
-            && start % 8 == 0
-            && offset.add_const(-start) == dot(&axes(&shape), &strides_of(&shape))
+        start_of(offset, &self.shape_of(position)).is_some()
     }
 
     fn fuses_epilogue(&self) -> bool {
@@ -145,26 +141,17 @@ impl HeavyOp for Recurrence {
     }
 
     fn emit(&self, context: &mut HeavyContext<'_>) -> Result<KernelFile, String> {
-        let mut places: Vec<(NodeId, i64)> = Vec::new();
+        let mut places = Vec::new();
         for position in 0..context.args.len() {
-            let operand = locate(context, position)?;
-            if !self.takes_view(position, &operand.offset) {
-                return Err("an operand of the recurrent layer is not contiguous".to_owned());
-            }
-            let base = operand.offset.substitute(&|_| Some(Expr::default())).as_constant();
-            places.push((operand.buffer, base.unwrap_or(0)));
+            let place = Place::of(&locate(context, position)?, &self.shape_of(position));
+            places.push(place.ok_or("an operand of the recurrent layer is not contiguous")?);
         }
         let follow = epilogue::write(context)?;
         let mut e = context.emitter();
-        let buffers: Vec<NodeId> = places.iter().map(|p| p.0).collect();
+        let buffers: Vec<NodeId> = places.iter().map(|p| p.buffer).collect();
         let mut signature = Signature::new(context, &mut e, &buffers, &follow);
-        let names: Vec<String> = places
-            .iter()
-            .map(|(buffer, base)| {
-                let name = signature.name_of(*buffer);
-                if *base == 0 { name.to_owned() } else { format!("{name} + {base}") }
-            })
-            .collect();
+        let names: Vec<String> =
+            places.iter().map(|p| p.address(signature.name_of(p.buffer))).collect();
         let mut rest = names.iter().cloned();
         let x = rest.next().unwrap_or_default();
         let states = if self.has_state { self.states() } else { 0 };

@@ -3,7 +3,7 @@
 //! cuDNN wants all weights in one piece of memory, laid out its own way. They are copied there at
 //! every call: a hundred small copies on the device, and weights that change are seen.
 
-use super::cudnn::HANDLE;
+use super::cudnn;
 use super::recurrence::{Cell, Recurrence, Weights};
 use crate::dtype::DType;
 
@@ -42,7 +42,7 @@ pub(super) fn write(op: &Recurrence, call: &Call<'_>) -> Vec<String> {
     let (gates, hidden, batch) = (op.cell.gates(), op.hidden, op.batch);
     let pseudo = op.layers * op.directions;
     let t = call.dtype.storage();
-    let mut body = vec![HANDLE.to_owned()];
+    let mut body = vec![cudnn::HANDLE.to_owned()];
     body.push(format!(
         "namespace {{
 constexpr int kSteps = {steps}, kBatch = {batch}, kInput = {input}, kHidden = {hidden}, kLayers = {layers};
@@ -120,18 +120,14 @@ int make_plan(cudnnHandle_t handle) {{
 "
         .to_owned(),
     );
-    body.push(format!(
-        "extern \"C\" int {}_launcher({}, cudaStream_t stream) {{
-  cudnnHandle_t handle = shared_cudnn();
-  if (!handle) return 2001;
-  cudnnStatus_t status = cudnnSetStream(handle, stream);
-  if (status != CUDNN_STATUS_SUCCESS) return 2000 + (int)status;
-  if (!plan.made) {{
+    body.push(cudnn::launcher(
+        call.name,
+        call.signature,
+        "  if (status != CUDNN_STATUS_SUCCESS) return 2000 + (int)status;
+  if (!plan.made) {
     if (int error = make_plan(handle)) return error;
-  }}
-  void* workspace = nullptr;
-  if (cudaError_t error = shared_workspace(plan.work_bytes, &workspace)) return (int)error;",
-        call.name, call.signature
+  }",
+        "work_bytes",
     ));
     let list = |of: &dyn Fn(&Weights) -> &str| {
         let names: Vec<&str> = call.weights.iter().map(of).collect();

@@ -1,0 +1,171 @@
+//! How a request fails: what is tried again, what never is, and what the caller hears of it.
+
+use std::time::Duration;
+
+use thiserror::Error;
+use ureq::http::{HeaderMap, Response, StatusCode};
+
+use super::Endpoint;
+use crate::remote::wire::{WireError, words};
+
+/// Most bytes read of an error's body.
+const MAX_ERROR_BYTES: u64 = 64 << 10;
+/// Longest `Retry-After` that is waited for.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
+
+/// Why there is no answer. Never an outcome of the episode: it can be resumed.
+#[derive(Debug, Error)]
+pub enum EndpointError {
+    /// 404.
+    #[error("{url} does not know the model or the path (404): {words}")]
+    NotFound {
+        /// The request's URL.
+        url: String,
+        /// The server's words.
+        words: String,
+    },
+    /// 401, 402, 403.
+    #[error("{url} refuses the API key or wants one ({status}): {words}")]
+    Key {
+        /// The request's URL.
+        url: String,
+        /// The status.
+        status: u16,
+        /// The server's words.
+        words: String,
+    },
+    /// Another 4xx, or a redirection.
+    #[error("{url} refuses the request ({status}): {words}")]
+    Refused {
+        /// The request's URL.
+        url: String,
+        /// The status.
+        status: u16,
+        /// The server's words.
+        words: String,
+    },
+    /// It asks to wait, again and again.
+    #[error("{url} asked to wait for longer than {seconds} seconds: {words}")]
+    Busy {
+        /// The request's URL.
+        url: String,
+        /// The patience.
+        seconds: u64,
+        /// The server's words.
+        words: String,
+    },
+    /// It cannot be reached, or fails on every request.
+    #[error("{url} is away for {seconds} seconds: {why}")]
+    Away {
+        /// The request's URL.
+        url: String,
+        /// Since the first failure.
+        seconds: u64,
+        /// The last failure.
+        why: String,
+    },
+    /// It fails on this request, again and again.
+    #[error("{url} failed {tries} times: {why}")]
+    Failing {
+        /// The request's URL.
+        url: String,
+        /// How often it was tried.
+        tries: u32,
+        /// The last failure.
+        why: String,
+    },
+    /// The user interrupted.
+    #[error("interrupted while waiting for {url}")]
+    Interrupted {
+        /// The request's URL.
+        url: String,
+    },
+}
+
+/// How one request failed.
+pub(super) enum Failed {
+    /// For good.
+    Fatal(EndpointError),
+    /// The server asks to wait.
+    Wait { wait: Option<Duration>, words: String },
+    /// No connection.
+    Unreachable(String),
+    /// The server's own error.
+    Server(String),
+    /// An answer that is of no use: cut, garbled, late, empty.
+    Spoiled(String),
+}
+
+impl Endpoint {
+    pub(super) fn spoiled(&self, error: &WireError) -> Failed {
+        Failed::Spoiled(self.redacted(&error.to_string()))
+    }
+
+    /// A request that came to no answer at all.
+    pub(super) fn unsent(&self, error: &ureq::Error) -> Failed {
+        use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+        let why = self.redacted(&error.to_string());
+        match error {
+            ureq::Error::HostNotFound
+            | ureq::Error::ConnectionFailed
+            | ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
+                Failed::Unreachable(why)
+            }
+            ureq::Error::Io(error)
+                if [ConnectionRefused, HostUnreachable, NetworkUnreachable]
+                    .contains(&error.kind()) =>
+            {
+                Failed::Unreachable(why)
+            }
+            ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::BadUri(_) => {
+                let (url, words) = (self.url.clone(), why);
+                Failed::Fatal(EndpointError::Refused { url, status: 0, words })
+            }
+            ureq::Error::Timeout(_) => Failed::Spoiled(format!("no answer in time: {why}")),
+            _ => Failed::Spoiled(why),
+        }
+    }
+
+    /// A status that is no success.
+    pub(super) fn refusal(&self, response: Response<ureq::Body>) -> Failed {
+        let (status, wait) = (response.status(), retry_after(response.headers()));
+        let location = response.headers().get("location").and_then(|to| to.to_str().ok());
+        let elsewhere = location.map(|to| self.redacted(&format!("it redirects to {to}")));
+        let body = self.text(response, MAX_ERROR_BYTES).unwrap_or_else(|why| why);
+        let (url, words) = (self.url.clone(), words(&body));
+        let code = status.as_u16();
+        match status {
+            StatusCode::NOT_FOUND => Failed::Fatal(EndpointError::NotFound { url, words }),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PAYMENT_REQUIRED => {
+                Failed::Fatal(EndpointError::Key { url, status: code, words })
+            }
+            // Waiting does not fill an account.
+            StatusCode::TOO_MANY_REQUESTS if words.contains("insufficient_quota") => {
+                Failed::Fatal(EndpointError::Refused { url, status: code, words })
+            }
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                Failed::Wait { wait, words: format!("{code} {words}") }
+            }
+            // Anthropic's name for overload.
+            _ if code == 529 => Failed::Wait { wait, words: format!("{code} {words}") },
+            StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT | StatusCode::TOO_EARLY => {
+                Failed::Spoiled(format!("{code} {words}"))
+            }
+            _ if status.is_server_error() => Failed::Server(format!("{code} {words}")),
+            _ => {
+                let words = elsewhere.unwrap_or(words);
+                Failed::Fatal(EndpointError::Refused { url, status: code, words })
+            }
+        }
+    }
+}
+
+/// How long the server asks to wait: `retry-after-ms`, or `retry-after` in seconds. A date is not
+/// understood: our clock may not be the server's.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
+    let seconds =
+        number("retry-after-ms").map(|ms| ms / 1000.0).or_else(|| number("retry-after"))?;
+    let wait = Duration::try_from_secs_f64(seconds.max(0.0)).ok()?;
+    Some(wait.min(MAX_RETRY_AFTER))
+}
