@@ -177,6 +177,7 @@ pub(crate) fn measured(task: &str, device: &str, candidate: &Candidate, speedup:
         caveats: if cuda { Vec::new() } else { vec!["clocks were not locked".into()] },
         seconds: PhaseSeconds {
             build: 0.92,
+            start: 0.3,
             load: 1.4,
             baselines: 11.3,
             wait: 0.4,

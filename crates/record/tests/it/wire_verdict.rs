@@ -122,6 +122,7 @@ fn a_verdict_that_is_good() {
         "caveats": [],
         "seconds": {
           "build": 0.92,
+          "start": 0.3,
           "load": 1.4,
           "baselines": 11.3,
           "wait": 0.4,
