@@ -72,6 +72,11 @@ fn runners_wait_are_replaced_when_they_die_and_end_with_the_judge() {
     nursery.expect();
     let dead = settled(nursery, 1)[0];
     kill_process(dead, Signal::KILL).unwrap();
+    let end = Instant::now() + PATIENCE;
+    while test_kill_process(dead).is_ok() {
+        assert!(Instant::now() < end, "it does not die");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let living = nursery.take().unwrap();
     assert_ne!(pid(&living), dead);
     assert!(test_kill_process(pid(&living)).is_ok());
