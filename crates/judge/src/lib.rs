@@ -52,6 +52,7 @@ mod pool;
 mod process;
 mod queue;
 mod runner;
+mod sequential;
 mod session;
 mod slots;
 mod stats;
