@@ -27,7 +27,7 @@ class Arena:
         self.size = size
         self.path = library
         if self.cuda:  # the library leaves the driver's functions to be found in the process
-            ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
+            self.driver = ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
         self.native = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
         self.native.arena_import.argtypes = [
             ctypes.c_int,
@@ -52,6 +52,11 @@ class Arena:
             memory.change_current_allocator(allocator)
         else:
             self.native.arena_install(int(spill))
+
+    def check(self) -> None:
+        """Raises OSError when the GPU, or this process's context on it, is no more."""
+        if self.cuda and (code := self.driver.cuCtxSynchronize()):
+            raise OSError(code, f"the context on the GPU is lost (CUDA error {code})")
 
     def zone(self, offset: int, size: int) -> None:
         """From here on, allocations come from this part of the arena."""

@@ -50,6 +50,13 @@ class Channel:
         body = self._exactly(length)
         return None if body is None else json.loads(body)
 
+    def descriptor(self) -> int:
+        """The descriptor that comes with the request last received."""
+        _, descriptors, _, _ = socket.recv_fds(self.socket, 1, 1)
+        if not descriptors:
+            raise EOFError("the judge has sent no descriptor")
+        return descriptors[0]
+
     def send(self, reply: dict[str, Any]) -> None:
         """Answers the request last received."""
         body = json.dumps(reply, separators=(",", ":")).encode()

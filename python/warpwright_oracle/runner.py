@@ -1,12 +1,13 @@
 """The runner: the disposable process in which candidate code executes.
 
 It holds no reference, no expected output, no seed. Everything it says is the candidate's word; the
-judge reads memory for itself.
+judge reads memory for itself. It starts before its candidate is known, and waits.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -28,10 +29,28 @@ from .tensors import unflatten  # noqa: E402
 class Runner(Player):
     """One candidate."""
 
-    def __init__(self, device: str, arena: Arena) -> None:
+    def __init__(self, device: str, library: str, channel: Channel, arena: Arena | None) -> None:
         super().__init__(arena, device.startswith("cuda"))
         self.device = device
+        self.library = library
+        self.channel = channel
         self.models: dict[str, torch.nn.Module] = {}
+
+    def ping(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Says that it waits, and on a GPU that the context still works."""
+        if self.arena is not None:
+            self.arena.check()
+        return {}
+
+    def adopt(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Maps the candidate's memory, whose descriptor comes with the request: on the cpu device,
+        where its size is the task's."""
+        descriptor = self.channel.descriptor()
+        size, populate = request["arena_bytes"], request["populate"]
+        self.arena = Arena(self.device, self.library, descriptor, size, populate=populate)
+        os.close(descriptor)
+        self.arena.install()
+        return {}
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Loads the artifact and ``model_new.py``."""
@@ -105,17 +124,20 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", required=True)
     parser.add_argument("--channel", type=int, required=True)
-    parser.add_argument("--arena", type=int, required=True)
-    parser.add_argument("--arena-bytes", type=int, required=True)
+    parser.add_argument("--arena", type=int)
+    parser.add_argument("--arena-bytes", type=int)
     parser.add_argument("--library", required=True)
     given = parser.parse_args()
     channel = Channel(given.channel)
-    with channel.starting():
-        arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=True)
-    arena.install()
-    runner = Runner(given.device, arena)
-    names = ("pin", "load", "state", "lock", "stage", "go", "outputs", "release", "drop")
-    serve(channel, {name: getattr(runner, name) for name in names})
+    arena = None
+    if given.arena is not None:  # on a GPU: the context is made here, and the memory mapped
+        with channel.starting():
+            size = given.arena_bytes
+            arena = Arena(given.device, given.library, given.arena, size, populate=True)
+        arena.install()
+    runner = Runner(given.device, given.library, channel, arena)
+    names = ("ping", "adopt", "pin", "load", "state", "lock", "stage", "go", "outputs", "release")
+    serve(channel, {name: getattr(runner, name) for name in (*names, "drop")})
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 //! Framed JSON over a socket to a Python process, with a deadline on every answer.
 
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
@@ -81,6 +84,16 @@ impl Channel {
             }
             _ => NoAnswer::Closed,
         })
+    }
+
+    /// Sends a descriptor, with one byte that says nothing: the request before it says what for.
+    pub(crate) fn send_descriptor(&self, descriptor: BorrowedFd<'_>) -> Result<(), NoAnswer> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [descriptor];
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        let sent = sendmsg(&self.stream, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL);
+        sent.map(drop).map_err(|_| NoAnswer::Closed)
     }
 
     /// The bytes of the next answer.

@@ -33,12 +33,20 @@ pub(crate) struct Terms<'a> {
 }
 
 impl Baselines {
-    /// Starts the process, compiles, stages inputs, and chooses each baseline's window.
-    pub(crate) fn prepare(terms: &Terms<'_>, random: &mut StdRng) -> Result<Self, JudgeError> {
+    /// Starts the process unless there is one, compiles, stages inputs, and chooses each baseline's
+    /// window.
+    pub(crate) fn prepare(
+        terms: &Terms<'_>,
+        process: Option<BaselineProcess>,
+        random: &mut StdRng,
+    ) -> Result<Self, JudgeError> {
         let &Terms { judge, task, opened, memory, layout, plan } = terms;
         judge.calibrate(false)?;
         let name = &task.name;
-        let mut process = judge.baseline_process(memory.baseline_torch())?;
+        let mut process = match process {
+            Some(process) => process,
+            None => judge.baseline_process(memory.baseline_torch())?,
+        };
         let mut caveats = Vec::new();
         let shared = judge.gate.share();
         process.open(task, judge.config.profile, judge.config.seed)?;

@@ -5,14 +5,25 @@
 //! from this thread, and so from every thread and process that it starts later; what is timed is
 //! moved to them.
 
+use std::num::NonZero;
+use std::sync::OnceLock;
+
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Fewest cores that must remain for everything else.
 const REMAINING: usize = 4;
 
+/// Cores that this program may use, those that are kept for timing included.
+pub(crate) fn all() -> usize {
+    static ALL: OnceLock<usize> = OnceLock::new();
+    *ALL.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get))
+}
+
 /// Takes `count` cores or a few more from this thread's; none if too few would remain or the system
 /// refuses. Threads of one physical core are taken together: a busy sibling slows a core as well.
 pub(crate) fn reserve(count: usize) -> Vec<usize> {
+    // Before some are taken.
+    all();
     let Ok(mine) = sched_getaffinity(None) else { return Vec::new() };
     let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| mine.is_set(core)).collect();
     let mut kept = choose(&allowed, count, siblings);

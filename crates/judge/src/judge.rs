@@ -11,7 +11,7 @@ use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::verdict::{Isolation, IsolationLevel, Profile};
 use warpwright_task::Task;
 
-use crate::arena::{Arena, CudaDevice, HostArena};
+use crate::arena::{Arena, ArenaError, CudaDevice, HostArena};
 use crate::baseline::{Baseline, BaselineProcess};
 use crate::calibrate::{self, Calibration};
 use crate::cores;
@@ -21,6 +21,7 @@ use crate::error::JudgeError;
 use crate::gate::Gate;
 use crate::memory::Memory;
 use crate::native;
+use crate::nursery::{Means, Nursery};
 use crate::process::Host;
 use crate::session::TaskSession;
 use crate::slots::Slots;
@@ -60,15 +61,14 @@ const TIMING_CORES: usize = 2;
 /// A judge on this machine.
 pub struct LocalJudge {
     pub(crate) config: JudgeConfig,
-    pub(crate) host: Host,
+    pub(crate) host: Arc<Host>,
     pub(crate) builder: Builder,
     pub(crate) facts: DeviceFacts,
     pub(crate) gpu: Option<Arc<CudaDevice>>,
     isolation: JailIsolation,
-    pub(crate) gate: Gate,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) nursery: Nursery,
     builds: Slots,
-    /// Memory of the one candidate that runs on a GPU.
-    runner_arena: Mutex<Option<Arc<Arena>>>,
     /// Cores that are kept for what is timed; none where there are few.
     pub(crate) cores: Vec<usize>,
     calibration: Mutex<Option<Calibration>>,
@@ -115,14 +115,22 @@ impl LocalJudge {
         let cache = config.cache.join("build");
         let builder = Builder::new(Arc::clone(&jail), toolchain, Settings::default(), &cache)
             .map_err(|e| JudgeError::infrastructure("open the build cache", e))?;
-        let host = Host {
+        let host = Arc::new(Host {
             jail,
             python: config.python.clone(),
             package: embedded.python,
             library,
             gpu: gpu.as_ref().map(|gpu| gpu.identity()).transpose()?,
             memory_bytes: host_facts().memory_bytes / 4 * 3,
-        };
+        });
+        let gate = Arc::new(Gate::default());
+        let nursery = Nursery::new(Means {
+            host: Arc::clone(&host),
+            gate: Arc::clone(&gate),
+            gpu: gpu.clone(),
+            arena_bytes: Memory::all(&facts).runner(),
+            cache: config.cache.clone(),
+        });
         let known = calibrate::load(&config.cache, &config.device.to_string(), &facts.hardware);
         Ok(Self {
             config,
@@ -131,8 +139,8 @@ impl LocalJudge {
             facts,
             gpu,
             isolation,
-            gate: Gate::default(),
-            runner_arena: Mutex::default(),
+            gate,
+            nursery,
             builds: Slots::new(std::thread::available_parallelism().map_or(1, NonZero::get)),
             cores,
             calibration: Mutex::new(known),
@@ -234,28 +242,16 @@ impl LocalJudge {
             Some(gpu) => gpu.arena(bytes).map(Arena::Cuda),
             None => HostArena::create(bytes).map(Arena::Host),
         };
-        made.map_err(|error| {
-            if error.exhausted {
-                let message = error.to_string();
-                return JudgeError::Memory { task: task.name.clone(), message, wanted: None };
-            }
-            error.into()
-        })
+        made.map_err(|error| no_arena(task, error))
     }
 
     /// Memory for a candidate that needs `bytes`. On a GPU it is the same for all: one runs at a
     /// time, and all of it is poisoned before the next.
     pub(crate) fn runner_arena(&self, task: &Task, bytes: u64) -> Result<Arc<Arena>, JudgeError> {
-        if self.gpu.is_none() {
-            return self.arena(task, bytes).map(Arc::new);
+        match &self.gpu {
+            Some(gpu) => self.nursery.gpu_arena(gpu).map_err(|error| no_arena(task, error)),
+            None => self.arena(task, bytes).map(Arc::new),
         }
-        let mut kept = lock(&self.runner_arena);
-        if let Some(arena) = kept.as_ref() {
-            return Ok(Arc::clone(arena));
-        }
-        let arena = Arc::new(self.arena(task, Memory::all(&self.facts).runner())?);
-        *kept = Some(Arc::clone(&arena));
-        Ok(arena)
     }
 
     pub(crate) fn target(&self) -> Target {
@@ -284,7 +280,7 @@ impl LocalJudge {
         Fingerprint {
             device: self.config.device.to_string(),
             hardware: self.facts.hardware.clone(),
-            cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            cores: cores::all() as u32,
             driver: self.facts.driver.clone(),
             compiler: compiler.cloned().unwrap_or_default(),
             torch: torch.to_owned(),
@@ -294,6 +290,14 @@ impl LocalJudge {
             bandwidth_bytes_per_second: known.as_ref().map(|c| c.bandwidth_bytes_per_second),
         }
     }
+}
+
+fn no_arena(task: &Task, error: ArenaError) -> JudgeError {
+    if error.exhausted {
+        let message = error.to_string();
+        return JudgeError::Memory { task: task.name.clone(), message, wanted: None };
+    }
+    error.into()
 }
 
 /// A panic elsewhere while the lock was held leaves nothing half-done that the next holder would

@@ -14,6 +14,9 @@
 //! [`TaskSession::judge`] takes a [`Candidate`](warpwright_record::candidate::Candidate) and gives a
 //! [`Verdict`](warpwright_record::verdict::Verdict); a [`JudgeError`] is never the candidate's.
 //!
+//! Runners are made ahead of need (`nursery`) and given what they need when they are taken
+//! (`homes`); each is one candidate's and dies with it.
+//!
 //! What makes a verdict hard to cheat, by file: `arena` (memory the judge created, poisoned before
 //! each window), `layout` (fresh places for every call), `runner` (order of calls told with "go";
 //! clock from "go" to a fingerprint of the results), `claims` (what a runner says of its results),
@@ -36,12 +39,14 @@ mod embedded;
 mod error;
 mod failure;
 mod gate;
+mod homes;
 mod inspect;
 mod judge;
 mod layout;
 mod measure;
 mod memory;
 mod native;
+mod nursery;
 mod oracle;
 mod pool;
 mod process;

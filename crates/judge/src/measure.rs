@@ -154,7 +154,8 @@ pub(crate) fn summarise(rounds: &Rounds, rank: usize) -> (Times, Speedup) {
         stats::between(&scaled, rank)
     };
     let candidate = calls_of(&rounds.candidate);
-    let mut times = Times { candidate: ms(&candidate), ..Times::default() };
+    let counted = Some(rounds.nothing.len() as u32);
+    let mut times = Times { candidate: ms(&candidate), rounds: counted, ..Times::default() };
     let mut speedup = Speedup::default();
     let mut best: Option<(Baseline, Interval, Interval)> = None;
     for (which, windows) in &rounds.baselines {

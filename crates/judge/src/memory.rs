@@ -20,7 +20,7 @@ pub(crate) struct Memory {
 /// Percent of a GPU's memory for the candidate that runs.
 const RUNNER: u64 = 45;
 /// Percent that are handed out in parts; contexts of many processes take the rest.
-const HANDED_OUT: u64 = 47;
+const HANDED_OUT: u64 = 43;
 /// Percent of a part that each may take.
 const ORACLE_ARENA: u64 = 30;
 const ORACLE_TORCH: u64 = 35;

@@ -1,6 +1,6 @@
 //! The jailed Python processes: oracle, baseline, runner.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
-use warpwright_jail::{Access, Child, Gpu, Jail, Limits, Mount, Outcome, Spec};
+use warpwright_jail::{Access, Captured, Child, Gpu, Jail, Killer, Limits, Mount, Outcome, Spec};
 
 use crate::arena::Arena;
-use crate::channel::{Channel, NoAnswer};
+use crate::channel::{Channel, NoAnswer, decode};
 use crate::error::JudgeError;
 use crate::gate::{Gate, Wish};
 
@@ -21,6 +21,12 @@ const ARENA_FD: i32 = 4;
 
 /// Longest a process may take to import torch, map its arena and answer.
 const START_PATIENCE: Duration = Duration::from_mins(2);
+
+/// Longest a process that waits for work may take to say so. A busy host is slow, not silent.
+const PING_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Longest a process lives, whatever it does.
+pub(crate) const WALL: Duration = Duration::from_hours(12);
 
 /// Threads that torch uses on the host where it computes on a GPU.
 const HOST_THREADS: usize = 4;
@@ -35,6 +41,47 @@ pub(crate) struct Host {
     pub(crate) gpu: Option<String>,
     /// Host memory that a process may use unless it is granted another bound, in bytes.
     pub(crate) memory_bytes: u64,
+}
+
+impl Host {
+    /// A module of the package in a jail of its own, alone or under a program that starts Python:
+    /// what is the same for all. A process on a GPU sees that one only, as its first.
+    pub(crate) fn module(&self, name: &str, under: Option<(&Path, &[String])>) -> Spec {
+        let device = if self.gpu.is_some() { "cuda:0" } else { "cpu" };
+        let mut spec = match under {
+            Some((program, arguments)) => Spec::new(program)
+                .args(arguments.iter().map(String::as_str))
+                .arg(self.python.to_string_lossy()),
+            None => Spec::new(&self.python),
+        };
+        spec = spec
+            .label(name)
+            .args(["-P", "-m", &format!("warpwright_oracle.{name}"), "--device", device])
+            .env("PYTHONPATH", self.package.to_string_lossy())
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("PYTHONUNBUFFERED", "1")
+            .with_system()
+            .with_python(&self.python)
+            .read_only(&self.package);
+        if let Some(gpu) = &self.gpu {
+            // Torch's threads wait by spinning, on every core there is; on a GPU host they have
+            // little to do.
+            let threads = HOST_THREADS.to_string();
+            spec =
+                spec.gpu(Gpu::All).env("CUDA_VISIBLE_DEVICES", gpu).env("OMP_NUM_THREADS", threads);
+        }
+        spec
+    }
+
+    /// Bounds that all share.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            memory_bytes: Some(self.memory_bytes),
+            processes: 512,
+            open_files: 4096,
+            ..Limits::default()
+        }
+    }
 }
 
 /// What a process is for.
@@ -70,6 +117,7 @@ pub(crate) struct Grant<'a> {
 
 /// A running process and the conversation with it. Dropping it kills the process tree.
 pub(crate) struct Worker {
+    role: Role,
     channel: Channel,
     child: Child,
 }
@@ -83,41 +131,36 @@ impl Worker {
         grant: &Grant<'_>,
         gate: &Gate,
     ) -> Result<Self, JudgeError> {
-        let fail = |e: &dyn std::fmt::Display| {
-            JudgeError::infrastructure(format!("start the {}", role.name()), e)
-        };
-        let (ours, theirs) = UnixStream::pair().map_err(|e| fail(&e))?;
+        Self::spawn(host, role, Some(arena), grant)?.up(gate)
+    }
+
+    /// Starts a process and does not wait until it is [`Worker::up`]. Without an arena it is given
+    /// one later, by [`Worker::hand_over`].
+    pub(crate) fn spawn(
+        host: &Host,
+        role: Role,
+        arena: Option<&Arena>,
+        grant: &Grant<'_>,
+    ) -> Result<Self, JudgeError> {
+        let (ours, theirs) = UnixStream::pair().map_err(|e| failed_start(role, e))?;
+        let limits = host.limits();
         let limits = Limits {
-            wall: Duration::from_hours(12),
-            memory_bytes: Some(grant.memory_bytes.unwrap_or(host.memory_bytes)),
-            processes: 512,
-            open_files: 4096,
-            ..Limits::default()
+            wall: WALL,
+            memory_bytes: grant.memory_bytes.or(limits.memory_bytes),
+            ..limits
         };
-        let mut spec = Spec::new(&host.python)
-            .label(role.name())
-            .args(["-P", "-m", &format!("warpwright_oracle.{}", role.name())])
-            // A worker on a GPU sees that one only, as its first.
-            .args(["--device", if host.gpu.is_some() { "cuda:0" } else { "cpu" }])
-            .args(["--channel", &CHANNEL_FD.to_string(), "--arena", &ARENA_FD.to_string()])
-            .args(["--arena-bytes", &arena.len().to_string()])
+        let mut spec = host
+            .module(role.name(), None)
+            .args(["--channel", &CHANNEL_FD.to_string()])
             .args(["--library", &host.library.to_string_lossy()])
-            .env("PYTHONPATH", host.package.to_string_lossy())
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .env("PYTHONUNBUFFERED", "1")
             .limits(limits)
-            .with_system()
-            .with_python(&host.python)
-            .read_only(&host.package)
             .read_only(&host.library)
-            .fd(OwnedFd::from(theirs), CHANNEL_FD)
-            .fd(arena.lend()?, ARENA_FD);
-        if let Some(gpu) = &host.gpu {
-            // Torch's threads wait by spinning, on every core there is; on a GPU host they have
-            // little to do.
-            let threads = HOST_THREADS.to_string();
-            spec =
-                spec.gpu(Gpu::All).env("CUDA_VISIBLE_DEVICES", gpu).env("OMP_NUM_THREADS", threads);
+            .fd(OwnedFd::from(theirs), CHANNEL_FD);
+        if let Some(arena) = arena {
+            spec = spec
+                .args(["--arena", &ARENA_FD.to_string()])
+                .args(["--arena-bytes", &arena.len().to_string()])
+                .fd(arena.lend()?, ARENA_FD);
         }
         for path in &grant.read {
             spec = spec.read_only(path);
@@ -128,21 +171,52 @@ impl Worker {
         for (key, value) in &grant.env {
             spec = spec.env(*key, value);
         }
-        let child = host.jail.spawn(spec).map_err(|e| fail(&e))?;
-        let mut started = Self { channel: Channel::new(ours), child };
+        let child = host.jail.spawn(spec).map_err(|e| failed_start(role, e))?;
+        Ok(Self { role, channel: Channel::new(ours), child })
+    }
+
+    /// Waits until it has imported torch and mapped its arena, for which it holds the device.
+    pub(crate) fn up(mut self, gate: &Gate) -> Result<Self, JudgeError> {
         // Until here only our own code runs in there: a failure is ours, not the task's.
-        let ping = serde_json::json!({"do": "ping"});
         let mut held = None;
         let hold = |wish| gate.change(&mut held, wish);
-        let up = started.ask_holding::<Json>(&ping, START_PATIENCE, hold);
+        let up = self.ask_holding::<Json>(&ping(), START_PATIENCE, hold);
         drop(held);
         match up {
-            Ok(_) => Ok(started),
+            Ok(_) => Ok(self),
             Err(answer) => {
-                let (outcome, tail) = started.end();
-                Err(fail(&format!("{answer:?}, {outcome:?}: {tail}")))
+                let role = self.role;
+                let (outcome, tail) = self.end();
+                Err(failed_start(role, format!("{answer:?}, {outcome:?}: {tail}")))
             }
         }
+    }
+
+    /// Whether it still answers; not for processes that hold a candidate.
+    pub(crate) fn answers(&mut self) -> bool {
+        self.ask::<Json>(&ping(), PING_PATIENCE).is_ok()
+    }
+
+    /// Something to end it with from another thread.
+    pub(crate) fn killer(&self) -> Result<Killer, JudgeError> {
+        self.child.killer().map_err(|e| failed_start(self.role, e))
+    }
+
+    /// Asks, hands over the descriptor of an arena with it, and waits.
+    pub(crate) fn hand_over(
+        &mut self,
+        request: &Json,
+        arena: &Arena,
+        deadline: Duration,
+    ) -> Result<Json, JudgeError> {
+        let failed = |e: NoAnswer| {
+            let action = format!("hand memory to the {}", self.role.name());
+            JudgeError::infrastructure(action, format!("{e:?}"))
+        };
+        self.channel.send(request, deadline).map_err(failed)?;
+        self.channel.send_descriptor(arena.lend()?.as_fd()).map_err(failed)?;
+        let reply = self.channel.receive(deadline).map_err(failed)?;
+        decode(&reply).map_err(failed)
     }
 
     /// Asks and waits.
@@ -167,9 +241,13 @@ impl Worker {
     /// Last of what the process wrote, for people.
     pub(crate) fn tail(&self) -> String {
         let (out, err) = self.child.output_so_far();
-        let text = [out, err].map(|c| String::from_utf8_lossy(&c.bytes).into_owned()).join("");
-        let start = text.char_indices().rev().nth(1999).map_or(0, |(i, _)| i);
-        text[start..].to_owned()
+        last_words(&out, &err)
+    }
+
+    /// Its id, as the host sees it.
+    #[cfg(test)]
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.pid()
     }
 
     /// How the process ended, once it no longer answers. Kills it if it has not.
@@ -185,4 +263,25 @@ impl Worker {
         self.child.kill();
         (self.child.wait().ok().map(|f| f.outcome), tail)
     }
+
+    /// Kills a process that still answers; its last words. Nobody asks how it ended.
+    pub(crate) fn kill(mut self) -> String {
+        self.child.kill();
+        self.child.wait().map_or_else(|_| String::new(), |f| last_words(&f.stdout, &f.stderr))
+    }
+}
+
+/// The end of what a process wrote.
+fn last_words(out: &Captured, err: &Captured) -> String {
+    let text = [out, err].map(|c| String::from_utf8_lossy(&c.bytes).into_owned()).join("");
+    let start = text.char_indices().rev().nth(1999).map_or(0, |(i, _)| i);
+    text[start..].to_owned()
+}
+
+fn ping() -> Json {
+    serde_json::json!({"do": "ping"})
+}
+
+fn failed_start(role: Role, reason: impl std::fmt::Display) -> JudgeError {
+    JudgeError::infrastructure(format!("start the {}", role.name()), reason)
 }

@@ -7,19 +7,25 @@ use std::time::{Duration, Instant};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use serde_json::{Value as Json, json};
+use warpwright_jail::Outcome;
 
 use crate::arena::Arena;
 use crate::channel::NoAnswer;
 use crate::claims::Zone;
 use crate::error::JudgeError;
 use crate::gate::Gate;
+use crate::homes::Home;
 use crate::layout::{Layout, place_all, sample_offsets};
+use crate::nursery::Spare;
 use crate::oracle::Oracle;
-use crate::process::{Grant, Host, Role, Worker};
+use crate::process::Worker;
 use crate::wire::{Outputs, Place, Prepared, Value};
 
 /// Samples of a fingerprint on the cpu device; on a GPU the cost does not depend on it.
 const SAMPLES: usize = 256;
+
+/// Longest a runner may take to map its memory.
+const ADOPT_PATIENCE: Duration = Duration::from_mins(2);
 
 /// The candidate did not do what was asked, at this point.
 #[derive(Debug)]
@@ -43,7 +49,9 @@ impl<E: Into<JudgeError>> From<E> for Trouble {
 
 /// A candidate loaded in its process.
 pub(crate) struct Runner {
+    // Ends before its folder is removed.
     worker: Worker,
+    home: Home,
     pub(crate) arena: Arc<Arena>,
     pub(crate) layout: Layout,
     /// Longest any one request may take.
@@ -65,23 +73,31 @@ pub(crate) struct Played {
 }
 
 impl Runner {
-    /// Starts the process, with nothing of the candidate in it.
-    pub(crate) fn start(
-        host: &Host,
-        artifact: Option<&Path>,
-        arena: Arc<Arena>,
+    /// Makes a process that waited this candidate's: shows it the artifact, and on the cpu device
+    /// gives it its memory, every page of it at once if the candidate will be timed: a page fault
+    /// inside a window would be timed too. Nothing of the candidate runs yet.
+    pub(crate) fn adopt(
+        spare: Spare,
+        artifact: &Path,
+        (arena, timed): (Arc<Arena>, bool),
         layout: Layout,
         patience: Duration,
         random: StdRng,
         gate: &Gate,
     ) -> Result<Self, JudgeError> {
-        let grant = Grant {
-            read: artifact.into_iter().collect(),
-            memory_bytes: Some(arena.len() + (4 << 30)),
-            ..Grant::default()
-        };
-        let worker = Worker::start(host, Role::Runner, &arena, &grant, gate)?;
-        Ok(Self { worker, arena, layout, patience, random })
+        let Spare { mut worker, home, .. } = spare;
+        let failed = |e| JudgeError::infrastructure("show the artifact to the runner", e);
+        if let Arena::Host(_) = &*arena {
+            // Copying and touching every page of the memory would disturb a measured window.
+            let _shared = gate.share();
+            home.fill(artifact).map_err(failed)?;
+            let request = json!({"do": "adopt", "arena_bytes": arena.len(), "populate": timed});
+            worker.hand_over(&request, &arena, ADOPT_PATIENCE)?;
+        } else {
+            // Its memory is mapped already: all candidates of a GPU have the same.
+            home.fill(artifact).map_err(failed)?;
+        }
+        Ok(Self { worker, home, arena, layout, patience, random })
     }
 
     fn ask<T: serde::de::DeserializeOwned>(
@@ -126,7 +142,6 @@ impl Runner {
         &mut self,
         oracle: &mut Oracle,
         source: &str,
-        artifact: Option<&Path>,
         settings: (&str, &str),
     ) -> Result<(), Trouble> {
         let mut init = oracle.init()?;
@@ -135,7 +150,7 @@ impl Runner {
         let request = json!({
             "do": "load",
             "source": source,
-            "artifact": artifact.map(|p| p.to_string_lossy()),
+            "artifact": self.home.shown().to_string_lossy(),
             "init": init,
             "profile": profile,
             "mode": mode,
@@ -242,9 +257,9 @@ impl Runner {
         Ok(())
     }
 
-    /// Ends the process; how it went, and its last words.
-    pub(crate) fn end(self) -> (Option<warpwright_jail::Outcome>, String) {
-        self.worker.end()
+    /// Ends the process; its last words, and how it went if it was gone already.
+    pub(crate) fn end(self, gone: bool) -> (Option<Outcome>, String) {
+        if gone { self.worker.end() } else { (None, self.worker.kill()) }
     }
 }
 

@@ -11,6 +11,7 @@ use warpwright_record::verdict::{IntegrityFinding, Stage, Verdict};
 use warpwright_task::Task;
 
 use crate::baseline::{BaselineProcess, Look};
+use crate::channel::NoAnswer;
 use crate::contenders::{Baselines, Terms};
 use crate::error::JudgeError;
 use crate::failure::classify;
@@ -21,7 +22,7 @@ use crate::layout::Layout;
 use crate::measure::{self, Plan, Rounds, Windows};
 use crate::memory::{Memory, arena_bytes};
 use crate::oracle::{Oracle, mode_name, profile_name};
-use crate::runner::{Runner, Trouble};
+use crate::runner::{Runner, Stumble, Trouble};
 use crate::sequential::{self, Schedule};
 use crate::verdict::{Findings, Known, build, measuring_caveats, verdict};
 use crate::verify::look;
@@ -41,6 +42,8 @@ pub struct TaskSession<'j> {
     layout: Layout,
     plan: Plan,
     random: StdRng,
+    /// A process for the baselines that was started with the oracle.
+    early: Option<BaselineProcess>,
     baselines: Option<Baselines>,
     /// What opening it and its baselines took.
     cost: Duration,
@@ -58,6 +61,8 @@ impl<'j> TaskSession<'j> {
 
     fn open_within(judge: &'j LocalJudge, task: &Task, memory: Memory) -> Result<Self, JudgeError> {
         let started = Instant::now();
+        // The first candidate's process starts while this task's oracle does.
+        judge.nursery.expect();
         let cuda = judge.config.device.is_cuda();
         let settings = (judge.config.profile, judge.config.seed);
         let oracle = |arena| {
@@ -70,7 +75,7 @@ impl<'j> TaskSession<'j> {
                 &judge.gate,
             )
         };
-        let mut oracle = {
+        let open = || {
             let first = oracle(memory.oracle_arena())?;
             let needed = arena_bytes(&first.opened);
             if cuda && needed > first.arena.len() {
@@ -79,11 +84,18 @@ impl<'j> TaskSession<'j> {
                 if !memory.is_all() {
                     return Err(too_big(task, wanted));
                 }
-                oracle(needed)?
-            } else {
-                first
+                return oracle(needed);
             }
+            Ok(first)
         };
+        // A GPU's host has cores for the baselines' process to start meanwhile. If that fails, it is
+        // told when they are needed.
+        let start = || judge.baseline_process(memory.baseline_torch()).ok();
+        let (oracle, early) = std::thread::scope(|scope| {
+            let early = cuda.then(|| scope.spawn(start));
+            (open(), early.and_then(|thread| thread.join().ok().flatten()))
+        });
+        let mut oracle = oracle?;
         let plan = if cuda {
             Plan {
                 window: Duration::from_millis(15),
@@ -130,6 +142,7 @@ impl<'j> TaskSession<'j> {
             // Inputs, places, orders and samples are secrets: not from a seed that a command line
             // names.
             random: StdRng::from_rng(&mut rand::rng()),
+            early,
             baselines: None,
             cost: started.elapsed(),
         })
@@ -177,7 +190,8 @@ impl<'j> TaskSession<'j> {
                     let (task, memory) = (&self.task, self.memory);
                     let (layout, plan) = (self.layout, self.plan);
                     let terms = Terms { judge, task, opened, memory, layout, plan };
-                    self.baselines = Some(Baselines::prepare(&terms, &mut self.random)?);
+                    self.baselines =
+                        Some(Baselines::prepare(&terms, self.early.take(), &mut self.random)?);
                 }
                 self.cost += started.elapsed();
                 found.seconds.baselines = started.elapsed().as_secs_f64();
@@ -217,21 +231,27 @@ impl<'j> TaskSession<'j> {
         let patience =
             Duration::from_secs_f64((10.0 + 300.0 * self.oracle.opened.forward_seconds).min(300.0));
         let random = StdRng::seed_from_u64(self.random.random());
-        let dir = Some(artifact.dir.as_path());
-        let (judge, layout) = (self.judge, self.layout);
+        let (judge, layout, dir) = (self.judge, self.layout, artifact.dir.as_path());
         let arena = judge.runner_arena(&self.task, layout.len())?;
+        let spare = judge.nursery.take()?;
+        let timed = stage == Stage::Measured;
         let mut runner =
-            Runner::start(&judge.host, dir, arena, layout, patience, random, &judge.gate)?;
-        found.seconds.load = started.elapsed().as_secs_f64();
+            Runner::adopt(spare, dir, (arena, timed), layout, patience, random, &judge.gate)?;
+        found.seconds.start = started.elapsed().as_secs_f64();
         let waiting = Instant::now();
         let held = self.hold(stage);
         found.seconds.wait = waiting.elapsed().as_secs_f64();
-        let went = self.examine(&mut runner, candidate, artifact, stage, found);
-        let (outcome, tail) = runner.end();
+        let went = self.examine(&mut runner, candidate, stage, found);
+        // One that is gone needs a moment to be collected; one that answers is killed at once.
+        let gone =
+            matches!(&went, Err(Trouble::Candidate(Stumble { answer: NoAnswer::Closed, .. })));
+        let (outcome, tail) = runner.end(gone);
         if let Some(gpu) = &self.judge.gpu {
             gpu.probe()?;
         }
         drop(held);
+        // On the cpu device the next one's start would have slowed this one.
+        judge.nursery.expect();
         match went {
             Ok(()) => Ok(()),
             Err(Trouble::Judge(error)) => Err(error),
@@ -256,7 +276,6 @@ impl<'j> TaskSession<'j> {
         &mut self,
         runner: &mut Runner,
         candidate: &Candidate,
-        artifact: &Artifact,
         stage: Stage,
         found: &mut Findings,
     ) -> Result<(), Trouble> {
@@ -265,11 +284,11 @@ impl<'j> TaskSession<'j> {
         let source = candidate.files().get("model_new.py");
         let source = String::from_utf8_lossy(source.map_or(&[][..], Vec::as_slice)).into_owned();
         let settings = (profile_name(self.judge.config.profile), mode_name(self.task.mode));
-        runner.load(&mut self.oracle, &source, Some(&artifact.dir), settings)?;
+        runner.load(&mut self.oracle, &source, settings)?;
         runner.state(&mut self.oracle, "other")?;
         found.times.prepare = Some(runner.state(&mut self.oracle, "init")?);
         runner.lock()?;
-        found.seconds.load += loading.elapsed().as_secs_f64();
+        found.seconds.load = loading.elapsed().as_secs_f64();
         let verifying = Instant::now();
         let went = self.verify(runner, found);
         found.seconds.verify = verifying.elapsed().as_secs_f64();

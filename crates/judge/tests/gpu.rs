@@ -12,6 +12,7 @@ use warpwright_record::findings::{
     Answer, Findings, Inspection, KernelCounters, SanitizerCheck, SanitizerOutcome, SanitizerReport,
 };
 use warpwright_record::verdict::{FailureClass, Stage, Verdict};
+use warpwright_task::Task;
 
 const GPU: Device = Device::Cuda(0);
 
@@ -84,6 +85,25 @@ fn gpu_an_honest_kernel_is_verified_and_measured() {
     let time = verdict.times_ms.candidate.unwrap();
     assert!(time.value > 0.5 * verdict.floor_ms.unwrap(), "{time:?}");
     assert!(!verdict.kernels.is_empty());
+}
+
+/// Runners made ahead have their contexts and map the arena while another candidate has the device:
+/// its fault is not theirs.
+#[test]
+fn gpu_a_runner_waits_and_outlives_the_fault_of_another() {
+    let judge = LocalJudge::open(config(GPU)).unwrap();
+    let mut session = judge.task(&Task::from_source("case", task())).unwrap();
+    let wild = "out = torch.empty_like(x)\ncuda_extension.launch_wild_unchecked(out)\nreturn out";
+    for _ in 0..2 {
+        let verdict = session.judge(&candidate(wild), Stage::Verified).unwrap();
+        let failure = verdict.failure.unwrap();
+        assert_eq!(failure.class, FailureClass::IllegalAddress, "{}", failure.message);
+        std::thread::sleep(std::time::Duration::from_secs(20));
+        let verdict = session.judge(&candidate(HONEST), Stage::Verified).unwrap();
+        eprintln!("{:#?}", verdict.seconds);
+        assert!(verdict.verified, "{verdict:#?}");
+        assert!(verdict.seconds.start < 1.0, "it started one: {:?}", verdict.seconds);
+    }
 }
 
 #[test]
@@ -182,7 +202,7 @@ fn faulty(forward: &str) -> Candidate {
 
 fn inspect_all(questions: &[(Candidate, Inspection)]) -> Vec<Findings> {
     let judge = LocalJudge::open(config(GPU)).unwrap();
-    let mut session = judge.task(&warpwright_task::Task::from_source("case", task())).unwrap();
+    let mut session = judge.task(&Task::from_source("case", task())).unwrap();
     let found: Vec<Findings> =
         questions.iter().map(|(c, i)| session.inspect(c, i).unwrap()).collect();
     // Whatever the faulty ones did, the GPU still judges.

@@ -137,6 +137,9 @@ pub struct Times {
     pub max_autotune: Option<Interval>,
     /// `ModelNew.prepare()`, once, untimed for the reward.
     pub prepare: Option<f64>,
+    /// Rounds that were measured, one window of each contender in each.
+    #[serde(default)]
+    pub rounds: Option<u32>,
 }
 
 /// Speed-up over each baseline, from paired windows; `None` where not measured.
@@ -375,7 +378,10 @@ pub enum IsolationLevel {
 pub struct PhaseSeconds {
     /// Compile and link; near zero on a cache hit.
     pub build: f64,
-    /// Start the runner and load the candidate.
+    /// Wait for a process to load the candidate in, and make it the candidate's.
+    #[serde(default)]
+    pub start: f64,
+    /// Load the candidate, with the device held.
     pub load: f64,
     /// Start, compile and tune the baselines; zero when the session had them ready.
     #[serde(default)]

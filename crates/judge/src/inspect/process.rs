@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use warpwright_jail::{Finished, Gpu, Limits, Network, Outcome, Spec};
+use warpwright_jail::{Finished, Limits, Network, Outcome};
 use warpwright_record::verdict::Failure;
 
 use super::carry::{self, Folder};
@@ -95,44 +95,20 @@ impl Ran {
 /// Runs it to its end, at most [`PATIENCE`].
 pub(crate) fn run(host: &Host, folder: &Folder, order: &Order<'_>) -> Result<Ran, JudgeError> {
     folder.clear()?;
-    let device = if host.gpu.is_some() { "cuda:0" } else { "cpu" };
-    let limits = Limits {
-        wall: PATIENCE,
-        memory_bytes: Some(host.memory_bytes),
-        processes: 512,
-        open_files: 4096,
-        file_bytes: MAX_FILE_BYTES,
-        ..Limits::default()
-    };
-    let (program, arguments) = match &order.under {
-        Some((tool, arguments)) => {
-            let python = host.python.to_string_lossy().into_owned();
-            (&tool.program, arguments.iter().cloned().chain([python]).collect())
-        }
-        None => (&host.python, Vec::new()),
-    };
-    let mut spec = Spec::new(program)
-        .label("inspector")
-        .args(arguments)
-        .args(["-P", "-m", "warpwright_oracle.inspector", "--device", device])
+    let limits = Limits { wall: PATIENCE, file_bytes: MAX_FILE_BYTES, ..host.limits() };
+    let under = order.under.as_ref();
+    let under = under.map(|(tool, arguments)| (tool.program.as_path(), arguments.as_slice()));
+    let mut spec = host
+        .module("inspector", under)
         .args(["--what", order.what, "--given", &folder.given.to_string_lossy()])
         .args(["--report", &folder.report.to_string_lossy()])
         .args(["--trace", &folder.trace.to_string_lossy()])
-        .env("PYTHONPATH", host.package.to_string_lossy())
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("PYTHONUNBUFFERED", "1")
         .limits(limits)
-        .with_system()
-        .with_python(&host.python)
-        .read_only(&host.package)
         .read_only(order.artifact)
         .read_only(&folder.given)
         .read_write(&folder.report)
         .read_write(&folder.trace)
         .read_write(&folder.log);
-    if let Some(gpu) = &host.gpu {
-        spec = spec.gpu(Gpu::All).env("CUDA_VISIBLE_DEVICES", gpu);
-    }
     if order.under.is_some() && host.jail.has_own_network() {
         // The tool and its part in the process talk over loopback.
         spec = spec.network(Network::Loopback);

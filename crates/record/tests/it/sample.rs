@@ -154,6 +154,7 @@ pub(crate) fn measured(task: &str, device: &str, candidate: &Candidate, speedup:
             reduce_overhead: cuda.then(|| interval(graphs, 0.012)),
             max_autotune: None,
             prepare: Some(0.4),
+            rounds: Some(7),
         },
         reward: Reward::verified(&speedup),
         speedup,
@@ -177,6 +178,7 @@ pub(crate) fn measured(task: &str, device: &str, candidate: &Candidate, speedup:
         caveats: if cuda { Vec::new() } else { vec!["clocks were not locked".into()] },
         seconds: PhaseSeconds {
             build: 0.92,
+            start: 0.3,
             load: 1.4,
             baselines: 11.3,
             wait: 0.4,

@@ -65,7 +65,8 @@ fn a_verdict_that_is_good() {
             "high": 0.16445
           },
           "max_autotune": null,
-          "prepare": 0.4
+          "prepare": 0.4,
+          "rounds": 7
         },
         "speedup": {
           "eager": {
@@ -122,6 +123,7 @@ fn a_verdict_that_is_good() {
         "caveats": [],
         "seconds": {
           "build": 0.92,
+          "start": 0.3,
           "load": 1.4,
           "baselines": 11.3,
           "wait": 0.4,

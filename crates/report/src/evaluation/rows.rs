@@ -272,7 +272,7 @@ fn row(id: EpisodeId, episode: &Episode) -> Row {
     };
     let judging = |v: &Verdict| {
         let s = &v.seconds;
-        s.build + s.load + s.verify + s.measure
+        s.build + s.start + s.load + s.verify + s.measure
     };
     let elapsed = episode.turns.iter().rev().find_map(|turn| turn.snapshot.as_ref().map(|s| s.1));
     Row {

@@ -261,8 +261,13 @@ fn kernel(kernel: &KernelResources) -> KernelView {
 
 fn phases(verdict: &Verdict) -> Vec<PhaseView> {
     let s = &verdict.seconds;
-    let parts =
-        [("build", s.build), ("load", s.load), ("verify", s.verify), ("measure", s.measure)];
+    let parts = [
+        ("build", s.build),
+        ("start", s.start),
+        ("load", s.load),
+        ("verify", s.verify),
+        ("measure", s.measure),
+    ];
     let shares = plot::shares(&parts.map(|(_, seconds)| seconds));
     let view = |((name, seconds), share): ((&'static str, f64), f64)| PhaseView {
         name,

@@ -218,7 +218,7 @@ fn the_tables_say_everything() {
      overall, best attempt             4       75 % [25–100]        50 % [0–100]      50 % [0–100]      50 % [0–100]     1.73x [0.80–3.40]   1.23x [0.57–2.42]   1.22x [0.56–2.39]
     ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
     pass@1 62.5 % [25–100]   pass@2 100 % [100–100]
-    5 attempts, 10 turns, 1 min 40 s, of it judging 1 min 46 s; 5 000 tokens read (2 000 of them cached), 250 written, 1.25 US dollars
+    5 attempts, 10 turns, 1 min 40 s, of it judging 1 min 49 s; 5 000 tokens read (2 000 of them cached), 250 written, 1.25 US dollars
     Intervals are 95 %, by bootstrap over tasks. Faster: the lower bound of the speed-up is above 1.05. Speed-up: geometric mean over right candidates.
 
     policy beta, profile strict, device cuda:0, NVIDIA H200
@@ -233,7 +233,7 @@ fn the_tables_say_everything() {
      overall, best seen                4   50 % [0–100]        50 % [0–100]    25 % [0–75]     25 % [0–75]     1.99x [1.20–3.30]   1.41x [0.85–2.35]   1.40x [0.84–2.32]
      overall, paper's convention       4   50 % [0–100]        50 % [0–100]    25 % [0–75]     25 % [0–75]     1.99x [1.20–3.30]   1.41x [0.85–2.35]   1.40x [0.84–2.32]
     ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-    4 attempts, 8 turns, 1 min 20 s, of it judging 1 min 4 s; 4 000 tokens read (1 600 of them cached), 200 written, 1.00 US dollars
+    4 attempts, 8 turns, 1 min 20 s, of it judging 1 min 6 s; 4 000 tokens read (1 600 of them cached), 200 written, 1.00 US dollars
     Intervals are 95 %, by bootstrap over tasks. Faster: the lower bound of the speed-up is above 1.05. Speed-up: geometric mean over right candidates.
 
     ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────

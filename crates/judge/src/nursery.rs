@@ -1,0 +1,275 @@
+//! Runners made ahead of need: processes that have imported torch, know nothing of any candidate or
+//! task, and wait.
+//!
+//! ```text
+//! expect() ──► a thread per process: jail, Python, torch, on a GPU the context and the arena ──► ready
+//! take()   ◄── the oldest that still answers, or one that is under way, or one started now
+//! ```
+//!
+//! A runner is taken once and dies with its candidate. What it is given then: the artifact through a
+//! folder of its own (`homes`), on the cpu device its arena by descriptor, the candidate by its first
+//! request. Only our own code runs in it before, so whatever fails there is our failure.
+//!
+//! Measured windows are not disturbed. A GPU is held shared while a context is made there, as by every
+//! process that starts (`channel.py`, `starting`); on the cpu device, where importing torch itself
+//! would disturb, the device is held shared for the whole start.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use warpwright_jail::Killer;
+
+use crate::arena::{Arena, ArenaError, CudaDevice};
+use crate::error::JudgeError;
+use crate::gate::Gate;
+use crate::homes::{Home, Homes};
+use crate::process::{Grant, Host, Role, WALL, Worker};
+
+/// Runners kept ready on a GPU: a candidate has the device for two seconds, starting takes up to ten
+/// where many sessions keep the host busy. More cost memory: each has a context.
+const ON_GPU: usize = 4;
+/// Runners kept ready on the cpu device, where candidates are judged one or two at a time.
+const ON_CPU: usize = 1;
+/// Host memory that a runner may use beside its arena, bytes.
+const BESIDE_ARENA: u64 = 4 << 30;
+/// Longest a runner waits: the rest of its life must be enough for any candidate.
+const SHELF_LIFE: Duration = Duration::from_secs(WALL.as_secs() / 2);
+
+/// The runners of one judge that wait. Dropping it ends them.
+pub(crate) struct Nursery {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the nursery makes runners from.
+pub(crate) struct Means {
+    pub(crate) host: Arc<Host>,
+    pub(crate) gate: Arc<Gate>,
+    /// The GPU, if it is one.
+    pub(crate) gpu: Option<Arc<CudaDevice>>,
+    /// Bytes of the largest arena that a runner can be given; on a GPU all get this one.
+    pub(crate) arena_bytes: u64,
+    pub(crate) cache: PathBuf,
+}
+
+/// A runner that waits for a candidate.
+pub(crate) struct Spare {
+    // Ends before its folder is removed.
+    pub(crate) worker: Worker,
+    pub(crate) home: Home,
+    born: Instant,
+}
+
+struct Shared {
+    means: Means,
+    homes: Mutex<Option<Arc<Homes>>>,
+    /// Memory of the one candidate that runs on a GPU.
+    arena: Mutex<Option<Arc<Arena>>>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The oldest first.
+    ready: VecDeque<Spare>,
+    /// Starts that threads of the nursery are at.
+    under_way: usize,
+    /// Callers of [`Nursery::take`] that wait for those.
+    waiting: usize,
+    /// What ends the processes that are starting, by the number of the start.
+    killers: Vec<(u64, Killer)>,
+    starts: u64,
+    closing: bool,
+}
+
+impl Nursery {
+    /// One with nothing in it; the first [`Nursery::expect`] or [`Nursery::take`] begins.
+    pub(crate) fn new(means: Means) -> Self {
+        let shared = Shared {
+            means,
+            homes: Mutex::default(),
+            arena: Mutex::default(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        };
+        Self { shared: Arc::new(shared), threads: Mutex::default() }
+    }
+
+    /// Memory of the candidates of a GPU, one after the other; made when first asked for.
+    pub(crate) fn gpu_arena(&self, gpu: &Arc<CudaDevice>) -> Result<Arc<Arena>, ArenaError> {
+        self.shared.gpu_arena(gpu)
+    }
+
+    /// Says that runners will be needed: has as many made ahead as are worth keeping.
+    pub(crate) fn expect(&self) {
+        let keep = if self.shared.means.gpu.is_some() { ON_GPU } else { ON_CPU };
+        let mut threads = lock(&self.threads);
+        threads.retain(|thread| !thread.is_finished());
+        let mut state = self.shared.lock();
+        while state.ready.len() + state.under_way < keep + state.waiting {
+            let shared = Arc::clone(&self.shared);
+            let start = std::thread::Builder::new().name("nursery".to_owned());
+            // Without a thread nothing is made ahead, and who needs a runner starts it.
+            let Ok(thread) = start.spawn(move || shared.add()) else { return };
+            state.under_way += 1;
+            threads.push(thread);
+        }
+    }
+
+    /// A runner for one candidate. Waits for one that is under way, or starts one, if none is ready.
+    /// The caller must not hold the device.
+    pub(crate) fn take(&self) -> Result<Spare, JudgeError> {
+        let taken = loop {
+            match self.shared.next() {
+                None => break self.shared.start()?,
+                Some(mut spare) => {
+                    if spare.born.elapsed() < SHELF_LIFE && spare.worker.answers() {
+                        break spare;
+                    }
+                }
+            }
+        };
+        if self.shared.means.gpu.is_some() {
+            // At once, so that the next is ready when this one's candidate has had the device. On
+            // the cpu device the caller does it later, when it no longer slows this candidate.
+            self.expect();
+        }
+        Ok(taken)
+    }
+}
+
+impl Drop for Nursery {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.closing = true;
+        for (_, killer) in &state.killers {
+            killer.kill();
+        }
+        drop(state);
+        for thread in lock(&self.threads).drain(..) {
+            // A panic in there has been told of already.
+            let _ = thread.join();
+        }
+        let ready = std::mem::take(&mut self.shared.lock().ready);
+        drop(ready);
+    }
+}
+
+impl Shared {
+    /// The next that is ready, or under way for this caller; `None` when the caller has to start one.
+    fn next(&self) -> Option<Spare> {
+        let mut state = self.lock();
+        state.waiting += 1;
+        let found = loop {
+            if let Some(spare) = state.ready.pop_front() {
+                break Some(spare);
+            }
+            if state.under_way < state.waiting {
+                break None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        state.waiting -= 1;
+        found
+    }
+
+    /// Starts one and puts it with those that are ready. Its failure is not told: who needs a runner
+    /// then starts one, and is told of the same failure.
+    fn add(&self) {
+        // Counts this start off, also after a panic: somebody may wait for it.
+        let _under_way = UnderWay(self);
+        if let Ok(spare) = self.start() {
+            self.lock().ready.push_back(spare);
+        }
+    }
+
+    fn start(&self) -> Result<Spare, JudgeError> {
+        let failed = |e| JudgeError::infrastructure("make a folder for a runner", e);
+        let home = self.homes()?.add().map_err(failed)?;
+        let arena = self.means.gpu.as_ref().map(|gpu| self.gpu_arena(gpu)).transpose()?;
+        let _held = arena.is_none().then(|| self.means.gate.share());
+        let grant = Grant {
+            read: vec![home.shown()],
+            // The jail cannot change its bound later, when the arena's size is known on the cpu
+            // device: it is that of the largest. What torch allocates, the arena itself bounds.
+            memory_bytes: Some(self.means.arena_bytes + BESIDE_ARENA),
+            ..Grant::default()
+        };
+        let worker = Worker::spawn(&self.means.host, Role::Runner, arena.as_deref(), &grant)?;
+        let _starting = Starting::register(self, worker.killer()?)?;
+        let worker = worker.up(&self.means.gate)?;
+        Ok(Spare { worker, home, born: Instant::now() })
+    }
+
+    fn homes(&self) -> Result<Arc<Homes>, JudgeError> {
+        let mut homes = lock(&self.homes);
+        if let Some(homes) = homes.as_ref() {
+            return Ok(Arc::clone(homes));
+        }
+        let failed = |e| JudgeError::infrastructure("make a folder for runners", e);
+        let opened = Arc::new(Homes::open(&self.means.cache).map_err(failed)?);
+        *homes = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    fn gpu_arena(&self, gpu: &Arc<CudaDevice>) -> Result<Arc<Arena>, ArenaError> {
+        let mut kept = lock(&self.arena);
+        if let Some(arena) = kept.as_ref() {
+            return Ok(Arc::clone(arena));
+        }
+        let arena = Arc::new(Arena::Cuda(gpu.arena(self.means.arena_bytes)?));
+        *kept = Some(Arc::clone(&arena));
+        Ok(arena)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+/// A start that somebody may wait for.
+struct UnderWay<'s>(&'s Shared);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.lock().under_way -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+/// A process that can be ended while it starts.
+struct Starting<'s> {
+    shared: &'s Shared,
+    number: u64,
+}
+
+impl<'s> Starting<'s> {
+    fn register(shared: &'s Shared, killer: Killer) -> Result<Self, JudgeError> {
+        let mut state = shared.lock();
+        if state.closing {
+            return Err(JudgeError::infrastructure("start a runner", "the judge is closing"));
+        }
+        state.starts += 1;
+        let number = state.starts;
+        state.killers.push((number, killer));
+        Ok(Self { shared, number })
+    }
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        self.shared.lock().killers.retain(|(number, _)| *number != self.number);
+    }
+}
+
+/// The bookkeeping is whole after every statement, also after a panic elsewhere.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

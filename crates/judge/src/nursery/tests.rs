@@ -1,0 +1,162 @@
+//! Real runners of the cpu device: torch, jails.
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::{Value as Json, json};
+use warpwright_jail::Requirement;
+use warpwright_record::verdict::Profile;
+
+use super::*;
+use crate::arena::HostArena;
+use crate::channel::NoAnswer;
+use crate::device::Device;
+use crate::judge::{BaselineSet, JudgeConfig, LocalJudge};
+
+const PATIENCE: Duration = Duration::from_mins(1);
+
+fn judge() -> LocalJudge {
+    let workspace = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let workspace = workspace.canonicalize().unwrap();
+    let python = std::env::var_os("WARPWRIGHT_PYTHON")
+        .map_or_else(|| workspace.join(".venv/bin/python"), PathBuf::from);
+    LocalJudge::open(JudgeConfig {
+        device: Device::Cpu,
+        profile: Profile::Strict,
+        seed: 1,
+        baselines: BaselineSet::Usual,
+        isolation: Requirement::Any,
+        python,
+        cache: workspace.join("target/test-cache"),
+    })
+    .unwrap()
+}
+
+fn pid(spare: &Spare) -> Pid {
+    Pid::from_raw(spare.worker.pid() as i32).unwrap()
+}
+
+/// Pids of those that are ready, once there are `count` and none is under way.
+fn settled(nursery: &Nursery, count: usize) -> Vec<Pid> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let state = nursery.shared.lock();
+        if state.under_way == 0 && state.ready.len() >= count {
+            return state.ready.iter().map(pid).collect();
+        }
+        drop(state);
+        assert!(Instant::now() < end, "no runner became ready");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn nothing_begun(nursery: &Nursery) -> bool {
+    let state = nursery.shared.lock();
+    state.ready.is_empty() && state.killers.is_empty()
+}
+
+#[test]
+fn runners_wait_are_replaced_when_they_die_and_end_with_the_judge() {
+    let judge = judge();
+    let nursery = &judge.nursery;
+    assert!(nothing_begun(nursery), "opening a judge starts nothing");
+
+    let alone = judge.gate.alone();
+    nursery.expect();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(nothing_begun(nursery), "nothing starts beside a measured window");
+    drop(alone);
+    let [first] = settled(nursery, 1)[..] else { panic!("one is kept on the cpu device") };
+    nursery.expect();
+    assert_eq!(settled(nursery, 1), [first], "no more than are kept");
+    assert_eq!(pid(&nursery.take().unwrap()), first, "positive control: the one that waited");
+
+    nursery.expect();
+    let dead = settled(nursery, 1)[0];
+    kill_process(dead, Signal::KILL).unwrap();
+    let end = Instant::now() + PATIENCE;
+    while test_kill_process(dead).is_ok() {
+        assert!(Instant::now() < end, "it does not die");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let living = nursery.take().unwrap();
+    assert_ne!(pid(&living), dead);
+    assert!(test_kill_process(pid(&living)).is_ok());
+
+    nursery.expect();
+    let waiting = settled(nursery, 1)[0];
+    let homes = nursery.shared.homes().unwrap();
+    let folder = living.home.shown().ancestors().nth(2).unwrap().to_owned();
+    drop(homes);
+    drop(living);
+    assert!(test_kill_process(waiting).is_ok() && folder.exists(), "positive control");
+    drop(judge);
+    assert!(test_kill_process(waiting).is_err(), "the judge's end is theirs");
+    assert!(!folder.exists());
+}
+
+#[test]
+fn a_start_that_is_under_way_is_waited_for_or_ended() {
+    let judge = judge();
+    judge.nursery.expect();
+    let start = Instant::now();
+    let spare = judge.nursery.take().unwrap();
+    let whole = start.elapsed();
+    assert_eq!(judge.nursery.shared.lock().starts, 1, "it took the one that was under way");
+    drop(spare);
+    judge.nursery.expect();
+    let end = Instant::now() + PATIENCE;
+    while judge.nursery.shared.lock().killers.is_empty() {
+        assert!(Instant::now() < end, "no process was started");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let start = Instant::now();
+    drop(judge);
+    assert!(start.elapsed() < whole / 2, "{:?}, a whole start {whole:?}", start.elapsed());
+}
+
+/// Adopts a runner with this file as its artifact, and has it run `source` as a candidate; what that
+/// raises.
+fn said(spare: &mut Spare, file: &str, source: &str) -> String {
+    fs_err::write(spare.home.shown().join(file), file).unwrap();
+    let arena = Arena::Host(HostArena::create(1 << 20).unwrap());
+    let request = json!({"do": "adopt", "arena_bytes": arena.len(), "populate": false});
+    spare.worker.hand_over(&request, &arena, PATIENCE).unwrap();
+    let request = json!({
+        "do": "load",
+        "source": source,
+        "artifact": spare.home.shown().to_string_lossy(),
+        "init": {"tree": {"tuple": []}, "tensors": []},
+        "profile": "strict",
+        "mode": "eval",
+        "zone": {"offset": 0, "bytes": 1 << 20},
+    });
+    match spare.worker.ask::<Json>(&request, PATIENCE) {
+        Err(NoAnswer::Complaint(complaint)) => complaint.message,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_runner_sees_its_own_folder_read_only_and_no_other_runners() {
+    let judge = judge();
+    let mut other = judge.nursery.take().unwrap();
+    let theirs = other.home.shown().to_owned();
+    let read = |path: &std::path::Path| {
+        format!("raise ValueError('read ' + open({:?}).read())", path.to_string_lossy())
+    };
+    let told = said(&mut other, "theirs", &read(&theirs.join("theirs")));
+    assert_eq!(told, "ValueError: read theirs", "positive control: to its own runner it is there");
+
+    let mut mine = judge.nursery.take().unwrap();
+    let told = said(&mut mine, "mine", &read(&theirs.join("theirs")));
+    assert!(theirs.join("theirs").exists());
+    let refused = ["FileNotFoundError", "PermissionError"];
+    assert!(refused.iter().any(|error| told.starts_with(error)), "{told}");
+
+    let mut mine = judge.nursery.take().unwrap();
+    let own = mine.home.shown().join("mine");
+    let source = format!("open({:?}, 'w').write('changed')", own.to_string_lossy());
+    let told = said(&mut mine, "mine", &source);
+    let refused = ["OSError: [Errno 30]", "PermissionError"];
+    assert!(refused.iter().any(|error| told.starts_with(error)), "{told}");
+    assert_eq!(fs_err::read_to_string(own).unwrap(), "mine");
+}
