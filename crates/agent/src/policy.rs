@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 use warpwright_record::message::{Message, ToolResult};
+use warpwright_record::verdict::Profile;
 
 use crate::judge::DeviceFacts;
 
@@ -16,6 +17,8 @@ pub struct Briefing {
     pub skill: String,
     /// The device.
     pub device: DeviceFacts,
+    /// Precision and rules of comparison.
+    pub profile: Profile,
     /// Seed of the episode.
     pub seed: u64,
     /// Messages it may say, if that is bounded. What lies in the workspace after the last is judged.

@@ -280,6 +280,7 @@ impl Campaign<'_> {
                 reference: task.source.clone(),
                 skill: place.skill.clone(),
                 device: place.facts.clone(),
+                profile: setup.profile,
                 seed: setup.seed,
                 turns: setup.budget.turns,
             },

@@ -30,7 +30,7 @@ pub(crate) struct Layout {
 
 /// Sizes that do not depend on how much memory there is, bytes.
 struct Sizes {
-    /// Two sets of weights while both variants are alive, and repacked copies of them.
+    /// Two sets of weights while both variants are alive, and two repacked copies of each.
     weights: u64,
     /// What does not grow with the number of calls.
     fixed: u64,
@@ -46,7 +46,7 @@ impl Sizes {
     fn of(opened: &Opened) -> Self {
         let state: u64 = opened.state.iter().map(|p| padded(p.bytes)).sum();
         let state = state + opened.init.padded_bytes();
-        let weights = round(4 * state + (64 << 20));
+        let weights = round(6 * state + (64 << 20));
         let per_set = opened.inputs.padded_bytes();
         Self {
             weights,

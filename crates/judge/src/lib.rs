@@ -47,6 +47,7 @@ mod pool;
 mod process;
 mod queue;
 mod runner;
+mod sequential;
 mod session;
 mod slots;
 mod stats;

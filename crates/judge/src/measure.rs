@@ -5,8 +5,8 @@
 //! cancels. `T(0)` is a window of the trusted baseline process in which nothing is computed: a
 //! candidate has no part in it, and slowing some of its own windows only costs it time
 //! (`docs/decisions/0005`). Each round gives one window per contender; speed-ups are medians of the
-//! rounds' ratios. The number of rounds is fixed before the first one, so nothing is gained by
-//! stopping early.
+//! rounds' ratios. When it may stop is fixed before the first round (`sequential.rs`), so nothing is
+//! gained by stopping early.
 
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use crate::baseline::{Baseline, BaselineProcess, Look};
 use crate::error::JudgeError;
 use crate::oracle::Oracle;
 use crate::runner::{Played, Runner, Trouble};
+use crate::sequential::Schedule;
 use crate::stats;
 
 /// How long and how often.
@@ -31,12 +32,12 @@ pub(crate) struct Plan {
     pub(crate) rounds: usize,
     /// Time to stay within, roughly.
     pub(crate) budget: Duration,
+    /// Whether to stop as soon as the rewards are decided.
+    pub(crate) sequential: bool,
 }
 
 /// Fewest seconds that count as a call's time: no call through torch takes less.
 const LEAST: f64 = 1e-7;
-/// Fewest rounds that give an interval with something to spare.
-const MIN_ROUNDS: usize = 7;
 
 /// A baseline that is compiled, staged and has its window chosen.
 #[derive(Clone, Debug)]
@@ -115,10 +116,11 @@ pub(crate) fn candidate_window(
     Ok((played, seeds))
 }
 
-/// How many rounds fit.
-pub(crate) fn rounds(plan: &Plan, round_seconds: f64) -> usize {
+/// When to look, given what a round takes.
+pub(crate) fn schedule(plan: &Plan, round_seconds: f64) -> Schedule {
     let fit = (plan.budget.as_secs_f64() / round_seconds.max(1e-6)) as usize;
-    fit.clamp(MIN_ROUNDS, plan.rounds.max(MIN_ROUNDS))
+    let most = fit.min(plan.rounds);
+    if plan.sequential { Schedule::sequential(most) } else { Schedule::fixed(most) }
 }
 
 /// The order in which contenders are timed in one round: 0 is the candidate, `i` is baseline
@@ -141,15 +143,15 @@ pub(crate) fn baseline_window(
     Ok(process.play(task, ready.which.name(), &order, Some(look))?.as_secs_f64())
 }
 
-/// Times and speed-ups with intervals.
-pub(crate) fn summarise(rounds: &Rounds) -> (Times, Speedup) {
+/// Times and speed-ups, with intervals between the samples of this rank from either end.
+pub(crate) fn summarise(rounds: &Rounds, rank: usize) -> (Times, Speedup) {
     let nothing = stats::rough(&rounds.nothing);
     let calls_of = |windows: &Windows| -> Vec<f64> {
         windows.seconds.iter().map(|t| per_call(*t, nothing, windows.calls)).collect()
     };
     let ms = |seconds: &[f64]| {
         let scaled: Vec<f64> = seconds.iter().map(|s| s * 1e3).collect();
-        stats::median(&scaled)
+        stats::between(&scaled, rank)
     };
     let candidate = calls_of(&rounds.candidate);
     let mut times = Times { candidate: ms(&candidate), ..Times::default() };
@@ -158,7 +160,7 @@ pub(crate) fn summarise(rounds: &Rounds) -> (Times, Speedup) {
     for (which, windows) in &rounds.baselines {
         let baseline = calls_of(windows);
         let ratios: Vec<f64> = baseline.iter().zip(&candidate).map(|(b, c)| b / c).collect();
-        let (time, ratio) = (ms(&baseline), stats::median(&ratios));
+        let (time, ratio) = (ms(&baseline), stats::between(&ratios, rank));
         let (at, over) = match which {
             Baseline::Eager => (&mut times.eager, &mut speedup.eager),
             Baseline::Compile => (&mut times.compile, &mut speedup.compile),
@@ -199,7 +201,7 @@ mod tests {
                 (Baseline::Compile, windows(5, vec![0.011; 9])),
             ],
         };
-        let (times, speedup) = summarise(&rounds);
+        let (times, speedup) = summarise(&rounds, 2);
         assert_eq!(speedup.best_baseline.as_deref(), Some("compile"));
         assert!((speedup.best.unwrap().low - 2.0).abs() < 1e-9);
         assert!((speedup.eager.unwrap().value - 3.0).abs() < 1e-9);
@@ -219,7 +221,7 @@ mod tests {
                 windows(1, drift.iter().map(|d| 1.5e-3 * d).collect()),
             )],
         };
-        let over = summarise(&rounds).1.eager.unwrap();
+        let over = summarise(&rounds, 2).1.eager.unwrap();
         assert!((over.low - 1.5).abs() < 1e-9 && (over.high - 1.5).abs() < 1e-9);
     }
 
@@ -238,7 +240,7 @@ mod tests {
                 baselines: vec![(Baseline::Eager, windows(10, draw(10.1e-3)))],
             };
             let width = |i: Interval| i.high - i.low;
-            from_nothing += width(summarise(&rounds).1.eager.unwrap());
+            from_nothing += width(summarise(&rounds, 2).1.eager.unwrap());
             let mut slopes = || -> Vec<f64> {
                 let (long, short) = (draw(10.1e-3), draw(5.1e-3));
                 long.iter().zip(short).map(|(l, s)| (l - s) / 5.0).collect()
@@ -252,13 +254,17 @@ mod tests {
 
     #[test]
     fn windows_are_long_enough_and_fit() {
-        let plan =
-            Plan { window: Duration::from_millis(10), rounds: 9, budget: Duration::from_secs(8) };
+        let plan = Plan {
+            window: Duration::from_millis(10),
+            rounds: 9,
+            budget: Duration::from_secs(8),
+            sequential: false,
+        };
         assert_eq!(window_calls(&plan, 1e-3, 4096), 10);
         assert_eq!(window_calls(&plan, 1.0, 4096), 1);
         assert_eq!(window_calls(&plan, 1e-5, 100), 100);
-        assert_eq!(rounds(&plan, 10.0), MIN_ROUNDS);
-        assert_eq!(rounds(&plan, 0.01), 9);
+        assert_eq!(schedule(&plan, 10.0).last(), 7);
+        assert_eq!(schedule(&plan, 0.01).last(), 9);
     }
 
     #[test]

@@ -22,12 +22,14 @@ use crate::measure::{self, Plan, Rounds, Windows};
 use crate::memory::{Memory, arena_bytes};
 use crate::oracle::{Oracle, mode_name, profile_name};
 use crate::runner::{Runner, Trouble};
+use crate::sequential::{self, Schedule};
 use crate::verdict::{Findings, Known, build, measuring_caveats, verdict};
 use crate::verify::look;
 
 /// Fresh inputs per verification, as in the paper; one more check uses other weights.
 const CHECKS: u64 = 5;
-/// Timed calls that are looked at, chosen after they have run.
+/// Timed calls that are looked at, chosen after they have run: so many up to the first time at which
+/// measuring may stop, and one more up to each later one.
 const TIMED_CHECKS: usize = 3;
 
 /// A task being judged. Dropping it ends its processes.
@@ -83,9 +85,19 @@ impl<'j> TaskSession<'j> {
             }
         };
         let plan = if cuda {
-            Plan { window: Duration::from_millis(15), rounds: 21, budget: Duration::from_secs(15) }
+            Plan {
+                window: Duration::from_millis(15),
+                rounds: 21,
+                budget: Duration::from_secs(15),
+                sequential: true,
+            }
         } else {
-            Plan { window: Duration::from_millis(12), rounds: 9, budget: Duration::from_secs(6) }
+            Plan {
+                window: Duration::from_millis(12),
+                rounds: 9,
+                budget: Duration::from_secs(6),
+                sequential: false,
+            }
         };
         let needed = Memory::needed(&oracle.opened);
         if !memory.is_all() && needed > memory.bytes() {
@@ -325,16 +337,16 @@ impl<'j> TaskSession<'j> {
         let samples = tried.0.samples;
         let candidate_seconds = started.elapsed().as_secs_f64();
         let baseline_seconds: f64 = ready.iter().map(|r| r.calls as f64 * r.seconds).sum();
-        let planned = measure::rounds(&self.plan, candidate_seconds + baseline_seconds);
-        let looked_at: Vec<usize> =
-            (0..TIMED_CHECKS).map(|_| self.random.random_range(0..planned)).collect();
-        let empty = |calls| Windows { calls, seconds: Vec::with_capacity(planned) };
+        let schedule = measure::schedule(&self.plan, candidate_seconds + baseline_seconds);
+        let looked_at = self.looked_at(&schedule);
+        let empty = |calls| Windows { calls, seconds: Vec::new() };
         let mut rounds = Rounds {
-            nothing: Vec::with_capacity(planned),
+            nothing: Vec::new(),
             candidate: empty(calls),
             baselines: ready.iter().map(|r| (r.which, empty(r.calls))).collect(),
         };
-        for round in 0..planned {
+        let prepare = found.times.prepare;
+        for round in 0..schedule.last() {
             let name = &self.task.name;
             let look = Look { arena: &runner.arena, samples: &samples };
             rounds.nothing.push(process.nothing(name, Some(look))?.as_secs_f64());
@@ -354,12 +366,26 @@ impl<'j> TaskSession<'j> {
                     rounds.baselines[contender - 1].1.seconds.push(seconds);
                 }
             }
+            let Some(rank) = schedule.rank_after(round + 1) else { continue };
+            (found.times, found.speedup) = measure::summarise(&rounds, rank);
+            found.times.prepare = prepare;
+            if sequential::decided(&found.speedup, found.times.candidate) {
+                break;
+            }
         }
-        let prepare = found.times.prepare;
-        (found.times, found.speedup) = measure::summarise(&rounds);
-        found.times.prepare = prepare;
         self.against_physics(found);
         Ok(())
+    }
+
+    /// Rounds with a timed call that is looked at. Some up to each time at which measuring may stop:
+    /// a candidate that counts windows finds none after which it is not looked at.
+    fn looked_at(&mut self, schedule: &Schedule) -> Vec<usize> {
+        let mut rounds = Vec::new();
+        for (i, block) in schedule.blocks().enumerate() {
+            let checks = if i == 0 { TIMED_CHECKS } else { 1 };
+            rounds.extend((0..checks).map(|_| self.random.random_range(block.clone())));
+        }
+        rounds
     }
 
     /// How many calls the candidate's windows hold.

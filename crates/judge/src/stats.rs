@@ -6,19 +6,25 @@ use warpwright_record::interval::Interval;
 /// samples, ranks `k` and `n + 1 - k` cover the median with probability
 /// `1 - 2 * P(Binomial(n, 1/2) < k)`. `None` for fewer than six samples, where no two ranks reach
 /// 95 %, and where a sample is not finite.
+#[cfg(test)]
 pub(crate) fn median(samples: &[f64]) -> Option<Interval> {
+    between(samples, rank(samples.len())?)
+}
+
+/// Median, and the samples of ranks `k` and `n + 1 - k` around it. `None` where there are no such
+/// ranks, and where a sample is not finite.
+pub(crate) fn between(samples: &[f64], k: usize) -> Option<Interval> {
     let n = samples.len();
-    if samples.iter().any(|s| !s.is_finite()) {
+    if k == 0 || 2 * k > n || samples.iter().any(|s| !s.is_finite()) {
         return None;
     }
-    let k = rank(n)?;
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     Some(Interval { value: middle(&sorted), low: sorted[k - 1], high: sorted[n - k] })
 }
 
 /// Largest rank `k` with coverage of at least 95 %.
-fn rank(n: usize) -> Option<usize> {
+pub(crate) fn rank(n: usize) -> Option<usize> {
     let mut below = 0.0;
     let mut mass = 0.5f64.powi(n as i32);
     let mut k = 0;

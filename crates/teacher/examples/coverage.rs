@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use warpwright_agent::judge::DeviceFacts;
 use warpwright_jail::{Jail, Limits, Requirement, Spec};
+use warpwright_record::verdict::Profile;
 use warpwright_task::Suite;
 
 /// Longest time for one reference to be traced.
@@ -40,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         level.1 += 1;
         let text = fs_err::read_to_string(place(&traces, &task.name))?;
         let start = Instant::now();
-        let outcome = match warpwright_teacher::translate(&text, &device, false) {
+        let outcome = match warpwright_teacher::translate(&text, &device, Profile::Strict, false) {
             Ok(files) => {
                 level.0 += 1;
                 let kernels = files.keys().filter(|f| f.starts_with("kernels/")).count();

@@ -6,6 +6,7 @@
 //! | `sum_n (a @ b)[m, n]` | `a . sum_n b[:, n]`, through sums, scalings and views | `algebra/sum.rs` |
 //! | `(conv(x, w) + b) * s + t`, with `s`, `t` of the weights and per channel | `conv(x, w * s) + ((b * s) + t)` | `algebra/fold.rs` |
 //! | a reduction over one element | the element | here |
+//! | a large float32 product, where [`split_products`] is asked | a product of TF32 parts | `algebra/split.rs` |
 //!
 //! What depends on the weights alone is computed once, in `prepare()` (`constant.rs`).
 //!
@@ -14,6 +15,7 @@
 //! unreachable. A rule that takes an operator apart applies only if nobody else uses it.
 
 mod fold;
+mod split;
 mod sum;
 
 use std::collections::BTreeMap;
@@ -22,6 +24,7 @@ use crate::dtype::DType;
 use crate::index::{Expr, numel};
 use crate::ir::{Fun, Graph, NodeId, Op, Pick, ReduceKind, apply, apply_all, axes};
 use fold::Affine;
+pub(crate) use split::split_products;
 
 /// The graph under construction.
 struct Rewriter {
@@ -71,32 +74,10 @@ impl Rewriter {
     fn copy(&mut self, old: &Graph, id: NodeId, to: &BTreeMap<NodeId, NodeId>) -> NodeId {
         let node = old.node(id);
         let at = |n: &NodeId| to.get(n).copied().unwrap_or(*n);
-        let op = match &node.op {
-            Op::View { src, map } => {
-                return self.graph.view(at(src), map.clone(), node.shape.clone());
-            }
-            Op::Leaf(_) | Op::Scalar(_) | Op::Index(_) => node.op.clone(),
-            Op::Map { f, args } => Op::Map { f: *f, args: args.iter().map(at).collect() },
-            Op::Heavy { op, args } => {
-                Op::Heavy { op: op.clone(), args: args.iter().map(at).collect() }
-            }
-            Op::Guard { bounds, inside, outside } => {
-                Op::Guard { bounds: bounds.clone(), inside: at(inside), outside: at(outside) }
-            }
-            Op::Take { src, picks } => {
-                let picks = picks.iter().map(|p| match p {
-                    Pick::At(e) => Pick::At(e.clone()),
-                    Pick::Loaded { index, map } => {
-                        Pick::Loaded { index: at(index), map: map.clone() }
-                    }
-                });
-                Op::Take { src: at(src), picks: picks.collect() }
-            }
-            Op::Reduce { kind, src, dims, inline } => {
-                Op::Reduce { kind: *kind, src: at(src), dims: dims.clone(), inline: *inline }
-            }
-            Op::Scan { kind, src, dim } => Op::Scan { kind: *kind, src: at(src), dim: *dim },
-        };
+        if let Op::View { src, map } = &node.op {
+            return self.graph.view(at(src), map.clone(), node.shape.clone());
+        }
+        let op = with_operands(&node.op, &at);
         self.graph.push(&node.name, op, node.shape.clone(), node.dtype)
     }
 
@@ -259,6 +240,30 @@ fn position(graph: &Graph, node: NodeId, index: &[Expr]) -> Option<Expr> {
             }
         }
         _ => None,
+    }
+}
+
+/// The same operator on other nodes.
+fn with_operands(op: &Op, at: &dyn Fn(&NodeId) -> NodeId) -> Op {
+    match op {
+        Op::View { src, map } => Op::View { src: at(src), map: map.clone() },
+        Op::Leaf(_) | Op::Scalar(_) | Op::Index(_) => op.clone(),
+        Op::Map { f, args } => Op::Map { f: *f, args: args.iter().map(at).collect() },
+        Op::Heavy { op, args } => Op::Heavy { op: op.clone(), args: args.iter().map(at).collect() },
+        Op::Guard { bounds, inside, outside } => {
+            Op::Guard { bounds: bounds.clone(), inside: at(inside), outside: at(outside) }
+        }
+        Op::Take { src, picks } => {
+            let picks = picks.iter().map(|p| match p {
+                Pick::At(e) => Pick::At(e.clone()),
+                Pick::Loaded { index, map } => Pick::Loaded { index: at(index), map: map.clone() },
+            });
+            Op::Take { src: at(src), picks: picks.collect() }
+        }
+        Op::Reduce { kind, src, dims, inline } => {
+            Op::Reduce { kind: *kind, src: at(src), dims: dims.clone(), inline: *inline }
+        }
+        Op::Scan { kind, src, dim } => Op::Scan { kind: *kind, src: at(src), dim: *dim },
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! | device | product | convolution | what follows |
 //! |---|---|---|---|
-//! | `cuda` | cuBLAS | cuDNN, bias and ReLU inside where cuDNN has them | one elementwise kernel, in the same launcher |
+//! | `cuda` | cuBLAS, large ones from parts on tensor cores (`split.rs`) | cuDNN, bias and ReLU inside where cuDNN has them | one elementwise kernel, in the same launcher |
 //! | `cpu` | tiles (`tile.rs`) | the same tiles over gathered windows | in the tiles' store loop |
 //!
 //! [`Op::Heavy`]: crate::ir::Op::Heavy
@@ -19,6 +19,7 @@ mod operand;
 mod product;
 mod recurrence;
 mod recurrence_cudnn;
+mod split;
 mod tile;
 mod window;
 
@@ -28,6 +29,7 @@ pub(crate) use convolution::Convolution;
 pub(crate) use operand::{is_memory, offset_of};
 pub(crate) use product::{Product, reads_in_place, split_batch};
 pub(crate) use recurrence::{Cell, Recurrence};
+pub(crate) use split::{DEPTH, SplitProduct};
 pub(crate) use window::overlapping;
 
 use crate::emit::{HeavyContext, KernelFile};

@@ -201,6 +201,10 @@ pub(crate) enum Fun {
     IsInf,
     Square,
     Cube,
+    /// The nearest TF32 number of a float32.
+    Tf32High,
+    /// The nearest TF32 number of what is left of it.
+    Tf32Low,
 }
 
 /// The variable of dim `d` in index maps.

@@ -32,6 +32,7 @@
 mod algebra;
 mod alike;
 mod constant;
+mod draft;
 mod dtype;
 mod emit;
 mod heavy;
@@ -45,7 +46,12 @@ mod search;
 mod trace;
 mod tune;
 
+use std::collections::BTreeMap;
+
+use draft::{Draft, NoDraft};
 pub use policy::Teacher;
+use warpwright_agent::judge::DeviceFacts;
+use warpwright_record::verdict::Profile;
 
 /// Writes the teacher's version of a traced reference, without an episode: what `utils/trace.py`
 /// printed in, files by workspace-relative path out. With `plain` set, the plainest code that the
@@ -56,14 +62,16 @@ pub use policy::Teacher;
 /// A sentence: the trace is unreadable, or which operators have no rule.
 pub fn translate(
     trace: &str,
-    device: &warpwright_agent::judge::DeviceFacts,
+    device: &DeviceFacts,
+    profile: Profile,
     plain: bool,
-) -> Result<std::collections::BTreeMap<String, String>, String> {
-    let trace = trace::parse(trace)?;
-    let target = plan::Target::of(device);
-    let graph = lower::lower(&trace, target.split())
-        .map_err(|u| format!("no rule for these operators: {}", u.operators.join(", ")))?;
-    let plan = plan::plan(&graph, &target)?;
-    let knobs = tune::Knobs { safe: plain, ..tune::Knobs::default() };
-    program::write(&trace, &graph, &plan, &target, &knobs)
+) -> Result<BTreeMap<String, String>, String> {
+    let target = plan::Target::of(device, profile);
+    let draft = Draft::new(trace::parse(trace)?, target).map_err(|none| match none {
+        NoDraft::Unsupported(u) => {
+            format!("no rule for these operators: {}", u.operators.join(", "))
+        }
+        NoDraft::Unplanned(reason) => reason,
+    })?;
+    draft.files(&tune::Knobs { safe: plain, split: true, ..tune::Knobs::default() })
 }

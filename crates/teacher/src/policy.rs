@@ -13,12 +13,11 @@ use warpwright_agent::policy::{Briefing, Policy, PolicyError};
 use warpwright_record::message::{Message, ToolCall, ToolResult, ToolStatus};
 use warpwright_record::verdict::Verdict;
 
-use crate::ir::Graph;
-use crate::lower;
-use crate::plan::{self, Plan, Target};
-use crate::program::{self, Files};
+use crate::draft::{Draft, NoDraft};
+use crate::plan::Target;
+use crate::program::Files;
 use crate::search::Search;
-use crate::trace::{self, Trace, first_line, first_object};
+use crate::trace::{self, first_line, first_object};
 use crate::tune::Knobs;
 
 /// Lines of the trace read per call; a line has at most about 1,400 characters.
@@ -60,10 +59,7 @@ enum Stage {
 /// Everything known once the graph is planned.
 #[derive(Debug)]
 struct Work {
-    trace: Trace,
-    graph: Graph,
-    plan: Plan,
-    target: Target,
+    draft: Draft,
     search: Search,
 }
 
@@ -107,7 +103,7 @@ impl Teacher {
 
     fn files(&self, knobs: &Knobs) -> Result<Files, String> {
         let work = self.work.as_ref().ok_or("nothing is planned")?;
-        program::write(&work.trace, &work.graph, &work.plan, &work.target, knobs)
+        work.draft.files(knobs)
     }
 
     /// The trace is complete: lower, plan, write the first version.
@@ -117,25 +113,25 @@ impl Teacher {
             Err(reason) => return self.stop(reason),
         };
         let Some(target) = self.target.clone() else { return self.stop("No device was named.") };
-        let graph = match lower::lower(&trace, target.split()) {
-            Ok(graph) => graph,
-            Err(unsupported) => {
+        let calls = trace.nodes.len();
+        let draft = match Draft::new(trace, target) {
+            Ok(draft) => draft,
+            Err(NoDraft::Unsupported(unsupported)) => {
                 return self.stop(format!(
                     "The built-in policy has no rule for these operators, so it leaves no \
                      candidate: {}.",
                     unsupported.operators.join(", ")
                 ));
             }
+            Err(NoDraft::Unplanned(reason)) => {
+                return self.stop(format!("The graph could not be planned: {reason}."));
+            }
         };
-        let plan = match plan::plan(&graph, &target) {
-            Ok(plan) => plan,
-            Err(reason) => return self.stop(format!("The graph could not be planned: {reason}.")),
-        };
-        let kernels = plan.steps.len();
-        let calls = trace.nodes.len();
-        let search = Search::new(&target, &plan);
-        self.work = Some(Work { trace, graph, plan, target, search });
-        let files = match self.files(&Knobs::default()) {
+        let search = Search::new(&draft);
+        let first = search.best();
+        let kernels = draft.plan(&first).steps.len();
+        self.work = Some(Work { draft, search });
+        let files = match self.files(&first) {
             Ok(files) => files,
             Err(reason) => {
                 return self.stop(format!("The kernels could not be written: {reason}."));
@@ -164,7 +160,8 @@ impl Teacher {
                 let mut tools = self.write(&files);
                 tools.push(self.bash("python3 -m utils.verification"));
                 self.stage = Stage::Verify;
-                say(format!("{why} Falling back to plain scalar code."), tools)
+                let what = if knobs.safe { "plain scalar code" } else { "products in float32" };
+                say(format!("{why} Falling back to {what}."), tools)
             }
             Err(reason) => self.stop(format!("{why} No other version could be written: {reason}.")),
         }
@@ -221,7 +218,7 @@ impl Policy for Teacher {
     fn begin(&mut self, briefing: &Briefing) -> Result<Message, PolicyError> {
         *self = Self::default();
         (self.said, self.turns) = (1, briefing.turns);
-        self.target = Some(Target::of(&briefing.device));
+        self.target = Some(Target::of(&briefing.device, briefing.profile));
         // Reading model_new.py, if there is one, is what allows writing it.
         let look = self.bash("ls model_new.py kernels 2>/dev/null || true");
         let trace = self.bash("python3 -m utils.trace");
@@ -356,7 +353,7 @@ impl Teacher {
             .collect();
         format!(
             "Done: {} traced operators in {} kernel file(s) ({}). {}",
-            work.trace.nodes.len(),
+            work.draft.trace.nodes.len(),
             kernels.len(),
             kernels.join(", "),
             work.search.summary()

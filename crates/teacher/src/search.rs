@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use warpwright_record::verdict::Verdict;
 
-use crate::plan::{Plan, Step, Target};
+use crate::draft::Draft;
+use crate::plan::Step;
 use crate::policy::time_of;
 use crate::program::Files;
 use crate::tune::Knobs;
@@ -37,7 +38,9 @@ pub(crate) struct Search {
 type Move = fn(&mut Knobs);
 
 impl Search {
-    pub(crate) fn new(target: &Target, plan: &Plan) -> Self {
+    pub(crate) fn new(draft: &Draft) -> Self {
+        let first = Knobs { split: draft.can_split(), ..Knobs::default() };
+        let (target, plan) = (draft.target(), draft.plan(&first));
         let rows = plan.steps.iter().any(|s| matches!(s, Step::Rows(_)));
         let elements = plan.steps.iter().any(|s| matches!(s, Step::Elementwise(_)));
         let heavy = plan.steps.iter().any(|s| matches!(s, Step::Heavy { .. }));
@@ -63,13 +66,14 @@ impl Search {
                 moves.push(|k| k.persistent = !k.persistent);
             }
             moves.push(|k| k.items_shift -= 1);
+            moves.push(|k| k.split = false);
         }
         Self {
             moves,
             profiles_left: if target.cpu { CPU_PROFILES } else { GPU_PROFILES },
-            best: Knobs::default(),
+            best: first.clone(),
             best_ms: None,
-            trying: Knobs::default(),
+            trying: first,
             seen: BTreeSet::new(),
             first_ms: None,
             speedup: None,
@@ -121,12 +125,13 @@ impl Search {
         self.moves.clear();
     }
 
-    /// The safe version, once.
+    /// What to try when a version failed: whole products first, then the safe version, once.
     pub(crate) fn fall_back(&mut self) -> Option<Knobs> {
-        if std::mem::replace(&mut self.safe, true) {
+        if self.safe {
             return None;
         }
-        self.best = Knobs { safe: true, ..Knobs::default() };
+        self.safe = !self.best.split;
+        self.best = Knobs { safe: self.safe, ..Knobs::default() };
         self.trying = self.best.clone();
         self.best_ms = None;
         Some(self.best.clone())

@@ -31,6 +31,8 @@ pub(crate) struct Knobs {
     pub(crate) safe: bool,
     /// Which variant of the heavy operators, from 0.
     pub(crate) heavy: usize,
+    /// Large float32 products in parts on tensor cores, where there is such a form.
+    pub(crate) split: bool,
 }
 
 impl Knobs {
@@ -60,6 +62,9 @@ impl Knobs {
         }
         if self.heavy > 0 {
             parts.push(format!("product kernel variant {}", self.heavy));
+        }
+        if self.split {
+            parts.push("large products in TF32 parts".to_owned());
         }
         if parts.is_empty() { "defaults".to_owned() } else { parts.join(", ") }
     }

@@ -92,6 +92,7 @@ impl Scene {
                 reference: "class Model: ...".to_owned(),
                 skill: "skill".to_owned(),
                 device: scripted::device(),
+                profile: Profile::Strict,
                 seed: 0,
                 turns: self.budget.turns,
             },

@@ -192,6 +192,8 @@ pub(crate) fn expression(f: Fun, args: &[Value], out: DType) -> String {
         Fun::IsInf => "false".to_owned(),
         Fun::Square => format!("{a} * {a}"),
         Fun::Cube => format!("{a} * {a} * {a}"),
+        Fun::Tf32High => format!("tf32_high({a})"),
+        Fun::Tf32Low => format!("tf32_low({a})"),
     }
 }
 

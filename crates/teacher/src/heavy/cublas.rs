@@ -1,4 +1,4 @@
-//! Products on the GPU: cuBLAS in full precision, and what follows in one elementwise kernel.
+//! Products on the GPU: cuBLAS, and what follows in one elementwise kernel.
 
 use super::epilogue::{self, Raw};
 use super::operand::Stack;
@@ -14,7 +14,7 @@ inline cublasHandle_t shared_cublas() {
   static cublasHandle_t handle = [] {
     cublasHandle_t made = nullptr;
     if (cublasCreate(&made) != CUBLAS_STATUS_SUCCESS) return (cublasHandle_t) nullptr;
-    // Full precision: no TF32.
+    // Calls say themselves where they want TF32.
     cublasSetMathMode(made, CUBLAS_DEFAULT_MATH);
     return made;
   }();
@@ -164,26 +164,45 @@ fn place(name: &str, base: i64, outer: i64, two_level: bool) -> String {
     out
 }
 
-/// Writes the file of a product; `stacks` are the operands' memory.
+/// How float32 is multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Precision {
+    /// In full.
+    Full,
+    /// Rounded to TF32, on tensor cores.
+    Tf32,
+}
+
+/// The product of two of the stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    /// Positions among the stacks.
+    pub(crate) a: usize,
+    pub(crate) b: usize,
+    /// How many terms one call of the library sums, if not all.
+    pub(crate) depth: Option<i64>,
+    /// Whether the result is added to what is there. A product of several calls does that.
+    pub(crate) adds: bool,
+}
+
+/// Writes the file of a product; `stacks` are the operands' memory, or that of parts of them.
 pub(crate) fn emit(
     op: &Product,
     context: &HeavyContext<'_>,
     stacks: &[(NodeId, Stack)],
+    calls: &[Call],
+    precision: Precision,
 ) -> Result<KernelFile, String> {
     let graph = context.graph;
-    let (kind, compute, scale) = types(graph.dtype(context.node))?;
+    let (kind, mut compute, scale) = types(graph.dtype(context.node))?;
+    if kind == "CUDA_R_32F" && precision == Precision::Tf32 {
+        compute = "CUBLAS_COMPUTE_32F_FAST_TF32";
+    }
     let follow = epilogue::write(context)?;
     let mut e = context.emitter();
     let buffers: Vec<NodeId> = stacks.iter().map(|s| s.0).collect();
     let signature = Signature::new(context, &mut e, &buffers, &follow);
-    let (a, b) = (&stacks[0].1, &stacks[1].1);
-    let (turned_a, lead_a) =
-        a.blas(op.m, op.k).ok_or("the first operand is not laid out for BLAS")?;
-    let (turned_b, lead_b) =
-        b.blas(op.k, op.n).ok_or("the second operand is not laid out for BLAS")?;
     let two_level = op.split.0 > 1;
-    // BLAS counts columns first, so it is asked for the transpose: (A B)' = B' A'.
-    let letter = |turned: bool| if turned { "CUBLAS_OP_T" } else { "CUBLAS_OP_N" };
     let outer_out = op.split.1 * op.m * op.n;
     let mut body = vec![HANDLE.to_owned()];
     body.push(format!(
@@ -193,7 +212,8 @@ pub(crate) fn emit(
     body.push("  cublasHandle_t handle = shared_cublas();".to_owned());
     body.push("  if (!handle) return 1001;".to_owned());
     body.push("  cublasStatus_t status = cublasSetStream(handle, stream);".to_owned());
-    body.push(format!("  const {scale} alpha = 1, beta = 0;"));
+    let one = if calls.iter().any(|c| c.adds) { ", one = 1" } else { "" };
+    body.push(format!("  const {scale} alpha = 1, beta = 0{one};"));
     let indent = if two_level {
         body.push(format!(
             "  for (int outer = 0; outer < {} && status == CUBLAS_STATUS_SUCCESS; ++outer) {{",
@@ -203,34 +223,56 @@ pub(crate) fn emit(
     } else {
         "  "
     };
-    let guard = if two_level { "" } else { "if (status == CUBLAS_STATUS_SUCCESS) " };
-    let x = place(signature.name_of(stacks[0].0), a.base, a.outer, two_level);
-    let w = place(signature.name_of(stacks[1].0), b.base, b.outer, two_level);
     let out = place(&signature.raw, 0, outer_out, two_level);
-    let (m, n, k) = (op.m, op.n, op.k);
-    let (ta, tb) = (letter(turned_a), letter(turned_b));
-    let many = op.split.1 > 1;
-    let single = kind == "CUDA_R_32F";
-    let call = match (single, many) {
-        (true, false) => format!(
-            "cublasSgemm(handle, {tb}, {ta}, {n}, {m}, {k}, &alpha, {w}, {lead_b}, {x}, {lead_a}, &beta, {out}, {n});"
-        ),
-        (true, true) => format!(
-            "cublasSgemmStridedBatched(handle, {tb}, {ta}, {n}, {m}, {k}, &alpha, {w}, {lead_b}, {}LL, {x}, {lead_a}, {}LL, &beta, {out}, {n}, {}LL, {});",
-            b.inner,
-            a.inner,
-            m * n,
-            op.split.1
-        ),
-        (false, _) => format!(
-            "cublasGemmStridedBatchedEx(handle, {tb}, {ta}, {n}, {m}, {k}, &alpha, {w}, {kind}, {lead_b}, {}LL, {x}, {kind}, {lead_a}, {}LL, &beta, {out}, {kind}, {n}, {}LL, {}, {compute}, CUBLAS_GEMM_DEFAULT);",
-            b.inner,
-            a.inner,
-            m * n,
-            op.split.1
-        ),
-    };
-    body.push(format!("{indent}{guard}status = {call}"));
+    let (m, n, many) = (op.m, op.n, op.split.1);
+    for (i, call) in calls.iter().enumerate() {
+        let ((a_node, a), (b_node, b)) = (stacks[call.a], stacks[call.b]);
+        let depth = call.depth.filter(|depth| *depth < op.k);
+        // BLAS counts columns first, so it is asked for the transpose: (A B)' = B' A'.
+        let (ta, lead_a) = letter(a.blas(op.m, op.k)).ok_or("the first operand is not for BLAS")?;
+        let (tb, lead_b) =
+            letter(b.blas(op.k, op.n)).ok_or("the second operand is not for BLAS")?;
+        let from = |node, stack: &Stack, step: i64| {
+            let at = place(signature.name_of(node), stack.base, stack.outer, two_level);
+            let steps = if step == 1 { String::new() } else { format!(" * {step}LL") };
+            if depth.is_some() { format!("{at} + first{steps}") } else { at }
+        };
+        let (x, w) = (from(a_node, &a, a.col), from(b_node, &b, b.row));
+        let all = op.k;
+        let k = match depth {
+            None => all.to_string(),
+            Some(depth) if all % depth == 0 => depth.to_string(),
+            Some(depth) => format!("{all} - first < {depth} ? {all} - first : {depth}"),
+        };
+        let strides = (b.inner, a.inner, m * n);
+        let beta = if call.adds { "&one" } else { "&beta" };
+        let single = kind == "CUDA_R_32F" && precision == Precision::Full;
+        let text = match (single, many > 1) {
+            (true, false) => format!(
+                "cublasSgemm(handle, {tb}, {ta}, {n}, {m}, {k}, &alpha, {w}, {lead_b}, {x}, {lead_a}, {beta}, {out}, {n});"
+            ),
+            (true, true) => format!(
+                "cublasSgemmStridedBatched(handle, {tb}, {ta}, {n}, {m}, {k}, &alpha, {w}, {lead_b}, {}LL, {x}, {lead_a}, {}LL, {beta}, {out}, {n}, {}LL, {many});",
+                strides.0, strides.1, strides.2
+            ),
+            (false, _) => format!(
+                "cublasGemmStridedBatchedEx(handle, {tb}, {ta}, {n}, {m}, {k}, &alpha, {w}, {kind}, {lead_b}, {}LL, {x}, {kind}, {lead_a}, {}LL, {beta}, {out}, {kind}, {n}, {}LL, {many}, {compute}, CUBLAS_GEMM_DEFAULT);",
+                strides.0, strides.1, strides.2
+            ),
+        };
+        if let Some(depth) = depth {
+            body.push(format!(
+                "{indent}for (int first = 0; first < {all} && status == CUBLAS_STATUS_SUCCESS; first += {depth}) {{"
+            ));
+            body.push(format!("{indent}  status = {text}"));
+            body.push(format!("{indent}}}"));
+            continue;
+        }
+        // The loop over a two-level batch looks at the status of the call before.
+        let looked = two_level && i == 0;
+        let guard = if looked { "" } else { "if (status == CUBLAS_STATUS_SUCCESS) " };
+        body.push(format!("{indent}{guard}status = {text}"));
+    }
     if two_level {
         body.push("  }".to_owned());
     }
@@ -240,7 +282,17 @@ pub(crate) fn emit(
     if numel(graph.shape(context.node)) == 0 {
         return Err("an empty product".to_owned());
     }
-    let purpose =
-        format!("Matrix product by cuBLAS: {} x [{m}, {k}] times [{k}, {n}].", op.batch());
+    let how = match (calls.len(), precision) {
+        (1, Precision::Full) => "",
+        (1, Precision::Tf32) => ", in TF32",
+        _ => ", on tensor cores, from two TF32 parts of each operand",
+    };
+    let (batch, k) = (op.batch(), op.k);
+    let purpose = format!("Matrix product by cuBLAS{how}: {batch} x [{m}, {k}] times [{k}, {n}].");
     Ok(signature.file(context, &purpose, "cublas_v2.h", &follow, &body))
+}
+
+/// What BLAS calls a matrix that is transposed or not, and its leading dimension.
+fn letter(blas: Option<(bool, i64)>) -> Option<(&'static str, i64)> {
+    blas.map(|(turned, lead)| (if turned { "CUBLAS_OP_T" } else { "CUBLAS_OP_N" }, lead))
 }

@@ -1,4 +1,4 @@
-//! Convolutions on the GPU: cuDNN in full precision. Bias, residual and ReLU go into cuDNN's own
+//! Convolutions on the GPU: cuDNN in full precision, or in TF32 where the profile allows it. Bias, residual and ReLU go into cuDNN's own
 //! fused call where the epilogue is just that; anything else is one elementwise kernel after it.
 
 use super::convolution::Convolution;
@@ -9,6 +9,7 @@ use crate::dtype::DType;
 use crate::emit::{HeavyContext, KernelFile};
 use crate::index::{numel, strides_of};
 use crate::ir::{Fun, NodeId, Op, axes};
+use crate::plan::Products;
 
 /// What cuDNN's fused call can do after a convolution: `relu(y + residual + bias)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +143,12 @@ pub(crate) fn emit(
 ) -> Result<KernelFile, String> {
     let graph = context.graph;
     let dtype = graph.dtype(context.node);
+    let tf32 = context.target.products == Products::Tf32;
     let (kind, compute, math, scale) = match dtype {
+        // The default math is TF32 where the device has it.
+        DType::F32 if tf32 => {
+            ("CUDNN_DATA_FLOAT", "CUDNN_DATA_FLOAT", "CUDNN_DEFAULT_MATH", "float")
+        }
         DType::F32 => ("CUDNN_DATA_FLOAT", "CUDNN_DATA_FLOAT", "CUDNN_FMA_MATH", "float"),
         DType::F16 => ("CUDNN_DATA_HALF", "CUDNN_DATA_FLOAT", "CUDNN_TENSOR_OP_MATH", "float"),
         DType::BF16 => ("CUDNN_DATA_BFLOAT16", "CUDNN_DATA_FLOAT", "CUDNN_TENSOR_OP_MATH", "float"),

@@ -6,6 +6,7 @@ use super::{Channels, HeavyOp, cublas};
 use crate::emit::{HeavyContext, KernelFile};
 use crate::index::Expr;
 use crate::ir::{Graph, NodeId, axis};
+use crate::plan::Products;
 
 /// Most launches that a product with a two-level batch may need on a GPU: beyond that a copy of the
 /// operand is cheaper.
@@ -80,7 +81,12 @@ impl HeavyOp for Product {
             stacks.push((operand.buffer, stack.ok_or("an operand is not a stack of matrices")?));
         }
         if !context.target.cpu {
-            return cublas::emit(self, context, &stacks);
+            let whole = cublas::Call { a: 0, b: 1, depth: None, adds: false };
+            let precision = match context.target.products {
+                Products::Tf32 => cublas::Precision::Tf32,
+                Products::Float32 | Products::Split => cublas::Precision::Full,
+            };
+            return cublas::emit(self, context, &stacks, &[whole], precision);
         }
         let (inner, lead) = (self.split.1, self.rank - 2);
         let matrix = |stack: &Stack| {

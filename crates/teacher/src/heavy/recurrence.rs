@@ -11,6 +11,7 @@ use crate::dtype::DType;
 use crate::emit::{HeavyContext, KernelFile};
 use crate::index::Expr;
 use crate::ir::{Graph, NodeId};
+use crate::plan::Products;
 
 /// What happens to the state in a step. Gates are in torch's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +177,7 @@ impl HeavyOp for Recurrence {
                 states: &states,
                 weights: &weights,
                 dtype,
+                tf32: context.target.products == Products::Tf32,
             },
         );
         Ok(signature.file(context, &self.purpose("cuDNN"), "cudnn.h", &follow, &body))

@@ -1,4 +1,4 @@
-//! Recurrent layers by cuDNN, in full precision.
+//! Recurrent layers by cuDNN, in full precision or, where the profile allows it, in TF32.
 //!
 //! cuDNN wants all weights in one piece of memory, laid out its own way. They are copied there at
 //! every call: a hundred small copies on the device, and weights that change are seen.
@@ -17,13 +17,15 @@ pub(super) struct Call<'a> {
     pub(super) states: &'a [String],
     pub(super) weights: &'a [Weights],
     pub(super) dtype: DType,
+    /// Whether float32 may be rounded to TF32.
+    pub(super) tf32: bool,
 }
 
 /// The file's text after its includes.
 pub(super) fn write(op: &Recurrence, call: &Call<'_>) -> Vec<String> {
     let double = call.dtype == DType::F64;
     let kind = if double { "CUDNN_DATA_DOUBLE" } else { "CUDNN_DATA_FLOAT" };
-    let math = if double { "CUDNN_DEFAULT_MATH" } else { "CUDNN_FMA_MATH" };
+    let math = if double || call.tf32 { "CUDNN_DEFAULT_MATH" } else { "CUDNN_FMA_MATH" };
     let cell = match op.cell {
         Cell::Lstm => "CUDNN_LSTM",
         Cell::Gru => "CUDNN_GRU",

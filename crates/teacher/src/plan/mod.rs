@@ -14,6 +14,9 @@ mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use warpwright_agent::judge::DeviceFacts;
+use warpwright_record::verdict::Profile;
+
 use crate::constant;
 use crate::emit::Buffer;
 use crate::emit::elementwise::Elementwise;
@@ -34,7 +37,24 @@ pub(crate) struct Target {
     pub(crate) cache_bytes: i64,
     /// Shared memory a block may ask for, bytes.
     pub(crate) shared_bytes: i64,
+    /// How float32 matrices are multiplied.
+    pub(crate) products: Products,
 }
+
+/// How float32 matrices may be multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Products {
+    /// By units for float32.
+    Float32,
+    /// Also in parts on tensor cores, where that is faster and as exact.
+    Split,
+    /// Rounded to TF32: the profile allows it to both sides.
+    Tf32,
+}
+
+/// Where TF32 tensor cores take eight times as many terms as float32 units do; NVIDIA's A100, H100
+/// and B200 white papers. On consumer cards of the same generations it is once or twice as many.
+const TENSOR_ARCHES: [&str; 3] = ["sm_80", "sm_90", "sm_100"];
 
 impl Target {
     /// When reductions are split in two steps: so that every processor has some rows.
@@ -47,12 +67,21 @@ impl Target {
     }
 
     /// From what a policy is told.
-    pub(crate) fn of(facts: &warpwright_agent::judge::DeviceFacts) -> Self {
+    pub(crate) fn of(facts: &DeviceFacts, profile: Profile) -> Self {
+        let cpu = facts.device == "cpu";
+        let tensor = facts.arch.as_deref().is_some_and(|arch| TENSOR_ARCHES.contains(&arch));
+        let products = match profile {
+            _ if cpu => Products::Float32,
+            Profile::Tf32 => Products::Tf32,
+            _ if tensor => Products::Split,
+            _ => Products::Float32,
+        };
         Self {
-            cpu: facts.device == "cpu",
+            cpu,
             processors: i64::from(facts.processors.max(1)),
             cache_bytes: facts.cache_bytes as i64,
             shared_bytes: i64::from(facts.shared_bytes_per_block),
+            products,
         }
     }
 }

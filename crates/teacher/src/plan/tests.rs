@@ -5,11 +5,13 @@ use crate::trace::parse;
 const GELU: &str = include_str!("../../tests/fixtures/gelu.json");
 const RMSNORM: &str = include_str!("../../tests/fixtures/rmsnorm.json");
 const SOFTMAX: &str = include_str!("../../tests/fixtures/softmax.json");
+const MLP: &str = include_str!("../../tests/fixtures/mlp.json");
 const RESIDUAL_NORMS: &str = include_str!("../../tests/fixtures/residual_norms.json");
 
 fn target(cpu: bool) -> Target {
     let processors = if cpu { 2 } else { 132 };
-    Target { cpu, processors, cache_bytes: 50 << 20, shared_bytes: 227 << 10 }
+    let products = Products::Float32;
+    Target { cpu, processors, cache_bytes: 50 << 20, shared_bytes: 227 << 10, products }
 }
 
 /// One line per step: its kind, passes, and what it stores.
@@ -67,4 +69,44 @@ fn the_kernels_read_as_written() {
         let text: Vec<String> = files.iter().map(|(p, t)| format!("==> {p}\n{t}")).collect();
         insta::assert_snapshot!(name, text.join("\n"));
     }
+}
+
+/// The parts of activations come out of the kernels before, those of weights out of `prepare()`, and
+/// the large product is summed in steps.
+#[test]
+fn large_products_are_written_in_parts() {
+    let target = Target { products: Products::Split, ..target(false) };
+    let draft = crate::draft::Draft::new(parse(MLP).unwrap(), target).unwrap();
+    let files = |split| {
+        let knobs = crate::tune::Knobs { split, ..crate::tune::Knobs::default() };
+        draft.files(&knobs).unwrap()
+    };
+    let split = files(true);
+    let names: Vec<&str> = split.keys().map(String::as_str).collect();
+    assert_eq!(
+        names,
+        [
+            "kernels/matmul_add_1.cu",
+            "kernels/matmul_mul_2_low.cu",
+            "kernels/pointwise_up_weight_low.cu",
+            "kernels/pointwise_x_low.cu",
+            "model_new.py"
+        ]
+    );
+    let (prepare, forward) = split["model_new.py"].split_once("def forward").unwrap();
+    assert_eq!(prepare.matches("pointwise_up_weight_low_launcher(").count(), 2, "{prepare}");
+    assert!(!forward.contains("weight_low_launcher"), "{forward}");
+    let product: Vec<&str> = split["kernels/matmul_add_1.cu"]
+        .lines()
+        .skip_while(|l| !l.starts_with("extern"))
+        .filter(|l| l.contains("for (") || l.contains("FAST_TF32"))
+        .map(|l| l.trim().split(", &alpha, ").next().unwrap())
+        .collect();
+    insta::assert_snapshot!(product.join("\n"), @"
+    if (status == CUBLAS_STATUS_SUCCESS) status = cublasGemmStridedBatchedEx(handle, CUBLAS_OP_T, CUBLAS_OP_N, 1024, 4096, 4096
+    if (status == CUBLAS_STATUS_SUCCESS) status = cublasGemmStridedBatchedEx(handle, CUBLAS_OP_T, CUBLAS_OP_N, 1024, 4096, 4096
+    for (int first = 0; first < 4096 && status == CUBLAS_STATUS_SUCCESS; first += 1024) {
+    status = cublasGemmStridedBatchedEx(handle, CUBLAS_OP_T, CUBLAS_OP_N, 1024, 4096, 1024
+    ");
+    assert!(files(false)["kernels/matmul_add_1.cu"].contains("cublasSgemm("));
 }

@@ -25,6 +25,7 @@ fn briefing(device: &str) -> Briefing {
             cache_bytes: 1 << 20,
             shared_bytes_per_block: 48 << 10,
         },
+        profile: Profile::Strict,
         seed: 0,
         turns: None,
     }

@@ -11,6 +11,7 @@ use warpwright_agent::judge::DeviceFacts;
 use warpwright_build::{Artifact, Builder, Outcome, Settings, Target, Toolchain};
 use warpwright_jail::{Jail, Limits, Requirement, Spec};
 use warpwright_record::candidate::Candidate;
+use warpwright_record::verdict::Profile;
 
 /// Kernels of how many cases are compiled as one file.
 const CASES_PER_FILE: usize = 12;
@@ -46,7 +47,7 @@ pub(crate) fn device(name: &str) -> DeviceFacts {
     DeviceFacts {
         device: name.to_owned(),
         hardware: String::new(),
-        arch: None,
+        arch: (!cpu).then(|| "sm_90".to_owned()),
         processors: if cpu { 2 } else { 132 },
         bandwidth_bytes_per_second: None,
         cache_bytes: 50 << 20,
@@ -125,13 +126,14 @@ impl Bench {
         let mut kernels: Vec<String> = Vec::new();
         for (i, case) in cases.iter().enumerate() {
             let id = format!("case_{i:03}");
-            let files = match warpwright_teacher::translate(&case.trace, device, plain) {
-                Ok(files) => files,
-                Err(reason) => {
-                    wrong.push(format!("{id} {}: {reason}", case.name));
-                    continue;
-                }
-            };
+            let files =
+                match warpwright_teacher::translate(&case.trace, device, Profile::Strict, plain) {
+                    Ok(files) => files,
+                    Err(reason) => {
+                        wrong.push(format!("{id} {}: {reason}", case.name));
+                        continue;
+                    }
+                };
             let place = folder.path().join(&id);
             fs_err::create_dir_all(&place).unwrap();
             fs_err::write(place.join("name"), &case.name).unwrap();
@@ -156,7 +158,8 @@ impl Bench {
             .iter()
             .enumerate()
             .filter_map(|(i, c)| {
-                let files = warpwright_teacher::translate(&c.trace, device, false).ok()?;
+                let files =
+                    warpwright_teacher::translate(&c.trace, device, Profile::Strict, false).ok()?;
                 Some(together(&format!("case_{i:03}"), &files))
             })
             .collect();

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use warpwright_record::verdict::Profile;
+
 use crate::bench::{Bench, Case, device};
 
 /// Cases of the fixed sample.
@@ -135,7 +137,9 @@ fn tensors_beyond_31_bits_are_traced_without_memory_and_indexed_in_64() {
     let bench = Bench::new();
     let cases = bench.trace_sources(&sources);
     let wide = |case: &Case| {
-        let files = warpwright_teacher::translate(&case.trace, &device("cuda:0"), false).unwrap();
+        let files =
+            warpwright_teacher::translate(&case.trace, &device("cuda:0"), Profile::Strict, false)
+                .unwrap();
         let text: String =
             files.into_iter().filter(|f| f.0.starts_with("kernels/")).map(|f| f.1).collect();
         (text.contains("(long long)"), text.contains("int64_t"))
@@ -173,6 +177,8 @@ fn state_outside_of_buffers_may_be_written_before_it_is_read_but_not_carried_ove
         bench.trace_sources(&sources).into_iter().partition(|c| c.name == "written");
     let wrong = bench.conform(&good, &device("cpu"), false);
     assert!(wrong.is_empty(), "{wrong:?}");
-    let refusal = warpwright_teacher::translate(&bad[0].trace, &device("cpu"), false).unwrap_err();
+    let refusal =
+        warpwright_teacher::translate(&bad[0].trace, &device("cpu"), Profile::Strict, false)
+            .unwrap_err();
     assert!(refusal.contains("forward changes state"), "{refusal}");
 }

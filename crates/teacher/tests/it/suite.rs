@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use warpwright_record::verdict::Profile;
+
 use crate::bench::{Bench, Case, device};
 
 /// One entry of the suite's `tasks.json`.
@@ -57,9 +59,13 @@ fn resized(text: &str, constant: &str, value: i64) -> String {
 /// Tasks that the teacher does not write, each with its reason.
 fn refusals(cases: &[Case], device: &str) -> Vec<String> {
     let refusal = |case: &Case| {
-        let reason =
-            warpwright_teacher::translate(&case.trace, &crate::bench::device(device), false)
-                .err()?;
+        let reason = warpwright_teacher::translate(
+            &case.trace,
+            &crate::bench::device(device),
+            Profile::Strict,
+            false,
+        )
+        .err()?;
         Some(format!("{}: {reason}", case.name))
     };
     cases.iter().filter_map(refusal).collect()
@@ -74,7 +80,9 @@ fn long_starter_suite_is_within_the_teachers_reach() {
     assert!(wrong.is_empty(), "{} wrong for cpu:\n{}", wrong.len(), wrong.join("\n"));
     // What is written for a GPU runs on the host too, but for cuDNN, which has no counterpart there.
     let on_host = |case: &Case| {
-        let files = warpwright_teacher::translate(&case.trace, &device("cuda:0"), false).unwrap();
+        let files =
+            warpwright_teacher::translate(&case.trace, &device("cuda:0"), Profile::Strict, false)
+                .unwrap();
         !files.values().any(|text| text.contains("cudnnHandle_t"))
     };
     let (some, others): (Vec<Case>, Vec<Case>) = cases.iter().cloned().partition(on_host);

@@ -55,6 +55,7 @@ fn briefing() -> Briefing {
         reference: "class Model: ...\n".to_owned(),
         skill: "Write kernels.".to_owned(),
         device: scripted::device(),
+        profile: Profile::Strict,
         seed: 0,
         turns: None,
     }

@@ -52,6 +52,25 @@ __device__ __forceinline__ float quotient(float a, float b) {
 ",
     ),
     (
+        "tf32_high(",
+        "// The nearest TF32 number: 10 bits of mantissa, ties away from zero.
+__device__ __forceinline__ float tf32_high(float x) {
+  const unsigned int bits = __float_as_uint(x);
+  const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
+  return finite ? __uint_as_float((bits + 0x1000u) & 0xffffe000u) : x;
+}
+",
+    ),
+    (
+        "tf32_low(",
+        "// The nearest TF32 number of what the nearest one leaves.
+__device__ __forceinline__ float tf32_low(float x) {
+  const bool finite = (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u;
+  return finite ? tf32_high(x - tf32_high(x)) : 0.0f;
+}
+",
+    ),
+    (
         "floor_div(",
         "// Integer division that rounds down.
 template <typename T>

@@ -1,0 +1,189 @@
+//! When to stop measuring: after few rounds if these decide, after more if they do not.
+//!
+//! An interval that is looked at again and again while samples come misses the truth more often than
+//! it says. So the chance to miss is handed out beforehand, to a few looks: at look `j`, after `n_j`
+//! rounds, the interval between ranks `k_j` and `n_j + 1 - k_j` of the samples misses the median with
+//! probability `a_j = 2 P(Binomial(n_j, 1/2) < k_j)`, and by Boole's inequality the interval at which
+//! measuring stops misses it with at most `a_1 + a_2 + ...`, whatever the rule by which it stops
+//! (alpha spending: Lan and DeMets, "Discrete sequential boundaries for clinical trials", Biometrika
+//! 1983). The samples of a round are taken as independent of those of another.
+
+use warpwright_record::interval::Interval;
+use warpwright_record::verdict::Speedup;
+
+use crate::stats;
+
+/// One look: rounds so far, and the rank of the interval's ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    rounds: usize,
+    rank: usize,
+}
+
+/// Looks that together miss in at most 5 of 100 (1.56, 1.17, 0.74 and 0.72).
+const LOOKS: [Look; 4] = [
+    Look { rounds: 7, rank: 1 },
+    Look { rounds: 11, rank: 2 },
+    Look { rounds: 15, rank: 3 },
+    Look { rounds: 21, rank: 5 },
+];
+
+/// Speed-ups at which a reward changes: see `Reward`.
+const THRESHOLDS: [f64; 2] = [0.95, 1.05];
+/// Widest interval, relative to its value, with which the speed-up over the best baseline and the
+/// candidate's time are known well enough to compare versions of a kernel.
+const PRECISE: f64 = 0.06;
+
+/// The looks of one measurement, fixed before its first round.
+#[derive(Clone, Debug)]
+pub(crate) struct Schedule(Vec<Look>);
+
+impl Schedule {
+    /// Looks while measuring, up to `most` rounds, and no fewer than the first look needs.
+    pub(crate) fn sequential(most: usize) -> Self {
+        let fits = LOOKS.iter().filter(|look| look.rounds <= most).count().max(1);
+        Self(LOOKS[..fits].to_vec())
+    }
+
+    /// One look, at the end of so many rounds (at least those of the first look above).
+    pub(crate) fn fixed(rounds: usize) -> Self {
+        let rounds = rounds.max(LOOKS[0].rounds);
+        Self(vec![Look { rounds, rank: stats::rank(rounds).unwrap_or(1) }])
+    }
+
+    /// Rounds at the most.
+    pub(crate) fn last(&self) -> usize {
+        self.0.last().map_or(0, |look| look.rounds)
+    }
+
+    /// The interval's rank, if this is the time to look.
+    pub(crate) fn rank_after(&self, rounds: usize) -> Option<usize> {
+        self.0.iter().find(|look| look.rounds == rounds).map(|look| look.rank)
+    }
+
+    /// Rounds between one look and the next, as ranges; whoever stops at a look has done all rounds
+    /// of the ranges up to it.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
+        let starts = std::iter::once(0).chain(self.0.iter().map(|look| look.rounds));
+        starts.zip(&self.0).map(|(start, look)| start..look.rounds)
+    }
+}
+
+/// Whether more rounds could change a reward, or are needed to know the figures well.
+pub(crate) fn decided(speedup: &Speedup, candidate: Option<Interval>) -> bool {
+    let over = [speedup.eager, speedup.compile, speedup.reduce_overhead, speedup.max_autotune];
+    let clear = |i: &Interval| THRESHOLDS.iter().all(|t| i.high < *t || *t < i.low);
+    let precise = |i: Interval| i.high - i.low <= PRECISE * i.value;
+    over.iter().flatten().all(clear)
+        && speedup.best.is_some_and(precise)
+        && candidate.is_some_and(precise)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+
+    /// Chance that ranks `k` and `n + 1 - k` of `n` samples miss the median, by its definition.
+    fn misses(n: usize, k: usize) -> f64 {
+        let mut binomial = vec![1.0f64];
+        for _ in 0..n {
+            let shifted = std::iter::once(0.0).chain(binomial.iter().copied());
+            let padded = binomial.iter().copied().chain(std::iter::once(0.0));
+            binomial = shifted.zip(padded).map(|(a, b)| f64::midpoint(a, b)).collect();
+        }
+        2.0 * binomial[..k].iter().sum::<f64>()
+    }
+
+    #[test]
+    fn the_looks_spend_no_more_than_five_of_a_hundred() {
+        let spent: f64 = LOOKS.iter().map(|look| misses(look.rounds, look.rank)).sum();
+        assert!(spent <= 0.05, "{spent}");
+        assert!((misses(9, 2) - 0.039_062_5).abs() < 1e-12, "by the published table");
+    }
+
+    #[test]
+    fn blocks_are_the_rounds_between_looks() {
+        let blocks: Vec<_> = Schedule::sequential(16).blocks().collect();
+        assert_eq!(blocks, [0..7, 7..11, 11..15]);
+        assert_eq!(Schedule::sequential(2).last(), 7);
+        assert!(Schedule::fixed(9).blocks().eq(std::iter::once(0..9)));
+        assert_eq!(Schedule::fixed(9).rank_after(9), Some(2));
+        assert_eq!(Schedule::fixed(9).rank_after(7), None);
+    }
+
+    /// One measurement of a kernel whose true speed-up is `truth`, with ratios that are skewed and now
+    /// and then disturbed as on a real host. `rank` gives the rank of a look.
+    fn measure(
+        truth: f64,
+        noise: f64,
+        random: &mut StdRng,
+        rank: impl Fn(usize) -> Option<usize>,
+    ) -> Interval {
+        let mut ratios = Vec::new();
+        loop {
+            // The median of `exp(x)` with a symmetric `x` is 1.
+            let x = noise * (random.random::<f64>() + random.random::<f64>() - 1.0);
+            let hiccup = if random.random_bool(0.05) { 5.0 * x } else { x };
+            ratios.push(truth * hiccup.exp());
+            let Some(rank) = rank(ratios.len()) else { continue };
+            let over = stats::between(&ratios, rank).unwrap();
+            let all = Speedup { eager: Some(over), best: Some(over), ..Speedup::default() };
+            if ratios.len() >= 21 || decided(&all, Some(over)) {
+                return over;
+            }
+        }
+    }
+
+    /// A kernel at exactly the margin earns the higher reward at most at the nominal rate; looking at
+    /// ordinary 95 % intervals after every round, as a naive rule does, earns it far more often.
+    #[test]
+    fn at_the_margin_the_higher_reward_is_earned_at_most_at_the_nominal_rate() {
+        let mut random = StdRng::seed_from_u64(11);
+        let schedule = Schedule::sequential(21);
+        let trials = 20_000;
+        for noise in [0.002, 0.02, 0.1] {
+            let mut earned = [0, 0];
+            for _ in 0..trials {
+                let spent = measure(1.05, noise, &mut random, |n| schedule.rank_after(n));
+                let naive = |n: usize| (n >= 7).then(|| stats::rank(n)).flatten();
+                let naive = measure(1.05, noise, &mut random, naive);
+                earned[0] += u32::from(spent.low > 1.05);
+                earned[1] += u32::from(naive.low > 1.05);
+            }
+            let [spent, naive] = earned.map(|n| f64::from(n) / f64::from(trials));
+            // Half of 5 %, and three standard errors of the simulation.
+            assert!(spent < 0.025 + 0.0034, "{spent} with noise {noise}");
+            assert!(naive > 0.04, "{naive} with noise {noise}: the control sees nothing");
+        }
+    }
+
+    #[test]
+    fn a_clear_case_stops_at_the_first_look() {
+        let mut random = StdRng::seed_from_u64(12);
+        let schedule = Schedule::sequential(21);
+        for truth in [0.8, 1.0, 1.12, 3.0] {
+            let longest = std::cell::Cell::new(0);
+            let over = measure(truth, 0.003, &mut random, |n| {
+                longest.set(n);
+                schedule.rank_after(n)
+            });
+            assert_eq!(longest.get(), 7, "{truth}");
+            assert_eq!(over.low > 1.05, truth > 1.05, "{over:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_reward_turns_on_is_not_decided_by_a_wide_interval() {
+        let wide = Interval { value: 1.06, low: 1.04, high: 1.08 };
+        let clear = Interval { value: 1.2, low: 1.19, high: 1.21 };
+        let of =
+            |eager, best| Speedup { eager: Some(eager), best: Some(best), ..Speedup::default() };
+        assert!(!decided(&of(wide, clear), Some(clear)));
+        assert!(decided(&of(clear, clear), Some(clear)));
+        let blurred = Interval { value: 1.5, low: 1.4, high: 1.6 };
+        assert!(!decided(&of(clear, blurred), Some(clear)));
+        assert!(!decided(&of(clear, clear), None));
+    }
+}

@@ -1,0 +1,74 @@
+//! A traced reference, planned: what every version of its kernels is written from.
+
+use crate::algebra;
+use crate::ir::Graph;
+use crate::lower::{self, Unsupported};
+use crate::plan::{self, Plan, Products, Target};
+use crate::program::{self, Files};
+use crate::trace::Trace;
+use crate::tune::Knobs;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pub(crate) trace: Trace,
+    target: Target,
+    whole: Form,
+    /// With large float32 products in parts, where that should be faster.
+    split: Option<Form>,
+}
+
+/// A graph and its kernels to be.
+#[derive(Debug)]
+struct Form {
+    graph: Graph,
+    plan: Plan,
+}
+
+/// Why there is none.
+#[derive(Debug)]
+pub(crate) enum NoDraft {
+    Unsupported(Unsupported),
+    Unplanned(String),
+}
+
+impl Draft {
+    /// Lowers and plans a trace.
+    pub(crate) fn new(trace: Trace, target: Target) -> Result<Self, NoDraft> {
+        let graph = lower::lower(&trace, target.split()).map_err(NoDraft::Unsupported)?;
+        let form = |graph: Graph| {
+            let plan = plan::plan(&graph, &target).map_err(NoDraft::Unplanned)?;
+            Ok(Form { graph, plan })
+        };
+        let split = (target.products == Products::Split)
+            .then(|| algebra::split_products(&graph, target.processors))
+            .flatten();
+        let split = split.map(form).transpose()?;
+        Ok(Self { whole: form(graph)?, split, trace, target })
+    }
+
+    /// The device.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Whether there is a form with products in parts.
+    pub(crate) fn can_split(&self) -> bool {
+        self.split.is_some()
+    }
+
+    fn form(&self, knobs: &Knobs) -> &Form {
+        self.split.as_ref().filter(|_| knobs.split && !knobs.safe).unwrap_or(&self.whole)
+    }
+
+    /// The kernels of a version.
+    pub(crate) fn plan(&self, knobs: &Knobs) -> &Plan {
+        &self.form(knobs).plan
+    }
+
+    /// The files of a version.
+    pub(crate) fn files(&self, knobs: &Knobs) -> Result<Files, String> {
+        let form = self.form(knobs);
+        program::write(&self.trace, &form.graph, &form.plan, &self.target, knobs)
+    }
+}
