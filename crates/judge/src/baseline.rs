@@ -187,3 +187,6 @@ pub(crate) struct Look<'a> {
     pub(crate) arena: &'a Arena,
     pub(crate) samples: &'a [u64],
 }
+
+#[cfg(test)]
+mod tests;
