@@ -2,7 +2,11 @@
 //!
 //! Whatever computes on the device beside a measured window would lengthen it. Opening an oracle and
 //! compiling baselines go side by side; baselines are tuned, and candidates run, alone.
+//!
+//! First come, first served: nobody is passed by who came later. Neighbours in the queue that share
+//! enter together.
 
+use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use serde::Deserialize;
@@ -18,7 +22,10 @@ pub(crate) struct Gate {
 struct State {
     sharing: usize,
     alone: bool,
-    waiting_alone: usize,
+    /// Numbers of those who wait, in the order in which they came.
+    queue: VecDeque<u64>,
+    /// How many have come.
+    came: u64,
 }
 
 /// What a process asks to hold while it answers.
@@ -41,31 +48,35 @@ impl Gate {
         };
     }
 
-    /// Waits until nobody is alone or waits to be, then holds the device with others.
+    /// Waits until those who came before have entered and nobody is alone, then holds the device with
+    /// others. Who holds it already must not ask again: someone between may wait to be alone.
     pub(crate) fn share(&self) -> Held<'_> {
-        let mut state = self.lock();
-        while state.alone || state.waiting_alone > 0 {
-            state = self.wait(state);
-        }
+        let mut state = self.turn(|state| !state.alone);
         state.sharing += 1;
+        drop(state);
+        // The next in the queue may share as well.
+        self.changed.notify_all();
         Held { gate: self, alone: false }
     }
 
-    /// Waits until nobody holds the device, then holds it alone. Those who want to be alone go one
-    /// after the other before anybody shares again: there are as many as open sessions at the most.
+    /// Waits until those who came before have had the device, then holds it alone.
     pub(crate) fn alone(&self) -> Held<'_> {
-        let mut state = self.lock();
-        state.waiting_alone += 1;
-        while state.alone || state.sharing > 0 {
-            state = self.wait(state);
-        }
-        state.waiting_alone -= 1;
+        let mut state = self.turn(|state| !state.alone && state.sharing == 0);
         state.alone = true;
         Held { gate: self, alone: true }
     }
 
-    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
-        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    /// Queues until nobody is ahead and the device is `free`.
+    fn turn(&self, free: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        let number = state.came;
+        state.came += 1;
+        state.queue.push_back(number);
+        while state.queue.front() != Some(&number) || !free(&state) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.queue.pop_front();
+        state
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -98,6 +109,7 @@ impl Drop for Held<'_> {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
 
     /// Many threads come and go: alone means alone, sharing happens side by side, all finish.
     #[test]
@@ -130,5 +142,75 @@ mod tests {
             }
         });
         assert!(most_shared.into_inner() > 1, "nobody shared");
+    }
+
+    /// Waits for something that other threads bring about.
+    fn until(what: &str, done: impl Fn() -> bool) {
+        let started = Instant::now();
+        while !done() {
+            assert!(started.elapsed() < Duration::from_secs(10), "waited for {what}");
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Who waits, in this order, enters in this order; sharers between two alone do, and together.
+    #[test]
+    fn nobody_is_passed_by_who_came_later() {
+        let gate = Gate::default();
+        let entered = Mutex::new(Vec::new());
+        let queue = [
+            ("share 0", Wish::Shared),
+            ("alone 1", Wish::Alone),
+            ("share 2", Wish::Shared),
+            ("share 3", Wish::Shared),
+            ("alone 4", Wish::Alone),
+            ("alone 5", Wish::Alone),
+            ("share 6", Wish::Shared),
+        ];
+        let first = gate.alone();
+        std::thread::scope(|scope| {
+            for (waiting, (name, wish)) in queue.into_iter().enumerate() {
+                let (gate, entered) = (&gate, &entered);
+                scope.spawn(move || {
+                    let mut held = None;
+                    gate.change(&mut held, wish);
+                    entered.lock().unwrap().push(name);
+                    if ["share 2", "share 3"].contains(&name) {
+                        // Leaves only when its neighbour is in: both hold the device.
+                        until("a neighbour", || entered.lock().unwrap().len() >= 4);
+                    }
+                });
+                until("a place in the queue", || gate.lock().queue.len() == waiting + 1);
+            }
+            assert!(entered.lock().unwrap().is_empty(), "somebody entered beside one alone");
+            drop(first);
+        });
+        let mut entered = entered.into_inner().unwrap();
+        // Either of the two neighbours may be the first to say that it is in.
+        entered[2..4].sort_unstable();
+        assert_eq!(entered, queue.map(|(name, _)| name));
+    }
+
+    /// A sharer comes in beside another, but not past one who waits to be alone.
+    #[test]
+    fn who_shares_enters_beside_others_unless_one_waits_to_be_alone() {
+        let gate = Gate::default();
+        let held = [gate.share(), gate.share()];
+        let entered = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _held = gate.alone();
+                entered.lock().unwrap().push("alone");
+            });
+            until("one who wants to be alone", || gate.lock().queue.len() == 1);
+            scope.spawn(|| {
+                let _held = gate.share();
+                entered.lock().unwrap().push("share");
+            });
+            until("one who wants to share", || gate.lock().queue.len() == 2);
+            assert!(entered.lock().unwrap().is_empty());
+            drop(held);
+        });
+        assert_eq!(entered.into_inner().unwrap(), ["alone", "share"]);
     }
 }
