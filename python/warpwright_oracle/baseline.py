@@ -44,13 +44,15 @@ class Baseline(Player):
         self.graphs: set[str] = set()
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Loads the reference."""
+        """Loads the reference. Asks for a GPU itself, when that is done on the host."""
         precision.apply(request["profile"])
         bound(request.get("device_bytes"))
         self.sets, self.results = [], []
         self.reference = Reference(request["source"], self.device, request["mode"], request["seed"])
         self.graphs = set()
-        self.calls = {"eager": self.reference.model, "nothing": self._nothing()}
+        with self._holding("shared"):
+            eager = self.reference.move(self.reference.model)
+            self.calls = {"eager": eager, "nothing": self._nothing()}
         return {"versions": precision.fingerprint()}
 
     def _nothing(self) -> Call:
@@ -80,14 +82,18 @@ class Baseline(Player):
                     self.calls[which](*inputs)
         return {"seconds": time.perf_counter() - started}
 
+    def _alone(self) -> contextlib.AbstractContextManager[None]:
+        return self._holding("alone")
+
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _holding(self, how: str) -> Iterator[None]:
+        """Holds a GPU until what was begun there is done."""
         if self.holding or not self.cuda:
             yield
             return
         self.holding = True
         try:
-            with self.channel.holding("alone"):
+            with self.channel.holding(how):
                 yield
                 torch.cuda.synchronize()
         finally:
@@ -186,7 +192,11 @@ def main() -> None:
     given = parser.parse_args()
     channel = Channel(given.channel)
     arena = None
-    if not given.device.startswith("cuda"):
+    if given.device.startswith("cuda"):
+        with channel.starting():
+            torch.cuda.init()
+            torch.cuda.synchronize()  # makes the context
+    else:
         arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=True)
         arena.install(spill=True)
     baseline = Baseline(given.device, arena, channel)

@@ -8,6 +8,7 @@ so that the judge can scale its tolerance to an honest implementation's error.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import time
 from collections.abc import Iterator
@@ -98,25 +99,44 @@ class Allocated(TorchDispatchMode):
 class Oracle:
     """State between requests."""
 
-    def __init__(self, device: str, arena: Arena) -> None:
+    def __init__(self, device: str, arena: Arena, channel: Channel) -> None:
         self.device = device
         self.arena = arena
+        self.channel = channel
+        self.cuda = arena.cuda
         self.models: dict[str, torch.nn.Module] = {}
         self.doubles: dict[str, torch.nn.Module | None] = {}
         self.doubt = ""
         self.bounded = False
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Loads the reference; says what it takes and gives, and whether it is deterministic."""
+        """Loads the reference; says what it takes and gives, and whether it is deterministic. Asks
+        for a GPU itself, when everything that needs the host only is done."""
         precision.apply(request["profile"])
         bound(request.get("device_bytes"))
         self.bounded = request.get("device_bytes") is not None
-        self.reference = Reference(request["source"], self.device, request["mode"], request["seed"])
-        self.models["init"] = self.reference.model
-        other = self.reference.build(request["seed"])
-        perturb(other, request["seed"] + 1)
-        self.models["other"] = other
-        inputs = self.reference.inputs(request["seed"])
+        seed = request["seed"]
+        self.reference = Reference(request["source"], self.device, request["mode"], seed)
+        other = self.reference.build(seed)
+        perturb(other, seed + 1)
+        with self._sharing():
+            self.models["init"] = self.reference.move(self.reference.model)
+            self.models["other"] = self.reference.move(other)
+            return self._look(seed)
+
+    @contextlib.contextmanager
+    def _sharing(self) -> Iterator[None]:
+        """Holds a GPU with others until what was begun there is done."""
+        if not self.cuda:
+            yield
+            return
+        with self.channel.holding("shared"):
+            yield
+            torch.cuda.synchronize()
+
+    def _look(self, seed: int) -> dict[str, Any]:
+        """Runs the reference a few times: what ``open`` says of it."""
+        inputs = self.reference.inputs(seed)
         first, changed = self._forward("init", inputs, 1)
         second, _ = self._forward("init", inputs, 2)
         given: list[torch.Tensor] = []
@@ -293,7 +313,9 @@ def main() -> None:
     channel = Channel(given.channel)
     with channel.starting():
         arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=False)
-    oracle = Oracle(given.device, arena)
+        if arena.cuda:
+            torch.cuda.init()
+    oracle = Oracle(given.device, arena, channel)
     serve(
         channel,
         {

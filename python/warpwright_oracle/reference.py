@@ -64,7 +64,8 @@ def to_device(value: Any, device: torch.device) -> Any:
 
 
 class Reference:
-    """The loaded reference of one task."""
+    """The loaded reference of one task. Its model stays where the constructor made it, as a rule on
+    the host, until ``move``: making one takes seconds in which the device is not needed."""
 
     def __init__(self, source: str, device: str, mode: str, seed: int) -> None:
         self.device = torch.device(device)
@@ -88,8 +89,11 @@ class Reference:
             model = self.module.Model(**self.init)
         else:
             model = self.module.Model(*self.init)
-        model = model.to(self.device)
         return model.train() if self.mode == "train" else model.eval()
+
+    def move(self, model: torch.nn.Module) -> torch.nn.Module:
+        """``model``, on the device from now on."""
+        return model.to(self.device)
 
     def inputs(self, seed: int) -> list[Any]:
         """``get_inputs()`` under the device at hand, seeded."""

@@ -83,12 +83,13 @@ impl BaselineProcess {
         })
     }
 
-    /// Loads a task's reference.
+    /// Loads a task's reference. The process takes a GPU when it computes there, of which the caller
+    /// holds nothing.
     pub(crate) fn open(
         &mut self,
         task: &Task,
-        profile: Profile,
-        seed: u64,
+        (profile, seed): (Profile, u64),
+        gate: &Gate,
     ) -> Result<(), JudgeError> {
         let request = json!({
             "do": "open",
@@ -98,7 +99,10 @@ impl BaselineProcess {
             "seed": seed,
             "device_bytes": self.device_bytes,
         });
-        self.ask(&task.name, &request, PATIENCE).map(drop)
+        let answer = self.worker.ask_holding::<Json>(&request, PATIENCE, gate);
+        answer.map(drop).map_err(|e| {
+            JudgeError::from_trusted(&task.name, Role::Baseline.name(), e, &self.worker.tail())
+        })
     }
 
     /// Compiles and warms one baseline, which takes the device when it computes there. The caller
@@ -112,9 +116,7 @@ impl BaselineProcess {
         let request = json!({
             "do": "compile", "which": which.name(), "seed": seed, "warm_calls": WARM_CALLS,
         });
-        let mut held = None;
-        let hold = |wish| gate.change(&mut held, wish);
-        let answer = self.worker.ask_holding::<Json>(&request, COMPILE_PATIENCE, hold);
+        let answer = self.worker.ask_holding::<Json>(&request, COMPILE_PATIENCE, gate);
         answer.map(drop).map_err(|e| {
             JudgeError::from_trusted(task, Role::Baseline.name(), e, &self.worker.tail())
         })
@@ -187,6 +189,3 @@ pub(crate) struct Look<'a> {
     pub(crate) arena: &'a Arena,
     pub(crate) samples: &'a [u64],
 }
-
-#[cfg(test)]
-mod tests;

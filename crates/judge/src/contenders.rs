@@ -48,8 +48,9 @@ impl Baselines {
             None => judge.baseline_process(memory.baseline_torch())?,
         };
         let mut caveats = Vec::new();
-        let shared = judge.gate.share();
-        process.open(task, judge.config.profile, judge.config.seed)?;
+        // On the cpu device loading it would disturb what is timed; a GPU it asks for itself.
+        let shared = (!judge.config.device.is_cuda()).then(|| judge.gate.share());
+        process.open(task, (judge.config.profile, judge.config.seed), &judge.gate)?;
         drop(shared);
         let wanted = compile(terms, &mut process, &mut caveats)?;
         let _alone = judge.gate.alone();

@@ -39,6 +39,8 @@ mod embedded;
 mod error;
 mod failure;
 mod gate;
+#[cfg(test)]
+mod holding;
 mod homes;
 mod inspect;
 mod judge;

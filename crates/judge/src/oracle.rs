@@ -61,7 +61,8 @@ impl Oracle {
     ) -> Result<Self, JudgeError> {
         let mut worker = Worker::start(host, Role::Oracle, &arena, &Grant::default(), gate)?;
         let (profile, seed) = settings;
-        let _shared = gate.share();
+        // On the cpu device loading it would disturb what is timed; a GPU it asks for itself.
+        let _shared = host.gpu.is_none().then(|| gate.share());
         let request = json!({
             "do": "open",
             "source": task.source,
@@ -70,7 +71,7 @@ impl Oracle {
             "seed": seed,
             "device_bytes": memory.oracle_torch(),
         });
-        let opened: Opened = worker.ask(&request, PATIENCE).map_err(|e| {
+        let opened: Opened = worker.ask_holding(&request, PATIENCE, gate).map_err(|e| {
             JudgeError::from_trusted(&task.name, Role::Oracle.name(), e, &worker.tail())
         })?;
         let noise = vec![0.0; opened.outputs.tensors.len()];

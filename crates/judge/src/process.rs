@@ -13,7 +13,7 @@ use warpwright_jail::{Access, Captured, Child, Gpu, Jail, Killer, Limits, Mount,
 use crate::arena::Arena;
 use crate::channel::{Channel, NoAnswer, decode};
 use crate::error::JudgeError;
-use crate::gate::{Gate, Wish};
+use crate::gate::Gate;
 
 /// Descriptor numbers inside the jail.
 const CHANNEL_FD: i32 = 3;
@@ -178,11 +178,7 @@ impl Worker {
     /// Waits until it has imported torch and mapped its arena, for which it holds the device.
     pub(crate) fn up(mut self, gate: &Gate) -> Result<Self, JudgeError> {
         // Until here only our own code runs in there: a failure is ours, not the task's.
-        let mut held = None;
-        let hold = |wish| gate.change(&mut held, wish);
-        let up = self.ask_holding::<Json>(&ping(), START_PATIENCE, hold);
-        drop(held);
-        match up {
+        match self.ask_holding::<Json>(&ping(), START_PATIENCE, gate) {
             Ok(_) => Ok(self),
             Err(answer) => {
                 let role = self.role;
@@ -228,14 +224,16 @@ impl Worker {
         self.channel.ask(request, deadline)
     }
 
-    /// Asks a process that may want the device to itself; see [`Channel::ask_holding`].
+    /// Asks a process that takes the device when it computes there; see [`Channel::ask_holding`].
+    /// The caller holds nothing of it.
     pub(crate) fn ask_holding<T: DeserializeOwned>(
         &mut self,
         request: &Json,
         deadline: Duration,
-        hold: impl FnMut(Wish),
+        gate: &Gate,
     ) -> Result<T, NoAnswer> {
-        self.channel.ask_holding(request, deadline, hold)
+        let mut held = None;
+        self.channel.ask_holding(request, deadline, |wish| gate.change(&mut held, wish))
     }
 
     /// Last of what the process wrote, for people.

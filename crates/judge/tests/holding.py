@@ -1,10 +1,12 @@
-"""Serves the baseline of a GPU on the host, and tells in which order it held the device and used it.
+"""Serves the oracle or the baseline of a GPU on the host, and tells in which order it held the device
+and used it.
 
-    holding.py --channel DESCRIPTOR
+    holding.py --channel DESCRIPTOR [--arena DESCRIPTOR --arena-bytes BYTES --library PATH]
 
-The compiler and what it compiles are real, for the host. What needs a GPU only leaves a note: waiting
-until the GPU is idle, and timing the variants of a kernel. A request to compile says how the device
-is asked for: `rightly`, or in one of the two wrong ways that the test must be able to see.
+With an arena it is the oracle, else the baseline. The models, the compiler and what it compiles are
+real, for the host. What needs a GPU only leaves a note: waiting until the GPU is idle, and timing the
+variants of a kernel. A request says how the device is asked for: `rightly`, or in one of the two wrong
+ways that the test must be able to see.
 """
 
 from __future__ import annotations
@@ -12,14 +14,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import hashlib
 from typing import Any
 
 import torch
 from torch._inductor import compile_fx
 from torch._inductor.output_code import CompiledFxGraph
 from torch._inductor.runtime.benchmarking import benchmarker
+from warpwright_oracle import oracle as oracle_module
+from warpwright_oracle.arena import Arena
 from warpwright_oracle.baseline import Baseline
 from warpwright_oracle.channel import Channel, serve
+from warpwright_oracle.oracle import Oracle
+from warpwright_oracle.reference import Reference, perturb, seed_everything
 
 told: list[str] = []
 
@@ -58,15 +65,10 @@ def compile_with_variants(compile_graph: Any) -> Any:
     return compile_noted
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--channel", type=int, required=True)
-    given = parser.parse_args()
-    note(torch.cuda, "synchronize", "waits", instead=True)
+def serve_baseline(channel: Telling) -> None:
     note(type(benchmarker), "benchmark_gpu", "times", instead=True)
     note(CompiledFxGraph, "__call__", "computes")
     compile_fx.compile_fx = compile_with_variants(compile_fx.compile_fx)
-    channel = Telling(given.channel)
     baseline = Baseline("cpu", None, channel)
     baseline.cuda = True
     ways = {
@@ -75,6 +77,11 @@ def main() -> None:
         "throughout": baseline._alone,
     }
 
+    def open_telling(request: dict[str, Any]) -> dict[str, Any]:
+        told.clear()
+        baseline.open(request)
+        return {"told": told}
+
     def compile_telling(request: dict[str, Any]) -> dict[str, Any]:
         told.clear()
         torch._dynamo.reset()
@@ -82,7 +89,65 @@ def main() -> None:
         baseline.compile(request)
         return {"told": told}
 
-    serve(channel, {"open": baseline.open, "compile": compile_telling})
+    serve(channel, {"open": open_telling, "compile": compile_telling})
+
+
+def hashed(model: torch.nn.Module) -> str:
+    """Of the names and values of the weights."""
+    whole = hashlib.sha256()
+    for name, value in model.state_dict().items():
+        whole.update(name.encode() + value.numpy().tobytes())
+    return whole.hexdigest()
+
+
+def serve_oracle(channel: Telling, arena: Arena) -> None:
+    oracle = Oracle("cpu", arena, channel)
+    oracle.cuda = True
+    asking = oracle._sharing
+
+    def open_telling(request: dict[str, Any]) -> dict[str, Any]:
+        told.clear()
+        asks = request.pop("asks")
+        oracle._sharing = asking if asks == "rightly" else contextlib.nullcontext  # type: ignore
+        with channel.holding("shared") if asks == "throughout" else contextlib.nullcontext():
+            oracle.open(request)
+        return {"told": told}
+
+    def weights(_: dict[str, Any]) -> dict[str, Any]:
+        return {"told": [hashed(oracle.models[variant]) for variant in ("init", "other")]}
+
+    def wanted(request: dict[str, Any]) -> dict[str, Any]:
+        """Each variant made on its own, with nothing in between that could draw random numbers."""
+        model, seed = oracle.reference.module.Model, request["seed"]
+        seed_everything(seed)
+        init = model()
+        seed_everything(seed)
+        other = model()
+        perturb(other, seed + 1)
+        return {"told": [hashed(init), hashed(other)]}
+
+    serve(channel, {"open": open_telling, "weights": weights, "wanted": wanted})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--channel", type=int, required=True)
+    parser.add_argument("--arena", type=int)
+    parser.add_argument("--arena-bytes", type=int)
+    parser.add_argument("--library")
+    given = parser.parse_args()
+    note(torch.cuda, "synchronize", "waits", instead=True)
+    note(Reference, "build", "builds")
+    note(Reference, "move", "moves")
+    note(Reference, "inputs", "draws")
+    note(oracle_module, "perturb", "perturbs")
+    note(Oracle, "_forward", "computes")
+    channel = Telling(given.channel)
+    if given.arena is None:
+        serve_baseline(channel)
+        return
+    size = given.arena_bytes
+    serve_oracle(channel, Arena("cpu", given.library, given.arena, size, populate=False))
 
 
 if __name__ == "__main__":

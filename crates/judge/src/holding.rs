@@ -1,0 +1,232 @@
+//! Processes of our own code take the device for what computes there, and hold nothing of it
+//! meanwhile. On the host: `tests/holding.py` serves the oracle or the baseline of a GPU, with a note
+//! in place of what needs one.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use warpwright_jail::{Child, Requirement, Spec};
+use warpwright_record::verdict::Profile;
+
+use crate::arena::{Arena, HostArena};
+use crate::baseline::Baseline;
+use crate::channel::{Channel, NoAnswer};
+use crate::device::Device;
+use crate::gate::Wish;
+use crate::judge::{BaselineSet, JudgeConfig, LocalJudge};
+
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// Without pointwise functions, so that no C++ is compiled.
+const SQUARE: &str = "import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x @ x
+
+def get_inputs():
+    return [torch.randn(8, 8)]
+";
+
+/// With weights of every kind that is moved for the other variant.
+const WEIGHTS: &str = "import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+        self.norm = torch.nn.BatchNorm1d(8)
+
+    def forward(self, x):
+        return self.norm(self.linear(x))
+
+def get_inputs():
+    return [torch.randn(4, 8)]
+";
+
+/// A process, and what it wished during the last request.
+struct Serving {
+    channel: Channel,
+    child: Child,
+    wishes: Vec<Wish>,
+}
+
+#[derive(Deserialize)]
+struct Told {
+    told: Vec<String>,
+}
+
+impl Serving {
+    fn baseline() -> Self {
+        Self::start(|spec, _| spec)
+    }
+
+    fn oracle() -> Self {
+        let arena = Arena::Host(HostArena::create(1 << 20).unwrap());
+        Self::start(|spec, judge| {
+            let library = &judge.host.library;
+            spec.args(["--arena", "4", "--arena-bytes", &arena.len().to_string()])
+                .args(["--library", &library.to_string_lossy()])
+                .read_only(library)
+                .fd(arena.lend().unwrap(), 4)
+        })
+    }
+
+    fn start(more: impl FnOnce(Spec, &LocalJudge) -> Spec) -> Self {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let workspace = fs_err::canonicalize(here.join("../..")).unwrap();
+        let python = std::env::var_os("WARPWRIGHT_PYTHON")
+            .map_or_else(|| workspace.join(".venv/bin/python"), PathBuf::from);
+        let judge = LocalJudge::open(JudgeConfig {
+            device: Device::Cpu,
+            profile: Profile::Strict,
+            seed: 1,
+            baselines: BaselineSet::Usual,
+            isolation: Requirement::Any,
+            python,
+            cache: workspace.join("target/test-cache"),
+        })
+        .unwrap();
+        let host = &judge.host;
+        let tests = fs_err::canonicalize(here.join("tests")).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let spec = Spec::new(&host.python)
+            .args(["-P", &tests.join("holding.py").to_string_lossy(), "--channel", "3"])
+            .env("PYTHONPATH", host.package.to_string_lossy())
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("TORCHINDUCTOR_COMPILE_THREADS", "1")
+            .with_system()
+            .with_python(&host.python)
+            .read_only(&host.package)
+            .read_only(&tests)
+            .fd(OwnedFd::from(theirs), 3);
+        let child = host.jail.spawn(more(spec, &judge)).unwrap();
+        Self { channel: Channel::new(ours), child, wishes: Vec::new() }
+    }
+
+    /// Asks; gives what the process did, in order.
+    fn ask(&mut self, request: &Json) -> Result<Vec<String>, NoAnswer> {
+        self.wishes.clear();
+        let hold = |wish| self.wishes.push(wish);
+        self.channel.ask_holding(request, PATIENCE, hold).map(|Told { told }| told)
+    }
+
+    fn open(&mut self, source: &str, asks: &str) -> Vec<String> {
+        let request = json!({
+            "do": "open", "source": source, "profile": "strict", "mode": "eval", "seed": 1,
+            "asks": asks,
+        });
+        let opened = self.ask(&request);
+        opened.unwrap_or_else(|e| panic!("{e:?} {:?}", self.child.output_so_far()))
+    }
+
+    fn compile(&mut self, which: Baseline, asks: &str) -> Result<Vec<String>, NoAnswer> {
+        let request = json!({
+            "do": "compile", "which": which.name(), "seed": 1, "warm_calls": 2, "asks": asks,
+        });
+        self.ask(&request)
+    }
+}
+
+/// What was done without the device held as `needed`, and with it that would keep others waiting.
+fn mistakes(told: &[String], needed: &str) -> Vec<String> {
+    let mut holding = "nothing";
+    let mut mistakes = Vec::new();
+    for (k, step) in told.iter().map(String::as_str).enumerate() {
+        let right = match step {
+            "moves" | "draws" | "computes" | "times" => holding == needed,
+            "builds" | "perturbs" | "compiles" | "compiled" => holding == "nothing",
+            // Given back only when what was begun is done.
+            "nothing" => k > 0 && told[k - 1] == "waits",
+            _ => true,
+        };
+        if !right {
+            mistakes.push(format!("{step} holding {holding}"));
+        }
+        if ["alone", "shared", "nothing"].contains(&step) {
+            holding = step;
+        }
+    }
+    mistakes
+}
+
+fn count(told: &[String], step: &str) -> usize {
+    told.iter().filter(|told| *told == step).count()
+}
+
+#[test]
+fn an_oracle_makes_its_models_before_it_asks_for_the_device() {
+    let mut serving = Serving::oracle();
+    let told = serving.open(WEIGHTS, "rightly");
+    assert_eq!(mistakes(&told, "shared"), Vec::<String>::new(), "{told:?}");
+    let done = ["builds", "perturbs", "moves", "draws", "computes"].map(|step| count(&told, step));
+    assert_eq!(done, [2, 1, 2, 1, 4], "{told:?}");
+    assert_eq!(serving.wishes, [Wish::Shared, Wish::Nothing], "{told:?}");
+
+    // Their weights are those of the seed, whatever was done in which order.
+    let weights = serving.ask(&json!({"do": "weights"})).unwrap();
+    assert_eq!(weights, serving.ask(&json!({"do": "wanted", "seed": 1})).unwrap());
+    assert_ne!(weights[0], weights[1]);
+    assert_ne!(weights, serving.ask(&json!({"do": "wanted", "seed": 2})).unwrap());
+
+    // An oracle that did not ask would be seen, and so would one that held the device all along.
+    let told = serving.open(WEIGHTS, "never");
+    assert_eq!(mistakes(&told, "shared").len(), 2 + 1 + 4, "{told:?}");
+    let told = serving.open(WEIGHTS, "throughout");
+    let kept = ["builds", "builds", "perturbs"].map(|step| format!("{step} holding shared"));
+    assert_eq!(mistakes(&told, "shared")[..3], kept, "{told:?}");
+}
+
+#[test]
+fn an_oracle_that_fails_while_it_computes_gives_the_device_back() {
+    let mut serving = Serving::oracle();
+    let request = json!({
+        "do": "open", "source": SQUARE.replace("return x @ x", "raise ValueError('no')"),
+        "profile": "strict", "mode": "eval", "seed": 1, "asks": "rightly",
+    });
+    let failed = serving.ask(&request);
+    assert!(matches!(failed, Err(NoAnswer::Complaint(_))), "{failed:?}");
+    assert_eq!(serving.wishes, [Wish::Shared, Wish::Nothing]);
+}
+
+#[test]
+fn a_baseline_loads_its_model_before_it_asks_for_the_device() {
+    let mut serving = Serving::baseline();
+    let told = serving.open(WEIGHTS, "rightly");
+    assert_eq!(told, ["builds", "shared", "moves", "waits", "nothing"]);
+    assert_eq!(serving.wishes, [Wish::Shared, Wish::Nothing]);
+}
+
+#[test]
+fn a_compile_asks_for_the_device_around_what_computes_and_holds_nothing_meanwhile() {
+    let mut serving = Serving::baseline();
+    serving.open(SQUARE, "rightly");
+    let told = serving.compile(Baseline::Compile, "rightly").unwrap();
+    assert_eq!(mistakes(&told, "alone"), Vec::<String>::new(), "{told:?}");
+    // Two warm calls; one variant, timed while the graph is compiled.
+    let done = ["computes", "times", "compiled"].map(|step| count(&told, step));
+    assert_eq!(done, [2, 1, 1], "{told:?}");
+    // For the inputs, the variant and each call; the judge hears what the process does.
+    assert_eq!(serving.wishes, [Wish::Alone, Wish::Nothing].repeat(4), "{told:?}");
+
+    // A compile that did not ask would be seen, and so would one that held the device all along.
+    let told = serving.compile(Baseline::Compile, "never").unwrap();
+    let unasked = ["times", "computes", "computes"].map(|step| format!("{step} holding nothing"));
+    assert_eq!(mistakes(&told, "alone"), unasked, "{told:?}");
+    let told = serving.compile(Baseline::Compile, "throughout").unwrap();
+    let kept = ["compiles", "compiled"].map(|step| format!("{step} holding alone"));
+    assert_eq!(mistakes(&told, "alone"), kept, "{told:?}");
+}
+
+#[test]
+fn a_baseline_that_fails_while_it_computes_gives_the_device_back() {
+    let mut serving = Serving::baseline();
+    serving.open(&SQUARE.replace("return x @ x", "raise ValueError('no')"), "rightly");
+    let failed = serving.compile(Baseline::Eager, "rightly");
+    assert!(matches!(failed, Err(NoAnswer::Complaint(_))), "{failed:?}");
+    assert_eq!(serving.wishes, [Wish::Alone, Wish::Nothing].repeat(2));
+}
