@@ -48,11 +48,12 @@ class Baseline(Player):
         precision.apply(request["profile"])
         bound(request.get("device_bytes"))
         self.sets, self.results = [], []
-        self.reference = Reference(request["source"], self.device, request["mode"], request["seed"])
+        self.reference = Reference(request["source"], self.device, request["mode"])
+        model = self.reference.make(request["seed"])
         self.graphs = set()
         with self._holding("shared"):
-            eager = self.reference.move(self.reference.model)
-            self.calls = {"eager": eager, "nothing": self._nothing()}
+            self.model = self.reference.move(model)
+            self.calls = {"eager": self.model, "nothing": self._nothing()}
         return {"versions": precision.fingerprint()}
 
     def _nothing(self) -> Call:
@@ -71,7 +72,7 @@ class Baseline(Player):
         noise = io.StringIO()
         with contextlib.redirect_stdout(noise), torch.no_grad():
             if which != "eager":
-                self.calls[which] = torch.compile(self.reference.model, **MODES[which])
+                self.calls[which] = torch.compile(self.model, **MODES[which])
             if which in ("reduce_overhead", "max_autotune"):
                 self.graphs.add(which)
             with self._alone():

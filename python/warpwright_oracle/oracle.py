@@ -15,13 +15,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from . import precision
 from .arena import Arena
 from .channel import Channel, Refusal, serve
 from .reference import Reference, bound, perturb
+from .sizes import Allocated, foresee, forward
 from .tensors import flatten, unflatten
 
 PIECE = 1 << 26
@@ -73,29 +72,6 @@ def largest(tensor: torch.Tensor) -> float:
     return max(sizes, default=0.0)
 
 
-class Allocated(TorchDispatchMode):
-    """Counts the bytes of every result that is new memory: what a forward would allocate if it
-    reused none. Candidates of several kernels are given about as much for their intermediates."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        results = func(*args, **(kwargs or {}))
-        given = {
-            leaf.untyped_storage().data_ptr()
-            for leaf in tree_leaves((args, kwargs))
-            if isinstance(leaf, torch.Tensor)
-        }
-        for leaf in tree_leaves(results):
-            if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
-                storage = leaf.untyped_storage()
-                if storage.data_ptr() not in given:
-                    self.bytes += storage.nbytes()
-        return results
-
-
 class Oracle:
     """State between requests."""
 
@@ -109,18 +85,25 @@ class Oracle:
         self.doubt = ""
         self.bounded = False
 
-    def open(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Loads the reference; says what it takes and gives, and whether it is deterministic. Asks
-        for a GPU itself, when everything that needs the host only is done."""
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Loads the reference's module. Where memory is bounded, says what ``open`` would say of
+        sizes, as far as that is known without computing."""
         precision.apply(request["profile"])
         bound(request.get("device_bytes"))
         self.bounded = request.get("device_bytes") is not None
+        source, mode = request["source"], request["mode"]
+        self.reference = Reference(source, self.device, mode)
+        return {"sizes": foresee(source, mode, 1) if self.bounded else None}
+
+    def open(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Makes the models; says what the reference takes and gives, and whether it is
+        deterministic. Asks for a GPU itself, when everything that needs the host only is done."""
         seed = request["seed"]
-        self.reference = Reference(request["source"], self.device, request["mode"], seed)
+        init = self.reference.make(seed)
         other = self.reference.build(seed)
         perturb(other, seed + 1)
         with self._sharing():
-            self.models["init"] = self.reference.move(self.reference.model)
+            self.models["init"] = self.reference.move(init)
             self.models["other"] = self.reference.move(other)
             return self._look(seed)
 
@@ -176,16 +159,7 @@ class Oracle:
 
     def _forward(self, variant: str, inputs: Any, seed: int) -> tuple[Any, bool]:
         """The reference's outputs, and whether it changed its inputs."""
-        mine: list[torch.Tensor] = []
-        tree = flatten(inputs, mine)
-        copies = [t.clone() for t in mine]
-        model = self.models[variant]
-        buffers = {k: v.clone() for k, v in model.named_buffers()} if model.training else {}
-        torch.manual_seed(seed)
-        with torch.no_grad():
-            outputs = model(*unflatten(tree, copies))
-            for name, value in buffers.items():
-                model.get_buffer(name).copy_(value)
+        outputs, mine, copies = forward(self.models[variant], inputs, seed)
         return outputs, any(not _same(a, b) for a, b in zip(mine, copies, strict=True))
 
     def state(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -319,6 +293,7 @@ def main() -> None:
     serve(
         channel,
         {
+            "load": oracle.load,
             "open": oracle.open,
             "init": oracle.init,
             "state": oracle.state,

@@ -64,26 +64,32 @@ def to_device(value: Any, device: torch.device) -> Any:
 
 
 class Reference:
-    """The loaded reference of one task. Its model stays where the constructor made it, as a rule on
+    """The loaded reference of one task. A model stays where the constructor made it, as a rule on
     the host, until ``move``: making one takes seconds in which the device is not needed."""
 
-    def __init__(self, source: str, device: str, mode: str, seed: int) -> None:
+    init: Any
+    """Arguments of the model's constructor, once ``make`` has been called."""
+
+    def __init__(self, source: str, device: str, mode: str, name: str = "model") -> None:
         self.device = torch.device(device)
         self.mode = mode
         if self.device.type == "cpu":
             hostdevice.map_cuda_to_host(source, pretend=False)
-        self.module = load_module(source, "model")
-        for name in ("Model", "get_inputs"):
-            if not hasattr(self.module, name):
-                raise Refusal("incomplete", f"the reference defines no {name}")
+        self.module = load_module(source, name)
+        for needed in ("Model", "get_inputs"):
+            if not hasattr(self.module, needed):
+                raise Refusal("incomplete", f"the reference defines no {needed}")
+
+    def make(self, seed: int) -> torch.nn.Module:
+        """The arguments of the constructor, and the first model, with the weights of ``seed``."""
         seed_everything(seed)
         get_init = getattr(self.module, "get_init_inputs", list)
         init = get_init()
         self.init = init if isinstance(init, (list, tuple, dict)) else [init]
-        self.model = self.build(seed)
+        return self.build(seed)
 
     def build(self, seed: int) -> torch.nn.Module:
-        """A fresh model with the weights of ``seed``."""
+        """Another model with the weights of ``seed``."""
         seed_everything(seed)
         if isinstance(self.init, dict):
             model = self.module.Model(**self.init)

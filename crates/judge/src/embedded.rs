@@ -26,6 +26,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "reference.py",
     "rules.py",
     "runner.py",
+    "sizes.py",
     "tensors.py",
 ];
 

@@ -18,6 +18,8 @@ use crate::channel::{Channel, NoAnswer};
 use crate::device::Device;
 use crate::gate::Wish;
 use crate::judge::{BaselineSet, JudgeConfig, LocalJudge};
+use crate::memory::Memory;
+use crate::wire::{Foreseen, Opened};
 
 const PATIENCE: Duration = Duration::from_mins(5);
 
@@ -47,6 +49,42 @@ class Model(torch.nn.Module):
 def get_inputs():
     return [torch.randn(4, 8)]
 ";
+
+/// References of many kinds; the last keep something of what they computed.
+const REFERENCES: [(&str, &str); 6] = [
+    ("nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.MaxPool2d(2))", "self.part(x)"),
+    ("nn.MultiheadAttention(16, 4)", "self.part(x[0], x[0], x[0])[0]"),
+    ("nn.Linear(16, 32)", "{'sizes': self.part(x).softmax(-1), 'best': self.part(x).argmax(-1)}"),
+    ("nn.Identity()", "(x.cumsum(1)[:, ::2], x.bool())"),
+    ("nn.Linear(16, 16)", "kept('state', lambda: torch.randn(16)) + self.part(x)"),
+    ("nn.Linear(16, 16)", "self.__dict__.setdefault('first', self.part(x)) + x"),
+];
+
+fn reference(part: &str, forward: &str) -> String {
+    format!(
+        "import torch
+from torch import nn
+
+cache = {{}}
+
+def kept(name, make):
+    if name not in cache:
+        cache[name] = make()
+    return cache[name]
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = {part}
+
+    def forward(self, x):
+        return {forward}
+
+def get_inputs():
+    return [torch.randn(2, 3, 16, 16)]
+"
+    )
+}
 
 /// A process, and what it wished during the last request.
 struct Serving {
@@ -179,6 +217,51 @@ fn an_oracle_makes_its_models_before_it_asks_for_the_device() {
     let told = serving.open(WEIGHTS, "throughout");
     let kept = ["builds", "builds", "perturbs"].map(|step| format!("{step} holding shared"));
     assert_eq!(mistakes(&told, "shared")[..3], kept, "{told:?}");
+}
+
+#[test]
+fn sizes_are_foreseen_as_they_turn_out_to_be() {
+    #[derive(Deserialize)]
+    struct Both {
+        foreseen: Option<Foreseen>,
+        opened: Opened,
+    }
+    let mut serving = Serving::oracle();
+    let mut ask = |source: &str, mode: &str, small_bytes: u64| {
+        let request = json!({
+            "do": "foreseen", "source": source, "profile": "strict", "mode": mode, "seed": 1,
+            "small_bytes": small_bytes,
+        });
+        let both = serving.channel.ask_holding::<Both>(&request, PATIENCE, |_| ());
+        both.unwrap_or_else(|e| panic!("{source}: {e:?} {:?}", serving.child.output_so_far()))
+    };
+    for (part, forward) in REFERENCES {
+        for mode in ["eval", "train"] {
+            let Both { foreseen, opened } = ask(&reference(part, forward), mode, 0);
+            let foreseen = foreseen.unwrap_or_else(|| panic!("nothing is foreseen of {part}"));
+            let (sizes, actual) = (foreseen.sizes(), opened.sizes());
+            assert_eq!(sizes.inputs.bytes(), actual.inputs.bytes(), "{part}");
+            assert_eq!(sizes.outputs.bytes(), actual.outputs.bytes(), "{part}");
+            assert_eq!(sizes.outputs.tree, actual.outputs.tree, "{part}");
+            assert_eq!(sizes.state.len(), actual.state.len(), "{part}");
+            let (wanted, needed) = (Memory::needed(sizes), Memory::needed(actual));
+            // What a reference keeps is allocated by the first call, which is the one foreseen.
+            assert!(needed <= wanted && wanted <= needed + needed / 4, "{part}: {wanted} {needed}");
+        }
+    }
+    // Nothing is said of small tasks, of what depends on values or on the device, and of what would
+    // take long.
+    let (part, forward) = REFERENCES[0];
+    assert!(ask(&reference(part, forward), "eval", 64 << 20).foreseen.is_none());
+    for (part, forward) in [
+        ("nn.Identity()", "x[x > 0]"),
+        ("nn.Identity()", "nn.functional.scaled_dot_product_attention(x, x, x)"),
+        ("nn.LSTM(16, 16, 2, batch_first=True)", "self.part(x[0])"),
+        ("nn.Identity()", "sum(x for _ in range(5000))"),
+    ] {
+        let foreseen = ask(&reference(part, forward), "eval", 0).foreseen;
+        assert!(foreseen.is_none(), "{part} {forward}: {foreseen:?}");
+    }
 }
 
 #[test]

@@ -5,7 +5,8 @@
 //! memory that is not touched costs nothing, and nothing is divided.
 
 use crate::device::DeviceFacts;
-use crate::wire::{Opened, padded};
+use crate::error::JudgeError;
+use crate::wire::{Sizes, padded};
 
 /// A part of the device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,29 +88,92 @@ impl Memory {
         if self.all { self.bytes / 10 } else { self.bytes / 100 * BASELINE / 4 }
     }
 
+    /// An error that says how much is needed, if it is more than this part.
+    pub(crate) fn check(self, task: &str, sizes: Sizes<'_>) -> Result<(), JudgeError> {
+        let wanted = Self::needed(sizes);
+        if self.all || wanted <= self.bytes {
+            return Ok(());
+        }
+        Err(JudgeError::Memory {
+            task: task.to_owned(),
+            message: format!("it takes about {} MiB to judge", wanted >> 20),
+            wanted: Some(wanted),
+        })
+    }
+
     /// Bytes of a part that would do for this task.
-    pub(crate) fn needed(opened: &Opened) -> u64 {
-        let (inputs, outputs) = (opened.inputs.bytes(), opened.outputs.bytes());
-        let state: u64 = opened.state.iter().map(|p| padded(p.bytes)).sum();
-        let eager = opened.allocated_bytes.max(outputs);
+    pub(crate) fn needed(sizes: Sizes<'_>) -> u64 {
+        let (inputs, outputs) = (sizes.inputs.bytes(), sizes.outputs.bytes());
+        let state: u64 = sizes.state.iter().map(|p| padded(p.bytes)).sum();
+        let eager = sizes.allocated_bytes.max(outputs);
         // Two variants of the weights in both precisions, a call in each.
         let oracle = 6 * state + 3 * inputs + outputs + 3 * eager;
         // Compiled with graphs: buffers of its own for inputs and everything in between.
         let baseline = state + 3 * inputs + 2 * eager + outputs;
         let part = |bytes: u64, percent: u64| bytes / percent * 100 + 100;
-        let arena = part(arena_bytes(opened), ORACLE_ARENA);
+        let arena = part(arena_bytes(sizes), ORACLE_ARENA);
         arena.max(part(oracle, ORACLE_TORCH)).max(part(baseline, BASELINE))
     }
 }
 
 /// Bytes that the oracle's arena needs for one question: the inputs, and for every output the truth
 /// and, where it is not a floating-point one, the reference's own answer.
-pub(crate) fn arena_bytes(opened: &Opened) -> u64 {
+pub(crate) fn arena_bytes(sizes: Sizes<'_>) -> u64 {
     let truth = |p: &crate::wire::Place| {
         let count: u64 = p.shape.iter().product();
         padded(count * 8) + padded(p.bytes)
     };
-    let outputs: u64 = opened.outputs.tensors.iter().map(truth).sum();
-    let state: u64 = opened.state.iter().map(|p| padded(p.bytes)).sum();
-    (opened.inputs.padded_bytes() + outputs).max(state).max(opened.init.padded_bytes()) + (1 << 20)
+    let outputs: u64 = sizes.outputs.tensors.iter().map(truth).sum();
+    let state: u64 = sizes.state.iter().map(|p| padded(p.bytes)).sum();
+    (sizes.inputs.padded_bytes() + outputs).max(state).max(sizes.init.padded_bytes()) + (1 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::wire::Foreseen;
+
+    fn facts(arch: Option<&str>) -> DeviceFacts {
+        DeviceFacts {
+            hardware: String::new(),
+            arch: arch.map(str::to_owned),
+            processors: 1,
+            cache_bytes: 1 << 20,
+            shared_bytes_per_block: 1 << 16,
+            driver: String::new(),
+            memory_bytes: 128 << 30,
+        }
+    }
+
+    /// What the oracle says before it computes, of inputs of so many bytes.
+    fn foreseen(bytes: u64) -> Foreseen {
+        let place = json!({
+            "offset": null, "shape": [bytes / 4], "strides": [1], "dtype": "float32", "bytes": bytes,
+        });
+        let none = json!({"tree": {"list": []}, "tensors": []});
+        let inputs = json!({"tree": {"list": [{"tensor": 0}]}, "tensors": [place]});
+        let sizes = json!({
+            "init": none, "inputs": inputs, "outputs": none, "state": [], "allocated_bytes": 0,
+        });
+        serde_json::from_value(sizes).unwrap()
+    }
+
+    #[test]
+    fn a_task_is_refused_by_a_part_that_is_too_small_and_told_what_would_do() {
+        let facts = facts(Some("sm_90"));
+        let part = Memory::part(&facts, 1, 8);
+        part.check("small", foreseen(64 << 20).sizes()).unwrap();
+        let large = foreseen(4 << 30);
+        let refused = part.check("large", large.sizes());
+        let Err(JudgeError::Memory { wanted: Some(wanted), .. }) = refused else {
+            panic!("{refused:?}")
+        };
+        let units = wanted.div_ceil(part.bytes()) as usize;
+        assert!((2..8).contains(&units), "{units}");
+        Memory::part(&facts, units, 8).check("large", large.sizes()).unwrap();
+        // Whoever has everything is refused nothing.
+        Memory::part(&facts, 8, 8).check("huge", foreseen(1 << 40).sizes()).unwrap();
+    }
 }

@@ -12,7 +12,7 @@ use crate::error::JudgeError;
 use crate::gate::Gate;
 use crate::memory::Memory;
 use crate::process::{Grant, Host, Role, Worker};
-use crate::wire::{Expected, Opened, Sets, State};
+use crate::wire::{Expected, Loaded, Opened, Sets, State};
 
 /// Longest an oracle may take over one request. Its code is the task's.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
@@ -63,14 +63,21 @@ impl Oracle {
         let (profile, seed) = settings;
         // On the cpu device loading it would disturb what is timed; a GPU it asks for itself.
         let _shared = host.gpu.is_none().then(|| gate.share());
-        let request = json!({
-            "do": "open",
+        let load = json!({
+            "do": "load",
             "source": task.source,
             "profile": profile_name(profile),
             "mode": mode_name(task.mode),
-            "seed": seed,
             "device_bytes": memory.oracle_torch(),
         });
+        let loaded: Loaded = worker.ask(&load, PATIENCE).map_err(|e| {
+            JudgeError::from_trusted(&task.name, Role::Oracle.name(), e, &worker.tail())
+        })?;
+        if let Some(foreseen) = &loaded.sizes {
+            // A task that is too large costs the device nothing.
+            memory.check(&task.name, foreseen.sizes())?;
+        }
+        let request = json!({"do": "open", "seed": seed});
         let opened: Opened = worker.ask_holding(&request, PATIENCE, gate).map_err(|e| {
             JudgeError::from_trusted(&task.name, Role::Oracle.name(), e, &worker.tail())
         })?;

@@ -77,13 +77,10 @@ impl<'j> TaskSession<'j> {
         };
         let open = || {
             let first = oracle(memory.oracle_arena())?;
-            let needed = arena_bytes(&first.opened);
+            memory.check(&task.name, first.opened.sizes())?;
+            let needed = arena_bytes(first.opened.sizes());
             if cuda && needed > first.arena.len() {
-                let wanted = Memory::needed(&first.opened);
                 drop(first);
-                if !memory.is_all() {
-                    return Err(too_big(task, wanted));
-                }
                 return oracle(needed);
             }
             Ok(first)
@@ -111,10 +108,6 @@ impl<'j> TaskSession<'j> {
                 sequential: false,
             }
         };
-        let needed = Memory::needed(&oracle.opened);
-        if !memory.is_all() && needed > memory.bytes() {
-            return Err(too_big(task, needed));
-        }
         let wanted = wanted_calls(judge, &oracle, &plan);
         let layout = Layout::plan(&oracle.opened, wanted, memory.runner());
         let layout = layout.ok_or_else(|| {
@@ -475,14 +468,6 @@ impl<'j> TaskSession<'j> {
                 });
             }
         }
-    }
-}
-
-fn too_big(task: &Task, wanted: u64) -> JudgeError {
-    JudgeError::Memory {
-        task: task.name.clone(),
-        message: format!("it takes about {} MiB to judge", wanted >> 20),
-        wanted: Some(wanted),
     }
 }
 

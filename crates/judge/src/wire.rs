@@ -78,6 +78,58 @@ pub(crate) struct Opened {
     pub(crate) forward_seconds: f64,
 }
 
+impl Opened {
+    pub(crate) fn sizes(&self) -> Sizes<'_> {
+        Sizes {
+            init: &self.init,
+            inputs: &self.inputs,
+            outputs: &self.outputs,
+            state: &self.state,
+            allocated_bytes: self.allocated_bytes,
+        }
+    }
+}
+
+/// What a task takes and gives, as far as memory is concerned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes<'a> {
+    pub(crate) init: &'a Value,
+    pub(crate) inputs: &'a Value,
+    pub(crate) outputs: &'a Value,
+    pub(crate) state: &'a [Place],
+    /// As [`Opened::allocated_bytes`].
+    pub(crate) allocated_bytes: u64,
+}
+
+/// The oracle's answer to `load`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Loaded {
+    /// Where memory is bounded, the task large, and its sizes follow from shapes alone.
+    pub(crate) sizes: Option<Foreseen>,
+}
+
+/// What `open` would say of sizes, found out without computing: of no tensor a place.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Foreseen {
+    init: Value,
+    inputs: Value,
+    outputs: Value,
+    state: Vec<Place>,
+    allocated_bytes: u64,
+}
+
+impl Foreseen {
+    pub(crate) fn sizes(&self) -> Sizes<'_> {
+        Sizes {
+            init: &self.init,
+            inputs: &self.inputs,
+            outputs: &self.outputs,
+            state: &self.state,
+            allocated_bytes: self.allocated_bytes,
+        }
+    }
+}
+
 /// Versions of the torch side.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Versions {

@@ -22,6 +22,7 @@ from torch._inductor import compile_fx
 from torch._inductor.output_code import CompiledFxGraph
 from torch._inductor.runtime.benchmarking import benchmarker
 from warpwright_oracle import oracle as oracle_module
+from warpwright_oracle import sizes
 from warpwright_oracle.arena import Arena
 from warpwright_oracle.baseline import Baseline
 from warpwright_oracle.channel import Channel, serve
@@ -107,7 +108,8 @@ def serve_oracle(channel: Telling, arena: Arena) -> None:
 
     def open_telling(request: dict[str, Any]) -> dict[str, Any]:
         told.clear()
-        asks = request.pop("asks")
+        asks = request["asks"]
+        oracle.load(request)
         oracle._sharing = asking if asks == "rightly" else contextlib.nullcontext  # type: ignore
         with channel.holding("shared") if asks == "throughout" else contextlib.nullcontext():
             oracle.open(request)
@@ -126,7 +128,16 @@ def serve_oracle(channel: Telling, arena: Arena) -> None:
         perturb(other, seed + 1)
         return {"told": [hashed(init), hashed(other)]}
 
-    serve(channel, {"open": open_telling, "weights": weights, "wanted": wanted})
+    def foreseen(request: dict[str, Any]) -> dict[str, Any]:
+        """What is foreseen of a task whose size is no reason not to, and what it turns out to be."""
+        sizes.SMALL_BYTES = request["small_bytes"]
+        source, mode = request["source"], request["mode"]
+        seen = sizes.foresee(source, mode, request["seed"])
+        oracle.load(request)
+        return {"foreseen": seen, "opened": oracle.open(request)}
+
+    handlers = {"open": open_telling, "weights": weights, "wanted": wanted, "foreseen": foreseen}
+    serve(channel, handlers)
 
 
 def main() -> None:

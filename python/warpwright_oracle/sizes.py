@@ -1,0 +1,113 @@
+"""How large what a reference takes and gives is: found out by running it, or without computing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from .reference import Reference
+from .tensors import flatten, place, unflatten
+
+SMALL_BYTES = 64 << 20
+"""Inputs and weights together below which nothing is foreseen: such a task seldom needs much."""
+MOST_OPERATORS = 4000
+"""Operators of a forward after which nothing is foreseen: each takes up to a millisecond."""
+
+
+class Allocated(TorchDispatchMode):
+    """Counts the bytes of every result that is new memory: what a forward would allocate if it
+    reused none. Candidates of several kernels are given about as much for their intermediates.
+    After ``most`` operators it raises RuntimeError."""
+
+    def __init__(self, most: int | None = None) -> None:
+        super().__init__()
+        self.bytes = 0
+        self.operators = 0
+        self.most = most
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operators += 1
+        if self.most is not None and self.operators > self.most:
+            raise RuntimeError(f"more than {self.most} operators")
+        results = func(*args, **(kwargs or {}))
+        given = {
+            leaf.untyped_storage()._cdata
+            for leaf in tree_leaves((args, kwargs))
+            if isinstance(leaf, torch.Tensor)
+        }
+        for leaf in tree_leaves(results):
+            if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
+                storage = leaf.untyped_storage()
+                if storage._cdata not in given:
+                    self.bytes += storage.nbytes()
+        return results
+
+
+UNDECIDED = {"scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"}
+
+
+class Undecided(TorchFunctionMode):
+    """Raises RuntimeError where the device decides which kernel computes, and so how much memory it
+    takes: attention is as much as its scores in one and next to nothing in another."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in UNDECIDED:
+            raise RuntimeError(f"what {func.__name__} takes, the device decides")
+        return func(*args, **(kwargs or {}))
+
+
+def forward(
+    model: torch.nn.Module, inputs: Any, seed: int
+) -> tuple[Any, list[torch.Tensor], list[torch.Tensor]]:
+    """A call on copies of the inputs that leaves the model's buffers as they were: the outputs, the
+    inputs' tensors, and the copies after the call."""
+    mine: list[torch.Tensor] = []
+    tree = flatten(inputs, mine)
+    copies = [t.clone() for t in mine]
+    buffers = {k: v.clone() for k, v in model.named_buffers()} if model.training else {}
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        outputs = model(*unflatten(tree, copies))
+        for name, value in buffers.items():
+            model.get_buffer(name).copy_(value)
+    return outputs, mine, copies
+
+
+def foresee(source: str, mode: str, seed: int) -> dict[str, Any] | None:
+    """What a call would take and give, from shapes alone: no weight is initialised, nothing is
+    computed and no memory is used. None where that is little, or cannot be known so.
+
+    The module is executed once more, so that nothing that it keeps refers to what was not computed.
+    """
+    try:
+        with torch.device("meta"):
+            reference = Reference(source, "meta", mode, "foreseen")
+            model = reference.move(reference.make(seed))
+            inputs = reference.inputs(seed)
+            init, init_tree = _places(reference.init)
+            taken, input_tree = _places(inputs)
+            state = [place(t, None) for t in model.state_dict().values()]
+            if sum(at["bytes"] for at in (*taken, *state)) < SMALL_BYTES:
+                return None
+            with Undecided(), Allocated(MOST_OPERATORS) as allocated:
+                outputs, _, _ = forward(model, inputs, 1)
+            given, output_tree = _places(outputs)
+    except Exception:  # whatever it is: it is told when the reference is run
+        return None
+    return {
+        "init": {"tree": init_tree, "tensors": init},
+        "inputs": {"tree": input_tree, "tensors": taken},
+        "outputs": {"tree": output_tree, "tensors": given},
+        "state": state,
+        "allocated_bytes": allocated.bytes,
+    }
+
+
+def _places(value: Any) -> tuple[list[dict[str, Any]], Any]:
+    tensors: list[torch.Tensor] = []
+    tree = flatten(value, tensors)
+    return [place(t, None) for t in tensors], tree
