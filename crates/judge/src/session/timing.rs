@@ -62,6 +62,7 @@ impl TaskSession<'_> {
             baselines: ready.iter().map(|r| (r.which, empty(r.calls))).collect(),
         };
         let prepare = found.times.prepare;
+        let mut disturbed = Vec::new();
         for round in 0..schedule.last() {
             let name = &self.task.name;
             let look = Look { arena: &runner.arena, samples: &samples };
@@ -83,12 +84,19 @@ impl TaskSession<'_> {
                 }
             }
             let Some(rank) = schedule.rank_after(round + 1) else { continue };
-            (found.times, found.speedup) = measure::summarise(&rounds, rank);
+            // On the cpu device the host slows candidate and baselines alike.
+            let cuda = self.judge.config.device.is_cuda();
+            let levels = if cuda { measure::levels(ready, &rounds) } else { Vec::new() };
+            let summary = measure::summarise(&rounds, &levels, rank);
+            (found.times, found.speedup, disturbed) =
+                (summary.times, summary.speedup, summary.caveats);
             found.times.prepare = prepare;
             if sequential::decided(&found.speedup, found.times.candidate) {
                 break;
             }
         }
+        found.caveats.extend(disturbed);
+        measure::remember(ready, &rounds);
         self.against_physics(found);
         Ok(())
     }
