@@ -110,12 +110,14 @@ pub(crate) fn ready(
     let mut calls = 1;
     let mut quiet = History::default();
     for _ in 0..2 {
-        let mut tried = Vec::new();
+        let (mut nothing, mut windows) = (Vec::new(), Vec::new());
         for _ in 0..3 {
-            let nothing = process.nothing(task, None)?;
-            let window = process.play(task, which.name(), &cycle(calls, staged), None)?;
-            tried.push(per_call(window.as_secs_f64(), nothing.as_secs_f64(), calls));
+            nothing.push(process.nothing(task, None)?.as_secs_f64());
+            let order = cycle(calls, staged);
+            windows.push(process.play(task, which.name(), &order, None)?.as_secs_f64());
         }
+        let nothing = stats::rough(&nothing);
+        let tried: Vec<f64> = windows.iter().map(|t| per_call(*t, nothing, calls)).collect();
         seconds = stats::rough(&tried);
         let played = calls;
         calls = window_calls(plan, seconds, most);
