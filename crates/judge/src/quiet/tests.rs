@@ -135,12 +135,15 @@ fn a_verdict_says_what_was_disturbed() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
     /// Whatever the windows and the history: no figure of a speed-up over a baseline rises, nor does
-    /// the speed-up over the best of them, nor a baseline's time.
+    /// the speed-up over the best of them, nor a baseline's time. Baselines are near each other, so
+    /// that the limit changes which one is the best.
     #[test]
     fn the_limit_never_raises_a_speedup(
-        history in prop::collection::vec(1e-6f64..1e-2, 0..40),
-        rounds in prop::collection::vec((1e-6f64..1e-2, 1e-6f64..1e-2, 1e-6f64..1e-2), 7..22),
+        history in prop::collection::vec(0.99f64..1.08, 0..40),
+        rounds in prop::collection::vec((0.5f64..1.5, 0.99f64..1.08, 0.99f64..1.08), 7..22),
     ) {
         let windows = |of: fn(&(f64, f64, f64)) -> f64| Windows {
             calls: 1,
