@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) budget: Duration,
     /// Whether to stop as soon as the rewards are decided.
     pub(crate) sequential: bool,
+    /// Windows of each baseline before any candidate runs, so that its quiet level is known.
+    pub(crate) preview: usize,
 }
 
 /// Fewest seconds that count as a call's time: no call through torch takes less.
@@ -109,15 +111,18 @@ pub(crate) fn ready(
     let mut seconds = 0.0;
     let mut calls = 1;
     let mut quiet = History::default();
-    for _ in 0..2 {
-        let (mut nothing, mut windows) = (Vec::new(), Vec::new());
-        for _ in 0..3 {
+    for windows in [3, 3, plan.preview] {
+        if windows == 0 {
+            break;
+        }
+        let (mut nothing, mut seen) = (Vec::new(), Vec::new());
+        for _ in 0..windows {
             nothing.push(process.nothing(task, None)?.as_secs_f64());
             let order = cycle(calls, staged);
-            windows.push(process.play(task, which.name(), &order, None)?.as_secs_f64());
+            seen.push(process.play(task, which.name(), &order, None)?.as_secs_f64());
         }
         let nothing = stats::rough(&nothing);
-        let tried: Vec<f64> = windows.iter().map(|t| per_call(*t, nothing, calls)).collect();
+        let tried: Vec<f64> = seen.iter().map(|t| per_call(*t, nothing, calls)).collect();
         seconds = stats::rough(&tried);
         let played = calls;
         calls = window_calls(plan, seconds, most);
@@ -303,6 +308,7 @@ mod tests {
             rounds: 9,
             budget: Duration::from_secs(8),
             sequential: false,
+            preview: 0,
         };
         assert_eq!(window_calls(&plan, 1e-3, 4096), 10);
         assert_eq!(window_calls(&plan, 1.0, 4096), 1);

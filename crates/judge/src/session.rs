@@ -100,6 +100,7 @@ impl<'j> TaskSession<'j> {
                 rounds: 21,
                 budget: Duration::from_secs(15),
                 sequential: true,
+                preview: 9,
             }
         } else {
             Plan {
@@ -107,6 +108,7 @@ impl<'j> TaskSession<'j> {
                 rounds: 9,
                 budget: Duration::from_secs(6),
                 sequential: false,
+                preview: 0,
             }
         };
         let needed = Memory::needed(&oracle.opened);
