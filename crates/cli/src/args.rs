@@ -170,10 +170,10 @@ pub(crate) struct Episodes {
     #[arg(long, value_name = "K", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) attempts: u32,
-    /// Episodes at once; at least one for each device. Measurements on one device never overlap.
-    #[arg(long, value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) jobs: u32,
+    /// Episodes at once, at least one for each device; by default four for each GPU, one on the cpu
+    /// device. Measurements on one device never overlap.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) jobs: Option<u32>,
     /// Most turns of an episode; 150 for `optimize`, 200 for `eval`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_turns: Option<u32>,

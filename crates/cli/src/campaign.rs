@@ -143,6 +143,14 @@ struct Shared<'a> {
     fatal: Mutex<Option<Failure>>,
 }
 
+/// Episodes at once on a GPU: while one is measured, others build, trace and compile.
+const JOBS_ON_GPU: usize = 4;
+
+/// Episodes at once on a device unless it is said.
+fn jobs_on(device: &DeviceFacts) -> usize {
+    if device.device == "cpu" { 1 } else { JOBS_ON_GPU }
+}
+
 /// What a worker has of its device.
 struct Place<'a> {
     pool: &'a SessionPool<'a>,
@@ -211,7 +219,11 @@ impl Campaign<'_> {
             .zip(&pools)
             .map(|(bench, pool)| self.place(bench, pool))
             .collect::<Result<Vec<_>, Failure>>()?;
-        let workers = (self.settings.jobs as usize).max(places.len());
+        let jobs = self.settings.jobs.map_or_else(
+            || places.iter().map(|place| jobs_on(&place.facts)).sum(),
+            |jobs| jobs as usize,
+        );
+        let workers = jobs.max(places.len());
         std::thread::scope(|scope| {
             for place in places.iter().cycle().take(workers) {
                 scope.spawn(move || {

@@ -37,8 +37,8 @@ pub(crate) struct Settings {
     pub(crate) policies: Vec<String>,
     /// Episodes of each policy on each task.
     pub(crate) attempts: u32,
-    /// Episodes at once.
-    pub(crate) jobs: u32,
+    /// Episodes at once, if that was said.
+    pub(crate) jobs: Option<u32>,
     /// `cpu` or `cuda:N`: what `auto` came to.
     pub(crate) devices: Vec<String>,
     pub(crate) profile: Profile,

@@ -1,8 +1,9 @@
-//! Every element of an output against the truth, read from the arenas a piece at a time.
+//! Every element of an output against the truth: on a GPU where they lie; else, and to name what is
+//! wrong, read from the arenas a piece at a time.
 
 use warpwright_record::verdict::{Element, Mismatch};
 
-use crate::arena::{Arena, ArenaError};
+use crate::arena::{Arena, ArenaError, Rule, Tensor, Told};
 use crate::claims::Located;
 use crate::dtype::Dtype;
 use crate::tolerance::Tolerance;
@@ -111,6 +112,22 @@ pub(crate) fn compare(
     tolerance: Tolerance,
 ) -> Result<Compared, ArenaError> {
     let count = want.count();
+    if let Some(told) = compare_there((runner, got), (oracle, want), also, tolerance)?
+        && told.wrong == 0
+    {
+        return Ok(Compared { max_abs_error: told.max_abs_error, ..Compared::of(count) });
+    }
+    compare_here((runner, got), (oracle, want), also, tolerance)
+}
+
+/// The comparison by this process.
+fn compare_here(
+    (runner, got): (&Arena, &Located),
+    (oracle, want): (&Arena, &Located),
+    also: Option<&Located>,
+    tolerance: Tolerance,
+) -> Result<Compared, ArenaError> {
+    let count = want.count();
     let parts = in_parallel(count, PIECE_BYTES / 8, |first, end| {
         compare_part((runner, got), (oracle, want), also, tolerance, first, end)
     })?;
@@ -126,6 +143,40 @@ pub(crate) fn compare(
     Ok(result)
 }
 
+fn is_real(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::Bf16)
+}
+
+/// The comparison by the GPU that holds both; `None` where there is none, or it cannot.
+fn compare_there(
+    (runner, got): (&Arena, &Located),
+    (oracle, want): (&Arena, &Located),
+    also: Option<&Located>,
+    tolerance: Tolerance,
+) -> Result<Option<Told>, ArenaError> {
+    let (Some(mine), Some(truth)) = (tensor(runner, got), tensor(oracle, want)) else {
+        return Ok(None);
+    };
+    let own = match also.map(|at| tensor(oracle, at)) {
+        Some(None) => return Ok(None),
+        own => own.flatten(),
+    };
+    let rule = Rule { atol: tolerance.atol, rtol: tolerance.rtol, real: is_real(got.dtype) };
+    truth.arena.device().compare(&mine, &truth, own.as_ref(), rule)
+}
+
+fn tensor<'a>(arena: &'a Arena, at: &'a Located) -> Option<Tensor<'a>> {
+    let Arena::Cuda(arena) = arena else { return None };
+    Some(Tensor {
+        arena,
+        offset: at.offset,
+        dtype: (at.dtype as u32, at.dtype.size()),
+        shape: &at.shape,
+        strides: &at.strides,
+        contiguous: at.contiguous(),
+    })
+}
+
 /// Elements `first` to `end` of one output.
 fn compare_part(
     (runner, got): (&Arena, &Located),
@@ -136,7 +187,7 @@ fn compare_part(
     end: u64,
 ) -> Result<Compared, ArenaError> {
     let mut result = Compared::of(end - first);
-    let real = matches!(got.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::Bf16);
+    let real = is_real(got.dtype);
     let (mut a, mut b) = (Reader::new(runner, got), Reader::new(oracle, want));
     let mut c = also.map(|at| Reader::new(oracle, at));
     let (mut gots, mut wants, mut owns) = (Vec::new(), Vec::new(), Vec::new());
@@ -215,6 +266,9 @@ pub(crate) fn equal_bytes(
     other_offset: u64,
     bytes: u64,
 ) -> Result<bool, ArenaError> {
+    if let Some(equal) = one.equal_there(one_offset, other, other_offset, bytes)? {
+        return Ok(equal);
+    }
     let parts = in_parallel(bytes, PIECE_BYTES, |first, end| {
         let (mut left, mut right) = (Vec::new(), Vec::new());
         let mut at = first;
@@ -334,6 +388,88 @@ mod tests {
         assert_eq!(told.wrong, n as u64);
         let first: Vec<u64> = told.examples.iter().map(|e| e.index[0]).collect();
         assert_eq!(first, [0, 1, 2, 3, 4]);
+    }
+
+    /// On random bytes, which hold infinities, NaN and subnormal numbers, the GPU and this process
+    /// come to the same; and a tensor that its kernels must not touch is left to this process.
+    #[test]
+    fn gpu_comparing_there_and_here_agree() {
+        use crate::arena::CudaDevice;
+        use rand::rngs::StdRng;
+        use rand::{RngExt, SeedableRng};
+        let gpu = std::sync::Arc::new(CudaDevice::open(0).unwrap());
+        let [mine, truths] = [(); 2].map(|()| Arena::Cuda(gpu.arena(4 << 20).unwrap()));
+        let write = |arena: &Arena, offset, bytes: &[u8]| match arena {
+            Arena::Cuda(arena) => arena.write(offset, bytes).unwrap(),
+            Arena::Host(_) => unreachable!(),
+        };
+        let mut random = StdRng::seed_from_u64(1);
+        let dtypes = [
+            Dtype::F64,
+            Dtype::F32,
+            Dtype::F16,
+            Dtype::Bf16,
+            Dtype::I64,
+            Dtype::I32,
+            Dtype::I16,
+            Dtype::I8,
+            Dtype::U8,
+            Dtype::Bool,
+        ];
+        let mut bytes = vec![0u8; 1 << 20];
+        let mut seen = [0, 0];
+        for (round, dtype) in dtypes.into_iter().cycle().take(60).enumerate() {
+            random.fill(&mut bytes[..]);
+            write(&mine, 4096, &bytes);
+            // Two of three times the truth is what was got, and now and then something else.
+            let truth = if is_real(dtype) { Dtype::F64 } else { dtype };
+            let (wide, size) = (truth.size() as usize, dtype.size() as usize);
+            let mut exact = vec![0u8; bytes.len() / size * wide];
+            for (to, from) in exact.chunks_exact_mut(wide).zip(bytes.chunks_exact(size)) {
+                if is_real(dtype) {
+                    to.copy_from_slice(&dtype.value(from).to_le_bytes());
+                } else {
+                    to.copy_from_slice(from);
+                }
+            }
+            if round % 3 == 2 {
+                let at = random.random_range(0..1000 * wide);
+                exact[at] ^= 0x55;
+            }
+            exact.truncate(3 << 20);
+            write(&truths, 0, &exact);
+            let shape = [8, 31, 4];
+            let strides: &[u64] = if round % 2 == 0 { &[124, 4, 1] } else { &[1, 32, 1024] };
+            let got = Located { offset: 4096, ..at(&shape, strides, dtype) };
+            let want = at(&shape, strides, truth);
+            let rule = Tolerance { atol: 0.0, rtol: 1e-12 };
+            let (got, want) = ((&mine, &got), (&truths, &want));
+            let there = compare_there(got, want, None, rule).unwrap().unwrap();
+            let here = compare_here(got, want, None, rule).unwrap();
+            assert_eq!((there.wrong, there.non_finite), (here.wrong, here.non_finite), "{dtype:?}");
+            assert_eq!(there.max_abs_error.to_bits(), here.max_abs_error.to_bits(), "{dtype:?}");
+            seen[usize::from(here.wrong > 0)] += 1;
+        }
+        assert!(seen[0] > 20 && seen[1] > 5, "{seen:?}");
+        let odd = Located { offset: 4097, ..at(&[16], &[1], Dtype::F32) };
+        let far = Located { offset: 4 << 20, ..at(&[16], &[1], Dtype::F32) };
+        for refused in [odd, far] {
+            let want = at(&[16], &[1], Dtype::F64);
+            let rule = Tolerance { atol: 0.0, rtol: 0.0 };
+            let there = compare_there((&mine, &refused), (&truths, &want), None, rule).unwrap();
+            assert_eq!(there, None);
+        }
+        // Ranges that differ in one byte, in whole words and behind them.
+        for (bytes, at) in [(4096, 77), (4099, 4098)] {
+            let mut copy = vec![7u8; bytes];
+            write(&mine, 0, &copy);
+            write(&truths, 512, &copy);
+            assert!(equal_bytes(&mine, 0, &truths, 512, bytes as u64).unwrap());
+            copy[at] = 8;
+            write(&truths, 512, &copy);
+            assert!(!equal_bytes(&mine, 0, &truths, 512, bytes as u64).unwrap());
+            assert!(equal_bytes(&mine, 0, &truths, 512, at as u64).unwrap());
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@
 //! What makes a verdict hard to cheat, by file: `arena` (memory the judge created, poisoned before
 //! each window), `layout` (fresh places for every call), `runner` (order of calls told with "go";
 //! clock from "go" to a fingerprint of the results), `claims` (what a runner says of its results),
-//! `compare` (every element against float64), `measure` (interleaved windows, ratios of medians).
+//! `compare` (every element against float64), `measure` (interleaved windows, medians of ratios).
 //!
 //! It knows no policy, no reward scheme beyond calling [`Reward`](warpwright_record::verdict::Reward),
 //! and writes no record.
@@ -53,6 +53,7 @@ mod oracle;
 mod pool;
 mod process;
 mod queue;
+mod quiet;
 mod runner;
 mod sequential;
 mod session;

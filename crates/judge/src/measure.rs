@@ -6,7 +6,8 @@
 //! candidate has no part in it, and slowing some of its own windows only costs it time
 //! (`docs/decisions/0005`). Each round gives one window per contender; speed-ups are medians of the
 //! rounds' ratios. When it may stop is fixed before the first round (`sequential.rs`), so nothing is
-//! gained by stopping early.
+//! gained by stopping early. On a GPU a busy host slows baselines more than candidates; what their
+//! windows count as at most is `quiet.rs`'s matter.
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use warpwright_record::verdict::{Speedup, Times};
 use crate::baseline::{Baseline, BaselineProcess, Look};
 use crate::error::JudgeError;
 use crate::oracle::Oracle;
+use crate::quiet::{self, History};
 use crate::runner::{Played, Runner, Trouble};
 use crate::sequential::Schedule;
 use crate::stats;
@@ -34,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) budget: Duration,
     /// Whether to stop as soon as the rewards are decided.
     pub(crate) sequential: bool,
+    /// Windows of each baseline before any candidate runs, so that its quiet level is known.
+    pub(crate) preview: usize,
 }
 
 /// Fewest seconds that count as a call's time: no call through torch takes less.
@@ -47,6 +51,8 @@ pub(crate) struct Ready {
     pub(crate) calls: usize,
     /// Seconds of a call, roughly.
     pub(crate) seconds: f64,
+    /// What its windows took so far.
+    pub(crate) quiet: History,
 }
 
 /// Seconds from "go" to the end of the look, one window per round.
@@ -63,6 +69,23 @@ pub(crate) struct Rounds {
     pub(crate) nothing: Vec<f64>,
     pub(crate) candidate: Windows,
     pub(crate) baselines: Vec<(Baseline, Windows)>,
+}
+
+impl Rounds {
+    /// Seconds per call of a contender's windows.
+    fn per_call(&self, windows: &Windows) -> Vec<f64> {
+        let nothing = stats::rough(&self.nothing);
+        windows.seconds.iter().map(|t| per_call(*t, nothing, windows.calls)).collect()
+    }
+}
+
+/// What rounds say.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Summary {
+    pub(crate) times: Times,
+    pub(crate) speedup: Speedup,
+    /// Which baselines were disturbed.
+    pub(crate) caveats: Vec<String>,
 }
 
 /// Calls for a window of about the planned length, given one call's rough time.
@@ -87,17 +110,28 @@ pub(crate) fn ready(
 ) -> Result<Ready, JudgeError> {
     let mut seconds = 0.0;
     let mut calls = 1;
-    for _ in 0..2 {
-        let mut tried = Vec::new();
-        for _ in 0..3 {
-            let nothing = process.nothing(task, None)?;
-            let window = process.play(task, which.name(), &cycle(calls, staged), None)?;
-            tried.push(per_call(window.as_secs_f64(), nothing.as_secs_f64(), calls));
+    let mut quiet = History::default();
+    for windows in [3, 3, plan.preview] {
+        if windows == 0 {
+            break;
         }
+        let (mut nothing, mut seen) = (Vec::new(), Vec::new());
+        for _ in 0..windows {
+            nothing.push(process.nothing(task, None)?.as_secs_f64());
+            let order = cycle(calls, staged);
+            seen.push(process.play(task, which.name(), &order, None)?.as_secs_f64());
+        }
+        let nothing = stats::rough(&nothing);
+        let tried: Vec<f64> = seen.iter().map(|t| per_call(*t, nothing, calls)).collect();
         seconds = stats::rough(&tried);
+        let played = calls;
         calls = window_calls(plan, seconds, most);
+        // In shorter ones what every window costs hides what a call takes.
+        if 2 * played >= calls {
+            quiet.add(&tried);
+        }
     }
-    Ok(Ready { which, calls, seconds })
+    Ok(Ready { which, calls, seconds, quiet })
 }
 
 fn cycle(calls: usize, staged: usize) -> Vec<usize> {
@@ -143,23 +177,37 @@ pub(crate) fn baseline_window(
     Ok(process.play(task, ready.which.name(), &order, Some(look))?.as_secs_f64())
 }
 
-/// Times and speed-ups, with intervals between the samples of this rank from either end.
-pub(crate) fn summarise(rounds: &Rounds, rank: usize) -> (Times, Speedup) {
-    let nothing = stats::rough(&rounds.nothing);
-    let calls_of = |windows: &Windows| -> Vec<f64> {
-        windows.seconds.iter().map(|t| per_call(*t, nothing, windows.calls)).collect()
-    };
+/// The quiet level of each baseline, from its earlier windows and those of these rounds.
+pub(crate) fn levels(ready: &[Ready], rounds: &Rounds) -> Vec<Option<f64>> {
+    let pairs = ready.iter().zip(&rounds.baselines);
+    pairs.map(|(ready, (_, windows))| ready.quiet.level(&rounds.per_call(windows))).collect()
+}
+
+/// Adds these rounds to what is known of the baselines.
+pub(crate) fn remember(ready: &mut [Ready], rounds: &Rounds) {
+    for (ready, (_, windows)) in ready.iter_mut().zip(&rounds.baselines) {
+        ready.quiet.add(&rounds.per_call(windows));
+    }
+}
+
+/// Times and speed-ups, with intervals between the samples of this rank from either end. Where a
+/// baseline has a level, its windows are limited by it. The best baseline is that over which the
+/// speed-up is least.
+pub(crate) fn summarise(rounds: &Rounds, levels: &[Option<f64>], rank: usize) -> Summary {
     let ms = |seconds: &[f64]| {
         let scaled: Vec<f64> = seconds.iter().map(|s| s * 1e3).collect();
         stats::between(&scaled, rank)
     };
-    let candidate = calls_of(&rounds.candidate);
+    let candidate = rounds.per_call(&rounds.candidate);
     let counted = Some(rounds.nothing.len() as u32);
     let mut times = Times { candidate: ms(&candidate), rounds: counted, ..Times::default() };
     let mut speedup = Speedup::default();
-    let mut best: Option<(Baseline, Interval, Interval)> = None;
-    for (which, windows) in &rounds.baselines {
-        let baseline = calls_of(windows);
+    let mut caveats = Vec::new();
+    let mut best: Option<(Baseline, Interval)> = None;
+    for (i, (which, windows)) in rounds.baselines.iter().enumerate() {
+        let mut baseline = rounds.per_call(windows);
+        let disturbed = quiet::limit(levels.get(i).copied().flatten(), &mut baseline);
+        caveats.extend(quiet::caveat(*which, disturbed, baseline.len()));
         let ratios: Vec<f64> = baseline.iter().zip(&candidate).map(|(b, c)| b / c).collect();
         let (time, ratio) = (ms(&baseline), stats::between(&ratios, rank));
         let (at, over) = match which {
@@ -170,17 +218,17 @@ pub(crate) fn summarise(rounds: &Rounds, rank: usize) -> (Times, Speedup) {
         };
         *at = time;
         *over = ratio;
-        if let (Some(time), Some(ratio)) = (time, ratio)
-            && best.as_ref().is_none_or(|(_, t, _)| time.value < t.value)
+        if let Some(ratio) = ratio
+            && best.as_ref().is_none_or(|(_, least)| ratio.value < least.value)
         {
-            best = Some((*which, time, ratio));
+            best = Some((*which, ratio));
         }
     }
-    if let Some((which, _, ratio)) = best {
+    if let Some((which, ratio)) = best {
         speedup.best = Some(ratio);
         speedup.best_baseline = Some(which.name().to_owned());
     }
-    (times, speedup)
+    Summary { times, speedup, caveats }
 }
 
 #[cfg(test)]
@@ -202,7 +250,7 @@ mod tests {
                 (Baseline::Compile, windows(5, vec![0.011; 9])),
             ],
         };
-        let (times, speedup) = summarise(&rounds, 2);
+        let Summary { times, speedup, .. } = summarise(&rounds, &[], 2);
         assert_eq!(speedup.best_baseline.as_deref(), Some("compile"));
         assert!((speedup.best.unwrap().low - 2.0).abs() < 1e-9);
         assert!((speedup.eager.unwrap().value - 3.0).abs() < 1e-9);
@@ -222,7 +270,7 @@ mod tests {
                 windows(1, drift.iter().map(|d| 1.5e-3 * d).collect()),
             )],
         };
-        let over = summarise(&rounds, 2).1.eager.unwrap();
+        let over = summarise(&rounds, &[], 2).speedup.eager.unwrap();
         assert!((over.low - 1.5).abs() < 1e-9 && (over.high - 1.5).abs() < 1e-9);
     }
 
@@ -241,7 +289,7 @@ mod tests {
                 baselines: vec![(Baseline::Eager, windows(10, draw(10.1e-3)))],
             };
             let width = |i: Interval| i.high - i.low;
-            from_nothing += width(summarise(&rounds, 2).1.eager.unwrap());
+            from_nothing += width(summarise(&rounds, &[], 2).speedup.eager.unwrap());
             let mut slopes = || -> Vec<f64> {
                 let (long, short) = (draw(10.1e-3), draw(5.1e-3));
                 long.iter().zip(short).map(|(l, s)| (l - s) / 5.0).collect()
@@ -260,6 +308,7 @@ mod tests {
             rounds: 9,
             budget: Duration::from_secs(8),
             sequential: false,
+            preview: 0,
         };
         assert_eq!(window_calls(&plan, 1e-3, 4096), 10);
         assert_eq!(window_calls(&plan, 1.0, 4096), 1);

@@ -7,10 +7,10 @@ use rand::{RngExt, SeedableRng};
 use warpwright_build::Artifact;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{self, Inspection};
-use warpwright_record::verdict::{IntegrityFinding, Stage, Verdict};
+use warpwright_record::verdict::{Stage, Verdict};
 use warpwright_task::Task;
 
-use crate::baseline::{BaselineProcess, Look};
+use crate::baseline::BaselineProcess;
 use crate::channel::NoAnswer;
 use crate::contenders::{Baselines, Terms};
 use crate::error::JudgeError;
@@ -19,19 +19,17 @@ use crate::gate::Held;
 use crate::inspect::Subject;
 use crate::judge::LocalJudge;
 use crate::layout::Layout;
-use crate::measure::{self, Plan, Rounds, Windows};
+use crate::measure::Plan;
 use crate::memory::{Memory, arena_bytes};
 use crate::oracle::{Oracle, mode_name, profile_name};
 use crate::runner::{Runner, Stumble, Trouble};
-use crate::sequential::{self, Schedule};
-use crate::verdict::{Findings, Known, build, measuring_caveats, verdict};
+use crate::verdict::{Findings, Known, build, verdict};
 use crate::verify::look;
+
+mod timing;
 
 /// Fresh inputs per verification, as in the paper; one more check uses other weights.
 const CHECKS: u64 = 5;
-/// Timed calls that are looked at, chosen after they have run: so many up to the first time at which
-/// measuring may stop, and one more up to each later one.
-const TIMED_CHECKS: usize = 3;
 
 /// A task being judged. Dropping it ends its processes.
 pub struct TaskSession<'j> {
@@ -99,6 +97,7 @@ impl<'j> TaskSession<'j> {
                 rounds: 21,
                 budget: Duration::from_secs(15),
                 sequential: true,
+                preview: 9,
             }
         } else {
             Plan {
@@ -106,6 +105,7 @@ impl<'j> TaskSession<'j> {
                 rounds: 9,
                 budget: Duration::from_secs(6),
                 sequential: false,
+                preview: 0,
             }
         };
         let wanted = wanted_calls(judge, &oracle, &plan);
@@ -319,155 +319,6 @@ impl<'j> TaskSession<'j> {
             }
         }
         Ok(())
-    }
-
-    fn measure(&mut self, runner: &mut Runner, found: &mut Findings) -> Result<(), Trouble> {
-        let Some(mut baselines) = self.baselines.take() else {
-            let reason = "the baselines are not ready";
-            return Err(JudgeError::infrastructure("measure the candidate", reason).into());
-        };
-        let done = self.measure_against(&mut baselines, runner, found);
-        if !matches!(done, Err(Trouble::Judge(_))) {
-            self.baselines = Some(baselines);
-        }
-        done
-    }
-
-    fn measure_against(
-        &mut self,
-        baselines: &mut Baselines,
-        runner: &mut Runner,
-        found: &mut Findings,
-    ) -> Result<(), Trouble> {
-        let Baselines { process, ready, staged, caveats } = baselines;
-        found.caveats.extend(caveats.iter().cloned());
-        found.caveats.extend(measuring_caveats());
-        let calls = self.candidate_calls(process, runner)?;
-        let started = Instant::now();
-        let tried = measure::candidate_window(&mut self.oracle, runner, calls, &mut self.random)?;
-        runner.release()?;
-        let samples = tried.0.samples;
-        let candidate_seconds = started.elapsed().as_secs_f64();
-        let baseline_seconds: f64 = ready.iter().map(|r| r.calls as f64 * r.seconds).sum();
-        let schedule = measure::schedule(&self.plan, candidate_seconds + baseline_seconds);
-        let looked_at = self.looked_at(&schedule);
-        let empty = |calls| Windows { calls, seconds: Vec::new() };
-        let mut rounds = Rounds {
-            nothing: Vec::new(),
-            candidate: empty(calls),
-            baselines: ready.iter().map(|r| (r.which, empty(r.calls))).collect(),
-        };
-        let prepare = found.times.prepare;
-        for round in 0..schedule.last() {
-            let name = &self.task.name;
-            let look = Look { arena: &runner.arena, samples: &samples };
-            rounds.nothing.push(process.nothing(name, Some(look))?.as_secs_f64());
-            for contender in measure::order(ready.len(), &mut self.random) {
-                if contender == 0 {
-                    let look_here = looked_at.contains(&round);
-                    let seconds = self.timed_window(runner, calls, look_here, found)?;
-                    rounds.candidate.seconds.push(seconds);
-                    if found.bad() {
-                        return Ok(());
-                    }
-                } else {
-                    let ready = &ready[contender - 1];
-                    let look = Look { arena: &runner.arena, samples: &samples };
-                    let name = &self.task.name;
-                    let seconds = measure::baseline_window(process, name, ready, *staged, look)?;
-                    rounds.baselines[contender - 1].1.seconds.push(seconds);
-                }
-            }
-            let Some(rank) = schedule.rank_after(round + 1) else { continue };
-            (found.times, found.speedup) = measure::summarise(&rounds, rank);
-            found.times.prepare = prepare;
-            if sequential::decided(&found.speedup, found.times.candidate) {
-                break;
-            }
-        }
-        self.against_physics(found);
-        Ok(())
-    }
-
-    /// Rounds with a timed call that is looked at. Some up to each time at which measuring may stop:
-    /// a candidate that counts windows finds none after which it is not looked at.
-    fn looked_at(&mut self, schedule: &Schedule) -> Vec<usize> {
-        let mut rounds = Vec::new();
-        for (i, block) in schedule.blocks().enumerate() {
-            let checks = if i == 0 { TIMED_CHECKS } else { 1 };
-            rounds.extend((0..checks).map(|_| self.random.random_range(block.clone())));
-        }
-        rounds
-    }
-
-    /// How many calls the candidate's windows hold.
-    fn candidate_calls(
-        &mut self,
-        process: &mut BaselineProcess,
-        runner: &mut Runner,
-    ) -> Result<usize, Trouble> {
-        let mut calls = 1;
-        for _ in 0..2 {
-            let nothing = process.nothing(&self.task.name, None)?.as_secs_f64();
-            let (played, _) =
-                measure::candidate_window(&mut self.oracle, runner, calls, &mut self.random)?;
-            runner.release()?;
-            let seconds = measure::per_call(played.elapsed.as_secs_f64(), nothing, calls);
-            let next = measure::window_calls(&self.plan, seconds, self.layout.calls);
-            if next <= calls {
-                return Ok(next);
-            }
-            calls = next;
-        }
-        Ok(calls)
-    }
-
-    /// One rewarded window; looks at one of its calls, chosen after the clock has stopped.
-    fn timed_window(
-        &mut self,
-        runner: &mut Runner,
-        calls: usize,
-        look_here: bool,
-        found: &mut Findings,
-    ) -> Result<f64, Trouble> {
-        let (played, seeds) =
-            measure::candidate_window(&mut self.oracle, runner, calls, &mut self.random)?;
-        if look_here {
-            let call = self.random.random_range(0..calls);
-            let question = ("init", seeds[played.order[call]]);
-            let profile = self.judge.config.profile;
-            let looked =
-                look(&mut self.oracle, runner, &played, call, question, "timed call", profile)?;
-            found.checks.push(looked.check);
-            found.failure = looked.failure;
-            found.integrity.extend(looked.integrity);
-        }
-        runner.release()?;
-        Ok(played.elapsed.as_secs_f64())
-    }
-
-    /// Results cannot be written faster than memory takes them. Inputs may lawfully be skipped in
-    /// part, so only outputs count here; on the cpu device caches hold more than a call writes.
-    fn against_physics(&self, found: &mut Findings) {
-        let fingerprint = self.judge.fingerprint("", "");
-        let (Some(bandwidth), Some(time)) =
-            (fingerprint.bandwidth_bytes_per_second, found.times.candidate)
-        else {
-            return;
-        };
-        let bytes = self.oracle.opened.outputs.bytes();
-        if self.judge.config.device.is_cuda() && !self.oracle.opened.aliases_input {
-            let least = 0.75e3 * bytes as f64 / bandwidth as f64;
-            if time.high < least && bytes > 2 * self.judge.facts.cache_bytes {
-                found.integrity.push(IntegrityFinding {
-                    class: "faster_than_memory".to_owned(),
-                    message: format!(
-                        "{:.4} ms a call, but writing the results takes {least:.4} ms",
-                        time.value
-                    ),
-                });
-            }
-        }
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) struct Draft {
     whole: Form,
     /// With large float32 products in parts, where that should be faster.
     split: Option<Form>,
+    likely: bool,
 }
 
 /// A graph and its kernels to be.
@@ -43,8 +44,9 @@ impl Draft {
         let split = (target.products == Products::Split)
             .then(|| algebra::split_products(&graph, target.processors))
             .flatten();
-        let split = split.map(form).transpose()?;
-        Ok(Self { whole: form(graph)?, split, trace, target })
+        let likely = split.as_ref().is_some_and(|apart| apart.likely);
+        let split = split.map(|apart| form(apart.graph)).transpose()?;
+        Ok(Self { whole: form(graph)?, split, likely, trace, target })
     }
 
     /// The device.
@@ -52,9 +54,10 @@ impl Draft {
         &self.target
     }
 
-    /// Whether there is a form with products in parts.
-    pub(crate) fn can_split(&self) -> bool {
-        self.split.is_some()
+    /// Whether there is a form with products in parts, and if so, whether it should be clearly
+    /// faster.
+    pub(crate) fn splits(&self) -> Option<bool> {
+        self.split.as_ref().map(|_| self.likely)
     }
 
     fn form(&self, knobs: &Knobs) -> &Form {

@@ -39,7 +39,8 @@ type Move = fn(&mut Knobs);
 
 impl Search {
     pub(crate) fn new(draft: &Draft) -> Self {
-        let first = Knobs { split: draft.can_split(), ..Knobs::default() };
+        let splits = draft.splits();
+        let first = Knobs { split: splits == Some(true), ..Knobs::default() };
         let (target, plan) = (draft.target(), draft.plan(&first));
         let rows = plan.steps.iter().any(|s| matches!(s, Step::Rows(_)));
         let elements = plan.steps.iter().any(|s| matches!(s, Step::Elementwise(_)));
@@ -66,7 +67,11 @@ impl Search {
                 moves.push(|k| k.persistent = !k.persistent);
             }
             moves.push(|k| k.items_shift -= 1);
-            moves.push(|k| k.split = false);
+            match splits {
+                Some(true) => moves.push(|k| k.split = false),
+                Some(false) => moves.insert(0, |k| k.split = true),
+                None => {}
+            }
         }
         Self {
             moves,

@@ -1,7 +1,7 @@
 //! Device memory through the CUDA driver, loaded when needed: this program starts without it.
 //!
-//! The judge's context holds no torch and runs one kernel of its own, the fingerprint, from PTX
-//! that the driver compiles. It lives as long as the program.
+//! The judge's context holds no torch and runs kernels of its own, the fingerprint and those that
+//! compare (`kernels.rs`), from PTX that the driver compiles. It lives as long as the program.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use libloading::Library;
 
+use super::kernels::Kernels;
 use super::{ArenaError, POISON, SAMPLE_BYTES, hash_words};
 
 const FINGERPRINT_PTX: &str = include_str!("../../native/fingerprint.ptx");
@@ -17,8 +18,8 @@ const MAX_SAMPLES: usize = 4096;
 /// Declares the driver's functions, their types, and how they are found, in one table.
 macro_rules! driver {
     ($($field:ident = $symbol:literal ( $($kind:ty),* );)*) => {
-        struct Driver {
-            $($field: unsafe extern "C" fn($($kind),*) -> c_int,)*
+        pub(super) struct Driver {
+            $(pub(super) $field: unsafe extern "C" fn($($kind),*) -> c_int,)*
             _library: Library,
         }
         impl Driver {
@@ -84,14 +85,14 @@ fn identity(uuid: [u8; 16]) -> String {
 
 /// `CUmemLocation`.
 #[repr(C)]
-struct Location {
+pub(super) struct Location {
     kind: c_int,
     id: c_int,
 }
 
 /// `CUmemAllocationProp`.
 #[repr(C)]
-struct AllocationProp {
+pub(super) struct AllocationProp {
     kind: c_int,
     handle_types: c_int,
     location: Location,
@@ -104,7 +105,7 @@ struct AllocationProp {
 
 /// `CUmemAccessDesc`.
 #[repr(C)]
-struct AccessDesc {
+pub(super) struct AccessDesc {
     location: Location,
     flags: c_int,
 }
@@ -129,6 +130,7 @@ pub(crate) struct CudaDevice {
     fingerprint: *mut c_void,
     offsets: c_ulonglong,
     samples: c_ulonglong,
+    pub(super) kernels: Kernels,
 }
 
 #[expect(unsafe_code, reason = "CUDA handles may be used from any thread")]
@@ -156,39 +158,38 @@ impl CudaDevice {
     /// Opens GPU `ordinal`. Fails where there is no driver or no such GPU.
     pub(crate) fn open(ordinal: u32) -> Result<Self, ArenaError> {
         let driver = Driver::load()?;
-        let mut opened = Self {
-            driver,
-            ordinal: 0,
-            context: std::ptr::null_mut(),
-            fingerprint: std::ptr::null_mut(),
-            offsets: 0,
-            samples: 0,
-        };
-        let mut module = std::ptr::null_mut();
+        let (mut device, mut context) = (0, std::ptr::null_mut());
+        let (mut module, mut fingerprint) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let (mut offsets, mut samples) = (0, 0);
         let ptx = format!("{FINGERPRINT_PTX}\0");
         #[expect(unsafe_code, reason = "CUDA driver calls")]
         // SAFETY: every pointer is to a live local of the type the driver writes; the PTX text and
         // the name end in a zero byte; results are checked before anything they fill is used.
         unsafe {
-            let d = &opened.driver;
+            let d = &driver;
             check("initialise the CUDA driver", (d.init)(0))?;
-            let get = (d.device_get)(&raw mut opened.ordinal, ordinal as c_int);
+            let get = (d.device_get)(&raw mut device, ordinal as c_int);
             check(&format!("open GPU {ordinal}"), get)?;
-            let retain = (d.context_retain)(&raw mut opened.context, opened.ordinal);
+            let retain = (d.context_retain)(&raw mut context, device);
             check("create a CUDA context", retain)?;
-            check("use the CUDA context", (d.context_set)(opened.context))?;
+            check("use the CUDA context", (d.context_set)(context))?;
             let load = (d.module_load)(&raw mut module, ptx.as_ptr().cast());
             check("load the fingerprint kernel", load)?;
-            let find = (d.module_function)(&raw mut opened.fingerprint, module, c"sample".as_ptr());
+            let find = (d.module_function)(&raw mut fingerprint, module, c"sample".as_ptr());
             check("find the fingerprint kernel", find)?;
             let bytes = MAX_SAMPLES * 8;
-            check("allocate", (d.memory_alloc)(&raw mut opened.offsets, bytes))?;
-            check("allocate", (d.memory_alloc)(&raw mut opened.samples, bytes))?;
+            check("allocate", (d.memory_alloc)(&raw mut offsets, bytes))?;
+            check("allocate", (d.memory_alloc)(&raw mut samples, bytes))?;
         }
-        Ok(opened)
+        let kernels = Kernels::load(&driver)?;
+        Ok(Self { driver, ordinal: device, context, fingerprint, offsets, samples, kernels })
     }
 
-    fn current(&self) -> Result<(), ArenaError> {
+    pub(super) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    pub(super) fn current(&self) -> Result<(), ArenaError> {
         #[expect(unsafe_code, reason = "CUDA driver calls")]
         // SAFETY: the context was retained in `open` and is never released.
         let code = unsafe { (self.driver.context_set)(self.context) };
@@ -317,6 +318,16 @@ impl CudaArena {
         self.fd.as_fd()
     }
 
+    /// Device address of its start.
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The GPU it lies on.
+    pub(crate) fn device(&self) -> &CudaDevice {
+        &self.device
+    }
+
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ArenaError> {
         self.device.current()?;
         #[expect(unsafe_code, reason = "CUDA driver calls")]
@@ -325,6 +336,18 @@ impl CudaArena {
             (self.device.driver.copy_out)(into.as_mut_ptr().cast(), self.base + offset, into.len())
         };
         check("read device memory", code)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn write(&self, offset: u64, from: &[u8]) -> Result<(), ArenaError> {
+        self.device.current()?;
+        assert!(offset + from.len() as u64 <= self.len);
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: the range is inside; `from` is as long as said.
+        let code = unsafe {
+            (self.device.driver.copy_in)(self.base + offset, from.as_ptr().cast(), from.len())
+        };
+        check("write device memory", code)
     }
 
     pub(crate) fn poison(&self, offset: u64, bytes: u64) -> Result<(), ArenaError> {
@@ -406,7 +429,7 @@ impl Drop for CudaArena {
     }
 }
 
-fn check(action: &str, code: c_int) -> Result<(), ArenaError> {
+pub(super) fn check(action: &str, code: c_int) -> Result<(), ArenaError> {
     if code == 0 {
         return Ok(());
     }

@@ -5,6 +5,7 @@
 
 mod cuda;
 mod host;
+mod kernels;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -12,6 +13,7 @@ use thiserror::Error;
 
 pub(crate) use cuda::CudaDevice;
 pub(crate) use host::HostArena;
+pub(crate) use kernels::{Rule, Tensor, Told};
 
 /// The pattern judges poison memory with: NaN in every floating type (`0x7fff` repeated).
 pub(crate) const POISON: u16 = 0x7fff;
@@ -101,6 +103,24 @@ impl Arena {
         match self {
             Self::Host(a) => a.fingerprint(offsets),
             Self::Cuda(a) => a.fingerprint(offsets),
+        }
+    }
+
+    /// Whether two ranges hold equal bytes, where the device itself can tell; `None` otherwise.
+    pub(crate) fn equal_there(
+        &self,
+        offset: u64,
+        other: &Self,
+        other_offset: u64,
+        bytes: u64,
+    ) -> Result<Option<bool>, ArenaError> {
+        self.within(offset, bytes)?;
+        other.within(other_offset, bytes)?;
+        match (self, other) {
+            (Self::Cuda(a), Self::Cuda(b)) if (offset | other_offset).is_multiple_of(8) => {
+                a.device().equal((a, offset), (b, other_offset), bytes).map(Some)
+            }
+            _ => Ok(None),
         }
     }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::with_operands;
 use crate::dtype::DType;
-use crate::heavy::{DEPTH, Product, SplitProduct};
+use crate::heavy::{DEPTH, Product, SplitProduct, offset_of};
 use crate::index::numel;
-use crate::ir::{Fun, Graph, NodeId, Op, Source};
+use crate::ir::{Bound, Fun, Graph, NodeId, Op, Source, axes};
 
 /// Terms per second of cuBLAS, in float32 and in TF32, on large products on an H200 (measured: 51 and
 /// 350 to 420 times 10^12 operations). Only their ratio matters, and it is like that wherever this
@@ -20,38 +20,56 @@ const TF32: f64 = 350e12;
 /// Bytes per second of its memory.
 const MEMORY: f64 = 4e12;
 /// Seconds of a call beside its work.
-const CALL: f64 = 5e-6;
-/// The form is used where it is expected to take at most this share of the time.
-const WORTH: f64 = 0.8;
+const CALL: f64 = 8e-6;
+/// A product is taken apart where that is expected to take at most this share of the time, ...
+const MAYBE: f64 = 1.05;
+/// ... and the first version has such products where all of them together take at most this.
+const LIKELY: f64 = 0.85;
 /// Rows and columns of the tile that one multiprocessor works on.
 const TILE: i64 = 128;
 /// Smallest matrices for which tensor cores are worth it, and the elements of 16 bytes.
 const LEAST: i64 = 64;
 const ALIGNED: i64 = 4;
+/// Most terms of a product whose parts are joined: their sums are cut off three times as often.
+const JOINED: i64 = 512;
+
+/// A graph with products taken apart.
+#[derive(Debug)]
+pub(crate) struct Apart {
+    pub(crate) graph: Graph,
+    /// Whether it is expected to be clearly faster.
+    pub(crate) likely: bool,
+}
 
 /// The graph with large products taken apart; `None` if there are none.
-pub(crate) fn split_products(old: &Graph, processors: i64) -> Option<Graph> {
+pub(crate) fn split_products(old: &Graph, processors: i64) -> Option<Apart> {
     let fixed = fixed(old);
     let mut graph = Graph::default();
     graph.split = old.split;
     let mut to: BTreeMap<NodeId, NodeId> = BTreeMap::new();
-    let mut found = false;
+    let (mut before, mut after) = (0.0, 0.0);
     for id in old.reachable() {
         let node = old.node(id);
         let at = |n: &NodeId| to.get(n).copied().unwrap_or(*n);
-        let product = match &node.op {
-            Op::Heavy { op, args } if node.dtype == DType::F32 => {
-                let worth =
-                    |p: &&Product| is_worth(p, [0, 1].map(|i| fixed[args[i].0]), processors);
-                op.as_product().filter(worth).map(|product| (product.clone(), args))
-            }
+        let found = match &node.op {
+            Op::Heavy { op, args } if node.dtype == DType::F32 => op.as_product().and_then(|of| {
+                let operands = [0, 1].map(|i| (root(old, args[i]), fixed[args[i].0]));
+                let cost = cost(of, operands, processors)?;
+                let worth = cost.apart < MAYBE * cost.whole;
+                worth.then(|| (of.clone(), [at(&args[0]), at(&args[1])], cost))
+            }),
             _ => None,
         };
-        let new = match (product, &node.op) {
-            (Some((of, args)), _) => {
-                found = true;
-                let args = args.iter().flat_map(|arg| parts(&mut graph, at(arg))).collect();
-                let op = Op::Heavy { op: Arc::new(SplitProduct { of }), args };
+        let new = match (found, &node.op) {
+            (Some((of, args, cost)), _) => {
+                (before, after) = (before + cost.whole, after + cost.apart);
+                let (of, args) = if cost.joined {
+                    joined(&mut graph, &of, args)
+                } else {
+                    let args = args.into_iter().flat_map(|arg| parts(&mut graph, arg)).collect();
+                    (SplitProduct { of, joined: false }, args)
+                };
+                let op = Op::Heavy { op: Arc::new(of), args };
                 graph.push(&node.name, op, node.shape.clone(), node.dtype)
             }
             (None, Op::View { src, map }) => graph.view(at(src), map.clone(), node.shape.clone()),
@@ -62,7 +80,15 @@ pub(crate) fn split_products(old: &Graph, processors: i64) -> Option<Graph> {
         to.insert(id, new);
     }
     graph.outputs = old.outputs.iter().filter_map(|o| to.get(o).copied()).collect();
-    found.then_some(graph)
+    (before > 0.0).then(|| Apart { graph, likely: after < LIKELY * before })
+}
+
+/// What a view is a view of; any other node itself.
+fn root(graph: &Graph, node: NodeId) -> NodeId {
+    match &graph.node(node).op {
+        Op::View { src, .. } => *src,
+        _ => node,
+    }
 }
 
 /// Whether nodes depend on weights and numbers only.
@@ -78,27 +104,99 @@ fn fixed(graph: &Graph) -> Vec<bool> {
     fixed
 }
 
-/// Whether a product is expected to be faster in parts. Operands that are fixed are taken apart
-/// beforehand.
-fn is_worth(product: &Product, fixed: [bool; 2], processors: i64) -> bool {
+/// Seconds that a product is expected to take.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    /// In float32.
+    whole: f64,
+    /// In the better of the two forms in parts, and which that is.
+    apart: f64,
+    joined: bool,
+}
+
+/// Operands come with whether they are fixed: those are taken apart beforehand. `None` for products
+/// that tensor cores do not take well.
+fn cost(product: &Product, operands: [(NodeId, bool); 2], processors: i64) -> Option<Cost> {
     let &Product { m, n, k, .. } = product;
     if m.min(n) < LEAST || k < LEAST || [m, n, k].iter().any(|side| side % ALIGNED != 0) {
-        return false;
+        return None;
     }
     let batch = product.batch();
     let work = 2.0 * (batch * m * n) as f64 * k as f64;
     let tiles = batch * ((m + TILE - 1) / TILE) * ((n + TILE - 1) / TILE);
     let busy = (tiles as f64 / processors.max(1) as f64).min(1.0);
-    let calls = (2 + (k + DEPTH - 1) / DEPTH) as f64 * product.split.0 as f64;
-    let sums = calls * (CALL + 4.0 * (product.split.1 * m * n) as f64 / MEMORY);
+    let products = 3.0 * work / (TF32 * busy);
+    // The first call writes the result, the others read and write it.
+    let sums = |calls: f64| {
+        calls * product.split.0 as f64 * CALL
+            + (8.0 * calls - 4.0) * (batch * m * n) as f64 / MEMORY
+    };
     let sides = [batch * m * k, batch * k * n];
-    let taking_apart: f64 = sides
-        .iter()
-        .zip(fixed)
-        .filter(|(_, fixed)| !fixed)
-        .map(|(elements, _)| CALL + 12.0 * *elements as f64 / MEMORY)
-        .sum();
-    3.0 * work / (TF32 * busy) + sums + taking_apart < WORTH * (work / FLOAT32 + CALL)
+    // The same tensor is taken apart once, but not joined with itself the same way twice.
+    let again = operands[0].0 == operands[1].0;
+    let taking_apart = |bytes: f64, again: bool| -> f64 {
+        let free = operands.iter().map(|(_, fixed)| *fixed).zip([false, again]);
+        sides
+            .iter()
+            .zip(free)
+            .filter(|(_, (fixed, again))| !fixed && !again)
+            .map(|(elements, _)| CALL + bytes * *elements as f64 / MEMORY)
+            .sum()
+    };
+    // Two parts beside what the operand is computed from; or three that are written after it.
+    let parts = products + sums((2 + (k + DEPTH - 1) / DEPTH) as f64) + taking_apart(12.0, again);
+    let join = products + sums(1.0) + taking_apart(20.0, false);
+    let joined = k <= JOINED && join < parts;
+    let apart = if joined { join } else { parts };
+    Some(Cost { whole: work / FLOAT32 + CALL, apart, joined })
+}
+
+/// `[l_a, h_a, h_a]` times `[h_b, l_b, h_b]`: all three products in one call, small terms first.
+fn joined(graph: &mut Graph, of: &Product, args: [NodeId; 2]) -> (SplitProduct, Vec<NodeId>) {
+    let (rank, k) = (of.rank, of.k);
+    let args = args.into_iter().zip([(rank - 1, 0), (rank - 2, 1)]);
+    let args = args.map(|(arg, (axis, low))| beside(graph, arg, axis, low)).collect();
+    let of = Product { k: 3 * k, split: (1, of.batch()), ..of.clone() };
+    (SplitProduct { of, joined: true }, args)
+}
+
+/// The high part of an operand three times along `dim`, but for place `low`, where its low part is.
+fn beside(graph: &mut Graph, arg: NodeId, dim: usize, low: i64) -> NodeId {
+    let shape = graph.shape(arg).to_vec();
+    let rank = shape.len();
+    let turned = |shape: &[i64]| {
+        let mut shape = shape.to_vec();
+        shape.swap(rank - 2, rank - 1);
+        let mut map = axes(&shape);
+        map.swap(rank - 2, rank - 1);
+        (map, shape)
+    };
+    // Written in the order in which the operand lies in memory.
+    let last = shape.len() - 1;
+    let other = if dim == last { last - 1 } else { last };
+    let stride = offset_of(graph, arg).1.stride_of(&format!("#{dim}"));
+    let contiguous = stride.map_or(dim == last, |stride| stride == 1);
+    if contiguous != (dim == last) {
+        let (map, flipped) = turned(&shape);
+        let flat = graph.view(arg, map, flipped);
+        let made = beside(graph, flat, other, low);
+        let made_shape = graph.shape(made).to_vec();
+        let (map, back) = turned(&made_shape);
+        return graph.view(made, map, back);
+    }
+    let [high, small] = parts(graph, arg);
+    let extent = shape[dim];
+    let mut wide = shape;
+    wide[dim] = 3 * extent;
+    let all = axes(&wide);
+    let mut at = all.clone();
+    at[dim] = all[dim].rem(extent);
+    let bound = Bound { at: all[dim].clone(), low: low * extent, high: (low + 1) * extent };
+    let inside = graph.view(small, at.clone(), wide.clone());
+    let outside = graph.view(high, at, wide.clone());
+    let name = format!("{}_parts", graph.node(arg).name);
+    let op = Op::Guard { bounds: vec![bound], inside, outside };
+    graph.push(&name, op, wide, DType::F32)
 }
 
 /// High and low part of an operand. Below a view that repeats or turns elements, so that the parts
@@ -130,15 +228,20 @@ mod tests {
 
     #[test]
     fn large_products_are_worth_it_and_small_or_odd_ones_are_not() {
-        assert!(is_worth(&product(4096, 4096, 4096), [false, false], 132));
-        assert!(is_worth(&product(8192, 8192, 512), [false, true], 132));
-        // Measured: no faster.
-        assert!(!is_worth(&product(128, 1024, 32768), [false, true], 132));
-        assert!(!is_worth(&product(256, 256, 131_072), [false, false], 132));
-        assert!(!is_worth(&product(32768, 256, 64), [false, true], 132));
+        let share = |m, n, k, fixed: bool| {
+            let operands = [(NodeId(0), false), (NodeId(1), fixed)];
+            cost(&product(m, n, k), operands, 132).map(|c| (c.apart / c.whole, c.joined))
+        };
+        let (faster, joined) = share(4096, 4096, 4096, false).unwrap();
+        assert!(faster < 0.6 && !joined, "{faster}");
+        let (faster, joined) = share(8192, 8192, 512, true).unwrap();
+        assert!(faster < 0.6 && joined, "{faster}");
+        // Measured: no faster, whichever way.
+        assert!(share(128, 1024, 32768, true).unwrap().0 > MAYBE);
+        assert!(share(256, 256, 131_072, false).unwrap().0 > MAYBE);
         // Nothing to gain, or not in steps of 16 bytes.
-        assert!(!is_worth(&product(64, 64, 64), [true, true], 132));
-        assert!(!is_worth(&product(4096, 4095, 4096), [false, false], 132));
+        assert!(share(64, 64, 64, true).unwrap().0 > MAYBE);
+        assert_eq!(share(4096, 4095, 4096, false), None);
     }
 
     /// `x [512, 1024]` times `w [2048, 1024]` transposed, then times `v`, all large.
@@ -161,7 +264,8 @@ mod tests {
 
     #[test]
     fn parts_lie_in_memory_as_the_operand_does() {
-        let split = split_products(&graph(), 132).unwrap();
+        let Apart { graph: split, likely } = split_products(&graph(), 132).unwrap();
+        assert!(likely);
         let heavy = split.nodes.iter().find_map(|n| match &n.op {
             Op::Heavy { args, .. } => Some(args.clone()),
             _ => None,

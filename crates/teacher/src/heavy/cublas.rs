@@ -185,13 +185,14 @@ pub(crate) struct Call {
     pub(crate) adds: bool,
 }
 
-/// Writes the file of a product; `stacks` are the operands' memory, or that of parts of them.
+/// Writes the file of a product; `stacks` are the operands' memory, or that of parts of them. `how`
+/// is said in its first line.
 pub(crate) fn emit(
     op: &Product,
     context: &HeavyContext<'_>,
     stacks: &[(NodeId, Stack)],
     calls: &[Call],
-    precision: Precision,
+    (precision, how): (Precision, &str),
 ) -> Result<KernelFile, String> {
     let graph = context.graph;
     let (kind, mut compute, scale) = types(graph.dtype(context.node))?;
@@ -282,11 +283,6 @@ pub(crate) fn emit(
     if numel(graph.shape(context.node)) == 0 {
         return Err("an empty product".to_owned());
     }
-    let how = match (calls.len(), precision) {
-        (1, Precision::Full) => "",
-        (1, Precision::Tf32) => ", in TF32",
-        _ => ", on tensor cores, from two TF32 parts of each operand",
-    };
     let (batch, k) = (op.batch(), op.k);
     let purpose = format!("Matrix product by cuBLAS{how}: {batch} x [{m}, {k}] times [{k}, {n}].");
     Ok(signature.file(context, &purpose, "cublas_v2.h", &follow, &body))

@@ -83,8 +83,8 @@ impl HeavyOp for Product {
         if !context.target.cpu {
             let whole = cublas::Call { a: 0, b: 1, depth: None, adds: false };
             let precision = match context.target.products {
-                Products::Tf32 => cublas::Precision::Tf32,
-                Products::Float32 | Products::Split => cublas::Precision::Full,
+                Products::Tf32 => (cublas::Precision::Tf32, ", in TF32"),
+                Products::Float32 | Products::Split => (cublas::Precision::Full, ""),
             };
             return cublas::emit(self, context, &stacks, &[whole], precision);
         }

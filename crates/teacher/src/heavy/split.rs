@@ -4,7 +4,9 @@
 //! (`algebra/split.rs`), and `a b = h_a h_b + l_a h_b + h_a l_b + ...`, where the rest is below a
 //! float32's own rounding. Products of TF32 numbers are exact in float32. Tensor cores cut their sums
 //! off instead of rounding them, so an error grows with the number of terms: the large product is
-//! summed in float32 every [`DEPTH`] terms, the small ones are 2^-11 of it and need not be. The idea
+//! summed in float32 every [`DEPTH`] terms, the small ones are 2^-11 of it and need not be. Where
+//! there are few terms, passing over the result once per call costs more than the products: then
+//! the parts lie beside each other, and one call sums all three. The idea
 //! is that of CUTLASS's example 27 (`ampere_3xtf32_fast_accurate_tensorop_gemm`) and of Ootomo and
 //! Yokota, "Recovering single precision accuracy from Tensor Cores", IJHPCA 2022.
 //!
@@ -26,10 +28,23 @@ pub(crate) const DEPTH: i64 = 1024;
 /// the first operand, then of the second.
 const PARTS: usize = 2;
 
+const HOW: &str = ", on tensor cores, from two TF32 parts of each operand";
+const HOW_JOINED: &str = ", on tensor cores, from TF32 parts of each operand side by side";
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SplitProduct {
+    /// Of the operands; where their parts are joined, of those.
     pub(crate) of: Product,
+    /// Whether the parts of each operand are one argument.
+    pub(crate) joined: bool,
+}
+
+impl SplitProduct {
+    /// Arguments per operand.
+    fn parts(&self) -> usize {
+        if self.joined { 1 } else { PARTS }
+    }
 }
 
 impl HeavyOp for SplitProduct {
@@ -38,7 +53,7 @@ impl HeavyOp for SplitProduct {
     }
 
     fn takes_view(&self, position: usize, offset: &Expr) -> bool {
-        self.of.takes_view(position / PARTS, offset)
+        self.of.takes_view(position / self.parts(), offset)
     }
 
     fn fuses_epilogue(&self) -> bool {
@@ -47,10 +62,16 @@ impl HeavyOp for SplitProduct {
 
     fn emit(&self, context: &mut HeavyContext<'_>) -> Result<KernelFile, String> {
         let mut stacks: Vec<(NodeId, Stack)> = Vec::new();
-        for position in 0..2 * PARTS {
+        for position in 0..2 * self.parts() {
             let operand = locate(context, position)?;
             let stack = Stack::of(&operand.offset, self.of.rank, self.of.split);
             stacks.push((operand.buffer, stack.ok_or("an operand is not a stack of matrices")?));
+        }
+        let how = if self.joined { HOW_JOINED } else { HOW };
+        let tf32 = (cublas::Precision::Tf32, how);
+        if self.joined {
+            let call = cublas::Call { a: 0, b: 1, depth: None, adds: false };
+            return cublas::emit(&self.of, context, &stacks, &[call], tf32);
         }
         let (high_a, low_a, high_b, low_b) = (0, 1, 2, 3);
         let call = |a, b, depth, adds| cublas::Call { a, b, depth, adds };
@@ -59,7 +80,7 @@ impl HeavyOp for SplitProduct {
             call(high_a, low_b, None, true),
             call(high_a, high_b, Some(DEPTH), true),
         ];
-        cublas::emit(&self.of, context, &stacks, &calls, cublas::Precision::Tf32)
+        cublas::emit(&self.of, context, &stacks, &calls, tf32)
     }
 
     fn channels(&self, _: &Graph, _: &[NodeId]) -> Option<Channels> {

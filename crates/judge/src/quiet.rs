@@ -1,0 +1,79 @@
+//! What a baseline takes when nothing disturbs it, and how much slower a window of it may count.
+//!
+//! A window of a short compiled baseline (50 to 100 us a call) is bound by Python and by launches:
+//! by the host. Where that is busy, such windows vary by 20 % and more, and those of a candidate by
+//! less than one. Disturbance only ever makes a baseline slower, so speed-ups over it come out too
+//! high. On a GPU a baseline's window therefore counts as at most [`SLOWEST`] of its *quiet level*,
+//! which is known from all its windows while its process lives (`docs/decisions/0011`). This can
+//! lower a speed-up and never raise one, and a candidate has no part in a baseline's windows.
+//!
+//! On the cpu device the host is what computes, for the candidate as for its baselines. There
+//! nothing is limited.
+
+use std::collections::VecDeque;
+
+use crate::baseline::Baseline;
+
+/// What a window counts as at most, as a multiple of the quiet level: less than the 5 % at which
+/// rewards change, more than undisturbed windows vary by.
+pub(crate) const SLOWEST: f64 = 1.03;
+/// From here on a window counts as disturbed, as a multiple of the quiet level: undisturbed ones
+/// lie above [`SLOWEST`] now and then, by a little.
+const DISTURBED: f64 = 1.04;
+/// Windows that are remembered: those of six verdicts or more. The more there are, the further below
+/// the median the quickest of them lie: the third of 128 by two standard deviations.
+const NEWEST: usize = 128;
+
+/// Seconds per call of one baseline's newest windows, whole verdicts and those that chose its
+/// window's length.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History(VecDeque<f64>);
+
+impl History {
+    /// Remembers windows, and forgets the oldest for them.
+    pub(crate) fn add(&mut self, per_call: &[f64]) {
+        self.0.extend(per_call);
+        let over = self.0.len().saturating_sub(NEWEST);
+        self.0.drain(..over);
+    }
+
+    /// Seconds per call when nothing disturbs: the third smallest of the remembered windows and of
+    /// those of `now`, or the second smallest of fewer than 12. `None` for fewer than 6.
+    ///
+    /// Not the smallest: one window that was timed wrongly would stand for the baseline. Not the
+    /// median: a host can be busy for minutes, and then most windows are disturbed.
+    pub(crate) fn level(&self, now: &[f64]) -> Option<f64> {
+        let mut all: Vec<f64> = self.0.iter().chain(now).copied().collect();
+        let rank = match all.len() {
+            0..6 => return None,
+            6..12 => 2,
+            _ => 3,
+        };
+        let (_, level, _) = all.select_nth_unstable_by(rank - 1, f64::total_cmp);
+        Some(*level)
+    }
+}
+
+/// Lowers windows, in seconds per call, to what they count as; how many were disturbed.
+pub(crate) fn limit(level: Option<f64>, per_call: &mut [f64]) -> usize {
+    let Some(level) = level else { return 0 };
+    let disturbed = per_call.iter().filter(|seconds| **seconds > DISTURBED * level).count();
+    for seconds in per_call {
+        *seconds = seconds.min(SLOWEST * level);
+    }
+    disturbed
+}
+
+/// What the verdict says where more than a quarter of a baseline's windows were disturbed.
+pub(crate) fn caveat(which: Baseline, disturbed: usize, windows: usize) -> Option<String> {
+    (4 * disturbed > windows).then(|| {
+        format!(
+            "{disturbed} of {windows} windows of {} were disturbed, as on a busy host; they count \
+             as 3 % slower than its quickest",
+            which.name()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests;

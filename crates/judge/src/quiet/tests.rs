@@ -1,0 +1,176 @@
+//! On simulated windows: no effect where nothing disturbs, a bounded one where something does.
+
+use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use warpwright_record::interval::Interval;
+
+use super::*;
+use crate::measure::{Ready, Rounds, Summary, Windows, levels, remember, summarise};
+
+/// Seconds of a call of the candidate; the baseline's true ones are `TRUTH` times that.
+const CALL: f64 = 60e-6;
+const TRUTH: f64 = 1.02;
+const CALLS: usize = 200;
+
+/// 1, with a standard deviation of a hundredth, normally distributed (a sum of twelve).
+fn noisy(random: &mut StdRng) -> f64 {
+    let sum: f64 = (0..12).map(|_| random.random::<f64>()).sum();
+    1.0 + 0.01 * (sum - 6.0)
+}
+
+fn ready() -> Ready {
+    Ready {
+        which: Baseline::Compile,
+        calls: CALLS,
+        seconds: TRUTH * CALL,
+        quiet: History::default(),
+    }
+}
+
+/// Windows of `count` rounds on a host that slows `busy` of the baseline's windows by 10 to 60 %.
+fn rounds(count: usize, busy: f64, random: &mut StdRng) -> Rounds {
+    let mut draw = |seconds: f64, busy: f64| -> Windows {
+        let window = |_| {
+            let slower = if random.random_bool(busy) { random.random_range(1.1..1.6) } else { 1.0 };
+            CALLS as f64 * seconds * slower * noisy(random)
+        };
+        Windows { calls: CALLS, seconds: (0..count).map(window).collect() }
+    };
+    Rounds {
+        nothing: vec![0.0; count],
+        candidate: draw(CALL, 0.0),
+        baselines: vec![(Baseline::Compile, draw(TRUTH * CALL, busy))],
+    }
+}
+
+fn over(summary: &Summary) -> f64 {
+    summary.speedup.compile.unwrap().value
+}
+
+/// One session's verdicts: with and without the limit.
+fn session(
+    verdicts: usize,
+    count: usize,
+    busy: f64,
+    random: &mut StdRng,
+) -> Vec<(Summary, Summary)> {
+    let mut ready = [ready()];
+    let verdict = |_| {
+        let rounds = rounds(count, busy, random);
+        let limited = summarise(&rounds, &levels(&ready, &rounds), 1);
+        remember(&mut ready, &rounds);
+        (limited, summarise(&rounds, &[], 1))
+    };
+    (0..verdicts).map(verdict).collect()
+}
+
+#[test]
+fn where_nothing_disturbs_there_is_no_effect() {
+    let mut random = StdRng::seed_from_u64(21);
+    for count in [7, 21] {
+        let (mut shift, mut told, mut all) = (0.0, 0, 0);
+        for _ in 0..100 {
+            for (limited, free) in session(20, count, 0.0, &mut random) {
+                shift += over(&limited) / over(&free) - 1.0;
+                told += limited.caveats.len();
+                all += 1;
+            }
+        }
+        let shift = shift / f64::from(all);
+        assert!(shift.abs() < 0.003, "{shift} on average of {count} rounds");
+        assert!(told as f64 <= 0.02 * f64::from(all), "{told} caveats in {all} verdicts");
+    }
+}
+
+#[test]
+fn on_a_busy_host_the_speedup_is_near_the_true_one() {
+    let mut random = StdRng::seed_from_u64(22);
+    let mut without = f64::MIN;
+    for _ in 0..50 {
+        // Of the first two verdicts' 42 windows at times fewer than three are quiet.
+        for (limited, free) in session(12, 21, 0.8, &mut random).into_iter().skip(2) {
+            let limited_over = over(&limited) / TRUTH;
+            assert!((limited_over - 1.0).abs() < 0.035, "{limited_over}");
+            assert_eq!(limited.caveats.len(), 1, "{:?}", limited.caveats);
+            without = without.max(over(&free) / TRUTH);
+        }
+    }
+    assert!(without > 1.2, "{without}: the control was not disturbed");
+}
+
+#[test]
+fn one_window_that_is_far_too_short_does_not_pull_the_level_down() {
+    for (windows, short) in [(6, 1), (12, 2)] {
+        let mut history = History::default();
+        history.add(&vec![CALL; windows - short]);
+        let level = history.level(&vec![1e-7; short]);
+        assert_eq!(level, Some(CALL), "{short} of {windows}");
+    }
+}
+
+#[test]
+fn few_windows_say_nothing_and_old_ones_are_forgotten() {
+    let mut history = History::default();
+    history.add(&[CALL; 3]);
+    assert_eq!(history.level(&[CALL; 2]), None);
+    assert_eq!(history.level(&[CALL; 3]), Some(CALL));
+    history.add(&[2.0 * CALL; NEWEST]);
+    assert_eq!(history.level(&[]), Some(2.0 * CALL));
+    assert_eq!(limit(None, &mut [CALL, 9.0 * CALL]), 0);
+}
+
+#[test]
+fn a_verdict_says_what_was_disturbed() {
+    let mut windows = [1.0, 1.02, 1.035, 1.05, 1.5, 1.1, 1.0];
+    let disturbed = limit(Some(1.0), &mut windows);
+    let counted = windows.map(|seconds| (100.0 * seconds).round() as u32);
+    assert_eq!(counted, [100, 102, 103, 103, 103, 103, 100]);
+    insta::assert_snapshot!(
+        caveat(Baseline::Compile, disturbed, 7).unwrap(),
+        @"3 of 7 windows of compile were disturbed, as on a busy host; they count as 3 % slower than its quickest"
+    );
+    assert_eq!(caveat(Baseline::Compile, 1, 7), None);
+    assert_eq!(caveat(Baseline::Compile, 2, 8), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    /// Whatever the windows and the history: no figure of a speed-up over a baseline rises, nor does
+    /// the speed-up over the best of them, nor a baseline's time. Baselines are near each other, so
+    /// that the limit changes which one is the best.
+    #[test]
+    fn the_limit_never_raises_a_speedup(
+        history in prop::collection::vec(0.99f64..1.08, 0..40),
+        rounds in prop::collection::vec((0.5f64..1.5, 0.99f64..1.08, 0.99f64..1.08), 7..22),
+    ) {
+        let windows = |of: fn(&(f64, f64, f64)) -> f64| Windows {
+            calls: 1,
+            seconds: rounds.iter().map(of).collect(),
+        };
+        let rounds = Rounds {
+            nothing: vec![0.0; rounds.len()],
+            candidate: windows(|r| r.0),
+            baselines: vec![
+                (Baseline::Eager, windows(|r| r.1)),
+                (Baseline::Compile, windows(|r| r.2)),
+            ],
+        };
+        let mut quiet = History::default();
+        quiet.add(&history);
+        let ready = [Baseline::Eager, Baseline::Compile]
+            .map(|which| Ready { which, quiet: quiet.clone(), ..ready() });
+        let free = summarise(&rounds, &[], 2);
+        let limited = summarise(&rounds, &levels(&ready, &rounds), 2);
+        let lower = |a: Option<Interval>, b: Option<Interval>| {
+            let (a, b) = (a.unwrap(), b.unwrap());
+            a.low <= b.low && a.value <= b.value && a.high <= b.high
+        };
+        prop_assert!(lower(limited.speedup.eager, free.speedup.eager));
+        prop_assert!(lower(limited.speedup.compile, free.speedup.compile));
+        prop_assert!(lower(limited.times.eager, free.times.eager));
+        prop_assert!(limited.speedup.best.unwrap().value <= free.speedup.best.unwrap().value);
+        prop_assert_eq!(limited.times.candidate, free.times.candidate);
+    }
+}
