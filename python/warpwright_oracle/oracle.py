@@ -19,7 +19,7 @@ import torch
 from . import precision
 from .arena import Arena
 from .channel import Channel, Refusal, serve
-from .reference import Reference, bound, perturb
+from .reference import Reference, bound, perturb, seed_everything
 from .sizes import Allocated, foresee, forward
 from .tensors import flatten, unflatten
 
@@ -234,7 +234,7 @@ class Oracle:
         if model is None:
             return [None] * count
         try:
-            torch.manual_seed(1)
+            seed_everything(1)
             with torch.no_grad():
                 given = model(*to_double(inputs))
             tensors: list[torch.Tensor] = []

@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .reference import Reference
+from .reference import Reference, seed_everything
 from .tensors import flatten, place, unflatten
 
 SMALL_BYTES = 64 << 20
@@ -69,7 +69,7 @@ def forward(
     tree = flatten(inputs, mine)
     copies = [t.clone() for t in mine]
     buffers = {k: v.clone() for k, v in model.named_buffers()} if model.training else {}
-    torch.manual_seed(seed)
+    seed_everything(seed)
     with torch.no_grad():
         outputs = model(*unflatten(tree, copies))
         for name, value in buffers.items():
