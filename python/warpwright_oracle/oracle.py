@@ -141,6 +141,7 @@ class Oracle:
             "init": self.init({}),
             "forward_seconds": seconds,
             "allocated_bytes": allocated.bytes,
+            "peak_bytes": allocated.peak,
             "inputs": {"tree": input_tree, "tensors": [self.arena.place(t) for t in taken]},
             "outputs": {"tree": tree, "tensors": [self.arena.place(t) for t in given]},
             "aliases_input": _shares(given, taken),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -19,15 +20,18 @@ MOST_OPERATORS = 4000
 
 
 class Allocated(TorchDispatchMode):
-    """Counts the bytes of every result that is new memory: what a forward would allocate if it
-    reused none. Candidates of several kernels are given about as much for their intermediates.
-    After ``most`` operators it raises RuntimeError."""
+    """Counts the bytes of every result that is new memory: all of them, which is what a forward
+    would allocate if it reused none (candidates of several kernels are given about as much for
+    their intermediates), and the most that were alive at once, after an operator. After ``most``
+    operators it raises RuntimeError."""
 
     def __init__(self, most: int | None = None) -> None:
         super().__init__()
         self.bytes = 0
+        self.peak = 0
         self.operators = 0
         self.most = most
+        self.alive: dict[int, tuple[StorageWeakRef, int]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.operators += 1
@@ -44,6 +48,9 @@ class Allocated(TorchDispatchMode):
                 storage = leaf.untyped_storage()
                 if storage._cdata not in given:
                     self.bytes += storage.nbytes()
+                    self.alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        self.alive = {at: held for at, held in self.alive.items() if not held[0].expired()}
+        self.peak = max(self.peak, sum(size for _, size in self.alive.values()))
         return results
 
 
@@ -104,6 +111,7 @@ def foresee(source: str, mode: str, seed: int) -> dict[str, Any] | None:
         "outputs": {"tree": output_tree, "tensors": given},
         "state": state,
         "allocated_bytes": allocated.bytes,
+        "peak_bytes": allocated.peak,
     }
 
 

@@ -249,6 +249,12 @@ fn sizes_are_foreseen_as_they_turn_out_to_be() {
             assert!(needed <= wanted && wanted <= needed + needed / 4, "{part}: {wanted} {needed}");
         }
     }
+    // Of a chain, what is alive at once is little of what is allocated.
+    let part = "nn.Sequential(*[nn.Hardtanh() for _ in range(10)])";
+    let Both { foreseen, opened } = ask(&reference(part, "self.part(x)"), "eval", 0);
+    let (sizes, result) = (foreseen.as_ref().unwrap().sizes(), opened.outputs.bytes());
+    assert!(opened.allocated_bytes >= 10 * result, "{}", opened.allocated_bytes);
+    assert!((2 * result..4 * result).contains(&sizes.peak_bytes), "{}", sizes.peak_bytes);
     // Nothing is said of small tasks, of what depends on values or on the device, and of what would
     // take long.
     let (part, forward) = REFERENCES[0];

@@ -169,6 +169,7 @@ mod tests {
             state: vec![],
             versions: Versions { torch: String::new(), python: String::new() },
             allocated_bytes: 0,
+            peak_bytes: 0,
             forward_seconds: 0.0,
         }
     }

@@ -74,6 +74,8 @@ pub(crate) struct Opened {
     pub(crate) versions: Versions,
     /// Bytes of new memory that one eager call allocates, as if none of it were reused.
     pub(crate) allocated_bytes: u64,
+    /// The most of it that was alive at once.
+    pub(crate) peak_bytes: u64,
     /// One warm eager call, in seconds; for deadlines only.
     pub(crate) forward_seconds: f64,
 }
@@ -85,7 +87,7 @@ impl Opened {
             inputs: &self.inputs,
             outputs: &self.outputs,
             state: &self.state,
-            allocated_bytes: self.allocated_bytes,
+            peak_bytes: self.peak_bytes,
         }
     }
 }
@@ -97,8 +99,8 @@ pub(crate) struct Sizes<'a> {
     pub(crate) inputs: &'a Value,
     pub(crate) outputs: &'a Value,
     pub(crate) state: &'a [Place],
-    /// As [`Opened::allocated_bytes`].
-    pub(crate) allocated_bytes: u64,
+    /// As [`Opened::peak_bytes`].
+    pub(crate) peak_bytes: u64,
 }
 
 /// The oracle's answer to `load`.
@@ -115,7 +117,7 @@ pub(crate) struct Foreseen {
     inputs: Value,
     outputs: Value,
     state: Vec<Place>,
-    allocated_bytes: u64,
+    peak_bytes: u64,
 }
 
 impl Foreseen {
@@ -125,7 +127,7 @@ impl Foreseen {
             inputs: &self.inputs,
             outputs: &self.outputs,
             state: &self.state,
-            allocated_bytes: self.allocated_bytes,
+            peak_bytes: self.peak_bytes,
         }
     }
 }
