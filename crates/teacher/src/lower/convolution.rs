@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::phases::{has_phases, in_phases};
 use super::product::copied;
 use super::view::padded;
 use super::{CallView, Family, Lowering};
@@ -54,6 +55,8 @@ impl Family for Convolutions {
         let depthwise = !op.transposed && op.groups > 1 && op.groups == op.channels_in;
         let mut result = if depthwise && numel(&op.kernel) <= MOST_TAPS {
             window_sum(to, name, &op, x, w)
+        } else if has_phases(&op) {
+            in_phases(to, name, &op, (x, w), dtype)
         } else {
             let args = (0..2).map(|k| settled(&mut to.graph, &op, k, [x, w][k], dtype)).collect();
             to.graph.push(name, Op::Heavy { op: Arc::new(op), args }, meta.shape.clone(), dtype)

@@ -5,6 +5,7 @@
 
 mod convolution;
 mod create;
+mod phases;
 mod pointwise;
 mod pool;
 mod product;
