@@ -12,12 +12,17 @@ use crate::exit;
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
 
-/// Shows the run in `dir`. The figures may be bad; only what is missing is an exit code.
-pub(crate) fn present(dir: &Path, exports: &[PathBuf], printer: Printer) -> Result<u8, Failure> {
+/// Shows the run in `dir`, with its page at `page`. The figures may be bad; only what is missing is an
+/// exit code.
+pub(crate) fn present(
+    dir: &Path,
+    page: &Path,
+    exports: &[PathBuf],
+    printer: Printer,
+) -> Result<u8, Failure> {
     let evaluation = Evaluation::read(dir)?;
-    let page = dir.join("report.html");
     printer.data(&format!("{}\n", table::tables(&evaluation, width())));
-    match export(&evaluation, dir, &page) {
+    match export(&evaluation, dir, page) {
         Ok(()) => printer.say(&format!("report: {}", page.display())),
         // The verdicts are safe in the record; the page can be made again.
         Err(error) => printer.say(&format!("warning: {}", chain(&error))),

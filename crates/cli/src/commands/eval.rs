@@ -18,7 +18,7 @@ pub(crate) fn run(args: &Eval, printer: Printer) -> Result<u8, Failure> {
     if let Some(dir) = &args.episodes.resume {
         let settings = Settings::from_config(&RunReader::open(dir)?.header().config)?;
         campaign::resume(&settings, dir, &args.common, args.episodes.force, printer)?;
-        return evaluation::present(dir, &args.export, printer);
+        return evaluation::present(dir, &dir.join("report.html"), &args.export, printer);
     }
     let mut paths = args.suite.clone();
     paths.extend(args.episodes.tasks.iter().cloned());
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Eval, printer: Printer) -> Result<u8, Failure> {
     settings.suite = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     let wanted = Wanted::new(&args.common, profile);
     campaign::begin(settings, &dir, &args.common, wanted, printer)?;
-    evaluation::present(&dir, &args.export, printer)
+    evaluation::present(&dir, &dir.join("report.html"), &args.export, printer)
 }
 
 /// The tasks of the levels and the share asked for.

@@ -1,4 +1,5 @@
-//! `warpwright report RUN_DIR...`: a table and a page, from records alone.
+//! `warpwright report RUN_DIR...`: a table and a page, from records alone. Of one run of `eval`, what
+//! that came to.
 
 use std::path::{Path, PathBuf};
 
@@ -11,9 +12,11 @@ use warpwright_report::table::table;
 
 use crate::args::Report;
 use crate::contract::VERSION;
+use crate::evaluation;
 use crate::exit;
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
+use crate::settings::{Purpose, Settings};
 
 #[derive(Serialize)]
 struct Reported {
@@ -23,6 +26,13 @@ struct Reported {
 }
 
 pub(crate) fn run(args: &Report, printer: Printer) -> Result<u8, Failure> {
+    if let [dir] = &args.runs[..]
+        && is_evaluation(dir)?
+    {
+        let page = args.out.clone().unwrap_or_else(|| dir.join("report.html"));
+        // That something is missing is said; it is no failure of the report.
+        return evaluation::present(dir, &page, &[], printer).map(|_| exit::OK);
+    }
     let mut summaries = Vec::new();
     for dir in &args.runs {
         let history = History::read(&RunReader::open(dir)?)?;
@@ -40,6 +50,13 @@ pub(crate) fn run(args: &Report, printer: Printer) -> Result<u8, Failure> {
         report: page.display().to_string(),
     });
     Ok(exit::OK)
+}
+
+/// Whether `eval` began the run. Settings that cannot be read are no evaluation's.
+fn is_evaluation(dir: &Path) -> Result<bool, Failure> {
+    let run = RunReader::open(dir)?;
+    let settings = Settings::from_config(&run.header().config);
+    Ok(settings.is_ok_and(|settings| settings.purpose == Purpose::Eval))
 }
 
 /// Columns of the terminal; elsewhere a table may be as wide as it likes.

@@ -99,6 +99,22 @@ fn an_interrupted_run_is_reported_as_far_as_it_went() {
     assert!(program.path("run/report.html").exists());
 }
 
+#[test]
+fn of_an_evaluation_the_report_shows_what_it_came_to() {
+    let program = Program::bare();
+    interrupted_run(&program);
+    change(&program, "run/run.json", "\"purpose\":\"optimize\"", "\"purpose\":\"eval\"");
+    let ran = program.run(&["report", "run", "--out", "page.html", "--json"]);
+    // What is missing is no failure of the report.
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let object = ran.object();
+    assert_eq!(
+        (object["complete"].as_bool(), &object["rows"][0]["task"]),
+        (Some(false), &"task".into())
+    );
+    assert!(program.path("page.html").exists() && !program.path("run/report.html").exists());
+}
+
 /// Runs where this user may mount: a real file system with room for a few pages.
 #[test]
 fn a_full_disk_is_named_and_what_was_recorded_stays() {
