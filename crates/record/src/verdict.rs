@@ -153,7 +153,7 @@ pub struct Speedup {
     pub reduce_overhead: Option<Interval>,
     /// Over `max-autotune`.
     pub max_autotune: Option<Interval>,
-    /// Over the fastest baseline measured.
+    /// Over the best baseline: the one over which it is least.
     pub best: Option<Interval>,
     /// Which baseline that was.
     pub best_baseline: Option<String>,
