@@ -52,7 +52,7 @@ pub(crate) enum Products {
     Tf32,
 }
 
-/// Where TF32 tensor cores take eight times as many terms as float32 units do; NVIDIA's A100, H100
+/// Where TF32 tensor cores take eight times as many terms as float32 units do, or more; NVIDIA's A100, H100
 /// and B200 white papers. On consumer cards of the same generations it is once or twice as many.
 const TENSOR_ARCHES: [&str; 3] = ["sm_80", "sm_90", "sm_100"];
 
