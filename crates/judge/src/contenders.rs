@@ -58,13 +58,13 @@ impl Baselines {
         // Inputs and the results of a window each have their share of the memory.
         let share = memory.staged();
         // One set alone would be found in a cache again, unless it is larger than any.
-        let least = if opened.inputs.bytes() > 16 * judge.facts.cache_bytes { 1 } else { 2 };
+        let least = if opened.sizes.inputs.bytes() > 16 * judge.facts.cache_bytes { 1 } else { 2 };
         let fits = |bytes: u64| (share / bytes.max(1)).max(least);
-        let staged = layout.calls.min(64).min(fits(opened.inputs.bytes())) as usize;
+        let staged = layout.calls.min(64).min(fits(opened.sizes.inputs.bytes())) as usize;
         let seeds: Vec<u64> = (0..staged).map(|_| random.random_range(1..1 << 62)).collect();
         // On a GPU results give way to later ones once they fill its cache twice: windows must be
         // long whatever the memory. On the cpu device the arena holds those of a window.
-        let outputs = opened.outputs.bytes();
+        let outputs = opened.sizes.outputs.bytes();
         let (keep, most) = if judge.config.device.is_cuda() {
             let keep = 1 + 2 * judge.facts.cache_bytes / outputs.max(1);
             (Some(keep.min(MAX_CALLS) as usize), MAX_CALLS)

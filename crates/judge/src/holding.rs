@@ -19,7 +19,7 @@ use crate::device::Device;
 use crate::gate::Wish;
 use crate::judge::{BaselineSet, JudgeConfig, LocalJudge};
 use crate::memory::Memory;
-use crate::wire::{Foreseen, Opened};
+use crate::wire::{Opened, Sizes};
 
 const PATIENCE: Duration = Duration::from_mins(5);
 
@@ -223,7 +223,7 @@ fn an_oracle_makes_its_models_before_it_asks_for_the_device() {
 fn sizes_are_foreseen_as_they_turn_out_to_be() {
     #[derive(Deserialize)]
     struct Both {
-        foreseen: Option<Foreseen>,
+        foreseen: Option<Sizes>,
         opened: Opened,
     }
     let mut serving = Serving::oracle();
@@ -239,7 +239,7 @@ fn sizes_are_foreseen_as_they_turn_out_to_be() {
         for mode in ["eval", "train"] {
             let Both { foreseen, opened } = ask(&reference(part, forward), mode, 0);
             let foreseen = foreseen.unwrap_or_else(|| panic!("nothing is foreseen of {part}"));
-            let (sizes, actual) = (foreseen.sizes(), opened.sizes());
+            let (sizes, actual) = (&foreseen, &opened.sizes);
             assert_eq!(sizes.inputs.bytes(), actual.inputs.bytes(), "{part}");
             assert_eq!(sizes.outputs.bytes(), actual.outputs.bytes(), "{part}");
             assert_eq!(sizes.outputs.tree, actual.outputs.tree, "{part}");
@@ -252,7 +252,7 @@ fn sizes_are_foreseen_as_they_turn_out_to_be() {
     // Of a chain, what is alive at once is little of what is allocated.
     let part = "nn.Sequential(*[nn.Hardtanh() for _ in range(10)])";
     let Both { foreseen, opened } = ask(&reference(part, "self.part(x)"), "eval", 0);
-    let (sizes, result) = (foreseen.as_ref().unwrap().sizes(), opened.outputs.bytes());
+    let (sizes, result) = (foreseen.as_ref().unwrap(), opened.sizes.outputs.bytes());
     assert!(opened.allocated_bytes >= 10 * result, "{}", opened.allocated_bytes);
     assert!((2 * result..4 * result).contains(&sizes.peak_bytes), "{}", sizes.peak_bytes);
     // Nothing is said of small tasks, of what depends on values or on the device, and of what would

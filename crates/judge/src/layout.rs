@@ -44,16 +44,16 @@ struct Sizes {
 
 impl Sizes {
     fn of(opened: &Opened) -> Self {
-        let state: u64 = opened.state.iter().map(|p| padded(p.bytes)).sum();
-        let state = state + opened.init.padded_bytes();
+        let state: u64 = opened.sizes.state.iter().map(|p| padded(p.bytes)).sum();
+        let state = state + opened.sizes.init.padded_bytes();
         let weights = round(6 * state + (64 << 20));
-        let per_set = opened.inputs.padded_bytes();
+        let per_set = opened.sizes.inputs.padded_bytes();
         Self {
             weights,
             fixed: weights + 2 * SLACK + round(state),
             inputs: per_set + 8 * ALIGN,
             per_set,
-            per_call: opened.outputs.padded_bytes(),
+            per_call: opened.sizes.outputs.padded_bytes(),
             state,
         }
     }
@@ -143,7 +143,7 @@ fn round(bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Value, Versions};
+    use crate::wire::{Sizes, Value, Versions};
     use proptest::prelude::*;
     use rand::SeedableRng;
     use serde_json::json;
@@ -161,15 +161,17 @@ mod tests {
 
     fn opened(inputs: &[u64], outputs: &[u64]) -> Opened {
         Opened {
-            init: value(&[]),
-            inputs: value(inputs),
-            outputs: value(outputs),
+            sizes: Sizes {
+                init: value(&[]),
+                inputs: value(inputs),
+                outputs: value(outputs),
+                state: vec![],
+                peak_bytes: 0,
+            },
             aliases_input: false,
             mutates_input: false,
-            state: vec![],
             versions: Versions { torch: String::new(), python: String::new() },
             allocated_bytes: 0,
-            peak_bytes: 0,
             forward_seconds: 0.0,
         }
     }

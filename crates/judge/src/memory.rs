@@ -92,7 +92,7 @@ impl Memory {
     }
 
     /// An error that says how much is needed, if it is more than this part.
-    pub(crate) fn check(self, task: &str, sizes: Sizes<'_>) -> Result<(), JudgeError> {
+    pub(crate) fn check(self, task: &str, sizes: &Sizes) -> Result<(), JudgeError> {
         let wanted = Self::needed(sizes);
         if self.all || wanted <= self.bytes {
             return Ok(());
@@ -105,7 +105,7 @@ impl Memory {
     }
 
     /// Bytes of a part that would do for this task.
-    pub(crate) fn needed(sizes: Sizes<'_>) -> u64 {
+    pub(crate) fn needed(sizes: &Sizes) -> u64 {
         let (inputs, outputs) = (sizes.inputs.bytes(), sizes.outputs.bytes());
         let state: u64 = sizes.state.iter().map(|p| padded(p.bytes)).sum();
         let eager = sizes.peak_bytes.max(outputs);
@@ -124,7 +124,7 @@ impl Memory {
 
 /// Bytes that the oracle's arena needs for one question: the inputs, and for every output the truth
 /// and, where it is not a floating-point one, the reference's own answer.
-pub(crate) fn arena_bytes(sizes: Sizes<'_>) -> u64 {
+pub(crate) fn arena_bytes(sizes: &Sizes) -> u64 {
     let truth = |p: &crate::wire::Place| {
         let count: u64 = p.shape.iter().product();
         padded(count * 8) + padded(p.bytes)
@@ -139,7 +139,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::wire::Foreseen;
 
     fn facts(arch: Option<&str>) -> DeviceFacts {
         DeviceFacts {
@@ -154,7 +153,7 @@ mod tests {
     }
 
     /// What the oracle says before it computes, of inputs of so many bytes.
-    fn foreseen(bytes: u64) -> Foreseen {
+    fn foreseen(bytes: u64) -> Sizes {
         let place = json!({
             "offset": null, "shape": [bytes / 4], "strides": [1], "dtype": "float32", "bytes": bytes,
         });
@@ -170,16 +169,16 @@ mod tests {
     fn a_task_is_refused_by_a_part_that_is_too_small_and_told_what_would_do() {
         let facts = facts(Some("sm_90"));
         let part = Memory::part(&facts, 1, 8);
-        part.check("small", foreseen(64 << 20).sizes()).unwrap();
+        part.check("small", &foreseen(64 << 20)).unwrap();
         let large = foreseen(4 << 30);
-        let refused = part.check("large", large.sizes());
+        let refused = part.check("large", &large);
         let Err(JudgeError::Memory { wanted: Some(wanted), .. }) = refused else {
             panic!("{refused:?}")
         };
         let units = wanted.div_ceil(part.bytes()) as usize;
         assert!((2..8).contains(&units), "{units}");
-        Memory::part(&facts, units, 8).check("large", large.sizes()).unwrap();
+        Memory::part(&facts, units, 8).check("large", &large).unwrap();
         // Whoever has everything is refused nothing.
-        Memory::part(&facts, 8, 8).check("huge", foreseen(1 << 40).sizes()).unwrap();
+        Memory::part(&facts, 8, 8).check("huge", &foreseen(1 << 40)).unwrap();
     }
 }

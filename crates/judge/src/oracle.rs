@@ -75,13 +75,13 @@ impl Oracle {
         })?;
         if let Some(foreseen) = &loaded.sizes {
             // A task that is too large costs the device nothing.
-            memory.check(&task.name, foreseen.sizes())?;
+            memory.check(&task.name, foreseen)?;
         }
         let request = json!({"do": "open", "seed": seed});
         let opened: Opened = worker.ask_holding(&request, PATIENCE, gate).map_err(|e| {
             JudgeError::from_trusted(&task.name, Role::Oracle.name(), e, &worker.tail())
         })?;
-        let noise = vec![0.0; opened.outputs.tensors.len()];
+        let noise = vec![0.0; opened.sizes.outputs.tensors.len()];
         let name = task.name.clone();
         Ok(Self { worker, task: name, arena, opened, noise, doubt: String::new(), profile })
     }
@@ -113,7 +113,7 @@ impl Oracle {
 
     /// How many sets of inputs its arena holds.
     pub(crate) fn sets_at_once(&self) -> usize {
-        (self.arena.len() / self.opened.inputs.padded_bytes().max(1)).clamp(1, 4096) as usize
+        (self.arena.len() / self.opened.sizes.inputs.padded_bytes().max(1)).clamp(1, 4096) as usize
     }
 
     /// Inputs for each seed, one after the other from the start of the oracle's arena.

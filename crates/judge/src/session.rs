@@ -75,8 +75,8 @@ impl<'j> TaskSession<'j> {
         };
         let open = || {
             let first = oracle(memory.oracle_arena())?;
-            memory.check(&task.name, first.opened.sizes())?;
-            let needed = arena_bytes(first.opened.sizes());
+            memory.check(&task.name, &first.opened.sizes)?;
+            let needed = arena_bytes(&first.opened.sizes);
             if cuda && needed > first.arena.len() {
                 drop(first);
                 return oracle(needed);
@@ -111,7 +111,7 @@ impl<'j> TaskSession<'j> {
         let wanted = wanted_calls(judge, &oracle, &plan);
         let layout = Layout::plan(&oracle.opened, wanted, memory.runner());
         let layout = layout.ok_or_else(|| {
-            let per_call = oracle.opened.inputs.bytes() + oracle.opened.outputs.bytes();
+            let per_call = oracle.opened.sizes.inputs.bytes() + oracle.opened.sizes.outputs.bytes();
             JudgeError::Memory {
                 task: task.name.clone(),
                 message: format!(
@@ -158,8 +158,8 @@ impl<'j> TaskSession<'j> {
     /// Bytes that one call cannot avoid: every input, parameter and output once.
     pub fn unavoidable_bytes(&self) -> u64 {
         let opened = &self.oracle.opened;
-        let state: u64 = opened.state.iter().map(|p| p.bytes).sum();
-        opened.inputs.bytes() + state + opened.outputs.bytes()
+        let state: u64 = opened.sizes.state.iter().map(|p| p.bytes).sum();
+        opened.sizes.inputs.bytes() + state + opened.sizes.outputs.bytes()
     }
 
     /// Takes a candidate as far as `stage`. What the candidate does wrong is in the verdict; an
@@ -326,7 +326,7 @@ impl<'j> TaskSession<'j> {
 /// enough that the data of a window exceeds twice the last-level cache.
 fn wanted_calls(judge: &LocalJudge, oracle: &Oracle, plan: &Plan) -> u64 {
     let opened = &oracle.opened;
-    let bytes = (opened.inputs.bytes() + opened.outputs.bytes()).max(1);
+    let bytes = (opened.sizes.inputs.bytes() + opened.sizes.outputs.bytes()).max(1);
     // A first guess of the least time: a few microseconds to launch, and memory's share.
     let bandwidth = if judge.config.device.is_cuda() { 4e12 } else { 3e10 };
     let least = 4e-6 + bytes as f64 / bandwidth;

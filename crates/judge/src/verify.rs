@@ -40,7 +40,8 @@ pub(crate) fn look(
         return Ok(looked);
     }
     let aliasing = oracle.opened.aliases_input.then_some(runner.layout.inputs);
-    let located = match claims::check(&claimed, &oracle.opened.outputs, played.zone, aliasing) {
+    let located = match claims::check(&claimed, &oracle.opened.sizes.outputs, played.zone, aliasing)
+    {
         Ok(located) => located,
         Err(Refused::Shape(message)) => {
             looked.failure = Some(failure(FailureClass::Shape, message));

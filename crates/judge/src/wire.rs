@@ -65,71 +65,34 @@ pub(crate) struct Complaint {
 /// The oracle's answer to `open`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Opened {
-    pub(crate) init: Value,
-    pub(crate) inputs: Value,
-    pub(crate) outputs: Value,
+    #[serde(flatten)]
+    pub(crate) sizes: Sizes,
     pub(crate) aliases_input: bool,
     pub(crate) mutates_input: bool,
-    pub(crate) state: Vec<Place>,
     pub(crate) versions: Versions,
     /// Bytes of new memory that one eager call allocates, as if none of it were reused.
     pub(crate) allocated_bytes: u64,
-    /// The most of it that was alive at once.
-    pub(crate) peak_bytes: u64,
     /// One warm eager call, in seconds; for deadlines only.
     pub(crate) forward_seconds: f64,
 }
 
-impl Opened {
-    pub(crate) fn sizes(&self) -> Sizes<'_> {
-        Sizes {
-            init: &self.init,
-            inputs: &self.inputs,
-            outputs: &self.outputs,
-            state: &self.state,
-            peak_bytes: self.peak_bytes,
-        }
-    }
-}
-
 /// What a task takes and gives, as far as memory is concerned.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes<'a> {
-    pub(crate) init: &'a Value,
-    pub(crate) inputs: &'a Value,
-    pub(crate) outputs: &'a Value,
-    pub(crate) state: &'a [Place],
-    /// As [`Opened::peak_bytes`].
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Sizes {
+    pub(crate) init: Value,
+    pub(crate) inputs: Value,
+    pub(crate) outputs: Value,
+    pub(crate) state: Vec<Place>,
+    /// The most new memory of one eager call that is alive at once, bytes.
     pub(crate) peak_bytes: u64,
 }
 
 /// The oracle's answer to `load`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Loaded {
-    /// Where memory is bounded, the task large, and its sizes follow from shapes alone.
-    pub(crate) sizes: Option<Foreseen>,
-}
-
-/// What `open` would say of sizes, found out without computing: of no tensor a place.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Foreseen {
-    init: Value,
-    inputs: Value,
-    outputs: Value,
-    state: Vec<Place>,
-    peak_bytes: u64,
-}
-
-impl Foreseen {
-    pub(crate) fn sizes(&self) -> Sizes<'_> {
-        Sizes {
-            init: &self.init,
-            inputs: &self.inputs,
-            outputs: &self.outputs,
-            state: &self.state,
-            peak_bytes: self.peak_bytes,
-        }
-    }
+    /// Where memory is bounded, the task large, and its sizes follow from shapes alone: what `open`
+    /// would say, but of no tensor a place.
+    pub(crate) sizes: Option<Sizes>,
 }
 
 /// Versions of the torch side.

@@ -48,8 +48,8 @@ impl Folder {
         load: &Load<'_>,
     ) -> Result<Option<Self>, JudgeError> {
         let opened = &oracle.opened;
-        let state: u64 = opened.state.iter().map(|p| p.bytes).sum();
-        if opened.inputs.bytes() + opened.init.bytes() + state > MAX_BYTES {
+        let state: u64 = opened.sizes.state.iter().map(|p| p.bytes).sum();
+        if opened.sizes.inputs.bytes() + opened.sizes.init.bytes() + state > MAX_BYTES {
             return Ok(None);
         }
         let fail = |e: std::io::Error| JudgeError::infrastructure("prepare an inspection", e);

@@ -167,7 +167,7 @@ impl TaskSession<'_> {
         else {
             return;
         };
-        let bytes = self.oracle.opened.outputs.bytes();
+        let bytes = self.oracle.opened.sizes.outputs.bytes();
         if self.judge.config.device.is_cuda() && !self.oracle.opened.aliases_input {
             let least = 0.75e3 * bytes as f64 / bandwidth as f64;
             if time.high < least && bytes > 2 * self.judge.facts.cache_bytes {
