@@ -110,7 +110,6 @@ def foresee(source: str, mode: str, seed: int) -> dict[str, Any] | None:
         "inputs": {"tree": input_tree, "tensors": taken},
         "outputs": {"tree": output_tree, "tensors": given},
         "state": state,
-        "allocated_bytes": allocated.bytes,
         "peak_bytes": allocated.peak,
     }
 

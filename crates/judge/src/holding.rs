@@ -4,21 +4,20 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
-use warpwright_jail::{Child, Requirement, Spec};
-use warpwright_record::verdict::Profile;
+use warpwright_jail::{Child, Spec};
 
 use crate::arena::{Arena, HostArena};
 use crate::baseline::Baseline;
 use crate::channel::{Channel, NoAnswer};
-use crate::device::Device;
 use crate::gate::Wish;
-use crate::judge::{BaselineSet, JudgeConfig, LocalJudge};
+use crate::judge::LocalJudge;
 use crate::memory::Memory;
+use crate::testing::judge;
 use crate::wire::{Opened, Sizes};
 
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -116,19 +115,7 @@ impl Serving {
 
     fn start(more: impl FnOnce(Spec, &LocalJudge) -> Spec) -> Self {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let workspace = fs_err::canonicalize(here.join("../..")).unwrap();
-        let python = std::env::var_os("WARPWRIGHT_PYTHON")
-            .map_or_else(|| workspace.join(".venv/bin/python"), PathBuf::from);
-        let judge = LocalJudge::open(JudgeConfig {
-            device: Device::Cpu,
-            profile: Profile::Strict,
-            seed: 1,
-            baselines: BaselineSet::Usual,
-            isolation: Requirement::Any,
-            python,
-            cache: workspace.join("target/test-cache"),
-        })
-        .unwrap();
+        let judge = judge();
         let host = &judge.host;
         let tests = fs_err::canonicalize(here.join("tests")).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();

@@ -59,6 +59,8 @@ mod sequential;
 mod session;
 mod slots;
 mod stats;
+#[cfg(test)]
+mod testing;
 mod tolerance;
 mod verdict;
 mod verify;

@@ -6,7 +6,7 @@ use crate::index::numel;
 use crate::ir::{Graph, NodeId, Op, Source};
 
 /// Bytes of weights that a node is computed from; `None` if it depends on an input.
-fn weights_of(graph: &Graph) -> Vec<Option<i64>> {
+pub(crate) fn weights_of(graph: &Graph) -> Vec<Option<i64>> {
     let mut out: Vec<Option<i64>> = Vec::new();
     for (i, node) in graph.nodes.iter().enumerate() {
         let id = NodeId(i);

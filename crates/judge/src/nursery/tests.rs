@@ -2,33 +2,13 @@
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value as Json, json};
-use warpwright_jail::Requirement;
-use warpwright_record::verdict::Profile;
 
 use super::*;
 use crate::arena::HostArena;
 use crate::channel::NoAnswer;
-use crate::device::Device;
-use crate::judge::{BaselineSet, JudgeConfig, LocalJudge};
+use crate::testing::judge;
 
 const PATIENCE: Duration = Duration::from_mins(1);
-
-fn judge() -> LocalJudge {
-    let workspace = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    let workspace = workspace.canonicalize().unwrap();
-    let python = std::env::var_os("WARPWRIGHT_PYTHON")
-        .map_or_else(|| workspace.join(".venv/bin/python"), PathBuf::from);
-    LocalJudge::open(JudgeConfig {
-        device: Device::Cpu,
-        profile: Profile::Strict,
-        seed: 1,
-        baselines: BaselineSet::Usual,
-        isolation: Requirement::Any,
-        python,
-        cache: workspace.join("target/test-cache"),
-    })
-    .unwrap()
-}
 
 fn pid(spare: &Spare) -> Pid {
     Pid::from_raw(spare.worker.pid() as i32).unwrap()

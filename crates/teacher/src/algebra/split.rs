@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::with_operands;
+use crate::constant;
 use crate::dtype::DType;
 use crate::heavy::{DEPTH, Product, SplitProduct, offset_of};
 use crate::index::numel;
-use crate::ir::{Bound, Fun, Graph, NodeId, Op, Source, axes};
+use crate::ir::{Bound, Fun, Graph, NodeId, Op, axes};
 
 /// Terms per second of cuBLAS, in float32 and in TF32, on large products on an H200 (measured: 51 and
 /// 350 to 420 times 10^12 operations). Only their ratio matters, and it is like that wherever this
@@ -43,7 +44,7 @@ pub(crate) struct Apart {
 
 /// The graph with large products taken apart; `None` if there are none.
 pub(crate) fn split_products(old: &Graph, processors: i64) -> Option<Apart> {
-    let fixed = fixed(old);
+    let weights = constant::weights_of(old);
     let mut graph = Graph::default();
     graph.split = old.split;
     let mut to: BTreeMap<NodeId, NodeId> = BTreeMap::new();
@@ -53,7 +54,8 @@ pub(crate) fn split_products(old: &Graph, processors: i64) -> Option<Apart> {
         let at = |n: &NodeId| to.get(n).copied().unwrap_or(*n);
         let found = match &node.op {
             Op::Heavy { op, args } if node.dtype == DType::F32 => op.as_product().and_then(|of| {
-                let operands = [0, 1].map(|i| (root(old, args[i]), fixed[args[i].0]));
+                let fixed = |arg: NodeId| weights[arg.0].is_some();
+                let operands = [args[0], args[1]].map(|arg| (offset_of(old, arg).0, fixed(arg)));
                 let cost = cost(of, operands, processors)?;
                 let worth = cost.apart < MAYBE * cost.whole;
                 worth.then(|| (of.clone(), [at(&args[0]), at(&args[1])], cost))
@@ -81,27 +83,6 @@ pub(crate) fn split_products(old: &Graph, processors: i64) -> Option<Apart> {
     }
     graph.outputs = old.outputs.iter().filter_map(|o| to.get(o).copied()).collect();
     (before > 0.0).then(|| Apart { graph, likely: after < LIKELY * before })
-}
-
-/// What a view is a view of; any other node itself.
-fn root(graph: &Graph, node: NodeId) -> NodeId {
-    match &graph.node(node).op {
-        Op::View { src, .. } => *src,
-        _ => node,
-    }
-}
-
-/// Whether nodes depend on weights and numbers only.
-fn fixed(graph: &Graph) -> Vec<bool> {
-    let mut fixed: Vec<bool> = Vec::with_capacity(graph.nodes.len());
-    for (i, node) in graph.nodes.iter().enumerate() {
-        let here = match &node.op {
-            Op::Leaf(leaf) => matches!(leaf.source, Source::State(_)),
-            _ => graph.operands(NodeId(i)).iter().all(|o| fixed[o.0]),
-        };
-        fixed.push(here);
-    }
-    fixed
 }
 
 /// Seconds that a product is expected to take.
@@ -220,7 +201,7 @@ mod tests {
 
     use super::*;
     use crate::index::strides_of;
-    use crate::ir::{Leaf, axis};
+    use crate::ir::{Leaf, Source, axis};
 
     fn product(m: i64, n: i64, k: i64) -> Product {
         Product { rank: 2, split: (1, 1), m, n, k }
@@ -276,6 +257,31 @@ mod tests {
         let shape = |name: &str| split.nodes.iter().find(|n| n.name == name).unwrap().shape.clone();
         assert_eq!(shape("w_high"), [2048, 2048], "not turned: the view stays above");
         assert!(split_products(&split, 132).is_none(), "once is enough");
+    }
+
+    /// Of weights that are read turned, the parts lie along their rows, where the terms are.
+    #[test]
+    fn parts_beside_each_other_lie_where_the_terms_are() {
+        let mut graph = graph();
+        let (x, w) = (NodeId(0), NodeId(2));
+        assert!(matches!(graph.node(w).op, Op::View { .. }));
+        let (of, args) = joined(&mut graph, &product(4096, 2048, 2048), [x, w]);
+        assert_eq!((of.joined, of.of.k), (true, 6144));
+        let guard = |node: NodeId| match &graph.node(node).op {
+            Op::Guard { bounds, inside, outside } => {
+                let names = [*inside, *outside].map(|n| graph.node(n).name.clone());
+                (graph.shape(node).to_vec(), bounds.clone(), names)
+            }
+            other => panic!("{other:?}"),
+        };
+        let (shape, bounds, names) = guard(args[0]);
+        assert_eq!((shape, names), (vec![4096, 6144], ["x_low".to_owned(), "x_high".to_owned()]));
+        assert_eq!(bounds, [Bound { at: axis(1, 6144), low: 0, high: 2048 }]);
+        let Op::View { src, map } = graph.node(args[1]).op.clone() else { panic!("not turned") };
+        assert_eq!(map, [axis(1, 2048), axis(0, 6144)]);
+        let (shape, bounds, names) = guard(src);
+        assert_eq!((shape, names), (vec![2048, 6144], ["w_low".to_owned(), "w_high".to_owned()]));
+        assert_eq!(bounds, [Bound { at: axis(1, 6144), low: 2048, high: 4096 }]);
     }
 
     fn high(x: f32) -> f32 {
