@@ -135,8 +135,16 @@ class Baseline(Player):
 
     def give_up(self, request: dict[str, Any]) -> dict[str, Any]:
         """Forgets one baseline, which did not fit."""
-        self.calls.pop(request["which"], None)
-        self.graphs.discard(request["which"])
+        which = request["which"]
+        self.calls.pop(which, None)
+        self.sets, self.results = [], []
+        if which in self.graphs:
+            # Its graphs are what holds its buffers; others record theirs again.
+            from torch._inductor.cudagraph_trees import reset_cudagraph_trees
+
+            self.graphs.discard(which)
+            torch._dynamo.reset()
+            reset_cudagraph_trees()
         gc.collect()
         if self.cuda:
             torch.cuda.empty_cache()
@@ -149,6 +157,7 @@ class Baseline(Player):
     def stage(self, request: dict[str, Any]) -> dict[str, Any]:
         """Inputs of the given seeds, as a candidate gets them. ``keep``: of how many calls the
         results stay alive, so that the next one finds its memory in no cache; None for all."""
+        self.sets, self.results = [], []
         self.sets = [self.reference.inputs(seed) for seed in request["seeds"]]
         self.keep = request["keep"]
         if self.cuda:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
+import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +22,7 @@ from .arena import Arena
 from .channel import Channel, Refusal, serve
 from .reference import Reference, bound, perturb, seed_everything
 from .sizes import Allocated, foresee, forward
-from .tensors import flatten, unflatten
+from .tensors import flatten, place, unflatten
 
 PIECE = 1 << 26
 """Elements of a large tensor that are looked at together."""
@@ -75,29 +76,32 @@ def largest(tensor: torch.Tensor) -> float:
 class Oracle:
     """State between requests."""
 
-    def __init__(self, device: str, arena: Arena, channel: Channel) -> None:
+    arena: Arena
+    """Memory that the judge gave it, once ``adopt`` has been called."""
+
+    def __init__(self, device: str, library: str, channel: Channel) -> None:
         self.device = device
-        self.arena = arena
+        self.library = library
         self.channel = channel
-        self.cuda = arena.cuda
+        self.cuda = device.startswith("cuda")
         self.models: dict[str, torch.nn.Module] = {}
         self.doubles: dict[str, torch.nn.Module | None] = {}
         self.doubt = ""
         self.bounded = False
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Loads the reference's module. Where memory is bounded, says what ``open`` would say of
-        sizes, as far as that is known without computing."""
+        """Loads the reference's module, and uses nothing of the device. On a GPU, whose memory is
+        shared, says what ``open`` would say of sizes, as far as that is known without computing."""
         precision.apply(request["profile"])
-        bound(request.get("device_bytes"))
-        self.bounded = request.get("device_bytes") is not None
         source, mode = request["source"], request["mode"]
         self.reference = Reference(source, self.device, mode)
-        return {"sizes": foresee(source, mode, 1) if self.bounded else None}
+        return {"sizes": foresee(source, mode, 1) if self.cuda else None}
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Makes the models; says what the reference takes and gives, and whether it is
         deterministic. Asks for a GPU itself, when everything that needs the host only is done."""
+        bound(request["device_bytes"])
+        self.bounded = request["device_bytes"] is not None
         seed = request["seed"]
         init = self.reference.make(seed)
         other = self.reference.build(seed)
@@ -137,18 +141,30 @@ class Oracle:
         with Allocated() as allocated:
             self._forward("init", inputs, 1)
         self._settle()
+        held: list[torch.Tensor] = []
+        init_tree = flatten(self.reference.init, held)
         return {
-            "init": self.init({}),
+            "init": {"tree": init_tree, "tensors": [place(t, None) for t in held]},
             "forward_seconds": seconds,
             "allocated_bytes": allocated.bytes,
             "peak_bytes": allocated.peak,
-            "inputs": {"tree": input_tree, "tensors": [self.arena.place(t) for t in taken]},
-            "outputs": {"tree": tree, "tensors": [self.arena.place(t) for t in given]},
+            "inputs": {"tree": input_tree, "tensors": [place(t, None) for t in taken]},
+            "outputs": {"tree": tree, "tensors": [place(t, None) for t in given]},
             "aliases_input": _shares(given, taken),
             "mutates_input": changed,
-            "state": [self.arena.place(t) for t in self.models["init"].state_dict().values()],
+            "state": [place(t, None) for t in self.models["init"].state_dict().values()],
             "versions": precision.fingerprint(),
         }
+
+    def adopt(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Maps its memory, whose descriptor comes with the request: how much a task needs is known
+        once it was opened."""
+        descriptor = self.channel.descriptor()
+        size = request["arena_bytes"]
+        with self._sharing():
+            self.arena = Arena(self.device, self.library, descriptor, size, populate=False)
+        os.close(descriptor)
+        return {}
 
     def init(self, _: dict[str, Any]) -> dict[str, Any]:
         """Arguments of the model's constructor."""
@@ -191,12 +207,15 @@ class Oracle:
         # From here on they are read from the arena: large ones would not fit twice.
         inputs = unflatten(input_tree, [self.arena.view(at) for at in kept])
         del taken
+        # The truth first: what it took in between is given back before the other call.
+        exact_tree, exacts = self._truth(request, inputs)
         given, _ = self._forward(request["variant"], inputs, 1)
         tensors: list[torch.Tensor] = []
         tree = flatten(given, tensors)
-        truths: list[torch.Tensor] | list[None] = [None] * len(tensors)
-        if request["double"]:
-            truths = self._truth(request["variant"], inputs, tree, len(tensors))
+        truths: list[torch.Tensor] | list[None] = exacts or [None] * len(tensors)
+        if exacts and exact_tree != tree:
+            self._doubt(request["variant"], "its float64 outputs are built differently")
+            truths = [None] * len(tensors)
         outputs, places = [], []
         for tensor, truth in zip(tensors, truths, strict=True):
             real = tensor.is_floating_point()
@@ -225,32 +244,36 @@ class Oracle:
             "doubt": self.doubt,
         }
 
-    def _truth(
-        self, variant: str, inputs: Any, tree: Any, count: int
-    ) -> list[torch.Tensor] | list[None]:
-        """Outputs computed in float64, or Nones where the reference cannot run in it."""
+    def _truth(self, request: dict[str, Any], inputs: Any) -> tuple[Any, list[torch.Tensor]]:
+        """The tree and the tensors of the outputs computed in float64; no tensors where nobody asks,
+        or where the reference cannot run in it."""
+        variant = request["variant"]
+        if not request["double"]:
+            return None, []
         if variant not in self.doubles:
             self.doubles[variant] = copy.deepcopy(self.models[variant]).double()
         model = self.doubles[variant]
         if model is None:
-            return [None] * count
+            return None, []
         try:
             seed_everything(1)
             with torch.no_grad():
                 given = model(*to_double(inputs))
             tensors: list[torch.Tensor] = []
-            if flatten(given, tensors) != tree:
-                raise RuntimeError("its float64 outputs are built differently")
-            return tensors
+            return flatten(given, tensors), tensors
         except (RuntimeError, TypeError, ValueError) as error:
             if self.bounded and isinstance(error, torch.OutOfMemoryError):
                 raise  # with more memory it may run
-            self.doubles[variant] = None
-            self.doubt = f"the reference does not run in float64: {str(error).splitlines()[0]}"
-            return [None] * count
+            self._doubt(variant, str(error).splitlines()[0])
+            return None, []
+
+    def _doubt(self, variant: str, reason: str) -> None:
+        """Does without float64 from now on."""
+        self.doubles[variant] = None
+        self.doubt = f"the reference does not run in float64: {reason}"
 
     def _settle(self) -> None:
-        if self.arena.cuda:
+        if self.cuda:
             torch.cuda.synchronize()
             if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > SPARE_BYTES:
                 torch.cuda.empty_cache()
@@ -281,21 +304,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", required=True)
     parser.add_argument("--channel", type=int, required=True)
-    parser.add_argument("--arena", type=int, required=True)
-    parser.add_argument("--arena-bytes", type=int, required=True)
     parser.add_argument("--library", required=True)
     given = parser.parse_args()
     channel = Channel(given.channel)
-    with channel.starting():
-        arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=False)
-        if arena.cuda:
-            torch.cuda.init()
-    oracle = Oracle(given.device, arena, channel)
+    oracle = Oracle(given.device, given.library, channel)
     serve(
         channel,
         {
             "load": oracle.load,
             "open": oracle.open,
+            "adopt": oracle.adopt,
             "init": oracle.init,
             "state": oracle.state,
             "inputs": oracle.inputs,

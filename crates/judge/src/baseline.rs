@@ -43,23 +43,25 @@ impl Baseline {
             Self::MaxAutotune => "max_autotune",
         }
     }
+
+    /// Whether a task that fills the memory does without: it keeps buffers of its own.
+    pub(crate) fn is_spare(self) -> bool {
+        matches!(self, Self::ReduceOverhead | Self::MaxAutotune)
+    }
 }
 
 /// The process, and the arena it allocates from on the cpu device.
 pub(crate) struct BaselineProcess {
     worker: Worker,
     _arena: Arena,
-    device_bytes: Option<u64>,
 }
 
 impl BaselineProcess {
-    /// Starts it. `cache` keeps compiled graphs of one task from session to session; its torch may
-    /// use at most `device_bytes` of a GPU's memory.
+    /// Starts it. `cache` keeps compiled graphs of one task from session to session.
     pub(crate) fn start(
         host: &Host,
         arena: Arena,
         cache: &Path,
-        device_bytes: Option<u64>,
         gate: &Gate,
     ) -> Result<Self, JudgeError> {
         let mut env = vec![
@@ -74,7 +76,7 @@ impl BaselineProcess {
         }
         let grant = Grant { write: vec![cache], env, ..Grant::default() };
         let worker = Worker::start(host, Role::Baseline, &arena, &grant, gate)?;
-        Ok(Self { worker, _arena: arena, device_bytes })
+        Ok(Self { worker, _arena: arena })
     }
 
     fn ask(&mut self, task: &str, request: &Json, patience: Duration) -> Result<Json, JudgeError> {
@@ -83,12 +85,13 @@ impl BaselineProcess {
         })
     }
 
-    /// Loads a task's reference. The process takes a GPU when it computes there, of which the caller
-    /// holds nothing.
+    /// Loads a task's reference; of a GPU's memory torch may use at most `device_bytes` from then on.
+    /// The process takes a GPU when it computes there, of which the caller holds nothing.
     pub(crate) fn open(
         &mut self,
         task: &Task,
         (profile, seed): (Profile, u64),
+        device_bytes: Option<u64>,
         gate: &Gate,
     ) -> Result<(), JudgeError> {
         let request = json!({
@@ -97,7 +100,7 @@ impl BaselineProcess {
             "profile": profile_name(profile),
             "mode": mode_name(task.mode),
             "seed": seed,
-            "device_bytes": self.device_bytes,
+            "device_bytes": device_bytes,
         });
         let answer = self.worker.ask_holding::<Json>(&request, PATIENCE, gate);
         answer.map(drop).map_err(|e| {

@@ -57,13 +57,22 @@ impl Channel {
         &mut self,
         request: &Json,
         deadline: Duration,
+        hold: impl FnMut(Wish),
+    ) -> Result<T, NoAnswer> {
+        self.send(request, deadline)?;
+        self.answer_holding(deadline, hold)
+    }
+
+    /// The answer to what was sent, of a process as in [`Channel::ask_holding`].
+    pub(crate) fn answer_holding<T: DeserializeOwned>(
+        &mut self,
+        deadline: Duration,
         mut hold: impl FnMut(Wish),
     ) -> Result<T, NoAnswer> {
         #[derive(serde::Deserialize)]
         struct Asked {
             hold: Wish,
         }
-        self.send(request, deadline)?;
         loop {
             let reply = self.receive(deadline)?;
             let Ok(asked) = serde_json::from_slice::<Asked>(&reply) else { return decode(&reply) };

@@ -45,14 +45,16 @@ impl Baselines {
         let name = &task.name;
         let mut process = match process {
             Some(process) => process,
-            None => judge.baseline_process(memory.baseline_torch())?,
+            None => judge.baseline_process()?,
         };
         let mut caveats = Vec::new();
         // On the cpu device loading it would disturb what is timed; a GPU it asks for itself.
         let shared = (!judge.config.device.is_cuda()).then(|| judge.gate.share());
-        process.open(task, (judge.config.profile, judge.config.seed), &judge.gate)?;
+        let bound = memory.shares(Some(&opened.sizes)).map(|shares| shares.baseline);
+        let settings = (judge.config.profile, judge.config.seed);
+        process.open(task, settings, bound, &judge.gate)?;
         drop(shared);
-        let wanted = compile(terms, &mut process, &mut caveats)?;
+        let mut had = compile(terms, &mut process, &mut caveats)?;
         let _alone = judge.gate.alone();
         process.pin(name, &judge.cores)?;
         // Inputs and the results of a window each have their share of the memory.
@@ -71,13 +73,33 @@ impl Baselines {
         } else {
             (None, layout.calls.min(fits(outputs)))
         };
-        process.stage(name, &seeds, keep)?;
-        let mut ready = Vec::new();
-        for which in wanted {
-            ready.push(measure::ready(&mut process, name, which, &plan, staged, most)?);
-        }
+        let warm = |process: &mut BaselineProcess, had: &[Baseline]| {
+            process.stage(name, &seeds, keep)?;
+            let ready = |&which| measure::ready(process, name, which, &plan, staged, most);
+            had.iter().map(ready).collect::<Result<Vec<Ready>, JudgeError>>()
+        };
+        let ready = loop {
+            match (warm(&mut process, &had), had.pop_if(|which| which.is_spare())) {
+                (Err(JudgeError::Memory { .. }), Some(which)) if memory.is_all() => {
+                    do_without(&mut process, name, which, &mut caveats)?;
+                }
+                (ready, _) => break ready?,
+            }
+        };
         Ok(Self { process, ready, staged, caveats })
     }
+}
+
+/// Forgets a baseline that does not fit.
+fn do_without(
+    process: &mut BaselineProcess,
+    task: &str,
+    which: Baseline,
+    caveats: &mut Vec<String>,
+) -> Result<(), JudgeError> {
+    process.give_up(task, which)?;
+    caveats.push(format!("{} does not fit the device's memory", which.name()));
+    Ok(())
 }
 
 /// Compiles what is wanted; what was had. Of those that keep buffers of their own, a task that fills
@@ -91,12 +113,10 @@ fn compile(
     let (name, seed) = (&terms.task.name, judge.config.seed);
     let mut had = Vec::new();
     for which in judge.wanted() {
-        let spare = matches!(which, Baseline::ReduceOverhead | Baseline::MaxAutotune);
         match process.compile(name, (which, seed), &judge.gate) {
             Ok(()) => had.push(which),
-            Err(JudgeError::Memory { .. }) if spare && terms.memory.is_all() => {
-                process.give_up(name, which)?;
-                caveats.push(format!("{} does not fit the device's memory", which.name()));
+            Err(JudgeError::Memory { .. }) if which.is_spare() && terms.memory.is_all() => {
+                do_without(process, name, which, caveats)?;
             }
             Err(error) => return Err(error),
         }

@@ -2,7 +2,7 @@
 //! meanwhile. On the host: `tests/holding.py` serves the oracle or the baseline of a GPU, with a note
 //! in place of what needs one.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -103,13 +103,9 @@ impl Serving {
     }
 
     fn oracle() -> Self {
-        let arena = Arena::Host(HostArena::create(1 << 20).unwrap());
         Self::start(|spec, judge| {
             let library = &judge.host.library;
-            spec.args(["--arena", "4", "--arena-bytes", &arena.len().to_string()])
-                .args(["--library", &library.to_string_lossy()])
-                .read_only(library)
-                .fd(arena.lend().unwrap(), 4)
+            spec.args(["--library", &library.to_string_lossy()]).read_only(library)
         })
     }
 
@@ -140,10 +136,19 @@ impl Serving {
         self.channel.ask_holding(request, PATIENCE, hold).map(|Told { told }| told)
     }
 
+    fn adopt(&mut self, arena: &Arena) -> Result<Vec<String>, NoAnswer> {
+        self.wishes.clear();
+        let request = json!({"do": "adopt", "arena_bytes": arena.len()});
+        self.channel.send(&request, PATIENCE)?;
+        self.channel.send_descriptor(arena.lend().unwrap().as_fd())?;
+        let hold = |wish| self.wishes.push(wish);
+        self.channel.answer_holding(PATIENCE, hold).map(|Told { told }| told)
+    }
+
     fn open(&mut self, source: &str, asks: &str) -> Vec<String> {
         let request = json!({
             "do": "open", "source": source, "profile": "strict", "mode": "eval", "seed": 1,
-            "asks": asks,
+            "device_bytes": null, "asks": asks,
         });
         let opened = self.ask(&request);
         opened.unwrap_or_else(|e| panic!("{e:?} {:?}", self.child.output_so_far()))
@@ -163,7 +168,7 @@ fn mistakes(told: &[String], needed: &str) -> Vec<String> {
     let mut mistakes = Vec::new();
     for (k, step) in told.iter().map(String::as_str).enumerate() {
         let right = match step {
-            "moves" | "draws" | "computes" | "times" => holding == needed,
+            "moves" | "draws" | "computes" | "times" | "maps" => holding == needed,
             "builds" | "perturbs" | "compiles" | "compiled" => holding == "nothing",
             // Given back only when what was begun is done.
             "nothing" => k > 0 && told[k - 1] == "waits",
@@ -198,6 +203,12 @@ fn an_oracle_makes_its_models_before_it_asks_for_the_device() {
     assert_ne!(weights[0], weights[1]);
     assert_ne!(weights, serving.ask(&json!({"do": "wanted", "seed": 2})).unwrap());
 
+    // Its memory is mapped beside others as well, and then holds what it is asked for.
+    let arena = Arena::Host(HostArena::create(1 << 20).unwrap());
+    let told = serving.adopt(&arena).unwrap();
+    assert_eq!(told, ["shared", "maps", "waits", "nothing"]);
+    assert_eq!(serving.wishes, [Wish::Shared, Wish::Nothing]);
+
     // An oracle that did not ask would be seen, and so would one that held the device all along.
     let told = serving.open(WEIGHTS, "never");
     assert_eq!(mistakes(&told, "shared").len(), 2 + 1 + 4, "{told:?}");
@@ -217,7 +228,7 @@ fn sizes_are_foreseen_as_they_turn_out_to_be() {
     let mut ask = |source: &str, mode: &str, small_bytes: u64| {
         let request = json!({
             "do": "foreseen", "source": source, "profile": "strict", "mode": mode, "seed": 1,
-            "small_bytes": small_bytes,
+            "device_bytes": null, "small_bytes": small_bytes,
         });
         let both = serving.channel.ask_holding::<Both>(&request, PATIENCE, |_| ());
         both.unwrap_or_else(|e| panic!("{source}: {e:?} {:?}", serving.child.output_so_far()))
@@ -262,7 +273,8 @@ fn an_oracle_that_fails_while_it_computes_gives_the_device_back() {
     let mut serving = Serving::oracle();
     let request = json!({
         "do": "open", "source": SQUARE.replace("return x @ x", "raise ValueError('no')"),
-        "profile": "strict", "mode": "eval", "seed": 1, "asks": "rightly",
+        "profile": "strict", "mode": "eval", "seed": 1, "device_bytes": null,
+        "asks": "rightly",
     });
     let failed = serving.ask(&request);
     assert!(matches!(failed, Err(NoAnswer::Complaint(_))), "{failed:?}");

@@ -23,7 +23,7 @@ use crate::memory::Memory;
 use crate::native;
 use crate::nursery::{Means, Nursery};
 use crate::process::Host;
-use crate::session::TaskSession;
+use crate::session::{Begun, TaskSession};
 use crate::slots::Slots;
 
 /// Which baselines a candidate is timed against.
@@ -165,7 +165,7 @@ impl LocalJudge {
     /// Starts judging one task with all the device's memory: loads its reference, checks that it can
     /// be judged against.
     pub fn task(&self, task: &Task) -> Result<TaskSession<'_>, JudgeError> {
-        TaskSession::open(self, task, Memory::all(&self.facts))
+        TaskSession::open(self, task, Begun::begin(self, task)?, Memory::all(&self.facts))
     }
 
     /// The device's ceilings, measured now unless they are known and `again` is false.
@@ -174,7 +174,7 @@ impl LocalJudge {
         if let Some(known) = known() {
             return Ok(known);
         }
-        let mut process = self.baseline_process(None)?;
+        let mut process = self.baseline_process()?;
         let _alone = self.gate.alone();
         // Somebody may have measured them while this one waited.
         if let Some(known) = known() {
@@ -207,17 +207,14 @@ impl LocalJudge {
         }
     }
 
-    /// A new baseline process, whose torch may use at most `device_bytes` of a GPU's memory.
-    pub(crate) fn baseline_process(
-        &self,
-        device_bytes: Option<u64>,
-    ) -> Result<BaselineProcess, JudgeError> {
+    /// A new baseline process.
+    pub(crate) fn baseline_process(&self) -> Result<BaselineProcess, JudgeError> {
         let cache = self.config.cache.join("inductor");
         let keep = |e| JudgeError::infrastructure("create the compile cache", e);
         fs_err::create_dir_all(&cache).map_err(keep)?;
         let bytes = (self.facts.memory_bytes / 5).clamp(1 << 30, 4 << 30);
         let arena = Arena::Host(HostArena::create(bytes)?);
-        BaselineProcess::start(&self.host, arena, &cache, device_bytes, &self.gate)
+        BaselineProcess::start(&self.host, arena, &cache, &self.gate)
     }
 
     /// Makes an artifact of a candidate, or says why there is none.

@@ -5,6 +5,7 @@
 //! memory that is not touched costs nothing, and nothing is divided.
 
 use crate::device::DeviceFacts;
+use crate::dtype::Dtype;
 use crate::error::JudgeError;
 use crate::wire::{Sizes, padded};
 
@@ -18,14 +19,29 @@ pub(crate) struct Memory {
     all: bool,
 }
 
-/// Percent of a GPU's memory for the candidate that runs.
-const RUNNER: u64 = 45;
+/// Percent of a GPU's memory for the candidate that runs: the same for all.
+const RUNNER: u64 = 36;
 /// Percent that are handed out in parts; contexts of many processes take the rest.
-const HANDED_OUT: u64 = 43;
-/// Percent of a part that each may take.
-const ORACLE_ARENA: u64 = 30;
-const ORACLE_TORCH: u64 = 35;
-const BASELINE: u64 = 35;
+const HANDED_OUT: u64 = 50;
+/// Percent of a part that the oracle's and the baseline's torch may take each, and its arena, while
+/// nothing is known of the task.
+const TORCH: u64 = 35;
+
+/// How the processes of a session divide its memory, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shares {
+    /// For torch in the oracle; its arena is made as large as it must be.
+    pub(crate) oracle: u64,
+    /// For torch in the baseline.
+    pub(crate) baseline: u64,
+}
+
+/// What the processes of a session need for a task, bytes.
+struct Needs {
+    arena: u64,
+    oracle: u64,
+    baseline: u64,
+}
 
 /// Bytes that a library may take beside its operands, however small these are.
 const BESIDE: u64 = 256 << 20;
@@ -66,34 +82,37 @@ impl Memory {
         if self.cuda { self.device / 100 * RUNNER } else { (self.bytes / 4).min(6 << 30) }
     }
 
-    /// The oracle's arena before anything is known of the task, bytes.
-    pub(crate) fn oracle_arena(self) -> u64 {
-        match (self.cuda, self.all) {
-            (false, _) => self.bytes / 4,
-            (true, false) => self.bytes / 100 * ORACLE_ARENA,
-            (true, true) => self.bytes / 10,
+    /// How torch in the oracle and in the baseline divide it; no bounds where the session has
+    /// everything, or where memory is not divided.
+    pub(crate) fn shares(self, sizes: Option<&Sizes>) -> Option<Shares> {
+        if !self.cuda || self.all {
+            return None;
         }
-    }
-
-    /// What torch may allocate in the oracle; no bound where the session has everything.
-    pub(crate) fn oracle_torch(self) -> Option<u64> {
-        (self.cuda && !self.all).then_some(self.bytes / 100 * ORACLE_TORCH)
-    }
-
-    /// What torch may allocate in the baseline.
-    pub(crate) fn baseline_torch(self) -> Option<u64> {
-        (self.cuda && !self.all).then_some(self.bytes / 100 * BASELINE)
+        let Some(Needs { arena, oracle, baseline }) = sizes.map(Needs::of) else {
+            let share = self.bytes / 100 * TORCH;
+            return Some(Shares { oracle: share, baseline: share });
+        };
+        let rest = self.bytes.saturating_sub(arena);
+        let share = (rest as f64 * oracle as f64 / (oracle + baseline) as f64) as u64;
+        Some(Shares { oracle: share, baseline: rest - share })
     }
 
     /// What the staged inputs of the baselines may take, bytes; on the cpu device as much again what
     /// the results of a window take.
     pub(crate) fn staged(self) -> u64 {
-        if self.all { self.bytes / 10 } else { self.bytes / 100 * BASELINE / 4 }
+        match (self.cuda, self.all) {
+            (false, _) => self.bytes / 10,
+            (true, true) => self.bytes / 20,
+            (true, false) => self.bytes / 100 * TORCH / 4,
+        }
     }
 
-    /// An error that says how much is needed, if it is more than this part.
-    pub(crate) fn check(self, task: &str, sizes: &Sizes) -> Result<(), JudgeError> {
-        let wanted = Self::needed(sizes);
+    /// An error that says how much is needed, if it is more than this part. `foreseen`: whether torch
+    /// was bounded by what the task needs.
+    pub(crate) fn check(self, task: &str, sizes: &Sizes, foreseen: bool) -> Result<(), JudgeError> {
+        let Needs { oracle, baseline, .. } = Needs::of(sizes);
+        let bounds = if foreseen { 0 } else { oracle.max(baseline) / TORCH * 100 + 100 };
+        let wanted = Self::needed(sizes).max(bounds);
         if self.all || wanted <= self.bytes {
             return Ok(());
         }
@@ -106,6 +125,13 @@ impl Memory {
 
     /// Bytes of a part that would do for this task.
     pub(crate) fn needed(sizes: &Sizes) -> u64 {
+        let Needs { arena, oracle, baseline } = Needs::of(sizes);
+        arena + oracle + baseline
+    }
+}
+
+impl Needs {
+    fn of(sizes: &Sizes) -> Self {
         let (inputs, outputs) = (sizes.inputs.bytes(), sizes.outputs.bytes());
         let state: u64 = sizes.state.iter().map(|p| padded(p.bytes)).sum();
         let eager = sizes.peak_bytes.max(outputs);
@@ -116,9 +142,7 @@ impl Memory {
         let oracle = 6 * state + 3 * inputs + 2 * outputs + 2 * eager + beside;
         // Compiled with graphs: buffers of its own for inputs and everything in between.
         let baseline = state + 3 * inputs + 2 * eager + 2 * outputs + beside;
-        let part = |bytes: u64, percent: u64| bytes / percent * 100 + 100;
-        let arena = part(arena_bytes(sizes), ORACLE_ARENA);
-        arena.max(part(oracle, ORACLE_TORCH)).max(part(baseline, BASELINE))
+        Self { arena: arena_bytes(sizes), oracle, baseline }
     }
 }
 
@@ -127,7 +151,8 @@ impl Memory {
 pub(crate) fn arena_bytes(sizes: &Sizes) -> u64 {
     let truth = |p: &crate::wire::Place| {
         let count: u64 = p.shape.iter().product();
-        padded(count * 8) + padded(p.bytes)
+        let real = Dtype::parse(&p.dtype).is_some_and(|dtype| dtype.epsilon().is_some());
+        if real { padded(count * 8) } else { 2 * padded(p.bytes) }
     };
     let outputs: u64 = sizes.outputs.tensors.iter().map(truth).sum();
     let state: u64 = sizes.state.iter().map(|p| padded(p.bytes)).sum();
@@ -169,16 +194,23 @@ mod tests {
     fn a_task_is_refused_by_a_part_that_is_too_small_and_told_what_would_do() {
         let facts = facts(Some("sm_90"));
         let part = Memory::part(&facts, 1, 8);
-        part.check("small", &foreseen(64 << 20)).unwrap();
+        part.check("small", &foreseen(64 << 20), true).unwrap();
         let large = foreseen(4 << 30);
-        let refused = part.check("large", &large);
+        let refused = part.check("large", &large, true);
         let Err(JudgeError::Memory { wanted: Some(wanted), .. }) = refused else {
             panic!("{refused:?}")
         };
         let units = wanted.div_ceil(part.bytes()) as usize;
         assert!((2..8).contains(&units), "{units}");
-        Memory::part(&facts, units, 8).check("large", &large).unwrap();
+        let enough = Memory::part(&facts, units, 8);
+        enough.check("large", &large, true).unwrap();
+        // Each process is bounded by what it needs, or a little more.
+        let shares = enough.shares(Some(&large)).unwrap();
+        let arena = arena_bytes(&large);
+        assert!(shares.oracle + shares.baseline + arena <= enough.bytes());
+        let Needs { oracle, baseline, .. } = Needs::of(&large);
+        assert!(shares.oracle >= oracle && shares.baseline >= baseline, "{shares:?}");
         // Whoever has everything is refused nothing.
-        Memory::part(&facts, 8, 8).check("huge", &foreseen(1 << 40)).unwrap();
+        Memory::part(&facts, 8, 8).check("huge", &foreseen(1 << 40), false).unwrap();
     }
 }

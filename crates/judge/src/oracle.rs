@@ -10,12 +10,21 @@ use crate::arena::Arena;
 use crate::channel::NoAnswer;
 use crate::error::JudgeError;
 use crate::gate::Gate;
-use crate::memory::Memory;
+use crate::memory::{Memory, arena_bytes};
 use crate::process::{Grant, Host, Role, Worker};
-use crate::wire::{Expected, Loaded, Opened, Sets, State};
+use crate::wire::{Expected, Loaded, Opened, Sets, Sizes, State};
 
 /// Longest an oracle may take over one request. Its code is the task's.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
+
+/// One that has loaded its task's module, and has nothing of the device yet.
+pub(crate) struct LoadedOracle {
+    worker: Worker,
+    task: String,
+    settings: (Profile, u64),
+    /// What the task takes and gives, if that is much and follows from shapes.
+    pub(crate) foreseen: Option<Sizes>,
+}
 
 /// The process, its arena and what it said of the task.
 pub(crate) struct Oracle {
@@ -48,44 +57,57 @@ pub(crate) fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-impl Oracle {
-    /// Starts it and loads the task. Only [`Oracle::learn`] and what follows need an arena that
-    /// holds inputs and outputs.
-    pub(crate) fn open(
+impl LoadedOracle {
+    /// Starts a process, which loads the task's module.
+    pub(crate) fn load(
         host: &Host,
         task: &Task,
         settings: (Profile, u64),
-        memory: Memory,
-        arena: Arena,
         gate: &Gate,
     ) -> Result<Self, JudgeError> {
-        let mut worker = Worker::start(host, Role::Oracle, &arena, &Grant::default(), gate)?;
-        let (profile, seed) = settings;
+        let mut worker = Worker::spawn(host, Role::Oracle, None, &Grant::default())?.up(gate)?;
         // On the cpu device loading it would disturb what is timed; a GPU it asks for itself.
         let _shared = host.gpu.is_none().then(|| gate.share());
         let load = json!({
             "do": "load",
             "source": task.source,
-            "profile": profile_name(profile),
+            "profile": profile_name(settings.0),
             "mode": mode_name(task.mode),
-            "device_bytes": memory.oracle_torch(),
         });
         let loaded: Loaded = worker.ask(&load, PATIENCE).map_err(|e| {
             JudgeError::from_trusted(&task.name, Role::Oracle.name(), e, &worker.tail())
         })?;
-        if let Some(foreseen) = &loaded.sizes {
-            // A task that is too large costs the device nothing.
-            memory.check(&task.name, foreseen)?;
-        }
-        let request = json!({"do": "open", "seed": seed});
-        let opened: Opened = worker.ask_holding(&request, PATIENCE, gate).map_err(|e| {
-            JudgeError::from_trusted(&task.name, Role::Oracle.name(), e, &worker.tail())
-        })?;
-        let noise = vec![0.0; opened.sizes.outputs.tensors.len()];
-        let name = task.name.clone();
-        Ok(Self { worker, task: name, arena, opened, noise, doubt: String::new(), profile })
+        Ok(Self { worker, task: task.name.clone(), settings, foreseen: loaded.sizes })
     }
 
+    /// Makes the models, finds out what the task takes and gives, and has `arena` make memory for one
+    /// question.
+    pub(crate) fn open(
+        self,
+        memory: Memory,
+        arena: impl FnOnce(u64) -> Result<Arena, JudgeError>,
+        gate: &Gate,
+    ) -> Result<Oracle, JudgeError> {
+        let Self { mut worker, task, settings: (profile, seed), foreseen } = self;
+        if let Some(foreseen) = &foreseen {
+            // A task that is too large costs the device nothing.
+            memory.check(&task, foreseen, true)?;
+        }
+        let device_bytes = memory.shares(foreseen.as_ref()).map(|shares| shares.oracle);
+        let request = json!({"do": "open", "seed": seed, "device_bytes": device_bytes});
+        let opened: Opened = worker
+            .ask_holding(&request, PATIENCE, gate)
+            .map_err(|e| JudgeError::from_trusted(&task, Role::Oracle.name(), e, &worker.tail()))?;
+        memory.check(&task, &opened.sizes, foreseen.is_some())?;
+        let arena = arena(arena_bytes(&opened.sizes))?;
+        let request = json!({"do": "adopt", "arena_bytes": arena.len()});
+        worker.hand_over(&request, &arena, PATIENCE, gate)?;
+        let noise = vec![0.0; opened.sizes.outputs.tensors.len()];
+        Ok(Oracle { worker, task, arena, opened, noise, doubt: String::new(), profile })
+    }
+}
+
+impl Oracle {
     /// Learns how large an honest error is.
     pub(crate) fn learn(&mut self, seed: u64) -> Result<(), JudgeError> {
         for (variant, calls) in [("init", 3), ("other", 1)] {

@@ -22,13 +22,16 @@ use crate::error::JudgeError;
 use crate::judge::LocalJudge;
 use crate::memory::Memory;
 use crate::queue::{Fit, Queue};
-use crate::session::TaskSession;
+use crate::session::{Begun, TaskSession};
+use crate::slots::Slots;
 use crate::verdict::{Known, built};
 
 /// Host memory that one open session is counted with on the cpu device, bytes.
 const SESSION_BYTES: u64 = 1 << 30;
 /// Most sessions on one GPU: beyond, measurements leave no time for more.
 const GPU_SESSIONS: usize = 8;
+/// Sessions on one GPU that start their processes at the same time: more would keep the host busy.
+const STARTS: usize = 4;
 /// How often those who wait look again: sessions give way when their time has passed.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Least memory of a GPU that is worth a part of its own, bytes.
@@ -39,6 +42,8 @@ pub struct SessionPool<'j> {
     judge: &'j LocalJudge,
     /// How many parts of the memory open sessions may have, those that work included.
     parts: usize,
+    /// Places for sessions that start their processes before it is their turn.
+    starts: Slots,
     state: Mutex<State<'j>>,
     changed: Condvar,
 }
@@ -47,10 +52,19 @@ struct State<'j> {
     queue: Queue<Key>,
     /// Open and unused, the longest unused first.
     idle: Vec<Idle<'j>>,
+    /// Begun, and not yet open.
+    begun: Vec<(Key, Begun)>,
     /// Tasks that need more than one part.
     large: Vec<(Key, usize)>,
     /// What is known of the tasks that were opened.
     known: Vec<(Key, Known)>,
+}
+
+impl State<'_> {
+    fn take_begun(&mut self, key: &Key) -> Option<Begun> {
+        let at = self.begun.iter().position(|(begun, _)| begun == key)?;
+        Some(self.begun.swap_remove(at).1)
+    }
 }
 
 /// An open session that nobody uses.
@@ -114,10 +128,12 @@ impl<'j> SessionPool<'j> {
         let state = State {
             queue: Queue::new(units),
             idle: Vec::new(),
+            begun: Vec::new(),
             large: Vec::new(),
             known: Vec::new(),
         };
-        Self { judge, parts, state: Mutex::new(state), changed: Condvar::new() }
+        let starts = Slots::new(STARTS);
+        Self { judge, parts, starts, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// The judge.
@@ -125,8 +141,18 @@ impl<'j> SessionPool<'j> {
         self.judge
     }
 
-    /// Opens the task's session if it is not open: finds out whether it can be judged against.
+    /// Opens the task's session if it is not open: finds out whether it can be judged against. One
+    /// that needs much of a GPU's memory is only begun, and opened for the first candidate.
     pub fn open(&self, task: &Task) -> Result<(), JudgeError> {
+        let key = Key::of(task);
+        if let Some(begun) = self.begin(&key, task)? {
+            let mut state = self.lock();
+            let large = parts_of(&state.large, &key) > 1;
+            state.begun.push((key, begun));
+            if large {
+                return Ok(());
+            }
+        }
         self.with(task, false, |_| Ok(()))
     }
 
@@ -149,9 +175,13 @@ impl<'j> SessionPool<'j> {
     /// Says that an episode of this task is over: its session may give way at once.
     pub fn finished(&self, task: &Task) {
         let key = Key::of(task);
-        for idle in self.lock().idle.iter_mut().filter(|idle| idle.key == key) {
+        let mut state = self.lock();
+        for idle in state.idle.iter_mut().filter(|idle| idle.key == key) {
             idle.until = Instant::now();
         }
+        let begun = state.take_begun(&key);
+        drop(state);
+        drop(begun);
         self.changed.notify_all();
     }
 
@@ -186,10 +216,14 @@ impl<'j> SessionPool<'j> {
         work: impl Fn(&mut TaskSession<'j>) -> Result<T, JudgeError>,
     ) -> Result<T, JudgeError> {
         loop {
-            let turn = self.turn(Key::of(task), alone);
-            let session = match turn.take() {
-                Some(session) => Ok(session),
-                None => TaskSession::open(self.judge, task, turn.memory()),
+            let key = Key::of(task);
+            let begun = self.begin(&key, task)?;
+            let turn = self.turn(key, alone);
+            let session = match (turn.take(), begun) {
+                (Some(session), _) => Ok(session),
+                (None, begun) => begun
+                    .map_or_else(|| Begun::begin(self.judge, task), Ok)
+                    .and_then(|begun| TaskSession::open(self.judge, task, begun, turn.memory())),
             };
             if let Ok(session) = &session {
                 turn.learn(session);
@@ -208,6 +242,40 @@ impl<'j> SessionPool<'j> {
                 done => return done,
             }
         }
+    }
+
+    /// On a GPU: begins a session that will have to be opened, as far as that can be told, and learns
+    /// what memory it will need before it waits for that.
+    fn begin(&self, key: &Key, task: &Task) -> Result<Option<Begun>, JudgeError> {
+        let mut state = self.lock();
+        if let Some(begun) = state.take_begun(key) {
+            return Ok(Some(begun));
+        }
+        let parts = parts_of(&state.large, key);
+        let there = state.idle.iter().any(|idle| idle.key == *key && idle.parts >= parts);
+        if there || state.queue.knows(key) || !self.judge.config().device.is_cuda() {
+            return Ok(None);
+        }
+        drop(state);
+        let _starting = self.starts.take();
+        let begun = Begun::begin(self.judge, task)?;
+        if let Some(wanted) = begun.wanted() {
+            self.enlarge(key, wanted.div_ceil(self.part_bytes()) as usize);
+        }
+        Ok(Some(begun))
+    }
+
+    /// Bytes of one part of a GPU's memory.
+    fn part_bytes(&self) -> u64 {
+        Memory::part(self.judge.facts(), 1, self.parts).bytes().max(1)
+    }
+
+    /// Remembers that a task needs at least so many parts of the memory.
+    fn enlarge(&self, key: &Key, parts: usize) {
+        let mut state = self.lock();
+        let parts = parts.max(parts_of(&state.large, key)).min(self.parts);
+        state.large.retain(|(large, _)| large != key);
+        state.large.push((key.clone(), parts));
     }
 
     /// Waits for this key's turn.
@@ -284,12 +352,9 @@ impl<'j> Turn<'_, 'j> {
 
     /// Remembers that the task needs more memory: enough for `wanted` bytes, or twice as much.
     fn enlarge(&self, wanted: Option<u64>) {
-        let one = Memory::part(self.pool.judge.facts(), 1, self.pool.parts).bytes().max(1);
+        let one = self.pool.part_bytes();
         let wanted = wanted.map_or(0, |bytes| bytes.div_ceil(one) as usize);
-        let parts = wanted.max(2 * self.parts).min(self.pool.parts);
-        let mut state = self.pool.lock();
-        state.large.retain(|(key, _)| *key != self.key);
-        state.large.push((self.key.clone(), parts));
+        self.pool.enlarge(&self.key, wanted.max(2 * self.parts));
     }
 
     fn learn(&self, session: &TaskSession<'j>) {

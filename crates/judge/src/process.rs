@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 use warpwright_jail::{Access, Captured, Child, Gpu, Jail, Killer, Limits, Mount, Outcome, Spec};
 
 use crate::arena::Arena;
-use crate::channel::{Channel, NoAnswer, decode};
+use crate::channel::{Channel, NoAnswer};
 use crate::error::JudgeError;
 use crate::gate::Gate;
 
@@ -198,12 +198,14 @@ impl Worker {
         self.child.killer().map_err(|e| failed_start(self.role, e))
     }
 
-    /// Asks, hands over the descriptor of an arena with it, and waits.
+    /// Asks, hands over the descriptor of an arena with it, and waits. The process takes the device to
+    /// map it there; the caller holds nothing of it.
     pub(crate) fn hand_over(
         &mut self,
         request: &Json,
         arena: &Arena,
         deadline: Duration,
+        gate: &Gate,
     ) -> Result<Json, JudgeError> {
         let failed = |e: NoAnswer| {
             let action = format!("hand memory to the {}", self.role.name());
@@ -211,8 +213,9 @@ impl Worker {
         };
         self.channel.send(request, deadline).map_err(failed)?;
         self.channel.send_descriptor(arena.lend()?.as_fd()).map_err(failed)?;
-        let reply = self.channel.receive(deadline).map_err(failed)?;
-        decode(&reply).map_err(failed)
+        let mut held = None;
+        let hold = |wish| gate.change(&mut held, wish);
+        self.channel.answer_holding(deadline, hold).map_err(failed)
     }
 
     /// Asks and waits.

@@ -75,6 +75,11 @@ impl<K: Clone + PartialEq> Queue<K> {
         true
     }
 
+    /// Whether anyone waits for `key` or works on it.
+    pub(crate) fn knows(&self, key: &K) -> bool {
+        !self.is_free(key) || self.waiting.iter().any(|(_, waiting, _)| waiting == key)
+    }
+
     fn is_free(&self, key: &K) -> bool {
         self.working.iter().all(|(busy, _)| busy != key)
     }

@@ -92,7 +92,7 @@ impl Runner {
             let _shared = gate.share();
             home.fill(artifact).map_err(failed)?;
             let request = json!({"do": "adopt", "arena_bytes": arena.len(), "populate": timed});
-            worker.hand_over(&request, &arena, ADOPT_PATIENCE)?;
+            worker.hand_over(&request, &arena, ADOPT_PATIENCE, gate)?;
         } else {
             // Its memory is mapped already: all candidates of a GPU have the same.
             home.fill(artifact).map_err(failed)?;

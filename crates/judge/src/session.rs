@@ -20,8 +20,8 @@ use crate::inspect::Subject;
 use crate::judge::LocalJudge;
 use crate::layout::Layout;
 use crate::measure::Plan;
-use crate::memory::{Memory, arena_bytes};
-use crate::oracle::{Oracle, mode_name, profile_name};
+use crate::memory::Memory;
+use crate::oracle::{LoadedOracle, Oracle, mode_name, profile_name};
 use crate::runner::{Runner, Stumble, Trouble};
 use crate::verdict::{Findings, Known, build, verdict};
 use crate::verify::look;
@@ -47,50 +47,60 @@ pub struct TaskSession<'j> {
     cost: Duration,
 }
 
+/// The processes of a session before it is open: they have loaded what they can on the host, and
+/// nothing on the device but a context. So much can be done while others have its memory.
+pub(crate) struct Begun {
+    oracle: LoadedOracle,
+    early: Option<BaselineProcess>,
+    cost: Duration,
+}
+
+impl Begun {
+    /// Starts them, and has the oracle load the task's module.
+    pub(crate) fn begin(judge: &LocalJudge, task: &Task) -> Result<Self, JudgeError> {
+        let started = Instant::now();
+        // The first candidate's process starts while this task's oracle does.
+        judge.nursery.expect();
+        let settings = (judge.config.profile, judge.config.seed);
+        let load = || LoadedOracle::load(&judge.host, task, settings, &judge.gate);
+        // A GPU's host has cores for the baselines' process to start meanwhile. If that fails, it is
+        // told when they are needed.
+        let cuda = judge.config.device.is_cuda();
+        let (oracle, early) = std::thread::scope(|scope| {
+            let early = cuda.then(|| scope.spawn(|| judge.baseline_process().ok()));
+            (load(), early.and_then(|thread| thread.join().ok().flatten()))
+        });
+        Ok(Self { oracle: oracle?, early, cost: started.elapsed() })
+    }
+
+    /// Bytes of the device's memory that would do, if that is known and much.
+    pub(crate) fn wanted(&self) -> Option<u64> {
+        self.oracle.foreseen.as_ref().map(Memory::needed)
+    }
+}
+
 impl<'j> TaskSession<'j> {
     pub(crate) fn open(
         judge: &'j LocalJudge,
         task: &Task,
+        begun: Begun,
         memory: Memory,
     ) -> Result<Self, JudgeError> {
-        let opened = Self::open_within(judge, task, memory);
+        let opened = Self::open_within(judge, task, begun, memory);
         opened.map_err(|e| if memory.is_all() { e.with_all_memory() } else { e })
     }
 
-    fn open_within(judge: &'j LocalJudge, task: &Task, memory: Memory) -> Result<Self, JudgeError> {
+    fn open_within(
+        judge: &'j LocalJudge,
+        task: &Task,
+        begun: Begun,
+        memory: Memory,
+    ) -> Result<Self, JudgeError> {
         let started = Instant::now();
-        // The first candidate's process starts while this task's oracle does.
-        judge.nursery.expect();
         let cuda = judge.config.device.is_cuda();
-        let settings = (judge.config.profile, judge.config.seed);
-        let oracle = |arena| {
-            Oracle::open(
-                &judge.host,
-                task,
-                settings,
-                memory,
-                judge.arena(task, arena)?,
-                &judge.gate,
-            )
-        };
-        let open = || {
-            let first = oracle(memory.oracle_arena())?;
-            memory.check(&task.name, &first.opened.sizes)?;
-            let needed = arena_bytes(&first.opened.sizes);
-            if cuda && needed > first.arena.len() {
-                drop(first);
-                return oracle(needed);
-            }
-            Ok(first)
-        };
-        // A GPU's host has cores for the baselines' process to start meanwhile. If that fails, it is
-        // told when they are needed.
-        let start = || judge.baseline_process(memory.baseline_torch()).ok();
-        let (oracle, early) = std::thread::scope(|scope| {
-            let early = cuda.then(|| scope.spawn(start));
-            (open(), early.and_then(|thread| thread.join().ok().flatten()))
-        });
-        let mut oracle = oracle?;
+        let Begun { oracle, early, cost } = begun;
+        let arena = |bytes| judge.arena(task, bytes);
+        let mut oracle = oracle.open(memory, arena, &judge.gate)?;
         let plan = if cuda {
             Plan {
                 window: Duration::from_millis(15),
@@ -137,7 +147,7 @@ impl<'j> TaskSession<'j> {
             random: StdRng::from_rng(&mut rand::rng()),
             early,
             baselines: None,
-            cost: started.elapsed(),
+            cost: cost + started.elapsed(),
         })
     }
 

@@ -1,9 +1,9 @@
 """Serves the oracle or the baseline of a GPU on the host, and tells in which order it held the device
 and used it.
 
-    holding.py --channel DESCRIPTOR [--arena DESCRIPTOR --arena-bytes BYTES --library PATH]
+    holding.py --channel DESCRIPTOR [--library PATH]
 
-With an arena it is the oracle, else the baseline. The models, the compiler and what it compiles are
+With a library to map memory with it is the oracle, else the baseline. The models, the compiler and what it compiles are
 real, for the host. What needs a GPU only leaves a note: waiting until the GPU is idle, and timing the
 variants of a kernel. A request says how the device is asked for: `rightly`, or in one of the two wrong
 ways that the test must be able to see.
@@ -23,7 +23,6 @@ from torch._inductor.output_code import CompiledFxGraph
 from torch._inductor.runtime.benchmarking import benchmarker
 from warpwright_oracle import oracle as oracle_module
 from warpwright_oracle import sizes
-from warpwright_oracle.arena import Arena
 from warpwright_oracle.baseline import Baseline
 from warpwright_oracle.channel import Channel, serve
 from warpwright_oracle.oracle import Oracle
@@ -101,18 +100,24 @@ def hashed(model: torch.nn.Module) -> str:
     return whole.hexdigest()
 
 
-def serve_oracle(channel: Telling, arena: Arena) -> None:
-    oracle = Oracle("cpu", arena, channel)
+def serve_oracle(channel: Telling, library: str) -> None:
+    oracle = Oracle("cpu", library, channel)
     oracle.cuda = True
     asking = oracle._sharing
 
     def open_telling(request: dict[str, Any]) -> dict[str, Any]:
-        told.clear()
         asks = request["asks"]
         oracle.load(request)
+        told.clear()
         oracle._sharing = asking if asks == "rightly" else contextlib.nullcontext  # type: ignore
         with channel.holding("shared") if asks == "throughout" else contextlib.nullcontext():
             oracle.open(request)
+        return {"told": told}
+
+    def adopt(request: dict[str, Any]) -> dict[str, Any]:
+        told.clear()
+        oracle._sharing = asking  # type: ignore[method-assign]
+        oracle.adopt(request)
         return {"told": told}
 
     def weights(_: dict[str, Any]) -> dict[str, Any]:
@@ -136,15 +141,13 @@ def serve_oracle(channel: Telling, arena: Arena) -> None:
         oracle.load(request)
         return {"foreseen": seen, "opened": oracle.open(request)}
 
-    handlers = {"open": open_telling, "weights": weights, "wanted": wanted, "foreseen": foreseen}
-    serve(channel, handlers)
+    handlers = {"open": open_telling, "adopt": adopt, "foreseen": foreseen}
+    serve(channel, {**handlers, "weights": weights, "wanted": wanted})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--channel", type=int, required=True)
-    parser.add_argument("--arena", type=int)
-    parser.add_argument("--arena-bytes", type=int)
     parser.add_argument("--library")
     given = parser.parse_args()
     note(torch.cuda, "synchronize", "waits", instead=True)
@@ -153,12 +156,12 @@ def main() -> None:
     note(Reference, "inputs", "draws")
     note(oracle_module, "perturb", "perturbs")
     note(Oracle, "_forward", "computes")
+    note(oracle_module, "Arena", "maps")
     channel = Telling(given.channel)
-    if given.arena is None:
+    if given.library is None:
         serve_baseline(channel)
-        return
-    size = given.arena_bytes
-    serve_oracle(channel, Arena("cpu", given.library, given.arena, size, populate=False))
+    else:
+        serve_oracle(channel, given.library)
 
 
 if __name__ == "__main__":

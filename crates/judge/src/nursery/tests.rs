@@ -6,6 +6,7 @@ use serde_json::{Value as Json, json};
 use super::*;
 use crate::arena::HostArena;
 use crate::channel::NoAnswer;
+use crate::gate::Gate;
 use crate::testing::judge;
 
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -99,7 +100,7 @@ fn said(spare: &mut Spare, file: &str, source: &str) -> String {
     fs_err::write(spare.home.shown().join(file), file).unwrap();
     let arena = Arena::Host(HostArena::create(1 << 20).unwrap());
     let request = json!({"do": "adopt", "arena_bytes": arena.len(), "populate": false});
-    spare.worker.hand_over(&request, &arena, PATIENCE).unwrap();
+    spare.worker.hand_over(&request, &arena, PATIENCE, &Gate::default()).unwrap();
     let request = json!({
         "do": "load",
         "source": source,
