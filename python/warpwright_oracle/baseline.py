@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import functools
 import gc
+import importlib
 import io
 import time
 from collections import deque
@@ -202,6 +203,8 @@ def main() -> None:
     given = parser.parse_args()
     channel = Channel(given.channel)
     arena = None
+    # Compilers take seconds to import: better now than when a task's memory is held.
+    importlib.import_module("torch._inductor.compile_fx")
     if given.device.startswith("cuda"):
         with channel.starting():
             torch.cuda.init()
