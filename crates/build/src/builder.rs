@@ -19,6 +19,7 @@ use crate::cache::{Cache, Kind};
 use crate::compile::{self, Bench, Object, Rejected, Report};
 use crate::diagnostics::{self, Scrub};
 use crate::error::BuildError;
+use crate::headers::Precompiled;
 use crate::inline::Module;
 use crate::link::{Library, Linked};
 use crate::plan::{Plan, warning};
@@ -37,6 +38,8 @@ pub struct Settings {
     pub compile_memory_bytes: u64,
     /// Compiler runs at once; the number of cores.
     pub jobs: usize,
+    /// What the cache may hold, in bytes; 16 GiB. What was not used for longest is removed.
+    pub cache_bytes: u64,
 }
 
 impl Default for Settings {
@@ -45,6 +48,7 @@ impl Default for Settings {
             compile_seconds: 240.0,
             compile_memory_bytes: 6 << 30,
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
+            cache_bytes: 16 << 30,
         }
     }
 }
@@ -58,6 +62,7 @@ pub struct Builder {
     settings: Settings,
     cache: Cache,
     support: Support,
+    headers: Precompiled,
 }
 
 /// Why a build ended early; the middle road between [`Outcome`] and [`BuildError`].
@@ -84,9 +89,10 @@ impl Builder {
         settings: Settings,
         cache_dir: &Path,
     ) -> Result<Self, BuildError> {
-        let cache = Cache::open(cache_dir)?;
+        let cache = Cache::open(cache_dir, settings.cache_bytes)?;
         let support = Support::write(&fs::canonicalize(cache_dir)?.join("support"))?;
-        Ok(Self { jail, toolchain, settings, cache, support })
+        let headers = Precompiled::default();
+        Ok(Self { jail, toolchain, settings, cache, support, headers })
     }
 
     /// The tools this builder uses.
@@ -161,6 +167,7 @@ impl Builder {
             settings: &self.settings,
             cache: &self.cache,
             support: &self.support,
+            headers: &self.headers,
             target,
             instrument: request.instrument,
             tree: tree.path(),
@@ -226,6 +233,7 @@ impl Builder {
                 settings: &self.settings,
                 cache: &self.cache,
                 support: &self.support,
+                headers: &self.headers,
                 target,
                 instrument: request.instrument,
                 tree: tree.path(),

@@ -7,43 +7,53 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use fs_err as fs;
 use tempfile::TempDir;
 
-/// Name of the list in every entry.
-const HASHES: &str = "hashes.json";
+use crate::evict::{Bound, size};
 
-/// The two sorts of entry.
+/// Name of the list in every entry.
+pub(crate) const HASHES: &str = "hashes.json";
+
+/// The sorts of entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// One compiled file and what the compiler said.
     Object,
     /// A whole candidate.
     Artifact,
+    /// A precompiled header.
+    Header,
 }
 
 impl Kind {
-    fn folder(self) -> &'static str {
+    pub(crate) const ALL: [Self; 3] = [Self::Object, Self::Artifact, Self::Header];
+
+    pub(crate) fn folder(self) -> &'static str {
         match self {
             Self::Object => "objects",
             Self::Artifact => "artifacts",
+            Self::Header => "headers",
         }
     }
 }
 
 /// The cache's folder. Several processes may use it at once.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Cache {
     root: PathBuf,
+    bound: Bound,
 }
 
 impl Cache {
-    pub(crate) fn open(root: &Path) -> std::io::Result<Self> {
-        for folder in ["objects", "artifacts", "scratch"] {
+    /// A cache that holds about `bytes` at the most.
+    pub(crate) fn open(root: &Path, bytes: u64) -> std::io::Result<Self> {
+        for folder in Kind::ALL.map(Kind::folder).iter().chain(&["scratch", "prefixes"]) {
             fs::create_dir_all(root.join(folder))?;
         }
-        Ok(Self { root: fs::canonicalize(root)? })
+        Ok(Self { root: fs::canonicalize(root)?, bound: Bound::new(bytes) })
     }
 
     /// Where everything lies.
@@ -69,10 +79,23 @@ impl Cache {
             return None;
         }
         if whole(&place) {
+            Self::used(&place);
             return Some(place);
         }
         self.discard(&place);
         None
+    }
+
+    /// Notes that an entry is in use. A cache that cannot be written is not bounded either.
+    pub(crate) fn used(place: &Path) {
+        if let Ok(list) = fs::File::open(place.join(HASHES)) {
+            let _ = list.file().set_modified(SystemTime::now());
+        }
+    }
+
+    /// Removes the entry under `key`.
+    pub(crate) fn remove(&self, kind: Kind, key: &str) {
+        self.discard(&self.place(kind, key));
     }
 
     /// Makes the folder `staged` the entry under `key`. If another builder was faster, its entry
@@ -86,6 +109,14 @@ impl Cache {
         }
         fs::write(staged.join(HASHES), serde_json::to_vec_pretty(&hashes)?)?;
         open_to_readers(staged)?;
+        let published = self.publish_only(kind, key, staged)?;
+        for place in self.bound.grown(&self.root, size(&published)) {
+            self.discard(&place);
+        }
+        Ok(published)
+    }
+
+    fn publish_only(&self, kind: Kind, key: &str, staged: &Path) -> std::io::Result<PathBuf> {
         let place = self.place(kind, key);
         if let Some(parent) = place.parent() {
             fs::create_dir_all(parent)?;
@@ -195,7 +226,7 @@ mod tests {
     #[test]
     fn an_entry_is_found_until_it_is_touched() {
         let root = tempfile::tempdir().unwrap();
-        let cache = Cache::open(root.path()).unwrap();
+        let cache = Cache::open(root.path(), 1 << 30).unwrap();
         let key = key([&b"a"[..]]);
         assert!(cache.find(Kind::Artifact, &key).is_none());
         let place = cache.publish(Kind::Artifact, &key, staged(&cache, "one").path()).unwrap();
@@ -214,7 +245,7 @@ mod tests {
     #[test]
     fn the_first_of_two_publishers_wins_unless_it_is_broken() {
         let root = tempfile::tempdir().unwrap();
-        let cache = Cache::open(root.path()).unwrap();
+        let cache = Cache::open(root.path(), 1 << 30).unwrap();
         let key = key([&b"a"[..]]);
         let place = cache.publish(Kind::Object, &key, staged(&cache, "one").path()).unwrap();
         cache.publish(Kind::Object, &key, staged(&cache, "two").path()).unwrap();

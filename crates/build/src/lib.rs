@@ -24,6 +24,8 @@ mod demangle;
 mod diagnostics;
 mod elf;
 mod error;
+mod evict;
+mod headers;
 mod host;
 mod imports;
 mod inline;

@@ -17,6 +17,9 @@ use crate::python::{Python, Torch};
 pub struct Toolchain {
     /// The host compiler.
     pub cxx: Option<Compiler>,
+    /// The compiler of bindings for a GPU, if it is another: clang reads torch's headers many times
+    /// faster, once they are precompiled.
+    pub clang: Option<Compiler>,
     /// The CUDA compiler.
     pub nvcc: Option<Cuda>,
     /// The interpreter that will load what is built.
@@ -34,6 +37,19 @@ pub struct Compiler {
     pub path: PathBuf,
     /// First line of `--version`.
     pub version: String,
+}
+
+/// How a compiler wants to be spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    Gnu,
+    Clang,
+}
+
+impl Compiler {
+    pub(crate) fn family(&self) -> Family {
+        if self.version.contains("clang") { Family::Clang } else { Family::Gnu }
+    }
 }
 
 /// A CUDA toolkit, from NVIDIA's installer, a distribution or Python wheels.
@@ -64,6 +80,19 @@ pub struct Linker {
     pub path: PathBuf,
 }
 
+/// Names of clang, the newest first. Older ones cannot keep instantiated templates.
+const CLANGS: [&str; 9] = [
+    "clang++-22",
+    "clang++-21",
+    "clang++-20",
+    "clang++-19",
+    "clang++-18",
+    "clang++-17",
+    "clang++-16",
+    "clang++-15",
+    "clang++",
+];
+
 impl Toolchain {
     /// Looks round. `python` is the interpreter that runs the judge's processes; compilers are
     /// taken from `PATH` and the usual places. Compilers are asked for their versions in `jail`.
@@ -77,6 +106,14 @@ impl Toolchain {
             }
             None => None,
         };
+        let clang = CLANGS.iter().find_map(|name| in_path(name));
+        let clang = match clang.filter(|path| cxx.as_ref().is_none_or(|c| c.path != *path)) {
+            Some(path) => {
+                let version = process::version(jail, &path, &[], 0)?;
+                Some(Compiler { path, version })
+            }
+            None => None,
+        };
         let linker = [("mold", "mold"), ("lld", "ld.lld")].into_iter().find_map(|(name, file)| {
             in_path(file).map(|path| Linker { name: name.to_owned(), path })
         });
@@ -84,13 +121,14 @@ impl Toolchain {
             Some(nvcc) => Some(Cuda::read(jail, nvcc, python.as_ref())?),
             None => None,
         };
-        Ok(Self { cxx, nvcc, python, torch, linker })
+        Ok(Self { cxx, clang, nvcc, python, torch, linker })
     }
 
     /// Names and versions, for keys, manifests and fingerprints; no paths.
     pub fn describe(&self) -> Vec<String> {
         let mut lines = Vec::new();
         lines.extend(self.cxx.as_ref().map(|c| c.version.clone()));
+        lines.extend(self.clang.as_ref().map(|c| format!("bindings: {}", c.version)));
         lines.extend(self.nvcc.as_ref().map(|c| format!("nvcc: {}", c.version)));
         lines.extend(self.torch.as_ref().map(|t| format!("torch {}", t.version)));
         lines.extend(self.python.as_ref().map(|p| format!("Python {}", p.version)));

@@ -6,5 +6,6 @@ mod bench;
 mod corpus;
 mod cpu;
 mod cuda;
+mod headers;
 mod instruments;
 mod rules;
