@@ -122,6 +122,11 @@ impl BaselineProcess {
         })
     }
 
+    /// Its id, as the host sees it: that of the jail's first process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.worker.pid()
+    }
+
     /// Moves the process to these cores.
     pub(crate) fn pin(&mut self, task: &str, cores: &[usize]) -> Result<(), JudgeError> {
         if cores.is_empty() {

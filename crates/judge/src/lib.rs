@@ -39,6 +39,7 @@ mod embedded;
 mod error;
 mod failure;
 mod gate;
+mod health;
 #[cfg(test)]
 mod holding;
 mod homes;

@@ -53,7 +53,8 @@ impl<'j> TaskSession<'j> {
         task: &Task,
         memory: Memory,
     ) -> Result<Self, JudgeError> {
-        let opened = Self::open_within(judge, task, memory);
+        judge.alive()?;
+        let opened = Self::open_within(judge, task, memory).map_err(|e| judge.explain(e));
         opened.map_err(|e| if memory.is_all() { e.with_all_memory() } else { e })
     }
 
@@ -165,7 +166,8 @@ impl<'j> TaskSession<'j> {
     /// Takes a candidate as far as `stage`. What the candidate does wrong is in the verdict; an
     /// error is never its doing.
     pub fn judge(&mut self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeError> {
-        let verdict = self.judge_within(candidate, stage);
+        self.judge.alive()?;
+        let verdict = self.judge_within(candidate, stage).map_err(|e| self.judge.explain(e));
         verdict.map_err(|e| if self.memory.is_all() { e.with_all_memory() } else { e })
     }
 
@@ -202,6 +204,7 @@ impl<'j> TaskSession<'j> {
         candidate: &Candidate,
         inspection: &Inspection,
     ) -> Result<findings::Findings, JudgeError> {
+        self.judge.alive()?;
         let subject = Subject {
             judge: self.judge,
             task: &self.task,
@@ -209,7 +212,8 @@ impl<'j> TaskSession<'j> {
             unavoidable_bytes: self.unavoidable_bytes(),
             oracle: &mut self.oracle,
         };
-        subject.inspect(candidate, inspection)
+        let judge = self.judge;
+        subject.inspect(candidate, inspection).map_err(|e| judge.explain(e))
     }
 
     /// Runs the candidate in its process and cleans up after it, whatever it does.

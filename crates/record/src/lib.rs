@@ -44,6 +44,7 @@
 
 pub mod blob;
 pub mod candidate;
+pub mod conditions;
 pub mod dialogue;
 pub mod error;
 pub mod event;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 use warpwright_record::candidate::Candidate;
+use warpwright_record::conditions::{Conditions, Spread};
 use warpwright_record::event::{
     Budget, EpisodeId, EpisodeSetup, Event, NoteLevel, Outcome, RunOutcome,
 };
@@ -111,6 +112,20 @@ pub(crate) fn fingerprint(device: &str) -> Fingerprint {
     }
 }
 
+fn conditions(cuda: bool) -> Conditions {
+    let read = |low, high| if cuda { Spread::of([low, high, high]) } else { None };
+    Conditions {
+        sm_mhz: read(1965, 1980),
+        memory_mhz: read(3201, 3201),
+        celsius: read(41, 44),
+        watts: read(310, 402),
+        other_processes: cuda.then(Vec::new),
+        host_load: Some(0.02),
+        variation: Some(0.004),
+        ..Conditions::default()
+    }
+}
+
 /// A verified and measured verdict: `speedup` times as fast as eager.
 pub(crate) fn measured(task: &str, device: &str, candidate: &Candidate, speedup: f64) -> Verdict {
     let (eager, compile, graphs) = (0.2310, 0.1642, 0.1625);
@@ -176,6 +191,7 @@ pub(crate) fn measured(task: &str, device: &str, candidate: &Candidate, speedup:
             missing: if cuda { Vec::new() } else { vec!["memory limit by cgroup".into()] },
         },
         caveats: if cuda { Vec::new() } else { vec!["clocks were not locked".into()] },
+        conditions: Some(conditions(cuda)),
         seconds: PhaseSeconds {
             build: 0.92,
             start: 0.3,
@@ -197,6 +213,7 @@ pub(crate) fn failed(task: &str, candidate: &Candidate, failure: Failure) -> Ver
         verified: false,
         checks: Vec::new(),
         times_ms: Times::default(),
+        conditions: None,
         speedup: Speedup::default(),
         reward: Reward::unverified(),
         kernels: Vec::new(),

@@ -121,6 +121,33 @@ fn a_verdict_that_is_good() {
           "missing": []
         },
         "caveats": [],
+        "conditions": {
+          "sm_mhz": {
+            "min": 1965,
+            "median": 1980,
+            "max": 1980
+          },
+          "memory_mhz": {
+            "min": 3201,
+            "median": 3201,
+            "max": 3201
+          },
+          "celsius": {
+            "min": 41,
+            "median": 44,
+            "max": 44
+          },
+          "watts": {
+            "min": 310,
+            "median": 402,
+            "max": 402
+          },
+          "throttling": [],
+          "repeated_rounds": 0,
+          "other_processes": [],
+          "host_load": 0.02,
+          "variation": 0.004
+        },
         "seconds": {
           "build": 0.92,
           "start": 0.3,
@@ -227,6 +254,7 @@ fn a_verdict_that_is_bad() {
       "diagnostics": [],
       "isolation": "[as above]",
       "caveats": [],
+      "conditions": null,
       "seconds": "[as above]",
       "fingerprint": "[as above]"
     }

@@ -37,6 +37,8 @@ pub(super) struct VerdictView {
     enforced: Vec<String>,
     missing: Vec<String>,
     caveats: Vec<String>,
+    /// The machine while it was timed, in one line.
+    conditions: Option<String>,
     phases: Vec<PhaseView>,
     fingerprint: Vec<[String; 2]>,
 }
@@ -149,6 +151,7 @@ pub(super) fn view(verdict: &Verdict) -> VerdictView {
         enforced: verdict.isolation.enforced.clone(),
         missing: verdict.isolation.missing.clone(),
         caveats: verdict.caveats.clone(),
+        conditions: verdict.conditions.as_ref().map(ToString::to_string).filter(|c| !c.is_empty()),
         phases: phases(verdict),
         fingerprint: fingerprint(&verdict.fingerprint),
     }
