@@ -1,6 +1,6 @@
 //! The baseline process as the judge sees it: one per session, for as long as that is open.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
@@ -50,16 +50,17 @@ pub(crate) struct BaselineProcess {
     worker: Worker,
     _arena: Arena,
     device_bytes: Option<u64>,
+    artifact: Option<PathBuf>,
 }
 
 impl BaselineProcess {
     /// Starts it. `cache` keeps compiled graphs of one task from session to session; its torch may
-    /// use at most `device_bytes` of a GPU's memory.
+    /// use at most `device_bytes` of a GPU's memory. References may call the kernels of `artifact`.
     pub(crate) fn start(
         host: &Host,
         arena: Arena,
         cache: &Path,
-        device_bytes: Option<u64>,
+        (device_bytes, artifact): (Option<u64>, Option<&Path>),
         gate: &Gate,
     ) -> Result<Self, JudgeError> {
         let mut env = vec![
@@ -72,9 +73,11 @@ impl BaselineProcess {
             // tells soon enough.
             env.push(("TORCHINDUCTOR_VEC_ISA_OK", "1".to_owned()));
         }
-        let grant = Grant { write: vec![cache], env, ..Grant::default() };
+        let read = artifact.into_iter().collect();
+        let grant = Grant { read, write: vec![cache], env, ..Grant::default() };
         let worker = Worker::start(host, Role::Baseline, &arena, &grant, gate)?;
-        Ok(Self { worker, _arena: arena, device_bytes })
+        let artifact = artifact.map(Path::to_owned);
+        Ok(Self { worker, _arena: arena, device_bytes, artifact })
     }
 
     fn ask(&mut self, task: &str, request: &Json, patience: Duration) -> Result<Json, JudgeError> {
@@ -98,6 +101,7 @@ impl BaselineProcess {
             "mode": mode_name(task.mode),
             "seed": seed,
             "device_bytes": self.device_bytes,
+            "artifact": self.artifact,
         });
         let answer = self.worker.ask_holding::<Json>(&request, PATIENCE, gate);
         answer.map(drop).map_err(|e| {

@@ -40,9 +40,8 @@ impl Baselines {
         process: Option<BaselineProcess>,
         random: &mut StdRng,
     ) -> Result<Self, JudgeError> {
-        let &Terms { judge, task, opened, memory, layout, plan } = terms;
+        let &Terms { judge, task, memory, .. } = terms;
         judge.calibrate(false)?;
-        let name = &task.name;
         let mut process = match process {
             Some(process) => process,
             None => judge.baseline_process(memory.baseline_torch())?,
@@ -53,6 +52,18 @@ impl Baselines {
         process.open(task, (judge.config.profile, judge.config.seed), &judge.gate)?;
         drop(shared);
         let wanted = compile(terms, &mut process, &mut caveats)?;
+        Self::stage(terms, process, (wanted, caveats), random)
+    }
+
+    /// Stages inputs for what a process has compiled, and chooses each one's window.
+    pub(crate) fn stage(
+        terms: &Terms<'_>,
+        mut process: BaselineProcess,
+        (wanted, caveats): (Vec<Baseline>, Vec<String>),
+        random: &mut StdRng,
+    ) -> Result<Self, JudgeError> {
+        let &Terms { judge, task, opened, memory, layout, plan } = terms;
+        let name = &task.name;
         let _alone = judge.gate.alone();
         process.pin(name, &judge.cores)?;
         // Inputs and the results of a window each have their share of the memory.

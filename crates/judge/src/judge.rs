@@ -1,7 +1,7 @@
 //! What all tasks of one judge share.
 
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use warpwright_build::{Builder, Instrument, Outcome, Request, Settings, Target, Toolchain};
@@ -200,9 +200,14 @@ impl LocalJudge {
             &self.facts.hardware,
             bytes,
         )
-        .map_err(|e| JudgeError::infrastructure("calibrate the device", e))?;
+        .map_err(|e| self.explain(JudgeError::infrastructure("calibrate the device", e)))?;
         *lock(&self.calibration) = Some(measured.clone());
         Ok(measured)
+    }
+
+    /// Uses these figures from now on.
+    pub(crate) fn learn(&self, calibration: Calibration) {
+        *lock(&self.calibration) = Some(calibration);
     }
 
     /// Fails when the GPU was lost: nothing that is tried on it can succeed.
@@ -259,12 +264,22 @@ impl LocalJudge {
         &self,
         device_bytes: Option<u64>,
     ) -> Result<BaselineProcess, JudgeError> {
+        self.baseline_calling(device_bytes, None)
+    }
+
+    /// One whose references may call the kernels of an artifact.
+    pub(crate) fn baseline_calling(
+        &self,
+        device_bytes: Option<u64>,
+        artifact: Option<&Path>,
+    ) -> Result<BaselineProcess, JudgeError> {
         let cache = self.config.cache.join("inductor");
         let keep = |e| JudgeError::infrastructure("create the compile cache", e);
         fs_err::create_dir_all(&cache).map_err(keep)?;
         let bytes = (self.facts.memory_bytes / 5).clamp(1 << 30, 4 << 30);
         let arena = Arena::Host(HostArena::create(bytes)?);
-        BaselineProcess::start(&self.host, arena, &cache, device_bytes, &self.gate)
+        let given = (device_bytes, artifact);
+        BaselineProcess::start(&self.host, arena, &cache, given, &self.gate)
     }
 
     /// Makes an artifact of a candidate, or says why there is none.
@@ -335,6 +350,7 @@ impl LocalJudge {
             clocks: String::new(),
             warpwright: env!("CARGO_PKG_VERSION").to_owned(),
             bandwidth_bytes_per_second: known.as_ref().map(|c| c.bandwidth_bytes_per_second),
+            exactness: known.as_ref().and_then(|c| c.exactness.clone()),
         }
     }
 }

@@ -68,7 +68,7 @@ mod verify;
 mod wire;
 
 pub use baseline::Baseline;
-pub use calibrate::Calibration;
+pub use calibrate::{Calibration, Effort, Kind, Trial};
 pub use device::{Device, DeviceFacts};
 pub use error::JudgeError;
 pub use judge::{BaselineSet, JudgeConfig, LocalJudge};

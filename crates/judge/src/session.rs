@@ -26,6 +26,7 @@ use crate::runner::{Runner, Stumble, Trouble};
 use crate::verdict::{Findings, Known, build, verdict};
 use crate::verify::look;
 
+mod pitting;
 mod timing;
 
 /// Fresh inputs per verification, as in the paper; one more check uses other weights.

@@ -48,6 +48,7 @@ pub mod conditions;
 pub mod dialogue;
 pub mod error;
 pub mod event;
+pub mod exactness;
 pub mod findings;
 pub mod fingerprint;
 pub mod history;

@@ -10,6 +10,7 @@ use warpwright_record::conditions::{Conditions, Spread};
 use warpwright_record::event::{
     Budget, EpisodeId, EpisodeSetup, Event, NoteLevel, Outcome, RunOutcome,
 };
+use warpwright_record::exactness::{Exactness, Rate};
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::interval::Interval;
 use warpwright_record::message::{Message, ToolCall, ToolResult, ToolStatus};
@@ -109,6 +110,12 @@ pub(crate) fn fingerprint(device: &str) -> Fingerprint {
         clocks: pick("", "SM 1980 MHz, memory 3201 MHz"),
         warpwright: "0.1.0".to_owned(),
         bandwidth_bytes_per_second: (!cpu).then_some(4_120_000_000_000),
+        exactness: (!cpu).then(|| Exactness {
+            identical_faster: Rate::new(1, 300),
+            identical_ratio: Some(1.0),
+            variation: Some(0.004),
+            ..Exactness::default()
+        }),
     }
 }
 

@@ -167,7 +167,25 @@ fn a_verdict_that_is_good() {
           "python": "3.12.3",
           "clocks": "SM 1980 MHz, memory 3201 MHz",
           "warpwright": "0.1.0",
-          "bandwidth_bytes_per_second": 4120000000000
+          "bandwidth_bytes_per_second": 4120000000000,
+          "exactness": {
+            "identical_faster": {
+              "times": 1,
+              "of": 300,
+              "rate": {
+                "value": 0.0033333333333333335,
+                "low": 0.0005886577218511581,
+                "high": 0.018636693694531237
+              }
+            },
+            "identical_slower": null,
+            "identical_ratio": 1.0,
+            "boundary_faster": null,
+            "boundary_ratio": null,
+            "faster_found": null,
+            "slower_found": null,
+            "variation": 0.004
+          }
         }
       },
       "files": []
