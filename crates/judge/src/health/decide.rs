@@ -42,7 +42,8 @@ pub(crate) fn disturbed(rounds: &[RoundSamples]) -> Vec<(usize, Disturbance)> {
         if violent != 0 {
             return Some(Disturbance::Slowdown(Reasons(violent)));
         }
-        if samples.iter().flatten().any(|s| s.reasons.has(Reasons::POWER_CAP)) {
+        let reasons = samples.iter().flatten().fold(0, |all, s| all | s.reasons.0);
+        if Reasons(reasons).has(Reasons::POWER_CAP) && !Reasons(reasons).has(Reasons::SLOWDOWN) {
             return None;
         }
         samples.iter().zip(&usual).find_map(|(sample, usual)| {
@@ -83,14 +84,23 @@ mod tests {
 
     #[test]
     fn a_slowdown_of_the_hardware_disturbs_its_round() {
-        for (bit, name) in
-            [(8, "hw_slowdown"), (0x40, "hw_thermal_slowdown"), (0x80, "hw_power_brake_slowdown")]
-        {
+        for (bit, name) in [(0x40, "hw_thermal_slowdown"), (0x80, "hw_power_brake_slowdown")] {
             let mut rounds = steady(7);
             rounds[3][1] = at(990, bit);
             let [(3, why)] = disturbed(&rounds)[..] else { panic!("{name}") };
             assert_eq!(why.to_string(), name);
         }
+    }
+
+    /// Some drivers tell of a slowdown whenever clocks change: one that left them as they were is none,
+    /// one that lowered them is, a power cap beside it or not.
+    #[test]
+    fn a_slowdown_without_a_cause_counts_where_clocks_fell() {
+        let mut rounds = steady(7);
+        rounds[3][1] = at(1980, Reasons::SLOWDOWN);
+        assert_eq!(disturbed(&rounds), []);
+        rounds[3][1] = at(990, Reasons::SLOWDOWN | Reasons::POWER_CAP);
+        assert!(matches!(disturbed(&rounds)[..], [(3, Disturbance::Fall { to: 990, .. })]));
     }
 
     /// The same fall twice: without a power cap the round does not count, with one it does.

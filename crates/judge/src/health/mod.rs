@@ -38,19 +38,27 @@ impl Reasons {
         (Self::POWER_CAP, "sw_power_cap"),
         (Self::SLOWDOWN, "hw_slowdown"),
         (0x010, "sync_boost"),
-        (0x020, "sw_thermal_slowdown"),
+        (Self::SOFT_THERMAL, "sw_thermal_slowdown"),
         (Self::THERMAL, "hw_thermal_slowdown"),
         (Self::BRAKE, "hw_power_brake_slowdown"),
         (0x100, "display_clock_setting"),
     ];
     pub(crate) const POWER_CAP: u64 = 0x004;
-    const SLOWDOWN: u64 = 0x008;
+    /// The hardware divides clocks by two or more; older drivers say so of any change of clocks as
+    /// well, so a clock must have fallen too.
+    pub(crate) const SLOWDOWN: u64 = 0x008;
+    const SOFT_THERMAL: u64 = 0x020;
     const THERMAL: u64 = 0x040;
     const BRAKE: u64 = 0x080;
 
-    /// Those with which the hardware divides clocks by two and more, from one moment to the next.
+    /// Those with which the hardware divides clocks by two or more at once, and nothing else.
     pub(crate) fn violent(self) -> Self {
-        Self(self.0 & (Self::SLOWDOWN | Self::THERMAL | Self::BRAKE))
+        Self(self.0 & (Self::THERMAL | Self::BRAKE))
+    }
+
+    /// Those that a reader must know of where rounds with them count.
+    pub(crate) fn doubtful(self) -> Self {
+        Self(self.0 & (Self::SLOWDOWN | Self::SOFT_THERMAL))
     }
 
     pub(crate) fn has(self, bits: u64) -> bool {

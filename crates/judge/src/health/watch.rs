@@ -109,6 +109,11 @@ impl<'a> Watch<'a> {
         let samples = || self.rounds.iter().flatten().flatten();
         let spread = |of: fn(&Sample) -> Option<u32>| Spread::of(samples().filter_map(of));
         let reasons = Reasons(samples().fold(0, |all, sample| all | sample.reasons.0));
+        let doubtful = reasons.doubtful().names();
+        if !doubtful.is_empty() {
+            let names = doubtful.join(", ");
+            caveats.push(format!("the GPU's clocks were lowered while timing: {names}"));
+        }
         let mut throttling: Vec<_> = reasons.names().into_iter().map(str::to_owned).collect();
         throttling.sort_unstable();
         let conditions = Conditions {
