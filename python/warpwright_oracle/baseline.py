@@ -16,11 +16,12 @@ import io
 import time
 from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from . import precision
+from . import extension, precision
 from .arena import Arena
 from .channel import Channel, serve
 from .player import Call, Player
@@ -45,10 +46,13 @@ class Baseline(Player):
         self.graphs: set[str] = set()
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Loads the reference. Asks for a GPU itself, when that is done on the host."""
+        """Loads the reference. Asks for a GPU itself, when that is done on the host. ``artifact``:
+        compiled kernels that it calls, where the judge times kernels of its own on both sides."""
         precision.apply(request["profile"])
         bound(request.get("device_bytes"))
         self.sets, self.results = [], []
+        if request.get("artifact") is not None:
+            extension.install(Path(request["artifact"]), self.device)
         self.reference = Reference(request["source"], self.device, request["mode"])
         model = self.reference.make(request["seed"])
         self.graphs = set()
@@ -188,6 +192,7 @@ class Baseline(Player):
         scalar = torch.ones(1, device=self.device)
         self.calls["copy"] = lambda: (target.copy_(source), None)[1]
         self.calls["launch"] = lambda: (scalar.add_(0), None)[1]
+        self.calls["nothing"] = self._nothing()
         self.sets = [[]]
         return {}
 

@@ -96,6 +96,9 @@ fn render_times(text: &mut String, verdict: &Verdict) {
             ),
         );
     }
+    if let Some(conditions) = &verdict.conditions {
+        line(text, &format!("machine: {conditions}"));
+    }
     if let Some(prepare) = times.prepare {
         line(text, &format!("prepare() took {prepare:.2} ms, once, not counted"));
     }

@@ -71,6 +71,7 @@ impl Judge for ScriptedJudge {
             diagnostics: Vec::new(),
             isolation: Isolation::default(),
             caveats: Vec::new(),
+            conditions: None,
             seconds: PhaseSeconds::default(),
             fingerprint: warpwright_record::fingerprint::Fingerprint::default(),
         })

@@ -271,11 +271,19 @@ pub(crate) struct Report {
 #[command(after_help = "\
 Examples:
   warpwright doctor
-  warpwright doctor --calibrate --json")]
+  warpwright doctor --calibrate --json
+  warpwright doctor --calibrate --device cuda:0 --pairs 300")]
 pub(crate) struct Doctor {
-    /// Measure copy bandwidth and launch cost; later runs use the figures.
+    /// Measure copy bandwidth, launch cost, and how exactly kernels of known speed are judged; later
+    /// runs use the figures and print them.
     #[arg(long)]
     pub(crate) calibrate: bool,
+    /// With `--calibrate`: pairs of identical kernels to judge, and half as many of others.
+    #[arg(long, value_name = "N", requires = "calibrate")]
+    pub(crate) pairs: Option<u32>,
+    /// With `--calibrate`: seconds to judge such kernels for; 75 unless `--pairs` is given.
+    #[arg(long, value_name = "SECONDS", requires = "calibrate")]
+    pub(crate) seconds: Option<u64>,
     /// With `--calibrate`: the device to measure.
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device)]
     pub(crate) device: DeviceArg,

@@ -15,7 +15,9 @@ use warpwright_agent::tools::shell::{Provision, Shell};
 use warpwright_agent::workspace::{Contents, Workspace};
 use warpwright_agent::{judge::DeviceFacts, skill};
 use warpwright_judge::{JudgeError, SessionPool};
-use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event, Outcome, RunOutcome};
+use warpwright_record::event::{
+    Budget, EpisodeId, EpisodeSetup, Event, NoteLevel, Outcome, RunOutcome,
+};
 use warpwright_record::history::{Episode, History};
 use warpwright_record::reader::RunReader;
 use warpwright_record::run::RunInfo;
@@ -139,6 +141,8 @@ struct Shared<'a> {
     live: Mutex<LiveView>,
     /// Tasks that cannot be judged against.
     refused: Mutex<HashSet<usize>>,
+    /// Devices that were lost.
+    lost: Mutex<HashSet<String>>,
     /// What ended the run before its time.
     fatal: Mutex<Option<Failure>>,
 }
@@ -149,6 +153,14 @@ const JOBS_ON_GPU: usize = 4;
 /// Episodes at once on a device unless it is said.
 fn jobs_on(device: &DeviceFacts) -> usize {
     if device.device == "cpu" { 1 } else { JOBS_ON_GPU }
+}
+
+/// Where a worker's next episode is worked on.
+enum Next {
+    /// On its device.
+    Here,
+    /// Not there: the GPU is lost, and the episode that was asked for was not begun.
+    Elsewhere(Failure),
 }
 
 /// What a worker has of its device.
@@ -177,12 +189,13 @@ impl Campaign<'_> {
             plan: Mutex::new(plan(self.settings)),
             live: Mutex::new(live),
             refused: Mutex::default(),
+            lost: Mutex::default(),
             fatal: Mutex::new(None),
         };
         let done = self.workers(&shared);
         lock(&shared.live).finish();
         let fatal = lock(&shared.fatal).take();
-        let failed = done.err().or(fatal);
+        let failed = done.err().or(fatal).or_else(|| self.left_over(&shared));
         let outcome = match (&failed, self.broken()?) {
             (Some(failure), _) => RunOutcome::Failed { message: failure.message.clone() },
             (None, _) if self.stop.load(Ordering::SeqCst) => RunOutcome::Interrupted,
@@ -200,6 +213,16 @@ impl Campaign<'_> {
             self.record.close()?;
         }
         Ok(())
+    }
+
+    /// Episodes that a lost GPU gave back when nobody was left to take them.
+    fn left_over(&self, shared: &Shared<'_>) -> Option<Failure> {
+        let left = lock(&shared.plan).len();
+        if left == 0 || self.stop.load(Ordering::SeqCst) {
+            return None;
+        }
+        let message = format!("failed to begin {left} episodes: their GPU was lost");
+        Some(Failure::infrastructure(message, "go on with `--resume`".to_owned()))
     }
 
     /// What ended an episode by our own failure; such a run can be resumed.
@@ -254,7 +277,32 @@ impl Campaign<'_> {
         while !self.stop.load(Ordering::SeqCst) {
             let Some(planned) = lock(&shared.plan).pop_front() else { break };
             let Some(start) = self.start(shared.history, planned.id)? else { continue };
-            self.episode(shared, place, planned, start)?;
+            if let Next::Elsewhere(failure) = self.episode(shared, place, planned, start)? {
+                return self.retire(shared, place, planned, failure);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a worker whose GPU is lost. Another takes the episode, if there is one on another device.
+    fn retire(
+        &self,
+        shared: &Shared<'_>,
+        place: &Place<'_>,
+        planned: Planned,
+        failure: Failure,
+    ) -> Result<(), Failure> {
+        let text = format!("{}; others go on", failure.message);
+        let mut lost = lock(&shared.lost);
+        let first = lost.insert(place.facts.device.clone());
+        if lost.len() == self.benches.len() {
+            return Err(failure);
+        }
+        drop(lost);
+        lock(&shared.plan).push_front(planned);
+        if first {
+            let level = NoteLevel::Warning;
+            self.append(shared, &Event::Note { episode: None, level, text })?;
         }
         Ok(())
     }
@@ -265,22 +313,25 @@ impl Campaign<'_> {
         place: &Place<'_>,
         planned: Planned,
         start: Start,
-    ) -> Result<(), Failure> {
+    ) -> Result<Next, Failure> {
         let task = &shared.tasks[planned.task];
         if lock(&shared.refused).contains(&planned.task) {
-            return Ok(());
+            return Ok(Next::Here);
         }
         if let Err(error) = task.facts() {
             let hint = Some(error.hint().to_owned());
-            return self.refuse(shared, planned, error.to_string(), hint);
+            self.refuse(shared, planned, error.to_string(), hint)?;
+            return Ok(Next::Here);
         }
         let judge = PoolJudge::new(place.pool, task, place.facts.clone(), &self.stop);
         match judge.open() {
             Ok(()) => {}
             Err(error @ JudgeError::Reference { .. }) => {
                 let hint = error.hint().map(str::to_owned);
-                return self.refuse(shared, planned, chain(&error), hint);
+                self.refuse(shared, planned, chain(&error), hint)?;
+                return Ok(Next::Here);
             }
+            Err(error @ JudgeError::DeviceLost { .. }) => return Ok(Next::Elsewhere(error.into())),
             Err(error) => return Err(error.into()),
         }
         let workspace = self.workspace(task, planned, &place.skill)?;
@@ -308,7 +359,7 @@ impl Campaign<'_> {
         let run = episode::run(&parts, policy.as_mut(), start);
         place.pool.finished(task);
         run?;
-        Ok(())
+        Ok(Next::Here)
     }
 
     /// Records, once, that a task cannot be judged against.

@@ -187,7 +187,9 @@ impl<'p, 'j> PoolJudge<'p, 'j> {
         let mut pauses = PAUSES.into_iter();
         loop {
             let answer = ask();
-            let again = matches!(answer, Err(JudgeError::Infrastructure { .. }));
+            // A GPU that is lost does not come back while this program runs.
+            let again =
+                matches!(answer, Err(JudgeError::Infrastructure { .. } | JudgeError::Unfit { .. }));
             match pauses.next() {
                 Some(seconds) if again && !self.stop.load(Ordering::SeqCst) => self.pause(seconds),
                 _ => return answer,
@@ -237,9 +239,10 @@ impl From<JudgeError> for Failure {
         let (message, hint) = (chain(&error), error.hint().map(str::to_owned));
         match error {
             JudgeError::Reference { .. } | JudgeError::Memory { .. } => Self::usage(message, hint),
-            JudgeError::Setup { .. } | JudgeError::Infrastructure { .. } => {
-                Self::infrastructure(message, hint)
-            }
+            JudgeError::Setup { .. }
+            | JudgeError::Infrastructure { .. }
+            | JudgeError::Unfit { .. }
+            | JudgeError::DeviceLost { .. } => Self::infrastructure(message, hint),
         }
     }
 }

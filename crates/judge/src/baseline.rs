@@ -1,6 +1,6 @@
 //! The baseline process as the judge sees it: one per session, for as long as that is open.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
@@ -54,14 +54,17 @@ impl Baseline {
 pub(crate) struct BaselineProcess {
     worker: Worker,
     _arena: Arena,
+    artifact: Option<PathBuf>,
 }
 
 impl BaselineProcess {
-    /// Starts it. `cache` keeps compiled graphs of one task from session to session.
+    /// Starts it. `cache` keeps compiled graphs of one task from session to session. References may
+    /// call the kernels of `artifact`.
     pub(crate) fn start(
         host: &Host,
         arena: Arena,
         cache: &Path,
+        artifact: Option<&Path>,
         gate: &Gate,
     ) -> Result<Self, JudgeError> {
         let mut env = vec![
@@ -74,9 +77,10 @@ impl BaselineProcess {
             // tells soon enough.
             env.push(("TORCHINDUCTOR_VEC_ISA_OK", "1".to_owned()));
         }
-        let grant = Grant { write: vec![cache], env, ..Grant::default() };
+        let read = artifact.into_iter().collect();
+        let grant = Grant { read, write: vec![cache], env, ..Grant::default() };
         let worker = Worker::start(host, Role::Baseline, &arena, &grant, gate)?;
-        Ok(Self { worker, _arena: arena })
+        Ok(Self { worker, _arena: arena, artifact: artifact.map(Path::to_owned) })
     }
 
     fn ask(&mut self, task: &str, request: &Json, patience: Duration) -> Result<Json, JudgeError> {
@@ -101,6 +105,7 @@ impl BaselineProcess {
             "mode": mode_name(task.mode),
             "seed": seed,
             "device_bytes": device_bytes,
+            "artifact": self.artifact,
         });
         let answer = self.worker.ask_holding::<Json>(&request, PATIENCE, gate);
         answer.map(drop).map_err(|e| {
@@ -123,6 +128,11 @@ impl BaselineProcess {
         answer.map(drop).map_err(|e| {
             JudgeError::from_trusted(task, Role::Baseline.name(), e, &self.worker.tail())
         })
+    }
+
+    /// Its id, as the host sees it: that of the jail's first process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.worker.pid()
     }
 
     /// Moves the process to these cores.

@@ -1,15 +1,23 @@
-//! This device's ceilings: what a copy moves, what a launch costs. Measured with the judge's clock
-//! by the same windows as everything else, kept in the cache with the device's name.
+//! What is measured of a device itself, and kept in the cache with its name: its ceilings (what a copy
+//! moves, what a launch costs), by the same windows as everything else, and how exactly the judge
+//! measures on it (`trials`).
 
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
+use warpwright_record::exactness::Exactness;
 
 use crate::baseline::BaselineProcess;
 use crate::embedded::put;
 use crate::error::JudgeError;
 use crate::stats;
+
+mod known;
+mod trials;
+
+pub use known::{Kind, Trial};
+pub use trials::Effort;
 
 /// Version of the file.
 const CALIBRATION_VERSION: u32 = 1;
@@ -30,6 +38,12 @@ pub struct Calibration {
     pub copy_bytes: u64,
     /// Microseconds per call of the smallest operation through torch.
     pub launch_microseconds: f64,
+    /// How exactly the judge measures here, if that was tried.
+    #[serde(default)]
+    pub exactness: Option<Exactness>,
+    /// The measurements that say so.
+    #[serde(default)]
+    pub trials: Vec<Trial>,
 }
 
 fn path(cache: &Path, device: &str) -> PathBuf {
@@ -52,8 +66,8 @@ pub(crate) fn measure(
     copy_bytes: u64,
 ) -> Result<Calibration, JudgeError> {
     process.stage_ceilings(copy_bytes)?;
-    let copy = slope(process, "copy", 8)?;
-    let launch = slope(process, "launch", 1000)?;
+    let copy = per_call(process, "copy", 16)?;
+    let launch = per_call(process, "launch", 1000)?;
     let calibration = Calibration {
         version: CALIBRATION_VERSION,
         device: device.to_owned(),
@@ -61,26 +75,34 @@ pub(crate) fn measure(
         bandwidth_bytes_per_second: (2.0 * copy_bytes as f64 / copy) as u64,
         copy_bytes,
         launch_microseconds: launch * 1e6,
+        exactness: None,
+        trials: Vec::new(),
     };
-    let keep = |e: std::io::Error| JudgeError::infrastructure("keep the calibration", e);
-    let text = serde_json::to_string_pretty(&calibration)
-        .map_err(|e| JudgeError::infrastructure("keep the calibration", e))?;
-    fs::create_dir_all(cache).map_err(keep)?;
-    put(&path(cache, device), text.as_bytes()).map_err(keep)?;
+    store(cache, &calibration)?;
     Ok(calibration)
 }
 
-/// Seconds per call.
-fn slope(process: &mut BaselineProcess, which: &str, n: usize) -> Result<f64, JudgeError> {
-    let mut slopes = Vec::new();
+/// Keeps what was measured.
+fn store(cache: &Path, calibration: &Calibration) -> Result<(), JudgeError> {
+    let keep = |e: std::io::Error| JudgeError::infrastructure("keep the calibration", e);
+    let text = serde_json::to_string_pretty(calibration)
+        .map_err(|e| JudgeError::infrastructure("keep the calibration", e))?;
+    fs::create_dir_all(cache).map_err(keep)?;
+    put(&path(cache, &calibration.device), text.as_bytes()).map_err(keep)
+}
+
+/// Seconds per call: windows of so many calls less windows of none, as for everything that is timed.
+fn per_call(process: &mut BaselineProcess, which: &str, calls: usize) -> Result<f64, JudgeError> {
+    let mut seconds = Vec::new();
     for round in 0..=ROUNDS {
-        let short = process.play("calibration", which, &vec![0; n], None)?;
-        let long = process.play("calibration", which, &vec![0; 2 * n], None)?;
+        let nothing = process.nothing("calibration", None)?;
+        let window = process.play("calibration", which, &vec![0; calls], None)?;
+        // The first warms up.
         if round > 0 {
-            slopes.push((long.as_secs_f64() - short.as_secs_f64()) / n as f64);
+            seconds.push((window.as_secs_f64() - nothing.as_secs_f64()) / calls as f64);
         }
     }
-    let seconds = stats::rough(&slopes);
+    let seconds = stats::rough(&seconds);
     if seconds > 0.0 {
         return Ok(seconds);
     }

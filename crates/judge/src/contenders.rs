@@ -40,9 +40,8 @@ impl Baselines {
         process: Option<BaselineProcess>,
         random: &mut StdRng,
     ) -> Result<Self, JudgeError> {
-        let &Terms { judge, task, opened, memory, layout, plan } = terms;
+        let &Terms { judge, task, opened, memory, .. } = terms;
         judge.calibrate(false)?;
-        let name = &task.name;
         let mut process = match process {
             Some(process) => process,
             None => judge.baseline_process()?,
@@ -54,7 +53,19 @@ impl Baselines {
         let settings = (judge.config.profile, judge.config.seed);
         process.open(task, settings, bound, &judge.gate)?;
         drop(shared);
-        let mut had = compile(terms, &mut process, &mut caveats)?;
+        let had = compile(terms, &mut process, &mut caveats)?;
+        Self::stage(terms, process, (had, caveats), random)
+    }
+
+    /// Stages inputs for what a process has compiled, and chooses each one's window.
+    pub(crate) fn stage(
+        terms: &Terms<'_>,
+        mut process: BaselineProcess,
+        (mut had, mut caveats): (Vec<Baseline>, Vec<String>),
+        random: &mut StdRng,
+    ) -> Result<Self, JudgeError> {
+        let &Terms { judge, task, opened, memory, layout, plan } = terms;
+        let name = &task.name;
         let _alone = judge.gate.alone();
         process.pin(name, &judge.cores)?;
         // Inputs and the results of a window each have their share of the memory.

@@ -19,13 +19,19 @@ pub(crate) fn all() -> usize {
     *ALL.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get))
 }
 
+/// Cores on which this thread may run.
+pub(crate) fn allowed() -> Vec<usize> {
+    let Ok(mine) = sched_getaffinity(None) else { return Vec::new() };
+    (0..CpuSet::MAX_CPU).filter(|&core| mine.is_set(core)).collect()
+}
+
 /// Takes `count` cores or a few more from this thread's; none if too few would remain or the system
 /// refuses. Threads of one physical core are taken together: a busy sibling slows a core as well.
 pub(crate) fn reserve(count: usize) -> Vec<usize> {
     // Before some are taken.
     all();
     let Ok(mine) = sched_getaffinity(None) else { return Vec::new() };
-    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| mine.is_set(core)).collect();
+    let allowed = allowed();
     let mut kept = choose(&allowed, count, siblings);
     if allowed.len() < kept.len() + REMAINING {
         return Vec::new();

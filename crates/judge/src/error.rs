@@ -7,6 +7,8 @@ use crate::channel::NoAnswer;
 use crate::wire::Complaint;
 
 const SMALLER: &str = "use smaller inputs";
+const LOST: &str = "`nvidia-smi` and `dmesg` say whether the driver still has it; when it is back (a \
+                    reset, a restart of the machine), `--resume` goes on with a run";
 
 /// Judging could not be done. Never becomes a reward.
 #[derive(Debug, Error)]
@@ -39,6 +41,25 @@ pub enum JudgeError {
         /// The command that mends it.
         hint: Option<String>,
     },
+    /// The machine is not fit to be measured on now: infrastructure. Waiting may mend it.
+    #[error("failed to measure on {device}: {reason}")]
+    Unfit {
+        /// `cuda:N` or `cpu`.
+        device: String,
+        /// What was seen.
+        reason: String,
+        /// What mends it.
+        hint: String,
+    },
+    /// The GPU disappeared or no longer works for this program: infrastructure. Nothing more can be
+    /// judged on it until the program is started again.
+    #[error("failed to go on with {device}: it is lost ({reason})")]
+    DeviceLost {
+        /// `cuda:N`.
+        device: String,
+        /// What was attempted and what the driver said.
+        reason: String,
+    },
     /// A part of the judge itself failed: infrastructure.
     #[error("failed to {action}: {reason}")]
     Infrastructure {
@@ -55,6 +76,8 @@ impl JudgeError {
         match self {
             Self::Reference { hint, .. } | Self::Setup { hint, .. } => hint.as_deref(),
             Self::Memory { .. } => Some(SMALLER),
+            Self::Unfit { hint, .. } => Some(hint),
+            Self::DeviceLost { .. } => Some(LOST),
             Self::Infrastructure { .. } => None,
         }
     }
@@ -127,6 +150,10 @@ fn after(tail: &str) -> String {
 
 impl From<ArenaError> for JudgeError {
     fn from(error: ArenaError) -> Self {
+        if error.lost {
+            let reason = error.to_string();
+            return Self::DeviceLost { device: "the GPU".to_owned(), reason };
+        }
         Self::Infrastructure { action: error.action, reason: error.reason }
     }
 }

@@ -1,8 +1,8 @@
 //! What all tasks of one judge share.
 
 use std::num::NonZero;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use warpwright_build::{Builder, Instrument, Outcome, Request, Settings, Target, Toolchain};
 use warpwright_jail::{Isolation as JailIsolation, Jail, Level, Requirement};
@@ -19,6 +19,7 @@ use crate::device::{Device, DeviceFacts, host_facts};
 use crate::embedded;
 use crate::error::JudgeError;
 use crate::gate::Gate;
+use crate::health::{Cores, Health, Watch};
 use crate::memory::Memory;
 use crate::native;
 use crate::nursery::{Means, Nursery};
@@ -71,6 +72,10 @@ pub struct LocalJudge {
     builds: Slots,
     /// Cores that are kept for what is timed; none where there are few.
     pub(crate) cores: Vec<usize>,
+    /// Tells whether the machine is fit to be timed on.
+    pub(crate) health: Health,
+    /// Why the GPU cannot be used any more.
+    lost: OnceLock<String>,
     calibration: Mutex<Option<Calibration>>,
 }
 
@@ -110,6 +115,8 @@ impl LocalJudge {
                 (Some(Arc::new(gpu)), facts)
             }
         };
+        let identity = gpu.as_ref().map(|gpu| gpu.identity()).transpose()?;
+        let health = identity.as_deref().map_or(Health::Host, Health::of_gpu);
         // Launching is a processor's work: a busy one makes short kernels look slow.
         let cores = if gpu.is_some() { cores::reserve(TIMING_CORES) } else { Vec::new() };
         let cache = config.cache.join("build");
@@ -120,7 +127,8 @@ impl LocalJudge {
             python: config.python.clone(),
             package: embedded.python,
             library,
-            gpu: gpu.as_ref().map(|gpu| gpu.identity()).transpose()?,
+            gpu: identity,
+            workers: Arc::default(),
             memory_bytes: host_facts().memory_bytes / 4 * 3,
         });
         let gate = Arc::new(Gate::default());
@@ -143,6 +151,8 @@ impl LocalJudge {
             nursery,
             builds: Slots::new(std::thread::available_parallelism().map_or(1, NonZero::get)),
             cores,
+            health,
+            lost: OnceLock::new(),
             calibration: Mutex::new(known),
         })
     }
@@ -190,9 +200,51 @@ impl LocalJudge {
             &self.facts.hardware,
             bytes,
         )
-        .map_err(|e| JudgeError::infrastructure("calibrate the device", e))?;
+        .map_err(|e| self.explain(JudgeError::infrastructure("calibrate the device", e)))?;
         *lock(&self.calibration) = Some(measured.clone());
         Ok(measured)
+    }
+
+    /// Uses these figures from now on.
+    pub(crate) fn learn(&self, calibration: Calibration) {
+        *lock(&self.calibration) = Some(calibration);
+    }
+
+    /// Fails when the GPU was lost: nothing that is tried on it can succeed.
+    pub(crate) fn alive(&self) -> Result<(), JudgeError> {
+        self.lost.get().map_or(Ok(()), |reason| Err(self.gone(reason)))
+    }
+
+    fn gone(&self, reason: &str) -> JudgeError {
+        let (device, reason) = (self.config.device.to_string(), reason.to_owned());
+        JudgeError::DeviceLost { device, reason }
+    }
+
+    /// What is behind an error: where the GPU is lost, whatever failed on it failed for that reason,
+    /// and blames no task.
+    pub(crate) fn explain(&self, error: JudgeError) -> JudgeError {
+        let reason = match &error {
+            JudgeError::DeviceLost { reason, .. } => Some(reason.clone()),
+            JudgeError::Reference { .. } | JudgeError::Infrastructure { .. } => {
+                let probed = self.gpu.as_ref().map(|gpu| gpu.probe());
+                probed.and_then(Result::err).filter(|e| e.lost).map(|e| e.to_string())
+            }
+            _ => None,
+        };
+        let Some(reason) = reason else { return error };
+        self.gone(self.lost.get_or_init(|| reason))
+    }
+
+    /// Watches the machine while a runner and a baseline process are timed in rounds of so many
+    /// contenders.
+    pub(crate) fn watch(&self, timed: [u32; 2], contenders: usize) -> Watch<'_> {
+        // Kept cores belong to what is timed; without them whatever this judge starts shares all.
+        let on = if self.cores.is_empty() {
+            Cores { numbers: cores::allowed(), roots: self.host.workers.pids(), judge: true }
+        } else {
+            Cores { numbers: self.cores.clone(), roots: timed.to_vec(), judge: false }
+        };
+        Watch::begin(&self.health, self.config.device.to_string(), contenders, on)
     }
 
     /// What the rules of the verdict need to say of isolation.
@@ -209,12 +261,20 @@ impl LocalJudge {
 
     /// A new baseline process.
     pub(crate) fn baseline_process(&self) -> Result<BaselineProcess, JudgeError> {
+        self.baseline_calling(None)
+    }
+
+    /// One whose references may call the kernels of an artifact.
+    pub(crate) fn baseline_calling(
+        &self,
+        artifact: Option<&Path>,
+    ) -> Result<BaselineProcess, JudgeError> {
         let cache = self.config.cache.join("inductor");
         let keep = |e| JudgeError::infrastructure("create the compile cache", e);
         fs_err::create_dir_all(&cache).map_err(keep)?;
         let bytes = (self.facts.memory_bytes / 5).clamp(1 << 30, 4 << 30);
         let arena = Arena::Host(HostArena::create(bytes)?);
-        BaselineProcess::start(&self.host, arena, &cache, &self.gate)
+        BaselineProcess::start(&self.host, arena, &cache, artifact, &self.gate)
     }
 
     /// Makes an artifact of a candidate, or says why there is none.
@@ -285,6 +345,7 @@ impl LocalJudge {
             clocks: String::new(),
             warpwright: env!("CARGO_PKG_VERSION").to_owned(),
             bandwidth_bytes_per_second: known.as_ref().map(|c| c.bandwidth_bytes_per_second),
+            exactness: known.as_ref().and_then(|c| c.exactness.clone()),
         }
     }
 }

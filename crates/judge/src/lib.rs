@@ -39,6 +39,7 @@ mod embedded;
 mod error;
 mod failure;
 mod gate;
+mod health;
 #[cfg(test)]
 mod holding;
 mod homes;
@@ -67,7 +68,7 @@ mod verify;
 mod wire;
 
 pub use baseline::Baseline;
-pub use calibrate::Calibration;
+pub use calibrate::{Calibration, Effort, Kind, Trial};
 pub use device::{Device, DeviceFacts};
 pub use error::JudgeError;
 pub use judge::{BaselineSet, JudgeConfig, LocalJudge};

@@ -72,6 +72,20 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
+    /// Takes one round out.
+    pub(crate) fn forget(&mut self, round: usize) {
+        self.nothing.remove(round);
+        self.candidate.seconds.remove(round);
+        for (_, windows) in &mut self.baselines {
+            windows.seconds.remove(round);
+        }
+    }
+
+    /// Coefficient of variation of the candidate's windows.
+    pub(crate) fn variation(&self) -> Option<f64> {
+        stats::variation(&self.per_call(&self.candidate))
+    }
+
     /// Seconds per call of a contender's windows.
     fn per_call(&self, windows: &Windows) -> Vec<f64> {
         let nothing = stats::rough(&self.nothing);

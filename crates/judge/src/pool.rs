@@ -216,6 +216,7 @@ impl<'j> SessionPool<'j> {
         work: impl Fn(&mut TaskSession<'j>) -> Result<T, JudgeError>,
     ) -> Result<T, JudgeError> {
         loop {
+            self.judge.alive()?;
             let key = Key::of(task);
             let begun = self.begin(&key, task)?;
             let turn = self.turn(key, alone);
@@ -231,8 +232,8 @@ impl<'j> SessionPool<'j> {
             let done = session.and_then(|mut session| {
                 let done = work(&mut session);
                 // After our own failure nothing is known of its processes: the next request opens
-                // anew.
-                if done.is_ok() {
+                // anew. A machine that is not fit now may be soon.
+                if matches!(done, Ok(_) | Err(JudgeError::Unfit { .. })) {
                     turn.keep(session);
                 }
                 done

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -39,6 +39,8 @@ pub(crate) struct Host {
     pub(crate) library: PathBuf,
     /// Identity of the GPU, if it is one.
     pub(crate) gpu: Option<String>,
+    /// The processes that were started and have not ended.
+    pub(crate) workers: Arc<Workers>,
     /// Host memory that a process may use unless it is granted another bound, in bytes.
     pub(crate) memory_bytes: u64,
 }
@@ -84,6 +86,39 @@ impl Host {
     }
 }
 
+/// Ids of the first processes of the jails that workers run in, as the host sees them.
+#[derive(Debug, Default)]
+pub(crate) struct Workers(Mutex<Vec<u32>>);
+
+impl Workers {
+    /// Those that run now.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.lock().clone()
+    }
+
+    fn list(self: &Arc<Self>, pid: u32) -> Listed {
+        self.lock().push(pid);
+        Listed { workers: Arc::clone(self), pid }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
+        // The list is whole after every call, also after a panic elsewhere.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An entry, for as long as its process runs.
+struct Listed {
+    workers: Arc<Workers>,
+    pid: u32,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.workers.lock().retain(|pid| *pid != self.pid);
+    }
+}
+
 /// What a process is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -120,6 +155,7 @@ pub(crate) struct Worker {
     role: Role,
     channel: Channel,
     child: Child,
+    _listed: Listed,
 }
 
 impl Worker {
@@ -172,7 +208,8 @@ impl Worker {
             spec = spec.env(*key, value);
         }
         let child = host.jail.spawn(spec).map_err(|e| failed_start(role, e))?;
-        Ok(Self { role, channel: Channel::new(ours), child })
+        let listed = host.workers.list(child.pid());
+        Ok(Self { role, channel: Channel::new(ours), child, _listed: listed })
     }
 
     /// Waits until it has imported torch and mapped its arena, for which it holds the device.
@@ -246,7 +283,6 @@ impl Worker {
     }
 
     /// Its id, as the host sees it.
-    #[cfg(test)]
     pub(crate) fn pid(&self) -> u32 {
         self.child.pid()
     }

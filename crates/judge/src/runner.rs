@@ -257,6 +257,11 @@ impl Runner {
         Ok(())
     }
 
+    /// Its id, as the host sees it: that of the jail's first process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.worker.pid()
+    }
+
     /// Ends the process; its last words, and how it went if it was gone already.
     pub(crate) fn end(self, gone: bool) -> (Option<Outcome>, String) {
         if gone { self.worker.end() } else { (None, self.worker.kill()) }

@@ -26,6 +26,7 @@ use crate::runner::{Runner, Stumble, Trouble};
 use crate::verdict::{Findings, Known, build, verdict};
 use crate::verify::look;
 
+mod pitting;
 mod timing;
 
 /// Fresh inputs per verification, as in the paper; one more check uses other weights.
@@ -86,7 +87,8 @@ impl<'j> TaskSession<'j> {
         begun: Begun,
         memory: Memory,
     ) -> Result<Self, JudgeError> {
-        let opened = Self::open_within(judge, task, begun, memory);
+        judge.alive()?;
+        let opened = Self::open_within(judge, task, begun, memory).map_err(|e| judge.explain(e));
         opened.map_err(|e| if memory.is_all() { e.with_all_memory() } else { e })
     }
 
@@ -175,7 +177,8 @@ impl<'j> TaskSession<'j> {
     /// Takes a candidate as far as `stage`. What the candidate does wrong is in the verdict; an
     /// error is never its doing.
     pub fn judge(&mut self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeError> {
-        let verdict = self.judge_within(candidate, stage);
+        self.judge.alive()?;
+        let verdict = self.judge_within(candidate, stage).map_err(|e| self.judge.explain(e));
         verdict.map_err(|e| if self.memory.is_all() { e.with_all_memory() } else { e })
     }
 
@@ -212,6 +215,7 @@ impl<'j> TaskSession<'j> {
         candidate: &Candidate,
         inspection: &Inspection,
     ) -> Result<findings::Findings, JudgeError> {
+        self.judge.alive()?;
         let subject = Subject {
             judge: self.judge,
             task: &self.task,
@@ -219,7 +223,8 @@ impl<'j> TaskSession<'j> {
             unavoidable_bytes: self.unavoidable_bytes(),
             oracle: &mut self.oracle,
         };
-        subject.inspect(candidate, inspection)
+        let judge = self.judge;
+        subject.inspect(candidate, inspection).map_err(|e| judge.explain(e))
     }
 
     /// Runs the candidate in its process and cleans up after it, whatever it does.

@@ -39,6 +39,15 @@ pub(crate) fn rank(n: usize) -> Option<usize> {
     (k > 0).then_some(k)
 }
 
+/// Coefficient of variation: the samples' standard deviation over their mean. `None` for fewer than
+/// two.
+pub(crate) fn variation(samples: &[f64]) -> Option<f64> {
+    let n = samples.len() as f64;
+    let mean = samples.iter().sum::<f64>() / n;
+    let squares: f64 = samples.iter().map(|s| (s - mean).powi(2)).sum();
+    (samples.len() > 1 && mean > 0.0).then(|| (squares / (n - 1.0)).sqrt() / mean)
+}
+
 fn middle(sorted: &[f64]) -> f64 {
     let n = sorted.len();
     if n % 2 == 1 { sorted[n / 2] } else { f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]) }
@@ -78,6 +87,14 @@ mod tests {
                 i32::from(i.low <= std::f64::consts::LN_2 && std::f64::consts::LN_2 <= i.high);
         }
         assert!((3800..3960).contains(&covered), "{covered} of 4000");
+    }
+
+    #[test]
+    fn variation_is_of_the_sample() {
+        assert_eq!(variation(&[1.0]), None);
+        assert_eq!(variation(&[3.0, 3.0, 3.0]), Some(0.0));
+        // Deviations -1, 0, 1: variance 1, mean 4.
+        assert!((variation(&[3.0, 4.0, 5.0]).unwrap() - 0.25).abs() < 1e-12);
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 
 use warpwright_build::{Artifact, Instrument, Outcome};
 use warpwright_record::candidate::Candidate;
+use warpwright_record::conditions::Conditions;
 use warpwright_record::verdict::{
     Check, Failure, IntegrityFinding, PhaseSeconds, Reward, Speedup, Stage, Times, VERDICT_VERSION,
     Verdict,
@@ -30,6 +31,7 @@ pub(crate) struct Findings {
     pub(crate) times: Times,
     pub(crate) speedup: Speedup,
     pub(crate) caveats: Vec<String>,
+    pub(crate) conditions: Option<Conditions>,
     pub(crate) seconds: PhaseSeconds,
 }
 
@@ -84,7 +86,8 @@ pub(crate) fn verdict(
     artifact: Option<&Artifact>,
     (stage, mut found): (Stage, Findings),
 ) -> Verdict {
-    let fingerprint = judge.fingerprint(&known.versions.torch, &known.versions.python);
+    let mut fingerprint = judge.fingerprint(&known.versions.torch, &known.versions.python);
+    fingerprint.clocks = found.conditions.as_ref().map(Conditions::clocks).unwrap_or_default();
     let verified = stage > Stage::Built && !found.bad();
     if !known.doubt.is_empty() {
         found.caveats.push(known.doubt.clone());
@@ -115,16 +118,13 @@ pub(crate) fn verdict(
         diagnostics: artifact.map(|a| a.warnings.clone()).unwrap_or_default(),
         isolation: judge.isolation(),
         caveats: found.caveats,
+        conditions: found.conditions,
         seconds: found.seconds,
         fingerprint,
     }
 }
 
 /// What this version of the judge does not do yet, said in every measured verdict.
-pub(crate) fn measuring_caveats() -> [String; 2] {
-    [
-        "clocks, throttling, co-tenants and the host's load were not watched while timing"
-            .to_owned(),
-        "the tolerance is scaled to eager's error, not calibrated per task".to_owned(),
-    ]
+pub(crate) fn measuring_caveats() -> [String; 1] {
+    ["the tolerance is scaled to eager's error, not calibrated per task".to_owned()]
 }

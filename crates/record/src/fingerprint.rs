@@ -3,8 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::exactness::Exactness;
+
 /// Figures are comparable only under equal fingerprints; they are never averaged across them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Fingerprint {
     /// `cuda:N` or `cpu`.
     pub device: String,
@@ -26,4 +28,7 @@ pub struct Fingerprint {
     pub warpwright: String,
     /// Measured device ceilings, if `doctor --calibrate` was run: bytes per second.
     pub bandwidth_bytes_per_second: Option<u64>,
+    /// How exactly it measures, if `doctor --calibrate` was run.
+    #[serde(default)]
+    pub exactness: Option<Exactness>,
 }

@@ -44,9 +44,11 @@
 
 pub mod blob;
 pub mod candidate;
+pub mod conditions;
 pub mod dialogue;
 pub mod error;
 pub mod event;
+pub mod exactness;
 pub mod findings;
 pub mod fingerprint;
 pub mod history;

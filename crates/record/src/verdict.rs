@@ -8,6 +8,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::conditions::Conditions;
 use crate::fingerprint::Fingerprint;
 use crate::interval::Interval;
 
@@ -116,6 +117,9 @@ pub struct Verdict {
     pub isolation: Isolation,
     /// What was weaker than the rules ask, each in a sentence.
     pub caveats: Vec<String>,
+    /// The machine while the candidate was timed; `None` where it was not.
+    #[serde(default)]
+    pub conditions: Option<Conditions>,
     /// Seconds spent per phase.
     pub seconds: PhaseSeconds,
     /// Where and under what this was measured.

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Instant;
 
 use serde::Serialize;
 use warpwright_build::{Python, Toolchain};
 use warpwright_jail::{Jail, Level, Requirement};
-use warpwright_judge::Calibration;
+use warpwright_judge::{Calibration, Effort, Kind, Trial};
 use warpwright_record::verdict::Profile;
 
 use crate::args::{BaselinesArg, Common, Doctor, IsolationArg};
@@ -16,6 +17,10 @@ use crate::judging::{Bench, Wanted};
 use crate::printer::Printer;
 use crate::{exit, folders, gpu, python};
 
+/// Seconds that kernels of known speed are judged for unless it is said.
+const CALIBRATE_SECONDS: u64 = 75;
+/// Judgements between two words of progress.
+const SAY_EVERY: usize = 10;
 /// Least free room for builds, in bytes.
 const ROOM_BYTES: u64 = 2 << 30;
 
@@ -79,7 +84,7 @@ pub(crate) fn run(args: &Doctor, printer: Printer) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// Measures the device's ceilings; the judge keeps them in the cache.
+/// Measures the device's ceilings and how exactly it measures; the judge keeps both in the cache.
 fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
     let common = Common {
         device: vec![args.device],
@@ -93,7 +98,20 @@ fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
     let wanted = Wanted::new(&common, Profile::Strict);
     let bench = Bench::open(&common, args.device, wanted, printer)?;
     printer.say(&format!("measuring {}", bench.device()));
-    Ok(bench.judge.calibrate(true)?)
+    // Without a number of pairs, as long as one likes to wait.
+    let seconds = args.seconds.or(args.pairs.is_none().then_some(CALIBRATE_SECONDS));
+    let effort = Effort { pairs: args.pairs, seconds };
+    let started = Instant::now();
+    let said = |trials: &[Trial]| {
+        if trials.len().is_multiple_of(SAY_EVERY) {
+            let pairs = trials.iter().filter(|trial| trial.kind == Kind::Identical).count();
+            let (all, passed) = (trials.len(), started.elapsed().as_secs());
+            printer.say(&format!(
+                "{all} kernels of known speed judged, {pairs} of them identical, after {passed} s"
+            ));
+        }
+    };
+    Ok(bench.judge.calibrate_exactly(effort, &said)?)
 }
 
 fn look(args: &Doctor) -> Findings {
@@ -269,6 +287,9 @@ fn render(findings: &Findings) -> String {
             measured.bandwidth_bytes_per_second as f64 / 1e9,
             measured.launch_microseconds
         );
+        if let Some(exactness) = &measured.exactness {
+            let _ = writeln!(text, "{exactness}");
+        }
     }
     let devices: Vec<_> = findings.devices.iter().map(|d| d.device.as_str()).collect();
     if findings.ready {

@@ -112,6 +112,22 @@ pub(super) struct AccessDesc {
 
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 const OUT_OF_MEMORY: c_int = 2;
+/// Codes of cuda.h after which nothing works for this process any more: the device is unavailable,
+/// not there, or has an uncorrectable error (46, 100, 101, 214, 220), or the judge's own context is
+/// dead (700 and 702; 709 and 710; 714 to 719; 721; 999). Candidates have contexts of their own: theirs
+/// may die without this.
+const LOST: [std::ops::RangeInclusive<c_int>; 10] = [
+    46..=46,
+    100..=101,
+    214..=214,
+    220..=220,
+    700..=700,
+    702..=702,
+    709..=710,
+    714..=719,
+    721..=721,
+    999..=999,
+];
 const PINNED: c_int = 1;
 const POSIX_DESCRIPTOR: c_int = 1;
 const ON_DEVICE: c_int = 1;
@@ -434,13 +450,28 @@ pub(super) fn check(action: &str, code: c_int) -> Result<(), ArenaError> {
         return Ok(());
     }
     let error = ArenaError::new(action, format!("CUDA driver error {code}"));
-    Err(ArenaError { exhausted: code == OUT_OF_MEMORY, ..error })
+    let lost = LOST.iter().any(|codes| codes.contains(&code));
+    Err(ArenaError { exhausted: code == OUT_OF_MEMORY, lost, ..error })
 }
 
 const _: () = assert!(SAMPLE_BYTES == 64, "native/fingerprint.cu reads eight words a sample");
 
 #[cfg(test)]
 mod tests {
+    use super::check;
+
+    #[test]
+    fn a_lost_gpu_is_told_from_a_failed_call() {
+        assert!(check("wait", 0).is_ok());
+        for (code, lost, exhausted) in
+            [(1, false, false), (2, false, true), (46, true, false), (716, true, false)]
+        {
+            let error = check("wait", code).err();
+            let told = error.map(|e| (e.lost, e.exhausted));
+            assert_eq!(told, Some((lost, exhausted)), "{code}");
+        }
+    }
+
     #[test]
     fn an_identity_is_written_as_the_drivers_tools_write_it() {
         let uuid = std::array::from_fn(|i| i as u8 * 17);

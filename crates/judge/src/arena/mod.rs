@@ -28,11 +28,13 @@ pub(crate) struct ArenaError {
     pub(crate) reason: String,
     /// Whether there was not enough memory.
     pub(crate) exhausted: bool,
+    /// Whether the GPU is gone, or does not work for this process any more.
+    pub(crate) lost: bool,
 }
 
 impl ArenaError {
     pub(crate) fn new(action: impl Into<String>, reason: impl std::fmt::Display) -> Self {
-        Self { action: action.into(), reason: format!("{reason}"), exhausted: false }
+        Self { action: action.into(), reason: format!("{reason}"), exhausted: false, lost: false }
     }
 }
 

@@ -31,7 +31,11 @@ impl TaskSession<'_> {
             return Err(JudgeError::infrastructure("measure the candidate", reason).into());
         };
         let done = self.measure_against(&mut baselines, runner, found);
-        if !matches!(done, Err(Trouble::Judge(_))) {
+        let kept = match &done {
+            Ok(()) | Err(Trouble::Candidate(_) | Trouble::Judge(JudgeError::Unfit { .. })) => true,
+            Err(Trouble::Judge(_)) => false,
+        };
+        if kept {
             self.baselines = Some(baselines);
         }
         done
@@ -63,7 +67,12 @@ impl TaskSession<'_> {
         };
         let prepare = found.times.prepare;
         let mut disturbed = Vec::new();
-        for round in 0..schedule.last() {
+        let timed = [runner.pid(), process.pid()];
+        let mut watch = self.judge.watch(timed, 1 + ready.len());
+        // Rounds at the last look: a round that is taken out later must not bring it again.
+        let mut seen = 0;
+        while rounds.nothing.len() < schedule.last() {
+            let round = rounds.nothing.len();
             let name = &self.task.name;
             let look = Look { arena: &runner.arena, samples: &samples };
             rounds.nothing.push(process.nothing(name, Some(look))?.as_secs_f64());
@@ -82,8 +91,15 @@ impl TaskSession<'_> {
                     let seconds = measure::baseline_window(process, name, ready, *staged, look)?;
                     rounds.baselines[contender - 1].1.seconds.push(seconds);
                 }
+                watch.window(contender)?;
             }
-            let Some(rank) = schedule.rank_after(round + 1) else { continue };
+            for gone in watch.round() {
+                rounds.forget(gone);
+            }
+            watch.bear(schedule.last())?;
+            let done = rounds.nothing.len();
+            let Some(rank) = schedule.rank_after(done).filter(|_| done > seen) else { continue };
+            seen = done;
             // On the cpu device the host slows candidate and baselines alike.
             let cuda = self.judge.config.device.is_cuda();
             let levels = if cuda { measure::levels(ready, &rounds) } else { Vec::new() };
@@ -95,6 +111,9 @@ impl TaskSession<'_> {
                 break;
             }
         }
+        let (conditions, told) = watch.end(rounds.variation())?;
+        found.conditions = Some(conditions);
+        found.caveats.extend(told);
         found.caveats.extend(disturbed);
         measure::remember(ready, &rounds);
         self.against_physics(found);

@@ -6,9 +6,11 @@ use std::path::Path;
 
 use serde_json::json;
 use warpwright_record::candidate::Candidate;
+use warpwright_record::conditions::{Conditions, Spread};
 use warpwright_record::event::{
     Budget, EpisodeId, EpisodeSetup, Event, NoteLevel, Outcome, RunOutcome,
 };
+use warpwright_record::exactness::{Exactness, Rate};
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::interval::Interval;
 use warpwright_record::message::{Message, ToolCall, ToolResult, ToolStatus};
@@ -108,6 +110,26 @@ pub(crate) fn fingerprint(device: &str) -> Fingerprint {
         clocks: pick("", "SM 1980 MHz, memory 3201 MHz"),
         warpwright: "0.1.0".to_owned(),
         bandwidth_bytes_per_second: (!cpu).then_some(4_120_000_000_000),
+        exactness: (!cpu).then(|| Exactness {
+            identical_faster: Rate::new(1, 300),
+            identical_ratio: Some(1.0),
+            variation: Some(0.004),
+            ..Exactness::default()
+        }),
+    }
+}
+
+fn conditions(cuda: bool) -> Conditions {
+    let read = |low, high| if cuda { Spread::of([low, high, high]) } else { None };
+    Conditions {
+        sm_mhz: read(1965, 1980),
+        memory_mhz: read(3201, 3201),
+        celsius: read(41, 44),
+        watts: read(310, 402),
+        other_processes: cuda.then(Vec::new),
+        host_load: Some(0.02),
+        variation: Some(0.004),
+        ..Conditions::default()
     }
 }
 
@@ -176,6 +198,7 @@ pub(crate) fn measured(task: &str, device: &str, candidate: &Candidate, speedup:
             missing: if cuda { Vec::new() } else { vec!["memory limit by cgroup".into()] },
         },
         caveats: if cuda { Vec::new() } else { vec!["clocks were not locked".into()] },
+        conditions: Some(conditions(cuda)),
         seconds: PhaseSeconds {
             build: 0.92,
             start: 0.3,
@@ -197,6 +220,7 @@ pub(crate) fn failed(task: &str, candidate: &Candidate, failure: Failure) -> Ver
         verified: false,
         checks: Vec::new(),
         times_ms: Times::default(),
+        conditions: None,
         speedup: Speedup::default(),
         reward: Reward::unverified(),
         kernels: Vec::new(),

@@ -121,6 +121,33 @@ fn a_verdict_that_is_good() {
           "missing": []
         },
         "caveats": [],
+        "conditions": {
+          "sm_mhz": {
+            "min": 1965,
+            "median": 1980,
+            "max": 1980
+          },
+          "memory_mhz": {
+            "min": 3201,
+            "median": 3201,
+            "max": 3201
+          },
+          "celsius": {
+            "min": 41,
+            "median": 44,
+            "max": 44
+          },
+          "watts": {
+            "min": 310,
+            "median": 402,
+            "max": 402
+          },
+          "throttling": [],
+          "repeated_rounds": 0,
+          "other_processes": [],
+          "host_load": 0.02,
+          "variation": 0.004
+        },
         "seconds": {
           "build": 0.92,
           "start": 0.3,
@@ -140,7 +167,25 @@ fn a_verdict_that_is_good() {
           "python": "3.12.3",
           "clocks": "SM 1980 MHz, memory 3201 MHz",
           "warpwright": "0.1.0",
-          "bandwidth_bytes_per_second": 4120000000000
+          "bandwidth_bytes_per_second": 4120000000000,
+          "exactness": {
+            "identical_faster": {
+              "times": 1,
+              "of": 300,
+              "rate": {
+                "value": 0.0033333333333333335,
+                "low": 0.0005886577218511581,
+                "high": 0.018636693694531237
+              }
+            },
+            "identical_slower": null,
+            "identical_ratio": 1.0,
+            "boundary_faster": null,
+            "boundary_ratio": null,
+            "faster_found": null,
+            "slower_found": null,
+            "variation": 0.004
+          }
         }
       },
       "files": []
@@ -227,6 +272,7 @@ fn a_verdict_that_is_bad() {
       "diagnostics": [],
       "isolation": "[as above]",
       "caveats": [],
+      "conditions": null,
       "seconds": "[as above]",
       "fingerprint": "[as above]"
     }

@@ -142,6 +142,11 @@ impl Scored {
         self.device == "cpu"
     }
 
+    /// How exactly the machine measures, in one line, where that was tried.
+    pub fn exactness(&self) -> Option<String> {
+        self.fingerprint.as_ref()?.exactness.as_ref().map(ToString::to_string)
+    }
+
     /// `overall`, then the levels, with the names they are shown by.
     pub fn scopes(&self) -> impl Iterator<Item = (&str, &Scores)> {
         let levels = self.levels.iter().map(|(level, scores)| (level.as_str(), scores));

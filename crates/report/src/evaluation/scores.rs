@@ -367,13 +367,14 @@ pub(super) fn fingerprints(rows: &[&Row]) -> usize {
 }
 
 /// A fingerprint without what differs between two measurements that can be compared: clocks, the
-/// GPU's number, its measured bandwidth.
+/// GPU's number, what was measured of the machine itself.
 pub(super) fn comparable(fingerprint: &Fingerprint) -> String {
     let kind = fingerprint.device.split(':').next().unwrap_or_default().to_owned();
     let still = Fingerprint {
         device: kind,
         clocks: String::new(),
         bandwidth_bytes_per_second: None,
+        exactness: None,
         ..fingerprint.clone()
     };
     serde_json::to_string(&still).unwrap_or_default()

@@ -46,6 +46,9 @@ fn scored(table: &Scored, width: Option<u16>) -> String {
             .map(|print| format!(", {}", one_line(&print.hardware, 60)))
             .unwrap_or_default(),
     );
+    if let Some(exactness) = table.exactness() {
+        let _ = writeln!(text, "measured on this machine: {exactness}");
+    }
     let mut grid = style(width);
     grid.set_header([
         "final candidates".to_owned(),

@@ -95,6 +95,7 @@ pub fn write_evaluation(
         outcomes => outcomes(&evaluation.rows),
         integrity => integrity(&evaluation.rows),
         caveats => caveats(evaluation),
+        exactness => exactness(evaluation),
         tasks => Value::from(Serde(&tasks)),
         any_cpu => evaluation.tables.iter().any(Scored::is_cpu),
     })?;
@@ -310,6 +311,13 @@ fn integrity(rows: &[Row]) -> Vec<(String, String, String, String)> {
             .collect::<Vec<_>>()
     };
     rows.iter().flat_map(finding).collect()
+}
+
+/// How exactly each kind of device measures, once.
+fn exactness(evaluation: &Evaluation) -> Vec<String> {
+    let of = |table: &Scored| Some(format!("{}: {}", table.device, table.exactness()?));
+    let told: BTreeSet<String> = evaluation.tables.iter().filter_map(of).collect();
+    told.into_iter().collect()
 }
 
 fn caveats(evaluation: &Evaluation) -> Vec<String> {

@@ -1,5 +1,7 @@
 //! What the templates are given: a record turned into words and finished pieces of SVG.
 
+use std::collections::BTreeSet;
+
 use minijinja::Value;
 use serde::Serialize;
 use warpwright_record::event::{EpisodeId, NoteLevel, Outcome, RunOutcome, StoredFile};
@@ -35,6 +37,8 @@ pub(super) struct RunView {
     lasted: Option<String>,
     program: String,
     machine: String,
+    /// How exactly each of its devices measures, where that was tried.
+    exactness: Vec<String>,
     state: Chip,
     resumed: usize,
     pub(super) config: String,
@@ -132,12 +136,22 @@ pub(super) fn run_view(reader: &RunReader, history: &History, number: usize) -> 
         lasted,
         program: header.program.clone(),
         machine: machine_words(&header.machine),
+        exactness: exactness(history),
         state,
         resumed: history.resumed.len(),
         config: serde_json::to_string_pretty(&header.config).unwrap_or_default(),
         notes: notes(history, None),
         episodes,
     }
+}
+
+/// `cuda:0: identical kernels called faster 0 of 30 ...`, once for each device.
+fn exactness(history: &History) -> Vec<String> {
+    let told = history.episodes.values().filter_map(|episode| {
+        let print = &episode.standing()?.fingerprint;
+        Some(format!("{}: {}", print.device, print.exactness.as_ref()?))
+    });
+    told.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn machine_words(machine: &Machine) -> String {

@@ -37,6 +37,8 @@ pub(super) struct VerdictView {
     enforced: Vec<String>,
     missing: Vec<String>,
     caveats: Vec<String>,
+    /// The machine while it was timed, in one line.
+    conditions: Option<String>,
     phases: Vec<PhaseView>,
     fingerprint: Vec<[String; 2]>,
 }
@@ -149,6 +151,7 @@ pub(super) fn view(verdict: &Verdict) -> VerdictView {
         enforced: verdict.isolation.enforced.clone(),
         missing: verdict.isolation.missing.clone(),
         caveats: verdict.caveats.clone(),
+        conditions: verdict.conditions.as_ref().map(ToString::to_string).filter(|c| !c.is_empty()),
         phases: phases(verdict),
         fingerprint: fingerprint(&verdict.fingerprint),
     }
@@ -160,10 +163,11 @@ pub(super) fn short(verdict: &Verdict) -> Chip {
 }
 
 /// How many different fingerprints there are, not counting clocks, which differ between any two
-/// measurements.
+/// measurements, and what the machine is known to measure by.
 pub(super) fn fingerprints<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> usize {
     let of = |verdict: &Verdict| {
-        let still = Fingerprint { clocks: String::new(), ..verdict.fingerprint.clone() };
+        let (clocks, exactness) = (String::new(), None);
+        let still = Fingerprint { clocks, exactness, ..verdict.fingerprint.clone() };
         serde_json::to_string(&still).unwrap_or_default()
     };
     verdicts.map(of).collect::<BTreeSet<_>>().len()
@@ -289,6 +293,7 @@ fn fingerprint(f: &Fingerprint) -> Vec<[String; 2]> {
         ("Python", f.python.clone()),
         ("clocks", f.clocks.clone()),
         ("measured bandwidth", bandwidth.unwrap_or_default()),
+        ("exactness", f.exactness.as_ref().map(ToString::to_string).unwrap_or_default()),
         ("warpwright", f.warpwright.clone()),
     ];
     let rows = rows.into_iter().filter(|(_, value)| !value.is_empty());

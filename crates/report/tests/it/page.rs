@@ -103,11 +103,15 @@ fn the_page_says_what_was_reached_and_how_sure_that_is() {
         "NVIDIA H200",
         "a fresh judgement of the final candidate",
         "full isolation",
+        "While it was timed: SM 1980 (1965 to 1980) MHz, memory 3201 MHz, 44 (41 to 44) C",
+        "alone on the GPU",
         "bias_gelu_kernel<<<(n4 + 255) / 256, 256, 0, stream>>>(",
         "identifier \"residuall\" is undefined",
     ] {
         assert!(good.contains(part), "not there: {part}");
     }
+    let facts = text(elements(&document, "dl")[0]);
+    assert!(facts.contains("cuda:0: identical kernels called faster 1 of 300"), "{facts}");
     assert_eq!(
         elements(&document, "article")[0]
             .descendants()

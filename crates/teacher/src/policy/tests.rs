@@ -53,6 +53,7 @@ fn verdict(stage: Reached, milliseconds: Option<f64>) -> Verdict {
         diagnostics: vec![],
         isolation: Isolation::default(),
         caveats: vec![],
+        conditions: None,
         seconds: PhaseSeconds::default(),
         fingerprint: Fingerprint::default(),
     }

@@ -1,0 +1,143 @@
+//! Whether the machine is fit to be timed on while a candidate is.
+//!
+//! ```text
+//!   nvml (clocks, throttle reasons, processes) ──► watch ──► decide: keep a round, or measure it again
+//!   host (/proc: who used the cores)           ──►   │  ──► tenants: who else has the GPU
+//!                                                    └───► the verdict's conditions and caveats,
+//!                                                          or an error that is not the candidate's
+//! ```
+//!
+//! Everything here reads and nothing sets: the card's clocks and limits are its owner's. Readings are
+//! taken between windows, never beside one. What is decided from them is pure (`decide`, `tenants`)
+//! and tested with recorded readings: a GPU that overheats or falls off the bus cannot be had on
+//! demand. Why which reading rejects a round, and which is only told: `docs/decisions/0013`.
+
+mod decide;
+mod host;
+mod nvml;
+mod tenants;
+mod watch;
+
+use std::time::SystemTime;
+
+use thiserror::Error;
+
+pub(crate) use host::Cores;
+pub(crate) use nvml::NvmlGauge;
+pub(crate) use watch::Watch;
+
+/// What the driver says lowers the clocks, by its bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reasons(pub(crate) u64);
+
+impl Reasons {
+    /// `nvmlClocksEventReason*` of nvml.h by the names of `nvidia-smi`. That nothing runs is no
+    /// reason worth a word: readings are taken between windows.
+    const NAMES: [(u64, &str); 8] = [
+        (0x002, "applications_clocks_setting"),
+        (Self::POWER_CAP, "sw_power_cap"),
+        (Self::SLOWDOWN, "hw_slowdown"),
+        (0x010, "sync_boost"),
+        (Self::SOFT_THERMAL, "sw_thermal_slowdown"),
+        (Self::THERMAL, "hw_thermal_slowdown"),
+        (Self::BRAKE, "hw_power_brake_slowdown"),
+        (0x100, "display_clock_setting"),
+    ];
+    pub(crate) const POWER_CAP: u64 = 0x004;
+    /// The hardware divides clocks by two or more; older drivers say so of any change of clocks as
+    /// well, so a clock must have fallen too.
+    pub(crate) const SLOWDOWN: u64 = 0x008;
+    const SOFT_THERMAL: u64 = 0x020;
+    const THERMAL: u64 = 0x040;
+    const BRAKE: u64 = 0x080;
+
+    /// Those with which the hardware divides clocks by two or more at once, and nothing else.
+    pub(crate) fn violent(self) -> Self {
+        Self(self.0 & (Self::THERMAL | Self::BRAKE))
+    }
+
+    /// Those that a reader must know of where rounds with them count.
+    pub(crate) fn doubtful(self) -> Self {
+        Self(self.0 & (Self::SLOWDOWN | Self::SOFT_THERMAL))
+    }
+
+    pub(crate) fn has(self, bits: u64) -> bool {
+        self.0 & bits != 0
+    }
+
+    /// In the driver's terms.
+    pub(crate) fn names(self) -> Vec<&'static str> {
+        Self::NAMES.iter().filter(|(bit, _)| self.has(*bit)).map(|(_, name)| *name).collect()
+    }
+}
+
+/// A GPU at one moment. What it does not tell is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sample {
+    pub(crate) sm_mhz: Option<u32>,
+    pub(crate) memory_mhz: Option<u32>,
+    pub(crate) celsius: Option<u32>,
+    pub(crate) watts: Option<u32>,
+    pub(crate) reasons: Reasons,
+}
+
+/// A process that has a GPU open, as its driver lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GpuProcess {
+    pub(crate) pid: u32,
+    pub(crate) memory_bytes: Option<u64>,
+    /// Largest share of the GPU's time in percent since the moment asked about.
+    pub(crate) sm_percent: Option<u32>,
+}
+
+/// Why there is no reading.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum NoReading {
+    /// The driver does not tell it here.
+    #[error("{0}")]
+    Refused(String),
+    /// The GPU is not there any more.
+    #[error("{0}")]
+    Lost(String),
+}
+
+/// Reads a GPU's state.
+pub(crate) trait Gauge: Send + Sync {
+    /// Its state now. Costs a millisecond or so: not to be asked beside a window.
+    fn sample(&self) -> Result<Sample, NoReading>;
+
+    /// The processes that have it open now, and what they used since `since`.
+    fn processes(&self, since: SystemTime) -> Result<Vec<GpuProcess>, NoReading>;
+}
+
+/// What a judge knows its device by.
+pub(crate) enum Health {
+    /// The cpu device: there is nothing but the host to watch.
+    Host,
+    /// A GPU that can be read.
+    Gpu(Box<dyn Gauge>),
+    /// A GPU that cannot, and why.
+    Blind(String),
+}
+
+impl Health {
+    /// Of the GPU with this identity.
+    pub(crate) fn of_gpu(identity: &str) -> Self {
+        match NvmlGauge::open(identity) {
+            Ok(gauge) => Self::Gpu(Box::new(gauge)),
+            Err(why) => Self::Blind(why.to_string()),
+        }
+    }
+
+    pub(crate) fn gauge(&self) -> Option<&dyn Gauge> {
+        match self {
+            Self::Gpu(gauge) => Some(&**gauge),
+            Self::Host | Self::Blind(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod gpu_tests;
+#[cfg(test)]
+mod tests;
