@@ -44,6 +44,7 @@ class Oracle:
         self.bounded = False
         self.traits: dict[int, Traits] = {}
         self.seconds = 0.0
+        self.elements = 0
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Loads the reference's module. Where memory is bounded, says what ``open`` would say of
@@ -91,6 +92,7 @@ class Oracle:
         del second, again
         taken: list[torch.Tensor] = []
         input_tree = flatten(inputs, taken)
+        self.elements = sum(t.numel() for t in (*taken, *given))
         started = time.perf_counter()
         self._forward("init", inputs, 1)
         self.settle()
