@@ -19,58 +19,16 @@ import torch
 
 from . import precision
 from .arena import Arena
+from .calibration import Calibrator
 from .channel import Channel, Refusal, serve
+from .distance import distance, largest, pieces
+from .families import OWN, Traits, change
 from .reference import Reference, bound, perturb, seed_everything
 from .sizes import Allocated, foresee, forward
-from .tensors import flatten, place, unflatten
+from .tensors import flatten, place, to_double, unflatten
 
-PIECE = 1 << 26
-"""Elements of a large tensor that are looked at together."""
 SPARE_BYTES = 1 << 30
 """Memory of a GPU that torch may hold unused between requests; others need it."""
-
-
-def to_double(value: Any) -> Any:
-    """A private copy with floating tensors in float64: a reference that writes to its inputs harms
-    nobody."""
-    tensors: list[torch.Tensor] = []
-    tree = flatten(value, tensors)
-    return unflatten(tree, [_double(t) for t in tensors])
-
-
-def _double(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.is_floating_point() and tensor.dtype != torch.float64:
-        return tensor.double()
-    return tensor.clone()
-
-
-def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Equal tensors cut into the same pieces, so that what is computed of them stays small."""
-    flat = [t.reshape(-1) for t in tensors]
-    for start in range(0, flat[0].numel(), PIECE):
-        yield tuple(t[start : start + PIECE] for t in flat)
-
-
-def distance(tensor: torch.Tensor, exact: torch.Tensor) -> tuple[float, float, float]:
-    """Largest difference between the two where both are finite; root mean square and largest
-    magnitude of the finite elements of ``exact``."""
-    error, squares, size, count = 0.0, 0.0, 0.0, 0
-    for mine, truth in pieces(tensor, exact):
-        finite = torch.isfinite(truth)
-        known = torch.where(finite, truth, 0.0)
-        squares += known.square().sum().item()
-        size = max(size, known.abs().max().item())
-        count += int(finite.sum().item())
-        both = finite & torch.isfinite(mine)
-        apart = torch.where(both, mine.double() - known, 0.0)
-        error = max(error, apart.abs().max().item())
-    return error, (squares / count) ** 0.5 if count else 0.0, size
-
-
-def largest(tensor: torch.Tensor) -> float:
-    """Largest magnitude among the finite elements."""
-    sizes = [torch.where(torch.isfinite(t), t, 0.0).abs().max().item() for (t,) in pieces(tensor)]
-    return max(sizes, default=0.0)
 
 
 class Oracle:
@@ -88,6 +46,9 @@ class Oracle:
         self.doubles: dict[str, torch.nn.Module | None] = {}
         self.doubt = ""
         self.bounded = False
+        self.traits: dict[int, Traits] = {}
+        self.seconds = 0.0
+        self.elements = 0
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Loads the reference's module, and uses nothing of the device. On a GPU, whose memory is
@@ -95,6 +56,7 @@ class Oracle:
         precision.apply(request["profile"])
         source, mode = request["source"], request["mode"]
         self.reference = Reference(source, self.device, mode)
+        self.profile = request["profile"]
         return {"sizes": foresee(source, mode, 1) if self.cuda else None}
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -134,18 +96,19 @@ class Oracle:
         del second, again
         taken: list[torch.Tensor] = []
         input_tree = flatten(inputs, taken)
+        self.elements = sum(t.numel() for t in (*taken, *given))
         started = time.perf_counter()
         self._forward("init", inputs, 1)
-        self._settle()
-        seconds = time.perf_counter() - started
+        self.settle()
+        self.seconds = time.perf_counter() - started
         with Allocated() as allocated:
             self._forward("init", inputs, 1)
-        self._settle()
+        self.settle()
         held: list[torch.Tensor] = []
         init_tree = flatten(self.reference.init, held)
         return {
             "init": {"tree": init_tree, "tensors": [place(t, None) for t in held]},
-            "forward_seconds": seconds,
+            "forward_seconds": self.seconds,
             "allocated_bytes": allocated.bytes,
             "peak_bytes": allocated.peak,
             "inputs": {"tree": input_tree, "tensors": [place(t, None) for t in taken]},
@@ -171,7 +134,7 @@ class Oracle:
         held: list[torch.Tensor] = []
         tree = flatten(self.reference.init, held)
         places, _ = self.arena.store(held, 0)
-        self._settle()
+        self.settle()
         return {"tree": tree, "tensors": places}
 
     def _forward(self, variant: str, inputs: Any, seed: int) -> tuple[Any, bool]:
@@ -183,24 +146,47 @@ class Oracle:
         """The weights of a variant, in the arena."""
         state = self.models[request["variant"]].state_dict()
         places, _ = self.arena.store(list(state.values()), 0)
-        self._settle()
+        self.settle()
         return {"names": list(state), "tensors": places}
 
+    def draw(self, seed: int, family: str) -> Any:
+        """Inputs of a seed, as of the family."""
+        return change(self.reference.inputs(seed), family, self.traits, seed)
+
+    def calibrate(self, request: dict[str, Any]) -> dict[str, Any]:
+        """See ``Calibrator``."""
+        return Calibrator(self, self.profile).calibrate(request["seed"], request["families"])
+
     def inputs(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Inputs of the given seeds, in the arena one after the other."""
+        """Inputs of the given seeds and families, in the arena one after the other."""
         offset = request.get("offset", 0)
         sets = []
-        for seed in request["seeds"]:
+        for seed, family in zip(request["seeds"], request["families"], strict=True):
             tensors: list[torch.Tensor] = []
-            tree = flatten(self.reference.inputs(seed), tensors)
+            tree = flatten(self.draw(seed, family), tensors)
             places, offset = self.arena.store(tensors, offset)
             sets.append({"tree": tree, "tensors": places})
-        self._settle()
+        self.settle()
         return {"sets": sets, "end": offset}
 
     def expected(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Inputs of one seed, the truth, and how far the same-precision reference is from it."""
-        inputs = self.reference.inputs(request["seed"])
+        """Inputs of one seed, the truth, and how far the same-precision reference is from it. If
+        the reference raises on inputs that are not its own, ``void`` says so and there is no more.
+        """
+        try:
+            return self._expected(request)
+        except Exception as error:
+            exhausted = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+            if request["family"] == OWN or exhausted:
+                raise
+            self.settle()  # or the device is lost, which is another matter
+            nothing = {"tree": None, "tensors": []}
+            empty = {"inputs": nothing, "outputs": nothing, "notes": [], "doubt": self.doubt}
+            return {**empty, "void": f"{type(error).__name__}: {error}"[:400]}
+
+    def _expected(self, request: dict[str, Any]) -> dict[str, Any]:
+        family = request["family"]
+        inputs = self.draw(request["seed"], family)
         taken: list[torch.Tensor] = []
         input_tree = flatten(inputs, taken)
         kept, offset = self.arena.store(taken, 0)
@@ -214,6 +200,8 @@ class Oracle:
         tree = flatten(given, tensors)
         truths: list[torch.Tensor] | list[None] = exacts or [None] * len(tensors)
         if exacts and exact_tree != tree:
+            if family != OWN:
+                raise RuntimeError("its float64 outputs are built differently")
             self._doubt(request["variant"], "its float64 outputs are built differently")
             truths = [None] * len(tensors)
         outputs, places = [], []
@@ -226,22 +214,24 @@ class Oracle:
             own = None
             if not real:
                 (own,), offset = self.arena.store([tensor.contiguous()], offset)
-            error, rms, size = distance(tensor, exact) if real else (0.0, 0.0, 0.0)
+            far = distance(tensor, exact) if real else None
             outputs.append(
                 {
-                    "error": error,
-                    "rms": rms,
-                    "largest": size,
+                    "error": far.error if far else 0.0,
+                    "rms": far.rms if far else 0.0,
+                    "largest": far.largest if far else 0.0,
+                    "agrees": far.agrees if far else True,
                     "truth": "same precision" if truth is None else "float64",
                     "own": own,
                 }
             )
-        self._settle()
+        self.settle()
         return {
             "inputs": {"tree": input_tree, "tensors": kept},
             "outputs": {"tree": tree, "tensors": places},
             "notes": outputs,
             "doubt": self.doubt,
+            "void": "",
         }
 
     def _truth(self, request: dict[str, Any], inputs: Any) -> tuple[Any, list[torch.Tensor]]:
@@ -262,8 +252,10 @@ class Oracle:
             tensors: list[torch.Tensor] = []
             return flatten(given, tensors), tensors
         except (RuntimeError, TypeError, ValueError) as error:
-            if self.bounded and isinstance(error, torch.OutOfMemoryError):
-                raise  # with more memory it may run
+            if request["family"] != OWN or (
+                self.bounded and isinstance(error, torch.OutOfMemoryError)
+            ):
+                raise  # on its own inputs, or with more memory, it may run
             self._doubt(variant, str(error).splitlines()[0])
             return None, []
 
@@ -272,7 +264,7 @@ class Oracle:
         self.doubles[variant] = None
         self.doubt = f"the reference does not run in float64: {reason}"
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         if self.cuda:
             torch.cuda.synchronize()
             if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > SPARE_BYTES:
@@ -316,6 +308,7 @@ def main() -> None:
             "adopt": oracle.adopt,
             "init": oracle.init,
             "state": oracle.state,
+            "calibrate": oracle.calibrate,
             "inputs": oracle.inputs,
             "expected": oracle.expected,
         },

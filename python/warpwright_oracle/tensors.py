@@ -80,6 +80,20 @@ def unflatten(tree: Any, tensors: list[torch.Tensor]) -> Any:
     return body
 
 
+def to_double(value: Any) -> Any:
+    """A private copy with floating tensors in float64: a reference that writes to its inputs harms
+    nobody."""
+    tensors: list[torch.Tensor] = []
+    tree = flatten(value, tensors)
+    return unflatten(tree, [_double(t) for t in tensors])
+
+
+def _double(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_floating_point() and tensor.dtype != torch.float64:
+        return tensor.double()
+    return tensor.clone()
+
+
 def span(tensor: torch.Tensor) -> int:
     """Elements from the first to the last one of ``tensor`` in its storage."""
     if tensor.numel() == 0:

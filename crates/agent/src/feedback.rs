@@ -7,6 +7,7 @@ pub mod findings;
 
 use std::fmt::Write;
 
+use warpwright_record::inputs::InputFamily;
 use warpwright_record::interval::Interval;
 use warpwright_record::verdict::{Diagnostic, Failure, Mismatch, Severity, Stage, Verdict};
 
@@ -151,6 +152,10 @@ fn render_mismatch(text: &mut String, mismatch: &Mismatch) {
             mismatch.max_abs_error
         ),
     );
+    if mismatch.family != InputFamily::Own {
+        let what = mismatch.family.description();
+        line(text, &format!("these inputs are {what}; the reference is defined on them"));
+    }
     for element in &mismatch.examples {
         let index: Vec<String> = element.index.iter().map(u64::to_string).collect();
         line(text, &format!("  [{}] {}", index.join(", "), element.text));
@@ -234,3 +239,6 @@ fn line(text: &mut String, content: &str) {
     // Writing to a String cannot fail.
     let _ = writeln!(text, "{content}");
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Every element of an output against the truth: on a GPU where they lie; else, and to name what is
 //! wrong, read from the arenas a piece at a time.
 
-use warpwright_record::verdict::{Element, Mismatch};
+use warpwright_record::verdict::{Check, Element, Mismatch};
 
 use crate::arena::{Arena, ArenaError, Rule, Tensor, Told};
 use crate::claims::Located;
@@ -30,10 +30,11 @@ impl Compared {
         Self { max_abs_error: 0.0, wrong: 0, non_finite: 0, count, examples: Vec::new() }
     }
 
-    pub(crate) fn mismatch(&self, output: u32, check: &str, tolerance: Tolerance) -> Mismatch {
+    pub(crate) fn mismatch(&self, output: u32, check: &Check, tolerance: Tolerance) -> Mismatch {
         Mismatch {
             output,
-            check: check.to_owned(),
+            check: check.name.clone(),
+            family: check.family,
             elements: self.wrong,
             of: self.count,
             max_abs_error: self.max_abs_error,

@@ -20,7 +20,7 @@
 //! What makes a verdict hard to cheat, by file: `arena` (memory the judge created, poisoned before
 //! each window), `layout` (fresh places for every call), `runner` (order of calls told with "go";
 //! clock from "go" to a fingerprint of the results), `claims` (what a runner says of its results),
-//! `compare` (every element against float64), `measure` (interleaved windows, medians of ratios).
+//! `compare` (every element against float64), `families` (other inputs than the task draws), `measure` (interleaved windows, medians of ratios).
 //!
 //! It knows no policy, no reward scheme beyond calling [`Reward`](warpwright_record::verdict::Reward),
 //! and writes no record.
@@ -38,6 +38,7 @@ mod dtype;
 mod embedded;
 mod error;
 mod failure;
+mod families;
 mod gate;
 mod health;
 #[cfg(test)]

@@ -11,7 +11,6 @@
 
 use std::time::Duration;
 
-use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use warpwright_record::interval::Interval;
@@ -19,6 +18,7 @@ use warpwright_record::verdict::{Speedup, Times};
 
 use crate::baseline::{Baseline, BaselineProcess, Look};
 use crate::error::JudgeError;
+use crate::families::Draw;
 use crate::oracle::Oracle;
 use crate::quiet::{self, History};
 use crate::runner::{Played, Runner, Trouble};
@@ -152,16 +152,17 @@ fn cycle(calls: usize, staged: usize) -> Vec<usize> {
     (0..calls).map(|i| i % staged).collect()
 }
 
-/// One window of the candidate on fresh inputs; the seeds by slot.
+/// One window of the candidate on fresh inputs, of which one call may be looked at; the draws by
+/// slot.
 pub(crate) fn candidate_window(
     oracle: &mut Oracle,
     runner: &mut Runner,
-    calls: usize,
+    (calls, look): (usize, bool),
     random: &mut StdRng,
-) -> Result<(Played, Vec<u64>), Trouble> {
-    let seeds: Vec<u64> = (0..calls).map(|_| random.random_range(1..1 << 62)).collect();
-    let played = runner.play(oracle, "init", &seeds)?;
-    Ok((played, seeds))
+) -> Result<(Played, Vec<Draw>), Trouble> {
+    let draws = oracle.families.timed_draws(calls, look, random);
+    let played = runner.play(oracle, "init", &draws)?;
+    Ok((played, draws))
 }
 
 /// When to look, given what a round takes.
@@ -248,6 +249,7 @@ pub(crate) fn summarise(rounds: &Rounds, levels: &[Option<f64>], rank: usize) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand::RngExt;
     use rand::SeedableRng;
 
     fn windows(calls: usize, seconds: Vec<f64>) -> Windows {

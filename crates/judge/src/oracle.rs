@@ -8,11 +8,13 @@ use warpwright_task::{Mode, Task};
 
 use crate::arena::Arena;
 use crate::channel::NoAnswer;
+use crate::dtype::Dtype;
 use crate::error::JudgeError;
+use crate::families::{Draw, Families};
 use crate::gate::Gate;
 use crate::memory::{Memory, arena_bytes};
 use crate::process::{Grant, Host, Role, Worker};
-use crate::wire::{Expected, Loaded, Opened, Sets, Sizes, State};
+use crate::wire::{Calibrated, Expected, Loaded, Opened, Sets, Sizes, State};
 
 /// Longest an oracle may take over one request. Its code is the task's.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
@@ -32,9 +34,8 @@ pub(crate) struct Oracle {
     task: String,
     pub(crate) arena: Arena,
     pub(crate) opened: Opened,
-    /// Largest error of the same-precision reference seen so far, per output, in units of the
-    /// output's root mean square.
-    noise: Vec<f64>,
+    /// The inputs that the task allows, and what is known of errors on each.
+    pub(crate) families: Families,
     /// Why truth is not float64, if it is not.
     pub(crate) doubt: String,
     profile: Profile,
@@ -102,17 +103,30 @@ impl LoadedOracle {
         let arena = arena(arena_bytes(&opened.sizes))?;
         let request = json!({"do": "adopt", "arena_bytes": arena.len()});
         worker.hand_over(&request, &arena, PATIENCE, gate)?;
-        let noise = vec![0.0; opened.sizes.outputs.tensors.len()];
-        Ok(Oracle { worker, task, arena, opened, noise, doubt: String::new(), profile })
+        let dtypes = opened.sizes.outputs.tensors.iter().map(|at| Dtype::parse(&at.dtype));
+        let families = Families::own(profile, dtypes.collect());
+        Ok(Oracle { worker, task, arena, opened, families, doubt: String::new(), profile })
     }
 }
 
 impl Oracle {
-    /// Learns how large an honest error is.
-    pub(crate) fn learn(&mut self, seed: u64) -> Result<(), JudgeError> {
-        for (variant, calls) in [("init", 3), ("other", 1)] {
+    /// Learns how large an honest error is and, with `others`, which other inputs the task allows.
+    /// An error may come from trying those.
+    pub(crate) fn learn(&mut self, seed: u64, others: bool) -> Result<(), JudgeError> {
+        // The paper compares with eager, on the task's own inputs.
+        if self.profile != Profile::Paper {
+            let request = json!({
+                "do": "calibrate", "seed": seed ^ 0x5eed_1000, "families": others,
+            });
+            let calibrated: Calibrated =
+                self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))?;
+            self.families.calibrate(calibrated);
+        }
+        for (variant, calls) in
+            [("init", if self.profile == Profile::Paper { 3 } else { 1 }), ("other", 1)]
+        {
             for i in 0..calls {
-                self.expected(variant, seed ^ (0x5eed_0000 + i))?;
+                self.expected(variant, Draw::own(seed ^ (0x5eed_0000 + i)))?;
             }
         }
         Ok(())
@@ -138,30 +152,33 @@ impl Oracle {
         (self.arena.len() / self.opened.sizes.inputs.padded_bytes().max(1)).clamp(1, 4096) as usize
     }
 
-    /// Inputs for each seed, one after the other from the start of the oracle's arena.
-    pub(crate) fn inputs(&mut self, seeds: &[u64]) -> Result<Sets, JudgeError> {
-        let request = json!({"do": "inputs", "seeds": seeds});
+    /// Inputs for each draw, one after the other from the start of the oracle's arena.
+    pub(crate) fn inputs(&mut self, draws: &[Draw]) -> Result<Sets, JudgeError> {
+        let seeds: Vec<u64> = draws.iter().map(|draw| draw.seed).collect();
+        let families: Vec<&str> = draws.iter().map(|draw| draw.family.name()).collect();
+        let request = json!({"do": "inputs", "seeds": seeds, "families": families});
         self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
     }
 
-    /// Inputs and truth for one seed.
-    pub(crate) fn expected(&mut self, variant: &str, seed: u64) -> Result<Expected, JudgeError> {
+    /// Inputs and truth for one draw; `None` where honest programs need not agree on its inputs.
+    pub(crate) fn expected(
+        &mut self,
+        variant: &str,
+        draw: Draw,
+    ) -> Result<Option<Expected>, JudgeError> {
         // The paper compares with eager, not with the truth.
         let double = self.profile != Profile::Paper;
-        let request = json!({"do": "expected", "variant": variant, "seed": seed, "double": double});
+        let (seed, family) = (draw.seed, draw.family.name());
+        let request = json!({
+            "do": "expected", "variant": variant, "seed": seed, "family": family, "double": double,
+        });
         let expected: Expected =
             self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))?;
-        for (noise, note) in self.noise.iter_mut().zip(&expected.notes) {
-            if note.rms > 0.0 {
-                *noise = noise.max(note.error / note.rms);
-            }
-        }
         self.doubt.clone_from(&expected.doubt);
-        Ok(expected)
-    }
-
-    /// See the field.
-    pub(crate) fn noise(&self, output: usize) -> f64 {
-        self.noise.get(output).copied().unwrap_or(0.0)
+        if !self.families.sound(draw.family, &expected) {
+            return Ok(None);
+        }
+        self.families.learn(draw.family, &expected.notes);
+        Ok(Some(expected))
     }
 }

@@ -13,6 +13,7 @@ use crate::arena::Arena;
 use crate::channel::NoAnswer;
 use crate::claims::Zone;
 use crate::error::JudgeError;
+use crate::families::Draw;
 use crate::gate::Gate;
 use crate::homes::Home;
 use crate::layout::{Layout, place_all, sample_offsets};
@@ -182,16 +183,16 @@ impl Runner {
         Ok(())
     }
 
-    /// Plays one window of one call per seed: fresh inputs in fresh places, a poisoned zone, an
+    /// Plays one window of one call per draw: fresh inputs in fresh places, a poisoned zone, an
     /// order that the runner learns with "go", and the clock of this process from "go" to the
     /// fingerprint of the results.
     pub(crate) fn play(
         &mut self,
         oracle: &mut Oracle,
         variant: &str,
-        seeds: &[u64],
+        draws: &[Draw],
     ) -> Result<Played, Trouble> {
-        let placed = self.stage_inputs(oracle, seeds)?;
+        let placed = self.stage_inputs(oracle, draws)?;
         let zone = self.layout.window(placed.len() as u64, &mut self.random);
         self.arena.poison(zone.offset, zone.bytes)?;
         let stage = json!({"do": "stage", "sets": placed, "zone": zone_json(zone)});
@@ -213,11 +214,11 @@ impl Runner {
 
     /// Has the oracle make inputs, as many at a time as its arena holds, and brings each set to its
     /// slot.
-    fn stage_inputs(&mut self, oracle: &mut Oracle, seeds: &[u64]) -> Result<Vec<Value>, Trouble> {
-        let mut slots = self.layout.slots(seeds.len() as u64, &mut self.random).into_iter();
-        let mut placed = Vec::with_capacity(seeds.len());
-        for seeds in seeds.chunks(oracle.sets_at_once()) {
-            for set in oracle.inputs(seeds)?.sets {
+    fn stage_inputs(&mut self, oracle: &mut Oracle, draws: &[Draw]) -> Result<Vec<Value>, Trouble> {
+        let mut slots = self.layout.slots(draws.len() as u64, &mut self.random).into_iter();
+        let mut placed = Vec::with_capacity(draws.len());
+        for draws in draws.chunks(oracle.sets_at_once()) {
+            for set in oracle.inputs(draws)?.sets {
                 let mut here = set.clone();
                 let slot = slots
                     .next()

@@ -7,6 +7,7 @@ use rand::{RngExt, SeedableRng};
 use warpwright_build::Artifact;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{self, Inspection};
+use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::{Stage, Verdict};
 use warpwright_task::Task;
 
@@ -15,6 +16,7 @@ use crate::channel::NoAnswer;
 use crate::contenders::{Baselines, Terms};
 use crate::error::JudgeError;
 use crate::failure::classify;
+use crate::families::Draw;
 use crate::gate::Held;
 use crate::inspect::Subject;
 use crate::judge::LocalJudge;
@@ -24,13 +26,10 @@ use crate::memory::Memory;
 use crate::oracle::{LoadedOracle, Oracle, mode_name, profile_name};
 use crate::runner::{Runner, Stumble, Trouble};
 use crate::verdict::{Findings, Known, build, verdict};
-use crate::verify::look;
+use crate::verify::{Looked, look};
 
 mod pitting;
 mod timing;
-
-/// Fresh inputs per verification, as in the paper; one more check uses other weights.
-const CHECKS: u64 = 5;
 
 /// A task being judged. Dropping it ends its processes.
 pub struct TaskSession<'j> {
@@ -134,9 +133,24 @@ impl<'j> TaskSession<'j> {
                 wanted: None,
             }
         })?;
-        let shared = judge.gate.share();
-        oracle.learn(judge.config.seed)?;
-        drop(shared);
+        let learn = |oracle: &mut Oracle, others| {
+            let _shared = judge.gate.share();
+            oracle.learn(judge.config.seed, others)
+        };
+        match learn(&mut oracle, true) {
+            Ok(()) => {}
+            Err(error @ JudgeError::Memory { .. }) => return Err(error),
+            Err(error) => {
+                // Trying inputs that a task does not know may cost the process its life: a bound
+                // that is checked on a GPU takes the whole context.
+                drop(oracle);
+                let settings = (judge.config.profile, judge.config.seed);
+                let again = LoadedOracle::load(&judge.host, task, settings, &judge.gate)?;
+                oracle = again.open(memory, arena, &judge.gate)?;
+                learn(&mut oracle, false)?;
+                oracle.families.alone(format!("trying them failed: {error}"));
+            }
+        }
         Ok(Self {
             judge,
             task: task.clone(),
@@ -164,6 +178,7 @@ impl<'j> TaskSession<'j> {
             versions: self.oracle.opened.versions.clone(),
             unavoidable_bytes: self.unavoidable_bytes(),
             doubt: self.oracle.doubt.clone(),
+            caveats: self.oracle.families.caveats(),
         }
     }
 
@@ -310,19 +325,18 @@ impl<'j> TaskSession<'j> {
         Ok(())
     }
 
-    /// Other weights first, then fresh inputs with the reference's own.
+    /// Other weights first, then fresh inputs of several families with the reference's own.
     fn verify(&mut self, runner: &mut Runner, found: &mut Findings) -> Result<(), Trouble> {
-        for i in 0..=CHECKS {
+        let families = self.oracle.families.plan(&mut self.random);
+        for (i, family) in std::iter::once(InputFamily::Own).chain(families).enumerate() {
             let (variant, name) = match i {
                 0 => ("other", "other weights".to_owned()),
                 _ => ("init", format!("fresh inputs {i}")),
             };
-            let seed = self.random.random_range(1..1 << 62);
-            let played = runner.play(&mut self.oracle, variant, &[seed])?;
-            let profile = self.judge.config.profile;
-            let question = (variant, seed);
-            let looked = look(&mut self.oracle, runner, &played, 0, question, &name, profile)?;
-            runner.release()?;
+            let mut looked = self.check(runner, (variant, &name), family)?;
+            if looked.void {
+                looked = self.check(runner, (variant, &name), InputFamily::Own)?;
+            }
             if i == 0 {
                 runner.drop_variant("other")?;
             }
@@ -334,6 +348,22 @@ impl<'j> TaskSession<'j> {
             }
         }
         Ok(())
+    }
+
+    /// One call on fresh inputs of a family.
+    fn check(
+        &mut self,
+        runner: &mut Runner,
+        (variant, name): (&str, &str),
+        family: InputFamily,
+    ) -> Result<Looked, Trouble> {
+        let draw = Draw::fresh(family, &mut self.random);
+        let played = runner.play(&mut self.oracle, variant, &[draw])?;
+        let profile = self.judge.config.profile;
+        let question = (variant, draw);
+        let looked = look(&mut self.oracle, runner, &played, 0, question, name, profile)?;
+        runner.release()?;
+        Ok(looked)
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct Known {
     pub(crate) versions: Versions,
     pub(crate) unavoidable_bytes: u64,
     pub(crate) doubt: String,
+    /// What is weaker than the rules ask, for this task.
+    pub(crate) caveats: Vec<String>,
 }
 
 /// What is found out about one candidate, stage by stage.
@@ -92,6 +94,9 @@ pub(crate) fn verdict(
     if !known.doubt.is_empty() {
         found.caveats.push(known.doubt.clone());
     }
+    if stage > Stage::Built {
+        found.caveats.extend(known.caveats.iter().cloned());
+    }
     if found.bad() {
         (found.times, found.speedup) = (Times::default(), Speedup::default());
     }
@@ -122,9 +127,4 @@ pub(crate) fn verdict(
         seconds: found.seconds,
         fingerprint,
     }
-}
-
-/// What this version of the judge does not do yet, said in every measured verdict.
-pub(crate) fn measuring_caveats() -> [String; 1] {
-    ["the tolerance is scaled to eager's error, not calibrated per task".to_owned()]
 }

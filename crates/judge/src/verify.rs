@@ -1,5 +1,6 @@
 //! One call's results against the oracle.
 
+use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::{Check, Failure, FailureClass, IntegrityFinding, Profile};
 
 use crate::claims::Located;
@@ -7,6 +8,7 @@ use crate::claims::{self, Refused};
 use crate::compare::{Compared, compare, equal_bytes};
 use crate::error::JudgeError;
 use crate::failure::failure;
+use crate::families::Draw;
 use crate::oracle::Oracle;
 use crate::runner::{Played, Runner, Trouble};
 use crate::tolerance::{Tolerance, tolerance};
@@ -17,21 +19,24 @@ pub(crate) struct Looked {
     pub(crate) check: Check,
     pub(crate) failure: Option<Failure>,
     pub(crate) integrity: Option<IntegrityFinding>,
+    /// Honest programs need not agree on these inputs: nothing was compared.
+    pub(crate) void: bool,
 }
 
-/// Looks at one call of a window that was played on the inputs of `seed`.
+/// Looks at one call of a window that was played on these inputs.
 pub(crate) fn look(
     oracle: &mut Oracle,
     runner: &mut Runner,
     played: &Played,
     call: usize,
-    question: (&str, u64),
+    question: (&str, Draw),
     name: &str,
     profile: Profile,
 ) -> Result<Looked, Trouble> {
-    let (variant, seed) = question;
+    let (variant, draw) = question;
     let claimed = runner.claimed(call)?;
-    let mut looked = Looked { check: blank(name), failure: None, integrity: None };
+    let check = blank(name, draw.family);
+    let mut looked = Looked { check, failure: None, integrity: None, void: false };
     if !runner.unchanged(played)? {
         looked.integrity = Some(IntegrityFinding {
             class: "late_write".to_owned(),
@@ -52,7 +57,10 @@ pub(crate) fn look(
             return Ok(looked);
         }
     };
-    let expected = oracle.expected(variant, seed)?;
+    let Some(expected) = oracle.expected(variant, draw)? else {
+        looked.void = true;
+        return Ok(looked);
+    };
     if !oracle.opened.mutates_input && !inputs_intact(oracle, runner, played, call, &expected)? {
         let text = "forward changed one of its inputs, which the reference does not";
         looked.failure = Some(failure(FailureClass::MutatedInput, text));
@@ -62,12 +70,18 @@ pub(crate) fn look(
     Ok(looked)
 }
 
-fn blank(name: &str) -> Check {
+fn blank(name: &str, family: InputFamily) -> Check {
+    let name = match family {
+        InputFamily::Own => name.to_owned(),
+        other => format!("{name} ({})", other.name()),
+    };
     Check {
-        name: name.to_owned(),
+        name,
+        family,
         passed: false,
         max_abs_error: 0.0,
         reference_max_abs_error: 0.0,
+        lower_precision_max_abs_error: None,
         atol: 0.0,
         rtol: 0.0,
         truth: String::new(),
@@ -107,7 +121,8 @@ fn compare_all(
         let want = Located::trusted(&expected.outputs.tensors[i]);
         let want = want.ok_or_else(|| JudgeError::infrastructure("compare", "no truth"))?;
         let own = note.own.as_ref().and_then(Located::trusted);
-        let allowed = tolerance(profile, got.dtype, note, oracle.noise(i));
+        let known = oracle.families.errors(check.family, i);
+        let allowed = tolerance(profile, got.dtype, note, &known, check.family);
         let told = compare(&runner.arena, got, &oracle.arena, &want, own.as_ref(), allowed)?;
         // The entry shows the output that came closest to its tolerance.
         let share = told.max_abs_error / (allowed.atol + allowed.rtol * note.largest).max(1e-300);
@@ -115,6 +130,7 @@ fn compare_all(
             worst = Some(share);
             check.max_abs_error = told.max_abs_error;
             check.reference_max_abs_error = note.error;
+            check.lower_precision_max_abs_error = known.lower.map(|lower| lower * note.rms);
             check.atol = allowed.atol;
             check.rtol = allowed.rtol;
             check.truth.clone_from(&note.truth);
@@ -122,14 +138,14 @@ fn compare_all(
         if told.wrong > 0 {
             check.passed = false;
             if looked.failure.is_none() {
-                looked.failure = Some(mismatch(&told, i, &check.name, allowed));
+                looked.failure = Some(mismatch(&told, i, check, allowed));
             }
         }
     }
     Ok(())
 }
 
-fn mismatch(told: &Compared, output: usize, check: &str, allowed: Tolerance) -> Failure {
+fn mismatch(told: &Compared, output: usize, check: &Check, allowed: Tolerance) -> Failure {
     let first = told.examples.first().map(|e| format!(", first {}", e.text)).unwrap_or_default();
     let (class, what) = if told.non_finite > 0 {
         (FailureClass::NonFinite, "are NaN or infinite where the reference is not")
@@ -137,8 +153,10 @@ fn mismatch(told: &Compared, output: usize, check: &str, allowed: Tolerance) -> 
         (FailureClass::Mismatch, "are outside the tolerance")
     };
     let count = if told.non_finite > 0 { told.non_finite } else { told.wrong };
-    let text =
-        format!("{check}: {count} of {} elements of output {output} {what}{first}", told.count);
+    let text = format!(
+        "{}: {count} of {} elements of output {output} {what}{first}",
+        check.name, told.count
+    );
     let mut failure = failure(class, text);
     failure.mismatch = Some(told.mismatch(output as u32, check, allowed));
     failure

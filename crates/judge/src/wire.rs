@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
+use warpwright_record::inputs::InputFamily;
 
 /// Where a tensor lies in an arena. As sent by a runner: a claim, checked by `layout`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -122,6 +123,8 @@ pub(crate) struct Expected {
     pub(crate) outputs: Value,
     pub(crate) notes: Vec<OutputNote>,
     pub(crate) doubt: String,
+    /// Why there is no answer: the reference raised on inputs that are not its own.
+    pub(crate) void: String,
 }
 
 /// What the oracle knows of one output.
@@ -133,10 +136,46 @@ pub(crate) struct OutputNote {
     pub(crate) rms: f64,
     /// Largest magnitude of the truth.
     pub(crate) largest: f64,
+    /// Whether the same-precision reference is finite exactly where the truth is.
+    pub(crate) agrees: bool,
     /// `float64` or `same precision`.
     pub(crate) truth: String,
     /// For integers and booleans: the same-precision reference's own values.
     pub(crate) own: Option<Place>,
+}
+
+/// The oracle's answer to `calibrate`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Calibrated {
+    pub(crate) admitted: Vec<Admitted>,
+    pub(crate) refused: Vec<Declined>,
+}
+
+/// A family of inputs that the task allows.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Admitted {
+    pub(crate) family: InputFamily,
+    /// Per output.
+    pub(crate) notes: Vec<ErrorNote>,
+}
+
+/// One that it does not allow.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Declined {
+    pub(crate) why: String,
+}
+
+/// Errors of one output on inputs of one family, in units of the output's root mean square.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ErrorNote {
+    /// Largest magnitude of the truth.
+    pub(crate) largest: f64,
+    /// Largest error of the same-precision reference.
+    pub(crate) noise: f64,
+    /// Of one that sums in other orders, by a model.
+    pub(crate) honest: Option<f64>,
+    /// Of one in the next lower precision.
+    pub(crate) lower: Option<f64>,
 }
 
 /// A runner's answer to `outputs`.

@@ -3,6 +3,8 @@
 
 #[path = "support/bias_relu.rs"]
 mod bias_relu;
+#[path = "support/convolution.rs"]
+mod convolution;
 mod support;
 
 use support::{Case, config, judge_all};
@@ -11,7 +13,7 @@ use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{
     Answer, Findings, Inspection, KernelCounters, SanitizerCheck, SanitizerOutcome, SanitizerReport,
 };
-use warpwright_record::verdict::{FailureClass, Stage, Verdict};
+use warpwright_record::verdict::{FailureClass, Profile, Stage, Verdict};
 use warpwright_task::Task;
 
 const GPU: Device = Device::Cuda(0);
@@ -302,4 +304,17 @@ fn gpu_sanitizers_find_what_is_planted_and_nothing_else() {
         assert_eq!(found.file.as_deref(), Some("faulty.cu"), "{found:#?}");
         assert!(found.line.is_some());
     }
+}
+
+/// Torch's own default computes convolutions in TF32. Under `strict` the reference's error is
+/// float32's, far below that of TF32's operands; under `tf32` it is TF32's.
+#[test]
+fn gpu_the_references_convolutions_are_float32_unless_tf32_is_asked_for() {
+    let strict = convolution::check(GPU, Profile::Strict);
+    let tf32 = convolution::check(GPU, Profile::Tf32);
+    eprintln!("{strict:#?}\n{tf32:#?}");
+    let lower = strict.lower_precision_max_abs_error.unwrap();
+    assert!(strict.reference_max_abs_error * 50.0 < lower, "{strict:#?}");
+    assert!(tf32.reference_max_abs_error * 4.0 > lower, "positive control: {tf32:#?}");
+    assert!(strict.atol < lower && tf32.atol > lower / 4.0);
 }

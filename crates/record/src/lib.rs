@@ -53,6 +53,7 @@ pub mod findings;
 pub mod fingerprint;
 pub mod history;
 pub mod index;
+pub mod inputs;
 pub mod interval;
 pub mod message;
 mod number;

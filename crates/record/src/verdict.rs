@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
 use crate::fingerprint::Fingerprint;
+use crate::inputs::InputFamily;
 use crate::interval::Interval;
 
 /// Version of the serialised form. A reader refuses a newer one.
@@ -177,8 +178,12 @@ pub struct Reward {
 /// One comparison with the oracle.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
-    /// What was compared: `fresh inputs 3`, `other weights`, `timed call`.
+    /// What was compared: `fresh inputs 3`, `other weights`, `timed call`; where the inputs were not
+    /// the task's own, their family in brackets.
     pub name: String,
+    /// Which inputs.
+    #[serde(default)]
+    pub family: InputFamily,
     /// Whether every element of every output was inside the tolerance.
     pub passed: bool,
     /// Largest absolute error over all outputs.
@@ -189,6 +194,11 @@ pub struct Check {
     #[serde(with = "crate::number")]
     #[schemars(with = "Option<f64>")]
     pub reference_max_abs_error: f64,
+    /// Largest absolute error of the reference in the next lower precision (for float32: TF32 under
+    /// `strict`, bfloat16 under `tf32` and `as-run`), measured on such inputs when the task was
+    /// opened; `None` where it could not be.
+    #[serde(default)]
+    pub lower_precision_max_abs_error: Option<f64>,
     /// Absolute tolerance used for the worst output.
     #[serde(with = "crate::number")]
     #[schemars(with = "Option<f64>")]
@@ -294,6 +304,9 @@ pub struct Mismatch {
     pub output: u32,
     /// Which check: as in [`Check::name`].
     pub check: String,
+    /// Which inputs.
+    #[serde(default)]
+    pub family: InputFamily,
     /// Elements outside the tolerance.
     pub elements: u64,
     /// Of how many.

@@ -9,10 +9,11 @@ use super::TaskSession;
 use crate::baseline::{BaselineProcess, Look};
 use crate::contenders::Baselines;
 use crate::error::JudgeError;
+use crate::families::Draw;
 use crate::measure::{self, Rounds, Windows};
 use crate::runner::{Runner, Trouble};
 use crate::sequential::{self, Schedule};
-use crate::verdict::{Findings, measuring_caveats};
+use crate::verdict::Findings;
 use crate::verify::look;
 
 /// Timed calls that are looked at, chosen after they have run: so many up to the first time at which
@@ -49,10 +50,10 @@ impl TaskSession<'_> {
     ) -> Result<(), Trouble> {
         let Baselines { process, ready, staged, caveats } = baselines;
         found.caveats.extend(caveats.iter().cloned());
-        found.caveats.extend(measuring_caveats());
         let calls = self.candidate_calls(process, runner)?;
         let started = Instant::now();
-        let tried = measure::candidate_window(&mut self.oracle, runner, calls, &mut self.random)?;
+        let tried =
+            measure::candidate_window(&mut self.oracle, runner, (calls, false), &mut self.random)?;
         runner.release()?;
         let samples = tried.0.samples;
         let candidate_seconds = started.elapsed().as_secs_f64();
@@ -140,8 +141,12 @@ impl TaskSession<'_> {
         let mut calls = 1;
         for _ in 0..2 {
             let nothing = process.nothing(&self.task.name, None)?.as_secs_f64();
-            let (played, _) =
-                measure::candidate_window(&mut self.oracle, runner, calls, &mut self.random)?;
+            let (played, _) = measure::candidate_window(
+                &mut self.oracle,
+                runner,
+                (calls, false),
+                &mut self.random,
+            )?;
             runner.release()?;
             let seconds = measure::per_call(played.elapsed.as_secs_f64(), nothing, calls);
             let next = measure::window_calls(&self.plan, seconds, self.layout.calls);
@@ -161,15 +166,22 @@ impl TaskSession<'_> {
         look_here: bool,
         found: &mut Findings,
     ) -> Result<f64, Trouble> {
-        let (played, seeds) =
-            measure::candidate_window(&mut self.oracle, runner, calls, &mut self.random)?;
+        let (played, draws) = measure::candidate_window(
+            &mut self.oracle,
+            runner,
+            (calls, look_here),
+            &mut self.random,
+        )?;
         if look_here {
-            let call = self.random.random_range(0..calls);
-            let question = ("init", seeds[played.order[call]]);
+            let by_call: Vec<Draw> = played.order.iter().map(|&slot| draws[slot]).collect();
+            let call = self.oracle.families.looked_at(&by_call, &mut self.random);
+            let question = ("init", by_call[call]);
             let profile = self.judge.config.profile;
-            let looked =
-                look(&mut self.oracle, runner, &played, call, question, "timed call", profile)?;
-            found.checks.push(looked.check);
+            let oracle = &mut self.oracle;
+            let looked = look(oracle, runner, &played, call, question, "timed call", profile)?;
+            if !looked.void {
+                found.checks.push(looked.check);
+            }
             found.failure = looked.failure;
             found.integrity.extend(looked.integrity);
         }

@@ -12,6 +12,7 @@ use warpwright_record::event::{
 };
 use warpwright_record::exactness::{Exactness, Rate};
 use warpwright_record::fingerprint::Fingerprint;
+use warpwright_record::inputs::InputFamily;
 use warpwright_record::interval::Interval;
 use warpwright_record::message::{Message, ToolCall, ToolResult, ToolStatus};
 use warpwright_record::run::RunInfo;
@@ -161,9 +162,11 @@ pub(crate) fn measured(task: &str, device: &str, candidate: &Candidate, speedup:
             .enumerate()
             .map(|(i, name)| Check {
                 name: name.to_owned(),
+                family: InputFamily::Own,
                 passed: true,
                 max_abs_error: 2.4e-7 * (1.0 + i as f64),
                 reference_max_abs_error: 2.1e-7,
+                lower_precision_max_abs_error: Some(4.8e-4),
                 atol: 1.9e-6,
                 rtol: 1.3e-6,
                 truth: "float64".to_owned(),
@@ -257,6 +260,7 @@ pub(crate) fn mismatch() -> Failure {
         mismatch: Some(Mismatch {
             output: 0,
             check: "fresh inputs 2".to_owned(),
+            family: InputFamily::Own,
             elements: 4_096,
             of: 16_777_216,
             max_abs_error: f64::INFINITY,

@@ -35,9 +35,11 @@ fn a_verdict_that_is_good() {
         "checks": [
           {
             "name": "fresh inputs 1",
+            "family": "own",
             "passed": true,
             "max_abs_error": 0.00000024,
             "reference_max_abs_error": 0.00000021,
+            "lower_precision_max_abs_error": 0.00048,
             "atol": 0.0000019,
             "rtol": 0.0000013,
             "truth": "float64"
@@ -232,6 +234,7 @@ fn a_verdict_that_is_bad() {
         "mismatch": {
           "output": 0,
           "check": "fresh inputs 2",
+          "family": "own",
           "elements": 4096,
           "of": 16777216,
           "max_abs_error": null,

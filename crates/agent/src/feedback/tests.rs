@@ -1,0 +1,25 @@
+use super::*;
+
+fn mismatch(family: InputFamily) -> Mismatch {
+    Mismatch {
+        output: 0,
+        check: "fresh inputs 3".to_owned(),
+        family,
+        elements: 1,
+        of: 4,
+        max_abs_error: 1.0,
+        atol: 1e-6,
+        rtol: 1e-7,
+        examples: Vec::new(),
+    }
+}
+
+#[test]
+fn a_mismatch_names_the_inputs_that_the_task_does_not_draw() {
+    let mut text = String::new();
+    render_mismatch(&mut text, &mismatch(InputFamily::Normal));
+    assert!(text.contains("normal numbers of mean zero"), "{text}");
+    let mut own = String::new();
+    render_mismatch(&mut own, &mismatch(InputFamily::Own));
+    assert!(!own.contains("these inputs"), "{own}");
+}

@@ -1,0 +1,283 @@
+//! Precision and input families on the cpu device, for real: what counts as right, and on what.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+#[path = "support/convolution.rs"]
+mod convolution;
+mod support;
+
+use support::{Case, body, judge_all};
+use warpwright_judge::Device;
+use warpwright_record::inputs::InputFamily;
+use warpwright_record::verdict::{FailureClass, Profile, Stage, Verdict};
+
+/// A task without weights.
+fn task(arguments: &str, result: &str, inputs: &str) -> String {
+    format!(
+        "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\
+         class Model(nn.Module):\n\
+         \x20   def forward(self, {arguments}):\n\
+         \x20       return {result}\n\n\
+         def get_inputs():\n\
+         \x20   return [{inputs}]\n"
+    )
+}
+
+/// A candidate whose forward calls one launcher.
+fn candidate(task: &str, arguments: &str, forward: &str, kernel: &str) -> Case {
+    let model = format!(
+        "import torch\nimport torch.nn as nn\nimport cuda_extension\n\n\
+         class ModelNew(nn.Module):\n\
+         \x20   def forward(self, {arguments}):\n{}\n",
+        body(forward)
+    );
+    Case { task: task.into(), model, kernels: vec![("k.cu", kernel.into())] }
+}
+
+fn verified(task: &str, cases: &[Case]) -> Vec<Verdict> {
+    judge_all(Device::Cpu, task, cases.iter().map(Case::candidate), Stage::Verified)
+}
+
+/// A product whose operands are made by `left` and `right` of each element; sums run in order, the
+/// worst of the honest orders, in `parts` interleaved sums.
+fn product(operand: &str, sum: &str) -> String {
+    format!(
+        r#"
+#include <cuda_runtime.h>
+/* Rounds to the nearest number with `bits` stored bits of fraction. */
+__device__ float rounded(float x, int bits) {{
+    unsigned drop = 23 - bits, raw = __float_as_uint(x);
+    raw += (1u << (drop - 1)) - 1 + (raw >> drop & 1);
+    return __uint_as_float(raw & ~((1u << drop) - 1));
+}}
+__device__ float operand(float x) {{ return {operand}; }}
+__global__ void product(const float* a, const float* b, float* out, int m, int n, int k) {{
+    int row = blockIdx.x, column = threadIdx.x;
+    if (column >= n) return;
+    float sum = 0.f;
+    for (int i = 0; i < k; ++i) {{
+        float x = a[row * k + i], y = b[i * n + column];
+        {sum}
+    }}
+    out[row * n + column] = sum;
+}}
+extern "C" void product_launcher(const float* a, const float* b, float* out, int m, int n, int k,
+                                 cudaStream_t stream) {{
+    product<<<m, n, 0, stream>>>(a, b, out, m, n, k);
+}}
+"#
+    )
+}
+
+const PLAIN_SUM: &str = "sum = fmaf(operand(x), operand(y), sum);";
+/// As tensor cores multiply float32 numbers in three TF32 products.
+const SPLIT_SUM: &str = "float h = rounded(x, 10), l = rounded(x - h, 10);
+        float g = rounded(y, 10), s = rounded(y - g, 10);
+        sum = fmaf(l, g, sum); sum = fmaf(h, s, sum); sum = fmaf(h, g, sum);";
+
+const MULTIPLY: &str = "out = torch.empty(a.shape[0], b.shape[1])\n\
+    cuda_extension.product_launcher(a, b, out, a.shape[0], b.shape[1], a.shape[1])\n\
+    return out";
+
+/// KernelBench draws nearly all operands so, and TF32's error is least on them.
+#[test]
+fn on_uniform_operands_lower_precision_fails_and_honest_orders_pass() {
+    let task = task("a, b", "a @ b", "torch.rand(64, 4096), torch.rand(4096, 64)");
+    let by = |operand: &str, sum: &str| candidate(&task, "a, b", MULTIPLY, &product(operand, sum));
+    let cases = [
+        by("x", PLAIN_SUM),
+        by("x", SPLIT_SUM),
+        by("rounded(x, 10)", PLAIN_SUM),
+        by("rounded(x, 7)", PLAIN_SUM),
+    ];
+    let verdicts = verified(&task, &cases);
+    for honest in &verdicts[..2] {
+        assert!(honest.verified, "{:#?}\n{:#?}", honest.failure, honest.checks);
+        let families: Vec<InputFamily> = honest.checks.iter().map(|c| c.family).collect();
+        assert!(families.contains(&InputFamily::Own), "{families:?}");
+        assert!(families.iter().any(|f| *f != InputFamily::Own), "{families:?}");
+        assert!(honest.caveats.iter().all(|c| !c.contains("cannot be told")));
+    }
+    for lower in &verdicts[2..] {
+        let failure = lower.failure.as_ref().unwrap();
+        assert_eq!(failure.class, FailureClass::Mismatch, "{failure:#?}");
+        let check = lower.checks.last().unwrap();
+        let lower = check.lower_precision_max_abs_error.unwrap();
+        assert!(lower > check.atol && check.atol > check.reference_max_abs_error, "{check:#?}");
+    }
+}
+
+fn pointwise(expression: &str) -> String {
+    format!(
+        r#"
+#include <cuda_runtime.h>
+#include <math.h>
+__global__ void each(const float* x, float* out, int n) {{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = {expression};
+}}
+extern "C" void each_launcher(const float* x, float* out, int n, cudaStream_t stream) {{
+    each<<<(n + 255) / 256, 256, 0, stream>>>(x, out, n);
+}}
+"#
+    )
+}
+
+const EACH: &str = "out = torch.empty_like(x)\n\
+    cuda_extension.each_launcher(x, out, x.numel())\n\
+    return out";
+
+/// A reference that takes negative numbers means them (decision 12), though its inputs have none.
+#[test]
+fn a_kernel_that_is_right_on_positive_inputs_only_fails_where_others_are_allowed() {
+    let task = task("x", "torch.relu(x) + 1", "torch.rand(256, 512)");
+    let cases = ["fmaxf(x[i], 0.f) + 1.f", "x[i] + 1.f"]
+        .map(|expression| candidate(&task, "x", EACH, &pointwise(expression)));
+    let verdicts = verified(&task, &cases);
+    assert!(verdicts[0].verified, "positive control: {:#?}", verdicts[0]);
+    let failure = verdicts[1].failure.as_ref().unwrap();
+    assert_eq!(failure.class, FailureClass::Mismatch);
+    assert!(failure.message.contains("(normal)"), "{}", failure.message);
+}
+
+#[test]
+fn a_logarithm_gets_no_negative_inputs() {
+    let task = task("x", "torch.log(x)", "torch.rand(256, 512) + 0.1");
+    let cases = [
+        candidate(&task, "x", EACH, &pointwise("logf(x[i])")),
+        // NaN for negative numbers, as a logarithm, and right for no others.
+        candidate(&task, "x", EACH, &pointwise("x[i] < 0.f ? nanf(\"\") : logf(x[i]) * 0.999f")),
+    ];
+    let verdicts = verified(&task, &vec![cases[0].clone(); 3]);
+    for verdict in &verdicts {
+        assert!(verdict.verified, "{:#?}", verdict.failure);
+        let played: Vec<InputFamily> = verdict.checks.iter().map(|check| check.family).collect();
+        for refused in [InputFamily::Normal, InputFamily::Sparse, InputFamily::Integers] {
+            assert!(!played.contains(&refused), "{played:?}");
+        }
+        assert!(played.iter().any(|family| *family != InputFamily::Own), "{played:?}");
+    }
+    assert!(!verified(&task, &cases[1..])[0].verified, "the task can be failed at all");
+}
+
+/// As a bound that is checked on a GPU: it takes the process.
+#[test]
+fn a_reference_that_dies_of_other_inputs_is_judged_on_its_own() {
+    let task = task("x", "torch.relu(guard(x)) + 1", "torch.rand(64, 64)")
+        + "\nimport os, signal\ndef guard(x):\n    \
+           if x.min() < 0 or x.max() > 1: os.kill(os.getpid(), signal.SIGKILL)\n    return x\n";
+    let case = candidate(&task, "x", EACH, &pointwise("x[i] + 1.f"));
+    let verdict = verified(&task, &[case]).remove(0);
+    assert!(verdict.verified, "{:#?}", verdict.failure);
+    assert!(verdict.checks.iter().all(|check| check.family == InputFamily::Own));
+    let told = verdict.caveats.iter().any(|c| c.contains("no inputs but the task's own"));
+    assert!(told, "{:?}", verdict.caveats);
+}
+
+/// Rows taken by indices, and weighted by a mask of zeros and ones in float32.
+const GATHER: &str = r#"
+#include <cuda_runtime.h>
+__global__ void gather(const float* x, const float* at, const float* mask, float* out, int rows,
+                       int columns) {
+    int row = blockIdx.x, column = threadIdx.x;
+    float m = mask[row];
+    int from = (int)at[row];
+    // Neither a whole number nor a row: no such input may come.
+    if ((m != 0.f && m != 1.f) || at[row] != (float)from || from < 0 || from >= rows) m = 12345.f;
+    out[row * columns + column] = x[from * columns + column] * m;
+}
+extern "C" void gather_launcher(const float* x, const float* at, const float* mask, float* out,
+                                int rows, int columns, cudaStream_t stream) {
+    gather<<<rows, columns, 0, stream>>>(x, at, mask, out, rows, columns);
+}
+"#;
+
+#[test]
+fn indices_and_masks_that_are_stored_as_floats_keep_their_values() {
+    let task = task(
+        "x, at, mask",
+        "x[at.long()] * mask[:, None]",
+        "torch.randn(128, 64), torch.randint(0, 128, (128,)).float(), \
+         (torch.rand(128) < 0.5).float()",
+    );
+    let forward = "out = torch.empty_like(x)\n\
+        cuda_extension.gather_launcher(x, at, mask, out, x.shape[0], x.shape[1])\n\
+        return out";
+    let case = candidate(&task, "x, at, mask", forward, GATHER);
+    for verdict in verified(&task, &vec![case; 3]) {
+        assert!(verdict.verified, "{:#?}", verdict.failure);
+        assert!(verdict.checks.iter().any(|check| check.family != InputFamily::Own));
+    }
+}
+
+/// The host has no TF32: there the same is shown of the model that calibration has of it.
+#[test]
+fn the_references_convolutions_are_float32_and_tf32_would_be_seen() {
+    let strict = convolution::check(Device::Cpu, Profile::Strict);
+    let lower = strict.lower_precision_max_abs_error.unwrap();
+    assert!(strict.reference_max_abs_error * 50.0 < lower, "{strict:#?}");
+    assert!(strict.atol < lower, "{strict:#?}");
+    let tf32 = convolution::check(Device::Cpu, Profile::Tf32);
+    assert!(tf32.atol > lower && lower > strict.atol, "positive control: {tf32:#?}");
+}
+
+/// Rows normalised by a variance in one pass, shifted by the row's first element, and by `exp2f`
+/// where the reference takes `exp`: as exact as is honest, by other ways than torch's.
+const ROWS: &str = r#"
+#include <cuda_runtime.h>
+#include <math.h>
+__global__ void normalised(const float* x, float* out, int columns) {
+    const float* row = x + blockIdx.x * columns;
+    float shift = row[0], sum = 0.f, squares = 0.f;
+    for (int i = 0; i < columns; ++i) {
+        float d = row[i] - shift;
+        sum += d;
+        squares = fmaf(d, d, squares);
+    }
+    float mean = sum / columns, variance = squares / columns - mean * mean;
+    float scale = rsqrtf(variance + 1e-5f);
+    for (int i = threadIdx.x; i < columns; i += blockDim.x) {
+        out[blockIdx.x * columns + i] = (row[i] - shift - mean) * scale;
+    }
+}
+__global__ void softmax(const float* x, float* out, int columns) {
+    const float* row = x + blockIdx.x * columns;
+    const float log2e = 1.44269504f;
+    float largest = -INFINITY, sum = 0.f;
+    for (int i = 0; i < columns; ++i) {
+        float next = fmaxf(largest, row[i] * log2e);
+        sum = sum * exp2f(largest - next) + exp2f(fmaf(row[i], log2e, -next));
+        largest = next;
+    }
+    for (int i = threadIdx.x; i < columns; i += blockDim.x) {
+        out[blockIdx.x * columns + i] = exp2f(fmaf(row[i], log2e, -largest)) / sum;
+    }
+}
+extern "C" void normalised_launcher(const float* x, float* out, int rows, int columns, cudaStream_t s) {
+    normalised<<<rows, 32, 0, s>>>(x, out, columns);
+}
+extern "C" void softmax_launcher(const float* x, float* out, int rows, int columns, cudaStream_t s) {
+    softmax<<<rows, 32, 0, s>>>(x, out, columns);
+}
+"#;
+
+#[test]
+fn other_algorithms_that_are_as_exact_pass_on_all_inputs() {
+    for (result, launcher) in [
+        ("F.layer_norm(x, (768,))", "normalised_launcher"),
+        ("torch.softmax(x, dim=-1)", "softmax_launcher"),
+    ] {
+        let task = task("x", result, "torch.rand(512, 768)");
+        let forward = format!(
+            "out = torch.empty_like(x)\n\
+             cuda_extension.{launcher}(x, out, x.shape[0], x.shape[1])\n\
+             return out"
+        );
+        let case = candidate(&task, "x", &forward, ROWS);
+        let mut played = std::collections::BTreeSet::new();
+        for verdict in verified(&task, &vec![case; 4]) {
+            assert!(verdict.verified, "{result}: {:#?}", verdict.failure);
+            played.extend(verdict.checks.iter().map(|check| check.family));
+        }
+        assert!(played.len() >= 5, "{played:?}");
+    }
+}

@@ -1,0 +1,92 @@
+//! The inputs on which a candidate is compared with the reference.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Where the inputs of a comparison came from. All but `own` are made from the task's own inputs,
+/// by a function of each element's value that keeps zeros and equal elements
+/// (`python/warpwright_oracle/families.py`); a task's own inputs show which it allows.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum InputFamily {
+    /// What `get_inputs()` gives.
+    #[default]
+    Own,
+    /// Normal numbers of mean zero with the own inputs' root mean square.
+    Normal,
+    /// The own inputs and four times their standard deviation.
+    Offset,
+    /// The own inputs times 16.
+    Large,
+    /// The own inputs divided by 64.
+    Small,
+    /// The own inputs with half of the elements zero.
+    Sparse,
+    /// Whole numbers from -3 to 3; from 0 to 3 where the own inputs have one sign.
+    Integers,
+    /// The own inputs, one of 512 elements times 4.
+    Outliers,
+}
+
+impl InputFamily {
+    /// Every family.
+    pub const ALL: [Self; 8] = [
+        Self::Own,
+        Self::Normal,
+        Self::Offset,
+        Self::Large,
+        Self::Small,
+        Self::Sparse,
+        Self::Integers,
+        Self::Outliers,
+    ];
+
+    /// The name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Normal => "normal",
+            Self::Offset => "offset",
+            Self::Large => "large",
+            Self::Small => "small",
+            Self::Sparse => "sparse",
+            Self::Integers => "integers",
+            Self::Outliers => "outliers",
+        }
+    }
+
+    /// What its inputs are, for a person or a model.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Own => "what get_inputs() gives",
+            Self::Normal => {
+                "normal numbers of mean zero, with the root mean square of get_inputs()'s"
+            }
+            Self::Offset => "get_inputs()'s values plus four of their standard deviations",
+            Self::Large => "get_inputs()'s values times 16",
+            Self::Small => "get_inputs()'s values divided by 64",
+            Self::Sparse => "get_inputs()'s values with half of the elements set to zero",
+            Self::Integers => "small whole numbers",
+            Self::Outliers => "get_inputs()'s values with one of 512 elements times 4",
+        }
+    }
+
+    /// Whether honest programs may differ in how they take such inputs, by more than on others:
+    /// what a shift or a scale costs depends on the algorithm.
+    pub fn is_hard(self) -> bool {
+        matches!(self, Self::Offset | Self::Large | Self::Sparse | Self::Outliers)
+    }
+}

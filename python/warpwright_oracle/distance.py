@@ -1,0 +1,55 @@
+"""How far results are from the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+PIECE = 1 << 26
+"""Elements of a large tensor that are looked at together."""
+
+
+def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Equal tensors cut into the same pieces, so that what is computed of them stays small."""
+    flat = [t.reshape(-1) for t in tensors]
+    for start in range(0, flat[0].numel(), PIECE):
+        yield tuple(t[start : start + PIECE] for t in flat)
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Between a result and the truth."""
+
+    error: float
+    """Largest difference where both are finite."""
+    rms: float
+    """Root mean square of the truth's finite elements."""
+    largest: float
+    """Their largest magnitude."""
+    agrees: bool
+    """Whether the result is finite exactly where the truth is."""
+
+
+def distance(tensor: torch.Tensor, exact: torch.Tensor) -> Distance:
+    """Between tensors of one shape."""
+    error, squares, size, count, agrees = 0.0, 0.0, 0.0, 0, True
+    for mine, truth in pieces(tensor, exact):
+        finite = torch.isfinite(truth)
+        known = torch.where(finite, truth, 0.0)
+        squares += known.square().sum().item()
+        size = max(size, known.abs().max().item())
+        count += int(finite.sum().item())
+        there = torch.isfinite(mine)
+        both = finite & there
+        agrees = agrees and bool((finite == there).all())
+        apart = torch.where(both, mine.double() - known, 0.0)
+        error = max(error, apart.abs().max().item())
+    return Distance(error, (squares / count) ** 0.5 if count else 0.0, size, agrees)
+
+
+def largest(tensor: torch.Tensor) -> float:
+    """Largest magnitude among the finite elements."""
+    sizes = [torch.where(torch.isfinite(t), t, 0.0).abs().max().item() for (t,) in pieces(tensor)]
+    return max(sizes, default=0.0)

@@ -1,0 +1,194 @@
+"""A reference run less exactly than it is: in lower precision, or as another honest program might.
+
+Both change what operators take or give while the reference runs, below everything that is made of
+operators, so that every layer and function of torch is caught.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+BITS = {
+    torch.float64: (torch.int64, 52),
+    torch.float32: (torch.int32, 23),
+    torch.float16: (torch.int16, 10),
+    torch.bfloat16: (torch.int16, 7),
+}
+"""The integer of the same size, and the bits of the fraction that are stored."""
+PRODUCTS = ("mm", "mv", "dot", "conv", "attention", "rnn", "lstm", "gru", "cdist", "bilinear")
+"""Parts of the names of operators that multiply and sum."""
+SUMS = ("sum", "mean", "vector_norm")
+UNIT = 2.0**-24
+"""Unit roundoff of float32, in which honest programs sum."""
+IN_ORDER = 1024
+THREADS = 32
+"""Terms that one thread may well sum in order; more are divided among at least so many threads."""
+SPREAD = 0.3
+"""Standard deviation of the error of one sum of n terms in order, in units of ``UNIT * sqrt(n)``
+and the results' root mean square: 0.22 on uniform and 0.29 on normal operands of 4096 terms,
+measured. The root is Higham and Mary's (2019, SIAM J. Sci. Comput. 41, A2815)."""
+SHIFTED = 8.5
+"""How many times a variance's own relative error a normalised value may have: one pass with a shift
+that lies up to four standard deviations off loses a factor of 17, of which a root halves."""
+PIECE = 1 << 24
+
+
+def rounded(tensor: torch.Tensor, bits: dict[torch.dtype, int]) -> torch.Tensor:
+    """A copy rounded to the nearest number with so many stored bits of fraction, ties to even, the
+    range of exponents as it was."""
+    known = BITS.get(tensor.dtype)
+    keep = bits.get(tensor.dtype)
+    if known is None or keep is None or keep >= known[1]:
+        return tensor
+    integer, stored = known
+    drop = stored - keep
+    result = tensor.clone()
+    for piece in _pieces(result):
+        raw = piece.view(integer)
+        up = (raw >> drop) & 1
+        up += (1 << (drop - 1)) - 1 + raw
+        up &= -(1 << drop)
+        raw.copy_(torch.where(torch.isfinite(piece), up, raw))
+    return result
+
+
+def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    dense = tensor.is_contiguous()
+    flat = tensor.view(-1) if dense else tensor
+    if not dense or flat.numel() <= PIECE:
+        yield flat
+        return
+    yield from flat.split(PIECE)
+
+
+def _name(func: Any) -> str:
+    return str(func.overloadpacket.__name__)
+
+
+def is_product(func: Any) -> bool:
+    """Whether the operator multiplies and sums."""
+    return any(part in _name(func) for part in PRODUCTS)
+
+
+class Rounded(TorchDispatchMode):
+    """What products take is rounded, as tensor cores do it; or all that any operator gives, as a
+    program in that precision does it."""
+
+    def __init__(self, bits: dict[torch.dtype, int], *, products: bool) -> None:
+        super().__init__()
+        self.bits = bits
+        self.only_products = products
+        self.products = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        product = is_product(func)
+        self.products += product
+        if self.only_products:
+            if product:
+                args, kwargs = tree_map(self._lower, (args, kwargs))
+            return func(*args, **kwargs)
+        given = {
+            leaf.untyped_storage()._cdata
+            for leaf in tree_leaves((args, kwargs))
+            if isinstance(leaf, torch.Tensor)
+        }
+        if product:
+            args, kwargs = tree_map(self._lower, (args, kwargs))
+        results = func(*args, **kwargs)
+
+        def lower(value: Any) -> Any:
+            fresh = isinstance(value, torch.Tensor) and (
+                value.untyped_storage()._cdata not in given
+            )
+            return self._lower(value) if fresh else value
+
+        return tree_map(lower, results)
+
+    def _lower(self, value: Any) -> Any:
+        return rounded(value, self.bits) if isinstance(value, torch.Tensor) else value
+
+
+class Reordered(TorchDispatchMode):
+    """Adds to each product and sum the error that float32 would make in an unlucky order: to be
+    used on a reference in float64."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = func(*args, **(kwargs or {}))
+        name = _name(func)
+        if "layer_norm" in name or "group_norm" in name or "batch_norm" in name:
+            _shift(name, results)
+            return results
+        if name in ("var", "std", "var_mean", "std_mean"):
+            first = results[0] if isinstance(results, tuple) else results
+            error = SHIFTED * SPREAD * UNIT * _root_of_terms(args[0], first)
+            # A root halves what a variance's error is.
+            error *= 2 if "var" in name else 1
+            first.mul_(1 + error * torch.randn_like(first))
+            return results
+        terms = _terms(func, args, results)
+        first = results[0] if isinstance(results, (tuple, list)) and results else results
+        if terms and isinstance(first, torch.Tensor) and first.is_floating_point():
+            # Row by row: rows may differ much in size.
+            size = first.square().mean(-1, keepdim=True).sqrt() if first.dim() else first.abs()
+            noise = torch.randn(first.shape, dtype=torch.float32, device=first.device)
+            noise *= (size * (SPREAD * UNIT * terms**0.5)).float()
+            first.add_(torch.nan_to_num_(noise, 0.0, 0.0, 0.0))
+        return results
+
+
+def _shift(name: str, results: Any) -> None:
+    """What a variance in one pass does to normalised values, each group by itself."""
+    values, groups = results[0], results[1]
+    if not values.numel() or not groups.numel():  # statistics were given
+        return
+    error = SHIFTED * SPREAD * UNIT * _root_of_terms(values, groups)
+    factor = 1 + error * torch.randn(groups.numel(), dtype=values.dtype, device=values.device)
+    if "batch_norm" in name:
+        values.mul_(factor.view(1, -1, *(1,) * (values.dim() - 2)))
+    elif values.is_contiguous():
+        values.view(groups.numel(), -1).mul_(factor[:, None])
+
+
+def _in_order(terms: float) -> float:
+    """How many of a sum's terms are summed in order."""
+    return max(min(terms, IN_ORDER), terms / THREADS)
+
+
+def _root_of_terms(given: torch.Tensor, results: torch.Tensor) -> float:
+    return _in_order(given.numel() / max(results.numel(), 1)) ** 0.5
+
+
+def _terms(func: Any, args: Any, results: Any) -> float:
+    """How many terms each result is the sum of in a row; zero for other operators."""
+    given = [a for a in tree_leaves(args) if isinstance(a, torch.Tensor) and a.dim()]
+    if not given:
+        return 0
+    name = _name(func)
+    if "conv" in name and len(given) > 1:
+        weight = given[1]
+        return max(weight.numel() / max(weight.shape[0], 1), 1)
+    if is_product(func):
+        return max(a.shape[-1] for a in given[-2:])
+    if any(part in name for part in SUMS) and isinstance(results, torch.Tensor):
+        along = args[1] if "cumsum" in name and len(args) > 1 else None
+        most = given[0].numel() / max(results.numel(), 1)
+        if isinstance(along, int):
+            most = given[0].shape[along]
+        return _in_order(most)
+    return 0
+
+
+def jitter(tensor: torch.Tensor, zeros: float) -> None:
+    """Moves each element by up to its own unit roundoff in float32, and zeros by up to that of
+    ``zeros``, within the range that they have. Nobody can ask of a program to be nearer to the
+    truth than that brings one."""
+    low, high = torch.aminmax(tensor)
+    for piece in _pieces(tensor):
+        noise = (2 * torch.rand(piece.shape, dtype=piece.dtype, device=piece.device) - 1) * UNIT
+        piece.copy_(torch.where(piece == 0, noise * zeros, piece * (1 + noise)).clamp_(low, high))
