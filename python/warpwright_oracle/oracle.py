@@ -235,7 +235,7 @@ class Oracle:
         }
 
     def _truth(self, request: dict[str, Any], inputs: Any) -> tuple[Any, list[torch.Tensor]]:
-        """The tree and the tensors of the outputs computed in float64; no tensors where nobody asks,
+        """The tree and the tensors of the outputs in float64; no tensors where nobody asks for it,
         or where the reference cannot run in it."""
         variant = request["variant"]
         if not request["double"]:
