@@ -24,6 +24,7 @@ use crate::memory::Memory;
 use crate::native;
 use crate::nursery::{Means, Nursery};
 use crate::process::Host;
+use crate::quiet::Quickest;
 use crate::session::{Begun, TaskSession};
 use crate::slots::Slots;
 
@@ -76,6 +77,8 @@ pub struct LocalJudge {
     pub(crate) health: Health,
     /// Why the GPU cannot be used any more.
     lost: OnceLock<String>,
+    /// What a window takes in which nothing is computed.
+    pub(crate) empty: Mutex<Quickest>,
     calibration: Mutex<Option<Calibration>>,
 }
 
@@ -153,6 +156,7 @@ impl LocalJudge {
             cores,
             health,
             lost: OnceLock::new(),
+            empty: Mutex::default(),
             calibration: Mutex::new(known),
         })
     }

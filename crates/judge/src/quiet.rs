@@ -54,6 +54,45 @@ impl History {
     }
 }
 
+/// The quickest empty windows of a judge's life, in seconds. All are alike, whatever the task: how much
+/// longer they take than they can tells how busy the host is with what launches need.
+#[derive(Debug, Default)]
+pub(crate) struct Quickest {
+    /// The three shortest, the shortest first.
+    least: Vec<f64>,
+    seen: usize,
+}
+
+/// Empty windows after which the quickest are known.
+const ENOUGH: usize = 12;
+/// From here on the verdict tells of it, as a multiple of what an empty window can take.
+const SLOW_HOST: f64 = 1.2;
+
+impl Quickest {
+    /// Remembers the windows of one measurement. How many times longer their median is than the third
+    /// shortest ever; `None` while few are known.
+    pub(crate) fn add(&mut self, windows: &[f64]) -> Option<f64> {
+        self.seen += windows.len();
+        self.least.extend(windows);
+        self.least.sort_by(f64::total_cmp);
+        self.least.truncate(3);
+        let mut sorted = windows.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let median = sorted.get(sorted.len() / 2)?;
+        let can = self.least.get(2).filter(|_| self.seen >= ENOUGH)?;
+        Some(median / can)
+    }
+}
+
+/// What the verdict says where the host was that much slower than it can be.
+pub(crate) fn slow_host(times: Option<f64>) -> Option<String> {
+    let percent = 100.0 * (times.filter(|times| *times > SLOW_HOST)? - 1.0);
+    Some(format!(
+        "the host was busy: empty windows took {percent:.0} % longer than they can; speed-ups over \
+         baselines of many short kernels may be too high"
+    ))
+}
+
 /// Lowers windows, in seconds per call, to what they count as; how many were disturbed.
 pub(crate) fn limit(level: Option<f64>, per_call: &mut [f64]) -> usize {
     let Some(level) = level else { return 0 };

@@ -25,6 +25,9 @@ pub struct Conditions {
     pub other_processes: Option<Vec<OtherProcess>>,
     /// Share, from 0 to 1, of the processor cores timed on that others used.
     pub host_load: Option<f64>,
+    /// How many times longer windows in which nothing is computed took than the quickest of them since
+    /// the judge was opened: 1 on a quiet host. On a GPU only.
+    pub empty_window: Option<f64>,
     /// Coefficient of variation of the candidate's windows: standard deviation over mean.
     pub variation: Option<f64>,
 }
@@ -111,6 +114,7 @@ impl fmt::Display for Conditions {
         }
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         parts.extend(self.host_load.map(|s| format!("host {} used by others", percent(s))));
+        parts.extend(self.empty_window.map(|x| format!("empty windows at {x:.2} of the quickest")));
         parts.extend(self.variation.map(|s| format!("windows vary by {}", percent(s))));
         f.write_str(&parts.join(", "))
     }

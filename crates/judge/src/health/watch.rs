@@ -125,6 +125,7 @@ impl<'a> Watch<'a> {
             repeated_rounds: self.repeated.len() as u32,
             other_processes,
             host_load,
+            empty_window: None,
             variation,
         };
         Ok((conditions, caveats))

@@ -174,3 +174,20 @@ proptest! {
         prop_assert_eq!(limited.times.candidate, free.times.candidate);
     }
 }
+
+#[test]
+fn empty_windows_tell_how_busy_the_host_is() {
+    let mut quickest = Quickest::default();
+    assert_eq!(quickest.add(&[]), None);
+    assert_eq!(quickest.add(&[1e-4; 7]), None, "too few to say");
+    let calm = quickest.add(&[1e-4, 1.02e-4, 1.04e-4, 1e-4, 1.1e-4, 0.9e-4, 1e-4]).unwrap();
+    assert!((calm - 1.0).abs() < 0.05 && slow_host(Some(calm)).is_none(), "{calm}");
+    let busy = quickest.add(&[1.6e-4; 7]).unwrap();
+    assert!((busy - 1.6).abs() < 1e-9, "{busy}");
+    assert!(slow_host(Some(busy)).unwrap().contains("60 % longer"));
+    // A long busy time does not become what is usual.
+    for _ in 0..1000 {
+        quickest.add(&[1.6e-4; 21]);
+    }
+    assert!((quickest.add(&[1.6e-4; 7]).unwrap() - 1.6).abs() < 1e-9);
+}

@@ -1,5 +1,6 @@
 //! A verified candidate's windows beside the baselines', and what they say.
 
+use std::sync::PoisonError;
 use std::time::Instant;
 
 use rand::RngExt;
@@ -11,6 +12,7 @@ use crate::contenders::Baselines;
 use crate::error::JudgeError;
 use crate::families::Draw;
 use crate::measure::{self, Rounds, Windows};
+use crate::quiet;
 use crate::runner::{Runner, Trouble};
 use crate::sequential::{self, Schedule};
 use crate::verdict::Findings;
@@ -112,7 +114,12 @@ impl TaskSession<'_> {
                 break;
             }
         }
-        let (conditions, told) = watch.end(rounds.variation())?;
+        let (mut conditions, told) = watch.end(rounds.variation())?;
+        if self.judge.config.device.is_cuda() {
+            let mut empty = self.judge.empty.lock().unwrap_or_else(PoisonError::into_inner);
+            conditions.empty_window = empty.add(&rounds.nothing);
+            found.caveats.extend(quiet::slow_host(conditions.empty_window));
+        }
         found.conditions = Some(conditions);
         found.caveats.extend(told);
         found.caveats.extend(disturbed);

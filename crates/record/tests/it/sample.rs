@@ -129,6 +129,7 @@ fn conditions(cuda: bool) -> Conditions {
         watts: read(310, 402),
         other_processes: cuda.then(Vec::new),
         host_load: Some(0.02),
+        empty_window: Some(1.03),
         variation: Some(0.004),
         ..Conditions::default()
     }

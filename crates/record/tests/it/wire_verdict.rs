@@ -148,6 +148,7 @@ fn a_verdict_that_is_good() {
           "repeated_rounds": 0,
           "other_processes": [],
           "host_load": 0.02,
+          "empty_window": 1.03,
           "variation": 0.004
         },
         "seconds": {
