@@ -76,7 +76,7 @@ fn entries(root: &Path) -> Vec<Entry> {
     kinds.flat_map(folders).flat_map(folders).filter_map(entry).collect()
 }
 
-/// Bytes of an entry's files.
+/// Bytes of an entry's files; none of one that another process is removing.
 pub(crate) fn size(place: &Path) -> u64 {
     let files = files_below(place).unwrap_or_default();
     files.values().filter_map(|path| Some(fs::metadata(path).ok()?.len())).sum()
