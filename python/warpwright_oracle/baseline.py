@@ -197,6 +197,14 @@ class Baseline(Player):
         return {}
 
 
+def load_lightly() -> None:
+    """Has Inductor ask whether libraries with the processor's vector instructions can be loaded,
+    without importing torch for each of them: seven times two seconds, which nothing there needs."""
+    from torch._inductor.cpu_vec_isa import VecISA
+
+    VecISA._avx_py_load = "import ctypes; ctypes.CDLL('__lib_path__')"
+
+
 def main() -> None:
     """Entry point: ``python -m warpwright_oracle.baseline``."""
     parser = argparse.ArgumentParser()
@@ -217,6 +225,7 @@ def main() -> None:
     else:
         arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=True)
         arena.install(spill=True)
+        load_lightly()
     baseline = Baseline(given.device, arena, channel)
     names = ["open", "compile", "give_up", "stage", "pin", "go", "forget", "bandwidth"]
     seed_everything(0)

@@ -32,6 +32,47 @@ pub(crate) struct Terms<'a> {
     pub(crate) plan: Plan,
 }
 
+/// What the windows of baselines hold.
+struct Windows {
+    /// Sets of inputs, which calls take in turn.
+    staged: usize,
+    /// Of how many calls the results stay alive; all, if nothing is said.
+    keep: Option<usize>,
+    /// Calls at the most.
+    most: u64,
+}
+
+impl Terms<'_> {
+    fn windows(&self) -> Windows {
+        let Self { judge, opened, memory, layout, .. } = self;
+        // Inputs and the results of a window each have their share of the memory.
+        let share = memory.staged();
+        let swept = judge.facts.swept_bytes();
+        // One set alone would be found in a cache again, unless it is larger than any.
+        let least = if opened.sizes.inputs.bytes() > 16 * swept { 1 } else { 2 };
+        let fits = |bytes: u64| (share / bytes.max(1)).max(least);
+        let staged = layout.calls.min(64).min(fits(opened.sizes.inputs.bytes())) as usize;
+        // On a GPU results give way to later ones once they fill its cache twice: windows must be
+        // long whatever the memory. On the cpu device the arena holds those of a window.
+        let outputs = opened.sizes.outputs.bytes();
+        if judge.config.device.is_cuda() {
+            let keep = 1 + 2 * swept / outputs.max(1);
+            return Windows { staged, keep: Some(keep.min(MAX_CALLS) as usize), most: MAX_CALLS };
+        }
+        Windows { staged, keep: None, most: layout.calls.min(fits(outputs)) }
+    }
+
+    /// Bytes that the process allocates for a window on the cpu device, and some to spare.
+    fn arena_bytes(&self) -> u64 {
+        let Windows { staged, most, .. } = self.windows();
+        let Opened { sizes, .. } = self.opened;
+        let (inputs, outputs) = (sizes.inputs.padded_bytes(), sizes.outputs.padded_bytes());
+        let state: u64 = sizes.state.iter().map(|p| p.bytes).sum();
+        // While it warms up, another set of inputs is alive.
+        (staged as u64 + 1) * inputs + most * outputs + 2 * (sizes.peak_bytes + state) + (64 << 20)
+    }
+}
+
 impl Baselines {
     /// Starts the process unless there is one, compiles, stages inputs, and chooses each baseline's
     /// window.
@@ -44,7 +85,7 @@ impl Baselines {
         judge.calibrate(false)?;
         let mut process = match process {
             Some(process) => process,
-            None => judge.baseline_process()?,
+            None => judge.baseline_process(terms.arena_bytes())?,
         };
         let mut caveats = Vec::new();
         // On the cpu device loading it would disturb what is timed; a GPU it asks for itself.
@@ -64,26 +105,12 @@ impl Baselines {
         (mut had, mut caveats): (Vec<Baseline>, Vec<String>),
         random: &mut StdRng,
     ) -> Result<Self, JudgeError> {
-        let &Terms { judge, task, opened, memory, layout, plan } = terms;
+        let &Terms { judge, task, memory, plan, .. } = terms;
         let name = &task.name;
         let _alone = judge.gate.alone();
         process.pin(name, &judge.cores)?;
-        // Inputs and the results of a window each have their share of the memory.
-        let share = memory.staged();
-        // One set alone would be found in a cache again, unless it is larger than any.
-        let least = if opened.sizes.inputs.bytes() > 16 * judge.facts.cache_bytes { 1 } else { 2 };
-        let fits = |bytes: u64| (share / bytes.max(1)).max(least);
-        let staged = layout.calls.min(64).min(fits(opened.sizes.inputs.bytes())) as usize;
+        let Windows { staged, keep, most } = terms.windows();
         let seeds: Vec<u64> = (0..staged).map(|_| random.random_range(1..1 << 62)).collect();
-        // On a GPU results give way to later ones once they fill its cache twice: windows must be
-        // long whatever the memory. On the cpu device the arena holds those of a window.
-        let outputs = opened.sizes.outputs.bytes();
-        let (keep, most) = if judge.config.device.is_cuda() {
-            let keep = 1 + 2 * judge.facts.cache_bytes / outputs.max(1);
-            (Some(keep.min(MAX_CALLS) as usize), MAX_CALLS)
-        } else {
-            (None, layout.calls.min(fits(outputs)))
-        };
         let warm = |process: &mut BaselineProcess, had: &[Baseline]| {
             process.stage(name, &seeds, keep)?;
             let ready = |&which| measure::ready(process, name, which, &plan, staged, most);

@@ -63,6 +63,17 @@ pub struct DeviceFacts {
     pub memory_bytes: u64,
 }
 
+/// Most of a host's cache that windows go through twice. A server's is shared by many, hundreds of
+/// MiB in all, and windows of gigabytes would take longer to make ready than to measure.
+const SWEPT_ON_HOST: u64 = 64 << 20;
+
+impl DeviceFacts {
+    /// Bytes of cache in which a call may find nothing that an earlier one left.
+    pub(crate) fn swept_bytes(&self) -> u64 {
+        if self.arch.is_some() { self.cache_bytes } else { self.cache_bytes.min(SWEPT_ON_HOST) }
+    }
+}
+
 /// Facts of the host as a device.
 pub(crate) fn host_facts() -> DeviceFacts {
     let cpuinfo = fs_err::read_to_string("/proc/cpuinfo").unwrap_or_default();

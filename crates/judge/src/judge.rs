@@ -188,14 +188,14 @@ impl LocalJudge {
         if let Some(known) = known() {
             return Ok(known);
         }
-        let mut process = self.baseline_process()?;
+        let bytes = if self.config.device.is_cuda() { 1 << 30 } else { 256 << 20 };
+        let bytes = bytes.min(self.facts.memory_bytes / 8);
+        let mut process = self.baseline_process(3 * bytes)?;
         let _alone = self.gate.alone();
         // Somebody may have measured them while this one waited.
         if let Some(known) = known() {
             return Ok(known);
         }
-        let bytes = if self.config.device.is_cuda() { 1 << 30 } else { 256 << 20 };
-        let bytes = bytes.min(self.facts.memory_bytes / 8);
         let device = self.config.device.to_string();
         let measured = calibrate::measure(
             &mut process,
@@ -263,21 +263,24 @@ impl LocalJudge {
         }
     }
 
-    /// A new baseline process.
-    pub(crate) fn baseline_process(&self) -> Result<BaselineProcess, JudgeError> {
-        self.baseline_calling(None)
+    /// A new baseline process, which on the cpu device allocates its first `arena_bytes` as a candidate
+    /// does. Touching them for the first time takes about a second per gigabyte.
+    pub(crate) fn baseline_process(&self, arena_bytes: u64) -> Result<BaselineProcess, JudgeError> {
+        self.baseline_calling(None, arena_bytes)
     }
 
     /// One whose references may call the kernels of an artifact.
     pub(crate) fn baseline_calling(
         &self,
         artifact: Option<&Path>,
+        arena_bytes: u64,
     ) -> Result<BaselineProcess, JudgeError> {
         let cache = self.config.cache.join("inductor");
         let keep = |e| JudgeError::infrastructure("create the compile cache", e);
         fs_err::create_dir_all(&cache).map_err(keep)?;
-        let bytes = (self.facts.memory_bytes / 5).clamp(1 << 30, 4 << 30);
-        let arena = Arena::Host(HostArena::create(bytes)?);
+        // A GPU has torch's own allocator.
+        let most = if self.config.device.is_cuda() { 1 << 20 } else { self.facts.memory_bytes / 5 };
+        let arena = Arena::Host(HostArena::create(arena_bytes.min(most))?);
         BaselineProcess::start(&self.host, arena, &cache, artifact, &self.gate)
     }
 

@@ -192,6 +192,11 @@ impl Worker {
             .limits(limits)
             .read_only(&host.library)
             .fd(OwnedFd::from(theirs), CHANNEL_FD);
+        if role == Role::Oracle && host.gpu.is_none() {
+            // Memory that is given back to the system must be cleared by it when it is needed again,
+            // which takes longer than most that is computed there.
+            spec = spec.env("MALLOC_MMAP_MAX_", "0").env("MALLOC_TRIM_THRESHOLD_", "4294967296");
+        }
         if let Some(arena) = arena {
             spec = spec
                 .args(["--arena", &ARENA_FD.to_string()])

@@ -67,7 +67,7 @@ impl Begun {
         // told when they are needed.
         let cuda = judge.config.device.is_cuda();
         let (oracle, early) = std::thread::scope(|scope| {
-            let early = cuda.then(|| scope.spawn(|| judge.baseline_process().ok()));
+            let early = cuda.then(|| scope.spawn(|| judge.baseline_process(0).ok()));
             (load(), early.and_then(|thread| thread.join().ok().flatten()))
         });
         Ok(Self { oracle: oracle?, early, cost: started.elapsed() })
@@ -376,6 +376,6 @@ fn wanted_calls(judge: &LocalJudge, oracle: &Oracle, plan: &Plan) -> u64 {
     let bandwidth = if judge.config.device.is_cuda() { 4e12 } else { 3e10 };
     let least = 4e-6 + bytes as f64 / bandwidth;
     let for_time = plan.window.as_secs_f64() / least;
-    let for_cache = 2.0 * judge.facts.cache_bytes as f64 / bytes as f64;
+    let for_cache = 2.0 * judge.facts.swept_bytes() as f64 / bytes as f64;
     for_time.max(for_cache).ceil().max(1.0) as u64
 }

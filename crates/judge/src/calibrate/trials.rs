@@ -56,7 +56,7 @@ impl LocalJudge {
         let Outcome::Built(artifact) = built else {
             return Err(broken("it does not build"));
         };
-        let mut process = Some(self.baseline_calling(Some(&artifact.dir))?);
+        let mut process = Some(self.baseline_calling(Some(&artifact.dir), 1 << 30)?);
         let mut pit = |session: &mut TaskSession<'_>, steps| {
             session.pit(process.take(), &known::contender(elements, steps))
         };
