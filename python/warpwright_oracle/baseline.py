@@ -44,13 +44,15 @@ class Baseline(Player):
         self.holding = False
         self.keep: int | None = None
         self.graphs: set[str] = set()
+        self.warm: list[Any] = []
+        """Inputs that all are warmed up with."""
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Loads the reference. Asks for a GPU itself, when that is done on the host. ``artifact``:
         compiled kernels that it calls, where the judge times kernels of its own on both sides."""
         precision.apply(request["profile"])
         bound(request.get("device_bytes"))
-        self.sets, self.results = [], []
+        self.sets, self.results, self.warm = [], [], []
         if request.get("artifact") is not None:
             extension.install(Path(request["artifact"]), self.device)
         self.reference = Reference(request["source"], self.device, request["mode"])
@@ -71,7 +73,8 @@ class Baseline(Player):
     def compile(self, request: dict[str, Any]) -> dict[str, Any]:
         """Compiles one baseline and runs it until it is warm. Only what computes on the device
         takes it, and then alone: compilers look for the fastest variant of a kernel by timing it,
-        and what they measured beside others would make a slow baseline."""
+        and what they measured beside others would make a slow baseline. Asks for it as seldom as
+        that allows: each time there may be a measured window to wait for."""
         which = request["which"]
         started = time.perf_counter()
         noise = io.StringIO()
@@ -80,13 +83,24 @@ class Baseline(Player):
                 self.calls[which] = torch.compile(self.model, **MODES[which])
             if which in ("reduce_overhead", "max_autotune"):
                 self.graphs.add(which)
+            calls = request["warm_calls"]
             with self._alone():
-                inputs = self.reference.inputs(request["seed"])
-            with self._alone() if which == "eager" else self._computing_alone():
-                for _ in range(request["warm_calls"]):
-                    self._begin(which)
-                    self.calls[which](*inputs)
+                if not self.warm:
+                    self.warm = self.reference.inputs(request["seed"])
+                if which == "eager":
+                    self._call(which, calls)
+            if which != "eager":
+                with self._computing_alone():
+                    self._call(which, 1)
+                with self._alone():
+                    self._call(which, calls - 1)
         return {"seconds": time.perf_counter() - started}
+
+    def _call(self, which: str, times: int) -> None:
+        for _ in range(times):
+            if which in self.graphs:
+                torch.compiler.cudagraph_mark_step_begin()
+            self.calls[which](*self.warm)
 
     def _alone(self) -> contextlib.AbstractContextManager[None]:
         return self._holding("alone")
@@ -155,14 +169,10 @@ class Baseline(Player):
             torch.cuda.empty_cache()
         return {}
 
-    def _begin(self, which: str) -> None:
-        if which in self.graphs:
-            torch.compiler.cudagraph_mark_step_begin()
-
     def stage(self, request: dict[str, Any]) -> dict[str, Any]:
         """Inputs of the given seeds, as a candidate gets them. ``keep``: of how many calls the
         results stay alive, so that the next one finds its memory in no cache; None for all."""
-        self.sets, self.results = [], []
+        self.sets, self.results, self.warm = [], [], []
         self.sets = [self.reference.inputs(seed) for seed in request["seeds"]]
         self.keep = request["keep"]
         if self.cuda:
