@@ -4,6 +4,7 @@
 //! plan, so that a resumed run knows what is done. Each worker belongs to one device and takes the
 //! next episode of the plan when it has ended one.
 
+use std::cmp::Reverse;
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,6 +57,12 @@ fn plan(settings: &Settings) -> VecDeque<Planned> {
         }
     }
     plan
+}
+
+/// The order in which episodes are begun. Higher levels take longest, and one of those that was begun
+/// last would keep every other device waiting.
+fn schedule(plan: &mut VecDeque<Planned>, level: impl Fn(usize) -> Option<u8>) {
+    plan.make_contiguous().sort_by_key(|planned| Reverse(level(planned.task)));
 }
 
 /// Begins a run in a new folder and works on it to its end.
@@ -176,8 +183,11 @@ impl Campaign<'_> {
     fn work(self, history: &History) -> Result<(), Failure> {
         let mut live = LiveView::stderr();
         live.resume(history);
+        let tasks = self.settings.tasks();
+        let mut plan = plan(self.settings);
+        schedule(&mut plan, |task| tasks[task].level);
         let shared = Shared {
-            tasks: self.settings.tasks(),
+            tasks,
             policies: Policies::open(
                 self.settings.policies()?,
                 &self.settings.remote,
@@ -186,7 +196,7 @@ impl Campaign<'_> {
                 Some(self.printer),
             )?,
             history,
-            plan: Mutex::new(plan(self.settings)),
+            plan: Mutex::new(plan),
             live: Mutex::new(live),
             refused: Mutex::default(),
             lost: Mutex::default(),
@@ -459,5 +469,20 @@ impl From<EpisodeError> for Failure {
                 Self::infrastructure(message, hint.to_owned())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_longest_begins_first_and_equals_keep_their_order() {
+        let levels = [Some(1), Some(3), None, Some(3), Some(2)];
+        let planned = |task| Planned { id: EpisodeId(task as u32), task, policy: 0, attempt: 0 };
+        let mut plan: VecDeque<_> = (0..levels.len()).map(planned).collect();
+        schedule(&mut plan, |task| levels[task]);
+        let order: Vec<usize> = plan.iter().map(|planned| planned.task).collect();
+        assert_eq!(order, [1, 3, 4, 0, 2]);
     }
 }
