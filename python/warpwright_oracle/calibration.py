@@ -5,6 +5,7 @@ the truth on each of them. Numbers only: what follows from them the judge decide
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,6 +34,8 @@ SLOW_SECONDS = 1.0
 HOST_ELEMENTS, GPU_ELEMENTS = 1 << 20, 1 << 29
 """Where a call takes longer, or has more elements of inputs and outputs than these on its device,
 only the first family is tried: each costs about ten calls."""
+TRIAL_SECONDS = 2.0
+"""On a GPU, which nobody measures on meanwhile, families are tried for so long; the first always."""
 SAMPLE = 1 << 20
 """Elements of an output of which the errors of other runs are taken."""
 
@@ -68,7 +71,12 @@ class Calibrator:
             names = []
         elif oracle.seconds > SLOW_SECONDS or oracle.elements > most:
             names = names[:1]
+        started = time.perf_counter()
         for i, family in enumerate(names):
+            late = oracle.cuda and time.perf_counter() - started > TRIAL_SECONDS
+            if i and late:
+                refused.append({"family": family, "why": "trying it would keep the GPU too long"})
+                continue
             try:
                 admitted.append(self._try(family, seed + 1 + i, own, traits))
             except NotAllowedError as error:

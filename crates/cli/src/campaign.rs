@@ -4,11 +4,11 @@
 //! plan, so that a resumed run knows what is done. Each worker belongs to one device and takes the
 //! next episode of the plan when it has ended one.
 
-use std::cmp::Reverse;
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use warpwright_agent::episode::{self, EpisodeError, Parts, Start};
 use warpwright_agent::policy::Briefing;
@@ -30,40 +30,11 @@ use crate::args::Common;
 use crate::commands::judge::command;
 use crate::failure::{Failure, chain};
 use crate::judging::{Bench, PoolJudge, Wanted};
+use crate::plan::{Planned, plan, schedule};
 use crate::policies::{self, Policies};
 use crate::printer::Printer;
 use crate::settings::{Settings, bad_skill};
 use crate::{interrupt, results};
-
-/// One episode of the plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Planned {
-    id: EpisodeId,
-    /// Index among the tasks.
-    task: usize,
-    /// Index among the policies.
-    policy: usize,
-    attempt: u32,
-}
-
-/// Every episode of a run, in order.
-fn plan(settings: &Settings) -> VecDeque<Planned> {
-    let mut plan = VecDeque::new();
-    for task in 0..settings.tasks.len() {
-        for policy in 0..settings.policies.len() {
-            for attempt in 0..settings.attempts {
-                plan.push_back(Planned { id: EpisodeId(plan.len() as u32), task, policy, attempt });
-            }
-        }
-    }
-    plan
-}
-
-/// The order in which episodes are begun. Higher levels take longest, and one of those that was begun
-/// last would keep every other device waiting.
-fn schedule(plan: &mut VecDeque<Planned>, level: impl Fn(usize) -> Option<u8>) {
-    plan.make_contiguous().sort_by_key(|planned| Reverse(level(planned.task)));
-}
 
 /// Begins a run in a new folder and works on it to its end.
 pub(crate) fn begin(
@@ -257,6 +228,7 @@ impl Campaign<'_> {
             |jobs| jobs as usize,
         );
         let workers = jobs.max(places.len());
+        let started = Instant::now();
         std::thread::scope(|scope| {
             for place in places.iter().cycle().take(workers) {
                 scope.spawn(move || {
@@ -268,7 +240,24 @@ impl Campaign<'_> {
                 });
             }
         });
-        Ok(())
+        self.benches.iter().try_for_each(|bench| self.tell_use(shared, bench, started.elapsed()))
+    }
+
+    /// Notes how busy a GPU was: what is left is what more jobs could use.
+    fn tell_use(&self, shared: &Shared<'_>, bench: &Bench, of: Duration) -> Result<(), Failure> {
+        let device = bench.device();
+        let used = bench.judge.device_use();
+        if device == "cpu" || used.alone.is_zero() {
+            return Ok(());
+        }
+        let percent = |part: Duration| 100.0 * part.as_secs_f64() / of.as_secs_f64();
+        let text = format!(
+            "{device} was held alone for {:.0} % of {:.0} s, and beside others for {:.0} %",
+            percent(used.alone),
+            of.as_secs_f64(),
+            percent(used.shared),
+        );
+        self.append(shared, &Event::Note { episode: None, level: NoteLevel::Info, text })
     }
 
     fn place<'b>(&self, bench: &'b Bench, pool: &'b SessionPool<'b>) -> Result<Place<'b>, Failure> {
@@ -469,20 +458,5 @@ impl From<EpisodeError> for Failure {
                 Self::infrastructure(message, hint.to_owned())
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_takes_longest_begins_first_and_equals_keep_their_order() {
-        let levels = [Some(1), Some(3), None, Some(3), Some(2)];
-        let planned = |task| Planned { id: EpisodeId(task as u32), task, policy: 0, attempt: 0 };
-        let mut plan: VecDeque<_> = (0..levels.len()).map(planned).collect();
-        schedule(&mut plan, |task| levels[task]);
-        let order: Vec<usize> = plan.iter().map(|planned| planned.task).collect();
-        assert_eq!(order, [1, 3, 4, 0, 2]);
     }
 }

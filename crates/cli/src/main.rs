@@ -16,6 +16,7 @@ mod folders;
 mod gpu;
 mod interrupt;
 mod judging;
+mod plan;
 mod policies;
 mod printer;
 mod python;

@@ -83,18 +83,30 @@ impl Baselines {
     ) -> Result<Self, JudgeError> {
         let &Terms { judge, task, opened, memory, .. } = terms;
         judge.calibrate(false)?;
-        let mut process = match process {
-            Some(process) => process,
-            None => judge.baseline_process(terms.arena_bytes())?,
+        let (mut early, mut wanted, mut caveats) = (process, judge.wanted(), Vec::new());
+        let (process, had) = loop {
+            let mut process = match early.take() {
+                Some(process) => process,
+                None => judge.baseline_process(terms.arena_bytes())?,
+            };
+            // On the cpu device loading it would disturb what is timed; a GPU it asks for itself.
+            let shared = (!judge.config.device.is_cuda()).then(|| judge.gate.share());
+            let bound = memory.shares(Some(&opened.sizes)).map(|shares| shares.baseline);
+            let settings = (judge.config.profile, judge.config.seed);
+            process.open(task, settings, bound, &judge.gate)?;
+            drop(shared);
+            match compile(terms, &mut process, &wanted, &mut caveats) {
+                Ok(had) => break (process, had),
+                // Graphs cannot hold every reference, e.g. none that keeps a result for its next
+                // call, and leave behind what the others would stumble over.
+                Err((which, JudgeError::Reference { message, .. })) if which.is_spare() => {
+                    let line = message.lines().next().unwrap_or_default();
+                    caveats.push(format!("{} does not run it: {line}", which.name()));
+                    wanted.retain(|wanted| *wanted != which);
+                }
+                Err((_, error)) => return Err(error),
+            }
         };
-        let mut caveats = Vec::new();
-        // On the cpu device loading it would disturb what is timed; a GPU it asks for itself.
-        let shared = (!judge.config.device.is_cuda()).then(|| judge.gate.share());
-        let bound = memory.shares(Some(&opened.sizes)).map(|shares| shares.baseline);
-        let settings = (judge.config.profile, judge.config.seed);
-        process.open(task, settings, bound, &judge.gate)?;
-        drop(shared);
-        let had = compile(terms, &mut process, &mut caveats)?;
         Self::stage(terms, process, (had, caveats), random)
     }
 
@@ -140,23 +152,24 @@ fn do_without(
     Ok(())
 }
 
-/// Compiles what is wanted; what was had. Of those that keep buffers of their own, a task that fills
-/// the memory does without; the others must be had.
+/// Compiles what is wanted; what was had, or which one failed. Of those that keep buffers of their own,
+/// a task that fills the memory does without; the others must be had.
 fn compile(
     terms: &Terms<'_>,
     process: &mut BaselineProcess,
+    wanted: &[Baseline],
     caveats: &mut Vec<String>,
-) -> Result<Vec<Baseline>, JudgeError> {
+) -> Result<Vec<Baseline>, (Baseline, JudgeError)> {
     let judge = terms.judge;
     let (name, seed) = (&terms.task.name, judge.config.seed);
     let mut had = Vec::new();
-    for which in judge.wanted() {
+    for &which in wanted {
         match process.compile(name, (which, seed), &judge.gate) {
             Ok(()) => had.push(which),
             Err(JudgeError::Memory { .. }) if which.is_spare() && terms.memory.is_all() => {
-                do_without(process, name, which, caveats)?;
+                do_without(process, name, which, caveats).map_err(|error| (which, error))?;
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err((which, error)),
         }
     }
     Ok(had)

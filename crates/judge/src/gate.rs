@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
@@ -26,6 +27,32 @@ struct State {
     queue: VecDeque<u64>,
     /// How many have come.
     came: u64,
+    used: Used,
+    /// Since when it has been held as it is.
+    since: Option<Instant>,
+}
+
+/// For how long a device was held.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Used {
+    /// By one alone.
+    pub alone: Duration,
+    /// By one or more beside each other.
+    pub shared: Duration,
+}
+
+impl State {
+    /// Counts the time until now. To be called before it changes who holds the device.
+    fn count(&mut self) {
+        let now = Instant::now();
+        let passed = self.since.map_or(Duration::ZERO, |since| now - since);
+        if self.alone {
+            self.used.alone += passed;
+        } else if self.sharing > 0 {
+            self.used.shared += passed;
+        }
+        self.since = Some(now);
+    }
 }
 
 /// What a process asks to hold while it answers.
@@ -38,6 +65,13 @@ pub(crate) enum Wish {
 }
 
 impl Gate {
+    /// For how long the device was held until now.
+    pub(crate) fn used(&self) -> Used {
+        let mut state = self.lock();
+        state.count();
+        state.used
+    }
+
     /// Gives up what is held and waits for what is wished.
     pub(crate) fn change<'g>(&'g self, held: &mut Option<Held<'g>>, wish: Wish) {
         held.take();
@@ -52,6 +86,7 @@ impl Gate {
     /// others. Who holds it already must not ask again: someone between may wait to be alone.
     pub(crate) fn share(&self) -> Held<'_> {
         let mut state = self.turn(|state| !state.alone);
+        state.count();
         state.sharing += 1;
         drop(state);
         // The next in the queue may share as well.
@@ -62,6 +97,7 @@ impl Gate {
     /// Waits until those who came before have had the device, then holds it alone.
     pub(crate) fn alone(&self) -> Held<'_> {
         let mut state = self.turn(|state| !state.alone && state.sharing == 0);
+        state.count();
         state.alone = true;
         Held { gate: self, alone: true }
     }
@@ -95,6 +131,7 @@ pub(crate) struct Held<'g> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         let mut state = self.gate.lock();
+        state.count();
         if self.alone {
             state.alone = false;
         } else {
@@ -109,7 +146,6 @@ impl Drop for Held<'_> {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-    use std::time::{Duration, Instant};
 
     /// Many threads come and go: alone means alone, sharing happens side by side, all finish.
     #[test]
@@ -212,5 +248,23 @@ mod tests {
             drop(held);
         });
         assert_eq!(entered.into_inner().unwrap(), ["alone", "share"]);
+    }
+
+    #[test]
+    fn time_is_counted_once_however_many_share_it() {
+        let gate = Gate::default();
+        let step = Duration::from_millis(20);
+        let started = Instant::now();
+        let held = [gate.share(), gate.share()];
+        std::thread::sleep(step);
+        drop(held);
+        std::thread::sleep(step);
+        let held = gate.alone();
+        std::thread::sleep(step);
+        let used = gate.used();
+        drop(held);
+        assert!(used.shared >= step && used.alone >= step, "{used:?}");
+        // Nothing of the time in which nobody held it.
+        assert!(used.shared + used.alone + step <= started.elapsed(), "{used:?}");
     }
 }

@@ -18,7 +18,7 @@ use crate::cores;
 use crate::device::{Device, DeviceFacts, host_facts};
 use crate::embedded;
 use crate::error::JudgeError;
-use crate::gate::Gate;
+use crate::gate::{Gate, Used};
 use crate::health::{Cores, Health, Watch};
 use crate::memory::Memory;
 use crate::native;
@@ -159,6 +159,11 @@ impl LocalJudge {
             empty: Mutex::default(),
             calibration: Mutex::new(known),
         })
+    }
+
+    /// For how long its device has been held since it was opened.
+    pub fn device_use(&self) -> Used {
+        self.gate.used()
     }
 
     /// The compilers and libraries it found.

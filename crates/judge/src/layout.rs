@@ -30,7 +30,7 @@ pub(crate) struct Layout {
 
 /// Sizes that do not depend on how much memory there is, bytes.
 struct Sizes {
-    /// Two sets of weights while both variants are alive, and two repacked copies of each.
+    /// Weights, and what is made of them.
     weights: u64,
     /// What does not grow with the number of calls.
     fixed: u64,
@@ -43,10 +43,11 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(opened: &Opened) -> Self {
+    /// `sets` of weights: two while both variants are alive, and repacked copies of these.
+    fn of(opened: &Opened, sets: u64) -> Self {
         let state: u64 = opened.sizes.state.iter().map(|p| padded(p.bytes)).sum();
         let state = state + opened.sizes.init.padded_bytes();
-        let weights = round(6 * state + (64 << 20));
+        let weights = round(sets * state + (64 << 20));
         let per_set = opened.sizes.inputs.padded_bytes();
         Self {
             weights,
@@ -67,7 +68,14 @@ impl Layout {
     /// Plans an arena of at most `budget` bytes in which a window holds `wanted` calls if it can.
     /// `None` when not even one call fits.
     pub(crate) fn plan(opened: &Opened, wanted: u64, budget: u64) -> Option<Self> {
-        let Sizes { weights, fixed, inputs, per_set, per_call, state } = Sizes::of(opened);
+        // Two repacked copies of each set of weights; where memory is short, one.
+        [6, 4]
+            .into_iter()
+            .find_map(|sets| Self::of(&Sizes::of(opened, sets), opened, wanted, budget))
+    }
+
+    fn of(sizes: &Sizes, opened: &Opened, wanted: u64, budget: u64) -> Option<Self> {
+        let &Sizes { weights, fixed, inputs, per_set, per_call, state } = sizes;
         // Intermediates of one call, for candidates of several kernels: what eager allocates and
         // half as much again; where memory is short, less.
         let least = round(2 * (inputs + per_call) + (32 << 20));
@@ -214,6 +222,17 @@ mod tests {
         assert!(roomy.scratch >= 3 << 29);
         let tight = Layout::plan(&large, 8, 1 << 30).unwrap();
         assert!(tight.scratch < 1 << 28 && tight.calls == 8);
+    }
+
+    #[test]
+    fn large_weights_have_fewer_copies_where_memory_is_short() {
+        let mut large = opened(&[4096], &[4096]);
+        large.sizes.state = value(&[1 << 30]).tensors;
+        let bytes =
+            |gigabytes: u64| Layout::plan(&large, 8, gigabytes << 30).map(|l| l.weights.bytes);
+        assert!(bytes(8).is_some_and(|weights| weights > 6 << 30));
+        assert!(bytes(6).is_some_and(|weights| weights > 4 << 30 && weights < 5 << 30));
+        assert_eq!(bytes(4), None);
     }
 
     #[test]

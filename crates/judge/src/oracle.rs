@@ -111,21 +111,25 @@ impl LoadedOracle {
 
 impl Oracle {
     /// Learns how large an honest error is and, with `others`, which other inputs the task allows.
-    /// An error may come from trying those.
-    pub(crate) fn learn(&mut self, seed: u64, others: bool) -> Result<(), JudgeError> {
+    /// An error may come from trying those. Holds the device with others, for each step anew: whoever
+    /// waits to be alone has it in between.
+    pub(crate) fn learn(&mut self, seed: u64, others: bool, gate: &Gate) -> Result<(), JudgeError> {
         // The paper compares with eager, on the task's own inputs.
         if self.profile != Profile::Paper {
             let request = json!({
                 "do": "calibrate", "seed": seed ^ 0x5eed_1000, "families": others,
             });
+            let shared = gate.share();
             let calibrated: Calibrated =
                 self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))?;
+            drop(shared);
             self.families.calibrate(calibrated);
         }
         for (variant, calls) in
             [("init", if self.profile == Profile::Paper { 3 } else { 1 }), ("other", 1)]
         {
             for i in 0..calls {
+                let _shared = gate.share();
                 self.expected(variant, Draw::own(seed ^ (0x5eed_0000 + i)))?;
             }
         }

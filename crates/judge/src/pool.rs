@@ -31,7 +31,7 @@ const SESSION_BYTES: u64 = 1 << 30;
 /// Most sessions on one GPU: beyond, measurements leave no time for more.
 const GPU_SESSIONS: usize = 8;
 /// Sessions on one GPU that start their processes at the same time: more would keep the host busy.
-const STARTS: usize = 4;
+const STARTS: usize = 6;
 /// How often those who wait look again: sessions give way when their time has passed.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Least memory of a GPU that is worth a part of its own, bytes.

@@ -133,10 +133,8 @@ impl<'j> TaskSession<'j> {
                 wanted: None,
             }
         })?;
-        let learn = |oracle: &mut Oracle, others| {
-            let _shared = judge.gate.share();
-            oracle.learn(judge.config.seed, others)
-        };
+        let learn =
+            |oracle: &mut Oracle, others| oracle.learn(judge.config.seed, others, &judge.gate);
         match learn(&mut oracle, true) {
             Ok(()) => {}
             Err(error @ JudgeError::Memory { .. }) => return Err(error),

@@ -22,6 +22,8 @@ use crate::tune::Knobs;
 
 /// Lines of the trace read per call; a line has at most about 1,400 characters.
 const PAGE_LINES: u64 = 40;
+/// Most pages in a turn: a network of a hundred layers needs as many.
+const PAGES: usize = 64;
 
 /// The built-in policy. See the crate's root.
 #[derive(Debug, Default)]
@@ -300,18 +302,24 @@ impl Teacher {
         }
         match first_object::<Paged>(text) {
             Some(paged) => {
-                self.stage = Stage::Pages { lines: paged.lines, next: 1 + PAGE_LINES };
-                let call = self.page_call(1);
-                say("The graph is long; reading it in pages.", vec![call])
+                let calls = self.page_calls(paged.lines, 1);
+                say("The graph is long; reading it in pages.", calls)
             }
             None => self.first_version(text),
         }
     }
 
-    fn page_call(&mut self, offset: u64) -> ToolCall {
-        let arguments =
-            json!({ "file_path": ".trace.json", "offset": offset, "limit": PAGE_LINES });
-        self.call("Read", arguments)
+    /// Reads pages from line `at` on.
+    fn page_calls(&mut self, lines: u64, mut at: u64) -> Vec<ToolCall> {
+        let mut calls = Vec::new();
+        while at <= lines && calls.len() < PAGES {
+            let arguments =
+                json!({ "file_path": ".trace.json", "offset": at, "limit": PAGE_LINES });
+            calls.push(self.call("Read", arguments));
+            at += PAGE_LINES;
+        }
+        self.stage = Stage::Pages { lines, next: at };
+        calls
     }
 
     fn page(&mut self, results: &[ToolResult], lines: u64, next: u64) -> Message {
@@ -333,14 +341,7 @@ impl Teacher {
             let text = std::mem::take(&mut self.pages);
             return self.first_version(&text);
         }
-        // Several pages a turn.
-        let mut calls = Vec::new();
-        let mut at = next;
-        while at <= lines && calls.len() < 8 {
-            calls.push(self.page_call(at));
-            at += PAGE_LINES;
-        }
-        self.stage = Stage::Pages { lines, next: at };
+        let calls = self.page_calls(lines, next);
         say("", calls)
     }
 
