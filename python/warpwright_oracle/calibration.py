@@ -35,7 +35,7 @@ HOST_ELEMENTS, GPU_ELEMENTS = 1 << 20, 1 << 29
 """Where a call takes longer, or has more elements of inputs and outputs than these on its device,
 only the first family is tried: each costs about ten calls."""
 TRIAL_SECONDS = 2.0
-"""On a GPU, which nobody measures on meanwhile, families are tried for so long; the first always."""
+"""So long families are tried on a GPU, where nobody is measured meanwhile; the first always is."""
 SAMPLE = 1 << 20
 """Elements of an output of which the errors of other runs are taken."""
 
