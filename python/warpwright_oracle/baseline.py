@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from . import extension, precision
+from . import ahead, extension, precision
 from .arena import Arena
 from .channel import Channel, serve
 from .player import Call, Player
@@ -46,6 +46,8 @@ class Baseline(Player):
         self.graphs: set[str] = set()
         self.warm: list[Any] = []
         """Inputs that all are warmed up with."""
+        self.made: tuple[tuple[Any, ...], Reference, torch.nn.Module] | None = None
+        """A reference and its model on the host, with what they were made of."""
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Loads the reference. Asks for a GPU itself, when that is done on the host. ``artifact``:
@@ -55,13 +57,35 @@ class Baseline(Player):
         self.sets, self.results, self.warm = [], [], []
         if request.get("artifact") is not None:
             extension.install(Path(request["artifact"]), self.device)
-        self.reference = Reference(request["source"], self.device, request["mode"])
-        model = self.reference.make(request["seed"])
+        self.reference, model = self._make(request)
+        self.made = None
         self.graphs = set()
         with self._holding("shared"):
             self.model = self.reference.move(model)
             self.calls = {"eager": self.model, "nothing": self._nothing()}
         return {"versions": precision.fingerprint()}
+
+    def _make(self, request: dict[str, Any]) -> tuple[Reference, torch.nn.Module]:
+        wanted = tuple(request[name] for name in ("source", "profile", "mode", "seed"))
+        if self.made is None or self.made[0] != wanted:
+            reference = Reference(request["source"], self.device, request["mode"])
+            self.made = (wanted, reference, reference.make(request["seed"]))
+        return self.made[1:]
+
+    def ahead(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Makes the model and compiles it, as far as that can be done on the host. Whatever goes
+        wrong will be told by ``open`` and ``compile``."""
+        from torch._inductor.runtime.benchmarking import benchmarker
+
+        precision.apply(request["profile"])
+        compiled, noise = 0, io.StringIO()
+        with contextlib.redirect_stdout(noise), contextlib.suppress(Exception):
+            _, model = self._make(request)
+            given = ahead.inputs(request["source"], request["mode"], request["seed"])
+            modes = [MODES[which] for which in request["which"]]
+            with self._taking(type(benchmarker), "benchmark_gpu"):
+                compiled = ahead.compile_ahead(model, given, torch.device(self.device), modes)
+        return {"compiled": compiled}
 
     def _nothing(self) -> Call:
         """What the windows are compared with. On a GPU it touches the device once."""

@@ -14,6 +14,7 @@ macro_rules! package {
 const PACKAGE: &[(&str, &str)] = package![
     "__init__.py",
     "arena.py",
+    "ahead.py",
     "baseline.py",
     "calibration.py",
     "channel.py",
