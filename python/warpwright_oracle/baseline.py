@@ -13,6 +13,7 @@ import functools
 import gc
 import importlib
 import io
+import os
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from typing import Any
 
 import torch
 
-from . import extension, precision
+from . import extension, headers, precision
 from .arena import Arena
 from .channel import Channel, serve
 from .player import Call, Player
@@ -37,13 +38,24 @@ MODES: dict[str, dict[str, Any]] = {
 class Baseline(Player):
     """State between requests."""
 
-    def __init__(self, device: str, arena: Arena | None, channel: Channel) -> None:
-        super().__init__(arena, device.startswith("cuda"))
+    def __init__(self, device: str, library: str, channel: Channel) -> None:
+        super().__init__(None, device.startswith("cuda"))
         self.device = device
+        self.library = library
         self.channel = channel
         self.holding = False
         self.keep: int | None = None
         self.graphs: set[str] = set()
+
+    def adopt(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Maps the memory whose descriptor comes with the request, and allocates from it from now on:
+        on the cpu device, where its size is the task's."""
+        descriptor = self.channel.descriptor()
+        size = request["arena_bytes"]
+        self.arena = Arena(self.device, self.library, descriptor, size, populate=True)
+        os.close(descriptor)
+        self.arena.install(spill=True)
+        return {}
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Loads the reference. Asks for a GPU itself, when that is done on the host. ``artifact``:
@@ -210,12 +222,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", required=True)
     parser.add_argument("--channel", type=int, required=True)
-    parser.add_argument("--arena", type=int, required=True)
-    parser.add_argument("--arena-bytes", type=int, required=True)
     parser.add_argument("--library", required=True)
     given = parser.parse_args()
     channel = Channel(given.channel)
-    arena = None
     # Compilers take seconds to import: better now than when a task's memory is held.
     importlib.import_module("torch._inductor.compile_fx")
     if given.device.startswith("cuda"):
@@ -223,11 +232,10 @@ def main() -> None:
             torch.cuda.init()
             torch.cuda.synchronize()  # makes the context
     else:
-        arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=True)
-        arena.install(spill=True)
         load_lightly()
-    baseline = Baseline(given.device, arena, channel)
-    names = ["open", "compile", "give_up", "stage", "pin", "go", "forget", "bandwidth"]
+        headers.keep(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) / "headers")
+    baseline = Baseline(given.device, given.library, channel)
+    names = ["adopt", "open", "compile", "give_up", "stage", "pin", "go", "forget", "bandwidth"]
     seed_everything(0)
     serve(channel, {name: getattr(baseline, name) for name in names})
 

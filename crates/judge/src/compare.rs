@@ -13,6 +13,9 @@ const EXAMPLES: usize = 5;
 /// Largest piece of memory held at once.
 const PIECE_BYTES: u64 = 4 << 20;
 
+/// Elements compared in one go: what a core's cache holds.
+const STEP: u64 = 1 << 15;
+
 /// What comparing one output came to.
 #[derive(Clone, Debug)]
 pub(crate) struct Compared {
@@ -67,8 +70,7 @@ impl<'a> Reader<'a> {
         if self.contiguous {
             self.piece.resize((count * size) as usize, 0);
             self.arena.read(self.at.offset + first * size, &mut self.piece)?;
-            let dtype = self.at.dtype;
-            into.extend(self.piece.chunks_exact(size as usize).map(|b| dtype.value(b)));
+            self.at.dtype.values(&self.piece, into);
             return Ok(());
         }
         for i in first..first + count {
@@ -193,11 +195,16 @@ fn compare_part(
     let mut c = also.map(|at| Reader::new(oracle, at));
     let (mut gots, mut wants, mut owns) = (Vec::new(), Vec::new(), Vec::new());
     while first < end {
-        let n = (PIECE_BYTES / 8).min(end - first);
+        let n = STEP.min(end - first);
         a.load(first, n, &mut gots)?;
         b.load(first, n, &mut wants)?;
         if let Some(c) = &mut c {
             c.load(first, n, &mut owns)?;
+        }
+        if let Some(largest) = real.then(|| all_right(&gots, &wants, tolerance)).flatten() {
+            result.max_abs_error = result.max_abs_error.max(largest);
+            first += n;
+            continue;
         }
         for (k, (&g, &w)) in gots.iter().zip(&wants).enumerate() {
             let error = (g - w).abs();
@@ -223,6 +230,27 @@ fn compare_part(
         first += n;
     }
     Ok(result)
+}
+
+/// The largest error where every element is right and every truth finite; `None` otherwise. It has no
+/// branches, so that the compiler may compare several at a time.
+fn all_right(gots: &[f64], wants: &[f64], tolerance: Tolerance) -> Option<f64> {
+    const LANES: usize = 8;
+    let mut largest = [0.0_f64; LANES];
+    let mut right = true;
+    let mut look = |lanes: &mut [f64; LANES], gots: &[f64], wants: &[f64]| {
+        for ((largest, g), w) in lanes.iter_mut().zip(gots).zip(wants) {
+            let error = (g - w).abs();
+            // False where either is NaN.
+            right &= error <= tolerance.atol + tolerance.rtol * w.abs();
+            right &= w.is_finite();
+            *largest = if error > *largest { error } else { *largest };
+        }
+    };
+    for (gots, wants) in gots.chunks(LANES).zip(wants.chunks(LANES)) {
+        look(&mut largest, gots, wants);
+    }
+    right.then(|| largest.into_iter().fold(0.0, f64::max))
 }
 
 /// Cuts `0..count` into one stretch per core, each of whole `step`s, and works on them side by
@@ -274,7 +302,7 @@ pub(crate) fn equal_bytes(
         let (mut left, mut right) = (Vec::new(), Vec::new());
         let mut at = first;
         while at < end {
-            let n = PIECE_BYTES.min(end - at) as usize;
+            let n = (8 * STEP).min(end - at) as usize;
             left.resize(n, 0);
             right.resize(n, 0);
             one.read(one_offset + at, &mut left)?;

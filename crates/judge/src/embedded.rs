@@ -21,6 +21,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "extension.py",
     "families.py",
     "harvest.py",
+    "headers.py",
     "hostdevice.py",
     "inspector.py",
     "oracle.py",

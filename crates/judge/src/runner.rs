@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use serde_json::{Value as Json, json};
 use warpwright_jail::Outcome;
 
-use crate::arena::Arena;
+use crate::arena::{Arena, ArenaError};
 use crate::channel::NoAnswer;
 use crate::claims::Zone;
 use crate::error::JudgeError;
@@ -60,6 +60,16 @@ pub(crate) struct Runner {
     random: StdRng,
 }
 
+/// What is left of a runner.
+pub(crate) struct Ended {
+    /// How it went, if it was gone already.
+    pub(crate) outcome: Option<Outcome>,
+    /// Its last words.
+    pub(crate) tail: String,
+    /// Its memory, if nothing that could have mapped it is left.
+    pub(crate) arena: Option<Arc<Arena>>,
+}
+
 /// A window that was played: where its inputs lie, what was sampled and when.
 pub(crate) struct Played {
     pub(crate) elapsed: Duration,
@@ -92,7 +102,7 @@ impl Runner {
             // Copying and touching every page of the memory would disturb a measured window.
             let _shared = gate.share();
             home.fill(artifact).map_err(failed)?;
-            let request = json!({"do": "adopt", "arena_bytes": arena.len(), "populate": timed});
+            let request = json!({"do": "adopt", "arena_bytes": layout.len(), "populate": timed});
             worker.hand_over(&request, &arena, ADOPT_PATIENCE, gate)?;
         } else {
             // Its memory is mapped already: all candidates of a GPU have the same.
@@ -116,7 +126,8 @@ impl Runner {
     pub(crate) fn begin(&mut self, cores: &[usize]) -> Result<(), Trouble> {
         match &*self.arena {
             Arena::Cuda(arena) => arena.poison(0, arena.len())?,
-            // A file of its own, and what is not touched costs nothing.
+            // Whatever a former candidate left in the file was overwritten before this one got it, and
+            // what is not touched costs nothing.
             Arena::Host(arena) => {
                 arena.poison(self.layout.weights.offset, self.layout.weights.bytes)?;
             }
@@ -192,9 +203,8 @@ impl Runner {
         variant: &str,
         draws: &[Draw],
     ) -> Result<Played, Trouble> {
-        let placed = self.stage_inputs(oracle, draws)?;
-        let zone = self.layout.window(placed.len() as u64, &mut self.random);
-        self.arena.poison(zone.offset, zone.bytes)?;
+        let zone = self.layout.window(draws.len() as u64, &mut self.random);
+        let placed = self.stage(oracle, draws, zone)?;
         let stage = json!({"do": "stage", "sets": placed, "zone": zone_json(zone)});
         self.ask::<Json>("forward", &stage)?;
         let mut order: Vec<usize> = (0..placed.len()).collect();
@@ -210,6 +220,29 @@ impl Runner {
         let elapsed = start.elapsed();
         answer.map_err(|answer| Trouble::Candidate(Stumble { during: "forward", answer }))?;
         Ok(Played { elapsed, zone, sets: placed, order, samples, fingerprint })
+    }
+
+    /// Brings fresh inputs and poisons the zone of the results. On the cpu device a second core does
+    /// the latter while the oracle makes the former, which lie there for a shorter time before "go".
+    fn stage(
+        &mut self,
+        oracle: &mut Oracle,
+        draws: &[Draw],
+        zone: Zone,
+    ) -> Result<Vec<Value>, Trouble> {
+        let arena = Arc::clone(&self.arena);
+        if let Arena::Cuda(_) = &*arena {
+            let placed = self.stage_inputs(oracle, draws)?;
+            arena.poison(zone.offset, zone.bytes)?;
+            return Ok(placed);
+        }
+        std::thread::scope(|scope| {
+            let poisoning = scope.spawn(|| arena.poison(zone.offset, zone.bytes));
+            let placed = self.stage_inputs(oracle, draws);
+            let died = |_| ArenaError::new("poison memory", "a thread of ours died");
+            poisoning.join().map_err(died)??;
+            placed
+        })
     }
 
     /// Has the oracle make inputs, as many at a time as its arena holds, and brings each set to its
@@ -263,9 +296,14 @@ impl Runner {
         self.worker.pid()
     }
 
-    /// Ends the process; its last words, and how it went if it was gone already.
-    pub(crate) fn end(self, gone: bool) -> (Option<Outcome>, String) {
-        if gone { self.worker.end() } else { (None, self.worker.kill()) }
+    /// Ends the process, which may be `gone` already.
+    pub(crate) fn end(self, gone: bool) -> Ended {
+        let Self { worker, arena, .. } = self;
+        let (outcome, tail) = if gone { worker.end() } else { worker.kill() };
+        // The jail tells how it ended once nothing in it is left; otherwise something may be, and
+        // have the memory mapped.
+        let arena = outcome.is_some().then_some(arena);
+        Ended { outcome: outcome.filter(|_| gone), tail, arena }
     }
 }
 

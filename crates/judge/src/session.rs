@@ -11,7 +11,7 @@ use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::{Stage, Verdict};
 use warpwright_task::Task;
 
-use crate::baseline::BaselineProcess;
+use crate::baseline::EarlyBaseline;
 use crate::channel::NoAnswer;
 use crate::contenders::{Baselines, Terms};
 use crate::error::JudgeError;
@@ -24,7 +24,7 @@ use crate::layout::Layout;
 use crate::measure::Plan;
 use crate::memory::Memory;
 use crate::oracle::{LoadedOracle, Oracle, mode_name, profile_name};
-use crate::runner::{Runner, Stumble, Trouble};
+use crate::runner::{Ended, Runner, Stumble, Trouble};
 use crate::verdict::{Findings, Known, build, verdict};
 use crate::verify::{Looked, look};
 
@@ -40,8 +40,8 @@ pub struct TaskSession<'j> {
     layout: Layout,
     plan: Plan,
     random: StdRng,
-    /// A process for the baselines that was started with the oracle.
-    early: Option<BaselineProcess>,
+    /// A process for the baselines that was begun with the oracle.
+    early: Option<EarlyBaseline>,
     baselines: Option<Baselines>,
     /// What opening it and its baselines took.
     cost: Duration,
@@ -51,7 +51,7 @@ pub struct TaskSession<'j> {
 /// nothing on the device but a context. So much can be done while others have its memory.
 pub(crate) struct Begun {
     oracle: LoadedOracle,
-    early: Option<BaselineProcess>,
+    early: Option<EarlyBaseline>,
     cost: Duration,
 }
 
@@ -70,7 +70,10 @@ impl Begun {
             let early = cuda.then(|| scope.spawn(|| judge.baseline_process(0).ok()));
             (load(), early.and_then(|thread| thread.join().ok().flatten()))
         });
-        Ok(Self { oracle: oracle?, early, cost: started.elapsed() })
+        let oracle = oracle?;
+        // On the cpu device it comes after the oracle, for which everybody waits.
+        let early = if cuda { early.map(EarlyBaseline::Up) } else { judge.early_baseline() };
+        Ok(Self { oracle, early, cost: started.elapsed() })
     }
 
     /// Bytes of the device's memory that would do, if that is known and much.
@@ -255,9 +258,15 @@ impl<'j> TaskSession<'j> {
             Duration::from_secs_f64((10.0 + 300.0 * self.oracle.opened.forward_seconds).min(300.0));
         let random = StdRng::seed_from_u64(self.random.random());
         let (judge, layout, dir) = (self.judge, self.layout, artifact.dir.as_path());
-        let arena = judge.runner_arena(&self.task, layout.len())?;
-        let spare = judge.nursery.take()?;
         let timed = stage == Stage::Measured;
+        // Its memory is made ready while its process starts, if that has still to be waited for.
+        let (arena, spare) = std::thread::scope(|scope| {
+            let arena = scope.spawn(|| judge.runner_arena(&self.task, layout.len(), timed));
+            let spare = judge.nursery.take();
+            let died = |_| JudgeError::infrastructure("make memory ready", "a thread of ours died");
+            (arena.join().map_err(died).and_then(|made| made), spare)
+        });
+        let (arena, spare) = (arena?, spare?);
         let mut runner =
             Runner::adopt(spare, dir, (arena, timed), layout, patience, random, &judge.gate)?;
         found.seconds.start = started.elapsed().as_secs_f64();
@@ -268,11 +277,14 @@ impl<'j> TaskSession<'j> {
         // One that is gone needs a moment to be collected; one that answers is killed at once.
         let gone =
             matches!(&went, Err(Trouble::Candidate(Stumble { answer: NoAnswer::Closed, .. })));
-        let (outcome, tail) = runner.end(gone);
+        let Ended { outcome, tail, arena } = runner.end(gone);
         if let Some(gpu) = &self.judge.gpu {
             gpu.probe()?;
         }
         drop(held);
+        if let Some(arena) = arena {
+            judge.reuse(arena);
+        }
         // On the cpu device the next one's start would have slowed this one.
         judge.nursery.expect();
         match went {
