@@ -48,8 +48,8 @@ class Baseline(Player):
         self.graphs: set[str] = set()
 
     def adopt(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Maps the memory whose descriptor comes with the request, and allocates from it from now on:
-        on the cpu device, where its size is the task's."""
+        """Maps the memory whose descriptor comes with the request, and allocates from it from now
+        on: on the cpu device, where its size is the task's."""
         descriptor = self.channel.descriptor()
         size = request["arena_bytes"]
         self.arena = Arena(self.device, self.library, descriptor, size, populate=True)

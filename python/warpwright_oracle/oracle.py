@@ -177,8 +177,7 @@ class Oracle:
 
     def inputs(self, request: dict[str, Any]) -> dict[str, Any]:
         """Inputs of the given seeds and families, in the arena one after the other."""
-        offset = request.get("offset", 0)
-        first = offset
+        first = offset = request["offset"]
         sets = []
         for seed, family in zip(request["seeds"], request["families"], strict=True):
             tensors: list[torch.Tensor] = []

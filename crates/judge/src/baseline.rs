@@ -62,7 +62,7 @@ pub(crate) struct BaselineProcess {
 
 /// One that was begun before it is needed: importing torch and its compilers takes seconds.
 pub(crate) enum EarlyBaseline {
-    Up(BaselineProcess),
+    Up(Box<BaselineProcess>),
     Starting(JoinHandle<Result<BaselineProcess, JudgeError>>, Ending),
 }
 
@@ -82,7 +82,7 @@ impl EarlyBaseline {
     /// same failure. The caller must not hold the device.
     pub(crate) fn take(self) -> Option<BaselineProcess> {
         match self {
-            Self::Up(process) => Some(process),
+            Self::Up(process) => Some(*process),
             Self::Starting(thread, _ending) => thread.join().ok()?.ok(),
         }
     }

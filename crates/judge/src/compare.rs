@@ -8,6 +8,10 @@ use crate::claims::Located;
 use crate::dtype::Dtype;
 use crate::tolerance::Tolerance;
 
+mod right;
+
+use right::all_right;
+
 /// How many offending elements are named.
 const EXAMPLES: usize = 5;
 /// Largest piece of memory held at once.
@@ -230,27 +234,6 @@ fn compare_part(
         first += n;
     }
     Ok(result)
-}
-
-/// The largest error where every element is right and every truth finite; `None` otherwise. It has no
-/// branches, so that the compiler may compare several at a time.
-fn all_right(gots: &[f64], wants: &[f64], tolerance: Tolerance) -> Option<f64> {
-    const LANES: usize = 8;
-    let mut largest = [0.0_f64; LANES];
-    let mut right = true;
-    let mut look = |lanes: &mut [f64; LANES], gots: &[f64], wants: &[f64]| {
-        for ((largest, g), w) in lanes.iter_mut().zip(gots).zip(wants) {
-            let error = (g - w).abs();
-            // False where either is NaN.
-            right &= error <= tolerance.atol + tolerance.rtol * w.abs();
-            right &= w.is_finite();
-            *largest = if error > *largest { error } else { *largest };
-        }
-    };
-    for (gots, wants) in gots.chunks(LANES).zip(wants.chunks(LANES)) {
-        look(&mut largest, gots, wants);
-    }
-    right.then(|| largest.into_iter().fold(0.0, f64::max))
 }
 
 /// Cuts `0..count` into one stretch per core, each of whole `step`s, and works on them side by

@@ -111,7 +111,8 @@ mod tests {
 
     #[test]
     fn many_elements_are_what_each_is() {
-        let bytes: Vec<u8> = (0..4096_u32).map(|i| (i * 2_654_435_761 >> 13) as u8).collect();
+        let mixed = |i: u32| (i.wrapping_mul(2_654_435_761) >> 13) as u8;
+        let bytes: Vec<u8> = (0..4096).map(mixed).collect();
         for dtype in [Dtype::F64, Dtype::F32, Dtype::Bf16, Dtype::F16, Dtype::I64, Dtype::U8] {
             let mut values = vec![1.0];
             dtype.values(&bytes, &mut values);

@@ -185,7 +185,7 @@ impl LocalJudge {
     /// Starts judging one task with all the device's memory: loads its reference, checks that it can
     /// be judged against.
     pub fn task(&self, task: &Task) -> Result<TaskSession<'_>, JudgeError> {
-        TaskSession::open(self, task, Begun::begin(self, task)?, Memory::all(&self.facts))
+        TaskSession::open(self, task, Begun::to_verify(self, task)?, Memory::all(&self.facts))
     }
 
     /// The device's ceilings, measured now unless they are known and `again` is false.

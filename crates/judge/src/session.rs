@@ -56,8 +56,20 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// Starts them, and has the oracle load the task's module.
+    /// Starts them, and has the oracle load the task's module. On the cpu device the process for the
+    /// baselines comes after the oracle, for which everybody waits.
     pub(crate) fn begin(judge: &LocalJudge, task: &Task) -> Result<Self, JudgeError> {
+        let begun = Self::to_verify(judge, task)?;
+        if judge.config.device.is_cuda() {
+            return Ok(begun);
+        }
+        let early = judge.early_baseline();
+        Ok(Self { early, ..begun })
+    }
+
+    /// The same where perhaps nothing will be measured: the cpu device has no core to spare for what
+    /// may not be needed.
+    pub(crate) fn to_verify(judge: &LocalJudge, task: &Task) -> Result<Self, JudgeError> {
         let started = Instant::now();
         // The first candidate's process starts while this task's oracle does.
         judge.nursery.expect();
@@ -70,10 +82,8 @@ impl Begun {
             let early = cuda.then(|| scope.spawn(|| judge.baseline_process(0).ok()));
             (load(), early.and_then(|thread| thread.join().ok().flatten()))
         });
-        let oracle = oracle?;
-        // On the cpu device it comes after the oracle, for which everybody waits.
-        let early = if cuda { early.map(EarlyBaseline::Up) } else { judge.early_baseline() };
-        Ok(Self { oracle, early, cost: started.elapsed() })
+        let early = early.map(|up| EarlyBaseline::Up(Box::new(up)));
+        Ok(Self { oracle: oracle?, early, cost: started.elapsed() })
     }
 
     /// Bytes of the device's memory that would do, if that is known and much.

@@ -69,7 +69,7 @@ def serve_baseline(channel: Telling) -> None:
     note(type(benchmarker), "benchmark_gpu", "times", instead=True)
     note(CompiledFxGraph, "__call__", "computes")
     compile_fx.compile_fx = compile_with_variants(compile_fx.compile_fx)
-    baseline = Baseline("cpu", None, channel)
+    baseline = Baseline("cpu", "", channel)
     baseline.cuda = True
     ways = {
         "rightly": baseline._computing_alone,

@@ -105,7 +105,9 @@ mod tests {
     fn no_more_is_kept_than_may_be_and_none_that_is_far_too_large() {
         let kept = KeptArenas::new(2 * SIZE);
         let three = [(); 3].map(|()| kept.take(SIZE, false).unwrap());
-        three.into_iter().for_each(|arena| kept.give_back(arena));
+        for arena in three {
+            kept.give_back(arena);
+        }
         assert_eq!(kept.lock().len(), 2);
         assert_eq!(kept.take(SIZE / 2, false).unwrap().len(), SIZE, "positive control");
         assert_eq!(kept.take(SIZE / 2 - 1, false).unwrap().len(), SIZE / 2 - 1);
