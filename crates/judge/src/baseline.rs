@@ -289,3 +289,42 @@ pub(crate) struct Look<'a> {
     pub(crate) arena: &'a Arena,
     pub(crate) samples: &'a [u64],
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::judge;
+
+    #[test]
+    fn one_that_is_begun_early_is_there_when_it_is_needed_or_ends_with_its_session() {
+        let judge = judge();
+        let running = || judge.host.workers.pids().len();
+        let until = |what: &str, done: &dyn Fn() -> bool| {
+            let end = Instant::now() + Duration::from_mins(1);
+            while !done() {
+                assert!(Instant::now() < end, "waited for {what}");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let mut process = judge.early_baseline().unwrap().take().unwrap();
+        judge.furnish(&mut process, 1 << 20).unwrap();
+        assert_eq!(running(), 1, "positive control");
+        drop(process);
+        assert_eq!(running(), 0);
+
+        let early = judge.early_baseline();
+        until("a start", &|| running() == 1);
+        drop(early);
+        until("its end", &|| running() == 0);
+
+        let alone = judge.gate.alone();
+        let early = judge.early_baseline();
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(running(), 0, "nothing starts beside a measured window");
+        // Whoever closes the session may hold the device that the start waits for.
+        drop(early);
+        drop(alone);
+        until("its turn", &|| Arc::strong_count(&judge.gate) == 2);
+        assert_eq!(running(), 0, "nobody wants it any more");
+    }
+}
