@@ -2,9 +2,10 @@
 never at what they hold.
 
 In place of weights and inputs stand hollow tensors: of the right kind, and with no memory of their
-own. Nothing may touch what they seem to hold. Compiling a whole graph or nothing (``fullgraph``)
-keeps torch from running anything in between, and the compiled code is stopped where it would
-compute. Torch takes up what was compiled when the reference is called with such tensors later.
+own. Nothing may touch what they seem to hold. Compiling a whole graph or nothing keeps torch from
+running anything in between, and the compiled code is stopped where it would compute. That is asked
+for by ``error_on_graph_break``: ``fullgraph`` would capture more than a user's compile does, and so
+make another baseline. Torch takes up what was compiled when it is called with such tensors later.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ import torch
 
 from .reference import Reference
 from .tensors import flatten, unflatten
+
+SHARE = 0.01
+"""Of a GPU's memory, what compiling may take: it tries variants of products on operands of its own.
+"""
 
 
 class _Compiled(Exception):
@@ -62,9 +67,9 @@ def inputs(source: str, mode: str, seed: int) -> list[torch.Tensor]:
 
 def compile_ahead(
     model: torch.nn.Module, given: Any, device: torch.device, modes: list[dict[str, Any]]
-) -> int:
-    """Compiles ``model`` for inputs like ``given`` in each of the modes; in how many it could. After
-    one in which it could not, torch forgets them all: it may have got anywhere."""
+) -> str:
+    """Compiles ``model`` for inputs like ``given`` in each of the modes. Gives why not, if so: then
+    torch forgets all of it, since it may have got anywhere."""
     from torch._inductor.output_code import CompiledFxGraph
 
     hollow = Hollow(device)
@@ -76,18 +81,16 @@ def compile_ahead(
     def stop(*_: Any, **__: Any) -> Any:
         raise _Compiled
 
-    done = 0
     CompiledFxGraph.__call__ = stop  # type: ignore[method-assign]
     try:
         with hollow.weights(model), torch.no_grad():
             for settings in modes:
-                with contextlib.suppress(_Compiled):
-                    torch.compile(model, fullgraph=True, **settings)(*arguments)
+                with contextlib.suppress(_Compiled), torch._dynamo.error_on_graph_break(True):
+                    torch.compile(model, **settings)(*arguments)
                     raise RuntimeError("there is nothing that Inductor would compute")
-                done += 1
-    except Exception:  # it will be compiled when it is run, and then told what is wrong
+    except Exception as error:  # it will be compiled when it is run
         torch._dynamo.reset()
-        done = 0
+        return f"{type(error).__name__}: {error}"[:400]
     finally:
         CompiledFxGraph.__call__ = computes  # type: ignore[method-assign]
-    return done
+    return ""

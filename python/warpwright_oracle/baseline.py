@@ -13,6 +13,7 @@ import functools
 import gc
 import importlib
 import io
+import os
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from typing import Any
 
 import torch
 
-from . import ahead, extension, precision
+from . import ahead, extension, headers, precision
 from .arena import Arena
 from .channel import Channel, serve
 from .player import Call, Player
@@ -37,9 +38,10 @@ MODES: dict[str, dict[str, Any]] = {
 class Baseline(Player):
     """State between requests."""
 
-    def __init__(self, device: str, arena: Arena | None, channel: Channel) -> None:
-        super().__init__(arena, device.startswith("cuda"))
+    def __init__(self, device: str, library: str, channel: Channel) -> None:
+        super().__init__(None, device.startswith("cuda"))
         self.device = device
+        self.library = library
         self.channel = channel
         self.holding = False
         self.keep: int | None = None
@@ -48,6 +50,16 @@ class Baseline(Player):
         """Inputs that all are warmed up with."""
         self.made: tuple[tuple[Any, ...], Reference, torch.nn.Module] | None = None
         """A reference and its model on the host, with what they were made of."""
+
+    def adopt(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Maps the memory whose descriptor comes with the request, and allocates from it from now
+        on: on the cpu device, where its size is the task's."""
+        descriptor = self.channel.descriptor()
+        size = request["arena_bytes"]
+        self.arena = Arena(self.device, self.library, descriptor, size, populate=True)
+        os.close(descriptor)
+        self.arena.install(spill=True)
+        return {}
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Loads the reference. Asks for a GPU itself, when that is done on the host. ``artifact``:
@@ -73,19 +85,28 @@ class Baseline(Player):
         return self.made[1:]
 
     def ahead(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Makes the model and compiles it, as far as that can be done on the host. Whatever goes
-        wrong will be told by ``open`` and ``compile``."""
+        """Makes the model and compiles it, as far as that can be done on the host; ``missing`` says
+        why not. Raises only where the device was lost to this process, which is of no use then."""
         from torch._inductor.runtime.benchmarking import benchmarker
 
         precision.apply(request["profile"])
-        compiled, noise = 0, io.StringIO()
-        with contextlib.redirect_stdout(noise), contextlib.suppress(Exception):
-            _, model = self._make(request)
-            given = ahead.inputs(request["source"], request["mode"], request["seed"])
+        noise = io.StringIO()
+        with contextlib.redirect_stdout(noise):
+            try:
+                _, model = self._make(request)
+                given = ahead.inputs(request["source"], request["mode"], request["seed"])
+            except Exception as error:  # of the task; ``open`` will say it
+                return {"missing": f"{type(error).__name__}: {error}"[:400]}
             modes = [MODES[which] for which in request["which"]]
+            if self.cuda:
+                torch.cuda.set_per_process_memory_fraction(ahead.SHARE)
             with self._taking(type(benchmarker), "benchmark_gpu"):
-                compiled = ahead.compile_ahead(model, given, torch.device(self.device), modes)
-        return {"compiled": compiled}
+                missing = ahead.compile_ahead(model, given, torch.device(self.device), modes)
+            if self.cuda:
+                torch.cuda.synchronize()
+                torch.cuda.empty_cache()
+                torch.cuda.set_per_process_memory_fraction(1.0)
+        return {"missing": missing}
 
     def _nothing(self) -> Call:
         """What the windows are compared with. On a GPU it touches the device once."""
@@ -244,12 +265,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", required=True)
     parser.add_argument("--channel", type=int, required=True)
-    parser.add_argument("--arena", type=int, required=True)
-    parser.add_argument("--arena-bytes", type=int, required=True)
     parser.add_argument("--library", required=True)
     given = parser.parse_args()
     channel = Channel(given.channel)
-    arena = None
     # Compilers take seconds to import: better now than when a task's memory is held.
     importlib.import_module("torch._inductor.compile_fx")
     if given.device.startswith("cuda"):
@@ -257,11 +275,21 @@ def main() -> None:
             torch.cuda.init()
             torch.cuda.synchronize()  # makes the context
     else:
-        arena = Arena(given.device, given.library, given.arena, given.arena_bytes, populate=True)
-        arena.install(spill=True)
         load_lightly()
-    baseline = Baseline(given.device, arena, channel)
-    names = ["open", "compile", "give_up", "stage", "pin", "go", "forget", "bandwidth"]
+        headers.keep(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) / "headers")
+    baseline = Baseline(given.device, given.library, channel)
+    names = [
+        "adopt",
+        "ahead",
+        "open",
+        "compile",
+        "give_up",
+        "stage",
+        "pin",
+        "go",
+        "forget",
+        "bandwidth",
+    ]
     seed_everything(0)
     serve(channel, {name: getattr(baseline, name) for name in names})
 

@@ -32,10 +32,28 @@ class Distance:
     """Whether the result is finite exactly where the truth is."""
 
 
+INFINITE = float("inf")
+
+
+def magnitude(tensor: torch.Tensor) -> float:
+    """The largest magnitude; infinity where an element is infinite or no number. Reads the tensor
+    once and makes no other."""
+    low, high = torch.aminmax(tensor)
+    most = max(-low.item(), high.item())
+    return most if most == most else INFINITE
+
+
 def distance(tensor: torch.Tensor, exact: torch.Tensor) -> Distance:
     """Between tensors of one shape."""
     error, squares, size, count, agrees = 0.0, 0.0, 0.0, 0, True
     for mine, truth in pieces(tensor, exact):
+        if mine.numel() and (most := magnitude(truth)) < INFINITE > magnitude(mine):
+            # As below, in a quarter of the time: where all are finite, every element counts.
+            squares += truth.square().sum().item()
+            size = max(size, most)
+            count += truth.numel()
+            error = max(error, magnitude(mine - truth))
+            continue
         finite = torch.isfinite(truth)
         known = torch.where(finite, truth, 0.0)
         squares += known.square().sum().item()

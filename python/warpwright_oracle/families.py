@@ -18,8 +18,8 @@ import torch
 from .tensors import flatten, span, unflatten
 
 OWN = "own"
-PIECE = 1 << 24
-"""Elements of a large tensor that are changed together."""
+GPU_PIECE, HOST_PIECE = 1 << 24, 1 << 17
+"""Elements of a large tensor that are changed together: on the host, what its caches hold."""
 EQUAL_SUMS = 1e-5
 """Relative spread below which sums along a dimension count as equal: float32 probabilities of up to
 some thousand terms stay within; sums of independent draws do so from 10^9 terms on."""
@@ -143,7 +143,8 @@ def _changed(tensor: torch.Tensor, made: Change, traits: Traits, seed: int) -> t
     shape = (tensor.numel(),)
     # Dense, whatever the order of its dimensions: memory order will do.
     source, target = tensor.as_strided(shape, (1,)), result.as_strided(shape, (1,))
-    for start in range(0, tensor.numel(), PIECE):
-        values = source[start : start + PIECE]
-        target[start : start + PIECE] = made(values, traits, seed).to(tensor.dtype)
+    piece = GPU_PIECE if tensor.is_cuda else HOST_PIECE
+    for start in range(0, tensor.numel(), piece):
+        values = source[start : start + piece]
+        target[start : start + piece] = made(values, traits, seed).to(tensor.dtype)
     return result

@@ -1,9 +1,12 @@
 //! The baseline process as the judge sees it: one per session, for as long as that is open.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
+use warpwright_jail::Killer;
 use warpwright_record::verdict::Profile;
 use warpwright_task::Task;
 
@@ -44,17 +47,88 @@ impl Baseline {
         }
     }
 
+    /// Whether it can be compiled before there is memory: what tunes its kernels runs them.
+    pub(crate) fn is_early(self) -> bool {
+        matches!(self, Self::Compile | Self::ReduceOverhead)
+    }
+
     /// Whether a task that fills the memory does without: it keeps buffers of its own.
     pub(crate) fn is_spare(self) -> bool {
         matches!(self, Self::ReduceOverhead | Self::MaxAutotune)
     }
 }
 
-/// The process, and the arena it allocates from on the cpu device.
+/// The process, and the arena it allocates from on the cpu device once it has been given one.
 pub(crate) struct BaselineProcess {
     worker: Worker,
-    _arena: Arena,
+    arena: Option<Arena>,
     artifact: Option<PathBuf>,
+}
+
+/// One that was begun before it is needed: importing torch and its compilers takes seconds.
+pub(crate) struct EarlyBaseline {
+    thread: JoinHandle<Result<BaselineProcess, JudgeError>>,
+    _ending: Ending,
+}
+
+impl EarlyBaseline {
+    /// Has a thread start it, which `start` does. Dropping this ends both.
+    pub(crate) fn begin(
+        start: impl FnOnce(&Starting) -> Result<BaselineProcess, JudgeError> + Send + 'static,
+    ) -> Option<Self> {
+        let starting = Starting::default();
+        let ending = Ending(starting.clone());
+        let thread = std::thread::Builder::new().name("baseline".to_owned());
+        // Without a thread nothing is begun early, and who needs the process starts it.
+        Some(Self { thread: thread.spawn(move || start(&starting)).ok()?, _ending: ending })
+    }
+
+    /// Waits until it is up; `None` if that failed: who needs it then starts one, and is told of the
+    /// same failure. The caller must not hold the device.
+    pub(crate) fn take(self) -> Option<BaselineProcess> {
+        self.thread.join().ok()?.ok()
+    }
+}
+
+/// A start that may be given up while it is under way.
+#[derive(Clone, Default)]
+pub(crate) struct Starting(Arc<Mutex<(bool, Option<Killer>)>>);
+
+impl Starting {
+    fn lock(&self) -> MutexGuard<'_, (bool, Option<Killer>)> {
+        // Both are whole after every statement, also after a panic elsewhere.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Names the process that is starting, unless nobody wants it any more.
+    fn register(&self, killer: Killer) -> Result<(), JudgeError> {
+        let mut state = self.lock();
+        if state.0 {
+            let reason = "the session is closed";
+            return Err(JudgeError::infrastructure("start the baseline", reason));
+        }
+        state.1 = Some(killer);
+        Ok(())
+    }
+
+    /// It has started: from here on it ends with its [`BaselineProcess`].
+    fn done(&self) {
+        self.lock().1 = None;
+    }
+}
+
+/// Gives a start up when it is dropped. It waits for nothing: the thread may be waiting for the device,
+/// which whoever drops this may hold.
+pub(crate) struct Ending(Starting);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.0 = true;
+        if let Some(killer) = &state.1 {
+            killer.kill();
+        }
+    }
 }
 
 impl BaselineProcess {
@@ -62,10 +136,10 @@ impl BaselineProcess {
     /// call the kernels of `artifact`.
     pub(crate) fn start(
         host: &Host,
-        arena: Arena,
         cache: &Path,
         artifact: Option<&Path>,
         gate: &Gate,
+        starting: &Starting,
     ) -> Result<Self, JudgeError> {
         let mut env = vec![
             ("TORCHINDUCTOR_CACHE_DIR", cache.to_string_lossy().into_owned()),
@@ -79,8 +153,23 @@ impl BaselineProcess {
         }
         let read = artifact.into_iter().collect();
         let grant = Grant { read, write: vec![cache], env, ..Grant::default() };
-        let worker = Worker::start(host, Role::Baseline, &arena, &grant, gate)?;
-        Ok(Self { worker, _arena: arena, artifact: artifact.map(Path::to_owned) })
+        // On the cpu device importing compilers would disturb what is timed; a GPU it asks for itself.
+        let _shared = host.gpu.is_none().then(|| gate.share());
+        let worker = Worker::spawn(host, Role::Baseline, None, &grant)?;
+        starting.register(worker.killer()?)?;
+        let worker = worker.up(gate)?;
+        starting.done();
+        Ok(Self { worker, arena: None, artifact: artifact.map(Path::to_owned) })
+    }
+
+    /// Has it allocate from this memory from now on, of which it touches all: on the cpu device, as a
+    /// candidate does. The caller holds nothing of the device.
+    pub(crate) fn adopt(&mut self, arena: Arena, gate: &Gate) -> Result<(), JudgeError> {
+        let _shared = gate.share();
+        let request = json!({"do": "adopt", "arena_bytes": arena.len()});
+        self.worker.hand_over(&request, &arena, PATIENCE, gate)?;
+        self.arena = Some(arena);
+        Ok(())
     }
 
     fn ask(&mut self, task: &str, request: &Json, patience: Duration) -> Result<Json, JudgeError> {
@@ -108,6 +197,31 @@ impl BaselineProcess {
             "artifact": self.artifact,
         });
         let answer = self.worker.ask_holding::<Json>(&request, PATIENCE, gate);
+        answer.map(drop).map_err(|e| {
+            JudgeError::from_trusted(&task.name, Role::Baseline.name(), e, &self.worker.tail())
+        })
+    }
+
+    /// Makes the model and compiles it for these baselines, with none of the device's memory. What can
+    /// not be compiled so is compiled later. The caller holds nothing of the device.
+    pub(crate) fn ahead(
+        &mut self,
+        task: &Task,
+        ((profile, seed), compiled): ((Profile, u64), &[Baseline]),
+        gate: &Gate,
+        starting: &Starting,
+    ) -> Result<(), JudgeError> {
+        starting.register(self.worker.killer()?)?;
+        let request = json!({
+            "do": "ahead",
+            "source": task.source,
+            "profile": profile_name(profile),
+            "mode": mode_name(task.mode),
+            "seed": seed,
+            "which": compiled.iter().map(|which| which.name()).collect::<Vec<_>>(),
+        });
+        let answer = self.worker.ask_holding::<Json>(&request, COMPILE_PATIENCE, gate);
+        starting.done();
         answer.map(drop).map_err(|e| {
             JudgeError::from_trusted(&task.name, Role::Baseline.name(), e, &self.worker.tail())
         })
@@ -201,4 +315,44 @@ impl BaselineProcess {
 pub(crate) struct Look<'a> {
     pub(crate) arena: &'a Arena,
     pub(crate) samples: &'a [u64],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::judge;
+
+    #[test]
+    fn one_that_is_begun_early_is_there_when_it_is_needed_or_ends_with_its_session() {
+        let judge = judge();
+        let task = Task::from_source("task", "class Model: ...");
+        let running = || judge.host.workers.pids().len();
+        let until = |what: &str, done: &dyn Fn() -> bool| {
+            let end = Instant::now() + Duration::from_mins(1);
+            while !done() {
+                assert!(Instant::now() < end, "waited for {what}");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let mut process = judge.early_baseline(&task).unwrap().take().unwrap();
+        judge.furnish(&mut process, 1 << 20).unwrap();
+        assert_eq!(running(), 1, "positive control");
+        drop(process);
+        assert_eq!(running(), 0);
+
+        let early = judge.early_baseline(&task);
+        until("a start", &|| running() == 1);
+        drop(early);
+        until("its end", &|| running() == 0);
+
+        let alone = judge.gate.alone();
+        let early = judge.early_baseline(&task);
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(running(), 0, "nothing starts beside a measured window");
+        // Whoever closes the session may hold the device that the start waits for.
+        drop(early);
+        drop(alone);
+        until("its turn", &|| Arc::strong_count(&judge.gate) == 2);
+        assert_eq!(running(), 0, "nobody wants it any more");
+    }
 }

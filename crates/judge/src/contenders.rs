@@ -4,7 +4,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use warpwright_task::Task;
 
-use crate::baseline::{Baseline, BaselineProcess};
+use crate::baseline::{Baseline, BaselineProcess, EarlyBaseline};
 use crate::error::JudgeError;
 use crate::judge::LocalJudge;
 use crate::layout::{Layout, MAX_CALLS};
@@ -78,15 +78,18 @@ impl Baselines {
     /// window.
     pub(crate) fn prepare(
         terms: &Terms<'_>,
-        process: Option<BaselineProcess>,
+        early: Option<EarlyBaseline>,
         random: &mut StdRng,
     ) -> Result<Self, JudgeError> {
         let &Terms { judge, task, opened, memory, .. } = terms;
         judge.calibrate(false)?;
-        let (mut early, mut wanted, mut caveats) = (process, judge.wanted(), Vec::new());
+        let (mut early, mut wanted, mut caveats) = (early, judge.wanted(), Vec::new());
         let (process, had) = loop {
-            let mut process = match early.take() {
-                Some(process) => process,
+            let mut process = match early.take().and_then(EarlyBaseline::take) {
+                Some(mut process) => {
+                    judge.furnish(&mut process, terms.arena_bytes())?;
+                    process
+                }
                 None => judge.baseline_process(terms.arena_bytes())?,
             };
             // On the cpu device loading it would disturb what is timed; a GPU it asks for itself.

@@ -54,6 +54,18 @@ impl Dtype {
         })
     }
 
+    /// All elements of `bytes`, after what is in `into`; as [`Dtype::value`], and fast where results
+    /// are large.
+    pub(crate) fn values(self, bytes: &[u8], into: &mut Vec<f64>) {
+        match self {
+            Self::F64 => into.extend(bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b))),
+            Self::F32 => {
+                into.extend(bytes.as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))));
+            }
+            _ => into.extend(bytes.chunks_exact(self.size() as usize).map(|b| self.value(b))),
+        }
+    }
+
     /// The element at the start of `bytes`; `i64` values beyond 2^53 round. NaN where `bytes` are
     /// too few.
     pub(crate) fn value(self, bytes: &[u8]) -> f64 {
@@ -96,6 +108,21 @@ mod tests {
     #![expect(clippy::float_cmp, reason = "these values are exact")]
 
     use super::*;
+
+    #[test]
+    fn many_elements_are_what_each_is() {
+        let mixed = |i: u32| (i.wrapping_mul(2_654_435_761) >> 13) as u8;
+        let bytes: Vec<u8> = (0..4096).map(mixed).collect();
+        for dtype in [Dtype::F64, Dtype::F32, Dtype::Bf16, Dtype::F16, Dtype::I64, Dtype::U8] {
+            let mut values = vec![1.0];
+            dtype.values(&bytes, &mut values);
+            let size = dtype.size() as usize;
+            assert_eq!(values.len(), 1 + bytes.len() / size);
+            for (value, element) in values[1..].iter().zip(bytes.chunks_exact(size)) {
+                assert_eq!(value.to_bits(), dtype.value(element).to_bits());
+            }
+        }
+    }
 
     #[test]
     fn half_precision_matches_known_values() {

@@ -22,6 +22,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "extension.py",
     "families.py",
     "harvest.py",
+    "headers.py",
     "hostdevice.py",
     "inspector.py",
     "oracle.py",

@@ -311,6 +311,46 @@ fn a_compile_asks_for_the_device_around_what_computes_and_holds_nothing_meanwhil
 }
 
 #[test]
+fn what_was_compiled_without_memory_is_what_runs_later() {
+    let mut serving = Serving::baseline();
+    let ahead = |serving: &mut Serving, source: &str| {
+        let request = json!({
+            "do": "ahead", "source": source, "profile": "strict", "mode": "eval", "seed": 1,
+            "which": ["compile"],
+        });
+        let told = serving.ask(&request).unwrap();
+        assert_eq!(count(&told, "computes"), 0, "{told:?}");
+        let wishes = std::mem::take(&mut serving.wishes);
+        serving.open(source, "rightly");
+        let compile = json!({
+            "do": "compile", "which": "compile", "seed": 1, "warm_calls": 2, "asks": "rightly",
+            "keep": true,
+        });
+        let later = serving.ask(&compile).unwrap();
+        (told, wishes, later)
+    };
+    let (told, wishes, later) = ahead(&mut serving, SQUARE);
+    assert_eq!(count(&told, "compiled"), 1, "{told:?}");
+    assert!(told.contains(&"missing: ".to_owned()), "{told:?}");
+    // Alone while the variant is timed, and for nothing else.
+    assert_eq!(wishes, [Wish::Alone, Wish::Nothing], "{told:?}");
+    assert_eq!((count(&later, "compiles"), count(&later, "computes")), (0, 2), "{later:?}");
+
+    let linear = WEIGHTS.replace("self.norm(self.linear(x))", "self.linear(x)");
+    // Weights are put back, and were looked at by nobody.
+    let (told, _, later) = ahead(&mut serving, &linear);
+    assert!(told.contains(&"missing: ".to_owned()), "{told:?}");
+    assert_eq!((count(&later, "compiles"), count(&later, "computes")), (0, 2), "{later:?}");
+
+    // What a user's compile leaves out of its graphs is not compiled otherwise for that.
+    let two = "y = x @ x\n        torch._dynamo.graph_break()\n        return y @ y";
+    let broken = SQUARE.replace("return x @ x", two);
+    let (told, _, later) = ahead(&mut serving, &broken);
+    assert_ne!(told.last().map(String::as_str), Some("missing: "), "{told:?}");
+    assert!(count(&later, "compiles") > 0, "{later:?}");
+}
+
+#[test]
 fn a_baseline_that_fails_while_it_computes_gives_the_device_back() {
     let mut serving = Serving::baseline();
     serving.open(&SQUARE.replace("return x @ x", "raise ValueError('no')"), "rightly");

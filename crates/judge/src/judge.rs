@@ -11,8 +11,8 @@ use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::verdict::{Isolation, IsolationLevel, Profile};
 use warpwright_task::Task;
 
-use crate::arena::{Arena, ArenaError, CudaDevice, HostArena};
-use crate::baseline::{Baseline, BaselineProcess};
+use crate::arena::{Arena, ArenaError, CudaDevice, HostArena, KeptArenas};
+use crate::baseline::{Baseline, BaselineProcess, EarlyBaseline, Starting};
 use crate::calibrate::{self, Calibration};
 use crate::cores;
 use crate::device::{Device, DeviceFacts, host_facts};
@@ -57,6 +57,9 @@ pub struct JudgeConfig {
     pub cache: PathBuf,
 }
 
+/// Part of the host's memory that may be kept for runners to come.
+const KEPT: u64 = 8;
+
 /// Cores kept for what is timed on a GPU: one for the process, one for its driver's threads.
 const TIMING_CORES: usize = 2;
 
@@ -70,6 +73,8 @@ pub struct LocalJudge {
     isolation: JailIsolation,
     pub(crate) gate: Arc<Gate>,
     pub(crate) nursery: Nursery,
+    /// Memory of candidates on the cpu device that are gone.
+    kept: KeptArenas,
     builds: Slots,
     /// Cores that are kept for what is timed; none where there are few.
     pub(crate) cores: Vec<usize>,
@@ -152,6 +157,7 @@ impl LocalJudge {
             isolation,
             gate,
             nursery,
+            kept: KeptArenas::new(host_facts().memory_bytes / KEPT),
             builds: Slots::new(std::thread::available_parallelism().map_or(1, NonZero::get)),
             cores,
             health,
@@ -184,7 +190,7 @@ impl LocalJudge {
     /// Starts judging one task with all the device's memory: loads its reference, checks that it can
     /// be judged against.
     pub fn task(&self, task: &Task) -> Result<TaskSession<'_>, JudgeError> {
-        TaskSession::open(self, task, Begun::begin(self, task)?, Memory::all(&self.facts))
+        TaskSession::open(self, task, Begun::to_verify(self, task)?, Memory::all(&self.facts))
     }
 
     /// The device's ceilings, measured now unless they are known and `again` is false.
@@ -274,19 +280,54 @@ impl LocalJudge {
         self.baseline_calling(None, arena_bytes)
     }
 
+    /// One that is needed later. On the cpu device it has no memory yet; for a GPU it compiles what it
+    /// can without any.
+    pub(crate) fn early_baseline(&self, task: &Task) -> Option<EarlyBaseline> {
+        let cache = self.compile_cache().ok()?;
+        let (host, gate) = (Arc::clone(&self.host), Arc::clone(&self.gate));
+        let settings = (self.config.profile, self.config.seed);
+        let compiled: Vec<_> = self.wanted().into_iter().filter(|which| which.is_early()).collect();
+        let ahead = self.config.device.is_cuda().then(|| (task.clone(), compiled));
+        EarlyBaseline::begin(move |starting| {
+            let mut process = BaselineProcess::start(&host, &cache, None, &gate, starting)?;
+            if let Some((task, compiled)) = ahead {
+                process.ahead(&task, (settings, &compiled), &gate, starting)?;
+            }
+            Ok(process)
+        })
+    }
+
+    /// Gives a baseline process its memory: on the cpu device; a GPU has torch's own allocator.
+    pub(crate) fn furnish(
+        &self,
+        process: &mut BaselineProcess,
+        arena_bytes: u64,
+    ) -> Result<(), JudgeError> {
+        if self.config.device.is_cuda() {
+            return Ok(());
+        }
+        let arena = HostArena::create(arena_bytes.min(self.facts.memory_bytes / 5))?;
+        process.adopt(Arena::Host(arena), &self.gate)
+    }
+
+    fn compile_cache(&self) -> Result<PathBuf, JudgeError> {
+        let cache = self.config.cache.join("inductor");
+        let keep = |e| JudgeError::infrastructure("create the compile cache", e);
+        fs_err::create_dir_all(&cache).map_err(keep)?;
+        Ok(cache)
+    }
+
     /// One whose references may call the kernels of an artifact.
     pub(crate) fn baseline_calling(
         &self,
         artifact: Option<&Path>,
         arena_bytes: u64,
     ) -> Result<BaselineProcess, JudgeError> {
-        let cache = self.config.cache.join("inductor");
-        let keep = |e| JudgeError::infrastructure("create the compile cache", e);
-        fs_err::create_dir_all(&cache).map_err(keep)?;
-        // A GPU has torch's own allocator.
-        let most = if self.config.device.is_cuda() { 1 << 20 } else { self.facts.memory_bytes / 5 };
-        let arena = Arena::Host(HostArena::create(arena_bytes.min(most))?);
-        BaselineProcess::start(&self.host, arena, &cache, artifact, &self.gate)
+        let (cache, starting) = (self.compile_cache()?, Starting::default());
+        let mut process =
+            BaselineProcess::start(&self.host, &cache, artifact, &self.gate, &starting)?;
+        self.furnish(&mut process, arena_bytes)?;
+        Ok(process)
     }
 
     /// Makes an artifact of a candidate, or says why there is none.
@@ -314,12 +355,29 @@ impl LocalJudge {
         made.map_err(|error| no_arena(task, error))
     }
 
-    /// Memory for a candidate that needs `bytes`. On a GPU it is the same for all: one runs at a
-    /// time, and all of it is poisoned before the next.
-    pub(crate) fn runner_arena(&self, task: &Task, bytes: u64) -> Result<Arc<Arena>, JudgeError> {
-        match &self.gpu {
-            Some(gpu) => self.nursery.gpu_arena(gpu).map_err(|error| no_arena(task, error)),
-            None => self.arena(task, bytes).map(Arc::new),
+    /// Memory for a candidate that needs `bytes` and may be `timed`. On a GPU it is the same for all:
+    /// one runs at a time, and all of it is poisoned before the next. The caller must not hold the
+    /// device.
+    pub(crate) fn runner_arena(
+        &self,
+        task: &Task,
+        bytes: u64,
+        timed: bool,
+    ) -> Result<Arc<Arena>, JudgeError> {
+        let made = if let Some(gpu) = &self.gpu {
+            self.nursery.gpu_arena(gpu)
+        } else {
+            // Writing all of it would disturb a measured window.
+            let _shared = self.gate.share();
+            self.kept.take(bytes, timed).map(Arc::new)
+        };
+        made.map_err(|error| no_arena(task, error))
+    }
+
+    /// Takes the memory of a candidate back of which no process is left. On a GPU it is nobody's.
+    pub(crate) fn reuse(&self, arena: Arc<Arena>) {
+        if let Some(arena) = Arc::into_inner(arena) {
+            self.kept.give_back(arena);
         }
     }
 

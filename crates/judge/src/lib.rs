@@ -59,6 +59,8 @@ mod quiet;
 mod runner;
 mod sequential;
 mod session;
+#[cfg(test)]
+mod shortcuts;
 mod slots;
 mod stats;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The oracle of one task, as the judge sees it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -32,7 +33,7 @@ pub(crate) struct LoadedOracle {
 pub(crate) struct Oracle {
     worker: Worker,
     task: String,
-    pub(crate) arena: Arena,
+    pub(crate) arena: Arc<Arena>,
     pub(crate) opened: Opened,
     /// The inputs that the task allows, and what is known of errors on each.
     pub(crate) families: Families,
@@ -104,6 +105,7 @@ impl LoadedOracle {
         let request = json!({"do": "adopt", "arena_bytes": arena.len()});
         worker.hand_over(&request, &arena, PATIENCE, gate)?;
         let dtypes = opened.sizes.outputs.tensors.iter().map(|at| Dtype::parse(&at.dtype));
+        let arena = Arc::new(arena);
         let families = Families::own(profile, dtypes.collect());
         Ok(Oracle { worker, task, arena, opened, families, doubt: String::new(), profile })
     }
@@ -156,11 +158,13 @@ impl Oracle {
         (self.arena.len() / self.opened.sizes.inputs.padded_bytes().max(1)).clamp(1, 4096) as usize
     }
 
-    /// Inputs for each draw, one after the other from the start of the oracle's arena.
-    pub(crate) fn inputs(&mut self, draws: &[Draw]) -> Result<Sets, JudgeError> {
+    /// Inputs for each draw, one after the other from this place of the oracle's arena on.
+    pub(crate) fn inputs(&mut self, draws: &[Draw], offset: u64) -> Result<Sets, JudgeError> {
         let seeds: Vec<u64> = draws.iter().map(|draw| draw.seed).collect();
         let families: Vec<&str> = draws.iter().map(|draw| draw.family.name()).collect();
-        let request = json!({"do": "inputs", "seeds": seeds, "families": families});
+        let request = json!({
+            "do": "inputs", "seeds": seeds, "families": families, "offset": offset,
+        });
         self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
     }
 

@@ -159,17 +159,6 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a process that maps `arena`, and holds the device while it does.
-    pub(crate) fn start(
-        host: &Host,
-        role: Role,
-        arena: &Arena,
-        grant: &Grant<'_>,
-        gate: &Gate,
-    ) -> Result<Self, JudgeError> {
-        Self::spawn(host, role, Some(arena), grant)?.up(gate)
-    }
-
     /// Starts a process and does not wait until it is [`Worker::up`]. Without an arena it is given
     /// one later, by [`Worker::hand_over`].
     pub(crate) fn spawn(
@@ -292,7 +281,8 @@ impl Worker {
         self.child.pid()
     }
 
-    /// How the process ended, once it no longer answers. Kills it if it has not.
+    /// How the process ended, once it no longer answers. Kills it if it has not. `None` where the jail
+    /// did not tell: only what it tells means that nothing in there is left.
     pub(crate) fn end(mut self) -> (Option<Outcome>, String) {
         // A process that closed its socket while dying needs a moment to be collected.
         for _ in 0..100 {
@@ -306,10 +296,11 @@ impl Worker {
         (self.child.wait().ok().map(|f| f.outcome), tail)
     }
 
-    /// Kills a process that still answers; its last words. Nobody asks how it ended.
-    pub(crate) fn kill(mut self) -> String {
+    /// Kills a process that still answers; as [`Worker::end`].
+    pub(crate) fn kill(mut self) -> (Option<Outcome>, String) {
         self.child.kill();
-        self.child.wait().map_or_else(|_| String::new(), |f| last_words(&f.stdout, &f.stderr))
+        let ended = self.child.wait().map(|f| (Some(f.outcome), last_words(&f.stdout, &f.stderr)));
+        ended.unwrap_or_default()
     }
 }
 

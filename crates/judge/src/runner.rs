@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use rand::RngExt;
@@ -9,7 +10,7 @@ use rand::rngs::StdRng;
 use serde_json::{Value as Json, json};
 use warpwright_jail::Outcome;
 
-use crate::arena::Arena;
+use crate::arena::{Arena, ArenaError};
 use crate::channel::NoAnswer;
 use crate::claims::Zone;
 use crate::error::JudgeError;
@@ -60,6 +61,16 @@ pub(crate) struct Runner {
     random: StdRng,
 }
 
+/// What is left of a runner.
+pub(crate) struct Ended {
+    /// How it went, if it was gone already.
+    pub(crate) outcome: Option<Outcome>,
+    /// Its last words.
+    pub(crate) tail: String,
+    /// Its memory, if nothing that could have mapped it is left.
+    pub(crate) arena: Option<Arc<Arena>>,
+}
+
 /// A window that was played: where its inputs lie, what was sampled and when.
 pub(crate) struct Played {
     pub(crate) elapsed: Duration,
@@ -92,7 +103,7 @@ impl Runner {
             // Copying and touching every page of the memory would disturb a measured window.
             let _shared = gate.share();
             home.fill(artifact).map_err(failed)?;
-            let request = json!({"do": "adopt", "arena_bytes": arena.len(), "populate": timed});
+            let request = json!({"do": "adopt", "arena_bytes": layout.len(), "populate": timed});
             worker.hand_over(&request, &arena, ADOPT_PATIENCE, gate)?;
         } else {
             // Its memory is mapped already: all candidates of a GPU have the same.
@@ -116,7 +127,8 @@ impl Runner {
     pub(crate) fn begin(&mut self, cores: &[usize]) -> Result<(), Trouble> {
         match &*self.arena {
             Arena::Cuda(arena) => arena.poison(0, arena.len())?,
-            // A file of its own, and what is not touched costs nothing.
+            // Whatever a former candidate left in the file was overwritten before this one got it, and
+            // what is not touched costs nothing.
             Arena::Host(arena) => {
                 arena.poison(self.layout.weights.offset, self.layout.weights.bytes)?;
             }
@@ -192,9 +204,8 @@ impl Runner {
         variant: &str,
         draws: &[Draw],
     ) -> Result<Played, Trouble> {
-        let placed = self.stage_inputs(oracle, draws)?;
-        let zone = self.layout.window(placed.len() as u64, &mut self.random);
-        self.arena.poison(zone.offset, zone.bytes)?;
+        let zone = self.layout.window(draws.len() as u64, &mut self.random);
+        let placed = self.stage(oracle, draws, zone)?;
         let stage = json!({"do": "stage", "sets": placed, "zone": zone_json(zone)});
         self.ask::<Json>("forward", &stage)?;
         let mut order: Vec<usize> = (0..placed.len()).collect();
@@ -212,29 +223,77 @@ impl Runner {
         Ok(Played { elapsed, zone, sets: placed, order, samples, fingerprint })
     }
 
+    /// Brings fresh inputs and poisons the zone of the results. On the cpu device a second core does
+    /// the latter while the oracle makes the former, which lie there for a shorter time before "go".
+    fn stage(
+        &mut self,
+        oracle: &mut Oracle,
+        draws: &[Draw],
+        zone: Zone,
+    ) -> Result<Vec<Value>, Trouble> {
+        let arena = Arc::clone(&self.arena);
+        if let Arena::Cuda(_) = &*arena {
+            let placed = self.stage_inputs(oracle, draws)?;
+            arena.poison(zone.offset, zone.bytes)?;
+            return Ok(placed);
+        }
+        std::thread::scope(|scope| {
+            let poisoning = scope.spawn(|| arena.poison(zone.offset, zone.bytes));
+            let placed = self.stage_inputs(oracle, draws);
+            joined(poisoning)?;
+            placed
+        })
+    }
+
     /// Has the oracle make inputs, as many at a time as its arena holds, and brings each set to its
-    /// slot.
+    /// slot. On the cpu device, where that takes about as long, in two halves of the arena: one is
+    /// filled while the other is copied.
     fn stage_inputs(&mut self, oracle: &mut Oracle, draws: &[Draw]) -> Result<Vec<Value>, Trouble> {
         let mut slots = self.layout.slots(draws.len() as u64, &mut self.random).into_iter();
         let mut placed = Vec::with_capacity(draws.len());
-        for draws in draws.chunks(oracle.sets_at_once()) {
-            for set in oracle.inputs(draws)?.sets {
-                let mut here = set.clone();
-                let slot = slots
-                    .next()
-                    .filter(|slot| place_all(&mut here.tensors, slot.offset) <= slot.end());
-                if slot.is_none() {
-                    let reason = "get_inputs gives inputs of different sizes";
-                    return Err(JudgeError::infrastructure("place inputs", reason).into());
+        let all = oracle.sets_at_once();
+        let halved = all > 1 && draws.len() > 1 && matches!(&*self.arena, Arena::Host(_));
+        let at_once = if halved { all / 2 } else { all };
+        let half = at_once as u64 * oracle.opened.sizes.inputs.padded_bytes();
+        let (source, target) = (&Arc::clone(&oracle.arena), &*self.arena);
+        std::thread::scope(|scope| {
+            let mut copying: Option<ScopedJoinHandle<'_, Result<(), ArenaError>>> = None;
+            for (i, draws) in draws.chunks(at_once).enumerate() {
+                let offset = if halved && i % 2 == 1 { half } else { 0 };
+                let sets = oracle.inputs(draws, offset)?.sets;
+                if let Some(copying) = copying.take() {
+                    joined(copying)?;
                 }
-                for (from, to) in set.tensors.iter().zip(&here.tensors) {
-                    let (from_at, to_at) = (from.offset.unwrap_or(0), to.offset.unwrap_or(0));
-                    self.arena.copy_from(to_at, &oracle.arena, from_at, to.bytes)?;
+                let mut moves = Vec::new();
+                for set in sets {
+                    let mut here = set.clone();
+                    let slot = slots
+                        .next()
+                        .filter(|slot| place_all(&mut here.tensors, slot.offset) <= slot.end());
+                    if slot.is_none() {
+                        let reason = "get_inputs gives inputs of different sizes";
+                        return Err(JudgeError::infrastructure("place inputs", reason).into());
+                    }
+                    for (from, to) in set.tensors.iter().zip(&here.tensors) {
+                        let (from_at, to_at) = (from.offset.unwrap_or(0), to.offset.unwrap_or(0));
+                        moves.push((to_at, from_at, to.bytes));
+                    }
+                    placed.push(here);
                 }
-                placed.push(here);
+                let copy = move || {
+                    let mut moves = moves.into_iter();
+                    moves
+                        .try_for_each(|(to, from, bytes)| target.copy_from(to, source, from, bytes))
+                };
+                if halved {
+                    copying = Some(scope.spawn(copy));
+                } else {
+                    copy()?;
+                }
             }
-        }
-        Ok(placed)
+            copying.map_or(Ok(()), joined)?;
+            Ok(placed)
+        })
     }
 
     /// Whether the results are still what they were when the clock stopped.
@@ -263,10 +322,21 @@ impl Runner {
         self.worker.pid()
     }
 
-    /// Ends the process; its last words, and how it went if it was gone already.
-    pub(crate) fn end(self, gone: bool) -> (Option<Outcome>, String) {
-        if gone { self.worker.end() } else { (None, self.worker.kill()) }
+    /// Ends the process, which may be `gone` already.
+    pub(crate) fn end(self, gone: bool) -> Ended {
+        let Self { worker, arena, .. } = self;
+        let (outcome, tail) = if gone { worker.end() } else { worker.kill() };
+        // The jail tells how it ended once nothing in it is left; otherwise something may be, and
+        // have the memory mapped.
+        let arena = outcome.is_some().then_some(arena);
+        Ended { outcome: outcome.filter(|_| gone), tail, arena }
     }
+}
+
+/// What a thread that works on memory came to.
+fn joined(thread: ScopedJoinHandle<'_, Result<(), ArenaError>>) -> Result<(), ArenaError> {
+    let died = |_| ArenaError::new("work on memory", "a thread of ours died");
+    thread.join().map_err(died)?
 }
 
 fn zone_json(zone: Zone) -> Json {

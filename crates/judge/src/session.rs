@@ -11,7 +11,7 @@ use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::{Stage, Verdict};
 use warpwright_task::Task;
 
-use crate::baseline::BaselineProcess;
+use crate::baseline::EarlyBaseline;
 use crate::channel::NoAnswer;
 use crate::contenders::{Baselines, Terms};
 use crate::error::JudgeError;
@@ -24,7 +24,7 @@ use crate::layout::Layout;
 use crate::measure::Plan;
 use crate::memory::Memory;
 use crate::oracle::{LoadedOracle, Oracle, mode_name, profile_name};
-use crate::runner::{Runner, Stumble, Trouble};
+use crate::runner::{Ended, Runner, Stumble, Trouble};
 use crate::verdict::{Findings, Known, build, verdict};
 use crate::verify::{Looked, look};
 
@@ -40,8 +40,8 @@ pub struct TaskSession<'j> {
     layout: Layout,
     plan: Plan,
     random: StdRng,
-    /// A process for the baselines that was started with the oracle.
-    early: Option<BaselineProcess>,
+    /// A process for the baselines that was begun with the oracle.
+    early: Option<EarlyBaseline>,
     baselines: Option<Baselines>,
     /// What opening it and its baselines took.
     cost: Duration,
@@ -51,26 +51,34 @@ pub struct TaskSession<'j> {
 /// nothing on the device but a context. So much can be done while others have its memory.
 pub(crate) struct Begun {
     oracle: LoadedOracle,
-    early: Option<BaselineProcess>,
+    early: Option<EarlyBaseline>,
     cost: Duration,
 }
 
 impl Begun {
-    /// Starts them, and has the oracle load the task's module.
+    /// Starts them, and has the oracle load the task's module. On the cpu device the process for the
+    /// baselines comes after the oracle, for which everybody waits.
     pub(crate) fn begin(judge: &LocalJudge, task: &Task) -> Result<Self, JudgeError> {
+        let begun = Self::to_verify(judge, task)?;
+        if judge.config.device.is_cuda() {
+            return Ok(begun);
+        }
+        let early = judge.early_baseline(task);
+        Ok(Self { early, ..begun })
+    }
+
+    /// The same where perhaps nothing will be measured: the cpu device has no core to spare for what
+    /// may not be needed.
+    pub(crate) fn to_verify(judge: &LocalJudge, task: &Task) -> Result<Self, JudgeError> {
         let started = Instant::now();
         // The first candidate's process starts while this task's oracle does.
         judge.nursery.expect();
+        // A GPU's host has cores for the baselines' process to start and to compile meanwhile. If that
+        // fails, it is told when they are needed.
+        let early = if judge.config.device.is_cuda() { judge.early_baseline(task) } else { None };
         let settings = (judge.config.profile, judge.config.seed);
-        let load = || LoadedOracle::load(&judge.host, task, settings, &judge.gate);
-        // A GPU's host has cores for the baselines' process to start meanwhile. If that fails, it is
-        // told when they are needed.
-        let cuda = judge.config.device.is_cuda();
-        let (oracle, early) = std::thread::scope(|scope| {
-            let early = cuda.then(|| scope.spawn(|| judge.baseline_process(0).ok()));
-            (load(), early.and_then(|thread| thread.join().ok().flatten()))
-        });
-        Ok(Self { oracle: oracle?, early, cost: started.elapsed() })
+        let oracle = LoadedOracle::load(&judge.host, task, settings, &judge.gate)?;
+        Ok(Self { oracle, early, cost: started.elapsed() })
     }
 
     /// Bytes of the device's memory that would do, if that is known and much.
@@ -253,9 +261,15 @@ impl<'j> TaskSession<'j> {
             Duration::from_secs_f64((10.0 + 300.0 * self.oracle.opened.forward_seconds).min(300.0));
         let random = StdRng::seed_from_u64(self.random.random());
         let (judge, layout, dir) = (self.judge, self.layout, artifact.dir.as_path());
-        let arena = judge.runner_arena(&self.task, layout.len())?;
-        let spare = judge.nursery.take()?;
         let timed = stage == Stage::Measured;
+        // Its memory is made ready while its process starts, if that has still to be waited for.
+        let (arena, spare) = std::thread::scope(|scope| {
+            let arena = scope.spawn(|| judge.runner_arena(&self.task, layout.len(), timed));
+            let spare = judge.nursery.take();
+            let died = |_| JudgeError::infrastructure("make memory ready", "a thread of ours died");
+            (arena.join().map_err(died).and_then(|made| made), spare)
+        });
+        let (arena, spare) = (arena?, spare?);
         let mut runner =
             Runner::adopt(spare, dir, (arena, timed), layout, patience, random, &judge.gate)?;
         found.seconds.start = started.elapsed().as_secs_f64();
@@ -266,11 +280,14 @@ impl<'j> TaskSession<'j> {
         // One that is gone needs a moment to be collected; one that answers is killed at once.
         let gone =
             matches!(&went, Err(Trouble::Candidate(Stumble { answer: NoAnswer::Closed, .. })));
-        let (outcome, tail) = runner.end(gone);
+        let Ended { outcome, tail, arena } = runner.end(gone);
         if let Some(gpu) = &self.judge.gpu {
             gpu.probe()?;
         }
         drop(held);
+        if let Some(arena) = arena {
+            judge.reuse(arena);
+        }
         // On the cpu device the next one's start would have slowed this one.
         judge.nursery.expect();
         match went {

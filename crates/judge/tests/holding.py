@@ -68,8 +68,9 @@ def compile_with_variants(compile_graph: Any) -> Any:
 def serve_baseline(channel: Telling) -> None:
     note(type(benchmarker), "benchmark_gpu", "times", instead=True)
     note(CompiledFxGraph, "__call__", "computes")
+    note(torch.cuda, "set_per_process_memory_fraction", "bounds", instead=True)
     compile_fx.compile_fx = compile_with_variants(compile_fx.compile_fx)
-    baseline = Baseline("cpu", None, channel)
+    baseline = Baseline("cpu", "", channel)
     baseline.cuda = True
     ways = {
         "rightly": baseline._computing_alone,
@@ -82,14 +83,22 @@ def serve_baseline(channel: Telling) -> None:
         baseline.open(request)
         return {"told": told}
 
-    def compile_telling(request: dict[str, Any]) -> dict[str, Any]:
+    def ahead_telling(request: dict[str, Any]) -> dict[str, Any]:
         told.clear()
         torch._dynamo.reset()
+        missing = baseline.ahead(request)["missing"]
+        return {"told": [*told, f"missing: {missing}"]}
+
+    def compile_telling(request: dict[str, Any]) -> dict[str, Any]:
+        told.clear()
+        if not request.get("keep", False):
+            torch._dynamo.reset()
         baseline._computing_alone = ways[request["asks"]]  # type: ignore[method-assign]
         baseline.compile(request)
         return {"told": told}
 
-    serve(channel, {"open": open_telling, "compile": compile_telling})
+    handlers = {"open": open_telling, "ahead": ahead_telling, "compile": compile_telling}
+    serve(channel, handlers)
 
 
 def hashed(model: torch.nn.Module) -> str:

@@ -12,6 +12,7 @@ use super::{ArenaError, POISON, SAMPLE_BYTES, hash_words};
 const CHUNK: usize = 1 << 20;
 
 /// Judge-owned host memory.
+#[derive(Debug)]
 pub(crate) struct HostArena {
     file: File,
     len: u64,

@@ -5,6 +5,7 @@
 
 mod cuda;
 mod host;
+mod kept;
 mod kernels;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -13,6 +14,7 @@ use thiserror::Error;
 
 pub(crate) use cuda::CudaDevice;
 pub(crate) use host::HostArena;
+pub(crate) use kept::KeptArenas;
 pub(crate) use kernels::{Rule, Tensor, Told};
 
 /// The pattern judges poison memory with: NaN in every floating type (`0x7fff` repeated).

@@ -76,7 +76,7 @@ impl Folder {
         end = append(&mut file, &oracle.arena, &mut init.tensors, end)?;
         let mut weights = oracle.state("init")?;
         end = append(&mut file, &oracle.arena, &mut weights.tensors, end)?;
-        let inputs = oracle.inputs(&[Draw::own(load.seed)])?.sets.pop();
+        let inputs = oracle.inputs(&[Draw::own(load.seed)], 0)?.sets.pop();
         let mut inputs = inputs
             .ok_or_else(|| JudgeError::infrastructure("make inputs", "the oracle gave none"))?;
         end = append(&mut file, &oracle.arena, &mut inputs.tensors, end)?;

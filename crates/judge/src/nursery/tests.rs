@@ -97,10 +97,17 @@ fn a_start_that_is_under_way_is_waited_for_or_ended() {
 /// Adopts a runner with this file as its artifact, and has it run `source` as a candidate; what that
 /// raises.
 fn said(spare: &mut Spare, file: &str, source: &str) -> String {
+    let arena = Arena::Host(HostArena::create(ARENA).unwrap());
+    said_in(spare, &arena, file, source)
+}
+
+const ARENA: u64 = 1 << 20;
+
+/// The same in this memory.
+fn said_in(spare: &mut Spare, arena: &Arena, file: &str, source: &str) -> String {
     fs_err::write(spare.home.shown().join(file), file).unwrap();
-    let arena = Arena::Host(HostArena::create(1 << 20).unwrap());
-    let request = json!({"do": "adopt", "arena_bytes": arena.len(), "populate": false});
-    spare.worker.hand_over(&request, &arena, PATIENCE, &Gate::default()).unwrap();
+    let request = json!({"do": "adopt", "arena_bytes": ARENA, "populate": false});
+    spare.worker.hand_over(&request, arena, PATIENCE, &Gate::default()).unwrap();
     let request = json!({
         "do": "load",
         "source": source,
@@ -108,12 +115,77 @@ fn said(spare: &mut Spare, file: &str, source: &str) -> String {
         "init": {"tree": {"tuple": []}, "tensors": []},
         "profile": "strict",
         "mode": "eval",
-        "zone": {"offset": 0, "bytes": 1 << 20},
+        "zone": {"offset": 0, "bytes": ARENA},
     });
     match spare.worker.ask::<Json>(&request, PATIENCE) {
         Err(NoAnswer::Complaint(complaint)) => complaint.message,
         other => panic!("{other:?}"),
     }
+}
+
+fn held_by(arena: &Arena) -> Vec<u8> {
+    let mut bytes = vec![0; arena.len() as usize];
+    arena.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn secrets(bytes: &[u8]) -> usize {
+    bytes.windows(6).filter(|window| window == b"secret").count()
+}
+
+/// Memory that served one candidate and serves the next.
+#[test]
+fn nothing_of_a_candidate_is_left_in_the_memory_of_the_next() {
+    let judge = judge();
+    let task = warpwright_task::Task::from_source("none", "");
+    // Twice as much as the candidate is shown, and it takes the rest as well.
+    let arena = judge.runner_arena(&task, 2 * ARENA, false).unwrap();
+    let source = "import ctypes, os, re, time, torch\n\
+        kept = torch.zeros(1000, dtype=torch.uint8)\n\
+        libc = ctypes.CDLL(None)\n\
+        libc.mremap.restype = ctypes.c_void_p\n\
+        libc.mremap.argtypes = [ctypes.c_void_p] + 2 * [ctypes.c_size_t] + [ctypes.c_int]\n\
+        maps = [line for line in open('/proc/self/maps') if 'warpwright-arena' in line]\n\
+        begin, end = (int(x, 16) for x in maps[0].split()[0].split('-'))\n\
+        larger = libc.mremap(begin, 0, 2 * (end - begin), 1)\n\
+        for at in (100, end - begin + 100, 2 * (end - begin) - 6):\n    \
+            ctypes.memmove(larger + at, b'secret', 6)\n\
+        # One that outlives its parent, its session and its group, and goes on writing.\n\
+        if os.fork() == 0:\n    \
+            os.setsid()\n    \
+            if os.fork() == 0:\n        \
+                counter = ctypes.c_uint64.from_address(larger + 4096)\n        \
+                while True:\n            \
+                    counter.value += 1\n    \
+            os._exit(0)\n\
+        raise ValueError('wrote')\n";
+    let mut spare = judge.nursery.take().unwrap();
+    assert_eq!(said_in(&mut spare, &arena, "mine", source), "ValueError: wrote");
+    let counted = || {
+        let mut bytes = [0; 8];
+        arena.read(4096, &mut bytes).unwrap();
+        bytes
+    };
+    let (before, end) = (counted(), Instant::now() + PATIENCE);
+    while counted() == before {
+        assert!(Instant::now() < end, "positive control: a process of it writes");
+    }
+    assert_eq!(secrets(&held_by(&arena)), 3, "positive control: also beyond what it was shown");
+    let (outcome, _) = spare.worker.kill();
+    assert!(outcome.is_some(), "the jail tells that nothing in it is left");
+    let before = counted();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(counted(), before, "something that survived writes");
+    assert_eq!(
+        secrets(&held_by(&arena)),
+        3,
+        "positive control: it is there until the next takes it"
+    );
+
+    judge.reuse(arena);
+    let again = judge.runner_arena(&task, 2 * ARENA, false).unwrap();
+    let poison = crate::arena::POISON.to_le_bytes();
+    assert!(held_by(&again).chunks_exact(2).all(|word| word == poison), "all of it is poisoned");
 }
 
 #[test]

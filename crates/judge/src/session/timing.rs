@@ -22,6 +22,16 @@ use crate::verify::look;
 /// measuring may stop, and one more up to each later one.
 const TIMED_CHECKS: usize = 3;
 
+/// A window that was played before any that counts.
+struct Tried {
+    /// Calls that windows are to hold.
+    calls: usize,
+    /// Places of the results at which baselines' windows end with a look as well.
+    samples: Vec<u64>,
+    /// All that it took, inputs included.
+    seconds: f64,
+}
+
 impl TaskSession<'_> {
     /// Times the candidate; its times and speed-ups are in the findings.
     pub(super) fn measure(
@@ -52,13 +62,8 @@ impl TaskSession<'_> {
     ) -> Result<(), Trouble> {
         let Baselines { process, ready, staged, caveats } = baselines;
         found.caveats.extend(caveats.iter().cloned());
-        let calls = self.candidate_calls(process, runner)?;
-        let started = Instant::now();
-        let tried =
-            measure::candidate_window(&mut self.oracle, runner, (calls, false), &mut self.random)?;
-        runner.release()?;
-        let samples = tried.0.samples;
-        let candidate_seconds = started.elapsed().as_secs_f64();
+        let Tried { calls, samples, seconds: candidate_seconds } =
+            self.candidate_calls(process, runner)?;
         let baseline_seconds: f64 = ready.iter().map(|r| r.calls as f64 * r.seconds).sum();
         let schedule = measure::schedule(&self.plan, candidate_seconds + baseline_seconds);
         let looked_at = self.looked_at(&schedule);
@@ -139,14 +144,17 @@ impl TaskSession<'_> {
         rounds
     }
 
-    /// How many calls the candidate's windows hold.
+    /// How many calls the candidate's windows hold, found by trying windows; what the last one, of so
+    /// many calls or more, was.
     fn candidate_calls(
         &mut self,
         process: &mut BaselineProcess,
         runner: &mut Runner,
-    ) -> Result<usize, Trouble> {
+    ) -> Result<Tried, Trouble> {
         let mut calls = 1;
-        for _ in 0..2 {
+        let mut windows = 0;
+        loop {
+            let started = Instant::now();
             let nothing = process.nothing(&self.task.name, None)?.as_secs_f64();
             let (played, _) = measure::candidate_window(
                 &mut self.oracle,
@@ -155,14 +163,22 @@ impl TaskSession<'_> {
                 &mut self.random,
             )?;
             runner.release()?;
+            windows += 1;
+            let tried = |calls| Tried {
+                calls,
+                samples: played.samples,
+                seconds: started.elapsed().as_secs_f64(),
+            };
+            if windows > 2 {
+                return Ok(tried(calls));
+            }
             let seconds = measure::per_call(played.elapsed.as_secs_f64(), nothing, calls);
             let next = measure::window_calls(&self.plan, seconds, self.layout.calls);
             if next <= calls {
-                return Ok(next);
+                return Ok(tried(next));
             }
             calls = next;
         }
-        Ok(calls)
     }
 
     /// One rewarded window; looks at one of its calls, chosen after the clock has stopped.

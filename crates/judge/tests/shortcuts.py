@@ -1,0 +1,142 @@
+"""Ways that are only there because they are faster, beside the plain ones: nothing that the judge
+decides on may differ. Raises AssertionError where it does; the last line names what was compared.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._inductor import codecache
+from warpwright_oracle import families, headers
+from warpwright_oracle.distance import Distance, distance
+from warpwright_oracle.oracle import Oracle
+from warpwright_oracle.tensors import place
+
+
+def plainly(mine: torch.Tensor, truth: torch.Tensor) -> Distance:
+    """What ``distance`` means, one definition after the other."""
+    mine, truth = mine.reshape(-1), truth.reshape(-1)
+    finite, there = torch.isfinite(truth), torch.isfinite(mine)
+    known = torch.where(finite, truth, 0.0)
+    apart = torch.where(finite & there, mine.double() - known, 0.0)
+    count = int(finite.sum())
+    return Distance(
+        error=apart.abs().max().item(),
+        rms=(known.square().sum().item() / count) ** 0.5 if count else 0.0,
+        largest=known.abs().max().item(),
+        agrees=bool((finite == there).all()),
+    )
+
+
+def distances() -> int:
+    inf, nan = float("inf"), float("nan")
+    compared = 0
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        for shape in ((1,), (7, 3), (300, 1001)):
+            truth = torch.randn(shape, dtype=torch.float64)
+            for spoilt, wrong in (
+                ({}, {}), ({0: inf}, {}), ({0: nan}, {}), ({}, {0: inf}), ({}, {0: -inf}),
+                ({}, {0: nan}), ({0: inf}, {0: inf}), ({0: nan}, {0: nan}), ({0: -inf}, {0: inf}),
+            ):  # fmt: skip
+                exact, mine = truth.clone(), truth.to(dtype)
+                for tensor, values in ((exact, spoilt), (mine, wrong)):
+                    for at, value in values.items():
+                        tensor.view(-1)[at] = value
+                before = mine.clone()
+                told, meant = distance(mine, exact), plainly(mine, exact)
+                assert told == meant, (dtype, shape, spoilt, wrong, told, meant)
+                assert torch.equal(mine.nan_to_num(), before.nan_to_num()), "it changed a result"
+                compared += 1
+    turned = torch.randn(40, 50, dtype=torch.float64)
+    assert distance(turned.float().t(), turned.t()) == plainly(turned.float().t(), turned.t())
+    assert distance(torch.ones(3), torch.full((3,), 3.0).double()).error == 2.0, "positive control"
+    return compared + 1
+
+
+def changes() -> int:
+    values = torch.randn(3, families.HOST_PIECE - 5)
+    traits = families.changeable(values)
+    assert traits is not None
+    small = families.HOST_PIECE
+    for name in families.FAMILIES:
+        families.HOST_PIECE = small
+        in_pieces = families.change([values], name, {0: traits}, 11)[0]
+        families.HOST_PIECE = families.GPU_PIECE
+        assert torch.equal(in_pieces, families.change([values], name, {0: traits}, 11)[0]), name
+        assert not torch.equal(in_pieces, values), "positive control"
+    families.HOST_PIECE = small
+    return len(families.FAMILIES)
+
+
+class Memory:
+    """Stands for an arena, and counts what is stored."""
+
+    def __init__(self) -> None:
+        self.stored = 0
+
+    def store(self, tensors: list[torch.Tensor], offset: int) -> tuple[list[Any], int]:
+        self.stored += 1
+        places = [place(tensor, offset + 512 * i) for i, tensor in enumerate(tensors)]
+        return places, offset + 512 * len(tensors)
+
+
+def held() -> int:
+    oracle = Oracle("cpu", "", None)  # type: ignore[arg-type]  # nobody is spoken to
+    oracle.arena = memory = Memory()  # type: ignore[assignment]
+    oracle.draw = lambda seed, family: [torch.full((3,), float(seed))]  # type: ignore[method-assign]
+
+    def stores(*draws: tuple[int, str], offset: int = 0, before: Any = None) -> int:
+        seeds, names = [d[0] for d in draws], [d[1] for d in draws]
+        oracle.inputs({"seeds": seeds, "families": names, "offset": offset})
+        if before is not None:
+            before()
+        stored = memory.stored
+        assert oracle._hold(5, "own").places[0]["offset"] == 0
+        return memory.stored - stored
+
+    assert stores((5, "own")) == 0, "what lies there need not be made again"
+    assert stores((6, "own")) == 1, "another seed"
+    assert stores((5, "small")) == 1, "another family"
+    assert stores((5, "own"), (5, "own")) == 1, "several"
+    assert stores((5, "own"), offset=512) == 1, "elsewhere"
+    state = torch.nn.Linear(1, 1)
+    oracle.models["init"] = state
+    assert stores((5, "own"), before=lambda: oracle.state({"variant": "init"})) == 1, "overwritten"
+    return 6
+
+
+def kept_headers() -> int:
+    made = 0
+
+    def compiled(_: str) -> str:
+        nonlocal made
+        header = Path(codecache._HEADER_DIR) / "a.h"
+        if not Path(f"{header}.gch").exists():
+            made += 1
+            header.write_text("header")
+            Path(f"{header}.gch").write_text("compiled")
+        return str(header)
+
+    def process(folder: Path | None) -> None:
+        codecache._HEADER_DIR = tempfile.mkdtemp()
+        codecache._precompile_header = compiled
+        if folder is not None:
+            headers.keep(folder)
+        path = codecache._precompile_header("a")
+        assert Path(f"{path}.gch").read_text() == "compiled"
+
+    process(None)
+    process(None)
+    assert made == 2, "positive control: each process compiles it"
+    folder = Path(tempfile.mkdtemp()) / "headers"
+    process(folder)
+    process(folder)
+    assert made == 3, "the second finds what the first left"
+    assert sorted(path.name for path in folder.iterdir()) == ["a.h", "a.h.gch"]
+    return 2
+
+
+print("compared", distances(), changes(), held(), kept_headers())
