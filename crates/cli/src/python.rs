@@ -21,6 +21,18 @@ pub(crate) struct Python {
     pub(crate) site_packages: Option<PathBuf>,
 }
 
+impl Python {
+    /// Whether torch's Python code is there as bytecode. If not, each of the judge's processes, which
+    /// may not write it, compiles it anew.
+    pub(crate) fn torch_is_compiled(&self) -> bool {
+        // Its compiler is imported late and by few: where it is compiled, all is.
+        let cached = |folder: &PathBuf| fs::read_dir(folder.join("torch/_inductor/__pycache__"));
+        let entries = self.site_packages.as_ref().and_then(|folder| cached(folder).ok());
+        let compiled = |name: &str| name.starts_with("compile_fx.");
+        entries.into_iter().flatten().flatten().any(|e| compiled(&e.file_name().to_string_lossy()))
+    }
+}
+
 /// Looks at `--python` or the environment, then the `.venv` beside the executable's project, then
 /// the one in the current folder, then `python3` on the path. The first with torch is taken; one
 /// named by the user is taken as it is.
@@ -143,5 +155,11 @@ mod tests {
         fs::write(torch.join("version.py"), "__version__ = '2.11.0+cu130'\ndebug = False\n")
             .unwrap();
         assert_eq!(look_at(&python, "here").torch.as_deref(), Some("2.11.0+cu130"));
+
+        assert!(!look_at(&python, "here").torch_is_compiled());
+        let cached = torch.join("_inductor/__pycache__");
+        fs::create_dir_all(&cached).unwrap();
+        fs::write(cached.join("compile_fx.cpython-311.pyc"), "").unwrap();
+        assert!(look_at(&python, "here").torch_is_compiled());
     }
 }

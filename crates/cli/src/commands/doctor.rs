@@ -171,7 +171,16 @@ fn interpreter(checks: &mut Vec<Check>, python: Option<&python::Python>) {
         None,
     ));
     checks.push(match &python.torch {
-        Some(torch) => Check::new("torch", State::Ok, torch.clone(), None),
+        Some(torch) if python.torch_is_compiled() => {
+            Check::new("torch", State::Ok, torch.clone(), None)
+        }
+        Some(torch) => {
+            let detail =
+                format!("{torch}, not compiled to bytecode: what imports it takes twice as long");
+            let folder = python.site_packages.as_deref().unwrap_or(Path::new("."));
+            let mend = format!("`{path} -m compileall -q -j 0 {}`", folder.display());
+            Check::new("torch", State::Weak, detail, Some(&mend))
+        }
         None => Check::new("torch", State::Missing, format!("not installed for {path}"), MEND),
     });
 }
