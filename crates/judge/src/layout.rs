@@ -68,8 +68,9 @@ impl Layout {
     /// Plans an arena of at most `budget` bytes in which a window holds `wanted` calls if it can.
     /// `None` when not even one call fits.
     pub(crate) fn plan(opened: &Opened, wanted: u64, budget: u64) -> Option<Self> {
-        // Two repacked copies of each set of weights; where memory is short, one.
-        [6, 4]
+        // Four repacked copies of each set of weights, as a policy makes them that does ahead all that
+        // depends on weights only; where memory is short, two or one.
+        [10, 6, 4]
             .into_iter()
             .find_map(|sets| Self::of(&Sizes::of(opened, sets), opened, wanted, budget))
     }
