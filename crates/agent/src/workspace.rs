@@ -90,7 +90,8 @@ pub enum NoCandidate {
     NoModel,
     /// Something among the files is not a regular file, too large or too many.
     #[error(
-        "failed to take the candidate: {0}: links, pipes, files over 4 MiB and more than 256 files are refused"
+        "failed to take the candidate: {0}: links, pipes, files over {size} MiB and more than {MAX_FILES} files are refused",
+        size = MAX_FILE_BYTES >> 20
     )]
     Unacceptable(String),
     /// The file system failed.

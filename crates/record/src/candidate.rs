@@ -8,8 +8,9 @@ use thiserror::Error;
 
 /// Largest file a candidate may contain, in bytes.
 pub const MAX_FILE_BYTES: u64 = 4 << 20;
-/// Largest number of files a candidate may contain.
-pub const MAX_FILES: usize = 256;
+/// Largest number of files a candidate may contain. A network of two hundred layers, or a loop unrolled
+/// over as many steps, with a kernel in each file has several hundred.
+pub const MAX_FILES: usize = 1024;
 
 /// The files of one candidate by workspace-relative path, e.g. `model_new.py`, `kernels/gelu.cu`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Transposed convolutions with strides, as convolutions without.
+//! Transposed convolutions, as convolutions that are not, and have no strides.
 //!
 //! Output position `o` of a dim takes from input `i` through tap `k` where `o + p = i s + k`. With
 //! `o + p = q s + r` that leaves the taps `k = r + t s` and the inputs `i = q - t`: for each phase `r`
@@ -22,7 +22,7 @@ pub(super) fn has_phases(op: &Convolution) -> bool {
     let phases: i64 = op.stride.iter().product();
     op.transposed
         && op.groups == 1
-        && (2..=MOST).contains(&phases)
+        && (1..=MOST).contains(&phases)
         && op.dilation.iter().all(|d| *d == 1)
 }
 
