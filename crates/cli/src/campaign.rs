@@ -34,7 +34,7 @@ use crate::plan::{Planned, plan, schedule};
 use crate::policies::{self, Policies};
 use crate::printer::Printer;
 use crate::settings::{Settings, bad_skill};
-use crate::{interrupt, results};
+use crate::{device_use, interrupt, results};
 
 /// Begins a run in a new folder and works on it to its end.
 pub(crate) fn begin(
@@ -245,18 +245,11 @@ impl Campaign<'_> {
 
     /// Notes how busy a GPU was: what is left is what more jobs could use.
     fn tell_use(&self, shared: &Shared<'_>, bench: &Bench, of: Duration) -> Result<(), Failure> {
-        let device = bench.device();
         let used = bench.judge.device_use();
-        if device == "cpu" || used.alone.is_zero() {
+        if bench.device() == "cpu" || used.alone.is_zero() {
             return Ok(());
         }
-        let percent = |part: Duration| 100.0 * part.as_secs_f64() / of.as_secs_f64();
-        let text = format!(
-            "{device} was held alone for {:.0} % of {:.0} s, and beside others for {:.0} %",
-            percent(used.alone),
-            of.as_secs_f64(),
-            percent(used.shared),
-        );
+        let text = device_use::describe(&bench.device(), &used, of);
         self.append(shared, &Event::Note { episode: None, level: NoteLevel::Info, text })
     }
 

@@ -8,6 +8,7 @@ mod args;
 mod campaign;
 mod commands;
 mod contract;
+mod device_use;
 mod environment;
 mod evaluation;
 mod exit;

@@ -13,7 +13,7 @@ use warpwright_task::Task;
 use crate::arena::Arena;
 use crate::channel::NoAnswer;
 use crate::error::JudgeError;
-use crate::gate::Gate;
+use crate::gate::{Gate, Purpose};
 use crate::oracle::{mode_name, profile_name};
 use crate::process::{Grant, Host, Role, Worker};
 
@@ -154,7 +154,7 @@ impl BaselineProcess {
         let read = artifact.into_iter().collect();
         let grant = Grant { read, write: vec![cache], env, ..Grant::default() };
         // On the cpu device importing compilers would disturb what is timed; a GPU it asks for itself.
-        let _shared = host.gpu.is_none().then(|| gate.share());
+        let _shared = host.gpu.is_none().then(|| gate.share(Purpose::Start));
         let worker = Worker::spawn(host, Role::Baseline, None, &grant)?;
         starting.register(worker.killer()?)?;
         let worker = worker.up(gate)?;
@@ -165,7 +165,7 @@ impl BaselineProcess {
     /// Has it allocate from this memory from now on, of which it touches all: on the cpu device, as a
     /// candidate does. The caller holds nothing of the device.
     pub(crate) fn adopt(&mut self, arena: Arena, gate: &Gate) -> Result<(), JudgeError> {
-        let _shared = gate.share();
+        let _shared = gate.share(Purpose::Host);
         let request = json!({"do": "adopt", "arena_bytes": arena.len()});
         self.worker.hand_over(&request, &arena, PATIENCE, gate)?;
         self.arena = Some(arena);
@@ -345,7 +345,7 @@ mod tests {
         drop(early);
         until("its end", &|| running() == 0);
 
-        let alone = judge.gate.alone();
+        let alone = judge.gate.alone(Purpose::Candidate);
         let early = judge.early_baseline(&task);
         std::thread::sleep(Duration::from_millis(300));
         assert_eq!(running(), 0, "nothing starts beside a measured window");

@@ -6,6 +6,7 @@ use warpwright_task::Task;
 
 use crate::baseline::{Baseline, BaselineProcess, EarlyBaseline};
 use crate::error::JudgeError;
+use crate::gate::Purpose;
 use crate::judge::LocalJudge;
 use crate::layout::{Layout, MAX_CALLS};
 use crate::measure::{self, Plan, Ready};
@@ -93,7 +94,8 @@ impl Baselines {
                 None => judge.baseline_process(terms.arena_bytes())?,
             };
             // On the cpu device loading it would disturb what is timed; a GPU it asks for itself.
-            let shared = (!judge.config.device.is_cuda()).then(|| judge.gate.share());
+            let shared =
+                (!judge.config.device.is_cuda()).then(|| judge.gate.share(Purpose::Baselines));
             let bound = memory.shares(Some(&opened.sizes)).map(|shares| shares.baseline);
             let settings = (judge.config.profile, judge.config.seed);
             process.open(task, settings, bound, &judge.gate)?;
@@ -122,7 +124,7 @@ impl Baselines {
     ) -> Result<Self, JudgeError> {
         let &Terms { judge, task, memory, plan, .. } = terms;
         let name = &task.name;
-        let _alone = judge.gate.alone();
+        let _alone = judge.gate.alone(Purpose::Staging);
         process.pin(name, &judge.cores)?;
         let Windows { staged, keep, most } = terms.windows();
         let seeds: Vec<u64> = (0..staged).map(|_| random.random_range(1..1 << 62)).collect();

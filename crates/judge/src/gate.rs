@@ -3,14 +3,64 @@
 //! Whatever computes on the device beside a measured window would lengthen it. Opening an oracle and
 //! compiling baselines go side by side; baselines are tuned, and candidates run, alone.
 //!
-//! First come, first served: nobody is passed by who came later. Neighbours in the queue that share
-//! enter together.
+//! First come, first served, but for this: when one who shares has its turn, all enter who wait to
+//! share. Else a device whose users want it alone and shared by turns would be shared by one at a time.
+//! Nobody waits for ever: those who come later do not enter with them.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+
+/// What a device is held for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A process begins, on a GPU with a context of its own.
+    Start,
+    /// A reference is loaded, and what is known of it found out.
+    Reference,
+    /// Baselines are moved to the device, compiled and warmed.
+    Baselines,
+    /// Baselines get inputs, and their windows a length.
+    Staging,
+    /// A candidate runs.
+    Candidate,
+    /// A profiler or a sanitizer runs a candidate.
+    Inspection,
+    /// Something that disturbs what is timed on the cpu device: compilers, memory touched first.
+    Host,
+    /// The device's own speed is measured.
+    Ceilings,
+}
+
+impl Purpose {
+    /// All, in the order of their declaration.
+    pub const ALL: [Self; 8] = [
+        Self::Start,
+        Self::Reference,
+        Self::Baselines,
+        Self::Staging,
+        Self::Candidate,
+        Self::Inspection,
+        Self::Host,
+        Self::Ceilings,
+    ];
+
+    /// For people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Start => "starting processes",
+            Self::Reference => "references",
+            Self::Baselines => "baselines",
+            Self::Staging => "staging baselines",
+            Self::Candidate => "candidates",
+            Self::Inspection => "inspections",
+            Self::Host => "work on the host",
+            Self::Ceilings => "ceilings",
+        }
+    }
+}
 
 /// The device's gate.
 #[derive(Debug, Default)]
@@ -27,6 +77,8 @@ struct State {
     queue: VecDeque<u64>,
     /// How many have come.
     came: u64,
+    /// Who wants to share and has a number below this one need not wait for those before it.
+    together: u64,
     used: Used,
     /// Since when it has been held as it is.
     since: Option<Instant>,
@@ -39,6 +91,19 @@ pub struct Used {
     pub alone: Duration,
     /// By one or more beside each other.
     pub shared: Duration,
+    /// For each purpose, in the order of [`Purpose::ALL`].
+    pub by: [Use; Purpose::ALL.len()],
+}
+
+/// For how long a device was held for one purpose.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Use {
+    /// How often.
+    pub turns: u32,
+    /// In all; time that several shared counts for each of them.
+    pub held: Duration,
+    /// For how long it was waited for, in all.
+    pub waited: Duration,
 }
 
 impl State {
@@ -65,7 +130,7 @@ pub(crate) enum Wish {
 }
 
 impl Gate {
-    /// For how long the device was held until now.
+    /// For how long the device was held until now. What is still held counts for no purpose yet.
     pub(crate) fn used(&self) -> Used {
         let mut state = self.lock();
         state.count();
@@ -73,46 +138,58 @@ impl Gate {
     }
 
     /// Gives up what is held and waits for what is wished.
-    pub(crate) fn change<'g>(&'g self, held: &mut Option<Held<'g>>, wish: Wish) {
+    pub(crate) fn change<'g>(&'g self, held: &mut Option<Held<'g>>, wish: Wish, purpose: Purpose) {
         held.take();
         *held = match wish {
-            Wish::Alone => Some(self.alone()),
-            Wish::Shared => Some(self.share()),
+            Wish::Alone => Some(self.alone(purpose)),
+            Wish::Shared => Some(self.share(purpose)),
             Wish::Nothing => None,
         };
     }
 
-    /// Waits until those who came before have entered and nobody is alone, then holds the device with
-    /// others. Who holds it already must not ask again: someone between may wait to be alone.
-    pub(crate) fn share(&self) -> Held<'_> {
-        let mut state = self.turn(|state| !state.alone);
-        state.count();
-        state.sharing += 1;
-        drop(state);
-        // The next in the queue may share as well.
-        self.changed.notify_all();
-        Held { gate: self, alone: false }
+    /// Waits for its turn and until nobody is alone, then holds the device with others. Who holds it
+    /// already must not ask again: someone between may wait to be alone.
+    pub(crate) fn share(&self, purpose: Purpose) -> Held<'_> {
+        self.enter(purpose, false)
     }
 
     /// Waits until those who came before have had the device, then holds it alone.
-    pub(crate) fn alone(&self) -> Held<'_> {
-        let mut state = self.turn(|state| !state.alone && state.sharing == 0);
-        state.count();
-        state.alone = true;
-        Held { gate: self, alone: true }
+    pub(crate) fn alone(&self, purpose: Purpose) -> Held<'_> {
+        self.enter(purpose, true)
     }
 
-    /// Queues until nobody is ahead and the device is `free`.
-    fn turn(&self, free: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+    fn enter(&self, purpose: Purpose, alone: bool) -> Held<'_> {
+        let came = Instant::now();
         let mut state = self.lock();
         let number = state.came;
         state.came += 1;
         state.queue.push_back(number);
-        while state.queue.front() != Some(&number) || !free(&state) {
+        loop {
+            let first = state.queue.front() == Some(&number);
+            let turn = first || (!alone && number < state.together);
+            if turn && !state.alone && (!alone || state.sharing == 0) {
+                if first && !alone {
+                    state.together = state.came;
+                }
+                break;
+            }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.queue.pop_front();
-        state
+        state.queue.retain(|waiting| *waiting != number);
+        state.count();
+        if alone {
+            state.alone = true;
+        } else {
+            state.sharing += 1;
+        }
+        let since = Instant::now();
+        let counted = &mut state.used.by[purpose as usize];
+        counted.turns += 1;
+        counted.waited += since - came;
+        drop(state);
+        // Others may share as well.
+        self.changed.notify_all();
+        Held { gate: self, alone, purpose, since }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -126,12 +203,15 @@ impl Gate {
 pub(crate) struct Held<'g> {
     gate: &'g Gate,
     alone: bool,
+    purpose: Purpose,
+    since: Instant,
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         let mut state = self.gate.lock();
         state.count();
+        state.used.by[self.purpose as usize].held += self.since.elapsed();
         if self.alone {
             state.alone = false;
         } else {
@@ -159,13 +239,13 @@ mod tests {
                 scope.spawn(move || {
                     for round in 0..50 {
                         if (thread + round) % 4 == 0 {
-                            let held = gate.alone();
+                            let held = gate.alone(Purpose::Candidate);
                             assert_eq!(inside.swap(-1000, Ordering::SeqCst), 0);
                             std::thread::yield_now();
                             assert_eq!(inside.swap(0, Ordering::SeqCst), -1000);
                             drop(held);
                         } else {
-                            let held = gate.share();
+                            let held = gate.share(Purpose::Reference);
                             let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
                             assert!(now > 0);
                             most_shared.fetch_max(now as usize, Ordering::SeqCst);
@@ -189,31 +269,30 @@ mod tests {
         }
     }
 
-    /// Who waits, in this order, enters in this order; sharers between two alone do, and together.
+    /// Who waits to share enters with the first who does; those who want to be alone keep their order.
     #[test]
-    fn nobody_is_passed_by_who_came_later() {
+    fn sharers_enter_together_and_the_others_in_their_order() {
         let gate = Gate::default();
         let entered = Mutex::new(Vec::new());
         let queue = [
-            ("share 0", Wish::Shared),
-            ("alone 1", Wish::Alone),
-            ("share 2", Wish::Shared),
+            ("alone 0", Wish::Alone),
+            ("share 1", Wish::Shared),
+            ("alone 2", Wish::Alone),
             ("share 3", Wish::Shared),
             ("alone 4", Wish::Alone),
-            ("alone 5", Wish::Alone),
-            ("share 6", Wish::Shared),
+            ("share 5", Wish::Shared),
         ];
-        let first = gate.alone();
+        let first = gate.alone(Purpose::Candidate);
         std::thread::scope(|scope| {
             for (waiting, (name, wish)) in queue.into_iter().enumerate() {
                 let (gate, entered) = (&gate, &entered);
                 scope.spawn(move || {
                     let mut held = None;
-                    gate.change(&mut held, wish);
+                    gate.change(&mut held, wish, Purpose::Start);
                     entered.lock().unwrap().push(name);
-                    if ["share 2", "share 3"].contains(&name) {
-                        // Leaves only when its neighbour is in: both hold the device.
-                        until("a neighbour", || entered.lock().unwrap().len() >= 4);
+                    if wish == Wish::Shared {
+                        // Leaves only when the others are in: all hold the device.
+                        until("those who share", || entered.lock().unwrap().len() >= 4);
                     }
                 });
                 until("a place in the queue", || gate.lock().queue.len() == waiting + 1);
@@ -222,25 +301,25 @@ mod tests {
             drop(first);
         });
         let mut entered = entered.into_inner().unwrap();
-        // Either of the two neighbours may be the first to say that it is in.
-        entered[2..4].sort_unstable();
-        assert_eq!(entered, queue.map(|(name, _)| name));
+        entered[1..4].sort_unstable();
+        let expected = ["alone 0", "share 1", "share 3", "share 5", "alone 2", "alone 4"];
+        assert_eq!(entered, expected);
     }
 
     /// A sharer comes in beside another, but not past one who waits to be alone.
     #[test]
     fn who_shares_enters_beside_others_unless_one_waits_to_be_alone() {
         let gate = Gate::default();
-        let held = [gate.share(), gate.share()];
+        let held = [gate.share(Purpose::Reference), gate.share(Purpose::Reference)];
         let entered = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let _held = gate.alone();
+                let _held = gate.alone(Purpose::Candidate);
                 entered.lock().unwrap().push("alone");
             });
             until("one who wants to be alone", || gate.lock().queue.len() == 1);
             scope.spawn(|| {
-                let _held = gate.share();
+                let _held = gate.share(Purpose::Reference);
                 entered.lock().unwrap().push("share");
             });
             until("one who wants to share", || gate.lock().queue.len() == 2);
@@ -255,15 +334,21 @@ mod tests {
         let gate = Gate::default();
         let step = Duration::from_millis(20);
         let started = Instant::now();
-        let held = [gate.share(), gate.share()];
+        let held = [gate.share(Purpose::Reference), gate.share(Purpose::Reference)];
         std::thread::sleep(step);
         drop(held);
         std::thread::sleep(step);
-        let held = gate.alone();
+        let held = gate.alone(Purpose::Candidate);
         std::thread::sleep(step);
         let used = gate.used();
         drop(held);
         assert!(used.shared >= step && used.alone >= step, "{used:?}");
+        drop(gate.share(Purpose::Start));
+        let by = |purpose: Purpose| gate.used().by[purpose as usize];
+        assert_eq!(by(Purpose::Reference).turns, 2);
+        assert!(by(Purpose::Reference).held >= 2 * step, "both of two who shared it");
+        assert!(by(Purpose::Candidate).held >= step);
+        assert_eq!(by(Purpose::Start).turns, 1);
         // Nothing of the time in which nobody held it.
         assert!(used.shared + used.alone + step <= started.elapsed(), "{used:?}");
     }

@@ -18,7 +18,7 @@ use crate::cores;
 use crate::device::{Device, DeviceFacts, host_facts};
 use crate::embedded;
 use crate::error::JudgeError;
-use crate::gate::{Gate, Used};
+use crate::gate::{Gate, Purpose, Used};
 use crate::health::{Cores, Health, Watch};
 use crate::memory::Memory;
 use crate::native;
@@ -202,7 +202,7 @@ impl LocalJudge {
         let bytes = if self.config.device.is_cuda() { 1 << 30 } else { 256 << 20 };
         let bytes = bytes.min(self.facts.memory_bytes / 8);
         let mut process = self.baseline_process(3 * bytes)?;
-        let _alone = self.gate.alone();
+        let _alone = self.gate.alone(Purpose::Ceilings);
         // Somebody may have measured them while this one waited.
         if let Some(known) = known() {
             return Ok(known);
@@ -339,7 +339,7 @@ impl LocalJudge {
     ) -> Result<Outcome, JudgeError> {
         let _slot = self.builds.take();
         // On the cpu device compilers would disturb what is timed.
-        let _shared = (!self.config.device.is_cuda()).then(|| self.gate.share());
+        let _shared = (!self.config.device.is_cuda()).then(|| self.gate.share(Purpose::Host));
         let reference = Some(task.source.clone());
         let request = Request { reference, instrument, ..Request::default() };
         let built = self.builder.build_with(candidate, &self.target(), &request);
@@ -368,7 +368,7 @@ impl LocalJudge {
             self.nursery.gpu_arena(gpu)
         } else {
             // Writing all of it would disturb a measured window.
-            let _shared = self.gate.share();
+            let _shared = self.gate.share(Purpose::Host);
             self.kept.take(bytes, timed).map(Arc::new)
         };
         made.map_err(|error| no_arena(task, error))

@@ -74,7 +74,7 @@ pub use baseline::Baseline;
 pub use calibrate::{Calibration, Effort, Kind, Trial};
 pub use device::{Device, DeviceFacts};
 pub use error::JudgeError;
-pub use gate::Used;
+pub use gate::{Purpose, Use, Used};
 pub use judge::{BaselineSet, JudgeConfig, LocalJudge};
 pub use pool::SessionPool;
 pub use session::TaskSession;

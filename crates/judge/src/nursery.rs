@@ -24,7 +24,7 @@ use warpwright_jail::Killer;
 
 use crate::arena::{Arena, ArenaError, CudaDevice};
 use crate::error::JudgeError;
-use crate::gate::Gate;
+use crate::gate::{Gate, Purpose};
 use crate::homes::{Home, Homes};
 use crate::process::{Grant, Host, Role, WALL, Worker};
 
@@ -191,7 +191,7 @@ impl Shared {
         let failed = |e| JudgeError::infrastructure("make a folder for a runner", e);
         let home = self.homes()?.add().map_err(failed)?;
         let arena = self.means.gpu.as_ref().map(|gpu| self.gpu_arena(gpu)).transpose()?;
-        let _held = arena.is_none().then(|| self.means.gate.share());
+        let _held = arena.is_none().then(|| self.means.gate.share(Purpose::Start));
         let grant = Grant {
             read: vec![home.shown()],
             // The jail cannot change its bound later, when the arena's size is known on the cpu

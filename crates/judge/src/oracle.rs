@@ -12,7 +12,7 @@ use crate::channel::NoAnswer;
 use crate::dtype::Dtype;
 use crate::error::JudgeError;
 use crate::families::{Draw, Families};
-use crate::gate::Gate;
+use crate::gate::{Gate, Purpose};
 use crate::memory::{Memory, arena_bytes};
 use crate::process::{Grant, Host, Role, Worker};
 use crate::wire::{Calibrated, Expected, Loaded, Opened, Sets, Sizes, State};
@@ -69,7 +69,7 @@ impl LoadedOracle {
     ) -> Result<Self, JudgeError> {
         let mut worker = Worker::spawn(host, Role::Oracle, None, &Grant::default())?.up(gate)?;
         // On the cpu device loading it would disturb what is timed; a GPU it asks for itself.
-        let _shared = host.gpu.is_none().then(|| gate.share());
+        let _shared = host.gpu.is_none().then(|| gate.share(Purpose::Reference));
         let load = json!({
             "do": "load",
             "source": task.source,
@@ -121,7 +121,7 @@ impl Oracle {
             let request = json!({
                 "do": "calibrate", "seed": seed ^ 0x5eed_1000, "families": others,
             });
-            let shared = gate.share();
+            let shared = gate.share(Purpose::Reference);
             let calibrated: Calibrated =
                 self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))?;
             drop(shared);
@@ -131,7 +131,7 @@ impl Oracle {
             [("init", if self.profile == Profile::Paper { 3 } else { 1 }), ("other", 1)]
         {
             for i in 0..calls {
-                let _shared = gate.share();
+                let _shared = gate.share(Purpose::Reference);
                 self.expected(variant, Draw::own(seed ^ (0x5eed_0000 + i)))?;
             }
         }

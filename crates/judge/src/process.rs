@@ -13,7 +13,7 @@ use warpwright_jail::{Access, Captured, Child, Gpu, Jail, Killer, Limits, Mount,
 use crate::arena::Arena;
 use crate::channel::{Channel, NoAnswer};
 use crate::error::JudgeError;
-use crate::gate::Gate;
+use crate::gate::{Gate, Purpose};
 
 /// Descriptor numbers inside the jail.
 const CHANNEL_FD: i32 = 3;
@@ -135,6 +135,15 @@ impl Role {
             Self::Runner => "runner",
         }
     }
+
+    /// What it takes the device for, once it is up.
+    fn purpose(self) -> Purpose {
+        match self {
+            Self::Oracle => Purpose::Reference,
+            Self::Baseline => Purpose::Baselines,
+            Self::Runner => Purpose::Start,
+        }
+    }
 }
 
 /// What a process is given beside its role.
@@ -209,7 +218,9 @@ impl Worker {
     /// Waits until it has imported torch and mapped its arena, for which it holds the device.
     pub(crate) fn up(mut self, gate: &Gate) -> Result<Self, JudgeError> {
         // Until here only our own code runs in there: a failure is ours, not the task's.
-        match self.ask_holding::<Json>(&ping(), START_PATIENCE, gate) {
+        let mut held = None;
+        let hold = |wish| gate.change(&mut held, wish, Purpose::Start);
+        match self.channel.ask_holding::<Json>(&ping(), START_PATIENCE, hold) {
             Ok(_) => Ok(self),
             Err(answer) => {
                 let role = self.role;
@@ -244,8 +255,8 @@ impl Worker {
         };
         self.channel.send(request, deadline).map_err(failed)?;
         self.channel.send_descriptor(arena.lend()?.as_fd()).map_err(failed)?;
-        let mut held = None;
-        let hold = |wish| gate.change(&mut held, wish);
+        let (mut held, purpose) = (None, self.role.purpose());
+        let hold = |wish| gate.change(&mut held, wish, purpose);
         self.channel.answer_holding(deadline, hold).map_err(failed)
     }
 
@@ -266,8 +277,9 @@ impl Worker {
         deadline: Duration,
         gate: &Gate,
     ) -> Result<T, NoAnswer> {
-        let mut held = None;
-        self.channel.ask_holding(request, deadline, |wish| gate.change(&mut held, wish))
+        let (mut held, purpose) = (None, self.role.purpose());
+        let hold = |wish| gate.change(&mut held, wish, purpose);
+        self.channel.ask_holding(request, deadline, hold)
     }
 
     /// Last of what the process wrote, for people.

@@ -15,7 +15,7 @@ use crate::channel::NoAnswer;
 use crate::claims::Zone;
 use crate::error::JudgeError;
 use crate::families::Draw;
-use crate::gate::Gate;
+use crate::gate::{Gate, Purpose};
 use crate::homes::Home;
 use crate::layout::{Layout, place_all, sample_offsets};
 use crate::nursery::Spare;
@@ -101,7 +101,7 @@ impl Runner {
         let failed = |e| JudgeError::infrastructure("show the artifact to the runner", e);
         if let Arena::Host(_) = &*arena {
             // Copying and touching every page of the memory would disturb a measured window.
-            let _shared = gate.share();
+            let _shared = gate.share(Purpose::Host);
             home.fill(artifact).map_err(failed)?;
             let request = json!({"do": "adopt", "arena_bytes": layout.len(), "populate": timed});
             worker.hand_over(&request, &arena, ADOPT_PATIENCE, gate)?;

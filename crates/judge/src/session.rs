@@ -17,7 +17,7 @@ use crate::contenders::{Baselines, Terms};
 use crate::error::JudgeError;
 use crate::failure::classify;
 use crate::families::Draw;
-use crate::gate::Held;
+use crate::gate::{Held, Purpose};
 use crate::inspect::Subject;
 use crate::judge::LocalJudge;
 use crate::layout::Layout;
@@ -305,9 +305,9 @@ impl<'j> TaskSession<'j> {
     fn hold(&self, stage: Stage) -> Held<'j> {
         let judge = self.judge;
         if judge.config.device.is_cuda() || stage == Stage::Measured {
-            return judge.gate.alone();
+            return judge.gate.alone(Purpose::Candidate);
         }
-        judge.gate.share()
+        judge.gate.share(Purpose::Candidate)
     }
 
     fn examine(

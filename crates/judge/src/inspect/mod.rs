@@ -35,6 +35,7 @@ use self::kernels::Ceilings;
 use self::process::{Order, Ran, run};
 use crate::error::JudgeError;
 use crate::failure::failure;
+use crate::gate::Purpose;
 use crate::judge::LocalJudge;
 use crate::oracle::{Oracle, mode_name, profile_name};
 
@@ -156,7 +157,7 @@ impl Subject<'_> {
             // Before the device is held: measuring its ceilings takes it alone.
             self.judge.calibrate(false)?;
         }
-        let shared = self.judge.gate.share();
+        let shared = self.judge.gate.share(Purpose::Reference);
         let folder = Folder::new(&self.judge.config.cache, self.oracle, &load)?;
         drop(shared);
         let Some(folder) = folder else {
@@ -168,7 +169,8 @@ impl Subject<'_> {
         // Times of kernels mean something only alone; on a GPU everything of a candidate is.
         let alone = self.on_cuda() || *inspection == Inspection::Kernels;
         let gate = &self.judge.gate;
-        let _held = if alone { gate.alone() } else { gate.share() };
+        let _held =
+            if alone { gate.alone(Purpose::Inspection) } else { gate.share(Purpose::Inspection) };
         let told = match inspection {
             Inspection::Kernels => self.kernels(&folder, artifact),
             Inspection::Counters => self.counters(&folder, artifact),

@@ -7,6 +7,7 @@ use super::TaskSession;
 use crate::baseline::{Baseline, BaselineProcess};
 use crate::contenders::{Baselines, Terms};
 use crate::error::JudgeError;
+use crate::gate::Purpose;
 
 impl TaskSession<'_> {
     /// From now on candidates are timed against this reference alone, where eager is else, in
@@ -23,7 +24,7 @@ impl TaskSession<'_> {
             let reason = "there is no process to time it in";
             return Err(JudgeError::infrastructure("time a contender", reason));
         };
-        let shared = (!judge.config.device.is_cuda()).then(|| judge.gate.share());
+        let shared = (!judge.config.device.is_cuda()).then(|| judge.gate.share(Purpose::Baselines));
         let settings = (judge.config.profile, judge.config.seed);
         process.open(contender, settings, None, &judge.gate)?;
         drop(shared);

@@ -1,0 +1,60 @@
+//! How busy a run kept a device, in words.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use warpwright_judge::{Purpose, Used};
+
+/// What held the device for how much of the time `of`, the longest first.
+pub(crate) fn describe(device: &str, used: &Used, of: Duration) -> String {
+    let percent = |part: Duration| 100.0 * part.as_secs_f64() / of.as_secs_f64().max(1e-9);
+    let mut text = format!(
+        "{device} was held alone for {:.0} % of {:.0} s, and beside others for {:.0} %",
+        percent(used.alone),
+        of.as_secs_f64(),
+        percent(used.shared),
+    );
+    let mut by: Vec<_> =
+        Purpose::ALL.into_iter().zip(used.by).filter(|(_, part)| part.turns > 0).collect();
+    by.sort_by_key(|(_, part)| std::cmp::Reverse(part.held));
+    for (purpose, part) in by {
+        let turns = f64::from(part.turns);
+        let _ = write!(
+            text,
+            "; {}: {:.0} % in {turns} turns of {:.2} s, after {:.1} s of waiting each",
+            purpose.name(),
+            percent(part.held),
+            part.held.as_secs_f64() / turns,
+            part.waited.as_secs_f64() / turns,
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warpwright_judge::Use;
+
+    #[test]
+    fn the_longest_comes_first() {
+        let mut used = Used {
+            alone: Duration::from_mins(1),
+            shared: Duration::from_secs(10),
+            ..Used::default()
+        };
+        let of = |turns, held, waited| Use {
+            turns,
+            held: Duration::from_secs(held),
+            waited: Duration::from_secs(waited),
+        };
+        used.by[Purpose::Start as usize] = of(5, 10, 5);
+        used.by[Purpose::Candidate as usize] = of(30, 60, 45);
+        assert_eq!(
+            describe("cuda:0", &used, Duration::from_secs(100)),
+            "cuda:0 was held alone for 60 % of 100 s, and beside others for 10 %; candidates: 60 % \
+             in 30 turns of 2.00 s, after 1.5 s of waiting each; starting processes: 10 % in 5 turns \
+             of 2.00 s, after 1.0 s of waiting each"
+        );
+    }
+}
