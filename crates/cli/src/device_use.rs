@@ -49,10 +49,10 @@ mod tests {
             waited: Duration::from_secs(waited),
         };
         used.by[Purpose::Start as usize] = of(5, 10, 5);
-        used.by[Purpose::Candidate as usize] = of(30, 60, 45);
+        used.by[Purpose::Measurement as usize] = of(30, 60, 45);
         assert_eq!(
             describe("cuda:0", &used, Duration::from_secs(100)),
-            "cuda:0 was held alone for 60 % of 100 s, and beside others for 10 %; candidates: 60 % \
+            "cuda:0 was held alone for 60 % of 100 s, and beside others for 10 %; measuring: 60 % \
              in 30 turns of 2.00 s, after 1.5 s of waiting each; starting processes: 10 % in 5 turns \
              of 2.00 s, after 1.0 s of waiting each"
         );

@@ -345,7 +345,7 @@ mod tests {
         drop(early);
         until("its end", &|| running() == 0);
 
-        let alone = judge.gate.alone(Purpose::Candidate);
+        let alone = judge.gate.alone(Purpose::Measurement);
         let early = judge.early_baseline(&task);
         std::thread::sleep(Duration::from_millis(300));
         assert_eq!(running(), 0, "nothing starts beside a measured window");

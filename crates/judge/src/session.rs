@@ -303,11 +303,12 @@ impl<'j> TaskSession<'j> {
     /// The device for a candidate: alone on a GPU, where it may leave work behind that lasts as long
     /// as its process; on the cpu device beside others until it is measured.
     fn hold(&self, stage: Stage) -> Held<'j> {
-        let judge = self.judge;
-        if judge.config.device.is_cuda() || stage == Stage::Measured {
-            return judge.gate.alone(Purpose::Candidate);
+        let gate = &self.judge.gate;
+        match stage {
+            Stage::Measured => gate.alone(Purpose::Measurement),
+            _ if self.judge.config.device.is_cuda() => gate.alone(Purpose::Verification),
+            _ => gate.share(Purpose::Verification),
         }
-        judge.gate.share(Purpose::Candidate)
     }
 
     fn examine(

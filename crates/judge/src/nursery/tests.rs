@@ -40,7 +40,7 @@ fn runners_wait_are_replaced_when_they_die_and_end_with_the_judge() {
     let nursery = &judge.nursery;
     assert!(nothing_begun(nursery), "opening a judge starts nothing");
 
-    let alone = judge.gate.alone(Purpose::Candidate);
+    let alone = judge.gate.alone(Purpose::Measurement);
     nursery.expect();
     std::thread::sleep(Duration::from_millis(500));
     assert!(nothing_begun(nursery), "nothing starts beside a measured window");
