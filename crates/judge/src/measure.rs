@@ -41,7 +41,7 @@ pub(crate) struct Plan {
 }
 
 /// Fewest seconds that count as a call's time: no call through torch takes less.
-const LEAST: f64 = 1e-7;
+pub(crate) const LEAST: f64 = 1e-7;
 
 /// A baseline that is compiled, staged and has its window chosen.
 #[derive(Clone, Debug)]
@@ -113,6 +113,48 @@ pub(crate) fn per_call(window: f64, nothing: f64, calls: usize) -> f64 {
     ((window - nothing) / calls as f64).max(LEAST)
 }
 
+/// Windows that try a number of calls.
+const TRIES: usize = 3;
+
+/// By how much more calls are tried next, at the most: what is far too short says little.
+const STEP: f64 = 10.0;
+
+/// Windows of one number of calls, in seconds, each after an empty one.
+#[derive(Debug, Default)]
+struct Tried {
+    calls: usize,
+    nothing: Vec<f64>,
+    seen: Vec<f64>,
+}
+
+impl Tried {
+    /// Seconds that the calls of a window take where nothing disturbs.
+    fn quickest(&self) -> f64 {
+        (least(&self.seen) - least(&self.nothing)).max(0.0)
+    }
+
+    /// Of each window. A host that stalls can stall most of a few empty windows.
+    fn per_call(&self) -> Vec<f64> {
+        let nothing = least(&self.nothing);
+        self.seen.iter().map(|t| per_call(*t, nothing, self.calls)).collect()
+    }
+
+    /// How many calls to try next: more, until the quickest window is half as long as is planned. In
+    /// shorter ones what every window costs hides what a call takes.
+    fn next(&self, plan: &Plan, most: usize) -> Option<usize> {
+        let (window, quickest) = (plan.window.as_secs_f64(), self.quickest());
+        if self.calls >= most || 2.0 * quickest >= window {
+            return None;
+        }
+        let more = (window / quickest.max(1e-9)).clamp(2.0, STEP);
+        Some(((self.calls as f64 * more).ceil() as usize).min(most))
+    }
+}
+
+fn least(windows: &[f64]) -> f64 {
+    windows.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
 /// Chooses a baseline's window by trying it.
 pub(crate) fn ready(
     process: &mut BaselineProcess,
@@ -122,30 +164,47 @@ pub(crate) fn ready(
     staged: usize,
     most: u64,
 ) -> Result<Ready, JudgeError> {
-    let mut seconds = 0.0;
-    let mut calls = 1;
-    let mut quiet = History::default();
-    for windows in [3, 3, plan.preview] {
-        if windows == 0 {
-            break;
-        }
-        let (mut nothing, mut seen) = (Vec::new(), Vec::new());
-        for _ in 0..windows {
-            nothing.push(process.nothing(task, None)?.as_secs_f64());
-            let order = cycle(calls, staged);
-            seen.push(process.play(task, which.name(), &order, None)?.as_secs_f64());
-        }
-        let nothing = stats::rough(&nothing);
-        let tried: Vec<f64> = seen.iter().map(|t| per_call(*t, nothing, calls)).collect();
-        seconds = stats::rough(&tried);
-        let played = calls;
-        calls = window_calls(plan, seconds, most);
-        // In shorter ones what every window costs hides what a call takes.
-        if 2 * played >= calls {
-            quiet.add(&tried);
+    choose(which, plan, most, |calls| {
+        let nothing = process.nothing(task, None)?.as_secs_f64();
+        let order = cycle(calls, staged);
+        Ok((nothing, process.play(task, which.name(), &order, None)?.as_secs_f64()))
+    })
+}
+
+/// Chooses a window, given what plays an empty one and one of so many calls.
+fn choose(
+    which: Baseline,
+    plan: &Plan,
+    most: u64,
+    mut play: impl FnMut(usize) -> Result<(f64, f64), JudgeError>,
+) -> Result<Ready, JudgeError> {
+    let mut try_calls = |calls: usize, windows: usize| -> Result<Tried, JudgeError> {
+        let pairs = (0..windows).map(|_| play(calls)).collect::<Result<Vec<_>, _>>()?;
+        let (nothing, seen) = pairs.into_iter().unzip();
+        Ok(Tried { calls, nothing, seen })
+    };
+    // A number of calls is chosen by a few windows and confirmed by those of the preview. On a host that
+    // stalls for ever it is what it is after some.
+    let (mut calls, mut windows, mut left) = (1, TRIES, 24);
+    loop {
+        let tried = try_calls(calls, windows)?;
+        left -= 1;
+        if let Some(more) = tried.next(plan, most as usize).filter(|_| left > 0) {
+            (calls, windows) = (more, TRIES);
+        } else if windows == TRIES && plan.preview > 0 {
+            calls = window_calls(plan, tried.quickest() / calls as f64, most);
+            windows = plan.preview;
+        } else {
+            let taken = tried.per_call();
+            let mut quiet = History::default();
+            if plan.preview > 0 {
+                quiet.add(&taken);
+            } else {
+                calls = window_calls(plan, tried.quickest() / calls as f64, most);
+            }
+            return Ok(Ready { which, calls, seconds: stats::rough(&taken), quiet });
         }
     }
-    Ok(Ready { which, calls, seconds, quiet })
 }
 
 fn cycle(calls: usize, staged: usize) -> Vec<usize> {
@@ -331,6 +390,37 @@ mod tests {
         assert_eq!(window_calls(&plan, 1e-5, 100), 100);
         assert_eq!(schedule(&plan, 10.0).last(), 7);
         assert_eq!(schedule(&plan, 0.01).last(), 9);
+    }
+
+    /// Whatever a call takes, on a host that now and then stalls a window for longer than a window is
+    /// to take: windows are long enough, and the quiet level is what a call takes.
+    #[test]
+    fn a_window_is_chosen_on_a_host_that_stalls() {
+        let plan = Plan {
+            window: Duration::from_millis(15),
+            rounds: 21,
+            budget: Duration::from_secs(15),
+            sequential: true,
+            preview: 9,
+        };
+        let mut random = StdRng::seed_from_u64(17);
+        for truth in [4e-6, 1.1e-4, 8e-4, 4e-3, 0.2] {
+            for _ in 0..300 {
+                let ready = choose(Baseline::ReduceOverhead, &plan, 4096, |calls| {
+                    let mut stalled = |seconds: f64| {
+                        let stall = if random.random_bool(0.3) { 0.02 } else { 0.0 };
+                        seconds + stall * random.random::<f64>()
+                    };
+                    Ok((stalled(7e-5), stalled(7e-5 + calls as f64 * truth)))
+                });
+                let ready = ready.unwrap();
+                let length = ready.calls as f64 * truth;
+                assert!((7e-3..=0.031f64.max(truth)).contains(&length), "{length} s of {truth} s");
+                if let Some(level) = ready.quiet.level(&[]) {
+                    assert!(level > 0.5 * truth, "{level} s for {truth} s");
+                }
+            }
+        }
     }
 
     #[test]

@@ -13,6 +13,8 @@
 use std::collections::VecDeque;
 
 use crate::baseline::Baseline;
+use crate::measure::LEAST;
+use crate::stats;
 
 /// What a window counts as at most, as a multiple of the quiet level: less than the 5 % at which
 /// rewards change, more than undisturbed windows vary by.
@@ -43,7 +45,9 @@ impl History {
     /// Not the smallest: one window that was timed wrongly would stand for the baseline. Not the
     /// median: a host can be busy for minutes, and then most windows are disturbed.
     pub(crate) fn level(&self, now: &[f64]) -> Option<f64> {
-        let mut all: Vec<f64> = self.0.iter().chain(now).copied().collect();
+        // A window that is no longer than the empty ones beside it says nothing.
+        let told = self.0.iter().chain(now).filter(|seconds| **seconds > LEAST);
+        let mut all: Vec<f64> = told.copied().collect();
         let rank = match all.len() {
             0..6 => return None,
             6..12 => 2,
@@ -54,33 +58,32 @@ impl History {
     }
 }
 
-/// The quickest empty windows of a judge's life, in seconds. All are alike, whatever the task: how much
-/// longer they take than they can tells how busy the host is with what launches need.
+/// The quickest measurements' empty windows of a judge's life. All are alike, whatever the task: how
+/// much longer they take than they can tells how busy the host is with what launches need.
+///
+/// Medians of a measurement are compared, not single windows: of thousands the quickest is a third
+/// below the median of an idle host, and the more there are, the further.
 #[derive(Debug, Default)]
 pub(crate) struct Quickest {
-    /// The three shortest, the shortest first.
+    /// The three shortest medians in seconds, the shortest first.
     least: Vec<f64>,
-    seen: usize,
 }
 
-/// Empty windows after which the quickest are known.
-const ENOUGH: usize = 12;
 /// From here on the verdict tells of it, as a multiple of what an empty window can take.
 const SLOW_HOST: f64 = 1.2;
 
 impl Quickest {
     /// Remembers the windows of one measurement. How many times longer their median is than the third
-    /// shortest ever; `None` while few are known.
+    /// shortest ever; `None` for the first two measurements.
     pub(crate) fn add(&mut self, windows: &[f64]) -> Option<f64> {
-        self.seen += windows.len();
-        self.least.extend(windows);
+        if windows.is_empty() {
+            return None;
+        }
+        let median = stats::rough(windows);
+        self.least.push(median);
         self.least.sort_by(f64::total_cmp);
         self.least.truncate(3);
-        let mut sorted = windows.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let median = sorted.get(sorted.len() / 2)?;
-        let can = self.least.get(2).filter(|_| self.seen >= ENOUGH)?;
-        Some(median / can)
+        Some(median / self.least.get(2)?)
     }
 }
 
