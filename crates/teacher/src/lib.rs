@@ -11,7 +11,7 @@
 //! 3. **plan** — nodes are grouped into kernels: elementwise, row programs, heavy operators with
 //!    their epilogues (`plan/`);
 //! 4. **write** — each group becomes one `.cu` file with an `extern "C"` launcher, and the whole a
-//!    `model_new.py` (`emit/`, `heavy/`, `program.rs`, `tune.rs`); kernels that read nothing but
+//!    `model_new.py` (`emit/`, `heavy/`, `program.rs`, `module.rs`, `tune.rs`); kernels that read nothing but
 //!    weights run once, in its `prepare()` (`constant.rs`);
 //! 5. **search** — compile, verify, profile, then a few variants of launch parameters, guided by
 //!    the measured time and the floor that the unavoidable bytes set (`policy.rs`).
@@ -39,6 +39,7 @@ mod heavy;
 mod index;
 mod ir;
 mod lower;
+mod module;
 mod plan;
 mod policy;
 mod program;

@@ -1,0 +1,295 @@
+//! `model_new.py`: the module that holds the weights and calls the kernels.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::constant;
+use crate::emit::KernelFile;
+use crate::index::{numel, strides_of};
+use crate::ir::{Graph, NodeId, Op, Source};
+use crate::plan::Plan;
+use crate::trace::Trace;
+
+/// Writes `model_new.py`.
+pub(crate) fn write(trace: &Trace, graph: &Graph, plan: &Plan, kernels: &[KernelFile]) -> String {
+    let mut names: BTreeMap<NodeId, String> = BTreeMap::new();
+    let mut taken: BTreeSet<String> = ["self", "torch", "nn", "cuda_extension", "device"]
+        .iter()
+        .map(|s| (*s).to_owned())
+        .collect();
+    let arguments: Vec<String> = trace.inputs.iter().map(|i| python_name(&i.name)).collect();
+    taken.extend(arguments.iter().cloned());
+    let mut checks = Vec::new();
+    let mut used_leaves: BTreeSet<NodeId> = BTreeSet::new();
+    used_leaves.extend(kernels.iter().flat_map(|k| k.args.iter().copied()));
+    for (i, node) in graph.nodes.iter().enumerate() {
+        let id = NodeId(i);
+        let Op::Leaf(leaf) = &node.op else { continue };
+        if !used_leaves.contains(&id) {
+            continue;
+        }
+        match &leaf.source {
+            Source::State(name) => _ = names.insert(id, attribute(name)),
+            Source::Input(slot) => {
+                let argument = arguments.get(*slot).cloned().unwrap_or_default();
+                let Some(meta) = trace.inputs.get(*slot).and_then(|i| i.tensor.as_ref()) else {
+                    continue;
+                };
+                if is_dense(&meta.shape, &meta.stride) {
+                    names.insert(id, argument);
+                } else {
+                    // The kernel indexes with the traced strides; the launcher wants a plain span.
+                    let steps = meta.shape.iter().zip(&meta.stride);
+                    let span: i64 = 1 + steps.map(|(e, s)| (e - 1) * s).sum::<i64>();
+                    let strides = tuple(&meta.stride);
+                    let check = format!("_expect_strides({argument}, {strides})");
+                    if !checks.contains(&check) {
+                        checks.push(check);
+                    }
+                    names.insert(id, format!("{argument}.as_strided(({span},), (1,))"));
+                }
+            }
+        }
+    }
+    // Forward's statements, and those of prepare.
+    let (mut body, mut ready) = (Vec::new(), Vec::new());
+    let device = device_expression(trace, graph, &arguments);
+    let flow: Vec<(Vec<NodeId>, Vec<NodeId>)> = kernels
+        .iter()
+        .zip(&plan.steps)
+        .map(|(k, step)| {
+            let writes = step.stores();
+            (k.args.iter().copied().filter(|n| !writes.contains(n)).collect(), writes)
+        })
+        .collect();
+    let once = constant::prepared(graph, &flow);
+    for (k, once) in kernels.iter().zip(once) {
+        let lines = if once { &mut ready } else { &mut body };
+        let mut args = Vec::new();
+        for node in &k.args {
+            if !names.contains_key(node) {
+                let mut name = python_name(&graph.node(*node).name);
+                if once {
+                    name = format!("self.prepared_{name}");
+                }
+                while !taken.insert(name.clone()) {
+                    name.push('_');
+                }
+                let shape = tuple(graph.shape(*node));
+                let dtype = graph.dtype(*node).torch();
+                lines.push(format!("{name} = torch.empty({shape}, dtype={dtype}, device=device)"));
+                names.insert(*node, name);
+            }
+            args.push(names[node].clone());
+        }
+        for (i, (shape, dtype)) in k.scratch.iter().enumerate() {
+            let name = format!("scratch_{i}");
+            let (shape, dtype) = (tuple(shape), dtype.torch());
+            lines.push(format!("{name} = torch.empty({shape}, dtype={dtype}, device=device)"));
+            args.push(name);
+        }
+        lines.push(format!("cuda_extension.{}_launcher({})", k.name, args.join(", ")));
+    }
+    let outputs: Vec<String> = graph
+        .outputs
+        .iter()
+        .map(|o| {
+            names.get(o).cloned().unwrap_or_else(|| {
+                // No elements, hence no kernel.
+                let (shape, dtype) = (tuple(graph.shape(*o)), graph.dtype(*o).torch());
+                format!("torch.empty({shape}, dtype={dtype}, device=device)")
+            })
+        })
+        .collect();
+    let returned = match trace.structure.as_str() {
+        "tensor" => outputs.join(", "),
+        "list" => format!("[{}]", outputs.join(", ")),
+        _ => format!("({},)", outputs.join(", ")),
+    };
+    let mut out = String::from("\"\"\"The module on its own CUDA kernels; see kernels/.\"\"\"\n\n");
+    out.push_str("from __future__ import annotations\n\nimport cuda_extension\nimport torch\nfrom torch import nn\n\n\n");
+    if !checks.is_empty() {
+        out.push_str(STRIDES);
+    }
+    let (registrations, helper) = registrations(trace);
+    if helper {
+        out.push_str(OWNER);
+    }
+    out.push_str("class ModelNew(nn.Module):\n");
+    out.push_str(&format!("    def __init__{}:\n", signature(&trace.init_signature)));
+    out.push_str("        super().__init__()\n");
+    for l in registrations {
+        out.push_str(&format!("        {l}\n"));
+    }
+    if !ready.is_empty() {
+        // A model that nobody prepared prepares itself.
+        out.push_str("        self.is_prepared = False\n");
+        body.insert(0, "if not self.is_prepared:\n            self.prepare()".to_owned());
+        out.push_str("\n    def prepare(self) -> None:\n");
+        out.push_str("        \"\"\"Computes what depends on the weights alone; again after they change.\"\"\"\n");
+        if ready.iter().any(|l| l.contains("device=device")) {
+            ready.insert(0, format!("device = {}", state_device(graph)));
+        }
+        for l in ready {
+            out.push_str(&format!("        {l}\n"));
+        }
+        out.push_str("        self.is_prepared = True\n");
+    }
+    let mut parameters = vec!["self".to_owned()];
+    parameters.extend(arguments.iter().cloned());
+    out.push_str(&format!("\n    def forward({}):\n", parameters.join(", ")));
+    if body.iter().chain(&outputs).any(|l| l.contains("device=device")) {
+        body.insert(0, format!("device = {device}"));
+    }
+    for l in checks.iter().chain(&body) {
+        out.push_str(&format!("        {l}\n"));
+    }
+    out.push_str(&format!("        return {returned}\n"));
+    out
+}
+
+const STRIDES: &str = "def _expect_strides(x: torch.Tensor, strides: tuple[int, ...]) -> None:
+    if x.stride() != strides:
+        raise ValueError(f\"made for strides {strides}, got {x.stride()}\")
+
+
+";
+
+const OWNER: &str = "def _owner(root: nn.Module, path: list[str]) -> nn.Module:
+    \"\"\"The submodule at a path, made where it is missing.\"\"\"
+    for name in path:
+        if name not in root._modules:
+            root.add_module(name, nn.Module())
+        root = root._modules[name]
+    return root
+
+
+";
+
+fn registrations(trace: &Trace) -> (Vec<String>, bool) {
+    let mut out = Vec::new();
+    let mut helper = false;
+    for s in &trace.state {
+        let mut path: Vec<&str> = s.name.split('.').collect();
+        let last = path.pop().unwrap_or_default();
+        let owner = if path.is_empty() {
+            "self".to_owned()
+        } else {
+            helper = true;
+            format!("_owner(self, {})", python_list(&path))
+        };
+        let made = if s.values.is_empty() {
+            format!("torch.empty({}, dtype={})", tuple(&s.shape), s.dtype.torch())
+        } else {
+            filled(&s.shape, s.dtype.torch(), &s.values)
+        };
+        out.push(if s.kind == "parameter" {
+            format!(
+                "{owner}.register_parameter(\"{last}\", nn.Parameter({made}, requires_grad=False))"
+            )
+        } else if s.persistent {
+            format!("{owner}.register_buffer(\"{last}\", {made})")
+        } else {
+            format!("{owner}.register_buffer(\"{last}\", {made}, persistent=False)")
+        });
+    }
+    for c in trace.constants.iter().filter(|c| c.values.len() > 1) {
+        let made = filled(&c.shape, c.dtype.torch(), &c.values);
+        out.push(format!("self.register_buffer(\"{}\", {made}, persistent=False)", c.name));
+    }
+    (out, helper)
+}
+
+fn filled(shape: &[i64], dtype: &str, values: &[serde_json::Value]) -> String {
+    let text = |v: &serde_json::Value| match v {
+        serde_json::Value::Object(o) => {
+            format!("float(\"{}\")", o.get("f").and_then(|f| f.as_str()).unwrap_or("nan"))
+        }
+        serde_json::Value::Bool(b) => if *b { "True" } else { "False" }.to_owned(),
+        other => other.to_string(),
+    };
+    if values.len() == 1 {
+        return format!("torch.full({}, {}, dtype={dtype})", tuple(shape), text(&values[0]));
+    }
+    let list: Vec<String> = values.iter().map(text).collect();
+    format!("torch.tensor([{}], dtype={dtype}).view({})", list.join(", "), tuple(shape))
+}
+
+/// The reference's own signature where its defaults are plain literals.
+fn signature(traced: &str) -> String {
+    let plain = traced.starts_with("(self")
+        && traced.split('=').skip(1).all(|d| {
+            d.trim_start().starts_with(|c: char| c.is_ascii_digit() || "-'\"NTF([".contains(c))
+        })
+        && !traced.contains('<')
+        && !traced.contains('\n');
+    if plain { traced.to_owned() } else { "(self, *args, **kwargs)".to_owned() }
+}
+
+/// `self.norm.weight`, or with `getattr` where a name is no identifier.
+fn attribute(path: &str) -> String {
+    path.split('.').fold("self".to_owned(), |owner, name| {
+        if name.starts_with(|c: char| c.is_ascii_digit()) {
+            format!("getattr({owner}, \"{name}\")")
+        } else {
+            format!("{owner}.{name}")
+        }
+    })
+}
+
+fn device_expression(trace: &Trace, graph: &Graph, arguments: &[String]) -> String {
+    let tensor = trace.inputs.iter().position(|i| i.tensor.is_some());
+    if let Some(argument) = tensor.and_then(|i| arguments.get(i)) {
+        return format!("{argument}.device");
+    }
+    state_device(graph)
+}
+
+/// Where the weights are.
+fn state_device(graph: &Graph) -> String {
+    let state = graph.nodes.iter().find_map(|n| match &n.op {
+        Op::Leaf(leaf) => match &leaf.source {
+            Source::State(name) => Some(format!("{}.device", attribute(name))),
+            Source::Input(_) => None,
+        },
+        _ => None,
+    });
+    state.unwrap_or_else(|| "torch.device(\"cuda\")".to_owned())
+}
+
+/// Whether a tensor fills its memory without gaps in some order of its dims, row-major included.
+fn is_dense(shape: &[i64], strides: &[i64]) -> bool {
+    let mut dims: Vec<(i64, i64)> =
+        shape.iter().zip(strides).filter(|(e, _)| **e != 1).map(|(e, s)| (*s, *e)).collect();
+    dims.sort_unstable_by(|a, b| b.cmp(a));
+    let extents: Vec<i64> = dims.iter().map(|d| d.1).collect();
+    let dense = strides_of(&extents);
+    let row_major: Vec<i64> =
+        shape.iter().zip(strides).filter(|(e, _)| **e != 1).map(|(_, s)| *s).collect();
+    dims.iter().map(|d| d.0).eq(dense.iter().copied())
+        && row_major.windows(2).all(|w| w[0] >= w[1])
+        && numel(shape) > 0
+}
+
+fn tuple(shape: &[i64]) -> String {
+    match shape {
+        [] => "()".to_owned(),
+        [one] => format!("({one},)"),
+        _ => format!("({})", shape.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+fn python_list(names: &[&str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|n| format!("\"{n}\"")).collect();
+    format!("[{}]", quoted.join(", "))
+}
+
+fn python_name(name: &str) -> String {
+    const KEYWORDS: [&str; 12] =
+        ["in", "is", "if", "as", "or", "and", "not", "from", "def", "del", "for", "lambda"];
+    let mut out: String =
+        name.chars().map(|c| if c.is_alphanumeric() || c == '_' { c } else { '_' }).collect();
+    if KEYWORDS.contains(&&*out) {
+        out.push('_');
+    }
+    out
+}
