@@ -12,7 +12,8 @@
 //!    their epilogues (`plan/`);
 //! 4. **write** — each group becomes one `.cu` file with an `extern "C"` launcher, and the whole a
 //!    `model_new.py` (`emit/`, `heavy/`, `program.rs`, `module.rs`, `tune.rs`); kernels that read nothing but
-//!    weights run once, in its `prepare()` (`constant.rs`);
+//!    weights run once, in its `prepare()` (`constant.rs`), and those of forward behind one launcher
+//!    (`chain.rs`);
 //! 5. **search** — compile, verify, profile, then a few variants of launch parameters, guided by
 //!    the measured time and the floor that the unavoidable bytes set (`policy.rs`).
 //!
@@ -31,6 +32,7 @@
 
 mod algebra;
 mod alike;
+mod chain;
 mod constant;
 mod draft;
 mod dtype;
@@ -74,5 +76,5 @@ pub fn translate(
         }
         NoDraft::Unplanned(reason) => reason,
     })?;
-    draft.files(&tune::Knobs { safe: plain, split: true, ..tune::Knobs::default() })
+    draft.files(&tune::Knobs { safe: plain, split: true, chain: true, ..tune::Knobs::default() })
 }

@@ -2,20 +2,44 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::constant;
+use crate::chain::Chain;
 use crate::emit::KernelFile;
 use crate::index::{numel, strides_of};
 use crate::ir::{Graph, NodeId, Op, Source};
-use crate::plan::Plan;
 use crate::trace::Trace;
 
-/// Writes `model_new.py`.
-pub(crate) fn write(trace: &Trace, graph: &Graph, plan: &Plan, kernels: &[KernelFile]) -> String {
+/// Bytes of an input that kernels may read, given its node.
+pub(crate) fn span(trace: &Trace, graph: &Graph, node: NodeId) -> i64 {
+    let dense = numel(graph.shape(node)) * graph.dtype(node).size();
+    let Op::Leaf(leaf) = &graph.node(node).op else { return dense };
+    let Source::Input(slot) = leaf.source else { return dense };
+    let meta = trace.inputs.get(slot).and_then(|i| i.tensor.as_ref());
+    meta.map_or(dense, |meta| elements(&meta.shape, &meta.stride) * graph.dtype(node).size())
+}
+
+/// Elements from the first to the last of a tensor in memory.
+fn elements(shape: &[i64], strides: &[i64]) -> i64 {
+    if shape.contains(&0) {
+        return 0;
+    }
+    1 + shape.iter().zip(strides).map(|(e, s)| (e - 1) * s).sum::<i64>()
+}
+
+/// Writes `model_new.py`. Kernels that run `once` are called by `prepare()`, the others by forward:
+/// one by one, or all by their chain.
+pub(crate) fn write(
+    trace: &Trace,
+    graph: &Graph,
+    kernels: &[KernelFile],
+    once: &[bool],
+    chain: Option<&Chain>,
+) -> String {
     let mut names: BTreeMap<NodeId, String> = BTreeMap::new();
-    let mut taken: BTreeSet<String> = ["self", "torch", "nn", "cuda_extension", "device"]
-        .iter()
-        .map(|s| (*s).to_owned())
-        .collect();
+    let mut taken: BTreeSet<String> =
+        ["self", "torch", "nn", "itertools", "cuda_extension", "device"]
+            .iter()
+            .map(|s| (*s).to_owned())
+            .collect();
     let arguments: Vec<String> = trace.inputs.iter().map(|i| python_name(&i.name)).collect();
     taken.extend(arguments.iter().cloned());
     let mut checks = Vec::new();
@@ -38,8 +62,7 @@ pub(crate) fn write(trace: &Trace, graph: &Graph, plan: &Plan, kernels: &[Kernel
                     names.insert(id, argument);
                 } else {
                     // The kernel indexes with the traced strides; the launcher wants a plain span.
-                    let steps = meta.shape.iter().zip(&meta.stride);
-                    let span: i64 = 1 + steps.map(|(e, s)| (e - 1) * s).sum::<i64>();
+                    let span = elements(&meta.shape, &meta.stride);
                     let strides = tuple(&meta.stride);
                     let check = format!("_expect_strides({argument}, {strides})");
                     if !checks.contains(&check) {
@@ -53,22 +76,16 @@ pub(crate) fn write(trace: &Trace, graph: &Graph, plan: &Plan, kernels: &[Kernel
     // Forward's statements, and those of prepare.
     let (mut body, mut ready) = (Vec::new(), Vec::new());
     let device = device_expression(trace, graph, &arguments);
-    let flow: Vec<(Vec<NodeId>, Vec<NodeId>)> = kernels
-        .iter()
-        .zip(&plan.steps)
-        .map(|(k, step)| {
-            let writes = step.stores();
-            (k.args.iter().copied().filter(|n| !writes.contains(n)).collect(), writes)
-        })
-        .collect();
-    let once = constant::prepared(graph, &flow);
     for (k, once) in kernels.iter().zip(once) {
-        let lines = if once { &mut ready } else { &mut body };
+        if !once && chain.is_some() {
+            continue;
+        }
+        let lines = if *once { &mut ready } else { &mut body };
         let mut args = Vec::new();
         for node in &k.args {
             if !names.contains_key(node) {
                 let mut name = python_name(&graph.node(*node).name);
-                if once {
+                if *once {
                     name = format!("self.prepared_{name}");
                 }
                 while !taken.insert(name.clone()) {
@@ -89,6 +106,23 @@ pub(crate) fn write(trace: &Trace, graph: &Graph, plan: &Plan, kernels: &[Kernel
         }
         lines.push(format!("cuda_extension.{}_launcher({})", k.name, args.join(", ")));
     }
+    if let Some(chain) = chain {
+        for node in &chain.results {
+            let mut name = python_name(&graph.node(*node).name);
+            while !taken.insert(name.clone()) {
+                name.push('_');
+            }
+            let (shape, dtype) = (tuple(graph.shape(*node)), graph.dtype(*node).torch());
+            body.push(format!("{name} = torch.empty({shape}, dtype={dtype}, device=device)"));
+            names.insert(*node, name);
+        }
+        let called = |launcher: &str, nodes: &mut dyn Iterator<Item = &NodeId>| {
+            let args: Vec<String> = nodes.map(|n| format!(", {}", names[n])).collect();
+            format!("cuda_extension.{launcher}_launcher(self.chain_model{})", args.concat())
+        };
+        ready.push(called("chain_hold", &mut chain.held.iter()));
+        body.push(called("chain", &mut chain.given.iter().chain(&chain.results)));
+    }
     let outputs: Vec<String> = graph
         .outputs
         .iter()
@@ -107,6 +141,13 @@ pub(crate) fn write(trace: &Trace, graph: &Graph, plan: &Plan, kernels: &[Kernel
     };
     let mut out = String::from("\"\"\"The module on its own CUDA kernels; see kernels/.\"\"\"\n\n");
     out.push_str("from __future__ import annotations\n\nimport cuda_extension\nimport torch\nfrom torch import nn\n\n\n");
+    if chain.is_some() {
+        out = out.replace("import cuda_extension\n", "import itertools\n\nimport cuda_extension\n");
+        out.push_str(
+            "# Models are told apart by number: each has weights at addresses of its own.\n",
+        );
+        out.push_str("_MODELS = itertools.count()\n\n\n");
+    }
     if !checks.is_empty() {
         out.push_str(STRIDES);
     }
@@ -123,6 +164,9 @@ pub(crate) fn write(trace: &Trace, graph: &Graph, plan: &Plan, kernels: &[Kernel
     if !ready.is_empty() {
         // A model that nobody prepared prepares itself.
         out.push_str("        self.is_prepared = False\n");
+        if chain.is_some() {
+            out.push_str("        self.chain_model = next(_MODELS)\n");
+        }
         body.insert(0, "if not self.is_prepared:\n            self.prepare()".to_owned());
         out.push_str("\n    def prepare(self) -> None:\n");
         out.push_str("        \"\"\"Computes what depends on the weights alone; again after they change.\"\"\"\n");

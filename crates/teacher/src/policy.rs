@@ -162,7 +162,8 @@ impl Teacher {
                 let mut tools = self.write(&files);
                 tools.push(self.bash("python3 -m utils.verification"));
                 self.stage = Stage::Verify;
-                let what = if knobs.safe { "plain scalar code" } else { "products in float32" };
+                let plainer = "kernels called one by one, products in float32";
+                let what = if knobs.safe { "plain scalar code" } else { plainer };
                 say(format!("{why} Falling back to {what}."), tools)
             }
             Err(reason) => self.stop(format!("{why} No other version could be written: {reason}.")),

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::alike;
+use crate::chain;
+use crate::constant;
 use crate::emit::rows::RowTune;
 use crate::emit::{HeavyContext, KernelFile, columns, elementwise, online, rows, scans};
 use crate::index::numel;
@@ -61,8 +63,44 @@ pub(crate) fn write(
             k.name = name;
         }
     }
-    files.insert("model_new.py".to_owned(), module::write(trace, graph, plan, &kernels));
+    let flow: Vec<(Vec<NodeId>, Vec<NodeId>)> = kernels
+        .iter()
+        .zip(&plan.steps)
+        .map(|(k, step)| {
+            let writes = step.stores();
+            (k.args.iter().copied().filter(|n| !writes.contains(n)).collect(), writes)
+        })
+        .collect();
+    let once = constant::prepared(graph, &flow);
+    let chain = if knobs.chain && !knobs.safe {
+        let known = flow.iter().zip(&once).filter(|(_, once)| **once);
+        let known = known.flat_map(|((_, writes), _)| writes.iter().copied()).collect();
+        let calls = calls(&kernels, &once, &files);
+        calls.and_then(|calls| {
+            let span = |node| module::span(trace, graph, node);
+            chain::write(graph, target, &calls, &known, span)
+        })
+    } else {
+        None
+    };
+    if let Some(chain) = &chain {
+        files.insert(chain::FILE.to_owned(), chain.text.clone());
+    }
+    let module = module::write(trace, graph, &kernels, &once, chain.as_ref());
+    files.insert("model_new.py".to_owned(), module);
     Ok(files)
+}
+
+/// What forward calls, in order.
+fn calls(kernels: &[KernelFile], once: &[bool], files: &Files) -> Option<Vec<chain::Call>> {
+    let forward = kernels.iter().zip(once).filter(|(_, once)| !**once);
+    forward
+        .map(|(k, _)| {
+            let text = files.get(&format!("kernels/{}.cu", k.name))?;
+            let signature = chain::Signature::read(text, &k.name)?;
+            Some(chain::Call { signature, args: k.args.clone(), scratch: k.scratch.clone() })
+        })
+        .collect()
 }
 
 /// Bytes of a tensor from which on the order of two kernels that touch it matters.

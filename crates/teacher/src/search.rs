@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use warpwright_record::verdict::Verdict;
 
+use crate::chain;
 use crate::draft::Draft;
 use crate::plan::Step;
 use crate::policy::time_of;
@@ -40,7 +41,8 @@ type Move = fn(&mut Knobs);
 impl Search {
     pub(crate) fn new(draft: &Draft) -> Self {
         let splits = draft.splits();
-        let first = Knobs { split: splits == Some(true), ..Knobs::default() };
+        let mut first = Knobs { split: splits == Some(true), chain: true, ..Knobs::default() };
+        first.chain = draft.files(&first).is_ok_and(|files| files.contains_key(chain::FILE));
         let (target, plan) = (draft.target(), draft.plan(&first));
         let rows = plan.steps.iter().any(|s| matches!(s, Step::Rows(_)));
         let elements = plan.steps.iter().any(|s| matches!(s, Step::Elementwise(_)));
@@ -130,12 +132,13 @@ impl Search {
         self.moves.clear();
     }
 
-    /// What to try when a version failed: whole products first, then the safe version, once.
+    /// What to try when a version failed: kernels one by one and whole products first, then the safe
+    /// version, once.
     pub(crate) fn fall_back(&mut self) -> Option<Knobs> {
         if self.safe {
             return None;
         }
-        self.safe = !self.best.split;
+        self.safe = !self.best.split && !self.best.chain;
         self.best = Knobs { safe: self.safe, ..Knobs::default() };
         self.trying = self.best.clone();
         self.best_ms = None;

@@ -33,6 +33,8 @@ pub(crate) struct Knobs {
     pub(crate) heavy: usize,
     /// Large float32 products in parts on tensor cores, where there is such a form.
     pub(crate) split: bool,
+    /// All kernels behind one launcher, where that is worth it.
+    pub(crate) chain: bool,
 }
 
 impl Knobs {

@@ -139,7 +139,7 @@ impl Bench {
             fs_err::write(place.join("name"), &case.name).unwrap();
             fs_err::write(place.join("model.py"), &case.model).unwrap();
             fs_err::write(place.join("model_new.py"), &files["model_new.py"]).unwrap();
-            kernels.push(together(&id, &files));
+            kernels.push(without_graphs(&together(&id, &files)));
         }
         let artifact = self.build(&kernels, &Target::Cpu);
         let library = folder.path().join("libkernels.so");
@@ -173,7 +173,8 @@ impl Bench {
             let body = texts.concat();
             let used = LIBRARIES.iter().filter(|(word, _)| body.contains(word));
             let libraries: String = used.map(|(_, h)| format!("#include <{h}>\n")).collect();
-            let text = format!("{INCLUDES}{libraries}{body}");
+            let graphs = if body.contains("refusedGraph") { NO_GRAPHS } else { "" };
+            let text = format!("{INCLUDES}{libraries}{graphs}{body}");
             files.insert(format!("kernels/batch_{k}.cu"), text.into_bytes());
         }
         match self.builder.build(&Candidate::from_files(files), target).unwrap() {
@@ -184,7 +185,29 @@ impl Bench {
 }
 
 const INCLUDES: &str = "#include <cuda_runtime.h>\n#include <cuda_fp16.h>\n\
-                        #include <cuda_bf16.h>\n#include <cmath>\n#include <cstdint>\n";
+                        #include <cuda_bf16.h>\n#include <cmath>\n#include <cstddef>\n\
+                        #include <cstdint>\n#include <vector>\n";
+
+/// Of CUDA graphs, as where nothing can be captured: the cpu device has none.
+const NO_GRAPHS: &str = "
+typedef void* refusedGraph_t;
+typedef void* refusedGraphExec_t;
+enum { refusedStreamCaptureModeThreadLocal };
+static inline cudaError_t refusedStreamBeginCapture(cudaStream_t, int) { return cudaErrorNotSupported; }
+static inline cudaError_t refusedStreamEndCapture(cudaStream_t, refusedGraph_t*) { return cudaErrorNotSupported; }
+static inline cudaError_t refusedGraphInstantiate(refusedGraphExec_t*, refusedGraph_t, int) { return cudaErrorNotSupported; }
+static inline cudaError_t refusedGraphLaunch(refusedGraphExec_t, cudaStream_t) { return cudaErrorNotSupported; }
+static inline void refusedGraphDestroy(refusedGraph_t) {}
+static inline void refusedGraphExecDestroy(refusedGraphExec_t) {}
+";
+
+/// `text` with a device that refuses to capture graphs.
+fn without_graphs(text: &str) -> String {
+    let names = ["Graph", "StreamBeginCapture", "StreamEndCapture", "StreamCaptureMode"];
+    names.iter().fold(text.to_owned(), |text, name| {
+        text.replace(&format!("cuda{name}"), &format!("refused{name}"))
+    })
+}
 
 /// What a file with this word in it needs.
 const LIBRARIES: [(&str, &str); 2] =
@@ -199,8 +222,27 @@ fn together(id: &str, files: &BTreeMap<String, String>) -> String {
         };
         let body: String =
             text.lines().filter(|l| !l.starts_with("#include")).map(|l| format!("{l}\n")).collect();
-        let launcher = format!("{name}_launcher");
-        let body = body.replace(&launcher, &format!("{id}_{launcher}"));
+        // Those of other files, too: a chain calls them.
+        let mut names: Vec<String> = files
+            .keys()
+            .filter_map(|path| Some(path.strip_prefix("kernels/")?.strip_suffix(".cu")?.to_owned()))
+            .collect();
+        names.push("chain_hold".to_owned());
+        let mut renamed = String::new();
+        for (i, part) in body.split("_launcher").enumerate() {
+            if i > 0 {
+                renamed.push_str("_launcher");
+            }
+            let start =
+                part.rfind(|c: char| !c.is_alphanumeric() && c != '_').map_or(0, |at| at + 1);
+            let (before, word) = part.split_at(start);
+            renamed.push_str(before);
+            if names.iter().any(|name| name == word) {
+                renamed.push_str(&format!("{id}_"));
+            }
+            renamed.push_str(word);
+        }
+        let body = renamed;
         out.push_str(&format!("namespace {id}_{name} {{\n{body}}}\n"));
     }
     out

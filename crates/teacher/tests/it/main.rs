@@ -4,6 +4,7 @@
 #![expect(clippy::format_collect, clippy::format_push_string, reason = "texts are small here")]
 
 mod bench;
+mod chain;
 mod corpus;
 mod heavy;
 mod suite;

@@ -1,0 +1,490 @@
+//! The kernels of a forward pass behind one launcher.
+//!
+//! Called from Python each kernel costs the host 10 to 20 us: arguments are looked up and checked,
+//! memory is made, the stream is asked for. Where kernels are shorter than that, the device waits. So
+//! they are launched in order by one function of C++, which knows the addresses of weights since
+//! `prepare()` and has memory of its own for what lies between kernels. On a GPU a long chain is
+//! captured at its second call and replayed as a graph from then on: inputs are copied to where the
+//! graph reads them and results from where it writes them, since their addresses differ from call to
+//! call. The first call has libraries make their plans and their memory, which cannot be captured.
+//!
+//! ```text
+//! prepare(): chain_hold_launcher(model, weights...)        addresses, by model
+//! forward(): chain_launcher(model, inputs..., results...)  kernel after kernel, or a graph
+//! ```
+
+use std::collections::BTreeSet;
+
+use crate::dtype::DType;
+use crate::index::numel;
+use crate::ir::{Graph, NodeId, Op, Source};
+use crate::plan::Target;
+
+/// Its file in a workspace.
+pub(crate) const FILE: &str = "kernels/chain.cu";
+/// Kernels from which on a chain is worth a graph: launching one costs 5 to 10 us and copies.
+const MANY: usize = 5;
+/// Bytes of inputs and results that may be copied for each kernel of a graph: at 3 TB/s these take the
+/// 4 us that a launch saves.
+const COPIED_PER_KERNEL: i64 = 6 << 20;
+/// Bytes between kernels, at the most: that memory is the candidate's own, beside what the judge plans
+/// for it.
+const MOST_WORK: i64 = 1 << 30;
+const MOST_WORK_CPU: i64 = 64 << 20;
+/// What addresses are multiples of.
+const ALIGNMENT: i64 = 256;
+
+/// A launcher as its file defines it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Signature {
+    name: String,
+    returns: String,
+    /// Types of its parameters, without the stream.
+    types: Vec<String>,
+}
+
+impl Signature {
+    /// Reads that of `name` from a kernel's file.
+    pub(crate) fn read(text: &str, name: &str) -> Option<Self> {
+        let end = format!(" {name}_launcher(");
+        let at = text.rfind(&end)?;
+        let returns = text[..at].rsplit_once("extern \"C\" ")?.1.to_owned();
+        let parameters = text[at + end.len()..].split_once(')')?.0;
+        let typed = |parameter: &str| {
+            let (kind, _) = parameter.trim().rsplit_once(' ')?;
+            Some(kind.to_owned())
+        };
+        let mut types = parameters.split(',').map(typed).collect::<Option<Vec<_>>>()?;
+        (types.pop()? == "cudaStream_t").then_some(Self { name: name.to_owned(), returns, types })
+    }
+}
+
+/// One kernel of forward.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) signature: Signature,
+    /// Buffers in the launcher's order.
+    pub(crate) args: Vec<NodeId>,
+    /// Memory that it takes after them.
+    pub(crate) scratch: Vec<(Vec<i64>, DType)>,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Chain {
+    /// The text of [`FILE`].
+    pub(crate) text: String,
+    /// What `chain_hold_launcher` takes after the model's number.
+    pub(crate) held: Vec<NodeId>,
+    /// What `chain_launcher` takes after it: inputs, then results.
+    pub(crate) given: Vec<NodeId>,
+    pub(crate) results: Vec<NodeId>,
+}
+
+/// Where an argument lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Held(usize),
+    Given(usize),
+    Result(usize),
+    /// The n-th block between kernels.
+    Work(usize),
+}
+
+impl Place {
+    fn written(self, kind: &str, offsets: &[i64]) -> String {
+        match self {
+            Self::Held(i) => format!("({kind})held[{i}]"),
+            Self::Given(i) => format!("({kind})given[{i}]"),
+            Self::Result(i) => format!("({kind})results[{i}]"),
+            Self::Work(i) => format!("({kind})(work + {})", offsets[i]),
+        }
+    }
+}
+
+/// Memory that is needed from one call to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Life {
+    first: usize,
+    last: usize,
+    bytes: i64,
+}
+
+/// Offsets at which no two blocks that live at once overlap, and where the last ends.
+fn lay_out(lives: &[Life]) -> (Vec<i64>, i64) {
+    let mut order: Vec<usize> = (0..lives.len()).collect();
+    order.sort_by_key(|i| lives[*i].first);
+    let (mut offsets, mut end) = (vec![0; lives.len()], 0);
+    let mut placed: Vec<usize> = Vec::new();
+    for i in order {
+        placed.retain(|p| lives[*p].last >= lives[i].first);
+        placed.sort_by_key(|p| offsets[*p]);
+        let mut offset = 0;
+        for p in &placed {
+            if offset + lives[i].bytes <= offsets[*p] {
+                break;
+            }
+            offset = offset.max(aligned(offsets[*p] + lives[*p].bytes));
+        }
+        offsets[i] = offset;
+        end = end.max(offset + lives[i].bytes);
+        placed.push(i);
+    }
+    (offsets, aligned(end))
+}
+
+fn aligned(bytes: i64) -> i64 {
+    bytes.div_euclid(ALIGNMENT) * ALIGNMENT + if bytes % ALIGNMENT == 0 { 0 } else { ALIGNMENT }
+}
+
+fn position(nodes: &mut Vec<NodeId>, node: NodeId) -> usize {
+    nodes.iter().position(|n| *n == node).unwrap_or_else(|| {
+        nodes.push(node);
+        nodes.len() - 1
+    })
+}
+
+/// Writes the chain of `calls`, if it is worth one. `prepared` nodes are in memory when forward begins;
+/// `span` says how many bytes of an input kernels may read.
+pub(crate) fn write(
+    graph: &Graph,
+    target: &Target,
+    calls: &[Call],
+    prepared: &BTreeSet<NodeId>,
+    span: impl Fn(NodeId) -> i64,
+) -> Option<Chain> {
+    if calls.len() < 2 {
+        return None;
+    }
+    let bytes = |n: NodeId| numel(graph.shape(n)) * graph.dtype(n).size();
+    let (mut held, mut given, mut results) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut between, mut lives): (Vec<NodeId>, Vec<Life>) = (Vec::new(), Vec::new());
+    let mut places: Vec<Vec<Place>> = Vec::new();
+    for (i, call) in calls.iter().enumerate() {
+        let mut at = Vec::new();
+        for node in &call.args {
+            at.push(match &graph.node(*node).op {
+                Op::Leaf(leaf) => match leaf.source {
+                    Source::State(_) => Place::Held(position(&mut held, *node)),
+                    Source::Input(_) => Place::Given(position(&mut given, *node)),
+                },
+                _ if prepared.contains(node) => Place::Held(position(&mut held, *node)),
+                _ if graph.outputs.contains(node) => Place::Result(position(&mut results, *node)),
+                _ => {
+                    let known = between.iter().position(|n| n == node);
+                    let block = known.unwrap_or(lives.len());
+                    if known.is_none() {
+                        lives.push(Life { first: i, last: i, bytes: bytes(*node) });
+                        between.resize(lives.len(), *node);
+                    }
+                    lives[block].last = i;
+                    Place::Work(block)
+                }
+            });
+        }
+        for (shape, dtype) in &call.scratch {
+            at.push(Place::Work(lives.len()));
+            lives.push(Life { first: i, last: i, bytes: numel(shape) * dtype.size() });
+            // A place that no node is found at.
+            between.resize(lives.len(), NodeId(usize::MAX));
+        }
+        if at.len() != call.signature.types.len() {
+            return None;
+        }
+        places.push(at);
+    }
+    let (offsets, work) = lay_out(&lives);
+    if work > if target.cpu { MOST_WORK_CPU } else { MOST_WORK } {
+        return None;
+    }
+    let copied: Vec<i64> =
+        given.iter().map(|n| span(*n)).chain(results.iter().map(|n| bytes(*n))).collect();
+    let copies: i64 = copied.iter().sum();
+    let replays = !target.cpu
+        && calls.len() >= MANY
+        && copies <= COPIED_PER_KERNEL.saturating_mul(calls.len() as i64);
+    let launches: Vec<String> = calls
+        .iter()
+        .zip(&places)
+        .map(|(call, at)| {
+            let args: Vec<String> = at
+                .iter()
+                .zip(&call.signature.types)
+                .map(|(place, kind)| place.written(kind, &offsets))
+                .collect();
+            let name = &call.signature.name;
+            format!(
+                "if (const int error = (int){name}_launcher({}, stream)) return error;",
+                args.join(", ")
+            )
+        })
+        .collect();
+    let text = Text { graph, calls, held: &held, given: &given, results: &results };
+    let text = text.file(&launches, work, replays.then_some(&copied));
+    Some(Chain { text, held, given, results })
+}
+
+/// What the file is written from.
+struct Text<'c> {
+    graph: &'c Graph,
+    calls: &'c [Call],
+    held: &'c [NodeId],
+    given: &'c [NodeId],
+    results: &'c [NodeId],
+}
+
+impl Text<'_> {
+    /// Parameters and their names.
+    fn parameters(&self, nodes: &[NodeId], letter: char, constant: bool) -> Vec<(String, String)> {
+        let start = if constant { "const " } else { "" };
+        let parameter = |(i, n): (usize, &NodeId)| {
+            let name = format!("{letter}{i}");
+            (format!("{start}{}* {name}", self.graph.dtype(*n).storage()), name)
+        };
+        nodes.iter().enumerate().map(parameter).collect()
+    }
+
+    /// The file; with the bytes of inputs and results, one that replays a graph.
+    fn file(&self, launches: &[String], work: i64, copied: Option<&Vec<i64>>) -> String {
+        let held = self.parameters(self.held, 'w', true);
+        let given = self.parameters(self.given, 'x', true);
+        let results = self.parameters(self.results, 'y', false);
+        let list = |of: &[(String, String)]| -> String {
+            of.iter().map(|(_, name)| format!("{name}, ")).collect::<Vec<_>>().concat()
+        };
+        let typed = |of: &[(String, String)]| -> String {
+            of.iter().map(|(parameter, _)| format!(", {parameter}")).collect::<Vec<_>>().concat()
+        };
+        let mut out = String::from("// Every kernel of forward, launched in order by one call");
+        out.push_str(if copied.is_some() {
+            ", and replayed as a graph\n// from the second call on.\n"
+        } else {
+            ".\n"
+        });
+        out.push_str(
+            "// What is kept from call to call: addresses of weights, by model, and memory for what lies\n\
+             // between kernels.\n#include <cuda_runtime.h>\n",
+        );
+        let types: BTreeSet<&str> = self
+            .calls
+            .iter()
+            .flat_map(|call| call.signature.types.iter().map(String::as_str))
+            .collect();
+        for (part, header) in [("__half", "cuda_fp16.h"), ("bfloat16", "cuda_bf16.h")] {
+            if types.iter().any(|kind| kind.contains(part)) {
+                out.push_str(&format!("#include <{header}>\n"));
+            }
+        }
+        out.push_str("#include <cstddef>\n#include <cstdint>\n#include <vector>\n\n");
+        let mut declared = BTreeSet::new();
+        for Call { signature: s, .. } in self.calls {
+            if declared.insert(&s.name) {
+                let types: Vec<String> = s.types.iter().map(|kind| format!("{kind}, ")).collect();
+                let types = types.concat();
+                out.push_str(&format!(
+                    "extern \"C\" {} {}_launcher({types}cudaStream_t);\n",
+                    s.returns, s.name
+                ));
+            }
+        }
+        let count = held.len().max(1);
+        let total = work + copied.map_or(0, |c| c.iter().map(|b| aligned(*b)).sum::<i64>());
+        let purpose = if copied.is_some() {
+            "between kernels, and of copies of inputs and results"
+        } else {
+            "between kernels"
+        };
+        out.push_str(&format!(
+            "
+namespace {{
+constexpr size_t kBytes = {total};  // {purpose}
+
+struct Model {{
+  const void* held[{count}];
+{}}};
+
+std::vector<Model>& models() {{
+  static std::vector<Model> all;
+  return all;
+}}
+
+char* memory() {{
+  static char* const made = [] {{
+    void* got = nullptr;
+    return cudaMalloc(&got, kBytes ? kBytes : 1) == cudaSuccess ? (char*)got : (char*)nullptr;
+  }}();
+  return made;
+}}
+
+int run(const void* const* held, const void* const* given, void* const* results, char* work, cudaStream_t stream) {{
+  (void)held, (void)given, (void)results, (void)work;
+",
+            if copied.is_some() {
+                "  bool warm, cannot;\n  cudaGraphExec_t replay;\n"
+            } else {
+                ""
+            }
+        ));
+        for launch in launches {
+            out.push_str(&format!("  {launch}\n"));
+        }
+        out.push_str("  return 0;\n}\n");
+        if let Some(copied) = copied {
+            out.push_str(&self.capture(work, copied));
+        }
+        out.push_str("}  // namespace\n\n");
+        let forget = if copied.is_some() {
+            "  if (Model& old = models()[model]; old.replay) cudaGraphExecDestroy(old.replay);\n"
+        } else {
+            ""
+        };
+        out.push_str(&format!(
+            "extern \"C\" int chain_hold_launcher(int model{}) {{
+  if (model < 0) return (int)cudaErrorInvalidValue;
+  if ((size_t)model >= models().size()) models().resize(model + 1);
+{forget}  models()[model] = Model{{{{{}}}}};
+  return 0;
+}}
+
+extern \"C\" int chain_launcher(int model{}{}, cudaStream_t stream) {{
+  if (model < 0 || (size_t)model >= models().size()) return (int)cudaErrorInvalidValue;
+  Model& m = models()[model];
+  char* const work = memory();
+  if (!work) return (int)cudaErrorMemoryAllocation;
+  const void* const given[] = {{{}nullptr}};
+  void* const results[] = {{{}nullptr}};
+",
+            typed(&held),
+            if held.is_empty() {
+                "nullptr".to_owned()
+            } else {
+                list(&held).trim_end_matches(", ").to_owned()
+            },
+            typed(&given),
+            typed(&results),
+            list(&given),
+            list(&results),
+        ));
+        match copied {
+            None => out.push_str("  return run(m.held, given, results, work, stream);\n}\n"),
+            Some(_) => out.push_str(
+                "  if (!m.warm || (!m.replay && !capture(m, work))) {
+    m.warm = true;
+    return run(m.held, given, results, work, stream);
+  }
+  return replay(m, given, results, work, stream);
+}
+",
+            ),
+        }
+        out
+    }
+
+    /// Functions that capture the chain and replay it.
+    fn capture(&self, work: i64, copied: &[i64]) -> String {
+        let mut offsets = vec![work];
+        for bytes in copied {
+            offsets.push(offsets.last().copied().unwrap_or(work) + aligned(*bytes));
+        }
+        let inputs = self.given.len();
+        let at = |range: std::ops::Range<usize>| -> String {
+            range.map(|i| format!("work + {}, ", offsets[i])).collect::<Vec<_>>().concat()
+        };
+        let copy = |i: usize| {
+            let (to, from) = if i < inputs {
+                (format!("work + {}", offsets[i]), format!("given[{i}]"))
+            } else {
+                (format!("results[{}]", i - inputs), format!("work + {}", offsets[i]))
+            };
+            format!(
+                "  if (cudaError_t error = cudaMemcpyAsync({to}, {from}, {}, cudaMemcpyDeviceToDevice, stream)) return (int)error;\n",
+                copied[i]
+            )
+        };
+        let before: String = (0..inputs).map(copy).collect();
+        let after: String = (inputs..copied.len()).map(copy).collect();
+        format!(
+            "
+// Whether the chain is a graph now. One that cannot be captured is not tried again.
+bool capture(Model& m, char* work) {{
+  if (m.cannot) return false;
+  const void* const given[] = {{{}nullptr}};
+  void* const results[] = {{{}nullptr}};
+  cudaStream_t own = nullptr;
+  cudaGraph_t graph = nullptr;
+  bool good = cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking) == cudaSuccess;
+  if (good && cudaStreamBeginCapture(own, cudaStreamCaptureModeThreadLocal) == cudaSuccess) {{
+    good = run(m.held, given, results, work, own) == 0;
+    good = cudaStreamEndCapture(own, &graph) == cudaSuccess && good;
+    good = good && cudaGraphInstantiate(&m.replay, graph, 0) == cudaSuccess;
+    if (graph) cudaGraphDestroy(graph);
+  }} else {{
+    good = false;
+  }}
+  if (own) cudaStreamDestroy(own);
+  if (!good) {{
+    m.replay = nullptr;
+    m.cannot = true;
+    cudaGetLastError();  // it is told by going on without
+  }}
+  return good;
+}}
+
+int replay(Model& m, const void* const* given, void* const* results, char* work, cudaStream_t stream) {{
+{before}  if (cudaError_t error = cudaGraphLaunch(m.replay, stream)) return (int)error;
+{after}  return 0;
+}}
+",
+            at(0..inputs),
+            at(inputs..copied.len()),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_signature_is_read_from_its_file() {
+        let text = "static int a_epilogue_launcher(int x);\nextern \"C\" cudaError_t a_launcher(const float* x, const __half* y, int64_t* out, cudaStream_t stream) {\n";
+        let read = Signature::read(text, "a").unwrap();
+        assert_eq!(read.returns, "cudaError_t");
+        assert_eq!(read.types, ["const float*", "const __half*", "int64_t*"]);
+        assert_eq!(Signature::read(text, "b"), None);
+    }
+
+    proptest! {
+        /// Whatever lives when: blocks that live at once do not overlap, all lie within the memory, and
+        /// at multiples of the alignment.
+        #[test]
+        fn blocks_that_live_at_once_do_not_overlap(
+            lives in prop::collection::vec((0usize..12, 0usize..6, 1i64..5000), 0..24),
+        ) {
+            let lives: Vec<Life> = lives
+                .into_iter()
+                .map(|(first, more, bytes)| Life { first, last: first + more, bytes })
+                .collect();
+            let (offsets, end) = lay_out(&lives);
+            for (i, a) in lives.iter().enumerate() {
+                prop_assert!(offsets[i] >= 0 && offsets[i] + a.bytes <= end);
+                prop_assert_eq!(offsets[i] % ALIGNMENT, 0);
+                for (j, b) in lives.iter().enumerate().skip(i + 1) {
+                    let at_once = a.first <= b.last && b.first <= a.last;
+                    let apart = offsets[i] + a.bytes <= offsets[j]
+                        || offsets[j] + b.bytes <= offsets[i];
+                    prop_assert!(!at_once || apart, "{a:?} at {} and {b:?} at {}", offsets[i], offsets[j]);
+                }
+            }
+        }
+    }
+
+    /// A chain of equal blocks, each read by the next kernel alone, takes the memory of two.
+    #[test]
+    fn memory_is_used_again() {
+        let lives: Vec<Life> =
+            (0..50).map(|i| Life { first: i, last: i + 1, bytes: 1000 }).collect();
+        assert_eq!(lay_out(&lives).1, 2048);
+    }
+}
