@@ -1,10 +1,12 @@
 //! Transposed convolutions, as convolutions that are not, and have no strides.
 //!
-//! Output position `o` of a dim takes from input `i` through tap `k` where `o + p = i s + k`. With
-//! `o + p = q s + r` that leaves the taps `k = r + t s` and the inputs `i = q - t`: for each phase `r`
-//! a convolution of stride 1 with every `s`-th tap. No tap meets a position between inputs, and the
-//! libraries have better kernels for it. The phases are put together again where the result is read,
-//! by what follows.
+//! Output position `o` of a dim takes from input `i` through tap `k` where `o + p = i s + k d`, with
+//! stride `s`, dilation `d` and padding `p`. Let `o + p = q s + r` and `g = gcd(d, s)`. A phase `r` that
+//! `g` does not divide has no taps; nothing gets there. For the others, with the first tap `k` for which
+//! `k d` leaves `r`, and `c = (k d - r) / s`, the taps are `k + t s/g` and the inputs `q - c - t d/g`:
+//! for each phase a convolution of stride 1 and dilation `d/g`. No tap meets a position between inputs,
+//! and the libraries have better kernels for it. The phases are put together again where the result is
+//! read, by what follows.
 
 use std::sync::Arc;
 
@@ -14,48 +16,76 @@ use crate::dtype::DType;
 use crate::heavy::Convolution;
 use crate::ir::{Bound, NodeId, Op, axes};
 
-/// Most phases: each is a pass over the input.
-const MOST: i64 = 8;
+/// Most phases with taps: each is a pass over the input.
+const MOST: i64 = 9;
 
 /// Whether a convolution is better done in phases.
 pub(super) fn has_phases(op: &Convolution) -> bool {
-    let phases: i64 = op.stride.iter().product();
-    op.transposed
-        && op.groups == 1
-        && (1..=MOST).contains(&phases)
-        && op.dilation.iter().all(|d| *d == 1)
+    let active = |dim| (0..op.stride[dim]).filter(|r| phase(op, dim, *r).taps > 0).count() as i64;
+    op.transposed && (1..=MOST).contains(&(0..op.rank()).map(active).product())
 }
 
 /// One phase of one dim.
 #[derive(Clone, Copy, Debug)]
 struct Phase {
-    /// The first tap.
+    /// The first tap, and how far apart they are.
     first: i64,
+    step: i64,
     /// How many taps it has.
     taps: i64,
+    /// How far apart the inputs are that they meet.
+    dilation: i64,
+    /// By how much later it begins in the input: `c` above.
+    later: i64,
     /// Zeros on either side of the input.
     padding: i64,
     /// Positions of its convolution's result.
     results: i64,
-    /// Whether the output goes on behind these, with zeros.
-    ends: bool,
+    /// Whether the output has positions before or behind these, with zeros.
+    sticks_out: bool,
 }
 
-fn phase(op: &Convolution, dim: usize, first: i64) -> Phase {
-    let (stride, kernel) = (op.stride[dim], op.kernel[dim]);
+impl Phase {
+    /// Where its result is for the quotient `q`, less `q`.
+    fn shift(&self) -> i64 {
+        self.padding - (self.taps - 1) * self.dilation - self.later
+    }
+
+    /// The tap of the transposed convolution at its own tap `u`, less `-u` steps.
+    fn last(&self) -> i64 {
+        self.first + (self.taps - 1) * self.step
+    }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+fn phase(op: &Convolution, dim: usize, remainder: i64) -> Phase {
+    let (stride, kernel, dilated) = (op.stride[dim], op.kernel[dim], op.dilation[dim]);
     let (padding, input) = (op.padding[dim], op.input[dim]);
-    let taps = if first < kernel { (kernel - 1 - first) / stride + 1 } else { 0 };
-    // The last input that an output of this phase would take from; the first is the one at zero, or
-    // one that is cropped.
-    let beyond = (op.output[dim] - 1 + padding - first).div_euclid(stride) - (input - 1);
-    let before = taps - 1 - (padding - first + stride - 1).div_euclid(stride).max(0);
-    let zeros = before.max(beyond).clamp(0, (taps - 1).max(0));
+    let common = gcd(dilated, stride);
+    let (step, dilation) = (stride / common, dilated / common);
+    // After `step` taps the remainders repeat.
+    let first = (0..step.min(kernel)).find(|k| (k * dilated) % stride == remainder);
+    let taps = first.map_or(0, |first| (kernel - 1 - first) / step + 1);
+    let first = first.unwrap_or(0);
+    let later = if taps > 0 { (first * dilated - remainder) / stride } else { 0 };
+    let reach = (taps - 1).max(0) * dilation;
+    // The first and the last input that an output of this phase would take from lie so far outside.
+    let from = (padding - remainder + stride - 1).div_euclid(stride).max(0);
+    let to = (op.output[dim] - 1 + padding - remainder).div_euclid(stride);
+    let (before, beyond) = (reach + later - from, to - later - (input - 1));
+    let zeros = before.max(beyond).clamp(0, reach);
     Phase {
         first,
+        step,
         taps,
+        dilation,
+        later,
         padding: zeros,
-        results: input + 2 * zeros - taps + 1,
-        ends: beyond > zeros,
+        results: input + 2 * zeros - reach,
+        sticks_out: before.max(beyond) > zeros,
     }
 }
 
@@ -85,21 +115,28 @@ fn choose(
     }
     let shape = op.shape_of(2);
     let place = axes(&shape)[2 + dim].add_const(op.padding[dim]).rem(op.stride[dim]);
-    let mut result = None;
-    for first in 0..op.stride[dim] {
-        chosen.push(phase(op, dim, first));
+    let all = (0..op.stride[dim]).map(|r| (r, phase(op, dim, r)));
+    let (active, none): (Vec<_>, Vec<_>) = all.partition(|(_, phase)| phase.taps > 0);
+    let mut result = (!none.is_empty()).then(|| zeros(to, &shape, dtype));
+    for (remainder, phase) in active {
+        chosen.push(phase);
         let here = choose(to, name, op, operands, dtype, chosen);
         chosen.pop();
         result = Some(match result {
             None => here,
             Some(outside) => {
-                let bounds = vec![Bound { at: place.clone(), low: first, high: first + 1 }];
+                let bounds = vec![Bound { at: place.clone(), low: remainder, high: remainder + 1 }];
                 let guard = Op::Guard { bounds, inside: here, outside };
                 to.graph.push(&format!("{name}_phases"), guard, shape.clone(), dtype)
             }
         });
     }
     result.unwrap_or(operands.0)
+}
+
+fn zeros(to: &mut Lowering, shape: &[i64], dtype: DType) -> NodeId {
+    let zero = to.graph.scalar(0.0, dtype);
+    to.graph.broadcast(zero, shape)
 }
 
 /// The outputs of one phase, at the positions of the whole result.
@@ -112,10 +149,8 @@ fn one(
     phases: &[Phase],
 ) -> NodeId {
     let shape = op.shape_of(2);
-    let zero = to.graph.scalar(0.0, dtype);
-    let zero = to.graph.broadcast(zero, &shape);
-    if phases.iter().any(|phase| phase.taps == 0 || phase.results < 1) {
-        return zero;
+    if phases.iter().any(|phase| phase.results < 1) {
+        return zeros(to, &shape, dtype);
     }
     let list = |of: fn(&Phase) -> i64| phases.iter().map(of).collect::<Vec<i64>>();
     let part = Convolution {
@@ -123,16 +158,17 @@ fn one(
         kernel: list(|phase| phase.taps),
         stride: vec![1; phases.len()],
         padding: list(|phase| phase.padding),
+        dilation: list(|phase| phase.dilation),
         transposed: false,
         ..op.clone()
     };
-    // Its weights: channels the other way round, every s-th tap, backwards.
+    // Its weights: in each group channels the other way round, the phase's taps, backwards.
     let taps = part.shape_of(1);
     let all = axes(&taps);
-    let mut at = vec![all[1].clone(), all[0].clone()];
+    let (ins, outs) = (op.channels_in / op.groups, op.channels_out / op.groups);
+    let mut at = vec![all[0].div(outs).mul(ins).add(&all[1]), all[0].rem(outs)];
     for (d, phase) in phases.iter().enumerate() {
-        let last = phase.first + (phase.taps - 1) * op.stride[d];
-        at.push(all[2 + d].mul(-op.stride[d]).add_const(last));
+        at.push(all[2 + d].mul(-phase.step).add_const(phase.last()));
     }
     let weights = to.graph.view(w, at, taps);
     let args = (0..2).map(|k| settled(&mut to.graph, &part, k, [x, weights][k], dtype)).collect();
@@ -145,8 +181,8 @@ fn one(
     let mut bounds = Vec::new();
     for (d, phase) in phases.iter().enumerate() {
         let quotient = all[2 + d].add_const(op.padding[d]).div(op.stride[d]);
-        let place = quotient.add_const(phase.padding - (phase.taps - 1));
-        if phase.ends {
+        let place = quotient.add_const(phase.shift());
+        if phase.sticks_out {
             bounds.push(Bound { at: place.clone(), low: 0, high: phase.results });
         }
         at.push(place);
@@ -155,7 +191,8 @@ fn one(
     if bounds.is_empty() {
         return read;
     }
-    let guard = Op::Guard { bounds, inside: read, outside: zero };
+    let outside = zeros(to, &shape, dtype);
+    let guard = Op::Guard { bounds, inside: read, outside };
     to.graph.push(&format!("{name}_phase_ends"), guard, shape, dtype)
 }
 
@@ -170,7 +207,7 @@ mod tests {
         let mut out = vec![0; op.output[0] as usize];
         for (i, x) in x.iter().enumerate() {
             for (k, w) in w.iter().enumerate() {
-                let o = i as i64 * op.stride[0] + k as i64 - op.padding[0];
+                let o = i as i64 * op.stride[0] + k as i64 * op.dilation[0] - op.padding[0];
                 if (0..op.output[0]).contains(&o) {
                     out[o as usize] += x * w;
                 }
@@ -185,15 +222,18 @@ mod tests {
         let at = |o: i64| {
             let (q, r) = ((o + padding) / stride, (o + padding) % stride);
             let phase = phase(op, 0, r);
-            let place = q + phase.padding - (phase.taps - 1);
-            if phase.taps == 0 || phase.results < 1 || (phase.ends && place >= phase.results) {
+            let place = q + phase.shift();
+            let there = (0..phase.results).contains(&place);
+            if phase.taps == 0 || phase.results < 1 || (phase.sticks_out && !there) {
                 return 0;
             }
-            assert!((0..phase.results).contains(&place), "{op:?} {phase:?} {place}");
-            let tap = |u: i64| w[(phase.first + (phase.taps - 1 - u) * stride) as usize];
+            assert!(there, "{op:?} {phase:?} {place}");
+            let tap = |u: i64| w[(phase.last() - u * phase.step) as usize];
             let input = |i: i64| if i < 0 { None } else { x.get(i as usize).copied() };
             (0..phase.taps)
-                .map(|u| input(place + u - phase.padding).map_or(0, |x| x * tap(u)))
+                .map(|u| {
+                    input(place + u * phase.dilation - phase.padding).map_or(0, |x| x * tap(u))
+                })
                 .sum()
         };
         (0..op.output[0]).map(at).collect()
@@ -202,14 +242,16 @@ mod tests {
     proptest! {
         #[test]
         fn phases_put_together_are_the_transposed_convolution(
-            input in 1i64..7, kernel in 1i64..7, stride in 1i64..5, padding in 0i64..4, more in 0i64..4,
+            input in 1i64..7, kernel in 1i64..7, stride in 1i64..7, padding in 0i64..4, more in 0i64..4,
+            dilation in 1i64..7,
         ) {
-            let output = (input - 1) * stride - 2 * padding + kernel + more % stride;
+            let more = more % stride.max(dilation);
+            let output = (input - 1) * stride - 2 * padding + (kernel - 1) * dilation + 1 + more;
             prop_assume!(output > 0);
             let op = Convolution {
                 batch: 1, channels_in: 1, channels_out: 1, groups: 1,
                 input: vec![input], output: vec![output], kernel: vec![kernel], stride: vec![stride],
-                padding: vec![padding], dilation: vec![1], transposed: true,
+                padding: vec![padding], dilation: vec![dilation], transposed: true,
             };
             let x: Vec<i64> = (0..input).map(|i| 1 + i * i).collect();
             let w: Vec<i64> = (0..kernel).map(|k| 1 + 10 * k).collect();

@@ -1,5 +1,7 @@
 //! Products, convolutions and pooling by shapes, element types and layouts, against torch.
 
+use std::collections::BTreeMap;
+
 use crate::bench::{Bench, Case, device};
 
 #[track_caller]
@@ -43,6 +45,52 @@ fn a_sample_of_heavy_operators_agrees_with_torch() {
     }
     agree(&bench, "convolution", &all);
     bench.compile_for(&all[..2], &device("cuda:0"), "sm_90");
+}
+
+/// Strides, dilations, groups and paddings in all combinations that make phases differ: some without
+/// taps, some that begin later, outputs that reach beyond all inputs.
+#[test]
+fn transposed_convolutions_of_any_kind_agree_with_torch() {
+    let kinds = [
+        ("2d(8, 6, 3, stride=2, padding=1, dilation=2)", "5, 6"),
+        ("2d(8, 6, 3, stride=5, padding=1, dilation=2)", "4, 5"),
+        ("2d(8, 12, (3, 5), stride=(2, 3), padding=(1, 2), dilation=(2, 1), groups=4)", "5, 6"),
+        ("2d(8, 12, (3, 5), bias=False)", "4, 7"),
+        ("2d(8, 8, 3, stride=3, dilation=2, groups=8)", "4, 5"),
+        ("2d(8, 4, 2, stride=3, padding=1, output_padding=2, dilation=4)", "3, 4"),
+        ("3d(8, 8, (3, 5, 7), 2, (1, 2, 3), (1, 1, 1), groups=4)", "3, 4, 5"),
+        ("3d(4, 6, 3, stride=2, padding=1, dilation=2)", "3, 4, 3"),
+        ("1d(8, 4, 5, stride=3, padding=2, output_padding=1, dilation=3)", "9"),
+    ];
+    let source = |(layer, size): (&str, &str)| {
+        let channels = layer.split(['(', ',']).nth(1).unwrap();
+        format!(
+            "import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.ConvTranspose{layer}
+
+    def forward(self, x):
+        return self.layer(x)
+
+def get_inputs():
+    return [torch.randn(2, {channels}, {size})]
+
+def get_init_inputs():
+    return []
+"
+        )
+    };
+    let named = |(i, kind): (usize, &(&str, &str))| (format!("kind_{i}"), source(*kind));
+    let sources: BTreeMap<String, String> = kinds.iter().enumerate().map(named).collect();
+    let bench = Bench::new();
+    let cases = bench.trace_sources(&sources);
+    assert_eq!(cases.len(), kinds.len());
+    agree(&bench, "convolution", &cases);
+    bench.compile_for(&cases[..3], &device("cuda:0"), "sm_90");
 }
 
 #[test]
