@@ -15,11 +15,14 @@ from typing import Any
 
 import torch
 
+from .distance import pieces
 from .tensors import flatten, span, unflatten
 
 OWN = "own"
 GPU_PIECE, HOST_PIECE = 1 << 24, 1 << 17
 """Elements of a large tensor that are changed together: on the host, what its caches hold."""
+PIECE = 1 << 26
+"""Elements of a large tensor that are looked at together: sums in double take eight bytes each."""
 EQUAL_SUMS = 1e-5
 """Relative spread below which sums along a dimension count as equal: float32 probabilities of up to
 some thousand terms stay within; sums of independent draws do so from 10^9 terms on."""
@@ -45,33 +48,62 @@ def changeable(tensor: torch.Tensor) -> Traits | None:
     if not tensor.is_floating_point() or tensor.numel() < 2 or span(tensor) != tensor.numel():
         return None
     low, high = (bound.item() for bound in torch.aminmax(tensor))
-    if not (float("-inf") < low < high < float("inf")) or bool((tensor == tensor.round()).all()):
+    # In memory order: what is asked of single elements does not depend on it.
+    flat = tensor.as_strided((tensor.numel(),), (1,))
+    whole = all(bool((piece == piece.round()).all()) for (piece,) in pieces(flat))
+    if not (float("-inf") < low < high < float("inf")) or whole:
         return None
     for dim in range(tensor.dim()):
         if tensor.shape[dim] > 1 and (_ordered(tensor, dim) or _equal_sums(tensor, dim)):
             return None
-    mean = tensor.mean(dtype=torch.float64).item()
-    size = (tensor.float().square().mean(dtype=torch.float64).item()) ** 0.5
+    mean = _total(flat) / tensor.numel()
+    size = (_total(flat, square=True) / tensor.numel()) ** 0.5
     spread = max(size * size - mean * mean, 0.0) ** 0.5
     return Traits(spread, size, low < 0 < high)
+
+
+def _slabs(tensor: torch.Tensor, dim: int) -> list[torch.Tensor]:
+    """Parts of a tensor that have all of ``dim``, cut along its longest other dimension: what is
+    computed of a part takes several times its memory."""
+    others = [d for d in range(tensor.dim()) if d != dim]
+    across = max(others, key=lambda d: tensor.shape[d], default=None)
+    if across is None:
+        return [tensor]
+    return list(tensor.split(max(1, PIECE * tensor.shape[across] // tensor.numel()), across))
+
+
+def _total(flat: torch.Tensor, square: bool = False) -> float:
+    """The sum of a vector's elements, or of their squares, in double."""
+    parts = (piece.float().square() if square else piece for (piece,) in pieces(flat))
+    return sum(part.sum(dtype=torch.float64) for part in parts).item()
 
 
 def _ordered(tensor: torch.Tensor, dim: int) -> bool:
     count = tensor.shape[dim] - 1
     if count < 7:  # so few are in order by chance
         return False
-    before, after = tensor.narrow(dim, 0, count), tensor.narrow(dim, 1, count)
-    return bool((before <= after).all()) or bool((before >= after).all())
+    up = down = True
+    for slab in _slabs(tensor, dim):
+        before, after = slab.narrow(dim, 0, count), slab.narrow(dim, 1, count)
+        up = up and bool((before <= after).all())
+        down = down and bool((before >= after).all())
+        if not (up or down):
+            return False
+    return True
 
 
 def _equal_sums(tensor: torch.Tensor, dim: int) -> bool:
     if tensor.numel() == tensor.shape[dim]:
-        sums = [tensor.sum(dtype=torch.float64), tensor.float().square().sum(dtype=torch.float64)]
-        return any(abs(total.item() - 1) < EQUAL_SUMS for total in sums)
+        flat = tensor.as_strided((tensor.numel(),), (1,))
+        return any(abs(_total(flat, square) - 1) < EQUAL_SUMS for square in (False, True))
     slack = EQUAL_SUMS if tensor.element_size() > 2 else 1e-2
-    for values in (tensor, tensor.float().square()):
-        low, high = torch.aminmax(values.sum(dim, dtype=torch.float64))
-        if (high - low).item() <= slack * max(abs(low.item()), abs(high.item())):
+    for square in (False, True):
+        bounds = []
+        for slab in _slabs(tensor, dim):
+            values = slab.float().square() if square else slab
+            bounds.append(torch.stack(torch.aminmax(values.sum(dim, dtype=torch.float64))))
+        low, high = (bound.item() for bound in torch.aminmax(torch.stack(bounds)))
+        if high - low <= slack * max(abs(low), abs(high)):
             return True
     return False
 

@@ -211,23 +211,28 @@ class Oracle:
         input_tree, kept, offset = held.tree, held.places, held.end
         # From here on they are read from the arena: large ones would not fit twice.
         inputs = unflatten(input_tree, [self.arena.view(at) for at in kept])
-        # The truth first: what it took in between is given back before the other call.
-        exact_tree, exacts = self._truth(request, inputs)
+        # The truth first, and into the arena: what it took is given back before the other call.
+        exact_tree, truths, end = self._stored_truth(request, inputs, offset)
         given, _ = self._forward(request["variant"], inputs, 1)
         tensors: list[torch.Tensor] = []
         tree = flatten(given, tensors)
-        truths: list[torch.Tensor] | list[None] = exacts or [None] * len(tensors)
-        if exacts and exact_tree != tree:
+        if truths and exact_tree != tree:
             if family != OWN:
                 raise RuntimeError("its float64 outputs are built differently")
             self._doubt(request["variant"], "its float64 outputs are built differently")
+            truths = []
+        if truths:
+            offset = end
+        else:
             truths = [None] * len(tensors)
         outputs, places = [], []
         for tensor, truth in zip(tensors, truths, strict=True):
             real = tensor.is_floating_point()
-            exact = tensor if truth is None else truth
-            exact = exact.double() if real else exact
-            (at,), offset = self.arena.store([exact.contiguous()], offset)
+            if truth is None:
+                (at,), offset = self._exactly(tensor, offset)
+            else:
+                at = truth
+            exact = self.arena.view(at)
             places.append(at)
             own = None
             if not real:
@@ -251,6 +256,25 @@ class Oracle:
             "doubt": self.doubt,
             "void": "",
         }
+
+    def _stored_truth(
+        self, request: dict[str, Any], inputs: Any, offset: int
+    ) -> tuple[Any, list[Place | None], int]:
+        """The tree and the places of the outputs in float64, and where they end."""
+        tree, exacts = self._truth(request, inputs)
+        places: list[Place | None] = []
+        try:
+            for exact in exacts:
+                (at,), offset = self._exactly(exact, offset)
+                places.append(at)
+        except MemoryError:  # larger than the outputs are
+            return None, places or [None], offset
+        return tree, places, offset
+
+    def _exactly(self, tensor: torch.Tensor, offset: int) -> tuple[list[Place], int]:
+        """An output in the arena, in double if it is a floating one."""
+        exact = tensor.double() if tensor.is_floating_point() else tensor
+        return self.arena.store([exact.contiguous()], offset)
 
     def _hold(self, seed: int, family: str) -> Held:
         """Has the inputs of a draw at the start of the arena, where they may lie already."""
@@ -300,7 +324,11 @@ class Oracle:
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return torch.equal(a, b) or bool(torch.all((a == b) | ((a != a) & (b != b))))
+    """Equal, where no number equals no number."""
+    return all(
+        torch.equal(x, y) or bool(torch.all((x == y) | ((x != x) & (y != y))))
+        for x, y in pieces(a, b)
+    )
 
 
 def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:

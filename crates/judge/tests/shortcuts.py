@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch._inductor import codecache
+from warpwright_oracle import distance as distances_module
 from warpwright_oracle import families, headers
 from warpwright_oracle.distance import Distance, distance
 from warpwright_oracle.oracle import Oracle
@@ -69,6 +70,40 @@ def changes() -> int:
         assert not torch.equal(in_pieces, values), "positive control"
     families.HOST_PIECE = small
     return len(families.FAMILIES)
+
+
+def looked_at_in_parts() -> int:
+    """What a tensor's values say does not depend on how much of it is looked at together."""
+    up = torch.arange(24.0).view(1, 24).expand(50, 24) + 0.5
+    random = torch.rand(50, 24)
+    late = random.clone()
+    late[-1] = 7.5  # one row of fifty is in order, the others are not
+    tensors = {
+        "drawn": random, "late": late, "turned": torch.rand(24, 50).t(),
+        "many": torch.rand(3, 5, 7, 11) - 0.5, "ordered": up.contiguous(), "falling": -up.clone(),
+        "probabilities": random.softmax(1), "columns": random.softmax(0),
+        "unit": torch.nn.functional.normalize(random), "labels": random.mul(9).floor(),
+        "constant": torch.full((50, 24), 0.5), "vector": torch.rand(1000),
+        "one": torch.rand(1000).softmax(0), "half": random.half().softmax(1),
+    }  # fmt: skip
+    whole, part = families.PIECE, 100
+    quantities = set()
+    for name, tensor in tensors.items():
+        families.PIECE = distances_module.PIECE = whole
+        plain = families.changeable(tensor)
+        families.PIECE = distances_module.PIECE = part
+        told = families.changeable(tensor)
+        families.PIECE = distances_module.PIECE = whole
+        assert (plain is None) == (told is None), name
+        if plain is not None and told is not None:
+            quantities.add(name)
+            assert abs(plain.size - told.size) < 1e-9 * plain.size, name
+            assert abs(plain.spread - told.spread) < 1e-6 * plain.size, name
+            assert plain.signed == told.signed, name
+            exact = tensor.double().square().mean().sqrt().item()
+            assert abs(told.size - exact) < 1e-6 * exact, name
+    assert quantities == {"drawn", "late", "turned", "many", "vector"}, quantities
+    return len(tensors)
 
 
 class Memory:
@@ -139,4 +174,4 @@ def kept_headers() -> int:
     return 2
 
 
-print("compared", distances(), changes(), held(), kept_headers())
+print("compared", distances(), changes(), looked_at_in_parts(), held(), kept_headers())
