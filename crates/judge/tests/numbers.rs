@@ -278,6 +278,7 @@ fn other_algorithms_that_are_as_exact_pass_on_all_inputs() {
             assert!(verdict.verified, "{result}: {:#?}", verdict.failure);
             played.extend(verdict.checks.iter().map(|check| check.family));
         }
-        assert!(played.len() >= 5, "{played:?}");
+        // Two that are drawn, beside the task's own and normal numbers.
+        assert!(played.len() >= 4, "{played:?}");
     }
 }
