@@ -152,7 +152,7 @@ fn kernel(
         }
         Step::Rows(k) => {
             if tune::is_column(k, None, target, graph, &buffers) {
-                let how = tune::column(k, knobs, target, false);
+                let how = tune::column(k, knobs, target, false, (graph, &buffers));
                 return columns::emit(k, None, &how, graph, &buffers);
             }
             let merged = (!target.cpu && !knobs.safe).then(|| online::merge(k, graph));
@@ -165,7 +165,7 @@ fn kernel(
             scans::emit(k, *node, &how, graph, &buffers)
         }
         Step::Scan(k, node) => {
-            let how = tune::column(k, knobs, target, true);
+            let how = tune::column(k, knobs, target, true, (graph, &buffers));
             columns::emit(k, Some(*node), &how, graph, &buffers)
         }
         Step::Heavy { name, node, stores } => {

@@ -291,8 +291,15 @@ pub(crate) fn scan(
 }
 
 /// For a column program or a scan.
-pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bool) -> ColumnTune {
+pub(crate) fn column(
+    step: &RowProgram,
+    knobs: &Knobs,
+    target: &Target,
+    scan: bool,
+    (graph, buffers): (&Graph, &BTreeMap<NodeId, Buffer>),
+) -> ColumnTune {
     let rows = step.frame.rows();
+    let passes = step.passes.len() + usize::from(!step.full_stores.is_empty());
     let last = step.frame.outer().last().copied().unwrap_or(1);
     if target.cpu {
         // A few cache lines of neighbouring rows per thread.
@@ -300,7 +307,6 @@ pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bo
         let vec = vec.min((rows / (2 * target.processors)).max(1)).min(last);
         let threads = shifted(1, knobs.items_shift, 1, 16);
         let precise = scan || knobs.safe || step.frame.cols() > 256;
-        let passes = step.passes.len() + usize::from(!step.full_stores.is_empty());
         let small = step.frame.cols() * vec <= 16_384;
         let keep = !scan && passes > 1 && small && !knobs.reload && !knobs.safe;
         return ColumnTune {
@@ -327,6 +333,14 @@ pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bo
         1
     };
     let vec = if knobs.safe { 1 } else { shifted(vec, knobs.vec_shift, 1, 8) };
+    // Short rows that are gone over several times stay in registers; then all their loads are under
+    // way at once, and need not be wide.
+    let cols = step.frame.cols();
+    let keeps =
+        !scan && passes > 1 && !knobs.reload && !knobs.safe && (1..=MOST_KEPT).contains(&cols);
+    let keeps =
+        keeps && enough(vec.min(MOST_KEPT / cols)) && most_sources(step, graph, buffers) == 1;
+    let vec = if keeps { vec.min(MOST_KEPT / cols) } else { vec };
     let vec = (1..=vec).rev().find(|v| last % v == 0 && vec % v == 0).unwrap_or(1);
     let wanted = (target.processors * 2048 / (rows / vec).max(1)).clamp(1, 16) as u64;
     let wanted = shifted(wanted.next_power_of_two() as i64, knobs.items_shift, 1, 16);
@@ -336,7 +350,30 @@ pub(crate) fn column(step: &RowProgram, knobs: &Knobs, target: &Target, scan: bo
     // One running value per row: its rounding errors add up, which torch's tree of partial sums
     // avoids. A double costs little here, because these programs wait for memory.
     let precise = scan || step.frame.cols() / along > if along > 1 { 128 } else { 64 };
-    ColumnTune { threads, along, vec, vector: true, streaming, precise, keep: false }
+    let keep = keeps && along == 1;
+    ColumnTune { threads, along, vec, vector: true, streaming, precise, keep }
+}
+
+/// Elements that a thread of a column program keeps in registers.
+const MOST_KEPT: i64 = 64;
+
+/// How many tensors of the frame's size a row program reads.
+fn most_sources(step: &RowProgram, graph: &Graph, buffers: &BTreeMap<NodeId, Buffer>) -> usize {
+    let count = step.frame.rows() * step.frame.cols();
+    let own: Vec<NodeId> = step.passes.iter().flatten().chain(&step.full_stores).copied().collect();
+    let (mut seen, mut stack) = (std::collections::BTreeSet::new(), own.clone());
+    let mut wide = 0;
+    while let Some(n) = stack.pop() {
+        if !seen.insert(n) {
+            continue;
+        }
+        if buffers.contains_key(&n) && !own.contains(&n) {
+            wide += usize::from(numel(graph.shape(n)) * 2 >= count);
+        } else {
+            stack.extend(graph.operands(n));
+        }
+    }
+    wide
 }
 
 fn source_size(graph: &Graph, reduction: NodeId) -> i64 {

@@ -205,6 +205,8 @@ pub(crate) fn emit(
         if !(pass.lines.is_empty() && pass.vectors.is_empty()) {
             for (d, (name, extent)) in loops.iter().enumerate() {
                 if shared != Some(d) {
+                    // What is kept is in registers only where every step knows its place.
+                    body.extend((tune.keep && tune.vector).then(|| "#pragma unroll".to_owned()));
                     body.push(format!("for (int {name} = 0; {name} < {extent}; ++{name}) {{"));
                 } else if extent % along == 0 {
                     // A constant number of steps, several of whose loads can be under way.

@@ -20,6 +20,8 @@ pub(crate) struct Split {
     /// How many times more rows it takes where neighbours in memory belong to different rows: on a
     /// GPU a thread takes such a row, where else a warp or more does.
     pub(crate) across: i64,
+    /// Elements from which on a second pass reads a row from memory again.
+    pub(crate) long: i64,
 }
 
 impl Split {

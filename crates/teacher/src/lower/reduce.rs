@@ -109,7 +109,8 @@ fn variance(
     let every: Vec<usize> = (0..shape.len()).collect();
     let dims = if dims.is_empty() { &every[..] } else { dims };
     let single = dtype == DType::F32 && to.graph.dtype(src) == dtype;
-    if single && to.graph.pieces(src, dims).is_some() {
+    let long = to.graph.split.is_some_and(|split| count >= split.long as f64);
+    if single && (long || to.graph.pieces(src, dims).is_some()) {
         return one_pass_variance(to, name, src, dims, correction, keep);
     }
     let total = to.graph.reduce(&format!("{name}_sum"), ReduceKind::Sum, src, dims, true, dtype);

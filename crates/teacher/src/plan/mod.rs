@@ -60,9 +60,11 @@ impl Target {
     /// When reductions are split in two steps: so that every processor has some rows.
     pub(crate) fn split(&self) -> Split {
         if self.cpu {
-            Split { rows: 4 * self.processors, piece: 8192, across: 1 }
+            Split { rows: 4 * self.processors, piece: 8192, across: 1, long: i64::MAX }
         } else {
-            Split { rows: 4 * self.processors, piece: 4096, across: 256 }
+            // Longer than what a block keeps in registers, with a few rows of float32 a processor.
+            let long = (self.cache_bytes / (16 * self.processors)).max(32 << 10) + 1;
+            Split { rows: 4 * self.processors, piece: 4096, across: 256, long }
         }
     }
 
