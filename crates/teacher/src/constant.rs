@@ -49,20 +49,34 @@ pub(crate) fn roots(graph: &Graph) -> BTreeSet<NodeId> {
     out
 }
 
-/// Which kernels can run in `prepare()`, given what each reads and writes, in order.
+/// How many times the memory of the weights `prepare()` may keep, and what it may keep in any case. The
+/// judge's memory for weights holds two models, each with four times as much beside its own.
+const KEPT: i64 = 3;
+const KEPT_BYTES: i64 = 16 << 20;
+
+/// Which kernels run in `prepare()`, given what each reads and writes, in order: those of weights alone,
+/// until what they write is too much to keep.
 pub(crate) fn prepared(graph: &Graph, kernels: &[(Vec<NodeId>, Vec<NodeId>)]) -> Vec<bool> {
+    let bytes = |n: &NodeId| numel(graph.shape(*n)) * graph.dtype(*n).size();
+    let state = |n: &NodeId| match &graph.node(*n).op {
+        Op::Leaf(leaf) => matches!(leaf.source, Source::State(_)),
+        _ => false,
+    };
+    let read: BTreeSet<NodeId> = kernels.iter().flat_map(|(reads, _)| reads.clone()).collect();
+    let weights: i64 = read.iter().filter(|n| state(n)).map(bytes).sum();
+    let mut left = weights.saturating_mul(KEPT).max(KEPT_BYTES);
     let mut known: BTreeSet<NodeId> = BTreeSet::new();
     kernels
         .iter()
         .map(|(reads, writes)| {
-            let from_weights = |n: &NodeId| match &graph.node(*n).op {
-                Op::Leaf(leaf) => matches!(leaf.source, Source::State(_)),
-                _ => known.contains(n),
-            };
+            let from_weights = |n: &NodeId| state(n) || known.contains(n);
+            let more: i64 = writes.iter().map(bytes).sum();
             let can = !reads.is_empty()
                 && reads.iter().all(from_weights)
-                && !writes.iter().any(|w| graph.outputs.contains(w));
+                && !writes.iter().any(|w| graph.outputs.contains(w))
+                && more <= left;
             if can {
+                left -= more;
                 known.extend(writes.iter().copied());
             }
             can

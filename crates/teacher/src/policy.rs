@@ -199,6 +199,11 @@ impl Teacher {
         let Some(work) = &self.work else { return self.stop("Nothing is planned.") };
         let best = work.search.best();
         match self.files(&best) {
+            // It was measured, and nothing has changed since.
+            Ok(files) if files == self.written && work.search.was_measured() => {
+                let summary = self.summary();
+                self.stop(summary)
+            }
             Ok(files) => {
                 let mut tools = self.write(&files);
                 tools.push(self.bash("python3 -m utils.verification"));
@@ -243,9 +248,12 @@ impl Policy for Teacher {
             Stage::Pages { lines, next } => self.page(results, lines, next),
             Stage::Compile => match verdict {
                 Some(v) if v.failure.is_none() => {
-                    self.stage = Stage::Verify;
-                    let call = self.bash("python3 -m utils.verification");
-                    say("It compiles. Verifying.", vec![call])
+                    // Whoever measures compares first: a verification of its own would be a second
+                    // run of the same.
+                    self.stage = Stage::Profile;
+                    let call = self.bash("python3 -m utils.profiling");
+                    let text = "It compiles. Comparing it, and measuring it against the baselines.";
+                    say(text, vec![call])
                 }
                 _ => self.fall_back(&format!("It does not compile: {}", first_line(&last.text))),
             },
@@ -257,14 +265,21 @@ impl Policy for Teacher {
                 }
                 _ => self.fall_back(&format!("Verification failed: {}", first_line(&last.text))),
             },
-            Stage::Profile => {
-                match (&mut self.work, verdict) {
-                    (Some(work), Some(v)) => work.search.measured(&v),
-                    (Some(work), None) => work.search.give_up(),
-                    _ => {}
+            Stage::Profile => match (&mut self.work, verdict) {
+                (Some(work), Some(v)) if v.verified => {
+                    work.search.measured(&v);
+                    self.go_on()
                 }
-                self.go_on()
-            }
+                (_, Some(_)) => {
+                    self.fall_back(&format!("It is not right: {}", first_line(&last.text)))
+                }
+                (work, None) => {
+                    if let Some(work) = work {
+                        work.search.give_up();
+                    }
+                    self.go_on()
+                }
+            },
             Stage::Variant => {
                 if let Some(work) = &mut self.work {
                     match verdict {

@@ -145,6 +145,11 @@ impl Search {
         Some(self.best.clone())
     }
 
+    /// Whether the best version was measured, and so compared.
+    pub(crate) fn was_measured(&self) -> bool {
+        self.best_ms.is_some()
+    }
+
     pub(crate) fn best(&self) -> Knobs {
         self.best.clone()
     }
