@@ -89,6 +89,66 @@ fn gpu_an_honest_kernel_is_verified_and_measured() {
     assert!(!verdict.kernels.is_empty());
 }
 
+/// Replays a captured graph: with copies of inputs and results and captured anew for other weights, or
+/// with the addresses of the first call.
+const GRAPH: &str = r#"
+#include <cuda_runtime.h>
+__global__ void bias_relu(const float4* x, const float4* bias, float4* out, int n, int columns) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float4 v = x[i], b = bias[i % columns];
+    out[i] = make_float4(fmaxf(v.x + b.x, 0.f), fmaxf(v.y + b.y, 0.f), fmaxf(v.z + b.z, 0.f),
+                         fmaxf(v.w + b.w, 0.f));
+}
+static int capture(cudaGraphExec_t* made, const float* x, const float* bias, float* out, int n, int columns) {
+    cudaStream_t own;
+    cudaGraph_t graph;
+    if (cudaError_t e = cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking)) return e;
+    if (cudaError_t e = cudaStreamBeginCapture(own, cudaStreamCaptureModeThreadLocal)) return e;
+    bias_relu<<<(n / 4 + 255) / 256, 256, 0, own>>>((const float4*)x, (const float4*)bias, (float4*)out,
+                                                    n / 4, columns / 4);
+    if (cudaError_t e = cudaStreamEndCapture(own, &graph)) return e;
+    if (cudaError_t e = cudaGraphInstantiate(made, graph, 0)) return e;
+    cudaGraphDestroy(graph);
+    return cudaStreamDestroy(own);
+}
+extern "C" int launch_replay(const float* x, const float* bias, float* out, int n, int columns, cudaStream_t s) {
+    static cudaGraphExec_t graph = nullptr;
+    static const float* known = nullptr;
+    static float *in = nullptr, *result = nullptr;
+    const size_t bytes = n * sizeof(float);
+    if (!in && (cudaMalloc(&in, bytes) || cudaMalloc(&result, bytes))) return cudaErrorMemoryAllocation;
+    if (known != bias) {
+        if (graph) cudaGraphExecDestroy(graph);
+        if (int e = capture(&graph, in, bias, result, n, columns)) return e;
+        known = bias;
+    }
+    if (cudaError_t e = cudaMemcpyAsync(in, x, bytes, cudaMemcpyDeviceToDevice, s)) return e;
+    if (cudaError_t e = cudaGraphLaunch(graph, s)) return e;
+    return cudaMemcpyAsync(out, result, bytes, cudaMemcpyDeviceToDevice, s);
+}
+extern "C" int launch_stale(const float* x, const float* bias, float* out, int n, int columns, cudaStream_t s) {
+    static cudaGraphExec_t graph = nullptr;
+    if (!graph) if (int e = capture(&graph, x, bias, out, n, columns)) return e;
+    return cudaGraphLaunch(graph, s);
+}
+"#;
+
+#[test]
+fn gpu_graphs_are_judged_by_what_they_compute() {
+    let replaying = |launcher: &str| {
+        let forward = HONEST.replace("launch(", &format!("{launcher}("));
+        let model = bias_relu::model(&forward);
+        Case { task: task(), model, kernels: vec![("k.cu", GRAPH.into())] }.candidate()
+    };
+    let both = [replaying("launch_replay"), replaying("launch_stale")];
+    let verdicts = judge_all(GPU, &task(), both, Stage::Measured);
+    let [honest, stale] = &verdicts[..] else { panic!("{verdicts:?}") };
+    assert!(honest.verified && honest.times_ms.candidate.is_some(), "{honest:#?}");
+    let failure = stale.failure.as_ref().unwrap_or_else(|| panic!("{stale:#?}"));
+    assert_eq!(failure.class, FailureClass::Mismatch, "{}", failure.message);
+}
+
 /// Runners made ahead have their contexts and map the arena while another candidate has the device:
 /// its fault is not theirs.
 #[test]

@@ -29,7 +29,7 @@ const MANY: usize = 5;
 const COPIED_PER_KERNEL: i64 = 6 << 20;
 /// Bytes between kernels, at the most: that memory is the candidate's own, beside what the judge plans
 /// for it.
-const MOST_WORK: i64 = 1 << 30;
+const MOST_WORK: i64 = 256 << 20;
 const MOST_WORK_CPU: i64 = 64 << 20;
 /// What addresses are multiples of.
 const ALIGNMENT: i64 = 256;
