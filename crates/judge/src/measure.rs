@@ -114,22 +114,22 @@ pub(crate) fn per_call(window: f64, nothing: f64, calls: usize) -> f64 {
 }
 
 /// Windows that try a number of calls.
-const TRIES: usize = 3;
+pub(crate) const TRIES: usize = 3;
 
 /// By how much more calls are tried next, at the most: what is far too short says little.
 const STEP: f64 = 10.0;
 
 /// Windows of one number of calls, in seconds, each after an empty one.
 #[derive(Debug, Default)]
-struct Tried {
-    calls: usize,
-    nothing: Vec<f64>,
-    seen: Vec<f64>,
+pub(crate) struct Tried {
+    pub(crate) calls: usize,
+    pub(crate) nothing: Vec<f64>,
+    pub(crate) seen: Vec<f64>,
 }
 
 impl Tried {
     /// Seconds that the calls of a window take where nothing disturbs.
-    fn quickest(&self) -> f64 {
+    pub(crate) fn quickest(&self) -> f64 {
         (least(&self.seen) - least(&self.nothing)).max(0.0)
     }
 
@@ -141,7 +141,7 @@ impl Tried {
 
     /// How many calls to try next: more, until the quickest window is half as long as is planned. In
     /// shorter ones what every window costs hides what a call takes.
-    fn next(&self, plan: &Plan, most: usize) -> Option<usize> {
+    pub(crate) fn next(&self, plan: &Plan, most: usize) -> Option<usize> {
         let (window, quickest) = (plan.window.as_secs_f64(), self.quickest());
         if self.calls >= most || 2.0 * quickest >= window {
             return None;

@@ -80,13 +80,15 @@ HOSTCUDA_INLINE float reduced_expm1(float x, float* n) {
   *n = k;
   return p * (r * r) + r;
 }
-// Subnormal results included.
+// Subnormal results included. Where there is nothing left (a masked score), it is not computed:
+// arithmetic that underflows takes some processors 150 cycles an element.
 HOSTCUDA_INLINE float expf(float x) {
-  float c = x < -104.f ? -104.f : x;
+  float c = x < -104.f ? 0.f : x;
   c = c > 89.f ? 89.f : c;
   float n, p = reduced_expm1(c, &n) + 1.f;
   int k = (int)n, half = k >> 1;
-  return p * __int_as_float((half + 127) << 23) * __int_as_float((k - half + 127) << 23);
+  float y = p * __int_as_float((half + 127) << 23) * __int_as_float((k - half + 127) << 23);
+  return x < -104.f ? 0.f : y;
 }
 HOSTCUDA_INLINE float expm1f(float x) {
   float c = x < -18.f ? -18.f : x;
@@ -96,12 +98,13 @@ HOSTCUDA_INLINE float expm1f(float x) {
   return 2.f * (s * p + (s - 0.5f));
 }
 HOSTCUDA_INLINE float exp2f(float x) {
-  float c = x < -150.f ? -150.f : x;
+  float c = x < -150.f ? 0.f : x;
   c = c > 129.f ? 129.f : c;
   float k = __builtin_rintf(c);
   float n, p = reduced_expm1((c - k) * 0.693147181f, &n) + 1.f;
   int e = (int)k + (int)n, half = e >> 1;
-  return p * __int_as_float((half + 127) << 23) * __int_as_float((e - half + 127) << 23);
+  float y = p * __int_as_float((half + 127) << 23) * __int_as_float((e - half + 127) << 23);
+  return x < -150.f ? 0.f : y;
 }
 HOSTCUDA_INLINE float logf(float x) {
   float y = x < 1.17549435e-38f ? x * 8388608.f : x;

@@ -144,40 +144,44 @@ impl TaskSession<'_> {
         rounds
     }
 
-    /// How many calls the candidate's windows hold, found by trying windows; what the last one, of so
-    /// many calls or more, was.
+    /// How many calls the candidate's windows hold, found by trying windows; what the last one was.
     fn candidate_calls(
         &mut self,
         process: &mut BaselineProcess,
         runner: &mut Runner,
     ) -> Result<Tried, Trouble> {
-        let mut calls = 1;
-        let mut windows = 0;
+        let most = self.layout.calls as usize;
+        let mut tried = measure::Tried { calls: 1, ..measure::Tried::default() };
         loop {
             let started = Instant::now();
             let nothing = process.nothing(&self.task.name, None)?.as_secs_f64();
             let (played, _) = measure::candidate_window(
                 &mut self.oracle,
                 runner,
-                (calls, false),
+                (tried.calls, false),
                 &mut self.random,
             )?;
             runner.release()?;
-            windows += 1;
-            let tried = |calls| Tried {
-                calls,
-                samples: played.samples,
-                seconds: started.elapsed().as_secs_f64(),
+            tried.nothing.push(nothing);
+            tried.seen.push(played.elapsed.as_secs_f64());
+            // A host that stalls makes windows seem long that are too short. On the cpu device it
+            // is what computes, and takes its time for each.
+            let enough = match tried.calls {
+                _ if !self.judge.config.device.is_cuda() => 1,
+                1 => measure::TRIES,
+                _ => measure::TRIES - 1,
             };
-            if windows > 2 {
-                return Ok(tried(calls));
+            if tried.seen.len() < enough {
+                continue;
             }
-            let seconds = measure::per_call(played.elapsed.as_secs_f64(), nothing, calls);
-            let next = measure::window_calls(&self.plan, seconds, self.layout.calls);
-            if next <= calls {
-                return Ok(tried(next));
+            if let Some(calls) = tried.next(&self.plan, most) {
+                tried = measure::Tried { calls, ..measure::Tried::default() };
+                continue;
             }
-            calls = next;
+            let seconds = tried.quickest() / tried.calls as f64;
+            let calls = measure::window_calls(&self.plan, seconds, self.layout.calls);
+            let seconds = started.elapsed().as_secs_f64() * calls as f64 / tried.calls as f64;
+            return Ok(Tried { calls, samples: played.samples, seconds });
         }
     }
 
