@@ -183,27 +183,30 @@ fn choose(
         let (nothing, seen) = pairs.into_iter().unzip();
         Ok(Tried { calls, nothing, seen })
     };
-    // A number of calls is chosen by a few windows and confirmed by those of the preview. On a host that
-    // stalls for ever it is what it is after some.
-    let (mut calls, mut windows, mut left) = (1, TRIES, 24);
+    // On a host that stalls for ever a number of calls is what it is after some.
+    let (mut calls, mut left, most) = (1, 16, most as usize);
     loop {
-        let tried = try_calls(calls, windows)?;
+        let mut tried = try_calls(calls, TRIES)?;
         left -= 1;
-        if let Some(more) = tried.next(plan, most as usize).filter(|_| left > 0) {
-            (calls, windows) = (more, TRIES);
-        } else if windows == TRIES && plan.preview > 0 {
-            calls = window_calls(plan, tried.quickest() / calls as f64, most);
-            windows = plan.preview;
-        } else {
-            let taken = tried.per_call();
-            let mut quiet = History::default();
+        let mut more = tried.next(plan, most).filter(|_| left > 0);
+        if more.is_none() {
+            calls = window_calls(plan, tried.quickest() / calls as f64, most as u64);
             if plan.preview > 0 {
-                quiet.add(&taken);
-            } else {
-                calls = window_calls(plan, tried.quickest() / calls as f64, most);
+                // Chosen by a few windows, confirmed by these.
+                tried = try_calls(calls, plan.preview)?;
+                more = tried.next(plan, most).filter(|_| left > 0);
             }
-            return Ok(Ready { which, calls, seconds: stats::rough(&taken), quiet });
         }
+        if let Some(more) = more {
+            calls = more;
+            continue;
+        }
+        let taken = tried.per_call();
+        let mut quiet = History::default();
+        if plan.preview > 0 {
+            quiet.add(&taken);
+        }
+        return Ok(Ready { which, calls, seconds: stats::rough(&taken), quiet });
     }
 }
 

@@ -134,7 +134,7 @@ fn lay_out(lives: &[Life]) -> (Vec<i64>, i64) {
 }
 
 fn aligned(bytes: i64) -> i64 {
-    bytes.div_euclid(ALIGNMENT) * ALIGNMENT + if bytes % ALIGNMENT == 0 { 0 } else { ALIGNMENT }
+    (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT
 }
 
 fn position(nodes: &mut Vec<NodeId>, node: NodeId) -> usize {
