@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::chain::Chain;
+use crate::chain::{self, Chain};
 use crate::emit::KernelFile;
 use crate::index::{numel, strides_of};
 use crate::ir::{Graph, NodeId, Op, Source};
@@ -120,7 +120,10 @@ pub(crate) fn write(
             let args: Vec<String> = nodes.map(|n| format!(", {}", names[n])).collect();
             format!("cuda_extension.{launcher}_launcher(self.chain_model{})", args.concat())
         };
-        ready.push(called("chain_hold", &mut chain.held.iter()));
+        for part in 0..chain.held.len().div_ceil(chain::AT_ONCE).max(1) {
+            let held = chain.held.iter().skip(part * chain::AT_ONCE).take(chain::AT_ONCE);
+            ready.push(called(&format!("chain_hold_{part}"), &mut held.into_iter()));
+        }
         body.push(called("chain", &mut chain.given.iter().chain(&chain.results)));
     }
     let outputs: Vec<String> = graph

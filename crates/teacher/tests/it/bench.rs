@@ -227,7 +227,7 @@ fn together(id: &str, files: &BTreeMap<String, String>) -> String {
             .keys()
             .filter_map(|path| Some(path.strip_prefix("kernels/")?.strip_suffix(".cu")?.to_owned()))
             .collect();
-        names.push("chain_hold".to_owned());
+        names.extend((0..4).map(|part| format!("chain_hold_{part}")));
         let mut renamed = String::new();
         for (i, part) in body.split("_launcher").enumerate() {
             if i > 0 {

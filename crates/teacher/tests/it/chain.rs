@@ -32,6 +32,27 @@ def get_init_inputs():
     return [48, 8]
 ";
 
+/// More weights than one function takes.
+const MANY: &str = "import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, width, count):
+        super().__init__()
+        self.shifts = nn.ParameterList(nn.Parameter(torch.randn(width)) for _ in range(count))
+
+    def forward(self, x):
+        for shift in self.shifts:
+            x = x + shift
+        return x.softmax(-1), (x * x).sum(0)
+
+def get_inputs():
+    return [torch.randn(7, 48)]
+
+def get_init_inputs():
+    return [48, 260]
+";
+
 const SHORT: &str = "import torch
 
 class Model(torch.nn.Module):
@@ -48,7 +69,7 @@ def get_init_inputs():
 #[test]
 fn many_kernels_are_one_chain_and_one_is_none() {
     let bench = Bench::new();
-    let sources = [("deep", DEEP), ("short", SHORT)];
+    let sources = [("deep", DEEP), ("many", MANY), ("short", SHORT)];
     let sources: BTreeMap<String, String> =
         sources.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
     let cases = bench.trace_sources(&sources);
@@ -63,7 +84,8 @@ fn many_kernels_are_one_chain_and_one_is_none() {
     assert!(gpu.contains("cudaGraphLaunch"), "{gpu}");
     assert!(!chain(0, "cpu", false).unwrap().contains("cudaGraph"));
     assert_eq!(chain(0, "cuda:0", true), None, "the plainest form calls them one by one");
-    assert_eq!(chain(1, "cuda:0", false), None, "nothing to chain");
+    assert!(chain(1, "cuda:0", false).unwrap().contains("chain_hold_1_launcher"));
+    assert_eq!(chain(2, "cuda:0", false), None, "nothing to chain");
 
     for on in ["cpu", "cuda:0"] {
         let wrong = bench.conform(&cases, &device(on), false);
