@@ -18,6 +18,15 @@ def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
         yield tuple(t[start : start + PIECE] for t in flat)
 
 
+def slabs(tensor: torch.Tensor, dim: int) -> list[torch.Tensor]:
+    """Parts of a tensor that have all of ``dim``, cut along its longest other dimension."""
+    others = [d for d in range(tensor.dim()) if d != dim]
+    across = max(others, key=lambda d: tensor.shape[d], default=None)
+    if across is None:
+        return [tensor]
+    return list(tensor.split(max(1, PIECE * tensor.shape[across] // tensor.numel()), across))
+
+
 @dataclass(frozen=True)
 class Distance:
     """Between a result and the truth."""

@@ -15,14 +15,12 @@ from typing import Any
 
 import torch
 
-from .distance import pieces
+from .distance import pieces, slabs
 from .tensors import flatten, span, unflatten
 
 OWN = "own"
 GPU_PIECE, HOST_PIECE = 1 << 24, 1 << 17
 """Elements of a large tensor that are changed together: on the host, what its caches hold."""
-PIECE = 1 << 26
-"""Elements of a large tensor that are looked at together: sums in double take eight bytes each."""
 EQUAL_SUMS = 1e-5
 """Relative spread below which sums along a dimension count as equal: float32 probabilities of up to
 some thousand terms stay within; sums of independent draws do so from 10^9 terms on."""
@@ -62,16 +60,6 @@ def changeable(tensor: torch.Tensor) -> Traits | None:
     return Traits(spread, size, low < 0 < high)
 
 
-def _slabs(tensor: torch.Tensor, dim: int) -> list[torch.Tensor]:
-    """Parts of a tensor that have all of ``dim``, cut along its longest other dimension: what is
-    computed of a part takes several times its memory."""
-    others = [d for d in range(tensor.dim()) if d != dim]
-    across = max(others, key=lambda d: tensor.shape[d], default=None)
-    if across is None:
-        return [tensor]
-    return list(tensor.split(max(1, PIECE * tensor.shape[across] // tensor.numel()), across))
-
-
 def _total(flat: torch.Tensor, square: bool = False) -> float:
     """The sum of a vector's elements, or of their squares, in double."""
     parts = (piece.float().square() if square else piece for (piece,) in pieces(flat))
@@ -83,7 +71,7 @@ def _ordered(tensor: torch.Tensor, dim: int) -> bool:
     if count < 7:  # so few are in order by chance
         return False
     up = down = True
-    for slab in _slabs(tensor, dim):
+    for slab in slabs(tensor, dim):
         before, after = slab.narrow(dim, 0, count), slab.narrow(dim, 1, count)
         up = up and bool((before <= after).all())
         down = down and bool((before >= after).all())
@@ -99,7 +87,7 @@ def _equal_sums(tensor: torch.Tensor, dim: int) -> bool:
     slack = EQUAL_SUMS if tensor.element_size() > 2 else 1e-2
     for square in (False, True):
         bounds = []
-        for slab in _slabs(tensor, dim):
+        for slab in slabs(tensor, dim):
             values = slab.float().square() if square else slab
             bounds.append(torch.stack(torch.aminmax(values.sum(dim, dtype=torch.float64))))
         low, high = (bound.item() for bound in torch.aminmax(torch.stack(bounds)))

@@ -167,16 +167,15 @@ impl Gate {
     /// Waits for its turn and until nobody is alone, then holds the device with others. Who holds it
     /// already must not ask again: someone between may wait to be alone.
     pub(crate) fn share(&self, purpose: Purpose) -> Held<'_> {
-        self.enter(purpose, false)
+        self.enter(purpose, false, Instant::now())
     }
 
     /// Waits for its turn and until nobody holds the device, then holds it alone.
     pub(crate) fn alone(&self, purpose: Purpose) -> Held<'_> {
-        self.enter(purpose, true)
+        self.enter(purpose, true, Instant::now())
     }
 
-    fn enter(&self, purpose: Purpose, alone: bool) -> Held<'_> {
-        let came = Instant::now();
+    fn enter(&self, purpose: Purpose, alone: bool, came: Instant) -> Held<'_> {
         let mut state = self.lock();
         let number = state.came;
         state.came += 1;
@@ -330,28 +329,29 @@ mod tests {
     fn short_turns_pass_long_ones_for_a_while() {
         let gate = Gate::default();
         let entered = Mutex::new(Vec::new());
+        let now = Instant::now();
+        let long_ago = now.checked_sub(Duration::from_secs(5)).unwrap();
         let queue = [
-            ("measure", Purpose::Measurement),
-            ("verify", Purpose::Verification),
-            ("tune", Purpose::Baselines),
-            ("tune again", Purpose::Baselines),
+            ("measure", Purpose::Measurement, now),
+            ("verify", Purpose::Verification, now),
+            ("measured long ago", Purpose::Measurement, long_ago),
+            ("tune", Purpose::Baselines, now),
+            ("tune again", Purpose::Baselines, now),
         ];
         let first = gate.alone(Purpose::Measurement);
         std::thread::scope(|scope| {
-            for (waiting, (name, purpose)) in queue.into_iter().enumerate() {
+            for (waiting, (name, purpose, came)) in queue.into_iter().enumerate() {
                 let (gate, entered) = (&gate, &entered);
                 scope.spawn(move || {
-                    let _held = gate.alone(purpose);
+                    let _held = gate.enter(purpose, true, came);
                     entered.lock().unwrap().push(name);
                 });
                 until("a place in the queue", || gate.lock().queue.len() == waiting + 1);
             }
             drop(first);
         });
-        assert_eq!(entered.into_inner().unwrap(), ["tune", "tune again", "verify", "measure"]);
-
-        let (early, late) = (Instant::now(), Instant::now() + Duration::from_secs(5));
-        assert!(early + Purpose::Measurement.patience() < late + Purpose::Baselines.patience());
+        let expected = ["measured long ago", "tune", "tune again", "verify", "measure"];
+        assert_eq!(entered.into_inner().unwrap(), expected);
     }
 
     /// A sharer comes in beside another, but not past one who waits to be alone.

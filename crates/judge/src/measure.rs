@@ -120,11 +120,11 @@ pub(crate) const TRIES: usize = 3;
 const STEP: f64 = 10.0;
 
 /// Windows of one number of calls, in seconds, each after an empty one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tried {
     pub(crate) calls: usize,
-    pub(crate) nothing: Vec<f64>,
-    pub(crate) seen: Vec<f64>,
+    nothing: Vec<f64>,
+    seen: Vec<f64>,
 }
 
 impl Tried {
@@ -141,7 +141,7 @@ impl Tried {
 
     /// How many calls to try next: more, until the quickest window is half as long as is planned. In
     /// shorter ones what every window costs hides what a call takes.
-    pub(crate) fn next(&self, plan: &Plan, most: usize) -> Option<usize> {
+    fn next(&self, plan: &Plan, most: usize) -> Option<usize> {
         let (window, quickest) = (plan.window.as_secs_f64(), self.quickest());
         if self.calls >= most || 2.0 * quickest >= window {
             return None;
@@ -178,36 +178,51 @@ fn choose(
     most: u64,
     mut play: impl FnMut(usize) -> Result<(f64, f64), JudgeError>,
 ) -> Result<Ready, JudgeError> {
-    let mut try_calls = |calls: usize, windows: usize| -> Result<Tried, JudgeError> {
-        let pairs = (0..windows).map(|_| play(calls)).collect::<Result<Vec<_>, _>>()?;
-        let (nothing, seen) = pairs.into_iter().unzip();
-        Ok(Tried { calls, nothing, seen })
-    };
     // On a host that stalls for ever a number of calls is what it is after some.
     let (mut calls, mut left, most) = (1, 16, most as usize);
     loop {
-        let mut tried = try_calls(calls, TRIES)?;
-        left -= 1;
-        let mut more = tried.next(plan, most).filter(|_| left > 0);
-        if more.is_none() {
-            calls = window_calls(plan, tried.quickest() / calls as f64, most as u64);
-            if plan.preview > 0 {
-                // Chosen by a few windows, confirmed by these.
-                tried = try_calls(calls, plan.preview)?;
-                more = tried.next(plan, most).filter(|_| left > 0);
-            }
-        }
-        if let Some(more) = more {
-            calls = more;
-            continue;
-        }
-        let taken = tried.per_call();
+        let mut tried = grow(plan, (calls, most), |_| TRIES, &mut play)?;
+        calls = window_calls(plan, tried.quickest() / tried.calls as f64, most as u64);
         let mut quiet = History::default();
         if plan.preview > 0 {
-            quiet.add(&taken);
+            // Chosen by a few windows, confirmed by these.
+            tried = try_calls(calls, plan.preview, &mut play)?;
+            left -= 1;
+            if let Some(more) = tried.next(plan, most).filter(|_| left > 0) {
+                calls = more;
+                continue;
+            }
+            quiet.add(&tried.per_call());
         }
-        return Ok(Ready { which, calls, seconds: stats::rough(&taken), quiet });
+        return Ok(Ready { which, calls, seconds: stats::rough(&tried.per_call()), quiet });
     }
+}
+
+/// Windows of more and more calls, from the first number on and with at most the second, until their
+/// quickest is long enough to tell what a call takes. `tries` says how many windows try a number.
+pub(crate) fn grow<E>(
+    plan: &Plan,
+    (first, most): (usize, usize),
+    tries: impl Fn(usize) -> usize,
+    mut play: impl FnMut(usize) -> Result<(f64, f64), E>,
+) -> Result<Tried, E> {
+    let mut calls = first;
+    loop {
+        let tried = try_calls(calls, tries(calls), &mut play)?;
+        let Some(more) = tried.next(plan, most) else { return Ok(tried) };
+        calls = more;
+    }
+}
+
+/// Plays so many windows of one number of calls.
+fn try_calls<E>(
+    calls: usize,
+    windows: usize,
+    play: &mut impl FnMut(usize) -> Result<(f64, f64), E>,
+) -> Result<Tried, E> {
+    let pairs = (0..windows).map(|_| play(calls)).collect::<Result<Vec<_>, E>>()?;
+    let (nothing, seen) = pairs.into_iter().unzip();
+    Ok(Tried { calls, nothing, seen })
 }
 
 fn cycle(calls: usize, staged: usize) -> Vec<usize> {

@@ -92,14 +92,6 @@ fn gpu_an_honest_kernel_is_verified_and_measured() {
 /// Replays a captured graph: with copies of inputs and results and captured anew for other weights, or
 /// with the addresses of the first call.
 const GRAPH: &str = r#"
-#include <cuda_runtime.h>
-__global__ void bias_relu(const float4* x, const float4* bias, float4* out, int n, int columns) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    float4 v = x[i], b = bias[i % columns];
-    out[i] = make_float4(fmaxf(v.x + b.x, 0.f), fmaxf(v.y + b.y, 0.f), fmaxf(v.z + b.z, 0.f),
-                         fmaxf(v.w + b.w, 0.f));
-}
 static int capture(cudaGraphExec_t* made, const float* x, const float* bias, float* out, int n, int columns) {
     cudaStream_t own;
     cudaGraph_t graph;
@@ -139,7 +131,8 @@ fn gpu_graphs_are_judged_by_what_they_compute() {
     let replaying = |launcher: &str| {
         let forward = HONEST.replace("launch(", &format!("{launcher}("));
         let model = bias_relu::model(&forward);
-        Case { task: task(), model, kernels: vec![("k.cu", GRAPH.into())] }.candidate()
+        Case { task: task(), model, kernels: vec![("k.cu", format!("{KERNEL}{GRAPH}"))] }
+            .candidate()
     };
     let both = [replaying("launch_replay"), replaying("launch_stale")];
     let verdicts = judge_all(GPU, &task(), both, Stage::Measured);

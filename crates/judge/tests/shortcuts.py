@@ -86,14 +86,14 @@ def looked_at_in_parts() -> int:
         "constant": torch.full((50, 24), 0.5), "vector": torch.rand(1000),
         "one": torch.rand(1000).softmax(0), "half": random.half().softmax(1),
     }  # fmt: skip
-    whole, part = families.PIECE, 100
+    whole, part = distances_module.PIECE, 100
     quantities = set()
     for name, tensor in tensors.items():
-        families.PIECE = distances_module.PIECE = whole
+        distances_module.PIECE = whole
         plain = families.changeable(tensor)
-        families.PIECE = distances_module.PIECE = part
+        distances_module.PIECE = part
         told = families.changeable(tensor)
-        families.PIECE = distances_module.PIECE = whole
+        distances_module.PIECE = whole
         assert (plain is None) == (told is None), name
         if plain is not None and told is not None:
             quantities.add(name)

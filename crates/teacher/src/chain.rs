@@ -35,7 +35,7 @@ const COPIED_PER_KERNEL: i64 = 6 << 20;
 const MOST_WORK: i64 = 256 << 20;
 const MOST_WORK_CPU: i64 = 64 << 20;
 /// Addresses that one function takes: Python's foreign functions have at most 1024 arguments.
-pub(crate) const AT_ONCE: usize = 256;
+const AT_ONCE: usize = 256;
 /// What addresses are multiples of.
 const ALIGNMENT: i64 = 256;
 
@@ -84,6 +84,14 @@ pub(crate) struct Chain {
     /// What `chain_launcher` takes after it: inputs, then results.
     pub(crate) given: Vec<NodeId>,
     pub(crate) results: Vec<NodeId>,
+}
+
+impl Chain {
+    /// What each of the functions takes that are told the weights; the first is there in any case.
+    pub(crate) fn held_in_parts(&self) -> impl Iterator<Item = &[NodeId]> {
+        let none = self.held.is_empty().then_some(&[][..]);
+        none.into_iter().chain(self.held.chunks(AT_ONCE))
+    }
 }
 
 /// Where an argument lies.

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::chain::{self, Chain};
+use crate::chain::Chain;
+use crate::dtype::DType;
 use crate::emit::KernelFile;
 use crate::index::{numel, strides_of};
 use crate::ir::{Graph, NodeId, Op, Source};
@@ -54,10 +55,10 @@ pub(crate) fn write(
         match &leaf.source {
             Source::State(name) => _ = names.insert(id, attribute(name)),
             Source::Input(slot) => {
-                let argument = arguments.get(*slot).cloned().unwrap_or_default();
                 let Some(meta) = trace.inputs.get(*slot).and_then(|i| i.tensor.as_ref()) else {
                     continue;
                 };
+                let argument = arguments[*slot].clone();
                 if is_dense(&meta.shape, &meta.stride) {
                     names.insert(id, argument);
                 } else {
@@ -88,43 +89,34 @@ pub(crate) fn write(
                 if *once {
                     name = format!("self.prepared_{name}");
                 }
-                while !taken.insert(name.clone()) {
-                    name.push('_');
-                }
-                let shape = tuple(graph.shape(*node));
-                let dtype = graph.dtype(*node).torch();
-                lines.push(format!("{name} = torch.empty({shape}, dtype={dtype}, device=device)"));
+                let name = free(&mut taken, name);
+                lines.push(format!("{name} = {}", empty(graph.shape(*node), graph.dtype(*node))));
                 names.insert(*node, name);
             }
             args.push(names[node].clone());
         }
         for (i, (shape, dtype)) in k.scratch.iter().enumerate() {
             let name = format!("scratch_{i}");
-            let (shape, dtype) = (tuple(shape), dtype.torch());
-            lines.push(format!("{name} = torch.empty({shape}, dtype={dtype}, device=device)"));
+            lines.push(format!("{name} = {}", empty(shape, *dtype)));
             args.push(name);
         }
         lines.push(format!("cuda_extension.{}_launcher({})", k.name, args.join(", ")));
     }
     if let Some(chain) = chain {
         for node in &chain.results {
-            let mut name = python_name(&graph.node(*node).name);
-            while !taken.insert(name.clone()) {
-                name.push('_');
-            }
-            let (shape, dtype) = (tuple(graph.shape(*node)), graph.dtype(*node).torch());
-            body.push(format!("{name} = torch.empty({shape}, dtype={dtype}, device=device)"));
+            let name = free(&mut taken, python_name(&graph.node(*node).name));
+            body.push(format!("{name} = {}", empty(graph.shape(*node), graph.dtype(*node))));
             names.insert(*node, name);
         }
-        let called = |launcher: &str, nodes: &mut dyn Iterator<Item = &NodeId>| {
-            let args: Vec<String> = nodes.map(|n| format!(", {}", names[n])).collect();
+        let called = |launcher: &str, nodes: &[NodeId]| {
+            let args: Vec<String> = nodes.iter().map(|n| format!(", {}", names[n])).collect();
             format!("cuda_extension.{launcher}_launcher(self.chain_model{})", args.concat())
         };
-        for part in 0..chain.held.len().div_ceil(chain::AT_ONCE).max(1) {
-            let held = chain.held.iter().skip(part * chain::AT_ONCE).take(chain::AT_ONCE);
-            ready.push(called(&format!("chain_hold_{part}"), &mut held.into_iter()));
+        ready.push(NUMBERED.to_owned());
+        for (part, held) in chain.held_in_parts().enumerate() {
+            ready.push(called(&format!("chain_hold_{part}"), held));
         }
-        body.push(called("chain", &mut chain.given.iter().chain(&chain.results)));
+        body.push(called("chain", &[&chain.given[..], &chain.results].concat()));
     }
     let outputs: Vec<String> = graph
         .outputs
@@ -132,8 +124,7 @@ pub(crate) fn write(
         .map(|o| {
             names.get(o).cloned().unwrap_or_else(|| {
                 // No elements, hence no kernel.
-                let (shape, dtype) = (tuple(graph.shape(*o)), graph.dtype(*o).torch());
-                format!("torch.empty({shape}, dtype={dtype}, device=device)")
+                empty(graph.shape(*o), graph.dtype(*o))
             })
         })
         .collect();
@@ -143,14 +134,12 @@ pub(crate) fn write(
         _ => format!("({},)", outputs.join(", ")),
     };
     let mut out = String::from("\"\"\"The module on its own CUDA kernels; see kernels/.\"\"\"\n\n");
-    out.push_str("from __future__ import annotations\n\nimport cuda_extension\nimport torch\nfrom torch import nn\n\n\n");
+    out.push_str("from __future__ import annotations\n\n");
     if chain.is_some() {
-        out = out.replace("import cuda_extension\n", "import itertools\n\nimport cuda_extension\n");
-        out.push_str(
-            "# Models are told apart by number: each has weights at addresses of its own.\n",
-        );
-        out.push_str("_MODELS = itertools.count()\n\n\n");
+        out.push_str("import itertools\n\n");
     }
+    out.push_str("import cuda_extension\nimport torch\nfrom torch import nn\n\n");
+    out.push_str(if chain.is_some() { MODELS } else { "\n" });
     if !checks.is_empty() {
         out.push_str(STRIDES);
     }
@@ -168,9 +157,11 @@ pub(crate) fn write(
         // A model that nobody prepared prepares itself.
         out.push_str("        self.is_prepared = False\n");
         if chain.is_some() {
-            out.push_str("        self.chain_model = next(_MODELS)\n");
+            out.push_str("        self.chain_of = 0\n");
         }
-        body.insert(0, "if not self.is_prepared:\n            self.prepare()".to_owned());
+        let foreign = if chain.is_some() { " or self.chain_of != id(self)" } else { "" };
+        let prepares = format!("if not self.is_prepared{foreign}:\n            self.prepare()");
+        body.insert(0, prepares);
         out.push_str("\n    def prepare(self) -> None:\n");
         out.push_str("        \"\"\"Computes what depends on the weights alone; again after they change.\"\"\"\n");
         if ready.iter().any(|l| l.contains("device=device")) {
@@ -192,6 +183,29 @@ pub(crate) fn write(
     }
     out.push_str(&format!("        return {returned}\n"));
     out
+}
+
+const MODELS: &str = "# Models are told apart by number: each has weights at addresses of its own.
+_MODELS = itertools.count()
+
+
+";
+
+/// A copy of a prepared model has other weights than the one that it was made of.
+const NUMBERED: &str = "if self.chain_of != id(self):
+            self.chain_of, self.chain_model = id(self), next(_MODELS)";
+
+/// `name`, or with underscores if that is taken.
+fn free(taken: &mut BTreeSet<String>, mut name: String) -> String {
+    while !taken.insert(name.clone()) {
+        name.push('_');
+    }
+    name
+}
+
+/// A new tensor, on the device at hand.
+fn empty(shape: &[i64], dtype: DType) -> String {
+    format!("torch.empty({}, dtype={}, device=device)", tuple(shape), dtype.torch())
 }
 
 const STRIDES: &str = "def _expect_strides(x: torch.Tensor, strides: tuple[int, ...]) -> None:

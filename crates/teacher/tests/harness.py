@@ -449,6 +449,11 @@ def compare_all(folder: Path) -> int:
                 except RuntimeError:
                     truth = eager
                 new(*inputs)  # what it keeps from call to call must not show
+                other = copy.deepcopy(new)
+                for tensor in (*other.parameters(), *other.buffers()):
+                    tensor.zero_()
+                other.is_prepared = False
+                other(*inputs)  # and a copy is a model of its own
                 got = flat(new(*inputs))
             problems = [differs(a, b, t) for a, b, t in zip(eager, got, truth, strict=True)]
         except Exception as e:

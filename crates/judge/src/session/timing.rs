@@ -22,13 +22,13 @@ use crate::verify::look;
 /// measuring may stop, and one more up to each later one.
 const TIMED_CHECKS: usize = 3;
 
-/// A window that was played before any that counts.
-struct Tried {
+/// What windows were played for before any that counts.
+struct Chosen {
     /// Calls that windows are to hold.
     calls: usize,
     /// Places of the results at which baselines' windows end with a look as well.
     samples: Vec<u64>,
-    /// All that it took, inputs included.
+    /// All that one of them takes, inputs included.
     seconds: f64,
 }
 
@@ -62,7 +62,7 @@ impl TaskSession<'_> {
     ) -> Result<(), Trouble> {
         let Baselines { process, ready, staged, caveats } = baselines;
         found.caveats.extend(caveats.iter().cloned());
-        let Tried { calls, samples, seconds: candidate_seconds } =
+        let Chosen { calls, samples, seconds: candidate_seconds } =
             self.candidate_calls(process, runner)?;
         let baseline_seconds: f64 = ready.iter().map(|r| r.calls as f64 * r.seconds).sum();
         let schedule = measure::schedule(&self.plan, candidate_seconds + baseline_seconds);
@@ -149,40 +149,29 @@ impl TaskSession<'_> {
         &mut self,
         process: &mut BaselineProcess,
         runner: &mut Runner,
-    ) -> Result<Tried, Trouble> {
+    ) -> Result<Chosen, Trouble> {
         let most = self.layout.calls as usize;
-        let mut tried = measure::Tried { calls: 1, ..measure::Tried::default() };
-        loop {
+        // A host that stalls makes windows seem long that are too short. On the cpu device it is what
+        // computes, and takes its time for each.
+        let cuda = self.judge.config.device.is_cuda();
+        let tries = |calls| match calls {
+            _ if !cuda => 1,
+            1 => measure::TRIES,
+            _ => measure::TRIES - 1,
+        };
+        let (plan, task, oracle) = (&self.plan, &self.task.name, &mut self.oracle);
+        let (random, mut samples, mut last) = (&mut self.random, Vec::new(), 0.0);
+        let tried = measure::grow(plan, (1, most), tries, |calls| -> Result<_, Trouble> {
             let started = Instant::now();
-            let nothing = process.nothing(&self.task.name, None)?.as_secs_f64();
-            let (played, _) = measure::candidate_window(
-                &mut self.oracle,
-                runner,
-                (tried.calls, false),
-                &mut self.random,
-            )?;
+            let nothing = process.nothing(task, None)?.as_secs_f64();
+            let (played, _) = measure::candidate_window(oracle, runner, (calls, false), random)?;
             runner.release()?;
-            tried.nothing.push(nothing);
-            tried.seen.push(played.elapsed.as_secs_f64());
-            // A host that stalls makes windows seem long that are too short. On the cpu device it
-            // is what computes, and takes its time for each.
-            let enough = match tried.calls {
-                _ if !self.judge.config.device.is_cuda() => 1,
-                1 => measure::TRIES,
-                _ => measure::TRIES - 1,
-            };
-            if tried.seen.len() < enough {
-                continue;
-            }
-            if let Some(calls) = tried.next(&self.plan, most) {
-                tried = measure::Tried { calls, ..measure::Tried::default() };
-                continue;
-            }
-            let seconds = tried.quickest() / tried.calls as f64;
-            let calls = measure::window_calls(&self.plan, seconds, self.layout.calls);
-            let seconds = started.elapsed().as_secs_f64() * calls as f64 / tried.calls as f64;
-            return Ok(Tried { calls, samples: played.samples, seconds });
-        }
+            (samples, last) = (played.samples, started.elapsed().as_secs_f64());
+            Ok((nothing, played.elapsed.as_secs_f64()))
+        })?;
+        let seconds = tried.quickest() / tried.calls as f64;
+        let calls = measure::window_calls(plan, seconds, self.layout.calls);
+        Ok(Chosen { calls, samples, seconds: last * calls as f64 / tried.calls as f64 })
     }
 
     /// One rewarded window; looks at one of its calls, chosen after the clock has stopped.

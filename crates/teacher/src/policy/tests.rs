@@ -94,6 +94,15 @@ fn written(message: &Message) -> Vec<String> {
     write.filter_map(|c| c.arguments["file_path"].as_str().map(str::to_owned)).collect()
 }
 
+/// A teacher whose first version compiles, and the message in which it measures that.
+fn compiled(briefing: &Briefing) -> (Teacher, Message) {
+    let mut teacher = Teacher::new();
+    let first = teacher.begin(briefing).unwrap();
+    let build = teacher.next(&answer(&first, TRACE, None)).unwrap();
+    let profile = teacher.next(&answer(&build, "", Some(verdict(Reached::Built, None)))).unwrap();
+    (teacher, profile)
+}
+
 #[test]
 fn an_episode_ends_at_the_floor() {
     let mut teacher = Teacher::new();
@@ -113,11 +122,7 @@ fn an_episode_ends_at_the_floor() {
 
 #[test]
 fn the_search_keeps_the_fastest_and_stays_in_its_budget() {
-    let mut teacher = Teacher::new();
-    let first = teacher.begin(&briefing("cpu")).unwrap();
-    let build = teacher.next(&answer(&first, TRACE, None)).unwrap();
-    let mut message =
-        teacher.next(&answer(&build, "", Some(verdict(Reached::Built, None)))).unwrap();
+    let (mut teacher, mut message) = compiled(&briefing("cpu"));
     let times = [9.0, 7.0, 8.0, 6.95, 3.0, 2.0];
     let mut profiles = 0;
     while commands(&message).contains(&"python3 -m utils.profiling".to_owned()) {
@@ -133,11 +138,8 @@ fn the_search_keeps_the_fastest_and_stays_in_its_budget() {
 
 #[test]
 fn the_last_turn_goes_back_to_the_fastest_version() {
-    let mut teacher = Teacher::new();
     let bounded = Briefing { turns: Some(5), ..briefing("cuda:0") };
-    let first = teacher.begin(&bounded).unwrap();
-    let build = teacher.next(&answer(&first, TRACE, None)).unwrap();
-    let profile = teacher.next(&answer(&build, "", Some(verdict(Reached::Built, None)))).unwrap();
+    let (mut teacher, profile) = compiled(&bounded);
     let measured = |time| Some(verdict(Reached::Measured, Some(time)));
     let variant = teacher.next(&answer(&profile, "", measured(7.0))).unwrap();
     assert!(variant.text.starts_with("Trying"), "{}", variant.text);
@@ -149,10 +151,7 @@ fn the_last_turn_goes_back_to_the_fastest_version() {
 
 #[test]
 fn a_mismatch_falls_back_to_plain_code_once() {
-    let mut teacher = Teacher::new();
-    let first = teacher.begin(&briefing("cuda:0")).unwrap();
-    let build = teacher.next(&answer(&first, TRACE, None)).unwrap();
-    let profile = teacher.next(&answer(&build, "", Some(verdict(Reached::Built, None)))).unwrap();
+    let (mut teacher, profile) = compiled(&briefing("cuda:0"));
     let wrong = broken(Reached::Verified, FailureClass::Mismatch);
     let plain = teacher.next(&answer(&profile, "", Some(wrong.clone()))).unwrap();
     assert!(plain.text.contains("plain scalar code"), "{}", plain.text);
@@ -164,10 +163,7 @@ fn a_mismatch_falls_back_to_plain_code_once() {
 /// A judge that cannot measure here still says whether it is right.
 #[test]
 fn what_was_not_measured_is_verified_at_the_end() {
-    let mut teacher = Teacher::new();
-    let first = teacher.begin(&briefing("cuda:0")).unwrap();
-    let build = teacher.next(&answer(&first, TRACE, None)).unwrap();
-    let profile = teacher.next(&answer(&build, "", Some(verdict(Reached::Built, None)))).unwrap();
+    let (mut teacher, profile) = compiled(&briefing("cuda:0"));
     let last = teacher.next(&answer(&profile, "", None)).unwrap();
     assert_eq!(commands(&last), ["python3 -m utils.verification"]);
     let end = teacher.next(&answer(&last, "", Some(verdict(Reached::Verified, None)))).unwrap();
