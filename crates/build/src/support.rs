@@ -62,13 +62,15 @@ impl Support {
         let hash = cache::key(flat);
         let place = root.join(&hash[..16]);
         if !Self::intact(&place, &parts) {
-            let grave = tempfile::Builder::new().prefix("s").tempdir_in(root)?;
-            let _ = fs::rename(&place, grave.path().join("broken"));
-            cache::open_to_readers(staged.path())?;
-            // If somebody was faster, the same files are there and serve as well.
-            if fs::rename(staged.path(), &place).is_err() && !Self::intact(&place, &parts) {
-                let what = format!("{} cannot be replaced", place.display());
-                return Err(std::io::Error::other(what));
+            // One at a time: a good copy that another process has just put there must not be taken
+            // for the broken one.
+            let turn = fs::File::create(root.join("lock"))?.into_file();
+            turn.lock()?;
+            if !Self::intact(&place, &parts) {
+                let grave = tempfile::Builder::new().prefix("s").tempdir_in(root)?;
+                let _ = fs::rename(&place, grave.path().join("broken"));
+                cache::open_to_readers(staged.path())?;
+                fs::rename(staged.path(), &place)?;
             }
         }
         Ok(Self {
@@ -83,5 +85,38 @@ impl Support {
         parts
             .iter()
             .all(|(name, bytes)| fs::read(place.join(name)).is_ok_and(|found| found == *bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_writers_at_once_never_take_each_others_files_away() {
+        for _ in 0..10 {
+            let folder = tempfile::tempdir().unwrap();
+            let start = std::sync::Barrier::new(8);
+            std::thread::scope(|scope| {
+                for _ in 0..8 {
+                    scope.spawn(|| {
+                        start.wait();
+                        let support = Support::write(folder.path()).unwrap();
+                        for _ in 0..100 {
+                            assert_eq!(fs::read_to_string(&support.harvest).unwrap(), HARVEST);
+                        }
+                    });
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn what_was_changed_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let support = Support::write(folder.path()).unwrap();
+        fs::write(&support.harvest, "half").unwrap();
+        Support::write(folder.path()).unwrap();
+        assert_eq!(fs::read_to_string(&support.harvest).unwrap(), HARVEST);
     }
 }

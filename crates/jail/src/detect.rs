@@ -12,7 +12,7 @@ use crate::init;
 use crate::init::landlock;
 use crate::init::probe::{self, Facts};
 use crate::plan::PROBE;
-use crate::prepare::Means;
+use crate::prepare::{self, Means};
 use crate::spec::{Access, Limits, Mount, Spec};
 
 /// How a jail is made.
@@ -318,13 +318,7 @@ struct ProbeFolder {
 
 impl ProbeFolder {
     fn new() -> std::io::Result<Self> {
-        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let root =
-            std::env::temp_dir().join(format!("warpwright-probe-{}-{count}", std::process::id()));
-        // Fails on a folder that somebody else has put there.
-        fs_err::create_dir(&root)?;
-        let root = fs_err::canonicalize(root)?;
+        let root = prepare::own_folder("warpwright-probe", 0o755)?;
         let folder = Self {
             secret: root.join("secret"),
             frozen: root.join("frozen"),

@@ -1,5 +1,6 @@
 //! From a [`Spec`] to a plan: everything that can be refused before a process is started.
 
+use std::io::ErrorKind;
 use std::os::fd::RawFd;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -154,14 +155,47 @@ pub(crate) fn plan(
 
 /// Makes the folder of a [`Scratch`].
 fn scratch_folder() -> std::io::Result<PathBuf> {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let folder =
-        std::env::temp_dir().join(format!("warpwright-jail-{}-{number}", std::process::id()));
-    std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
-    let folder = fs_err::canonicalize(folder)?;
+    let folder = own_folder("warpwright-jail", 0o700)?;
     for name in ["tmp", "home"] {
         fs_err::create_dir(folder.join(name))?;
     }
     Ok(folder)
+}
+
+/// Makes a folder for temporary files that nobody else has made: `NAME-PROCESS-NUMBER`. One of that
+/// name may be there, left by a process of the same number that was killed: then the next is taken.
+pub(crate) fn own_folder(name: &str, mode: u32) -> std::io::Result<PathBuf> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("{name}-{}-{number}", std::process::id()));
+        match std::fs::DirBuilder::new().mode(mode).create(&folder) {
+            Ok(()) => return fs_err::canonicalize(folder),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_a_killed_process_left_is_not_in_the_way() {
+        let name = format!("warpwright-left-{}", std::process::id());
+        let left = |n: u32| std::env::temp_dir().join(format!("{name}-{}-{n}", std::process::id()));
+        // Other tests of this process may have taken some numbers.
+        let next = own_folder(&name, 0o700).unwrap();
+        let taken = (0..1000).find(|n| left(*n) == next).unwrap();
+        let old: Vec<_> = (taken + 1..taken + 9).map(left).collect();
+        for folder in &old {
+            fs_err::create_dir(folder).unwrap();
+        }
+        let new = own_folder(&name, 0o700).unwrap();
+        assert!(new.is_dir() && !old.contains(&new));
+        for folder in old.iter().chain([&next, &new]) {
+            fs_err::remove_dir(folder).unwrap();
+        }
+    }
 }

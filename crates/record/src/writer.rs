@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use fs_err as fs;
 
@@ -240,6 +241,10 @@ fn describe(event: &Event) -> String {
     text
 }
 
+/// How long the lock of a process that is gone is waited for: a child that it had forked and that has
+/// not begun its program yet still holds it, for some milliseconds on a busy machine.
+const LEFT_OVER: Duration = Duration::from_secs(5);
+
 fn lock(layout: &Layout) -> Result<std::fs::File, WriteError> {
     let path = layout.lock();
     let attempt = || WriteError::io("open the run's lock");
@@ -252,16 +257,24 @@ fn lock(layout: &Layout) -> Result<std::fs::File, WriteError> {
         .open(&path)
         .map_err(attempt())?
         .into_file();
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(std::fs::TryLockError::WouldBlock) => {
-            let holder = match fs::read_to_string(&path).unwrap_or_default().trim() {
-                "" => "another process".to_owned(),
-                pid => format!("process {pid}"),
-            };
-            return Err(WriteError::Locked { path: layout.root.clone(), holder });
+    let asked = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(std::fs::TryLockError::WouldBlock) => {
+                let holder = fs::read_to_string(&path).unwrap_or_default().trim().to_owned();
+                let gone = !holder.is_empty() && !Path::new("/proc").join(&holder).exists();
+                if !gone || asked.elapsed() > LEFT_OVER {
+                    let holder = match holder.as_str() {
+                        "" => "another process".to_owned(),
+                        pid => format!("process {pid}"),
+                    };
+                    return Err(WriteError::Locked { path: layout.root.clone(), holder });
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(std::fs::TryLockError::Error(e)) => return Err(attempt()(e)),
         }
-        Err(std::fs::TryLockError::Error(e)) => return Err(attempt()(e)),
     }
     // Only for the message above; a full disk must not stop a run from being taken up.
     let _ = file.set_len(0);

@@ -76,6 +76,35 @@ fn two_writers_cannot_share_a_run() {
     RunWriter::resume(dir.path(), ResumePolicy::SameProgram).unwrap();
 }
 
+/// Locks the run for `seconds` by a process that inherited the lock, as a forked child does.
+#[expect(clippy::disallowed_types, reason = "the test needs a process that outlives another")]
+fn inherited_lock(run: &std::path::Path, written: &str, seconds: &str) -> std::process::Child {
+    let lock = std::fs::File::options().read(true).write(true).open(run.join("lock")).unwrap();
+    lock.try_lock().unwrap();
+    fs_err::write(run.join("lock"), written).unwrap();
+    std::process::Command::new("sleep").arg(seconds).stdin(lock).spawn().unwrap()
+}
+
+#[test]
+#[expect(clippy::disallowed_types, reason = "the test needs the number of a process that is gone")]
+fn a_lock_that_outlives_its_process_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(RunWriter::create(dir.path(), RunInfo::default()).unwrap());
+    let mut gone = std::process::Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let mut child = inherited_lock(dir.path(), &gone.id().to_string(), "0.5");
+    drop(RunWriter::resume(dir.path(), ResumePolicy::SameProgram).unwrap());
+    child.wait().unwrap();
+
+    // Of a process that lives nobody waits for the end.
+    let mut child = inherited_lock(dir.path(), &std::process::id().to_string(), "60");
+    let second = RunWriter::resume(dir.path(), ResumePolicy::SameProgram).unwrap_err();
+    assert!(matches!(second, WriteError::Locked { .. }));
+    assert!(child.try_wait().unwrap().is_none(), "it was refused while the lock was held");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 #[test]
 fn a_run_is_not_begun_over_another() {
     let dir = tempfile::tempdir().unwrap();
