@@ -5,6 +5,7 @@
 //! Data goes to stdout, talk to stderr ([`printer`]). `docs/cli.md` is the contract.
 
 mod args;
+mod bench;
 mod campaign;
 mod commands;
 mod contract;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => commands::compare::run(args, printer),
         Command::Trajectory(args) => commands::trajectory::run(args, printer),
         Command::Doctor(args) => commands::doctor::run(args, printer),
+        Command::Bench(args) => commands::bench::run(args, printer),
         Command::Completions(args) => Ok(commands::completions::run(args, printer)),
         Command::Man(args) => commands::man::run(args, printer),
     };

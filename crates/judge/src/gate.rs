@@ -90,6 +90,10 @@ pub(crate) struct Gate {
 struct State {
     sharing: usize,
     alone: bool,
+    /// A candidate is measured.
+    measuring: bool,
+    /// Candidates that wait to be.
+    ready: usize,
     /// Deadlines and numbers of those who wait.
     queue: BTreeSet<(Instant, u64)>,
     /// How many have come.
@@ -108,6 +112,8 @@ pub struct Used {
     pub alone: Duration,
     /// By one or more beside each other.
     pub shared: Duration,
+    /// While a candidate waited to be measured and none was.
+    pub starved: Duration,
     /// For each purpose, in the order of [`Purpose::ALL`].
     pub by: [Use; Purpose::ALL.len()],
 }
@@ -124,7 +130,8 @@ pub struct Use {
 }
 
 impl State {
-    /// Counts the time until now. To be called before it changes who holds the device.
+    /// Counts the time until now. To be called before it changes who holds the device, or who waits to
+    /// measure.
     fn count(&mut self) {
         let now = Instant::now();
         let passed = self.since.map_or(Duration::ZERO, |since| now - since);
@@ -132,6 +139,9 @@ impl State {
             self.used.alone += passed;
         } else if self.sharing > 0 {
             self.used.shared += passed;
+        }
+        if self.ready > 0 && !self.measuring {
+            self.used.starved += passed;
         }
         self.since = Some(now);
     }
@@ -176,7 +186,10 @@ impl Gate {
     }
 
     fn enter(&self, purpose: Purpose, alone: bool, came: Instant) -> Held<'_> {
+        let measures = purpose == Purpose::Measurement;
         let mut state = self.lock();
+        state.count();
+        state.ready += usize::from(measures);
         let number = state.came;
         state.came += 1;
         let ticket = (came + purpose.patience(), number);
@@ -194,6 +207,8 @@ impl Gate {
         }
         state.queue.remove(&ticket);
         state.count();
+        state.ready -= usize::from(measures);
+        state.measuring |= measures;
         if alone {
             state.alone = true;
         } else {
@@ -229,6 +244,7 @@ impl Drop for Held<'_> {
         let mut state = self.gate.lock();
         state.count();
         state.used.by[self.purpose as usize].held += self.since.elapsed();
+        state.measuring &= self.purpose != Purpose::Measurement;
         if self.alone {
             state.alone = false;
         } else {
@@ -399,5 +415,25 @@ mod tests {
         assert_eq!(by(Purpose::Start).turns, 1);
         // Nothing of the time in which nobody held it.
         assert!(used.shared + used.alone + step <= started.elapsed(), "{used:?}");
+    }
+
+    /// While one verifies, who would measure starves; while one measures, the next only waits.
+    #[test]
+    fn who_would_measure_starves_while_nobody_does() {
+        let gate = Gate::default();
+        let step = Duration::from_millis(20);
+        let waits_for = |held: Held<'_>| {
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| drop(gate.alone(Purpose::Measurement)));
+                until("one who would measure", || gate.lock().ready == 1);
+                std::thread::sleep(step);
+                drop(held);
+                waiting.join().unwrap();
+            });
+            gate.used().starved
+        };
+        let measured = waits_for(gate.alone(Purpose::Measurement));
+        assert!(measured < step, "{measured:?}");
+        assert!(waits_for(gate.alone(Purpose::Verification)) >= step);
     }
 }

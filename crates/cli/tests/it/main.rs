@@ -6,6 +6,7 @@ mod evaluating;
 mod first_contact;
 mod judging;
 mod many;
+mod measuring;
 mod program;
 mod records;
 mod resuming;

@@ -25,11 +25,20 @@ impl Program {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let named = std::env::var_os("WARPWRIGHT_PYTHON").map(PathBuf::from);
         let python = named.unwrap_or_else(|| workspace.join(".venv/bin/python"));
-        let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("cli-cache");
         Self {
             folder: tempfile::tempdir().unwrap(),
-            environment: vec![("WARPWRIGHT_PYTHON", python), ("WARPWRIGHT_CACHE", cache)],
+            environment: vec![("WARPWRIGHT_PYTHON", python), ("WARPWRIGHT_CACHE", Self::shared())],
         }
+    }
+
+    fn shared() -> PathBuf {
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("cli-cache")
+    }
+
+    /// Its cache, which is also other programs'.
+    pub(crate) fn cache(&self) -> &Path {
+        let named = self.environment.iter().find(|(name, _)| *name == "WARPWRIGHT_CACHE");
+        &named.unwrap().1
     }
 
     /// As [`Program::new`], on a machine where nothing is set up.

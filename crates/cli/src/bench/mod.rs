@@ -1,0 +1,177 @@
+//! `warpwright bench judge`: what judging takes, beside the same work done without a judge.
+//!
+//! ```text
+//! an empty cache ──► first candidate ──► one after the other ──► 1, 2, 4, ... builders ──► the cold way
+//!                     (everything is     (`latency`: seconds     (`sustained`: how many     (`cold`: a new
+//!                      made once)         by stage)               an hour)                   process each)
+//! ```
+//!
+//! Every candidate is one that was never seen (`subjects`). Figures of one run stand together: the
+//! ratio to the cold way is measured, not remembered.
+
+mod cold;
+mod latency;
+mod subjects;
+mod sustained;
+mod table;
+
+use std::path::Path;
+use std::time::Instant;
+
+use serde::Serialize;
+use warpwright_judge::SessionPool;
+use warpwright_record::verdict::{Profile, Verdict};
+
+use crate::args::{BaselinesArg, Common, IsolationArg};
+use crate::contract::VERSION;
+use crate::failure::Failure;
+use crate::judging::{Bench, Wanted};
+use crate::printer::Printer;
+
+pub(crate) use cold::Cold;
+pub(crate) use latency::Latency;
+pub(crate) use subjects::{Form, Subject};
+pub(crate) use sustained::Sustained;
+pub(crate) use table::render;
+
+/// What to measure, and where.
+pub(crate) struct Plan {
+    /// Judged one after the other, of each form.
+    pub(crate) candidates: usize,
+    /// Workers that build and judge at once, one number after the other.
+    pub(crate) builders: Vec<usize>,
+    /// Seconds for each of these numbers.
+    pub(crate) seconds: f64,
+    /// Times that the cold way is gone, after one that is not counted.
+    pub(crate) cold: usize,
+}
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) version: u32,
+    pub(crate) device: String,
+    pub(crate) hardware: String,
+    pub(crate) cores: u32,
+    /// Compilers and libraries, a line each.
+    pub(crate) tools: Vec<String>,
+    /// Seconds until the judge was open, with an empty cache.
+    pub(crate) open_seconds: f64,
+    /// The first candidate, with everything that is made once.
+    pub(crate) first_seconds: f64,
+    pub(crate) latency: Vec<Latency>,
+    pub(crate) sustained: Vec<Sustained>,
+    /// None where it was not asked for.
+    pub(crate) cold: Option<Cold>,
+    /// The cold way's seconds over those of a warm candidate of the same form.
+    pub(crate) ratio: Option<f64>,
+}
+
+/// Measures everything. Compiled things are kept below `cache` while it lasts.
+pub(crate) fn run(plan: &Plan, common: &Common, printer: Printer) -> Result<Report, Failure> {
+    let folders = crate::folders::cache(common.cache.as_deref());
+    let failed = |error: std::io::Error| {
+        let hint = "name a folder that can be written with --cache".to_owned();
+        Failure::infrastructure(format!("failed to make a cache of its own: {error}"), hint)
+    };
+    fs_err::create_dir_all(&folders).map_err(failed)?;
+    let own = tempfile::Builder::new().prefix("bench-").tempdir_in(&folders).map_err(failed)?;
+    let [device] = common.device[..] else {
+        let hint = "name one device".to_owned();
+        return Err(Failure::usage("failed to measure several devices at once", hint));
+    };
+    let common = with_cache(common, own.path());
+    let started = Instant::now();
+    let bench = Bench::open(&common, device, Wanted::new(&common, Profile::Strict), printer)?;
+    bench.facts()?;
+    let open_seconds = started.elapsed().as_secs_f64();
+    let mut subjects = subjects::all(sessions(&bench));
+    printer.say(&format!("opened {} in {open_seconds:.1} s", bench.device()));
+
+    let pool = SessionPool::new(&bench.judge);
+    let started = Instant::now();
+    let first = &mut subjects[0];
+    judged(&pool, first, Form::Binding)?;
+    let first_seconds = started.elapsed().as_secs_f64();
+    printer.say(&format!("first candidate: {first_seconds:.1} s"));
+
+    let mut latency = Vec::new();
+    for form in Form::ALL {
+        latency.push(latency::measure(&pool, first, form, plan.candidates)?);
+        printer.say(&format!("{}: measured", form.name()));
+    }
+    let mut sustained = Vec::new();
+    sustained::warm(&pool, &mut subjects, printer)?;
+    for &builders in &plan.builders {
+        let done = sustained::measure(&bench, &pool, &mut subjects, (builders, plan.seconds))?;
+        printer.say(&format!(
+            "{builders} at once: {:.0} candidates an hour",
+            done.candidates_per_hour
+        ));
+        sustained.push(done);
+    }
+    drop(pool);
+    let cold = (plan.cold > 0)
+        .then(|| cold::measure(&bench, &mut subjects[0], own.path(), plan.cold, printer))
+        .transpose()?;
+    let warm = latency.iter().find(|warm| warm.form == Form::Binding).map(Latency::median);
+    let ratio = cold.as_ref().zip(warm).map(|(cold, warm)| cold.median() / warm);
+    let facts = bench.judge.facts();
+    Ok(Report {
+        version: VERSION,
+        device: bench.device(),
+        hardware: facts.hardware.clone(),
+        cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32,
+        tools: bench.judge.toolchain().describe(),
+        open_seconds,
+        first_seconds,
+        latency,
+        sustained,
+        cold,
+        ratio,
+    })
+}
+
+/// Tasks that can be open at once.
+fn sessions(bench: &Bench) -> usize {
+    if bench.device() == "cpu" { 2 } else { 8 }
+}
+
+fn with_cache(common: &Common, cache: &Path) -> Common {
+    Common {
+        device: common.device.clone(),
+        seed: common.seed,
+        baselines: BaselinesArg::Default,
+        require_isolation: IsolationArg::Any,
+        python: common.python.clone(),
+        cache: Some(cache.to_owned()),
+        json: common.json,
+    }
+}
+
+/// Judges a candidate that is new. One that is not verified would be quicker, and is a failure here.
+fn judged(pool: &SessionPool<'_>, subject: &mut Subject, form: Form) -> Result<Verdict, Failure> {
+    let candidate = subject.candidate(form);
+    verified(pool.verdict(
+        &subject.task,
+        &candidate,
+        warpwright_record::verdict::Stage::Measured,
+    )?)
+}
+
+fn verified(verdict: Verdict) -> Result<Verdict, Failure> {
+    if verdict.verified {
+        return Ok(verdict);
+    }
+    let why = verdict.failure.map_or_else(|| "not verified".to_owned(), |f| f.message);
+    Err(Failure::infrastructure(
+        format!("failed to judge the benchmark's own candidate as right: {why}"),
+        "run `warpwright doctor`".to_owned(),
+    ))
+}
+
+/// The middle one; of an even number the upper.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,103 @@
+//! Many candidates of several tasks at once: builders, runners and the device all have work.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use warpwright_judge::{SessionPool, Used};
+use warpwright_record::verdict::Stage;
+
+use super::{Form, Subject, judged, median, verified};
+use crate::failure::Failure;
+use crate::judging::Bench;
+use crate::printer::Printer;
+
+/// What so many workers came to.
+#[derive(Debug, Serialize)]
+pub(crate) struct Sustained {
+    /// Workers: each builds a candidate, then has it judged.
+    pub(crate) builders: usize,
+    pub(crate) candidates: u64,
+    /// From the first candidate's files to the last one's verdict.
+    pub(crate) seconds: f64,
+    pub(crate) candidates_per_hour: f64,
+    /// Shares of that time: the device was held by one alone,
+    pub(crate) alone: f64,
+    /// by several,
+    pub(crate) shared: f64,
+    /// a candidate waited to be measured and none was.
+    pub(crate) starved: f64,
+    /// Seconds that candidates had the device to be verified and measured, median.
+    pub(crate) held_seconds: f64,
+    /// Coefficients of variation of the candidates' windows.
+    pub(crate) variation: Vec<f64>,
+}
+
+/// Has every task open and its baselines ready.
+pub(super) fn warm(
+    pool: &SessionPool<'_>,
+    subjects: &mut [Subject],
+    printer: Printer,
+) -> Result<(), Failure> {
+    printer.say(&format!("opening {} tasks", subjects.len()));
+    let done: Vec<_> = std::thread::scope(|scope| {
+        let each = subjects.iter_mut();
+        let each: Vec<_> = each.map(|s| scope.spawn(|| judged(pool, s, Form::Launcher))).collect();
+        each.into_iter().map(|thread| thread.join().map_err(|_| died())).collect()
+    });
+    done.into_iter().try_for_each(|judged| judged.and_then(|judged| judged.map(drop)))
+}
+
+fn died() -> Failure {
+    Failure::infrastructure("failed to measure: a thread of ours died", "report it".to_owned())
+}
+
+pub(super) fn measure(
+    bench: &Bench,
+    pool: &SessionPool<'_>,
+    subjects: &mut [Subject],
+    (builders, seconds): (usize, f64),
+) -> Result<Sustained, Failure> {
+    let subjects: Vec<Mutex<&mut Subject>> = subjects.iter_mut().map(Mutex::new).collect();
+    let (next, before) = (AtomicU64::new(0), bench.judge.device_use());
+    let found = Mutex::new((Vec::new(), Vec::new()));
+    let started = Instant::now();
+    let until = started + Duration::from_secs_f64(seconds);
+    let work = || -> Result<(), Failure> {
+        while Instant::now() < until {
+            let number = next.fetch_add(1, Ordering::Relaxed) as usize % subjects.len();
+            let mut subject = subjects[number].lock().unwrap_or_else(PoisonError::into_inner);
+            let (candidate, task) = (subject.candidate(Form::Launcher), subject.task.clone());
+            drop(subject);
+            // As an agent does: it compiles, then asks. Building needs no session.
+            pool.verdict(&task, &candidate, Stage::Built)?;
+            let verdict = verified(pool.verdict(&task, &candidate, Stage::Measured)?)?;
+            let seconds = verdict.seconds;
+            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            found.0.push(seconds.load + seconds.verify + seconds.measure);
+            found.1.extend(verdict.conditions.and_then(|c| c.variation));
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..builders).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|w| w.join().map_err(|_| died()).and_then(|done| done))
+    })?;
+    let took = started.elapsed().as_secs_f64();
+    let (held, variation) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let used = bench.judge.device_use();
+    let share =
+        |of: fn(&Used) -> Duration| of(&used).saturating_sub(of(&before)).as_secs_f64() / took;
+    Ok(Sustained {
+        builders,
+        candidates: held.len() as u64,
+        seconds: took,
+        candidates_per_hour: held.len() as f64 * 3600.0 / took,
+        alone: share(|used| used.alone),
+        shared: share(|used| used.shared),
+        starved: share(|used| used.starved),
+        held_seconds: median(held),
+        variation,
+    })
+}

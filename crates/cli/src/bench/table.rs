@@ -1,0 +1,112 @@
+//! The figures as text.
+
+use std::fmt::Write as _;
+
+use warpwright_record::verdict::PhaseSeconds;
+
+use super::{Report, median};
+
+/// A stage's name and its seconds.
+type Stage = (&'static str, fn(&PhaseSeconds) -> f64);
+
+const STAGES: [Stage; 6] = [
+    ("build", |s| s.build),
+    ("start", |s| s.start),
+    ("wait", |s| s.wait),
+    ("load", |s| s.load),
+    ("verify", |s| s.verify),
+    ("measure", |s| s.measure),
+];
+
+/// Tables for people.
+pub(crate) fn render(report: &Report) -> String {
+    let mut text = format!("{}: {}, {} cores\n", report.device, report.hardware, report.cores);
+    for line in &report.tools {
+        let _ = writeln!(text, "  {line}");
+    }
+    let _ = writeln!(
+        text,
+        "\nWith an empty cache: open after {:.1} s, the first verdict {:.1} s later",
+        report.open_seconds, report.first_seconds
+    );
+    latency(&mut text, report);
+    sustained(&mut text, report);
+    cold(&mut text, report);
+    text
+}
+
+fn latency(text: &mut String, report: &Report) {
+    let _ = write!(text, "\n{:<38}", "One new candidate, seconds (medians)");
+    for (name, _) in STAGES {
+        let _ = write!(text, "{name:>9}");
+    }
+    let _ = writeln!(text, "{:>9}{:>11}", "all", "variation");
+    for row in &report.latency {
+        let name = format!("  {} ({})", row.form.name(), row.seconds.len());
+        let _ = write!(text, "{name:<38}");
+        for (_, of) in STAGES {
+            let _ = write!(text, "{:>9.2}", row.stage(of));
+        }
+        let _ = writeln!(text, "{:>9.2}{:>11}", row.median(), percent(&row.variation));
+    }
+}
+
+fn sustained(text: &mut String, report: &Report) {
+    if report.sustained.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        text,
+        "\n{:<22}{:>12}{:>10}{:>9}{:>9}{:>12}{:>11}{:>11}",
+        "Many, .cu only",
+        "candidates",
+        "an hour",
+        "alone",
+        "shared",
+        "slot empty",
+        "held, s",
+        "variation"
+    );
+    for row in &report.sustained {
+        let _ = writeln!(
+            text,
+            "{:<22}{:>12}{:>10.0}{:>8.0}%{:>8.0}%{:>11.0}%{:>11.2}{:>11}",
+            format!("  {} at once", row.builders),
+            row.candidates,
+            row.candidates_per_hour,
+            100.0 * row.alone,
+            100.0 * row.shared,
+            100.0 * row.starved,
+            row.held_seconds,
+            percent(&row.variation),
+        );
+    }
+    text.push_str("  slot empty: a candidate waited to be measured and none was\n");
+}
+
+fn cold(text: &mut String, report: &Report) {
+    let Some(cold) = &report.cold else { return };
+    let _ = write!(
+        text,
+        "\nThe cold way ({} runs, {}): {:.1} s",
+        cold.seconds.len(),
+        cold.how,
+        cold.median()
+    );
+    let stages = cold.stages.first().into_iter().flatten();
+    for (i, (name, _)) in stages.enumerate() {
+        let seconds = median(cold.stages.iter().filter_map(|s| s.get(name).copied()).collect());
+        let _ = write!(text, "{} {name} {seconds:.1}", if i == 0 { ", of which" } else { "," });
+    }
+    text.push('\n');
+    if let Some(ratio) = report.ratio {
+        let _ = writeln!(text, "  {ratio:.1} times as long as a warm candidate with a binding");
+    }
+}
+
+fn percent(variation: &[f64]) -> String {
+    if variation.is_empty() {
+        return "-".to_owned();
+    }
+    format!("{:.2} %", 100.0 * median(variation.to_vec()))
+}
