@@ -87,6 +87,7 @@ pub(crate) fn resume(
         seed: settings.seed,
         all_baselines: settings.all_baselines,
         require_full_isolation: settings.require_full_isolation,
+        window_ms: None,
     };
     let stop = interrupt::watch(printer)?;
     let benches = Bench::open_all(common, &settings.devices()?, wanted, printer)?;

@@ -38,6 +38,8 @@ pub(crate) struct Wanted {
     pub(crate) seed: u64,
     pub(crate) all_baselines: bool,
     pub(crate) require_full_isolation: bool,
+    /// Milliseconds of a measured window; the device's usual if none is named.
+    pub(crate) window_ms: Option<u32>,
 }
 
 impl Wanted {
@@ -47,6 +49,7 @@ impl Wanted {
             seed: common.seed,
             all_baselines: common.baselines == crate::args::BaselinesArg::All,
             require_full_isolation: common.require_isolation == IsolationArg::Full,
+            window_ms: None,
         }
     }
 }
@@ -71,6 +74,7 @@ impl Bench {
             isolation,
             python: python.clone(),
             cache: folders::cache(common.cache.as_deref()),
+            window: wanted.window_ms.map(|ms| Duration::from_millis(ms.into())),
         };
         let judge = match device {
             DeviceArg::Cpu => LocalJudge::open(config(Device::Cpu))?,

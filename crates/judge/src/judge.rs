@@ -3,6 +3,7 @@
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use warpwright_build::{Builder, Instrument, Outcome, Request, Settings, Target, Toolchain};
 use warpwright_jail::{Isolation as JailIsolation, Jail, Level, Requirement};
@@ -55,6 +56,9 @@ pub struct JudgeConfig {
     pub python: PathBuf,
     /// Folder for compiled things and calibrations.
     pub cache: PathBuf,
+    /// Length of a measured window, where it is not to be the device's usual one: to find out how
+    /// exactly shorter ones measure.
+    pub window: Option<Duration>,
 }
 
 /// Part of the host's memory that may be kept for runners to come.

@@ -17,6 +17,7 @@ use warpwright_record::interval::Interval;
 use warpwright_record::verdict::{Speedup, Times};
 
 use crate::baseline::{Baseline, BaselineProcess, Look};
+use crate::device::Device;
 use crate::error::JudgeError;
 use crate::families::Draw;
 use crate::oracle::Oracle;
@@ -38,6 +39,30 @@ pub(crate) struct Plan {
     pub(crate) sequential: bool,
     /// Windows of each baseline before any candidate runs, so that its quiet level is known.
     pub(crate) preview: usize,
+}
+
+impl Plan {
+    /// The device's own, with windows of another length if one is named.
+    pub(crate) fn of(device: Device, window: Option<Duration>) -> Self {
+        let usual = if device.is_cuda() {
+            Self {
+                window: Duration::from_millis(15),
+                rounds: 21,
+                budget: Duration::from_secs(15),
+                sequential: true,
+                preview: 9,
+            }
+        } else {
+            Self {
+                window: Duration::from_millis(12),
+                rounds: 9,
+                budget: Duration::from_secs(6),
+                sequential: false,
+                preview: 0,
+            }
+        };
+        Self { window: window.unwrap_or(usual.window), ..usual }
+    }
 }
 
 /// Fewest seconds that count as a call's time: no call through torch takes less.
@@ -397,11 +422,8 @@ mod tests {
     #[test]
     fn windows_are_long_enough_and_fit() {
         let plan = Plan {
-            window: Duration::from_millis(10),
-            rounds: 9,
             budget: Duration::from_secs(8),
-            sequential: false,
-            preview: 0,
+            ..Plan::of(Device::Cpu, Some(Duration::from_millis(10)))
         };
         assert_eq!(window_calls(&plan, 1e-3, 4096), 10);
         assert_eq!(window_calls(&plan, 1.0, 4096), 1);
@@ -414,13 +436,7 @@ mod tests {
     /// to take: windows are long enough, and the quiet level is what a call takes.
     #[test]
     fn a_window_is_chosen_on_a_host_that_stalls() {
-        let plan = Plan {
-            window: Duration::from_millis(15),
-            rounds: 21,
-            budget: Duration::from_secs(15),
-            sequential: true,
-            preview: 9,
-        };
+        let plan = Plan::of(Device::Cuda(0), None);
         let mut random = StdRng::seed_from_u64(17);
         for truth in [4e-6, 1.1e-4, 8e-4, 4e-3, 0.2] {
             for _ in 0..300 {

@@ -106,27 +106,10 @@ impl<'j> TaskSession<'j> {
         memory: Memory,
     ) -> Result<Self, JudgeError> {
         let started = Instant::now();
-        let cuda = judge.config.device.is_cuda();
         let Begun { oracle, early, cost } = begun;
         let arena = |bytes| judge.arena(task, bytes);
         let mut oracle = oracle.open(memory, arena, &judge.gate)?;
-        let plan = if cuda {
-            Plan {
-                window: Duration::from_millis(15),
-                rounds: 21,
-                budget: Duration::from_secs(15),
-                sequential: true,
-                preview: 9,
-            }
-        } else {
-            Plan {
-                window: Duration::from_millis(12),
-                rounds: 9,
-                budget: Duration::from_secs(6),
-                sequential: false,
-                preview: 0,
-            }
-        };
+        let plan = Plan::of(judge.config.device, judge.config.window);
         let wanted = wanted_calls(judge, &oracle, &plan);
         let layout = Layout::plan(&oracle.opened, wanted, memory.runner());
         let layout = layout.ok_or_else(|| {

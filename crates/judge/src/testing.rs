@@ -22,6 +22,7 @@ pub(crate) fn judge() -> LocalJudge {
         isolation: Requirement::Any,
         python,
         cache: workspace.join("target/test-cache"),
+        window: None,
     })
     .unwrap()
 }

@@ -44,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) seconds: f64,
     /// Times that the cold way is gone, after one that is not counted.
     pub(crate) cold: usize,
+    /// Milliseconds of a measured window; the device's usual if none is named.
+    pub(crate) window_ms: Option<u32>,
 }
 
 /// What was measured.
@@ -53,6 +55,8 @@ pub(crate) struct Report {
     pub(crate) device: String,
     pub(crate) hardware: String,
     pub(crate) cores: u32,
+    /// As asked for; null for the device's usual.
+    pub(crate) window_ms: Option<u32>,
     /// Compilers and libraries, a line each.
     pub(crate) tools: Vec<String>,
     /// Seconds until the judge was open, with an empty cache.
@@ -82,7 +86,8 @@ pub(crate) fn run(plan: &Plan, common: &Common, printer: Printer) -> Result<Repo
     };
     let common = with_cache(common, own.path());
     let started = Instant::now();
-    let bench = Bench::open(&common, device, Wanted::new(&common, Profile::Strict), printer)?;
+    let wanted = Wanted { window_ms: plan.window_ms, ..Wanted::new(&common, Profile::Strict) };
+    let bench = Bench::open(&common, device, wanted, printer)?;
     bench.facts()?;
     let open_seconds = started.elapsed().as_secs_f64();
     let mut subjects = subjects::all(sessions(&bench));
@@ -122,6 +127,7 @@ pub(crate) fn run(plan: &Plan, common: &Common, printer: Printer) -> Result<Repo
         device: bench.device(),
         hardware: facts.hardware.clone(),
         cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32,
+        window_ms: plan.window_ms,
         tools: bench.judge.toolchain().describe(),
         open_seconds,
         first_seconds,

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use crate::args::{BenchArgs, BenchJudge, BenchWhat};
+use crate::args::bench::{BenchArgs, BenchJudge, BenchWhat};
 use crate::bench::{self, Plan};
 use crate::exit;
 use crate::failure::Failure;
@@ -20,6 +20,7 @@ fn judge(args: &BenchJudge, printer: Printer) -> Result<u8, Failure> {
         builders: args.builders.iter().map(|count| *count as usize).collect(),
         seconds: args.seconds as f64,
         cold: args.cold as usize,
+        window_ms: args.window_ms,
     };
     // A file that cannot be written is found now, and not minutes later.
     let out = args.out.as_ref().map(fs_err::File::create).transpose().map_err(unwritten)?;

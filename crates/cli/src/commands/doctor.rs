@@ -95,7 +95,7 @@ fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
         cache: args.cache.clone(),
         json: args.json,
     };
-    let wanted = Wanted::new(&common, Profile::Strict);
+    let wanted = Wanted { window_ms: args.window_ms, ..Wanted::new(&common, Profile::Strict) };
     let bench = Bench::open(&common, args.device, wanted, printer)?;
     printer.say(&format!("measuring {}", bench.device()));
     // Without a number of pairs, as long as one likes to wait.

@@ -39,8 +39,8 @@ impl Effort {
 }
 
 impl LocalJudge {
-    /// Measures the device's ceilings, then how exactly it measures, and keeps both. `said` hears
-    /// every trial so far after each.
+    /// Measures the device's ceilings, then how exactly it measures, and keeps both, unless windows
+    /// are of another length than usual. `said` hears every trial so far after each.
     pub fn calibrate_exactly(
         &self,
         effort: Effort,
@@ -79,8 +79,10 @@ impl LocalJudge {
         }
         calibration.exactness = Some(known::tally(&trials));
         calibration.trials = trials;
-        store(&self.config.cache, &calibration)?;
-        self.learn(calibration.clone());
+        if self.config.window.is_none() {
+            store(&self.config.cache, &calibration)?;
+            self.learn(calibration.clone());
+        }
         Ok(calibration)
     }
 }
