@@ -18,7 +18,7 @@ use warpwright_record::event::{EpisodeId, EpisodeSetup, Event, NoteLevel, Outcom
 use warpwright_record::history::{self, Turn};
 use warpwright_record::message::{Message, ToolCall, ToolResult};
 use warpwright_record::reader::RunReader;
-use warpwright_record::verdict::{Stage, Verdict};
+use warpwright_record::verdict::Verdict;
 use warpwright_record::writer::RunWriter;
 
 use self::limits::{Clock, Trail, device_seconds, stops, tokens};
@@ -328,7 +328,7 @@ impl Running<'_> {
         if let (Some(candidate), false) = (&candidate, outcome.is_resumable()) {
             let text = "measuring the final candidate afresh".to_owned();
             self.append(&Event::Progress { episode: Some(episode), text })?;
-            match self.parts.judge.judge(candidate, Stage::Measured) {
+            match self.parts.judge.measure_afresh(candidate) {
                 Ok(verdict) => {
                     let judged = Judged { verdict: verdict.clone(), candidate: candidate.clone() };
                     self.verdict(None, judged)?;

@@ -8,8 +8,12 @@ use warpwright_record::verdict::{Stage, Verdict};
 /// Judges candidates of one task. `cli` implements it with the local judge; a remote judge will be
 /// another implementation.
 pub trait Judge: Send + Sync {
-    /// Takes `candidate` as far as `stage`. A bad candidate is a verdict, not an error.
+    /// Takes `candidate` as far as `stage`. A bad candidate is a verdict, not an error. The same files
+    /// may get the same verdict again without being run.
     fn judge(&self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeUnavailable>;
+
+    /// Verifies and measures `candidate`, whatever was judged before: for a result that is reported.
+    fn measure_afresh(&self, candidate: &Candidate) -> Result<Verdict, JudgeUnavailable>;
 
     /// Looks at the process of a candidate with a tool. What the candidate does wrong, and what this
     /// judge has no tool for, is in the findings. Never changes a verdict.

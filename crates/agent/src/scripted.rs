@@ -36,6 +36,10 @@ impl ScriptedJudge {
 }
 
 impl Judge for ScriptedJudge {
+    fn measure_afresh(&self, candidate: &Candidate) -> Result<Verdict, JudgeUnavailable> {
+        self.judge(candidate, Stage::Measured)
+    }
+
     fn judge(&self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeUnavailable> {
         if self.failing {
             return Err(JudgeUnavailable { message: "the script says so".to_owned() });

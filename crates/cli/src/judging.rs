@@ -216,6 +216,11 @@ impl Judge for PoolJudge<'_, '_> {
             .map_err(|error| JudgeUnavailable { message: chain(&error) })
     }
 
+    fn measure_afresh(&self, candidate: &Candidate) -> Result<Verdict, JudgeUnavailable> {
+        self.patiently(|| self.pool.afresh(self.task, candidate, Stage::Measured))
+            .map_err(|error| JudgeUnavailable { message: chain(&error) })
+    }
+
     fn inspect(
         &self,
         candidate: &Candidate,

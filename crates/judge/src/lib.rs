@@ -40,6 +40,7 @@ mod error;
 mod failure;
 mod families;
 mod gate;
+mod given;
 mod health;
 #[cfg(test)]
 mod holding;

@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{Findings, Inspection};
-use warpwright_record::verdict::{Stage, Verdict};
+use warpwright_record::verdict::{PhaseSeconds, Stage, Verdict};
 use warpwright_task::{Mode, Task};
 
 use crate::error::JudgeError;
+use crate::given::Given;
 use crate::judge::LocalJudge;
 use crate::memory::Memory;
 use crate::queue::{Fit, Queue};
@@ -46,6 +47,8 @@ pub struct SessionPool<'j> {
     starts: Slots,
     state: Mutex<State<'j>>,
     changed: Condvar,
+    /// Verdicts by task, candidate and stage.
+    given: Given<(Key, String, Stage), Verdict>,
 }
 
 struct State<'j> {
@@ -99,7 +102,7 @@ fn fit(
 }
 
 /// What makes two tasks the same to a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     name: String,
     source: blake3::Hash,
@@ -133,7 +136,8 @@ impl<'j> SessionPool<'j> {
             known: Vec::new(),
         };
         let starts = Slots::new(STARTS);
-        Self { judge, parts, starts, state: Mutex::new(state), changed: Condvar::new() }
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        Self { judge, parts, starts, state, changed, given: Given::default() }
     }
 
     /// The judge.
@@ -156,8 +160,34 @@ impl<'j> SessionPool<'j> {
         self.with(task, false, |_| Ok(()))
     }
 
-    /// Takes a candidate as far as `stage`; see [`TaskSession::judge`]. Waits for its turn.
+    /// Takes a candidate as far as `stage`; see [`TaskSession::judge`]. Waits for its turn. One that
+    /// was taken there before is not run again: it gets the same verdict, which says so.
     pub fn verdict(
+        &self,
+        task: &Task,
+        candidate: &Candidate,
+        stage: Stage,
+    ) -> Result<Verdict, JudgeError> {
+        if stage == Stage::Built {
+            // What was built before the builder knows.
+            return self.afresh(task, candidate, stage);
+        }
+        let question = (Key::of(task), candidate.hash().to_owned(), stage);
+        let (mut verdict, ago) =
+            self.given.once(&question, || self.afresh(task, candidate, stage))?;
+        if let Some(ago) = ago {
+            verdict.seconds = PhaseSeconds::default();
+            verdict.caveats.push(format!(
+                "the same files were judged {:.0} s before: this is that verdict, and nothing was run \
+                 again",
+                ago.as_secs_f64()
+            ));
+        }
+        Ok(verdict)
+    }
+
+    /// The same whatever was judged before.
+    pub fn afresh(
         &self,
         task: &Task,
         candidate: &Candidate,

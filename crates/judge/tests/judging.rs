@@ -4,8 +4,8 @@
 mod support;
 
 use support::{Case, body, config, judge_all, judge_one};
-use warpwright_judge::{Device, JudgeError, LocalJudge};
-use warpwright_record::verdict::{FailureClass, Reward, Stage, Verdict};
+use warpwright_judge::{Device, JudgeError, LocalJudge, SessionPool};
+use warpwright_record::verdict::{FailureClass, PhaseSeconds, Reward, Stage, Verdict};
 use warpwright_task::Task;
 
 /// y = gelu-free so that the truth is easy to see: a bias and a clamp.
@@ -309,4 +309,35 @@ fn a_single_file_with_inline_sources_is_verified() {
     };
     let verdict = judge_case(&single, Stage::Verified);
     assert!(verdict.verified, "{:#?}", verdict.failure);
+}
+
+/// Thousands of duplicates, some at the same time: one is run, and the others say that they were not.
+#[test]
+fn the_same_files_are_judged_once_unless_a_fresh_verdict_is_asked_for() {
+    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let pool = SessionPool::new(&judge);
+    let (task, candidate) = (Task::from_source("task", TASK), case(HONEST).candidate());
+    let repeated =
+        |verdict: &Verdict| verdict.caveats.iter().any(|c| c.contains("nothing was run again"));
+    let ask = || pool.verdict(&task, &candidate, Stage::Verified).unwrap();
+    let first: Vec<Verdict> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(ask)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(first.iter().all(|verdict| verdict.verified));
+    assert_eq!(first.iter().filter(|verdict| !repeated(verdict)).count(), 1);
+
+    let started = std::time::Instant::now();
+    for _ in 0..2000 {
+        let verdict = ask();
+        assert!(repeated(&verdict) && verdict.seconds == PhaseSeconds::default());
+    }
+    assert!(started.elapsed().as_secs_f64() < 2.0, "{:?} for 2000", started.elapsed());
+
+    let fresh = pool.afresh(&task, &candidate, Stage::Verified).unwrap();
+    assert!(fresh.verified && !repeated(&fresh) && fresh.seconds.verify > 0.0);
+    // Another task of the same name is another question.
+    let other = Task::from_source("task", TASK.replace("min=self.low", "min=self.low + 1"));
+    let verdict = pool.verdict(&other, &candidate, Stage::Verified).unwrap();
+    assert!(!repeated(&verdict) && !verdict.verified);
 }
