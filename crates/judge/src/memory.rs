@@ -67,6 +67,11 @@ impl Memory {
         Self { bytes: all.bytes / 100 * HANDED_OUT / of * units, all: false, ..all }
     }
 
+    /// Bytes of the oracle's arena.
+    pub(crate) fn arena(self, sizes: &Sizes) -> u64 {
+        arena_bytes(sizes, self.cuda)
+    }
+
     /// Bytes in all.
     pub(crate) fn bytes(self) -> u64 {
         self.bytes
@@ -142,13 +147,24 @@ impl Needs {
         let oracle = 6 * state + 3 * inputs + 2 * outputs + 2 * eager + beside;
         // Compiled with graphs: buffers of its own for inputs and everything in between.
         let baseline = state + 3 * inputs + 2 * eager + 2 * outputs + beside;
-        Self { arena: arena_bytes(sizes), oracle, baseline }
+        Self { arena: arena_bytes(sizes, true), oracle, baseline }
     }
 }
 
-/// Bytes that the oracle's arena needs for one question: the inputs, and for every output the truth
-/// and, where it is not a floating-point one, the reference's own answer.
-pub(crate) fn arena_bytes(sizes: &Sizes) -> u64 {
+/// Sets of small inputs that the oracle makes at once on a GPU, where asking takes longer than making
+/// one, and bytes that these may take.
+const SETS: u64 = 256;
+const SETS_BYTES: u64 = 256 << 20;
+
+/// Bytes of the oracle's arena: what one question needs, and on a GPU what many sets of inputs do.
+fn arena_bytes(sizes: &Sizes, cuda: bool) -> u64 {
+    let sets = if cuda { (SETS * sizes.inputs.padded_bytes()).min(SETS_BYTES) } else { 0 };
+    question_bytes(sizes).max(sets)
+}
+
+/// Bytes for one question: the inputs, and for every output the truth and, where it is not a
+/// floating-point one, the reference's own answer.
+fn question_bytes(sizes: &Sizes) -> u64 {
     let truth = |p: &crate::wire::Place| {
         let count: u64 = p.shape.iter().product();
         let real = Dtype::parse(&p.dtype).is_some_and(|dtype| dtype.epsilon().is_some());
@@ -206,11 +222,21 @@ mod tests {
         enough.check("large", &large, true).unwrap();
         // Each process is bounded by what it needs, or a little more.
         let shares = enough.shares(Some(&large)).unwrap();
-        let arena = arena_bytes(&large);
+        let arena = arena_bytes(&large, true);
         assert!(shares.oracle + shares.baseline + arena <= enough.bytes());
         let Needs { oracle, baseline, .. } = Needs::of(&large);
         assert!(shares.oracle >= oracle && shares.baseline >= baseline, "{shares:?}");
         // Whoever has everything is refused nothing.
         Memory::part(&facts, 8, 8).check("huge", &foreseen(1 << 40), false).unwrap();
+    }
+
+    #[test]
+    fn small_inputs_are_made_many_at_once_on_a_gpu() {
+        let small = foreseen(1 << 20);
+        let [gpu, host] = [Some("sm_90"), None].map(|arch| Memory::all(&facts(arch)).arena(&small));
+        assert!(gpu >= SETS * (1 << 20) && gpu <= SETS_BYTES, "{gpu}");
+        assert!(host < 4 << 20, "{host}: what lies in a cache is quicker there");
+        let large = foreseen(1 << 30);
+        assert_eq!(Memory::all(&facts(Some("sm_90"))).arena(&large), question_bytes(&large));
     }
 }

@@ -13,7 +13,7 @@ use crate::dtype::Dtype;
 use crate::error::JudgeError;
 use crate::families::{Draw, Families};
 use crate::gate::{Gate, Purpose};
-use crate::memory::{Memory, arena_bytes};
+use crate::memory::Memory;
 use crate::process::{Grant, Host, Role, Worker};
 use crate::wire::{Calibrated, Expected, Loaded, Opened, Sets, Sizes, State};
 
@@ -101,7 +101,7 @@ impl LoadedOracle {
             .ask_holding(&request, PATIENCE, gate)
             .map_err(|e| JudgeError::from_trusted(&task, Role::Oracle.name(), e, &worker.tail()))?;
         memory.check(&task, &opened.sizes, foreseen.is_some())?;
-        let arena = arena(arena_bytes(&opened.sizes))?;
+        let arena = arena(memory.arena(&opened.sizes))?;
         let request = json!({"do": "adopt", "arena_bytes": arena.len()});
         worker.hand_over(&request, &arena, PATIENCE, gate)?;
         let dtypes = opened.sizes.outputs.tensors.iter().map(|at| Dtype::parse(&at.dtype));

@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use serde_json::{Value as Json, json};
 use warpwright_jail::Outcome;
 
-use crate::arena::{Arena, ArenaError};
+use crate::arena::{Arena, ArenaError, Move};
 use crate::channel::NoAnswer;
 use crate::claims::Zone;
 use crate::error::JudgeError;
@@ -141,13 +141,9 @@ impl Runner {
 
     /// Copies tensors from the oracle's arena into the inputs zone.
     fn bring(&self, oracle: &Oracle, tensors: &mut [Place]) -> Result<(), Trouble> {
-        let from: Vec<u64> = tensors.iter().map(|t| t.offset.unwrap_or(0)).collect();
+        let from = tensors.to_vec();
         place_all(tensors, self.layout.inputs.offset);
-        for (tensor, from) in tensors.iter().zip(from) {
-            let to = tensor.offset.unwrap_or(0);
-            self.arena.copy_from(to, &oracle.arena, from, tensor.bytes)?;
-        }
-        Ok(())
+        Ok(self.arena.copy_all(&oracle.arena, &moves(&from, tensors))?)
     }
 
     /// Loads `model_new.py` and the artifact.
@@ -264,7 +260,7 @@ impl Runner {
                 if let Some(copying) = copying.take() {
                     joined(copying)?;
                 }
-                let mut moves = Vec::new();
+                let mut wanted = Vec::new();
                 for set in sets {
                     let mut here = set.clone();
                     let slot = slots
@@ -274,17 +270,10 @@ impl Runner {
                         let reason = "get_inputs gives inputs of different sizes";
                         return Err(JudgeError::infrastructure("place inputs", reason).into());
                     }
-                    for (from, to) in set.tensors.iter().zip(&here.tensors) {
-                        let (from_at, to_at) = (from.offset.unwrap_or(0), to.offset.unwrap_or(0));
-                        moves.push((to_at, from_at, to.bytes));
-                    }
+                    wanted.extend(moves(&set.tensors, &here.tensors));
                     placed.push(here);
                 }
-                let copy = move || {
-                    let mut moves = moves.into_iter();
-                    moves
-                        .try_for_each(|(to, from, bytes)| target.copy_from(to, source, from, bytes))
-                };
+                let copy = move || target.copy_all(source, &wanted);
                 if halved {
                     copying = Some(scope.spawn(copy));
                 } else {
@@ -331,6 +320,12 @@ impl Runner {
         let arena = outcome.is_some().then_some(arena);
         Ended { outcome: outcome.filter(|_| gone), tail, arena }
     }
+}
+
+/// From where tensors lie to where they are to lie.
+fn moves(from: &[Place], to: &[Place]) -> Vec<Move> {
+    let at = |place: &Place| place.offset.unwrap_or(0);
+    from.iter().zip(to).map(|(a, b)| Move { to: at(b), from: at(a), bytes: b.bytes }).collect()
 }
 
 /// What a thread that works on memory came to.

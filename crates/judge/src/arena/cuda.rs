@@ -10,7 +10,7 @@ use std::sync::Arc;
 use libloading::Library;
 
 use super::kernels::Kernels;
-use super::{ArenaError, POISON, SAMPLE_BYTES, hash_words};
+use super::{ArenaError, Move, POISON, SAMPLE_BYTES, hash_words};
 
 const FINGERPRINT_PTX: &str = include_str!("../../native/fingerprint.ptx");
 const MAX_SAMPLES: usize = 4096;
@@ -378,22 +378,21 @@ impl CudaArena {
         }
     }
 
-    pub(crate) fn copy_from(
-        &self,
-        offset: u64,
-        source: &Self,
-        source_offset: u64,
-        bytes: u64,
-    ) -> Result<(), ArenaError> {
+    /// All are begun before the end of any is waited for.
+    pub(crate) fn copy_all(&self, source: &Self, moves: &[Move]) -> Result<(), ArenaError> {
         self.device.current()?;
-        #[expect(unsafe_code, reason = "CUDA driver calls")]
-        // SAFETY: the caller has checked both ranges.
-        unsafe {
-            let d = &self.device.driver;
-            let (to, from) = (self.base + offset, source.base + source_offset);
-            check("copy device memory", (d.copy_device)(to, from, bytes as usize))?;
-            check("wait for the GPU", (d.context_sync)())
+        let d = &self.device.driver;
+        for m in moves {
+            let (to, from) = (self.base + m.to, source.base + m.from);
+            #[expect(unsafe_code, reason = "CUDA driver calls")]
+            // SAFETY: the caller has checked both ranges.
+            let code = unsafe { (d.copy_device)(to, from, m.bytes as usize) };
+            check("copy device memory", code)?;
         }
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: it takes no arguments.
+        let code = unsafe { (d.context_sync)() };
+        check("wait for the GPU", code)
     }
 
     /// One kernel reads all samples and folds each into a word; the words come back in one copy.

@@ -61,7 +61,7 @@ impl KeptArenas {
 
 #[cfg(test)]
 mod tests {
-    use super::super::POISON;
+    use super::super::{Move, POISON};
     use super::*;
 
     const SIZE: u64 = 3 << 20;
@@ -76,7 +76,7 @@ mod tests {
     fn marked(kept: &KeptArenas, len: u64) -> Arena {
         let (arena, marks) = (kept.take(len, false).unwrap(), HostArena::create(len).unwrap());
         rustix::io::pwrite(marks.fd(), &vec![0xab; len as usize], 0).unwrap();
-        arena.copy_from(0, &Arena::Host(marks), 0, len).unwrap();
+        arena.copy_all(&Arena::Host(marks), &[Move { to: 0, from: 0, bytes: len }]).unwrap();
         assert!(bytes(&arena).iter().all(|b| *b == 0xab), "positive control");
         arena
     }
@@ -97,7 +97,7 @@ mod tests {
         let one = kept.take(SIZE, false).unwrap();
         let other = kept.take(SIZE, false).unwrap();
         let ones = HostArena::create(8).unwrap();
-        one.copy_from(0, &Arena::Host(ones), 0, 8).unwrap();
+        one.copy_all(&Arena::Host(ones), &[Move { to: 0, from: 0, bytes: 8 }]).unwrap();
         assert!(bytes(&other).iter().all(|b| *b == 0), "a new file, which nobody wrote to");
     }
 

@@ -48,6 +48,16 @@ pub(crate) enum Arena {
     Cuda(cuda::CudaArena),
 }
 
+/// Bytes of one arena that are to be in another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    /// Offset in the target.
+    pub(crate) to: u64,
+    /// Offset in the source.
+    pub(crate) from: u64,
+    pub(crate) bytes: u64,
+}
+
 impl Arena {
     /// Bytes.
     pub(crate) fn len(&self) -> u64 {
@@ -84,19 +94,17 @@ impl Arena {
         }
     }
 
-    /// Copies from another arena of the same device.
-    pub(crate) fn copy_from(
-        &self,
-        offset: u64,
-        source: &Self,
-        source_offset: u64,
-        bytes: u64,
-    ) -> Result<(), ArenaError> {
-        self.within(offset, bytes)?;
-        source.within(source_offset, bytes)?;
+    /// Copies from another arena of the same device, and waits until all of it is done.
+    pub(crate) fn copy_all(&self, source: &Self, moves: &[Move]) -> Result<(), ArenaError> {
+        for &Move { to, from, bytes } in moves {
+            self.within(to, bytes)?;
+            source.within(from, bytes)?;
+        }
         match (self, source) {
-            (Self::Host(a), Self::Host(b)) => a.copy_from(offset, b, source_offset, bytes),
-            (Self::Cuda(a), Self::Cuda(b)) => a.copy_from(offset, b, source_offset, bytes),
+            (Self::Host(a), Self::Host(b)) => {
+                moves.iter().try_for_each(|m| a.copy_from(m.to, b, m.from, m.bytes))
+            }
+            (Self::Cuda(a), Self::Cuda(b)) => a.copy_all(b, moves),
             _ => Err(ArenaError::new("copy between arenas", "they are on different devices")),
         }
     }
