@@ -79,6 +79,11 @@ impl Purpose {
     }
 }
 
+/// Times as long as its turn takes, as far as that is known, may one who comes be passed by those of
+/// shorter turns; and the longest.
+const PATIENCE: u32 = 2;
+const LONGEST: Duration = Duration::from_secs(8);
+
 /// The device's gate.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
@@ -177,22 +182,29 @@ impl Gate {
     /// Waits for its turn and until nobody is alone, then holds the device with others. Who holds it
     /// already must not ask again: someone between may wait to be alone.
     pub(crate) fn share(&self, purpose: Purpose) -> Held<'_> {
-        self.enter(purpose, false, Instant::now())
+        self.enter(purpose, false, Instant::now(), purpose.patience())
     }
 
     /// Waits for its turn and until nobody holds the device, then holds it alone.
     pub(crate) fn alone(&self, purpose: Purpose) -> Held<'_> {
-        self.enter(purpose, true, Instant::now())
+        self.enter(purpose, true, Instant::now(), purpose.patience())
     }
 
-    fn enter(&self, purpose: Purpose, alone: bool, came: Instant) -> Held<'_> {
+    /// The same for somebody whose turns usually take so long: the shorter, the sooner it has one. Who
+    /// takes a thousand times as long as the others waits for many of them, and not for ever.
+    pub(crate) fn alone_for(&self, purpose: Purpose, usual: Option<Duration>) -> Held<'_> {
+        let patience = usual.map(|usual| (PATIENCE * usual).min(LONGEST));
+        self.enter(purpose, true, Instant::now(), patience.unwrap_or(purpose.patience()))
+    }
+
+    fn enter(&self, purpose: Purpose, alone: bool, came: Instant, patience: Duration) -> Held<'_> {
         let measures = purpose == Purpose::Measurement;
         let mut state = self.lock();
         state.count();
         state.ready += usize::from(measures);
         let number = state.came;
         state.came += 1;
-        let ticket = (came + purpose.patience(), number);
+        let ticket = (came + patience, number);
         state.queue.insert(ticket);
         loop {
             let first = state.queue.first() == Some(&ticket);
@@ -359,7 +371,7 @@ mod tests {
             for (waiting, (name, purpose, came)) in queue.into_iter().enumerate() {
                 let (gate, entered) = (&gate, &entered);
                 scope.spawn(move || {
-                    let _held = gate.enter(purpose, true, came);
+                    let _held = gate.enter(purpose, true, came, purpose.patience());
                     entered.lock().unwrap().push(name);
                 });
                 until("a place in the queue", || gate.lock().queue.len() == waiting + 1);
@@ -368,6 +380,33 @@ mod tests {
         });
         let expected = ["measured long ago", "tune", "tune again", "verify", "measure"];
         assert_eq!(entered.into_inner().unwrap(), expected);
+    }
+
+    /// One that takes long comes first and waits for those that do not.
+    #[test]
+    fn short_candidates_pass_long_ones() {
+        let gate = Gate::default();
+        let entered = Mutex::new(Vec::new());
+        let queue = [
+            ("long", Some(60_000)),
+            ("unknown", None),
+            ("short", Some(100)),
+            ("shorter", Some(10)),
+        ];
+        let first = gate.alone(Purpose::Measurement);
+        std::thread::scope(|scope| {
+            for (waiting, (name, usual)) in queue.into_iter().enumerate() {
+                let (gate, entered) = (&gate, &entered);
+                scope.spawn(move || {
+                    let usual = usual.map(Duration::from_millis);
+                    let _held = gate.alone_for(Purpose::Measurement, usual);
+                    entered.lock().unwrap().push(name);
+                });
+                until("a place in the queue", || gate.lock().queue.len() == waiting + 1);
+            }
+            drop(first);
+        });
+        assert_eq!(entered.into_inner().unwrap(), ["shorter", "short", "unknown", "long"]);
     }
 
     /// A sharer comes in beside another, but not past one who waits to be alone.

@@ -1,5 +1,6 @@
 //! One task: its oracle, its plan of memory, and the way of a candidate through the stages.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
@@ -45,6 +46,8 @@ pub struct TaskSession<'j> {
     baselines: Option<Baselines>,
     /// What opening it and its baselines took.
     cost: Duration,
+    /// How long the last candidate that went as far as this had the device.
+    usual: BTreeMap<Stage, Duration>,
 }
 
 /// The processes of a session before it is open: they have loaded what they can on the host, and
@@ -153,6 +156,7 @@ impl<'j> TaskSession<'j> {
             early,
             baselines: None,
             cost: cost + started.elapsed(),
+            usual: BTreeMap::new(),
         })
     }
 
@@ -259,6 +263,7 @@ impl<'j> TaskSession<'j> {
         let waiting = Instant::now();
         let held = self.hold(stage);
         found.seconds.wait = waiting.elapsed().as_secs_f64();
+        let holding = Instant::now();
         let went = self.examine(&mut runner, candidate, stage, found);
         // One that is gone needs a moment to be collected; one that answers is killed at once.
         let gone =
@@ -268,6 +273,7 @@ impl<'j> TaskSession<'j> {
             gpu.probe()?;
         }
         drop(held);
+        self.usual.insert(stage, holding.elapsed());
         if let Some(arena) = arena {
             judge.reuse(arena);
         }
@@ -286,10 +292,10 @@ impl<'j> TaskSession<'j> {
     /// The device for a candidate: alone on a GPU, where it may leave work behind that lasts as long
     /// as its process; on the cpu device beside others until it is measured.
     fn hold(&self, stage: Stage) -> Held<'j> {
-        let gate = &self.judge.gate;
+        let (gate, usual) = (&self.judge.gate, self.usual.get(&stage).copied());
         match stage {
-            Stage::Measured => gate.alone(Purpose::Measurement),
-            _ if self.judge.config.device.is_cuda() => gate.alone(Purpose::Verification),
+            Stage::Measured => gate.alone_for(Purpose::Measurement, usual),
+            _ if self.judge.config.device.is_cuda() => gate.alone_for(Purpose::Verification, usual),
             _ => gate.share(Purpose::Verification),
         }
     }
