@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use serde::Serialize;
 
@@ -82,7 +82,7 @@ fn take_socket() -> io::Result<OwnedFd> {
 
 /// Why this process cannot be forked from, if it cannot.
 fn refusal() -> Option<String> {
-    let count = |folder: &str| fs_err::read_dir(folder).map(|entries| entries.flatten());
+    let count = |folder: &str| fs_err::read_dir(folder).map(Iterator::flatten);
     match count("/proc/self/task").map(Iterator::count) {
         Ok(1) => {}
         Ok(threads) => return Some(format!("it has {threads} threads, of which a fork has one")),
@@ -106,7 +106,7 @@ fn fork(fds: Vec<OwnedFd>, go_on: &dyn Fn(Program) -> i32) -> Result<(i32, Owned
     match sys::fork().map_err(|error| error.to_string())? {
         Fork::Child => {
             // The server's own, its other children's among them.
-            let given: Vec<RawFd> = fds.iter().map(|fd| fd.as_raw_fd()).collect();
+            let given: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
             confine::close_others(&|fd| given.contains(&fd));
             sys::exit_now(supervisor::forked(fds, &|plan| go_on(Program::of(plan))))
         }

@@ -100,9 +100,11 @@ pub(crate) fn receive_packet(
             if (*message).cmsg_level == libc::SOL_SOCKET && (*message).cmsg_type == libc::SCM_RIGHTS
             {
                 let bytes = (*message).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
-                let data = libc::CMSG_DATA(message).cast::<RawFd>();
-                for index in 0..bytes / size_of::<RawFd>() {
-                    fds.push(OwnedFd::from_raw_fd(data.add(index).read_unaligned()));
+                let data = libc::CMSG_DATA(message);
+                for at in (0..bytes).step_by(size_of::<RawFd>()) {
+                    let mut fd = [0; size_of::<RawFd>()];
+                    std::ptr::copy_nonoverlapping(data.add(at), fd.as_mut_ptr(), fd.len());
+                    fds.push(OwnedFd::from_raw_fd(RawFd::from_ne_bytes(fd)));
                 }
             }
             message = libc::CMSG_NXTHDR(&raw const header, message);

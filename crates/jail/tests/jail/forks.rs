@@ -6,14 +6,10 @@ use std::time::{Duration, Instant};
 use warpwright_jail::{Backend, ForkServer, Jail, JailError, Limits, Outcome};
 
 use crate::support::{
-    Place, assert_refused, assert_worked, attack, eventually, forks, inside, jails, outside, warm,
+    assert_refused, assert_worked, attack, eventually, forks, inside, jails, outside, warm,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-fn server(place: &Place) -> &ForkServer {
-    place.server.as_ref().expect("a place of forks")
-}
 
 fn bounded(bytes: u64) -> Limits {
     Limits { memory_bytes: Some(bytes), ..Limits::default() }
@@ -22,10 +18,10 @@ fn bounded(bytes: u64) -> Limits {
 #[test]
 fn a_fork_has_nothing_of_its_parents_but_memory() {
     for (backend, jail) in forks() {
-        let server = server(&jail).pid();
+        let server = jail.server().pid();
         let status =
             |pid: u32| fs_err::read_to_string(format!("/proc/{pid}/status")).expect("its state");
-        server_is_ready(&jail);
+        jail.server().ready(PATIENCE).expect("it is ready");
         // The control: the parent has all this.
         let parent = status(server);
         let user_signals = |name: &str| {
@@ -51,11 +47,6 @@ fn a_fork_has_nothing_of_its_parents_but_memory() {
     }
 }
 
-/// Waits until it has forked once.
-fn server_is_ready(jail: &Place) {
-    server(jail).ready(PATIENCE).expect("it is ready");
-}
-
 #[test]
 fn the_file_that_the_parent_was_started_from_cannot_be_changed() {
     for (backend, jail) in forks() {
@@ -74,7 +65,7 @@ fn neither_the_parent_nor_another_fork_can_be_seen_or_killed() {
     for (backend, jail) in forks() {
         let marker = "434343";
         let first = jail.spawn(attack(["sleep", marker])).expect("the first");
-        let parent = server(&jail).pid().to_string();
+        let parent = jail.server().pid().to_string();
         assert!(eventually(|| outside(&["processes"]).1.contains(marker)), "positive control");
         let said = assert_worked(backend, &inside(&jail, attack(["processes"])));
         assert!(!said.contains(marker), "{}: {said}", backend.name());
@@ -82,7 +73,7 @@ fn neither_the_parent_nor_another_fork_can_be_seen_or_killed() {
             let finished = inside(&jail, attack(["kill", &victim]));
             assert_refused(backend, &finished, &["No such process", "Operation not permitted"]);
         }
-        assert!(server(&jail).is_alive());
+        assert!(jail.server().is_alive());
     }
 }
 
@@ -106,8 +97,8 @@ fn what_is_shared_with_the_parent_is_not_bounded_and_all_else_is() {
 fn forks_outlive_their_parent_and_none_come_after_it() {
     for (backend, jail) in forks() {
         let child = jail.spawn(attack(["sleep", "1000"])).expect("a fork");
-        server(&jail).kill();
-        assert!(eventually(|| !server(&jail).is_alive()));
+        jail.server().kill();
+        assert!(eventually(|| !jail.server().is_alive()));
         let error = jail.spawn(attack(["exit", "0"])).expect_err("nothing to fork");
         assert!(matches!(&error, JailError::Fork { .. }), "{error}");
         let finished = child.wait().expect("its end");
@@ -154,8 +145,8 @@ fn a_server_that_cannot_start_says_why() {
 #[test]
 fn the_server_has_no_network_and_one_filter() {
     for (backend, jail) in forks() {
-        server_is_ready(&jail);
-        let pid = server(&jail).pid();
+        jail.server().ready(PATIENCE).expect("it is ready");
+        let pid = jail.server().pid();
         let status = fs_err::read_to_string(format!("/proc/{pid}/status")).expect("its state");
         assert!(status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"), "{status}");
         for namespace in ["net", "ipc", "mnt"] {

@@ -51,6 +51,11 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Of a place of [`forks`].
+    pub(crate) fn server(&self) -> &ForkServer {
+        self.server.as_ref().expect("a place of forks")
+    }
+
     pub(crate) fn spawn(&self, spec: Spec) -> Result<Child, JailError> {
         match &self.server {
             None => self.jail.spawn(spec),
