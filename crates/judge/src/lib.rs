@@ -39,6 +39,7 @@ mod embedded;
 mod error;
 mod failure;
 mod families;
+mod forks;
 mod gate;
 mod health;
 #[cfg(test)]
@@ -74,6 +75,7 @@ pub use baseline::Baseline;
 pub use calibrate::{Calibration, Effort, Kind, Trial};
 pub use device::{Device, DeviceFacts};
 pub use error::JudgeError;
+pub use forks::HowStarted;
 pub use gate::{Purpose, Use, Used};
 pub use judge::{BaselineSet, JudgeConfig, LocalJudge};
 pub use pool::SessionPool;
