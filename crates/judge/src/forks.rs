@@ -1,5 +1,5 @@
-//! Runners that are forks of one process which has imported torch: it costs each of them 0.1 s instead of
-//! 2 s and more of a core.
+//! Runners that are forks of one process which has imported torch: a start takes 0.1 s or less instead of
+//! a second or more of a core.
 //!
 //! The parent (`forkserver.py`) is started with the first runner, and once more should it die later. Where there is
 //! none (another backend, no library beside the program) runners are executed, as all others are.

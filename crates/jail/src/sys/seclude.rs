@@ -9,7 +9,7 @@ use libc::c_int;
 
 use super::{c_string, check, check_long, load_filter, prctl};
 
-/// Has `command` run in network, IPC and mount namespaces of its own, with its program read-only, and
+/// Has `command` run in a session and network, IPC and mount namespaces of its own, with its program read-only, and
 /// beneath this filter. `user` is the caller's user and group where that needs a user namespace as well.
 ///
 /// Forks keep the file that they were started from open (`/proc/self/exe`): it must not be one that a
@@ -33,6 +33,8 @@ pub(crate) fn seclude(
     // SAFETY: between fork and exec only system calls are made, with memory that was made before.
     unsafe {
         command.pre_exec(move || {
+            // What is typed at the caller's terminal is not meant for it.
+            super::new_session();
             let user = if maps.is_some() { libc::CLONE_NEWUSER } else { 0 };
             check(libc::unshare(namespaces | user))?;
             for (path, text) in maps.iter().flatten() {

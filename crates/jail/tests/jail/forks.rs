@@ -148,6 +148,8 @@ fn the_server_has_no_network_and_one_filter() {
         jail.server().ready(PATIENCE).expect("it is ready");
         let pid = jail.server().pid();
         let status = fs_err::read_to_string(format!("/proc/{pid}/status")).expect("its state");
+        let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).expect("its state");
+        assert_eq!(stat.split(' ').nth(5), Some(pid.to_string().as_str()), "its own session");
         assert!(status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"), "{status}");
         for namespace in ["net", "ipc", "mnt"] {
             let of = |pid: &str| fs_err::read_link(format!("/proc/{pid}/ns/{namespace}"));
