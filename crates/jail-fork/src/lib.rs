@@ -1,7 +1,7 @@
 //! The jail's fork server for a process that is not Rust: one C function, in a library of its own.
 //!
 //! `python/warpwright_oracle/forkserver.py` loads `libwarpwright_jail_fork.so`, which lies beside the program,
-//! once it has imported what takes long. All work is done by [`serve_forks`](warpwright_jail::serve_forks);
+//! once it has imported what takes long. All work is done by [`serve_forks`];
 //! the other end is a [`ForkServer`](warpwright_jail::ForkServer).
 //!
 //! ```c
