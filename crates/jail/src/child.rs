@@ -1,20 +1,20 @@
 //! Starting a jail, waiting for it, ending it.
 
-use std::io::{Read as _, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::capture::{Captured, Drain};
 use crate::error::JailError;
+use crate::fork::ForkServer;
 use crate::plan::{Cause, Report, SUPERVISE};
 use crate::prepare::{Means, Scratch, plan};
 use crate::spec::{Output, Spec, Stdin};
+use crate::supervisor::{GRACE, Process, Supervisor};
 use crate::sys;
 
-/// How long the supervisor may take beyond the deadline before it is killed itself.
-const GRACE: Duration = Duration::from_secs(15);
 /// How long output is waited for once everything in the jail is dead.
 const DRAIN: Duration = Duration::from_secs(1);
 
@@ -83,90 +83,106 @@ pub struct Child {
     ended: Option<(Outcome, Duration, Option<u64>, Option<Duration>)>,
 }
 
-/// The supervisor's process, with the private folder of its jail if there is one.
-#[derive(Debug)]
-struct Supervisor {
-    process: std::process::Child,
-    /// Dropped after the process has ended.
-    _scratch: Option<Scratch>,
-}
-
-impl Drop for Supervisor {
-    fn drop(&mut self) {
-        // By now it has ended, or has been told to; killing it takes its jail along.
-        if !matches!(self.process.try_wait(), Ok(Some(_))) {
-            let deadline = Instant::now() + GRACE;
-            while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            drop(self.process.kill());
-            drop(self.process.wait());
-        }
-    }
+/// What a supervisor is started with.
+struct Outfit<'a> {
+    plan: &'a OwnedFd,
+    control: &'a OwnedFd,
+    fds: &'a [OwnedFd],
+    stdin: &'a OwnedFd,
+    stdout: &'a OwnedFd,
+    stderr: &'a OwnedFd,
 }
 
 impl Child {
+    /// Starts the helper, which starts the program.
     pub(crate) fn start(means: &Means, spec: Spec) -> Result<Self, JailError> {
+        Self::begin(means, spec, |outfit| {
+            let Outfit { plan, control, fds, stdin, stdout, stderr } = outfit;
+            #[expect(clippy::disallowed_types, reason = "this crate starts the processes")]
+            let mut command = std::process::Command::new(&means.init);
+            command
+                .args([SUPERVISE, &plan.as_raw_fd().to_string()])
+                .env_clear()
+                .current_dir("/")
+                .stdin(stdin.try_clone()?)
+                .stdout(stdout.try_clone()?)
+                .stderr(stderr.try_clone()?);
+            let keep = fds.iter().chain([plan, control]).map(AsRawFd::as_raw_fd).collect();
+            sys::keep_open(&mut command, keep);
+            Ok(Ok(Process::Own(command.spawn()?)))
+        })
+    }
+
+    /// Has a fork server start the program.
+    pub(crate) fn fork(means: &Means, spec: Spec, server: &ForkServer) -> Result<Self, JailError> {
+        Self::begin(means, spec, |outfit| {
+            let Outfit { plan, control, fds, stdin, stdout, stderr } = outfit;
+            let first = [plan, control, stdin, stdout, stderr];
+            let fds: Vec<_> = first.into_iter().chain(fds).map(OwnedFd::as_fd).collect();
+            Ok(server.fork(&fds).map(Process::Forked))
+        })
+    }
+
+    fn begin(
+        means: &Means,
+        mut spec: Spec,
+        launch: impl FnOnce(Outfit<'_>) -> io::Result<Result<Process, JailError>>,
+    ) -> Result<Self, JailError> {
         let label = spec.label.clone();
         let failed =
             |cause| JailError::Start { label: label.clone(), program: means.init.clone(), cause };
         let (control, theirs) = UnixStream::pair().map_err(failed)?;
         let theirs = above_standard(theirs.into()).map_err(failed)?;
-        let mut spec = spec;
-        let fds = std::mem::take(&mut spec.fds);
-        let fds: Vec<(OwnedFd, i32)> = fds
+        let fds: Vec<(OwnedFd, i32)> = std::mem::take(&mut spec.fds)
             .into_iter()
             .map(|(fd, target)| Ok((above_standard(fd)?, target)))
-            .collect::<std::io::Result<_>>()
+            .collect::<io::Result<_>>()
             .map_err(failed)?;
         let numbers: Vec<(RawFd, i32)> =
             fds.iter().map(|(fd, target)| (fd.as_raw_fd(), *target)).collect();
-        let stdin = match &spec.stdin {
-            Stdin::Null => Stdio::null(),
-            Stdin::Bytes(bytes) => sys::memory_file(bytes).map_err(failed)?.into(),
-        };
-        let failed_stream =
-            |cause| JailError::Start { label: label.clone(), program: means.init.clone(), cause };
-        let (stdout, stderr) = match std::mem::take(&mut spec.output) {
-            Output::Captured => (Stdio::piped(), Stdio::piped()),
-            Output::Descriptor(fd) => {
-                let second = fd.try_clone().map_err(failed_stream)?;
-                (fd.into(), second.into())
-            }
+        let stdin: OwnedFd = match &spec.stdin {
+            Stdin::Null => fs_err::File::open("/dev/null").map_err(failed)?.into_parts().0.into(),
+            Stdin::Bytes(bytes) => sys::memory_file(bytes).map_err(failed)?,
         };
         let limit = spec.limits.output_bytes;
+        let (stdout, stderr, drains) = match std::mem::take(&mut spec.output) {
+            Output::Captured => {
+                let (stdout_read, stdout) = sys::pipe().map_err(failed)?;
+                let (stderr_read, stderr) = sys::pipe().map_err(failed)?;
+                let drain = |end| Drain::start(File::from(end), limit);
+                (stdout, stderr, (drain(stdout_read), drain(stderr_read)))
+            }
+            Output::Descriptor(fd) => {
+                (fd.try_clone().map_err(failed)?, fd, (Drain::default(), Drain::default()))
+            }
+        };
         let wall = spec.limits.wall;
-        let plan = plan(means, spec, numbers.clone(), theirs.as_raw_fd())?;
+        let plan = plan(means, spec, numbers, theirs.as_raw_fd())?;
         let scratch = plan.scratch.clone().map(Scratch);
         let text = serde_json::to_vec(&plan).map_err(|error| JailError::Spec {
             label: label.clone(),
             reason: format!("a path or argument is not UTF-8: {error}"),
         })?;
         let plan_file = above_standard(sys::memory_file(&text).map_err(failed)?).map_err(failed)?;
-
-        #[expect(clippy::disallowed_types, reason = "this crate starts the processes")]
-        let mut command = std::process::Command::new(&means.init);
-        command
-            .args([SUPERVISE, &plan_file.as_raw_fd().to_string()])
-            .env_clear()
-            .current_dir("/")
-            .stdin(stdin)
-            .stdout(stdout)
-            .stderr(stderr);
-        let keep = [plan_file.as_raw_fd(), theirs.as_raw_fd()];
-        sys::keep_open(&mut command, numbers.iter().map(|&(fd, _)| fd).chain(keep).collect());
-        let mut process = command.spawn().map_err(failed)?;
-        let stdout = process.stdout.take().map(|pipe| Drain::start(pipe, limit));
-        let stderr = process.stderr.take().map(|pipe| Drain::start(pipe, limit));
+        let fds: Vec<OwnedFd> = fds.into_iter().map(|(fd, _)| fd).collect();
+        let outfit = Outfit {
+            plan: &plan_file,
+            control: &theirs,
+            fds: &fds,
+            stdin: &stdin,
+            stdout: &stdout,
+            stderr: &stderr,
+        };
+        let process = launch(outfit).map_err(failed)??;
         // Only now: the child holds its copies.
-        drop((theirs, fds, plan_file, command));
+        drop((theirs, fds, plan_file, stdin, stdout, stderr));
         let mut child = Self {
             label,
-            supervisor: Supervisor { process, _scratch: scratch },
+            supervisor: Supervisor::new(process, scratch),
             control,
             pending: Vec::new(),
-            stdout: stdout.unwrap_or_default(),
-            stderr: stderr.unwrap_or_default(),
+            stdout: drains.0,
+            stderr: drains.1,
             pid: 0,
             memory_bound: String::new(),
             processes_bound: String::new(),
@@ -225,7 +241,7 @@ impl Child {
                 }
                 Some(Report::Started { .. }) => {}
                 None if Instant::now() >= self.last_moment => {
-                    drop(self.supervisor.process.kill());
+                    self.supervisor.kill();
                     return Err(self.lost("it did not keep the deadline, and was killed"));
                 }
                 None => return Ok(false),
@@ -288,9 +304,7 @@ impl Child {
                 let mut buffer = [0; 4096];
                 match self.control.read(&mut buffer) {
                     Ok(0) => {
-                        let status = self.supervisor.process.wait();
-                        let status = status
-                            .map_or_else(|error| error.to_string(), |status| status.to_string());
+                        let status = self.supervisor.wait();
                         return Err(self.lost(&format!(
                             "its supervisor ended without a report ({status}); is the helper program of another build?"
                         )));

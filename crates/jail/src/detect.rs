@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::{Child, Finished};
 use crate::error::JailError;
+use crate::fork;
 use crate::init;
 use crate::init::landlock;
 use crate::init::probe::{self, Facts};
@@ -136,6 +137,17 @@ impl Jail {
         }
         let isolation = probe(&means)?;
         Ok(Self { means, isolation })
+    }
+
+    pub(crate) fn means(&self) -> &Means {
+        &self.means
+    }
+
+    /// The library with which a program that is not ours in Rust becomes a
+    /// [`ForkServer`](crate::ForkServer): named by `WARPWRIGHT_JAIL_FORK`, or beside this program or the
+    /// helper, or one folder up.
+    pub fn fork_library(&self) -> Option<PathBuf> {
+        fork::library(&self.means.init)
     }
 
     /// What is really enforced.

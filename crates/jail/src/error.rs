@@ -58,6 +58,14 @@ pub enum JailError {
         /// Why.
         cause: io::Error,
     },
+    /// No program could be started as a fork.
+    #[error("failed to start jail {label:?} as a fork: {reason}")]
+    Fork {
+        /// The fork server's label.
+        label: String,
+        /// What was seen.
+        reason: String,
+    },
     /// One step of the set-up failed inside the helper; nothing of the caller's program has run.
     #[error("failed to set up jail {label:?}: {step}: {message}")]
     Setup {
@@ -95,7 +103,7 @@ impl JailError {
             Self::Setup { step, .. } if step.starts_with("execute") => {
                 Some("the program must exist inside the jail: mount it, or use with_system()".into())
             }
-            Self::MountSource { .. } | Self::Spec { .. } | Self::Start { .. } | Self::Setup { .. } | Self::Supervisor { .. } => None,
+            Self::MountSource { .. } | Self::Spec { .. } | Self::Start { .. } | Self::Fork { .. } | Self::Setup { .. } | Self::Supervisor { .. } => None,
         }
     }
 }

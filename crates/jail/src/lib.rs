@@ -27,6 +27,9 @@
 //! `warpwright-jail-init` beside them. `docs/jail.md` lists every step in order, with what happens when it
 //! fails.
 //!
+//! A program whose start takes long can be forked instead of executed: a [`ForkServer`] is a process that has
+//! made itself ready and calls [`serve_forks`]; forks of it enter jails, by the same steps.
+//!
 //! What it is not: a virtual machine. A bug in the kernel is a way out. Nor does it decide what a program's
 //! failure means: that a candidate crashed, hung or ran out of memory is an [`Outcome`], a value, while
 //! [`JailError`] is about us.
@@ -35,11 +38,13 @@ mod capture;
 mod child;
 mod detect;
 mod error;
+mod fork;
 mod init;
 mod plan;
 mod prepare;
 mod process;
 mod spec;
+mod supervisor;
 mod sys;
 mod system;
 
@@ -47,6 +52,7 @@ pub use capture::Captured;
 pub use child::{Child, Finished, Killer, Outcome};
 pub use detect::{Backend, Isolation, Jail, Level, Requirement};
 pub use error::JailError;
-pub use init::init_if_requested;
+pub use fork::{ForkServer, Warm};
+pub use init::{Program, init_if_requested, serve_forks};
 pub use process::Process;
 pub use spec::{Access, Gpu, Limits, Mount, Network, Output, Spec, Stdin};

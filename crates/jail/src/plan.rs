@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::detect::Backend;
 use crate::spec::{Gpu, Limits, Mount, Network};
 
-/// Raised whenever [`Plan`] or [`Report`] change.
-pub(crate) const VERSION: u32 = 2;
+/// Raised whenever [`Plan`], [`Report`] or what is said to fork servers change.
+pub(crate) const VERSION: u32 = 3;
 
 /// First argument that makes a program the jail's helper; the second is the number of the plan's descriptor.
 pub(crate) const SUPERVISE: &str = "__jail-init";
@@ -110,3 +110,24 @@ pub(crate) enum Inside {
     Exited(i32),
     Signalled(i32),
 }
+
+/// What a fork server says first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Greeting {
+    pub(crate) version: u32,
+    /// Why it cannot serve; it ends then.
+    pub(crate) refusal: Option<String>,
+}
+
+/// A fork server's answer to a request, which is a packet with the descriptors of [`FORK_FDS`] and then the
+/// program's, in the order of [`Plan::fds`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Forked {
+    /// The supervisor runs; its descriptor comes with this.
+    Supervisor(i32),
+    /// There is none, and why.
+    Failed(String),
+}
+
+/// Descriptors that come first in a request: the plan, the control socket, the standard streams.
+pub(crate) const FORK_FDS: usize = 5;

@@ -1,11 +1,13 @@
 //! The system calls the jail makes, each behind one small safe function.
 //!
-//! All `unsafe` of the crate lives here and in the two modules below. The functions run in single-threaded processes (the jail's
-//! helper after re-execution), except where stated.
+//! All `unsafe` of the crate lives here and in the modules below. The functions run in single-threaded processes (the jail's
+//! helper after re-execution, or a fork of a process with one thread), except where stated.
 #![expect(unsafe_code, reason = "system calls that std does not wrap")]
 
 mod descriptors;
 mod mounts;
+mod packets;
+mod seclude;
 
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -21,6 +23,8 @@ pub(crate) use self::descriptors::{
 pub(crate) use self::mounts::{
     chroot, mount, move_mount, open_tree, pivot_root, set_mount_attributes, unmount,
 };
+pub(crate) use self::packets::{MOST_DESCRIPTORS, packet_pair, receive_packet, send_packet};
+pub(crate) use self::seclude::seclude;
 
 fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -60,6 +64,16 @@ pub(crate) fn clone_process(flags: c_int) -> io::Result<Fork> {
     Ok(match check_long(pid)? {
         0 => Fork::Child,
         pid => Fork::Parent(pid as i32),
+    })
+}
+
+/// Forks as the C library does, which keeps its own books on the new process: for what goes on without
+/// executing anything.
+pub(crate) fn fork() -> io::Result<Fork> {
+    // SAFETY: the caller is single-threaded, so the child may go on as the parent would.
+    Ok(match check(unsafe { libc::fork() })? {
+        0 => Fork::Child,
+        pid => Fork::Parent(pid),
     })
 }
 
@@ -255,6 +269,12 @@ pub(crate) fn reset_signals() {
         libc::sigemptyset(&raw mut empty);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const empty, std::ptr::null_mut());
     }
+}
+
+/// Ignores a signal.
+pub(crate) fn ignore_signal(signal: c_int) {
+    // SAFETY: SIG_IGN is always a valid disposition.
+    unsafe { libc::signal(signal, libc::SIG_IGN) };
 }
 
 /// Sets the file mode creation mask.

@@ -21,6 +21,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "distance.py",
     "extension.py",
     "families.py",
+    "forkserver.py",
     "harvest.py",
     "headers.py",
     "hostdevice.py",

@@ -19,6 +19,7 @@ use crate::cores;
 use crate::device::{Device, DeviceFacts, host_facts};
 use crate::embedded;
 use crate::error::JudgeError;
+use crate::forks::{Forks, HowStarted};
 use crate::gate::{Gate, Purpose, Used};
 use crate::health::{Cores, Health, Watch};
 use crate::memory::Memory;
@@ -141,6 +142,7 @@ impl LocalJudge {
             library,
             gpu: identity,
             workers: Arc::default(),
+            forks: Forks::default(),
             memory_bytes: host_facts().memory_bytes / 4 * 3,
         });
         let gate = Arc::new(Gate::default());
@@ -174,6 +176,11 @@ impl LocalJudge {
     /// For how long its device has been held since it was opened.
     pub fn device_use(&self) -> Used {
         self.gate.used()
+    }
+
+    /// How it has started the processes of candidates since it was opened.
+    pub fn how_started(&self) -> HowStarted {
+        self.host.forks.told()
     }
 
     /// The compilers and libraries it found.

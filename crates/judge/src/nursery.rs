@@ -2,7 +2,7 @@
 //! task, and wait.
 //!
 //! ```text
-//! expect() ──► a thread per process: jail, Python, torch, on a GPU the context and the arena ──► ready
+//! expect() ──► a thread per process: a fork in a jail (`forks`), on a GPU the context and the arena ──► ready
 //! take()   ◄── the oldest that still answers, or one that is under way, or one started now
 //! ```
 //!
@@ -11,8 +11,9 @@
 //! request. Only our own code runs in it before, so whatever fails there is our failure.
 //!
 //! Measured windows are not disturbed. A GPU is held shared while a context is made there, as by every
-//! process that starts (`channel.py`, `starting`); on the cpu device, where importing torch itself
-//! would disturb, the device is held shared for the whole start.
+//! process that starts (`channel.py`, `starting`); on the cpu device, where importing torch itself (which
+//! their parent does, or each of them where there is none) would disturb, the device is held shared for
+//! the whole start.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -150,6 +151,7 @@ impl Drop for Nursery {
             killer.kill();
         }
         drop(state);
+        self.shared.means.host.forks.close();
         for thread in lock(&self.threads).drain(..) {
             // A panic in there has been told of already.
             let _ = thread.join();

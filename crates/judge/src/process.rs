@@ -13,6 +13,7 @@ use warpwright_jail::{Access, Captured, Child, Gpu, Jail, Killer, Limits, Mount,
 use crate::arena::Arena;
 use crate::channel::{Channel, NoAnswer};
 use crate::error::JudgeError;
+use crate::forks::Forks;
 use crate::gate::{Gate, Purpose};
 
 /// Descriptor numbers inside the jail.
@@ -41,6 +42,8 @@ pub(crate) struct Host {
     pub(crate) gpu: Option<String>,
     /// The processes that were started and have not ended.
     pub(crate) workers: Arc<Workers>,
+    /// The parent of runners.
+    pub(crate) forks: Forks,
     /// Host memory that a process may use unless it is granted another bound, in bytes.
     pub(crate) memory_bytes: u64,
 }
@@ -176,6 +179,25 @@ impl Worker {
         arena: Option<&Arena>,
         grant: &Grant<'_>,
     ) -> Result<Self, JudgeError> {
+        let make = || Self::specification(host, role, arena, grant);
+        let forked = if role == Role::Runner { host.forks.spawn(host, &make)? } else { None };
+        let (child, ours) = if let Some(forked) = forked {
+            forked
+        } else {
+            let (spec, ours) = make()?;
+            (host.jail.spawn(spec).map_err(|e| failed_start(role, e))?, ours)
+        };
+        let listed = host.workers.list(child.pid());
+        Ok(Self { role, channel: Channel::new(ours), child, _listed: listed })
+    }
+
+    /// What to start, and the judge's end of the conversation with it.
+    fn specification(
+        host: &Host,
+        role: Role,
+        arena: Option<&Arena>,
+        grant: &Grant<'_>,
+    ) -> Result<(Spec, UnixStream), JudgeError> {
         let (ours, theirs) = UnixStream::pair().map_err(|e| failed_start(role, e))?;
         let limits = host.limits();
         let limits = Limits {
@@ -210,9 +232,7 @@ impl Worker {
         for (key, value) in &grant.env {
             spec = spec.env(*key, value);
         }
-        let child = host.jail.spawn(spec).map_err(|e| failed_start(role, e))?;
-        let listed = host.workers.list(child.pid());
-        Ok(Self { role, channel: Channel::new(ours), child, _listed: listed })
+        Ok((spec, ours))
     }
 
     /// Waits until it has imported torch and mapped its arena, for which it holds the device.

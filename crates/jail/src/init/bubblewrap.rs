@@ -13,7 +13,7 @@ use crate::plan::{Handover, Inside, Plan};
 use crate::spec::{Access, HOME};
 use crate::sys;
 
-use super::confine::Identity;
+use super::confine::{Become, Identity};
 use super::first::{self, Lines};
 use super::rootfs::{Owner, etc_files};
 use super::{Failure, Step as _};
@@ -22,7 +22,7 @@ use super::{Failure, Step as _};
 const HELPER: &str = "/.jail-helper";
 
 /// Replaces this process by bubblewrap. Returns only when that failed.
-pub(super) fn exec(plan: &Plan, owner: &Owner, identity: Identity, lines: &Lines) -> i32 {
+pub(super) fn exec(plan: &Plan, owner: &Owner, identity: Identity<'_>, lines: &Lines) -> i32 {
     let Err(failure) = try_exec(plan, owner, identity, lines);
     Lines::tell(&lines.status, &Inside::Failed { step: failure.step, message: failure.message });
     1
@@ -31,7 +31,7 @@ pub(super) fn exec(plan: &Plan, owner: &Owner, identity: Identity, lines: &Lines
 fn try_exec(
     plan: &Plan,
     owner: &Owner,
-    identity: Identity,
+    identity: Identity<'_>,
     lines: &Lines,
 ) -> Result<std::convert::Infallible, Failure> {
     let program = plan
@@ -155,6 +155,7 @@ pub(super) fn inside(plan_fd: RawFd) -> i32 {
         return 3;
     };
     let identity = Identity {
+        becomes: Become::Execute,
         become_user: None,
         user_processes: handover.user_processes,
         data_bytes: handover.data_bytes,

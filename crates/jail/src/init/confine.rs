@@ -1,4 +1,5 @@
-//! The last steps before the program: descriptors, limits, user, capabilities, filter, exec.
+//! The last steps before the program: descriptors, limits, user, capabilities, filter, and then its execution,
+//! or what a fork does instead.
 
 use std::ffi::CString;
 use std::io;
@@ -10,9 +11,20 @@ use crate::sys;
 
 use super::{Failure, Step as _, seccomp};
 
+/// What the program's process does once it is confined.
+#[derive(Clone, Copy)]
+pub(super) enum Become<'a> {
+    /// Executes the plan's program.
+    Execute,
+    /// Goes on as it is, a fork of a process that was made ready for this; gives its exit code.
+    GoOn(&'a dyn Fn(&Plan) -> i32),
+}
+
 /// What the program becomes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Identity {
+#[derive(Clone, Copy)]
+pub(super) struct Identity<'a> {
+    /// By execution or not.
+    pub(super) becomes: Become<'a>,
     /// Switch to this user and group first; `None` keeps the caller's.
     pub(super) become_user: Option<(u32, u32)>,
     /// Bound the user's processes to this many (`RLIMIT_NPROC`), where the user is the jail's alone.
@@ -56,20 +68,23 @@ pub(super) fn close_others(keep: &dyn Fn(RawFd) -> bool) {
 }
 
 /// Confines this process and runs the program. Returns only when that failed; the program never ran then.
+/// The descriptors in `kept` are closed then.
 pub(super) fn run(
     plan: &Plan,
-    identity: Identity,
+    identity: Identity<'_>,
+    kept: &[RawFd],
     restrict: impl FnOnce() -> Result<(), Failure>,
 ) -> Failure {
-    match confine_and_exec(plan, identity, restrict) {
+    match confine_and_become(plan, identity, kept, restrict) {
         Ok(never) => match never {},
         Err(failure) => failure,
     }
 }
 
-fn confine_and_exec(
+fn confine_and_become(
     plan: &Plan,
-    identity: Identity,
+    identity: Identity<'_>,
+    kept: &[RawFd],
     restrict: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<std::convert::Infallible, Failure> {
     sys::new_session();
@@ -103,8 +118,20 @@ fn confine_and_exec(
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).step("forbid new privileges")?;
     std::env::set_current_dir(&plan.cwd).step_on("enter the working directory", &plan.cwd)?;
     restrict()?;
+    let go_on = match identity.becomes {
+        Become::Execute => None,
+        Become::GoOn(go_on) => {
+            // Execution does this: files in /proc that are a process's own belong to its user again.
+            sys::prctl(libc::PR_SET_DUMPABLE, 1).step("own itself")?;
+            Some(go_on)
+        }
+    };
     seccomp::load(plan.network).step("load the system call filter")?;
-    Err(exec(plan))
+    let Some(go_on) = go_on else { return Err(exec(plan)) };
+    for &fd in kept {
+        sys::close(fd);
+    }
+    sys::exit_now(go_on(plan))
 }
 
 /// Looks the program up as a shell would, in the program's own `PATH`.

@@ -8,7 +8,7 @@ use crate::plan::{Inside, Plan};
 use crate::spec::Network;
 use crate::sys::{self, Fork};
 
-use super::confine::{self, Identity};
+use super::confine::{self, Become, Identity};
 use super::rootfs::{self, Owner};
 use super::{Failure, Step as _, landlock};
 
@@ -31,7 +31,7 @@ impl Lines {
 }
 
 /// The whole life of the first process of new namespaces. Its exit code says nothing; the lines do.
-pub(super) fn main(plan: &Plan, owner: &Owner, identity: Identity, lines: Lines) -> i32 {
+pub(super) fn main(plan: &Plan, owner: &Owner, identity: Identity<'_>, lines: Lines) -> i32 {
     let Lines { status, executed } = lines;
     let prepared = (|| {
         // When the supervisor dies, the jail dies.
@@ -55,7 +55,7 @@ pub(super) fn main(plan: &Plan, owner: &Owner, identity: Identity, lines: Lines)
 }
 
 /// The same without namespaces: only starts the program and reaps.
-pub(super) fn main_without_namespaces(plan: &Plan, identity: Identity, lines: Lines) -> i32 {
+pub(super) fn main_without_namespaces(plan: &Plan, identity: Identity<'_>, lines: Lines) -> i32 {
     let Lines { status, executed } = lines;
     drop(sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64));
     drop(fs_err::write("/proc/self/oom_score_adj", "500"));
@@ -80,12 +80,16 @@ pub(super) fn finish(result: Result<(), (OwnedFd, Failure)>) -> i32 {
 /// system call filter.
 pub(super) fn run_program(
     plan: &Plan,
-    identity: Identity,
+    identity: Identity<'_>,
     status: OwnedFd,
     executed: OwnedFd,
     restrict: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), (OwnedFd, Failure)> {
-    let program = match sys::clone_process(0).step("start the program") {
+    let started = match identity.becomes {
+        Become::Execute => sys::clone_process(0),
+        Become::GoOn(_) => sys::fork(),
+    };
+    let program = match started.step("start the program") {
         Ok(Fork::Child) => sys::exit_now(program(
             plan,
             identity,
@@ -120,14 +124,14 @@ pub(super) fn run_program(
 
 fn program(
     plan: &Plan,
-    identity: Identity,
+    identity: Identity<'_>,
     status: RawFd,
     executed: RawFd,
     restrict: impl FnOnce() -> Result<(), Failure>,
 ) -> i32 {
     let failure = match confine::place_descriptors(plan, &[status, executed]) {
         Ok(kept) => {
-            let failure = confine::run(plan, identity, restrict);
+            let failure = confine::run(plan, identity, &kept, restrict);
             return report(&failure, kept.first().copied().unwrap_or(status));
         }
         Err(failure) => failure,

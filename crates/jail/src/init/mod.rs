@@ -7,6 +7,8 @@
 //! * the **first process** (process 1 of the namespaces): builds the root ([`rootfs`]), starts the
 //!   program, reaps orphans, passes the program's end on;
 //! * the **program**, after the last steps of [`confine`].
+//!
+//! With a fork server ([`serve`]) the same three are forks of that server, and nothing is executed.
 
 mod bubblewrap;
 mod cgroup;
@@ -17,6 +19,7 @@ mod ownership;
 pub(crate) mod probe;
 mod rootfs;
 mod seccomp;
+mod serve;
 mod supervisor;
 pub(crate) mod tree;
 mod watch;
@@ -27,6 +30,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::plan::{INSIDE, PROBE, SUPERVISE};
 use crate::sys;
+
+pub(crate) use self::seccomp::server_filter;
+pub use self::serve::{Program, serve_forks};
 
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 

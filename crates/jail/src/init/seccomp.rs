@@ -160,8 +160,38 @@ fn refuse(errno: i32) -> sock_filter {
     step(RETURN, libc::SECCOMP_RET_ERRNO | errno as u32, 0, 0)
 }
 
-/// The filter, in the order in which it decides.
+/// What of the forbidden is needed to make a jail.
+const MAKING_JAILS: &[c_long] = &[
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_mount_setattr,
+    libc::SYS_sethostname,
+];
+
+/// The filter of a jail's program.
 pub(super) fn filter(network: Network) -> Vec<sock_filter> {
+    build(FORBIDDEN, FORBIDDEN_BITS, network)
+}
+
+/// The filter of a fork server: it makes jails, and otherwise needs no more than a program inside one.
+pub(crate) fn server_filter() -> Vec<sock_filter> {
+    let calls: Vec<c_long> =
+        FORBIDDEN.iter().filter(|call| !MAKING_JAILS.contains(call)).copied().collect();
+    let bits: Vec<_> =
+        FORBIDDEN_BITS.iter().filter(|entry| entry.0 != libc::SYS_clone).copied().collect();
+    build(&calls, &bits, Network::None)
+}
+
+/// A filter, in the order in which it decides.
+fn build(
+    forbidden: &[c_long],
+    forbidden_bits: &[(c_long, u32, u32)],
+    network: Network,
+) -> Vec<sock_filter> {
     let allow = step(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0);
     let mut code = vec![
         step(LOAD, ARCHITECTURE_OFFSET, 0, 0),
@@ -171,12 +201,12 @@ pub(super) fn filter(network: Network) -> Vec<sock_filter> {
         step(AT_LEAST, X32, 0, 1),
         refuse(libc::ENOSYS),
     ];
-    for &(list, errno) in &[(FORBIDDEN, libc::EPERM), (UNKNOWN, libc::ENOSYS)] {
+    for &(list, errno) in &[(forbidden, libc::EPERM), (UNKNOWN, libc::ENOSYS)] {
         for &number in list {
             code.extend([step(EQUAL, number as u32, 0, 1), refuse(errno)]);
         }
     }
-    for &(number, index, bits) in FORBIDDEN_BITS {
+    for &(number, index, bits) in forbidden_bits {
         code.extend([
             step(EQUAL, number as u32, 0, 4),
             step(LOAD, argument(index), 0, 0),

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt as _;
 
 use crate::detect::Backend;
@@ -12,9 +12,10 @@ use crate::spec::Gpu;
 use crate::sys::{self, Fork};
 
 use super::cgroup::Group;
-use super::confine::{self, Identity};
+use super::confine::{self, Become, Identity};
 use super::first::{self, Lines};
 use super::rootfs::Owner;
+use super::tree::Inherited;
 use super::watch::Watch;
 use super::{Failure, Step as _, bubblewrap, landlock, ownership, tree};
 
@@ -32,19 +33,45 @@ pub(super) fn main(plan_fd: RawFd) -> i32 {
     if plan.version != VERSION {
         return 4;
     }
-    let supervisor = Supervisor { plan, control };
-    match supervisor.run() {
-        Ok(report) => supervisor.report(&report),
-        Err(failure) => {
-            supervisor.report(&Report::Failed { step: failure.step, message: failure.message });
-        }
-    }
-    0
+    Supervisor { plan, control, becomes: Become::Execute, inherited: Inherited::default() }.live()
 }
 
-struct Supervisor {
+/// The life of a supervisor that is a fork: `fds` are those of a request to a fork server. Returns the exit
+/// code. The program is what `go_on` does in a process of the jail.
+pub(super) fn forked(fds: Vec<OwnedFd>, go_on: &dyn Fn(&Plan) -> i32) -> i32 {
+    let inherited = Inherited::of_this_process();
+    // What the helper finds when it is executed: no handlers, and no end by a caller that is gone.
+    sys::reset_signals();
+    sys::ignore_signal(libc::SIGPIPE);
+    let mut fds = fds.into_iter();
+    let (Some(plan), Some(control)) = (fds.next(), fds.next()) else { return 3 };
+    let Ok(mut plan) = serde_json::from_reader::<_, Plan>(io::BufReader::new(File::from(plan)))
+    else {
+        return 3;
+    };
+    if plan.version != VERSION {
+        return 4;
+    }
+    for number in 0..3 {
+        let Some(stream) = fds.next() else { return 3 };
+        if sys::duplicate_onto(stream.as_raw_fd(), number).is_err() {
+            return 3;
+        }
+    }
+    plan.control_fd = control.as_raw_fd();
+    for (source, _) in &mut plan.fds {
+        let Some(fd) = fds.next() else { return 3 };
+        *source = fd.into_raw_fd();
+    }
+    Supervisor { plan, control, becomes: Become::GoOn(go_on), inherited }.live()
+}
+
+struct Supervisor<'a> {
     plan: Plan,
     control: OwnedFd,
+    becomes: Become<'a>,
+    /// What the program's process has from the start.
+    inherited: Inherited,
 }
 
 /// A started jail, before or while its program runs.
@@ -57,9 +84,21 @@ pub(super) struct Running {
     pub(super) executed: OwnedFd,
     pub(super) group: Group,
     pub(super) in_force: InForce,
+    pub(super) inherited: Inherited,
 }
 
-impl Supervisor {
+impl Supervisor<'_> {
+    /// From start to end; the exit code.
+    fn live(&self) -> i32 {
+        match self.run() {
+            Ok(report) => self.report(&report),
+            Err(failure) => {
+                self.report(&Report::Failed { step: failure.step, message: failure.message });
+            }
+        }
+        0
+    }
+
     fn report(&self, report: &Report) {
         // A caller that is gone needs no report.
         if let (Ok(mut line), Ok(copy)) = (serde_json::to_vec(report), self.control.try_clone()) {
@@ -70,6 +109,8 @@ impl Supervisor {
 
     fn run(&self) -> Result<Report, Failure> {
         sys::new_session();
+        // Whatever the caller's is: the program must be able to enter the root that is made here.
+        sys::set_umask(0o022);
         sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1).step("adopt orphans")?;
         let control = self.control.as_raw_fd();
         let fds: Vec<RawFd> = self.plan.fds.iter().map(|&(source, _)| source).collect();
@@ -88,7 +129,11 @@ impl Supervisor {
                 message: "a process of it does not end, even killed".into(),
             });
         }
-        let peak = sys::children_peak_bytes();
+        // Of a fork that counts what it shares with its parent, too.
+        let peak = match self.becomes {
+            Become::Execute => sys::children_peak_bytes(),
+            Become::GoOn(_) => 0,
+        };
         running.group.remove();
         // The caller does this too, unless it was killed.
         drop(self.plan.scratch.clone().map(Scratch));
@@ -108,9 +153,9 @@ impl Supervisor {
         let (go_read, go_write) = sys::pipe().step("make a pipe")?;
         let (status_read, status_write) = sys::pipe().step("make a pipe")?;
         let (executed_read, executed_write) = sys::pipe().step("make a pipe")?;
-        let (owner, mut identity) = identify(plan)?;
+        let (owner, mut identity) = identify(plan, self.becomes)?;
         let mut in_force = InForce::default();
-        bounds(plan, &group, &mut identity, &mut in_force);
+        bounds(plan, &group, &self.inherited, &mut identity, &mut in_force);
         if let Some((uid, gid)) = identity.become_user {
             // So that /dev/stdout and its like can be opened again inside.
             for fd in 0..3 {
@@ -154,8 +199,14 @@ impl Supervisor {
         };
         drop((go_read, status_write, executed_write, owner));
         self.let_go_of_descriptors();
-        let running =
-            Running { pid, status: status_read, executed: executed_read, group, in_force };
+        let running = Running {
+            pid,
+            status: status_read,
+            executed: executed_read,
+            group,
+            in_force,
+            inherited: self.inherited,
+        };
         let prepared = self.prepare(&running, go_write);
         if let Err(failure) = prepared {
             drop(sys::kill(pid, libc::SIGKILL));
@@ -201,8 +252,8 @@ fn inner_id(id: u32) -> u32 {
 }
 
 /// Who runs inside.
-fn identify(plan: &Plan) -> Result<(Owner, Identity), Failure> {
-    let identity = Identity { become_user: None, user_processes: None, data_bytes: None };
+fn identify<'a>(plan: &Plan, becomes: Become<'a>) -> Result<(Owner, Identity<'a>), Failure> {
+    let identity = Identity { becomes, become_user: None, user_processes: None, data_bytes: None };
     match plan.backend {
         Backend::Namespaces => {
             let (uid, gid) = (ownership::own_uid(), ownership::GROUP);
@@ -230,14 +281,21 @@ fn identify(plan: &Plan) -> Result<(Owner, Identity), Failure> {
 }
 
 /// Chooses what bounds memory and processes where the control group does not.
-fn bounds(plan: &Plan, group: &Group, identity: &mut Identity, in_force: &mut InForce) {
+fn bounds(
+    plan: &Plan,
+    group: &Group,
+    inherited: &Inherited,
+    identity: &mut Identity<'_>,
+    in_force: &mut InForce,
+) {
     let limits = &plan.limits;
     in_force.memory = match (limits.memory_bytes, group.bounds_memory()) {
         (None, _) => "unbounded, as asked".into(),
         (Some(_), Some(kind)) => kind.into(),
         (Some(bytes), None) if plan.gpu == Gpu::None => {
             // Per process, and generous: writable mappings need not be touched.
-            identity.data_bytes = Some(bytes.saturating_mul(2).saturating_add(1 << 30));
+            let most = bytes.saturating_mul(2).saturating_add(1 << 30);
+            identity.data_bytes = Some(most.saturating_add(inherited.data_bytes));
             "supervisor, RLIMIT_DATA".into()
         }
         (Some(_), None) => "supervisor".into(),

@@ -13,6 +13,8 @@ struct Stat {
     ticks: u64,
     /// When it began, in clock ticks since the machine did.
     started: u64,
+    /// Where its stack begins: drawn when it was executed, and the same in forks. 0 if that is secret.
+    stack: u64,
 }
 
 /// Linux fixes USER_HZ at 100 on every architecture in use here.
@@ -26,6 +28,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
         parent: fields.get(1)?.parse().ok()?,
         ticks: number(11)? + number(12)? + number(13)? + number(14)?,
         started: number(19)?,
+        stack: number(25)?,
     })
 }
 
@@ -65,13 +68,50 @@ pub(super) struct Usage {
     pub(super) cpu: Duration,
 }
 
-/// Sums over all descendants of `root`.
-pub(super) fn usage(root: i32) -> Usage {
-    let pids = descendants(root);
-    let stat = |pid: &i32| parse_stat(&fs_err::read_to_string(format!("/proc/{pid}/stat")).ok()?);
-    let ticks: u64 = pids.iter().filter_map(stat).map(|stat| stat.ticks).sum();
+/// What a program has from the process that it is a fork of; nothing where it was executed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Inherited {
+    /// Anonymous and shared resident bytes.
+    pub(super) resident_bytes: u64,
+    /// Private writable mappings, as `RLIMIT_DATA` counts them.
+    pub(super) data_bytes: u64,
+    /// Where their stacks begin until they execute something.
+    stack: u64,
+}
+
+impl Inherited {
+    /// What forks of this process will have.
+    pub(super) fn of_this_process() -> Self {
+        let own = std::process::id() as i32;
+        let status = fs_err::read_to_string("/proc/self/status").unwrap_or_default();
+        Self {
+            resident_bytes: resident_bytes(own),
+            data_bytes: kilobytes(&status, "VmData:") * 1024,
+            stack: stat_of(own).map_or(0, |stat| stat.stack),
+        }
+    }
+}
+
+fn stat_of(pid: i32) -> Option<Stat> {
+    parse_stat(&fs_err::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Sums over all descendants of `root`. Where they are forks, the `first`, which is ours, uses no memory
+/// of its own, and what the program has inherited counts for nobody, once.
+pub(super) fn usage(root: i32, first: i32, inherited: &Inherited) -> Usage {
+    let mut pids = descendants(root);
+    let stats: Vec<(i32, Stat)> =
+        pids.iter().filter_map(|&pid| Some((pid, stat_of(pid)?))).collect();
+    let ticks: u64 = stats.iter().map(|(_, stat)| stat.ticks).sum();
+    let mut shared = 0;
+    if inherited.stack != 0 {
+        pids.retain(|&pid| pid != first);
+        let is_fork = |(pid, stat): &(i32, Stat)| *pid != first && stat.stack == inherited.stack;
+        shared = if stats.iter().any(is_fork) { inherited.resident_bytes } else { 0 };
+    }
+    let memory_bytes: u64 = pids.iter().map(|&pid| resident_bytes(pid)).sum();
     Usage {
-        memory_bytes: pids.iter().map(|&pid| resident_bytes(pid)).sum(),
+        memory_bytes: memory_bytes.saturating_sub(shared),
         cpu: Duration::from_millis(ticks * (1000 / TICKS_PER_SECOND)),
     }
 }
@@ -87,10 +127,9 @@ pub(crate) fn descendants(pid: i32) -> Vec<i32> {
 
 /// The processes that `pid` itself started and has not reaped, newest first.
 pub(crate) fn children(pid: i32) -> Vec<i32> {
-    let stat = |pid: i32| parse_stat(&fs_err::read_to_string(format!("/proc/{pid}/stat")).ok()?);
     let mut found: Vec<(u64, i32)> = descendants(pid)
         .into_iter()
-        .filter_map(|child| Some((child, stat(child)?)))
+        .filter_map(|child| Some((child, stat_of(child)?)))
         .filter(|(_, stat)| stat.parent == pid)
         .map(|(child, stat)| (stat.started, child))
         .collect();
@@ -136,14 +175,15 @@ fn children_into(pid: i32, found: &mut Vec<i32>) -> Option<()> {
 
 fn resident_bytes(pid: i32) -> u64 {
     let Ok(text) = fs_err::read_to_string(format!("/proc/{pid}/status")) else { return 0 };
-    let kilobytes = |name: &str| {
-        text.lines()
-            .find_map(|line| {
-                line.strip_prefix(name)?.trim().strip_suffix(" kB")?.parse::<u64>().ok()
-            })
-            .unwrap_or(0)
-    };
-    (kilobytes("RssAnon:") + kilobytes("RssShmem:")) * 1024
+    (kilobytes(&text, "RssAnon:") + kilobytes(&text, "RssShmem:")) * 1024
+}
+
+/// A field of `/proc/<pid>/status`.
+fn kilobytes(status: &str, name: &str) -> u64 {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+        .unwrap_or(0)
 }
 
 /// Kills every descendant of this process and reaps them, for a jail without a process namespace.
@@ -202,13 +242,14 @@ mod tests {
 
     #[test]
     fn a_hostile_process_name_does_not_shift_the_fields() {
-        let text = "42 (a) R 1 2) S 7 1 1 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 5 6 7";
-        assert_eq!(parse_stat(text), Some(Stat { parent: 7, ticks: 100, started: 5 }));
+        let text =
+            "42 (a) R 1 2) S 7 1 1 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 5 6 7 8 9 10 11 12";
+        assert_eq!(parse_stat(text), Some(Stat { parent: 7, ticks: 100, started: 5, stack: 11 }));
     }
 
     #[test]
     fn descendants_are_followed_over_generations() {
-        let stat = |parent| Stat { parent, ticks: 0, started: 0 };
+        let stat = |parent| Stat { parent, ticks: 0, started: 0, stack: 0 };
         let all = HashMap::from([(2, stat(1)), (3, stat(2)), (4, stat(3)), (5, stat(1))]);
         let mut found = below(2, &all);
         found.sort_unstable();

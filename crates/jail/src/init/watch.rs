@@ -145,7 +145,8 @@ impl<'a> Watch<'a> {
         let group = &self.running.group;
         let (mut memory, mut time) = (group.memory_bytes(), group.cpu_time());
         if memory.is_none() || time.is_none() {
-            let usage = tree::usage(std::process::id() as i32);
+            let running = self.running;
+            let usage = tree::usage(std::process::id() as i32, running.pid, &running.inherited);
             memory = memory.or(Some(usage.memory_bytes));
             time = time.or(Some(usage.cpu));
         }

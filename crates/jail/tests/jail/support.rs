@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use warpwright_jail::{Backend, Finished, Jail, Outcome, Spec};
+use warpwright_jail::{
+    Backend, Child, Finished, ForkServer, Isolation, Jail, JailError, Outcome, Spec, Warm,
+};
 
 /// Set when the tests run again without privileges: the folder of the programs, readable by everybody.
 pub(crate) const AGAIN: &str = "JAIL_TEST_AGAIN";
@@ -15,35 +17,102 @@ pub(crate) fn is_root() -> bool {
     fs_err::read_to_string("/proc/self/status").expect("own status").contains("Uid:\t0\t")
 }
 
-/// The attacker.
-pub(crate) fn attack_program() -> PathBuf {
+/// A program that is built with the tests.
+fn example(name: &str) -> PathBuf {
     if let Some(folder) = std::env::var_os(AGAIN) {
-        return Path::new(&folder).join("attack");
+        return Path::new(&folder).join(name);
     }
     let own = std::env::current_exe().expect("own path");
-    let path = own.parent().and_then(Path::parent).expect("target folder").join("examples/attack");
+    let folder = own.parent().and_then(Path::parent).expect("target folder").join("examples");
+    let path = folder.join(name);
     assert!(path.is_file(), "{} is built by cargo test", path.display());
     path
 }
 
-/// The backends to test as this user. Landlock is left out of what it cannot do by `namespaces`.
-pub(crate) fn jails() -> Vec<(Backend, Jail)> {
+/// The attacker.
+pub(crate) fn attack_program() -> PathBuf {
+    example("attack")
+}
+
+/// The parent of forks (`examples/forked.rs`).
+pub(crate) fn warm(arguments: &[&str]) -> Warm {
+    Warm {
+        label: "forked".into(),
+        program: example("forked"),
+        args: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+        env: vec![("SERVER".into(), "yes".into())],
+    }
+}
+
+/// A jail, and how programs get there: executed by the helper, or as forks of a server.
+pub(crate) struct Place {
+    pub(crate) jail: Jail,
+    pub(crate) server: Option<ForkServer>,
+}
+
+impl Place {
+    /// Of a place of [`forks`].
+    pub(crate) fn server(&self) -> &ForkServer {
+        self.server.as_ref().expect("a place of forks")
+    }
+
+    pub(crate) fn spawn(&self, spec: Spec) -> Result<Child, JailError> {
+        match &self.server {
+            None => self.jail.spawn(spec),
+            Some(server) => server.spawn(spec),
+        }
+    }
+
+    pub(crate) fn run(&self, spec: Spec) -> Result<Finished, JailError> {
+        self.spawn(spec)?.wait()
+    }
+
+    pub(crate) fn isolation(&self) -> &Isolation {
+        self.jail.isolation()
+    }
+
+    pub(crate) fn can_rename(&self) -> bool {
+        self.jail.can_rename()
+    }
+
+    pub(crate) fn has_own_network(&self) -> bool {
+        self.server.is_none() && self.jail.has_own_network()
+    }
+}
+
+/// The backends to test as this user, each with every way in that it has. Landlock is left out of what it
+/// cannot do by `namespaces`.
+pub(crate) fn jails() -> Vec<(Backend, Place)> {
     let backends: &[Backend] = if is_root() {
         &[Backend::Namespaces, Backend::Landlock]
     } else {
         &[Backend::Bubblewrap, Backend::UserNamespaces, Backend::Landlock]
     };
-    backends
-        .iter()
-        .map(|&backend| match Jail::with_backend(backend) {
-            Ok(jail) => (backend, jail),
+    let mut places = Vec::new();
+    for &backend in backends {
+        let jail = match Jail::with_backend(backend) {
+            Ok(jail) => jail,
             Err(error) => panic!("{} does not work here: {error}", backend.name()),
-        })
-        .collect()
+        };
+        if matches!(backend, Backend::Namespaces | Backend::UserNamespaces) {
+            let server = match ForkServer::start(&jail, &warm(&[])) {
+                Ok(server) => Some(server),
+                Err(error) => panic!("no fork server in {}: {error}", backend.name()),
+            };
+            places.push((backend, Place { jail: jail.clone(), server }));
+        }
+        places.push((backend, Place { jail, server: None }));
+    }
+    places
+}
+
+/// Those whose programs are forks.
+pub(crate) fn forks() -> Vec<(Backend, Place)> {
+    jails().into_iter().filter(|(_, place)| place.server.is_some()).collect()
 }
 
 /// Those with namespaces.
-pub(crate) fn namespaces() -> Vec<(Backend, Jail)> {
+pub(crate) fn namespaces() -> Vec<(Backend, Place)> {
     jails().into_iter().filter(|(backend, _)| *backend != Backend::Landlock).collect()
 }
 
@@ -54,7 +123,7 @@ pub(crate) fn attack<S: Into<String>>(arguments: impl IntoIterator<Item = S>) ->
 }
 
 /// Runs an attack inside.
-pub(crate) fn inside(jail: &Jail, spec: Spec) -> Finished {
+pub(crate) fn inside(jail: &Place, spec: Spec) -> Finished {
     jail.run(spec).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -138,8 +207,17 @@ pub(crate) fn run_again_without_privileges() -> (bool, String) {
     let own = std::env::current_exe().expect("own path");
     let helper =
         own.parent().and_then(Path::parent).expect("target folder").join("warpwright-jail-init");
-    for (from, name) in [(attack_program(), "attack"), (helper, "helper"), (own, "tests")] {
-        fs_err::copy(from, folder.join(name)).expect("a copy of the program");
+    let programs = [
+        (attack_program(), "attack"),
+        (example("forked"), "forked"),
+        (helper, "helper"),
+        (own, "tests"),
+    ];
+    for (from, name) in programs {
+        let copy = folder.join(name);
+        fs_err::copy(from, &copy).expect("a copy of the program");
+        // It must be what keeps programs from changing these that they are shown read-only.
+        std::os::unix::fs::chown(copy, Some(65534), Some(65534)).expect("it changes hands");
     }
     std::os::unix::fs::chown(&folder, Some(65534), Some(65534)).expect("the folder changes hands");
     let output = Command::new("setpriv")

@@ -85,9 +85,13 @@ fn a_start_that_is_under_way_is_waited_for_or_ended() {
     drop(spare);
     judge.nursery.expect();
     let end = Instant::now() + PATIENCE;
-    while judge.nursery.shared.lock().killers.is_empty() {
+    let begun = || {
+        let state = judge.nursery.shared.lock();
+        !state.killers.is_empty() || !state.ready.is_empty()
+    };
+    while !begun() {
         assert!(Instant::now() < end, "no process was started");
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(1));
     }
     let start = Instant::now();
     drop(judge);
@@ -212,4 +216,120 @@ fn a_runner_sees_its_own_folder_read_only_and_no_other_runners() {
     let refused = ["OSError: [Errno 30]", "PermissionError"];
     assert!(refused.iter().any(|error| told.starts_with(error)), "{told}");
     assert_eq!(fs_err::read_to_string(own).unwrap(), "mine");
+}
+
+/// Without root the jail is usually bubblewrap's, which has no forks.
+fn can_fork(judge: &crate::judge::LocalJudge) -> bool {
+    judge.host.jail.isolation().backend.ends_with("namespaces")
+}
+
+#[test]
+fn runners_are_forks_and_a_dead_parent_is_replaced_once() {
+    let judge = judge();
+    if !can_fork(&judge) {
+        return;
+    }
+    let forks = &judge.host.forks;
+    let kill_parent = || {
+        let parent = forks.parent().expect("it lives");
+        kill_process(Pid::from_raw(parent as i32).unwrap(), Signal::KILL).unwrap();
+        let end = Instant::now() + PATIENCE;
+        while forks.parent().is_some() {
+            assert!(Instant::now() < end, "it does not die");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        parent
+    };
+    let counts = || {
+        let told = judge.how_started();
+        (told.forked, told.executed)
+    };
+    let mut first = judge.nursery.take().unwrap();
+    let second = judge.nursery.take().unwrap();
+    assert_eq!(counts(), (2, 0), "{:?}", judge.how_started());
+    // The supervisor of each is the parent's child.
+    for spare in [&first, &second] {
+        let supervisor = parent_of(spare.worker.pid());
+        assert_eq!(Some(parent_of(supervisor)), forks.parent());
+    }
+    let before = kill_parent();
+    assert!(first.worker.answers(), "runners outlive their parent");
+    drop((first, second));
+
+    let third = judge.nursery.take().unwrap();
+    assert_eq!(counts(), (3, 0), "{:?}", judge.how_started());
+    assert_ne!(forks.parent(), Some(before));
+    kill_parent();
+    drop(third);
+    let mut fourth = judge.nursery.take().unwrap();
+    assert!(fourth.worker.answers());
+    assert_eq!(counts(), (3, 1));
+    assert!(judge.how_started().reason.is_none(), "it was gone before it was asked");
+}
+
+/// The parent of a process, as the host sees both.
+fn parent_of(pid: u32) -> u32 {
+    let status = fs_err::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
+    line.trim().parse().unwrap()
+}
+
+/// What a forked candidate has is what an executed one has, and no two draw the same numbers.
+#[test]
+fn a_fork_has_the_environment_of_an_executed_runner_and_chance_of_its_own() {
+    let judge = judge();
+    if !can_fork(&judge) {
+        return;
+    }
+    let about = "import os, signal, sys, threading, torch\n\
+        handlers = [str(signal.getsignal(s)) for s in (signal.SIGINT, signal.SIGPIPE, signal.SIGTERM)]\n\
+        ignored = [l for l in open('/proc/self/status') if l.startswith('SigIgn')]\n\
+        open_files = sorted(os.listdir('/proc/self/fd'))\n\
+        raise ValueError(str([sorted(os.environ.items()), sys.argv, os.getcwd(), handlers, ignored, \
+        open_files, threading.active_count(), torch.get_num_threads(), 'numpy' in sys.modules]))\n";
+    let mut forked = judge.nursery.take().unwrap();
+    assert_eq!(judge.how_started().forked, 1, "{:?}", judge.how_started());
+    let told = said(&mut forked, "mine", about);
+    assert!(told.starts_with("ValueError: [[("), "{told}");
+    let draw = "import random, torch\n\
+        raise ValueError(f'drew {random.random()} {torch.rand(1).item()}')\n";
+    let drawn: Vec<String> =
+        (0..2).map(|_| said(&mut judge.nursery.take().unwrap(), "mine", draw)).collect();
+    let both: Vec<Vec<&str>> = drawn.iter().map(|said| said.split(' ').collect()).collect();
+    assert!(both[0][2] != both[1][2] && both[0][3] != both[1][3], "{drawn:?}");
+    judge.host.forks.close();
+    let mut executed = judge.nursery.take().unwrap();
+    assert_eq!(judge.how_started().executed, 1);
+    assert_eq!(said(&mut executed, "mine", about), told);
+}
+
+/// Prints what a start takes, from the request to the answer, and what memory is a runner's alone; see
+/// docs/decisions/0019.
+#[test]
+fn long_a_fork_is_ready_sooner_than_an_executed_runner() {
+    let judge = judge();
+    if !can_fork(&judge) {
+        return;
+    }
+    let medians = [true, false].map(|forked| {
+        if !forked {
+            judge.host.forks.close();
+        }
+        let memory = "with open('/proc/self/smaps_rollup') as lines:\n    \
+            raise ValueError([line.strip() for line in lines if line.startswith('Private_Dirty')])\n";
+        println!("{}", said(&mut judge.nursery.take().unwrap(), "mine", memory));
+        let mut seconds: Vec<f64> = (0..11)
+            .map(|_| {
+                let start = Instant::now();
+                let spare = judge.nursery.shared.start().unwrap();
+                let seconds = start.elapsed().as_secs_f64();
+                drop(spare);
+                seconds
+            })
+            .collect();
+        seconds.sort_by(f64::total_cmp);
+        println!("forked {forked}: {seconds:.3?}");
+        seconds[5]
+    });
+    assert!(medians[0] < medians[1], "{medians:?}");
 }
