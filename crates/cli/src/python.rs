@@ -1,5 +1,5 @@
 //! Finds the Python interpreter with torch, without running it: the program starts in milliseconds,
-//! and nothing of Python runs outside the jail.
+//! and looking runs nothing of Python.
 
 use std::path::{Path, PathBuf};
 

@@ -155,6 +155,11 @@ impl Jail {
         &self.isolation
     }
 
+    /// Can there be a [`ForkServer`](crate::ForkServer)?
+    pub fn can_fork(&self) -> bool {
+        matches!(self.means.backend, Backend::Namespaces | Backend::UserNamespaces)
+    }
+
     /// Can a mount have another name inside than outside?
     pub fn can_rename(&self) -> bool {
         self.means.backend != Backend::Landlock

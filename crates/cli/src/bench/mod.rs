@@ -59,6 +59,8 @@ pub(crate) struct Report {
     pub(crate) window_ms: Option<u32>,
     /// Compilers and libraries, a line each.
     pub(crate) tools: Vec<String>,
+    /// Processes for candidates that were forks, that were executed, and why they were.
+    pub(crate) runners: Runners,
     /// Seconds until the judge was open, with an empty cache.
     pub(crate) open_seconds: f64,
     /// The first candidate, with everything that is made once.
@@ -69,6 +71,14 @@ pub(crate) struct Report {
     pub(crate) cold: Option<Cold>,
     /// The cold way's seconds over those of a warm candidate of the same form.
     pub(crate) ratio: Option<f64>,
+}
+
+/// How processes for candidates were started.
+#[derive(Debug, Serialize)]
+pub(crate) struct Runners {
+    pub(crate) forked: u64,
+    pub(crate) executed: u64,
+    pub(crate) reason: Option<String>,
 }
 
 /// Measures everything. Compiled things are kept below `cache` while it lasts.
@@ -121,7 +131,7 @@ pub(crate) fn run(plan: &Plan, common: &Common, printer: Printer) -> Result<Repo
         .transpose()?;
     let warm = latency.iter().find(|warm| warm.form == Form::Binding).map(Latency::median);
     let ratio = cold.as_ref().zip(warm).map(|(cold, warm)| cold.median() / warm);
-    let facts = bench.judge.facts();
+    let (facts, how) = (bench.judge.facts(), bench.judge.how_started());
     Ok(Report {
         version: VERSION,
         device: bench.device(),
@@ -129,6 +139,7 @@ pub(crate) fn run(plan: &Plan, common: &Common, printer: Printer) -> Result<Repo
         cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32,
         window_ms: plan.window_ms,
         tools: bench.judge.toolchain().describe(),
+        runners: Runners { forked: how.forked, executed: how.executed, reason: how.reason },
         open_seconds,
         first_seconds,
         latency,

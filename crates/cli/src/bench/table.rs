@@ -29,6 +29,12 @@ pub(crate) fn render(report: &Report) -> String {
         "\nWith an empty cache: open after {:.1} s, the first verdict {:.1} s later",
         report.open_seconds, report.first_seconds
     );
+    let how = &report.runners;
+    let _ = write!(text, "Runners: {} forked, {} executed", how.forked, how.executed);
+    let _ = match &how.reason {
+        Some(reason) => writeln!(text, " ({reason})"),
+        None => writeln!(text),
+    };
     latency(&mut text, report);
     sustained(&mut text, report);
     cold(&mut text, report);

@@ -118,6 +118,7 @@ fn look(args: &Doctor) -> Findings {
     let mut checks = Vec::new();
     let python = python::find(args.python.as_deref());
     let jail = isolation(&mut checks);
+    runners(&mut checks, jail.as_ref());
     interpreter(&mut checks, python.as_ref());
     compilers(&mut checks, jail.as_ref(), python.as_ref());
     let devices = devices(&mut checks, python.as_ref());
@@ -150,6 +151,30 @@ fn isolation(checks: &mut Vec<Check>) -> Option<Jail> {
             None
         }
     }
+}
+
+/// How processes for candidates are started.
+fn runners(checks: &mut Vec<Check>, jail: Option<&Jail>) {
+    let Some(jail) = jail else { return };
+    checks.push(match jail.fork_library() {
+        Some(library) if jail.can_fork() => {
+            let detail =
+                format!("forked from one that has imported torch, by {}", library.display());
+            Check::new("runners", State::Ok, detail, None)
+        }
+        Some(_) => {
+            let detail = "each imports torch: this way of isolating cannot fork them";
+            let mend = "run as root, or where unprivileged user namespaces are allowed";
+            Check::new("runners", State::Weak, detail, Some(mend))
+        }
+        None => {
+            let detail =
+                "each imports torch: the library that forks them is not beside the program";
+            let mend = "`make setup` builds libwarpwright_jail_fork.so; or name it with \
+                        WARPWRIGHT_JAIL_FORK";
+            Check::new("runners", State::Weak, detail, Some(mend))
+        }
+    });
 }
 
 fn interpreter(checks: &mut Vec<Check>, python: Option<&python::Python>) {
