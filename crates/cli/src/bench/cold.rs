@@ -12,7 +12,7 @@ use warpwright_jail::{Gpu, Limits, Outcome, Spec};
 use warpwright_judge::Device;
 
 use super::subjects::Stream;
-use super::{Subject, median};
+use super::{Place, Subject, median};
 use crate::failure::Failure;
 use crate::judging::Bench;
 use crate::printer::Printer;
@@ -46,7 +46,7 @@ struct Told {
 /// Goes it so many times. The first, whose compiled reference is kept by torch's own cache as on a
 /// machine in use, is not counted.
 pub(super) fn measure(
-    bench: &Bench,
+    at: &Place<'_>,
     subject: &mut Subject,
     cache: &Path,
     runs: usize,
@@ -61,10 +61,11 @@ pub(super) fn measure(
     fs_err::write(folder.join("cold.py"), SCRIPT).map_err(failed)?;
     let mut cold = Cold { how: String::new(), seconds: Vec::new(), stages: Vec::new() };
     for run in 0..=runs {
+        at.go_on()?;
         let work = folder.join(format!("run-{run}"));
-        prepare(bench, subject, &work).map_err(failed)?;
+        prepare(at.bench, subject, &work).map_err(failed)?;
         let started = Instant::now();
-        let told = once(bench, &folder, &work)?;
+        let told = once(at.bench, &folder, &work)?;
         let seconds = started.elapsed().as_secs_f64();
         printer.say(&format!("the cold way, run {run} of {runs}: {seconds:.1} s"));
         if run > 0 {

@@ -3,10 +3,9 @@
 use std::time::Instant;
 
 use serde::Serialize;
-use warpwright_judge::SessionPool;
 use warpwright_record::verdict::PhaseSeconds;
 
-use super::{Form, Subject, judged, median};
+use super::{Form, Place, Subject, median};
 use crate::failure::Failure;
 
 /// Candidates before those that count: the second with torch's headers has them precompiled, and one
@@ -37,18 +36,18 @@ impl Latency {
 }
 
 pub(super) fn measure(
-    pool: &SessionPool<'_>,
+    at: &Place<'_>,
     subject: &mut Subject,
     form: Form,
     candidates: usize,
 ) -> Result<Latency, Failure> {
     for _ in 0..WARM_UP {
-        judged(pool, subject, form)?;
+        at.judged(subject, form)?;
     }
     let mut found = Latency { form, seconds: vec![], stages: vec![], variation: vec![] };
     for _ in 0..candidates {
         let started = Instant::now();
-        let verdict = judged(pool, subject, form)?;
+        let verdict = at.judged(subject, form)?;
         found.seconds.push(started.elapsed().as_secs_f64());
         found.stages.push(verdict.seconds);
         found.variation.extend(verdict.conditions.and_then(|c| c.variation));

@@ -16,15 +16,20 @@ mod sustained;
 mod table;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde::Serialize;
 use warpwright_judge::SessionPool;
-use warpwright_record::verdict::{Profile, Verdict};
+use warpwright_record::candidate::Candidate;
+use warpwright_record::verdict::{Profile, Stage, Verdict};
+use warpwright_task::Task;
 
 use crate::args::{BaselinesArg, Common, IsolationArg};
 use crate::contract::VERSION;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::judging::{Bench, Wanted};
 use crate::printer::Printer;
 
@@ -95,6 +100,7 @@ pub(crate) fn run(plan: &Plan, common: &Common, printer: Printer) -> Result<Repo
         return Err(Failure::usage("failed to measure several devices at once", hint));
     };
     let common = with_cache(common, own.path());
+    let stop = interrupt::watch(printer)?;
     let started = Instant::now();
     let wanted = Wanted { window_ms: plan.window_ms, ..Wanted::new(&common, Profile::Strict) };
     let bench = Bench::open(&common, device, wanted, printer)?;
@@ -103,31 +109,30 @@ pub(crate) fn run(plan: &Plan, common: &Common, printer: Printer) -> Result<Repo
     let mut subjects = subjects::all(sessions(&bench));
     printer.say(&format!("opened {} in {open_seconds:.1} s", bench.device()));
 
-    let pool = SessionPool::new(&bench.judge);
+    let at = Place { bench: &bench, pool: SessionPool::new(&bench.judge), stop };
     let started = Instant::now();
     let first = &mut subjects[0];
-    judged(&pool, first, Form::Binding)?;
+    at.judged(first, Form::Binding)?;
     let first_seconds = started.elapsed().as_secs_f64();
     printer.say(&format!("first candidate: {first_seconds:.1} s"));
 
     let mut latency = Vec::new();
     for form in Form::ALL {
-        latency.push(latency::measure(&pool, first, form, plan.candidates)?);
+        latency.push(latency::measure(&at, first, form, plan.candidates)?);
         printer.say(&format!("{}: measured", form.name()));
     }
     let mut sustained = Vec::new();
-    sustained::warm(&pool, &mut subjects, printer)?;
+    sustained::warm(&at, &mut subjects, printer)?;
     for &builders in &plan.builders {
-        let done = sustained::measure(&bench, &pool, &mut subjects, (builders, plan.seconds))?;
+        let done = sustained::measure(&at, &mut subjects, (builders, plan.seconds))?;
         printer.say(&format!(
             "{builders} at once: {:.0} candidates an hour",
             done.candidates_per_hour
         ));
         sustained.push(done);
     }
-    drop(pool);
     let cold = (plan.cold > 0)
-        .then(|| cold::measure(&bench, &mut subjects[0], own.path(), plan.cold, printer))
+        .then(|| cold::measure(&at, &mut subjects[0], own.path(), plan.cold, printer))
         .transpose()?;
     let warm = latency.iter().find(|warm| warm.form == Form::Binding).map(Latency::median);
     let ratio = cold.as_ref().zip(warm).map(|(cold, warm)| cold.median() / warm);
@@ -166,25 +171,40 @@ fn with_cache(common: &Common, cache: &Path) -> Common {
     }
 }
 
-/// Judges a candidate that is new. One that is not verified would be quicker, and is a failure here.
-fn judged(pool: &SessionPool<'_>, subject: &mut Subject, form: Form) -> Result<Verdict, Failure> {
-    let candidate = subject.candidate(form);
-    verified(pool.verdict(
-        &subject.task,
-        &candidate,
-        warpwright_record::verdict::Stage::Measured,
-    )?)
+/// Where candidates are judged.
+struct Place<'b> {
+    bench: &'b Bench,
+    pool: SessionPool<'b>,
+    /// Set when the user wants to stop.
+    stop: Arc<AtomicBool>,
 }
 
-fn verified(verdict: Verdict) -> Result<Verdict, Failure> {
-    if verdict.verified {
-        return Ok(verdict);
+impl Place<'_> {
+    /// Judges a candidate that is new.
+    fn judged(&self, subject: &mut Subject, form: Form) -> Result<Verdict, Failure> {
+        let candidate = subject.candidate(form);
+        self.verified(&subject.task, &candidate)
     }
-    let why = verdict.failure.map_or_else(|| "not verified".to_owned(), |f| f.message);
-    Err(Failure::infrastructure(
-        format!("failed to judge the benchmark's own candidate as right: {why}"),
-        "run `warpwright doctor`".to_owned(),
-    ))
+
+    /// Has a candidate verified and measured. One that is not verified would be quicker, and is a
+    /// failure here.
+    fn verified(&self, task: &Task, candidate: &Candidate) -> Result<Verdict, Failure> {
+        self.go_on()?;
+        let verdict = self.pool.verdict(task, candidate, Stage::Measured)?;
+        if verdict.verified {
+            return Ok(verdict);
+        }
+        let why = verdict.failure.map_or_else(|| "not verified".to_owned(), |f| f.message);
+        Err(Failure::infrastructure(
+            format!("failed to judge the benchmark's own candidate as right: {why}"),
+            "run `warpwright doctor`".to_owned(),
+        ))
+    }
+
+    /// Fails when the user wants to stop.
+    fn go_on(&self) -> Result<(), Failure> {
+        if self.stop.load(Ordering::SeqCst) { Err(Failure::interrupted()) } else { Ok(()) }
+    }
 }
 
 /// The middle one; of an even number the upper.

@@ -5,12 +5,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use warpwright_judge::{SessionPool, Used};
+use warpwright_judge::Used;
 use warpwright_record::verdict::Stage;
 
-use super::{Form, Subject, judged, median, verified};
+use super::{Form, Place, Subject, median};
 use crate::failure::Failure;
-use crate::judging::Bench;
 use crate::printer::Printer;
 
 /// What so many workers came to.
@@ -36,14 +35,14 @@ pub(crate) struct Sustained {
 
 /// Has every task open and its baselines ready.
 pub(super) fn warm(
-    pool: &SessionPool<'_>,
+    at: &Place<'_>,
     subjects: &mut [Subject],
     printer: Printer,
 ) -> Result<(), Failure> {
     printer.say(&format!("opening {} tasks", subjects.len()));
     let done: Vec<_> = std::thread::scope(|scope| {
         let each = subjects.iter_mut();
-        let each: Vec<_> = each.map(|s| scope.spawn(|| judged(pool, s, Form::Launcher))).collect();
+        let each: Vec<_> = each.map(|s| scope.spawn(|| at.judged(s, Form::Launcher))).collect();
         each.into_iter().map(|thread| thread.join().map_err(|_| died())).collect()
     });
     done.into_iter().try_for_each(|judged| judged.and_then(|judged| judged.map(drop)))
@@ -54,13 +53,12 @@ fn died() -> Failure {
 }
 
 pub(super) fn measure(
-    bench: &Bench,
-    pool: &SessionPool<'_>,
+    at: &Place<'_>,
     subjects: &mut [Subject],
     (builders, seconds): (usize, f64),
 ) -> Result<Sustained, Failure> {
     let subjects: Vec<Mutex<&mut Subject>> = subjects.iter_mut().map(Mutex::new).collect();
-    let (next, before) = (AtomicU64::new(0), bench.judge.device_use());
+    let (next, before) = (AtomicU64::new(0), at.bench.judge.device_use());
     let found = Mutex::new((Vec::new(), Vec::new()));
     let started = Instant::now();
     let until = started + Duration::from_secs_f64(seconds);
@@ -71,8 +69,8 @@ pub(super) fn measure(
             let (candidate, task) = (subject.candidate(Form::Launcher), subject.task.clone());
             drop(subject);
             // As an agent does: it compiles, then asks. Building needs no session.
-            pool.verdict(&task, &candidate, Stage::Built)?;
-            let verdict = verified(pool.verdict(&task, &candidate, Stage::Measured)?)?;
+            at.pool.verdict(&task, &candidate, Stage::Built)?;
+            let verdict = at.verified(&task, &candidate)?;
             let seconds = verdict.seconds;
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
             found.0.push(seconds.load + seconds.verify + seconds.measure);
@@ -86,7 +84,7 @@ pub(super) fn measure(
     })?;
     let took = started.elapsed().as_secs_f64();
     let (held, variation) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let used = bench.judge.device_use();
+    let used = at.bench.judge.device_use();
     let share =
         |of: fn(&Used) -> Duration| of(&used).saturating_sub(of(&before)).as_secs_f64() / took;
     Ok(Sustained {

@@ -34,11 +34,35 @@ fn the_judge_is_measured() {
     assert!(shares[0] + shares[1] <= 1.0 + 1e-6, "{shares:?}");
     let kept = fs_err::read_to_string(program.path("figures.json")).unwrap();
     assert_eq!(serde_json::from_str::<serde_json::Value>(&kept).unwrap(), found);
-    // Its own cache is gone.
-    let left = fs_err::read_dir(program.cache()).unwrap().filter(|entry| {
-        entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("bench-")
-    });
-    assert_eq!(left.count(), 0);
+    assert_eq!(left(&program), 0);
+}
+
+/// Caches of its own that it has not removed.
+fn left(program: &Program) -> usize {
+    let names = fs_err::read_dir(program.cache()).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().starts_with("bench-")).count()
+}
+
+#[test]
+fn ctrl_c_ends_it_and_leaves_nothing() {
+    use std::io::BufRead as _;
+    let program = Program::bare();
+    let set_up = Program::new();
+    let mut child = program
+        .command(&["bench", "judge", "--device", "cpu", "--seconds", "600", "--cold", "0"])
+        .env("WARPWRIGHT_PYTHON", set_up.python())
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut said = std::io::BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().starts_with("opened")), "it never opened the judge");
+    assert_eq!(left(&program), 1);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let said: Vec<String> = said.map(Result::unwrap).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said:?}");
+    assert_eq!(left(&program), 0);
 }
 
 #[test]

@@ -35,10 +35,18 @@ impl Program {
         PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("cli-cache")
     }
 
-    /// Its cache, which is also other programs'.
+    /// Its cache.
     pub(crate) fn cache(&self) -> &Path {
-        let named = self.environment.iter().find(|(name, _)| *name == "WARPWRIGHT_CACHE");
-        &named.unwrap().1
+        self.named("WARPWRIGHT_CACHE")
+    }
+
+    /// Its interpreter.
+    pub(crate) fn python(&self) -> &Path {
+        self.named("WARPWRIGHT_PYTHON")
+    }
+
+    fn named(&self, variable: &str) -> &Path {
+        &self.environment.iter().find(|(name, _)| *name == variable).unwrap().1
     }
 
     /// As [`Program::new`], on a machine where nothing is set up.
