@@ -1,5 +1,6 @@
 //! A parent that was made ready, as the caller sees it: programs that start as forks of it.
 
+use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -66,16 +67,14 @@ impl ForkServer {
     /// have one.
     pub fn start(jail: &Jail, warm: &Warm) -> Result<Self, JailError> {
         let means = jail.means().clone();
-        let user = match means.backend {
-            Backend::Namespaces => None,
-            Backend::UserNamespaces => Some((sys::effective_uid(), sys::effective_gid())),
-            Backend::Bubblewrap | Backend::Landlock => {
-                return Err(JailError::Fork {
-                    label: warm.label.clone(),
-                    reason: format!("the backend {} cannot", means.backend.name()),
-                });
-            }
-        };
+        if !jail.can_fork() {
+            return Err(JailError::Fork {
+                label: warm.label.clone(),
+                reason: format!("the backend {} cannot", means.backend.name()),
+            });
+        }
+        let user = (means.backend == Backend::UserNamespaces)
+            .then(|| (sys::effective_uid(), sys::effective_gid()));
         let failed = |cause| JailError::Start {
             label: warm.label.clone(),
             program: warm.program.clone(),
@@ -83,6 +82,7 @@ impl ForkServer {
         };
         let program = fs_err::canonicalize(&warm.program).map_err(failed)?;
         let (ours, theirs) = sys::packet_pair().map_err(failed)?;
+        let (heard, said) = sys::pipe().map_err(failed)?;
         #[expect(clippy::disallowed_types, reason = "this crate starts the processes")]
         let mut command = std::process::Command::new(&warm.program);
         command
@@ -92,10 +92,12 @@ impl ForkServer {
             .current_dir("/")
             .stdin(theirs)
             .stdout(Stdio::null())
-            .stderr(Stdio::piped());
+            .stderr(said);
         sys::seclude(&mut command, &program, user, server_filter()).map_err(failed)?;
-        let mut process = command.spawn().map_err(failed)?;
-        let stderr = process.stderr.take().map(|pipe| Drain::start(pipe, KEPT)).unwrap_or_default();
+        let process = command.spawn().map_err(failed)?;
+        // It holds our end of the pipe that the server writes to.
+        drop(command);
+        let stderr = Drain::start(File::from(heard), KEPT);
         let pid = process.id();
         let handle = sys::pidfd_open(pid as i32).map_err(failed)?;
         let conversation = Conversation { socket: ours, greeted: false, process, stderr };

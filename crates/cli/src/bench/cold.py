@@ -1,13 +1,15 @@
 """One candidate without a judge: a new process builds its extension, compares it with the reference
 on five inputs, and times both.
 
-``python cold.py REQUEST.json``; prints seconds by stage as JSON. Extensions are built by
+``python cold.py REQUEST.json``; prints seconds by stage as JSON. Reference and candidate lie in the
+folder that PYTHONPATH names, where the extension is built. Extensions are built by
 ``torch.utils.cpp_extension.load`` where ninja is there, else by the same compilers with the same
 flags, all files at once.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import time
@@ -33,20 +35,8 @@ class Laps:
         self.last = now
 
 
-def load_file(name: str, path: str) -> Any:
-    """A Python file or an extension as a module."""
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def build(request: dict[str, Any]) -> str:
-    """Builds and loads ``cuda_extension``; how."""
+    """Builds ``cuda_extension``, so that it can be imported; how."""
     from torch.utils import cpp_extension
 
     if cpp_extension.is_ninja_available():
@@ -60,12 +50,12 @@ def build(request: dict[str, Any]) -> str:
             with_cuda=request["device"] != "cpu",
         )
         return "torch.utils.cpp_extension.load"
-    load_file("cuda_extension", compile_all(request))
+    compile_all(request)
     return "compilers, all files at once"
 
 
-def compile_all(request: dict[str, Any]) -> str:
-    """The extension's path."""
+def compile_all(request: dict[str, Any]) -> None:
+    """As ``load`` has ninja do it."""
     import subprocess
     import sysconfig
 
@@ -95,7 +85,6 @@ def compile_all(request: dict[str, Any]) -> str:
     where = f"-L{Path(torch.__file__).parent / 'lib'}"
     link = ["g++", "-shared", *objects, where, *libraries, *request["cxx_flags"], "-o", target]
     subprocess.run(link, check=True)
-    return target
 
 
 def main() -> None:
@@ -109,8 +98,8 @@ def main() -> None:
     laps.end("import")
     how = build(request)
     laps.end("build")
-    reference = load_file("reference", request["reference"])
-    new = load_file("model_new", request["candidate"])
+    reference = importlib.import_module("reference")
+    new = importlib.import_module("model_new")
     init = reference.get_init_inputs()
     model = reference.Model(*init).to(device)
     candidate = new.ModelNew(*init).to(device)

@@ -117,8 +117,6 @@ fn prepare(bench: &Bench, subject: &mut Subject, work: &Path) -> std::io::Result
         "cxx_flags": flags,
         "cuda_flags": cuda_flags,
         "cuda_home": bench.judge.toolchain().nvcc.as_ref().map(|cuda| &cuda.root),
-        "reference": at("reference.py"),
-        "candidate": at("model_new.py"),
     });
     fs_err::write(work.join("request.json"), request.to_string())
 }
@@ -159,6 +157,7 @@ fn once(bench: &Bench, folder: &Path, work: &Path) -> Result<Told, Failure> {
         return Err(failed(format!("{:?}: {}", finished.outcome, tail.join("\n"))));
     }
     let text = finished.stdout.text();
+    // Nothing at all is no JSON either, and told as that.
     let last = text.lines().last().unwrap_or_default();
     serde_json::from_str(last).map_err(|error| failed(format!("{error} in {last:?}")))
 }

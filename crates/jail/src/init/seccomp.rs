@@ -43,7 +43,7 @@ const NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
 /// set-user-id and set-group-id: a writable mount would carry such a file out of the jail.
 const SET_ID_BITS: u32 = 0o6000;
 
-/// Refused with EPERM.
+/// Refused with EPERM, beside [`MAKING_JAILS`].
 const FORBIDDEN: &[c_long] = &[
     // other processes
     libc::SYS_ptrace,
@@ -53,17 +53,10 @@ const FORBIDDEN: &[c_long] = &[
     libc::SYS_kcmp,
     libc::SYS_pidfd_getfd,
     // the file system's layout
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_move_mount,
-    libc::SYS_open_tree,
     libc::SYS_fsopen,
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
     libc::SYS_fspick,
-    libc::SYS_mount_setattr,
     SYS_OPEN_TREE_ATTR,
     libc::SYS_name_to_handle_at,
     libc::SYS_open_by_handle_at,
@@ -94,7 +87,6 @@ const FORBIDDEN: &[c_long] = &[
     libc::SYS_clock_settime,
     libc::SYS_clock_adjtime,
     libc::SYS_adjtimex,
-    libc::SYS_sethostname,
     libc::SYS_setdomainname,
     libc::SYS_vhangup,
     libc::SYS_lookup_dcookie,
@@ -160,7 +152,7 @@ fn refuse(errno: i32) -> sock_filter {
     step(RETURN, libc::SECCOMP_RET_ERRNO | errno as u32, 0, 0)
 }
 
-/// What of the forbidden is needed to make a jail.
+/// Refused like [`FORBIDDEN`] to all but those who make jails.
 const MAKING_JAILS: &[c_long] = &[
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -174,16 +166,14 @@ const MAKING_JAILS: &[c_long] = &[
 
 /// The filter of a jail's program.
 pub(super) fn filter(network: Network) -> Vec<sock_filter> {
-    build(FORBIDDEN, FORBIDDEN_BITS, network)
+    build(&[FORBIDDEN, MAKING_JAILS].concat(), FORBIDDEN_BITS, network)
 }
 
 /// The filter of a fork server: it makes jails, and otherwise needs no more than a program inside one.
 pub(crate) fn server_filter() -> Vec<sock_filter> {
-    let calls: Vec<c_long> =
-        FORBIDDEN.iter().filter(|call| !MAKING_JAILS.contains(call)).copied().collect();
     let bits: Vec<_> =
         FORBIDDEN_BITS.iter().filter(|entry| entry.0 != libc::SYS_clone).copied().collect();
-    build(&calls, &bits, Network::None)
+    build(FORBIDDEN, &bits, Network::None)
 }
 
 /// A filter, in the order in which it decides.
@@ -312,8 +302,9 @@ mod tests {
             .chain([libc::SYS_socket, libc::SYS_ioctl])
             .map(|number| number as u32)
             .collect();
+        let forbidden = [FORBIDDEN, MAKING_JAILS].concat();
         for number in 0..1000_u32 {
-            let expected = if FORBIDDEN.contains(&c_long::from(number)) {
+            let expected = if forbidden.contains(&c_long::from(number)) {
                 errno(libc::EPERM)
             } else if UNKNOWN.contains(&c_long::from(number)) {
                 errno(libc::ENOSYS)

@@ -82,17 +82,27 @@ fn take_socket() -> io::Result<OwnedFd> {
 
 /// Why this process cannot be forked from, if it cannot.
 fn refusal() -> Option<String> {
-    let count = |folder: &str| fs_err::read_dir(folder).map(Iterator::flatten);
-    match count("/proc/self/task").map(Iterator::count) {
-        Ok(1) => {}
-        Ok(threads) => return Some(format!("it has {threads} threads, of which a fork has one")),
-        Err(error) => return Some(error.to_string()),
+    match whole() {
+        Ok(()) => None,
+        Err(reason) => Some(reason.to_string()),
     }
-    let open =
-        count("/proc/self/fd").ok()?.filter_map(|entry| fs_err::read_link(entry.path()).ok());
-    open.map(|path| path.display().to_string())
-        .find(|path| path.starts_with("/dev/nvidia"))
-        .map(|path| format!("it has opened {path}, which a fork cannot use"))
+}
+
+/// Fails unless a fork of this process is all of it. What cannot be looked at is not.
+fn whole() -> io::Result<()> {
+    let threads = fs_err::read_dir("/proc/self/task")?.count();
+    if threads != 1 {
+        return Err(io::Error::other(format!("it has {threads} threads, of which a fork has one")));
+    }
+    for entry in fs_err::read_dir("/proc/self/fd")? {
+        // The listing's own descriptor is closed by the time it is read.
+        let Ok(path) = fs_err::read_link(entry?.path()) else { continue };
+        if path.display().to_string().starts_with("/dev/nvidia") {
+            let reason = format!("it has opened {}, which a fork cannot use", path.display());
+            return Err(io::Error::other(reason));
+        }
+    }
+    Ok(())
 }
 
 /// Makes a fork the supervisor of a jail: its id and a descriptor of it.

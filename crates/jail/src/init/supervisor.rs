@@ -39,7 +39,7 @@ pub(super) fn main(plan_fd: RawFd) -> i32 {
 /// The life of a supervisor that is a fork: `fds` are those of a request to a fork server. Returns the exit
 /// code. The program is what `go_on` does in a process of the jail.
 pub(super) fn forked(fds: Vec<OwnedFd>, go_on: &dyn Fn(&Plan) -> i32) -> i32 {
-    let inherited = Inherited::of_this_process();
+    let Ok(inherited) = Inherited::of_this_process() else { return 3 };
     // What the helper finds when it is executed: no handlers, and no end by a caller that is gone.
     sys::reset_signals();
     sys::ignore_signal(libc::SIGPIPE);

@@ -1,6 +1,7 @@
 //! The processes of a jail as `/proc` of the host shows them.
 
 use std::collections::HashMap;
+use std::io;
 use std::time::Duration;
 
 use crate::sys;
@@ -81,14 +82,15 @@ pub(super) struct Inherited {
 
 impl Inherited {
     /// What forks of this process will have.
-    pub(super) fn of_this_process() -> Self {
-        let own = std::process::id() as i32;
-        let status = fs_err::read_to_string("/proc/self/status").unwrap_or_default();
-        Self {
-            resident_bytes: resident_bytes(own),
+    pub(super) fn of_this_process() -> io::Result<Self> {
+        let status = fs_err::read_to_string("/proc/self/status")?;
+        let stat = stat_of(std::process::id() as i32);
+        let stat = stat.ok_or_else(|| io::Error::other("/proc/self/stat cannot be read"))?;
+        Ok(Self {
+            resident_bytes: resident(&status),
             data_bytes: kilobytes(&status, "VmData:") * 1024,
-            stack: stat_of(own).map_or(0, |stat| stat.stack),
-        }
+            stack: stat.stack,
+        })
     }
 }
 
@@ -175,7 +177,12 @@ fn children_into(pid: i32, found: &mut Vec<i32>) -> Option<()> {
 
 fn resident_bytes(pid: i32) -> u64 {
     let Ok(text) = fs_err::read_to_string(format!("/proc/{pid}/status")) else { return 0 };
-    (kilobytes(&text, "RssAnon:") + kilobytes(&text, "RssShmem:")) * 1024
+    resident(&text)
+}
+
+/// Anonymous and shared resident bytes, from `/proc/<pid>/status`.
+fn resident(status: &str) -> u64 {
+    (kilobytes(status, "RssAnon:") + kilobytes(status, "RssShmem:")) * 1024
 }
 
 /// A field of `/proc/<pid>/status`.
