@@ -1,0 +1,17 @@
+//! Tasks made by the thousand: composed from a catalogue of operators, tried, and kept if they are worth
+//! training on.
+//!
+//! ```text
+//! catalogue ──► compose ──► Proposal ──► try ──► what was measured ──► decontaminate ──► data set
+//! (operators    (a grammar   (source,    (runs, is deterministic,      (against suites,   (Parquet: rows,
+//!  mined from    or a         operators)  has a time worth beating,     against itself)    splits, a card)
+//!  torch)        policy)                  cannot be won by cheating)
+//! ```
+//!
+//! A [`Proposal`] is what a composer gives: the source of a task in KernelBench form, and where it comes
+//! from. Everything that runs it happens elsewhere, in the judge's processes: this crate has no process
+//! of its own but the one that mines the catalogue, in a jail.
+
+mod proposal;
+
+pub use proposal::{Proposal, Provenance};
