@@ -76,11 +76,14 @@ class Arena:
         storage = make(self.base + offset, self.device, size)
         return torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage, 0, (size,), (1,))
 
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor begins in this arena."""
+        offset = tensor.data_ptr() - self.base
+        return tensor.device.type == self.device.type and 0 <= offset < self.size
+
     def place(self, tensor: torch.Tensor) -> Place:
         """Where a tensor lies in this arena, for the judge to check."""
-        offset = tensor.data_ptr() - self.base
-        inside = tensor.device.type == self.device.type and 0 <= offset < self.size
-        return place(tensor, offset if inside else None)
+        return place(tensor, tensor.data_ptr() - self.base if self.holds(tensor) else None)
 
     def store(self, tensors: list[torch.Tensor], offset: int) -> tuple[list[Place], int]:
         """Copies tensors into the arena from ``offset`` on; their places and the next offset."""

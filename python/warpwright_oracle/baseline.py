@@ -224,6 +224,13 @@ class Baseline(Player):
             torch.cuda.synchronize()
         return {}
 
+    def spare(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Gives back what torch holds of a GPU and nothing uses."""
+        self.results = []
+        if self.cuda:
+            torch.cuda.empty_cache()
+        return {}
+
     def go(self, request: dict[str, Any]) -> dict[str, Any]:
         """As for a candidate. Graphed baselines own one set of outputs, which each call overwrites:
         marking a step is what a user of theirs has to do as well."""
@@ -285,6 +292,7 @@ def main() -> None:
         "compile",
         "give_up",
         "stage",
+        "spare",
         "pin",
         "go",
         "forget",

@@ -47,8 +47,9 @@ class NotAllowedError(Exception):
 class Calibrator:
     """Tries the families on one task's reference."""
 
-    def __init__(self, oracle: Oracle, profile: str) -> None:
+    def __init__(self, oracle: Oracle, profile: str, *, double: bool) -> None:
         self.oracle = oracle
+        self.double = double
         self.tf32 = profile == "tf32"
         self.lower = LOWER["strict" if profile == "strict" else "tf32"]
         # Under `strict`, TF32's tensor cores are what tempts; the others' neighbour is bfloat16.
@@ -105,14 +106,22 @@ class Calibrator:
 
     def _look(self, family: str, seed: int) -> Looked:
         oracle = self.oracle
-        told = oracle.expected({"variant": "init", "seed": seed, "family": family, "double": True})
+        told = oracle.expected(
+            {"variant": "init", "seed": seed, "family": family, "double": self.double}
+        )
         if told["void"]:
             raise NotAllowedError(f"the reference raises: {told['void']}")
         looked = Looked(told, [oracle.arena.view(at) for at in told["outputs"]["tensors"]])
-        if looked.blind:
-            return looked
         views = [oracle.arena.view(at) for at in told["inputs"]["tensors"]]
         inputs = unflatten(told["inputs"]["tree"], views)
+        if self.tf32:
+            # Also on a GPU: a library takes TF32 where that is faster, and what it computes in
+            # float32 says nothing of how far off a product in TF32 may be.
+            looked.note("tf32", self._run("init", inputs, Rounded(TF32_BITS, products=True)))
+            for note in looked.notes:
+                note["noise"] = max(note["noise"], note.pop("tf32", None) or 0.0)
+        if looked.blind:
+            return looked
         looked.note("honest", self._reordered(inputs, family))
         mode = Rounded(self.lower, products=self.products)
         given = self._run("init", inputs, mode)
@@ -121,10 +130,6 @@ class Calibrator:
             given = self._run("init", inputs, Rounded(self.lower, products=False))
         looked.note("lower", given)
         given = None
-        if self.tf32 and not oracle.cuda:  # on a GPU the reference itself computes in TF32
-            looked.note("tf32", self._run("init", inputs, Rounded(TF32_BITS, products=True)))
-        for note in looked.notes:
-            note["noise"] = max(note["noise"], note.pop("tf32", None) or 0.0)
         oracle.settle()
         return looked
 
@@ -139,7 +144,7 @@ class Calibrator:
         return None
 
     def _reordered(self, inputs: Any, family: str) -> list[torch.Tensor] | None:
-        model = self.oracle.doubles.get("init")
+        model = self.oracle.truth.models.get("init")
         if model is None:
             return None
         with contextlib.suppress(Exception), torch.no_grad():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import copy
 import os
 import time
 from collections.abc import Iterator
@@ -24,9 +23,10 @@ from .calibration import Calibrator
 from .channel import Channel, Refusal, serve
 from .distance import distance, largest, pieces
 from .families import OWN, Traits, change
-from .reference import Reference, bound, perturb, seed_everything
+from .reference import Reference, bound, perturb
 from .sizes import Allocated, foresee, forward
-from .tensors import Place, flatten, place, to_double, unflatten
+from .tensors import Place, flatten, place, unflatten
+from .truth import Truth
 
 SPARE_BYTES = 1 << 30
 """Memory of a GPU that torch may hold unused between requests; others need it."""
@@ -56,9 +56,8 @@ class Oracle:
         self.channel = channel
         self.cuda = device.startswith("cuda")
         self.models: dict[str, torch.nn.Module] = {}
-        self.doubles: dict[str, torch.nn.Module | None] = {}
-        self.doubt = ""
-        self.bounded = False
+        self.truth = Truth(self)
+        self.seed = 0
         self.traits: dict[int, Traits] = {}
         self.seconds = 0.0
         self.elements = 0
@@ -77,8 +76,7 @@ class Oracle:
         """Makes the models; says what the reference takes and gives, and whether it is
         deterministic. Asks for a GPU itself, when everything that needs the host only is done."""
         bound(request["device_bytes"])
-        self.bounded = request["device_bytes"] is not None
-        seed = request["seed"]
+        seed = self.seed = request["seed"]
         init = self.reference.make(seed)
         other = self.reference.build(seed)
         perturb(other, seed + 1)
@@ -173,7 +171,8 @@ class Oracle:
 
     def calibrate(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``Calibrator``."""
-        return Calibrator(self, self.profile).calibrate(request["seed"], request["families"])
+        calibrator = Calibrator(self, self.profile, double=request["double"])
+        return calibrator.calibrate(request["seed"], request["families"])
 
     def inputs(self, request: dict[str, Any]) -> dict[str, Any]:
         """Inputs of the given seeds and families, in the arena one after the other."""
@@ -202,7 +201,7 @@ class Oracle:
                 raise
             self.settle()  # or the device is lost, which is another matter
             nothing = {"tree": None, "tensors": []}
-            empty = {"inputs": nothing, "outputs": nothing, "notes": [], "doubt": self.doubt}
+            empty = {"inputs": nothing, "outputs": nothing, "notes": [], "doubt": self.truth.doubt}
             return {**empty, "void": f"{type(error).__name__}: {error}"[:400]}
 
     def _expected(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -219,7 +218,7 @@ class Oracle:
         if truths and exact_tree != tree:
             if family != OWN:
                 raise RuntimeError("its float64 outputs are built differently")
-            self._doubt(request["variant"], "its float64 outputs are built differently")
+            self.truth.doubting(request["variant"], "its float64 outputs are built differently")
             truths = []
         if truths:
             offset = end
@@ -253,7 +252,7 @@ class Oracle:
             "inputs": {"tree": input_tree, "tensors": kept},
             "outputs": {"tree": tree, "tensors": places},
             "notes": outputs,
-            "doubt": self.doubt,
+            "doubt": self.truth.doubt,
             "void": "",
         }
 
@@ -261,7 +260,7 @@ class Oracle:
         self, request: dict[str, Any], inputs: Any, offset: int
     ) -> tuple[Any, list[Place | None], int]:
         """The tree and the places of the outputs in float64, and where they end."""
-        tree, exacts = self._truth(request, inputs)
+        tree, exacts = self.truth.outputs(request, inputs, offset)
         places: list[Place | None] = []
         try:
             for exact in exacts:
@@ -285,36 +284,6 @@ class Oracle:
             places, end = self._store(taken, 0)
             self.held = held = Held(seed, family, tree, places, end)
         return held
-
-    def _truth(self, request: dict[str, Any], inputs: Any) -> tuple[Any, list[torch.Tensor]]:
-        """The tree and the tensors of the outputs in float64; no tensors where nobody asks for it,
-        or where the reference cannot run in it."""
-        variant = request["variant"]
-        if not request["double"]:
-            return None, []
-        if variant not in self.doubles:
-            self.doubles[variant] = copy.deepcopy(self.models[variant]).double()
-        model = self.doubles[variant]
-        if model is None:
-            return None, []
-        try:
-            seed_everything(1)
-            with torch.no_grad():
-                given = model(*to_double(inputs))
-            tensors: list[torch.Tensor] = []
-            return flatten(given, tensors), tensors
-        except (RuntimeError, TypeError, ValueError) as error:
-            if request["family"] != OWN or (
-                self.bounded and isinstance(error, torch.OutOfMemoryError)
-            ):
-                raise  # on its own inputs, or with more memory, it may run
-            self._doubt(variant, str(error).splitlines()[0])
-            return None, []
-
-    def _doubt(self, variant: str, reason: str) -> None:
-        """Does without float64 from now on."""
-        self.doubles[variant] = None
-        self.doubt = f"the reference does not run in float64: {reason}"
 
     def settle(self) -> None:
         if self.cuda:

@@ -85,10 +85,11 @@ def to_double(value: Any) -> Any:
     nobody."""
     tensors: list[torch.Tensor] = []
     tree = flatten(value, tensors)
-    return unflatten(tree, [_double(t) for t in tensors])
+    return unflatten(tree, [widened(t) for t in tensors])
 
 
-def _double(tensor: torch.Tensor) -> torch.Tensor:
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """A private copy, in float64 if it is a floating one."""
     if tensor.is_floating_point() and tensor.dtype != torch.float64:
         return tensor.double()
     return tensor.clone()

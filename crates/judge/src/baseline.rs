@@ -262,6 +262,11 @@ impl BaselineProcess {
         self.ask(task, &json!({"do": "give_up", "which": which.name()}), PATIENCE).map(drop)
     }
 
+    /// Gives back what memory of the device it does not need until the next window.
+    pub(crate) fn spare(&mut self, task: &str) -> Result<(), JudgeError> {
+        self.ask(task, &json!({"do": "spare"}), PATIENCE).map(drop)
+    }
+
     /// Makes inputs for these seeds and keeps them. In a window the results of the last `keep` calls
     /// stay alive, or all.
     pub(crate) fn stage(

@@ -143,6 +143,20 @@ impl Baselines {
         };
         Ok(Self { process, ready, staged, caveats })
     }
+
+    /// Forgets the last of those that a task does without which fills the memory, and stages the others
+    /// anew; as it was where there is none.
+    pub(crate) fn without_spare(
+        self,
+        terms: &Terms<'_>,
+        random: &mut StdRng,
+    ) -> Result<(Self, bool), JudgeError> {
+        let mut had: Vec<Baseline> = self.ready.iter().map(|ready| ready.which).collect();
+        let Some(which) = had.pop_if(|which| which.is_spare()) else { return Ok((self, false)) };
+        let Self { mut process, mut caveats, .. } = self;
+        do_without(&mut process, &terms.task.name, which, &mut caveats)?;
+        Ok((Self::stage(terms, process, (had, caveats), random)?, true))
+    }
 }
 
 /// Forgets a baseline that does not fit.

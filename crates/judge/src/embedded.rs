@@ -35,6 +35,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "runner.py",
     "sizes.py",
     "tensors.py",
+    "truth.py",
 ];
 
 /// The native sources.

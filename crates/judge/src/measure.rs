@@ -282,6 +282,16 @@ pub(crate) fn order(baselines: usize, random: &mut StdRng) -> Vec<usize> {
     order
 }
 
+/// A window of a baseline that counts for nothing.
+pub(crate) fn window(
+    process: &mut BaselineProcess,
+    task: &str,
+    ready: &Ready,
+    staged: usize,
+) -> Result<(), JudgeError> {
+    process.play(task, ready.which.name(), &cycle(ready.calls, staged), None).map(drop)
+}
+
 /// One window of a baseline, which ends with the same look as a candidate's.
 pub(crate) fn baseline_window(
     process: &mut BaselineProcess,

@@ -128,6 +128,12 @@ impl Memory {
         })
     }
 
+    /// Whether a task fills the device: there is no more, and its processes can not keep all that they
+    /// would.
+    pub(crate) fn is_short(self, sizes: &Sizes) -> bool {
+        self.cuda && self.all && Self::needed(sizes) > self.device / 100 * HANDED_OUT
+    }
+
     /// Bytes of a part that would do for this task.
     pub(crate) fn needed(sizes: &Sizes) -> u64 {
         let Needs { arena, oracle, baseline } = Needs::of(sizes);
@@ -228,6 +234,16 @@ mod tests {
         assert!(shares.oracle >= oracle && shares.baseline >= baseline, "{shares:?}");
         // Whoever has everything is refused nothing.
         Memory::part(&facts, 8, 8).check("huge", &foreseen(1 << 40), false).unwrap();
+    }
+
+    #[test]
+    fn a_task_fills_the_device_where_its_processes_would_take_more_than_is_handed_out() {
+        let [gpu, host] = [Some("sm_90"), None].map(facts);
+        let (small, large) = (foreseen(64 << 20), foreseen(12 << 30));
+        assert!(Memory::all(&gpu).is_short(&large));
+        assert!(!Memory::all(&gpu).is_short(&small));
+        assert!(!Memory::part(&gpu, 1, 8).is_short(&large), "it is told that it needs more");
+        assert!(!Memory::all(&host).is_short(&large));
     }
 
     #[test]

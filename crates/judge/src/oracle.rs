@@ -39,6 +39,8 @@ pub(crate) struct Oracle {
     pub(crate) families: Families,
     /// Why truth is not float64, if it is not.
     pub(crate) doubt: String,
+    /// Whether truth is to be float64: not for the paper, which compares with eager.
+    double: bool,
     profile: Profile,
 }
 
@@ -107,7 +109,8 @@ impl LoadedOracle {
         let dtypes = opened.sizes.outputs.tensors.iter().map(|at| Dtype::parse(&at.dtype));
         let arena = Arc::new(arena);
         let families = Families::own(profile, dtypes.collect());
-        Ok(Oracle { worker, task, arena, opened, families, doubt: String::new(), profile })
+        let (doubt, double) = (String::new(), profile != Profile::Paper);
+        Ok(Oracle { worker, task, arena, opened, families, doubt, double, profile })
     }
 }
 
@@ -120,6 +123,7 @@ impl Oracle {
         if self.profile != Profile::Paper {
             let request = json!({
                 "do": "calibrate", "seed": seed ^ 0x5eed_1000, "families": others,
+                "double": self.double,
             });
             let shared = gate.share(Purpose::Reference);
             let calibrated: Calibrated =
@@ -136,6 +140,16 @@ impl Oracle {
             }
         }
         Ok(())
+    }
+
+    /// Does without float64 from now on, where the device's memory does not hold it. False if it was
+    /// done without before.
+    pub(crate) fn without_double(&mut self) -> bool {
+        let had = std::mem::take(&mut self.double);
+        if had {
+            "outputs in float64 do not fit the device's memory".clone_into(&mut self.doubt);
+        }
+        had
     }
 
     fn trusted(&self, answer: NoAnswer) -> JudgeError {
@@ -174,15 +188,16 @@ impl Oracle {
         variant: &str,
         draw: Draw,
     ) -> Result<Option<Expected>, JudgeError> {
-        // The paper compares with eager, not with the truth.
-        let double = self.profile != Profile::Paper;
         let (seed, family) = (draw.seed, draw.family.name());
         let request = json!({
-            "do": "expected", "variant": variant, "seed": seed, "family": family, "double": double,
+            "do": "expected", "variant": variant, "seed": seed, "family": family,
+            "double": self.double,
         });
         let expected: Expected =
             self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))?;
-        self.doubt.clone_from(&expected.doubt);
+        if self.double {
+            self.doubt.clone_from(&expected.doubt);
+        }
         if !self.families.sound(draw.family, &expected) {
             return Ok(None);
         }

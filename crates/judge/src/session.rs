@@ -30,6 +30,7 @@ use crate::verdict::{Findings, Known, build, verdict};
 use crate::verify::{Looked, look};
 
 mod pitting;
+mod room;
 mod timing;
 
 /// A task being judged. Dropping it ends its processes.
@@ -37,6 +38,8 @@ pub struct TaskSession<'j> {
     judge: &'j LocalJudge,
     task: Task,
     memory: Memory,
+    /// Whether the task fills the device.
+    short: bool,
     oracle: Oracle,
     layout: Layout,
     plan: Plan,
@@ -131,6 +134,10 @@ impl<'j> TaskSession<'j> {
             |oracle: &mut Oracle, others| oracle.learn(judge.config.seed, others, &judge.gate);
         match learn(&mut oracle, true) {
             Ok(()) => {}
+            Err(JudgeError::Memory { .. }) if memory.is_all() => {
+                oracle.without_double();
+                learn(&mut oracle, true)?;
+            }
             Err(error @ JudgeError::Memory { .. }) => return Err(error),
             Err(error) => {
                 // Trying inputs that a task does not know may cost the process its life: a bound
@@ -147,6 +154,7 @@ impl<'j> TaskSession<'j> {
             judge,
             task: task.clone(),
             memory,
+            short: memory.is_short(&oracle.opened.sizes),
             oracle,
             layout,
             plan,
@@ -210,7 +218,7 @@ impl<'j> TaskSession<'j> {
                 self.cost += started.elapsed();
                 found.seconds.baselines = started.elapsed().as_secs_f64();
             }
-            self.run(candidate, artifact, stage, &mut found)?;
+            self.run_with_room(candidate, artifact, stage, &mut found)?;
         }
         let known = self.known();
         Ok(verdict(self.judge, &self.task, &known, candidate, artifact.as_ref(), (stage, found)))

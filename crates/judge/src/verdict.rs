@@ -25,7 +25,7 @@ pub(crate) struct Known {
 }
 
 /// What is found out about one candidate, stage by stage.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Findings {
     pub(crate) checks: Vec<Check>,
     pub(crate) failure: Option<Failure>,

@@ -71,6 +71,47 @@ fn case(forward: &str) -> Case {
     }
 }
 
+/// The task with another forward pass of the reference.
+fn referring(forward: &str) -> Case {
+    let plain = "return torch.clamp(x + self.bias, min=self.low)";
+    assert!(TASK.contains(plain));
+    Case { task: TASK.replace(plain, forward), ..case(HONEST) }
+}
+
+fn doubts(verdict: &Verdict) -> Vec<&String> {
+    verdict.caveats.iter().filter(|caveat| caveat.contains("float64")).collect()
+}
+
+/// Nobody may take a lack of memory for a reference that does not run in float64: with all the memory
+/// there is, it is done without and the verdict says so.
+#[test]
+fn where_float64_does_not_fit_the_memory_the_verdict_says_so() {
+    let verdict = judge_case(
+        &referring(
+            "if x.dtype == torch.float64: raise torch.OutOfMemoryError('Tried to allocate 12 GiB')\n\
+             \x20       return torch.clamp(x + self.bias, min=self.low)",
+        ),
+        Stage::Verified,
+    );
+    assert!(verdict.verified, "{verdict:#?}");
+    assert_eq!(doubts(&verdict), ["outputs in float64 do not fit the device's memory"]);
+}
+
+/// `deepcopy` does not copy what a closure holds.
+#[test]
+fn a_reference_whose_closure_holds_its_weights_runs_in_float64() {
+    let verdict = judge_case(
+        &referring(
+            "call = self.__dict__.setdefault('call', lambda x: nn.functional.linear(\n\
+             \x20           x.new_zeros(1, 4), x.new_zeros(self.bias.numel(), 4), self.bias))\n\
+             \x20       return torch.clamp(x + call(x), min=self.low)",
+        ),
+        Stage::Verified,
+    );
+    assert!(verdict.verified, "{verdict:#?}");
+    assert!(doubts(&verdict).is_empty(), "{:?}", verdict.caveats);
+}
+
 #[test]
 fn an_honest_kernel_is_verified_measured_and_rewarded() {
     let verdict = judge_case(&case(HONEST), Stage::Measured);

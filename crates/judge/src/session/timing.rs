@@ -45,7 +45,12 @@ impl TaskSession<'_> {
         };
         let done = self.measure_against(&mut baselines, runner, found);
         let kept = match &done {
-            Ok(()) | Err(Trouble::Candidate(_) | Trouble::Judge(JudgeError::Unfit { .. })) => true,
+            // Where memory was short nothing is lost but the call.
+            Ok(())
+            | Err(
+                Trouble::Candidate(_)
+                | Trouble::Judge(JudgeError::Unfit { .. } | JudgeError::Memory { .. }),
+            ) => true,
             Err(Trouble::Judge(_)) => false,
         };
         if kept {
@@ -79,6 +84,7 @@ impl TaskSession<'_> {
         let mut watch = self.judge.watch(timed, 1 + ready.len());
         // Rounds at the last look: a round that is taken out later must not bring it again.
         let mut seen = 0;
+        self.warm_up(process, ready, *staged)?;
         while rounds.nothing.len() < schedule.last() {
             let round = rounds.nothing.len();
             let name = &self.task.name;
@@ -87,10 +93,16 @@ impl TaskSession<'_> {
             for contender in measure::order(ready.len(), &mut self.random) {
                 if contender == 0 {
                     let look_here = looked_at.contains(&round);
+                    if look_here {
+                        self.make_way(process)?;
+                    }
                     let seconds = self.timed_window(runner, calls, look_here, found)?;
                     rounds.candidate.seconds.push(seconds);
                     if found.bad() {
                         return Ok(());
+                    }
+                    if look_here {
+                        self.warm_up(process, ready, *staged)?;
                     }
                 } else {
                     let ready = &ready[contender - 1];

@@ -1,0 +1,100 @@
+"""What is right: the outputs of a task's reference in float64."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .arena import ALIGN
+from .families import OWN
+from .reference import seed_everything
+from .tensors import flatten, place, unflatten, widened
+
+if TYPE_CHECKING:
+    from .oracle import Oracle
+
+
+class Truth:
+    """The reference's models in float64, each made when it is first asked for."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self.oracle = oracle
+        self.models: dict[str, torch.nn.Module | None] = {}
+        """By variant; None where the reference does not run in float64."""
+        self.doubt = ""
+        """Why there is no truth in float64, if there is none."""
+
+    def outputs(
+        self, request: dict[str, Any], inputs: Any, free: int
+    ) -> tuple[Any, list[torch.Tensor]]:
+        """The tree and the tensors of the outputs; no tensors where nobody asks for them, or where
+        the reference cannot run in float64. The arena is free from ``free`` on.
+
+        Raises what the reference raises on inputs that are not its own, and torch's error where
+        memory is short: with more of it, it may run.
+        """
+        variant = request["variant"]
+        if not request["double"]:
+            return None, []
+        if variant not in self.models:
+            self.models[variant] = copy.deepcopy(self.oracle.models[variant]).double()
+        model = self.models[variant]
+        for afresh in (False, True):
+            if model is None:
+                break
+            try:
+                return self._run(model, inputs, free)
+            except (RuntimeError, TypeError, ValueError) as error:
+                if request["family"] != OWN or isinstance(error, torch.OutOfMemoryError):
+                    raise
+                reason = str(error).splitlines()[0]
+            # What a model holds otherwise than as its modules, in a closure say, is not copied with
+            # them; one that is made anew is converted before anything refers to it in float32.
+            model = None if afresh else self._made_anew(variant)
+            self.models[variant] = model
+            if model is None:
+                self.doubting(variant, reason)
+        return None, []
+
+    def doubting(self, variant: str, reason: str) -> None:
+        """Does without float64 from now on."""
+        self.models[variant] = None
+        self.doubt = f"the reference does not run in float64: {reason}"
+
+    def _made_anew(self, variant: str) -> torch.nn.Module:
+        reference = self.oracle.reference
+        model = reference.build(self.oracle.seed)
+        model.load_state_dict(self.oracle.models[variant].state_dict())
+        return reference.move(model.double())
+
+    def _run(
+        self, model: torch.nn.Module, inputs: Any, free: int
+    ) -> tuple[Any, list[torch.Tensor]]:
+        seed_everything(1)
+        with torch.no_grad():
+            given = model(*self._widened(inputs, free))
+        tensors: list[torch.Tensor] = []
+        tree = flatten(given, tensors)
+        # Where the inputs lay the outputs are stored next.
+        lies_there = self.oracle.arena.holds
+        return tree, [t.clone() if lies_there(t) else t for t in tensors]
+
+    def _widened(self, inputs: Any, free: int) -> Any:
+        """Private copies of the inputs in float64. They lie where the outputs are stored later, as
+        far as they fit: large ones would not fit beside what the reference computes."""
+        arena = self.oracle.arena
+        tensors: list[torch.Tensor] = []
+        tree = flatten(inputs, tensors)
+        copies = []
+        for tensor in tensors:
+            size = 8 * tensor.numel()
+            wide = tensor.is_floating_point() and tensor.dtype != torch.float64
+            if wide and tensor.is_contiguous() and size and free + size <= arena.size:
+                at = place(tensor, free) | {"dtype": "float64", "bytes": size}
+                copies.append(arena.view(at).copy_(tensor))
+                free += -(-size // ALIGN) * ALIGN
+            else:
+                copies.append(widened(tensor))
+        return unflatten(tree, copies)
