@@ -60,7 +60,7 @@ pub(crate) struct BenchJudge {
     /// Length of a measured window, if not the device's usual one.
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) window_ms: Option<u32>,
-    /// Also write every figure to this file, as JSON.
+    /// Also write every figure to this file as it comes, as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// What every command that judges takes.

@@ -86,8 +86,14 @@ pub(crate) struct Runners {
     pub(crate) reason: Option<String>,
 }
 
-/// Measures everything. Compiled things are kept below `cache` while it lasts.
-pub(crate) fn run(plan: &Plan, common: &Common, printer: Printer) -> Result<Report, Failure> {
+/// Measures everything, and hands over what there is whenever there is more. Compiled things are kept
+/// below `cache` while it lasts.
+pub(crate) fn run(
+    plan: &Plan,
+    common: &Common,
+    printer: Printer,
+    mut more: impl FnMut(&Report) -> Result<(), Failure>,
+) -> Result<Report, Failure> {
     let folders = crate::folders::cache(common.cache.as_deref());
     let failed = |error: std::io::Error| {
         let hint = "name a folder that can be written with --cache".to_owned();
@@ -105,53 +111,69 @@ pub(crate) fn run(plan: &Plan, common: &Common, printer: Printer) -> Result<Repo
     let wanted = Wanted { window_ms: plan.window_ms, ..Wanted::new(&common, Profile::Strict) };
     let bench = Bench::open(&common, device, wanted, printer)?;
     bench.facts()?;
-    let open_seconds = started.elapsed().as_secs_f64();
+    let mut report = Report::begin(&bench, plan, started.elapsed().as_secs_f64());
     let mut subjects = subjects::all(sessions(&bench));
-    printer.say(&format!("opened {} in {open_seconds:.1} s", bench.device()));
+    printer.say(&format!("opened {} in {:.1} s", report.device, report.open_seconds));
 
     let at = Place { bench: &bench, pool: SessionPool::new(&bench.judge), stop };
     let started = Instant::now();
     let first = &mut subjects[0];
     at.judged(first, Form::Binding)?;
-    let first_seconds = started.elapsed().as_secs_f64();
-    printer.say(&format!("first candidate: {first_seconds:.1} s"));
+    report.first_seconds = started.elapsed().as_secs_f64();
+    printer.say(&format!("first candidate: {:.1} s", report.first_seconds));
 
-    let mut latency = Vec::new();
     for form in Form::ALL {
-        latency.push(latency::measure(&at, first, form, plan.candidates)?);
-        printer.say(&format!("{}: measured", form.name()));
+        let row = latency::measure(&at, first, form, plan.candidates)?;
+        printer.say(table::latency_row(&row).trim_end());
+        report.latency.push(row);
+        report.runners = Runners::of(&bench);
+        more(&report)?;
     }
-    let mut sustained = Vec::new();
     sustained::warm(&at, &mut subjects, printer)?;
     for &builders in &plan.builders {
-        let done = sustained::measure(&at, &mut subjects, (builders, plan.seconds))?;
-        printer.say(&format!(
-            "{builders} at once: {:.0} candidates an hour",
-            done.candidates_per_hour
-        ));
-        sustained.push(done);
+        let row = sustained::measure(&at, &mut subjects, (builders, plan.seconds))?;
+        printer.say(table::sustained_row(&row).trim_end());
+        report.sustained.push(row);
+        report.runners = Runners::of(&bench);
+        more(&report)?;
     }
-    let cold = (plan.cold > 0)
-        .then(|| cold::measure(&at, &mut subjects[0], own.path(), plan.cold, printer))
-        .transpose()?;
-    let warm = latency.iter().find(|warm| warm.form == Form::Binding).map(Latency::median);
-    let ratio = cold.as_ref().zip(warm).map(|(cold, warm)| cold.median() / warm);
-    let (facts, how) = (bench.judge.facts(), bench.judge.how_started());
-    Ok(Report {
-        version: VERSION,
-        device: bench.device(),
-        hardware: facts.hardware.clone(),
-        cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32,
-        window_ms: plan.window_ms,
-        tools: bench.judge.toolchain().describe(),
-        runners: Runners { forked: how.forked, executed: how.executed, reason: how.reason },
-        open_seconds,
-        first_seconds,
-        latency,
-        sustained,
-        cold,
-        ratio,
-    })
+    if plan.cold > 0 {
+        let cold = cold::measure(&at, &mut subjects[0], own.path(), plan.cold, printer)?;
+        let warm = report.latency.iter().find(|warm| warm.form == Form::Binding);
+        report.ratio = warm.map(|warm| cold.median() / warm.median());
+        report.cold = Some(cold);
+        more(&report)?;
+    }
+    Ok(report)
+}
+
+impl Report {
+    /// One with nothing in it but where it is measured.
+    fn begin(bench: &Bench, plan: &Plan, open_seconds: f64) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self {
+            version: VERSION,
+            device: bench.device(),
+            hardware: bench.judge.facts().hardware.clone(),
+            cores: cores as u32,
+            window_ms: plan.window_ms,
+            tools: bench.judge.toolchain().describe(),
+            runners: Runners::of(bench),
+            open_seconds,
+            first_seconds: 0.0,
+            latency: Vec::new(),
+            sustained: Vec::new(),
+            cold: None,
+            ratio: None,
+        }
+    }
+}
+
+impl Runners {
+    fn of(bench: &Bench) -> Self {
+        let how = bench.judge.how_started();
+        Self { forked: how.forked, executed: how.executed, reason: how.reason }
+    }
 }
 
 /// Tasks that can be open at once.

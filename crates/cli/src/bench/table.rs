@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use warpwright_record::verdict::PhaseSeconds;
 
-use super::{Report, median};
+use super::{Latency, Report, Sustained, median};
 
 /// A stage's name and its seconds.
 type Stage = (&'static str, fn(&PhaseSeconds) -> f64);
@@ -47,14 +47,18 @@ fn latency(text: &mut String, report: &Report) {
         let _ = write!(text, "{name:>9}");
     }
     let _ = writeln!(text, "{:>9}{:>11}", "all", "variation");
-    for row in &report.latency {
-        let name = format!("  {} ({})", row.form.name(), row.seconds.len());
-        let _ = write!(text, "{name:<38}");
-        for (_, of) in STAGES {
-            let _ = write!(text, "{:>9.2}", row.stage(of));
-        }
-        let _ = writeln!(text, "{:>9.2}{:>11}", row.median(), percent(&row.variation));
+    report.latency.iter().for_each(|row| text.push_str(&latency_row(row)));
+}
+
+/// A line of that table.
+pub(super) fn latency_row(row: &Latency) -> String {
+    let name = format!("  {} ({})", row.form.name(), row.seconds.len());
+    let mut text = format!("{name:<38}");
+    for (_, of) in STAGES {
+        let _ = write!(text, "{:>9.2}", row.stage(of));
     }
+    let _ = writeln!(text, "{:>9.2}{:>11}", row.median(), percent(&row.variation));
+    text
 }
 
 fn sustained(text: &mut String, report: &Report) {
@@ -73,21 +77,23 @@ fn sustained(text: &mut String, report: &Report) {
         "held, s",
         "variation"
     );
-    for row in &report.sustained {
-        let _ = writeln!(
-            text,
-            "{:<22}{:>12}{:>10.0}{:>8.0}%{:>8.0}%{:>11.0}%{:>11.2}{:>11}",
-            format!("  {} at once", row.builders),
-            row.candidates,
-            row.candidates_per_hour,
-            100.0 * row.alone,
-            100.0 * row.shared,
-            100.0 * row.starved,
-            row.held_seconds,
-            percent(&row.variation),
-        );
-    }
+    report.sustained.iter().for_each(|row| text.push_str(&sustained_row(row)));
     text.push_str("  slot empty: a candidate waited to be measured and none was\n");
+}
+
+/// A line of that table.
+pub(super) fn sustained_row(row: &Sustained) -> String {
+    format!(
+        "{:<22}{:>12}{:>10.0}{:>8.0}%{:>8.0}%{:>11.0}%{:>11.2}{:>11}\n",
+        format!("  {} at once", row.builders),
+        row.candidates,
+        row.candidates_per_hour,
+        100.0 * row.alone,
+        100.0 * row.shared,
+        100.0 * row.starved,
+        row.held_seconds,
+        percent(&row.variation),
+    )
 }
 
 fn cold(text: &mut String, report: &Report) {

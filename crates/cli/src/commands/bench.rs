@@ -1,6 +1,6 @@
 //! `warpwright bench judge`.
 
-use std::io::Write as _;
+use std::path::Path;
 
 use crate::args::bench::{BenchArgs, BenchJudge, BenchWhat};
 use crate::bench::{self, Plan};
@@ -22,16 +22,22 @@ fn judge(args: &BenchJudge, printer: Printer) -> Result<u8, Failure> {
         cold: args.cold as usize,
         window_ms: args.window_ms,
     };
+    // Written whenever there is more: minutes of measuring that are interrupted are not lost.
+    let keep = |report: &bench::Report| match &args.out {
+        Some(file) => written(report, file).map_err(unwritten),
+        None => Ok(()),
+    };
     // A file that cannot be written is found now, and not minutes later.
-    let out = args.out.as_ref().map(fs_err::File::create).transpose().map_err(unwritten)?;
-    let report = bench::run(&plan, &args.common, printer)?;
+    args.out.as_ref().map(fs_err::File::create).transpose().map_err(unwritten)?;
+    let report = bench::run(&plan, &args.common, printer, keep)?;
     printer.data(&bench::render(&report));
-    if let Some(mut file) = out {
-        let written = serde_json::to_string_pretty(&report).map_err(std::io::Error::other);
-        written.and_then(|text| writeln!(file, "{text}")).map_err(unwritten)?;
-    }
     printer.object(&report);
     Ok(exit::OK)
+}
+
+fn written(report: &bench::Report, file: &Path) -> std::io::Result<()> {
+    let text = serde_json::to_string_pretty(report)?;
+    fs_err::write(file, text + "\n")
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]

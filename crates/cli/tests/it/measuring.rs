@@ -44,25 +44,30 @@ fn left(program: &Program) -> usize {
 }
 
 #[test]
-fn ctrl_c_ends_it_and_leaves_nothing() {
+fn ctrl_c_ends_it_and_leaves_nothing_but_what_was_measured() {
     use std::io::BufRead as _;
     let program = Program::bare();
     let set_up = Program::new();
     let mut child = program
         .command(&["bench", "judge", "--device", "cpu", "--seconds", "600", "--cold", "0"])
+        .args(["--candidates", "1", "--out", "figures.json"])
         .env("WARPWRIGHT_PYTHON", set_up.python())
         .stderr(std::process::Stdio::piped())
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
     let mut said = std::io::BufReader::new(child.stderr.take().unwrap()).lines();
-    assert!(said.any(|line| line.unwrap().starts_with("opened")), "it never opened the judge");
+    assert!(said.any(|line| line.unwrap().contains(".cu and binding (1)")), "nothing was measured");
     assert_eq!(left(&program), 1);
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let said: Vec<String> = said.map(Result::unwrap).collect();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{said:?}");
     assert_eq!(left(&program), 0);
+    let kept = fs_err::read_to_string(program.path("figures.json")).unwrap();
+    let kept: serde_json::Value = serde_json::from_str(&kept).unwrap();
+    assert!(!kept["latency"].as_array().unwrap().is_empty());
+    assert_eq!(kept["sustained"].as_array().unwrap().len(), 0);
 }
 
 #[test]
