@@ -1,5 +1,7 @@
-//! Convolutions on the GPU: cuDNN in full precision, or in TF32 where the profile allows it. Bias, residual and ReLU go into cuDNN's own
-//! fused call where the epilogue is just that; anything else is one elementwise kernel after it.
+//! Convolutions on the GPU: cuDNN in full precision, or in TF32 where the profile allows it. Bias,
+//! residual and ReLU go into cuDNN's own fused call where the epilogue is just that; anything else is
+//! one elementwise kernel after it. Large batches go in parts, so that the algorithms for tensor cores,
+//! which work in another layout, have room for their copies of the operands.
 
 use super::convolution::Convolution;
 use super::cublas::Signature;
@@ -127,12 +129,19 @@ pub(super) fn launcher(name: &str, signature: &str, plan: &str, bytes: &str) -> 
 /// Elements from which on cuDNN takes no tensor.
 const MOST_ELEMENTS: i64 = 1 << 31;
 
-/// Into how many calls a batch goes so that each has tensors that cuDNN takes.
-fn parts(op: &Convolution) -> Result<i64, String> {
-    let most = numel(&op.shape_of(0)).max(numel(&op.shape_of(2)));
-    (1..=op.batch)
-        .find(|p| op.batch % p == 0 && most / p < MOST_ELEMENTS)
-        .ok_or_else(|| "a convolution with images of 2^31 elements or more".to_owned())
+/// Bytes of workspace that an algorithm may take.
+const WORKSPACE: i64 = 1 << 30;
+
+/// Into how many calls a batch goes so that each has tensors that cuDNN takes and, if that is possible,
+/// operands of which two copies fit the workspace.
+fn parts(op: &Convolution, bytes: i64) -> Result<i64, String> {
+    let (x, y) = (numel(&op.shape_of(0)), numel(&op.shape_of(2)));
+    let taken = |p: &i64| op.batch % p == 0 && x.max(y) / p < MOST_ELEMENTS;
+    let roomy = |p: &i64| 2 * (x + y) / p * bytes <= WORKSPACE;
+    let mut possible = (1..=op.batch).filter(taken);
+    let least = possible.next();
+    let found = least.filter(roomy).or_else(|| possible.find(roomy)).or(least);
+    found.ok_or_else(|| "a convolution with images of 2^31 elements or more".to_owned())
 }
 
 /// Writes the file of a convolution of these: input and weights.
@@ -156,8 +165,8 @@ pub(crate) fn emit(
         other => return Err(format!("a convolution of {}", other.torch())),
     };
     let follow = epilogue::write(context)?;
-    let parts = parts(op)?;
-    let fused = if op.transposed || parts > 1 { None } else { fused(context) };
+    let parts = parts(op, dtype.size())?;
+    let fused = if op.transposed { None } else { fused(context) };
     let mut e = context.emitter();
     let buffers = places.map(|place| place.buffer);
     let signature = Signature::new(context, &mut e, &buffers, &follow);
@@ -179,10 +188,11 @@ pub(crate) fn emit(
         }
         out
     };
-    let mut raw = signature.raw.clone();
-    if parts > 1 {
-        raw.push_str(&format!(" + part * {}LL", numel(&y)));
-    }
+    let of_part = |name: &str| match parts {
+        1 => name.to_owned(),
+        _ => format!("{name} + part * {}LL", numel(&y)),
+    };
+    let raw = of_part(&signature.raw);
     let (get, algorithm, perf, default) = if op.transposed {
         (
             "cudnnGetConvolutionBackwardDataAlgorithm_v7",
@@ -291,10 +301,10 @@ cudnnStatus_t make_plan(cudnnHandle_t handle) {{
   status = {get}(handle, {descriptors}, 12, &count, found);
   if (status != CUDNN_STATUS_SUCCESS) return status;
   for (int i = 0; i < count; ++i) {{
-    const bool right = found[i].status == CUDNN_STATUS_SUCCESS && found[i].memory <= (size_t)1 << 30 &&
+    const bool right = found[i].status == CUDNN_STATUS_SUCCESS && found[i].memory <= (size_t){WORKSPACE} &&
                        found[i].determinism == CUDNN_DETERMINISTIC{};
     if (right) {{
-      plan.algorithm = found[i].algo;
+      plan.algorithm = found[i].algo;{}
       break;
     }}
   }}
@@ -305,6 +315,8 @@ cudnnStatus_t make_plan(cudnnHandle_t handle) {{
 }}  // namespace
 ",
         if dtype == DType::F32 { " &&\n                       found[i].mathType != CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION" } else { "" },
+        // In full precision it stays as it was set.
+        if math == "CUDNN_FMA_MATH" { "" } else { "\n      cudnnSetConvolutionMathType(plan.conv, found[i].mathType);" },
     ));
     body.push(launcher(
         &context.name,
@@ -314,29 +326,19 @@ cudnnStatus_t make_plan(cudnnHandle_t handle) {{
         "bytes",
     ));
     body.push(format!("  const {scale} alpha = 1, beta = 0;"));
-    if let (Some(fused), 0) = (&fused, variant) {
+    let fused = fused.filter(|_| variant == 0).map(|fused| {
         let (z, strength) = match fused.residual {
-            Some(z) => (signature.name_of(z).to_owned(), "&alpha"),
-            None => (signature.raw.clone(), "&beta"),
+            Some(z) => (of_part(signature.name_of(z)), "&alpha"),
+            None => (raw.clone(), "&beta"),
         };
-        body.push(format!(
-            "  if (plan.fused) {{
-    status = cudnnConvolutionBiasActivationForward(handle, &alpha, plan.x, {}, plan.w, {}, plan.conv, plan.algorithm,
+        format!(
+            "cudnnConvolutionBiasActivationForward(handle, &alpha, plan.x, {}, plan.w, {}, plan.conv, plan.algorithm,
                                                    workspace, plan.bytes, {strength}, plan.y, {z}, plan.bias, {},
-                                                   plan.relu, plan.y, {});
-    if (status == CUDNN_STATUS_SUCCESS) return 0;
-    plan.fused = false;  // not for this algorithm: the two steps below
-  }}",
-            place(0), place(1), signature.name_of(fused.bias), signature.raw
-        ));
-    }
-    if parts > 1 {
-        body.push("  // Tensors of 2^31 elements and more go in parts.".to_owned());
-        body.push(format!(
-            "  for (int part = 0; part < {parts} && status == CUDNN_STATUS_SUCCESS; ++part)"
-        ));
-    }
-    body.push(format!("  status = {run};"));
+                                                   plan.relu, plan.y, {raw})",
+            place(0), place(1), signature.name_of(fused.bias)
+        )
+    });
+    body.push(calls(parts, fused.as_deref(), &run));
     body.push("  if (status != CUDNN_STATUS_SUCCESS) return 2000 + (int)status;".to_owned());
     body.extend(signature.follow(context, &follow).into_iter().map(|l| format!("  {l}")));
     body.push("}".to_owned());
@@ -346,6 +348,39 @@ cudnnStatus_t make_plan(cudnnHandle_t handle) {{
         op.channels_in, op.channels_out, op.kernel, op.groups
     );
     Ok(signature.file(context, &purpose, "cudnn.h", &follow, &body))
+}
+
+/// The calls of a launcher: for each part of the batch the fused one, if there is one and it runs for
+/// the algorithm, or the plain one.
+fn calls(parts: i64, fused: Option<&str>, plain: &str) -> String {
+    match (parts, fused) {
+        (1, None) => format!("  status = {plain};"),
+        (1, Some(fused)) => format!(
+            "  if (plan.fused) {{
+    status = {fused};
+    if (status == CUDNN_STATUS_SUCCESS) return 0;
+    plan.fused = false;  // not for this algorithm: the two steps below
+  }}
+  status = {plain};"
+        ),
+        (_, None) => format!(
+            "  // A large batch goes in parts.
+  for (int part = 0; part < {parts} && status == CUDNN_STATUS_SUCCESS; ++part)
+    status = {plain};"
+        ),
+        (_, Some(fused)) => format!(
+            "  // A large batch goes in parts.
+  for (int part = 0; part < {parts} && status == CUDNN_STATUS_SUCCESS; ++part) {{
+    if (plan.fused) {{
+      status = {fused};
+      if (status == CUDNN_STATUS_SUCCESS || part > 0) continue;
+      plan.fused = false;  // not for this algorithm: the two steps below
+    }}
+    status = {plain};
+  }}
+  if (plan.fused && status == CUDNN_STATUS_SUCCESS) return 0;"
+        ),
+    }
 }
 
 fn bias_shape(y: &[i64]) -> Vec<i64> {

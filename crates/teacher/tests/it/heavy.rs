@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use warpwright_record::verdict::Profile;
+
 use crate::bench::{Bench, Case, device};
 
 #[track_caller]
@@ -91,6 +93,53 @@ def get_init_inputs():
     assert_eq!(cases.len(), kinds.len());
     agree(&bench, "convolution", &cases);
     bench.compile_for(&cases[..3], &device("cuda:0"), "sm_90");
+}
+
+/// Algorithms for tensor cores copy their operands into another layout: two copies of a part's fit the
+/// workspace. A part is a whole number of images, and small batches are left whole.
+#[test]
+fn large_batches_go_through_cudnn_in_parts() {
+    let source = |batch: u32, after: &str| {
+        format!(
+            "import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(64, 128, 3)
+
+    def forward(self, x):
+        return {after}
+
+def get_inputs():
+    return [torch.randn({batch}, 64, 256, 256)]
+
+def get_init_inputs():
+    return []
+"
+        )
+    };
+    let sources = BTreeMap::from([
+        ("large".to_owned(), source(64, "self.layer(x)")),
+        ("relu".to_owned(), source(64, "torch.relu(self.layer(x))")),
+        ("small".to_owned(), source(4, "self.layer(x)")),
+    ]);
+    let bench = Bench::new();
+    let cases = bench.trace_sources(&sources);
+    let text = |name: &str| -> String {
+        let case = cases.iter().find(|case| case.name == name).unwrap();
+        let files =
+            warpwright_teacher::translate(&case.trace, &device("cuda:0"), Profile::Tf32, false)
+                .unwrap();
+        files.into_iter().filter(|f| f.0.starts_with("kernels/")).map(|f| f.1).collect()
+    };
+    // 1 GiB of inputs and 2 GiB of outputs: an eighth of both takes 0.4 GiB.
+    let (large, relu, small) = (text("large"), text("relu"), text("small"));
+    assert!(large.contains("part < 8 "), "{large}");
+    assert!(large.contains("const int x_dims[] = {8, 64, 256, 256}"), "{large}");
+    assert!(relu.contains("part < 8 ") && relu.contains("BiasActivationForward"), "{relu}");
+    assert!(!small.contains("part <"), "{small}");
 }
 
 #[test]
