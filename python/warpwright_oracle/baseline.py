@@ -25,8 +25,10 @@ import torch
 from . import ahead, extension, headers, precision
 from .arena import Arena
 from .channel import Channel, serve
+from .distance import distance
 from .player import Call, Player
 from .reference import Reference, bound, seed_everything
+from .tensors import flatten, unflatten
 
 MODES: dict[str, dict[str, Any]] = {
     "compile": {},
@@ -224,6 +226,31 @@ class Baseline(Player):
             torch.cuda.synchronize()
         return {}
 
+    def agree(self, request: dict[str, Any]) -> dict[str, Any]:
+        """How far each baseline's results are from eager's, largest error per output, None where
+        they are not alike: what was compiled is an honest program of somebody else's."""
+        inputs = self.reference.inputs(request["seed"])
+        eager = self._results("eager", inputs)
+        names = [name for name in self.calls if name not in ("eager", "nothing")]
+        apart = {}
+        for name in names:
+            pairs = zip(self._results(name, inputs), eager, strict=True)
+            apart[name] = [difference(mine, theirs) for mine, theirs in pairs]
+        return {"apart": apart}
+
+    def _results(self, which: str, inputs: Any) -> list[torch.Tensor]:
+        if which in self.graphs:
+            torch.compiler.cudagraph_mark_step_begin()
+        copies: list[torch.Tensor] = []
+        tree = flatten(inputs, copies)
+        seed_everything(1)
+        with torch.no_grad():
+            given = self.calls[which](*unflatten(tree, [t.clone() for t in copies]))
+        tensors: list[torch.Tensor] = []
+        flatten(given, tensors)
+        # Graphs write the next results where these lie.
+        return [t.clone() for t in tensors]
+
     def spare(self, _: dict[str, Any]) -> dict[str, Any]:
         """Gives back what torch holds of a GPU and nothing uses."""
         self.results = []
@@ -259,6 +286,16 @@ class Baseline(Player):
         return {}
 
 
+def difference(mine: torch.Tensor, theirs: torch.Tensor) -> float | None:
+    """The largest difference; None where shapes or what is finite differ, or integers do."""
+    if mine.shape != theirs.shape:
+        return None
+    if not theirs.is_floating_point():
+        return 0.0 if torch.equal(mine, theirs) else None
+    told = distance(mine, theirs.double())
+    return told.error if told.agrees else None
+
+
 def load_lightly() -> None:
     """Has Inductor ask whether libraries with the processor's vector instructions can be loaded,
     without importing torch for each of them: seven times two seconds, which nothing there needs."""
@@ -287,6 +324,7 @@ def main() -> None:
     baseline = Baseline(given.device, given.library, channel)
     names = [
         "adopt",
+        "agree",
         "ahead",
         "open",
         "compile",

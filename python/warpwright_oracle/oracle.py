@@ -22,6 +22,7 @@ from .arena import Arena
 from .calibration import Calibrator
 from .channel import Channel, Refusal, serve
 from .distance import distance, largest, pieces
+from .examiner import Examiner
 from .families import OWN, Traits, change
 from .reference import Reference, bound, perturb
 from .sizes import Allocated, foresee, forward
@@ -173,6 +174,10 @@ class Oracle:
         """See ``Calibrator``."""
         calibrator = Calibrator(self, self.profile, double=request["double"])
         return calibrator.calibrate(request["seed"], request["families"])
+
+    def examine(self, request: dict[str, Any]) -> dict[str, Any]:
+        """See ``Examiner``."""
+        return Examiner(self, request["tolerances"]).examine(request["seed"])
 
     def inputs(self, request: dict[str, Any]) -> dict[str, Any]:
         """Inputs of the given seeds and families, in the arena one after the other."""
@@ -334,6 +339,7 @@ def main() -> None:
             "init": oracle.init,
             "state": oracle.state,
             "calibrate": oracle.calibrate,
+            "examine": oracle.examine,
             "inputs": oracle.inputs,
             "expected": oracle.expected,
         },

@@ -16,6 +16,7 @@ use crate::error::JudgeError;
 use crate::gate::{Gate, Purpose};
 use crate::oracle::{mode_name, profile_name};
 use crate::process::{Grant, Host, Role, Worker};
+use crate::wire::Agreement;
 
 /// Longest one compilation may take; `max-autotune` can need minutes.
 const COMPILE_PATIENCE: Duration = Duration::from_mins(20);
@@ -260,6 +261,13 @@ impl BaselineProcess {
     /// Forgets one baseline.
     pub(crate) fn give_up(&mut self, task: &str, which: Baseline) -> Result<(), JudgeError> {
         self.ask(task, &json!({"do": "give_up", "which": which.name()}), PATIENCE).map(drop)
+    }
+
+    /// How far what was compiled is from eager on the inputs of a seed. The caller holds the device.
+    pub(crate) fn agree(&mut self, task: &str, seed: u64) -> Result<Agreement, JudgeError> {
+        let answer = self.ask(task, &json!({"do": "agree", "seed": seed}), PATIENCE)?;
+        serde_json::from_value(answer)
+            .map_err(|error| JudgeError::infrastructure("understand the baseline", error))
     }
 
     /// Gives back what memory of the device it does not need until the next window.

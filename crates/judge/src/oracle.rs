@@ -15,7 +15,8 @@ use crate::families::{Draw, Families};
 use crate::gate::{Gate, Purpose};
 use crate::memory::Memory;
 use crate::process::{Grant, Host, Role, Worker};
-use crate::wire::{Calibrated, Expected, Loaded, Opened, Sets, Sizes, State};
+use crate::tolerance::Tolerance;
+use crate::wire::{Calibrated, Examined, Expected, Loaded, Opened, Sets, Sizes, State};
 
 /// Longest an oracle may take over one request. Its code is the task's.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
@@ -140,6 +141,19 @@ impl Oracle {
             }
         }
         Ok(())
+    }
+
+    /// Looks for what speaks against the task, on the inputs of a seed and with these tolerances per
+    /// output. The caller holds the device.
+    pub(crate) fn examine(
+        &mut self,
+        seed: u64,
+        tolerances: &[Tolerance],
+    ) -> Result<Examined, JudgeError> {
+        let tolerances: Vec<_> =
+            tolerances.iter().map(|allowed| (allowed.atol, allowed.rtol)).collect();
+        let request = json!({"do": "examine", "seed": seed, "tolerances": tolerances});
+        self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
     }
 
     /// Does without float64 from now on, where the device's memory does not hold it. False if it was

@@ -19,6 +19,7 @@ use warpwright_record::verdict::{PhaseSeconds, Stage, Verdict};
 use warpwright_task::{Mode, Task};
 
 use crate::error::JudgeError;
+use crate::examination::Examination;
 use crate::given::Given;
 use crate::judge::LocalJudge;
 use crate::memory::Memory;
@@ -236,6 +237,12 @@ impl<'j> SessionPool<'j> {
         // Times of kernels mean something only alone; on a GPU everything is.
         let alone = *inspection == Inspection::Kernels && !self.judge.config().device.is_cuda();
         self.with(task, alone, |session| session.inspect(candidate, inspection))
+    }
+
+    /// Examines the task itself; see [`TaskSession::examine`]. Waits for its turn.
+    pub fn examine(&self, task: &Task) -> Result<Examination, JudgeError> {
+        let alone = !self.judge.config().device.is_cuda();
+        self.with(task, alone, TaskSession::examine)
     }
 
     /// Works with the task's session; with more memory, once more, if it needs that.

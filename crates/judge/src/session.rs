@@ -29,6 +29,7 @@ use crate::runner::{Ended, Runner, Stumble, Trouble};
 use crate::verdict::{Findings, Known, build, verdict};
 use crate::verify::{Looked, look};
 
+mod examining;
 mod pitting;
 mod room;
 mod timing;
@@ -206,22 +207,31 @@ impl<'j> TaskSession<'j> {
         {
             if stage == Stage::Measured {
                 // Before anything of the candidate runs: nothing it leaves behind slows these.
-                let started = Instant::now();
-                if self.baselines.is_none() {
-                    let (judge, opened) = (self.judge, &self.oracle.opened);
-                    let (task, memory) = (&self.task, self.memory);
-                    let (layout, plan) = (self.layout, self.plan);
-                    let terms = Terms { judge, task, opened, memory, layout, plan };
-                    self.baselines =
-                        Some(Baselines::prepare(&terms, self.early.take(), &mut self.random)?);
-                }
-                self.cost += started.elapsed();
-                found.seconds.baselines = started.elapsed().as_secs_f64();
+                found.seconds.baselines = self.prepare_baselines()?.as_secs_f64();
             }
             self.run_with_room(candidate, artifact, stage, &mut found)?;
         }
         let known = self.known();
         Ok(verdict(self.judge, &self.task, &known, candidate, artifact.as_ref(), (stage, found)))
+    }
+
+    /// Compiles and stages the baselines unless that was done; what it took.
+    fn prepare_baselines(&mut self) -> Result<Duration, JudgeError> {
+        let started = Instant::now();
+        if self.baselines.is_none() {
+            let early = self.early.take();
+            let terms = Terms {
+                judge: self.judge,
+                task: &self.task,
+                opened: &self.oracle.opened,
+                memory: self.memory,
+                layout: self.layout,
+                plan: self.plan,
+            };
+            self.baselines = Some(Baselines::prepare(&terms, early, &mut self.random)?);
+        }
+        self.cost += started.elapsed();
+        Ok(started.elapsed())
     }
 
     /// Looks at one call of a candidate with a profiler or a sanitizer. What the candidate does
@@ -272,7 +282,7 @@ impl<'j> TaskSession<'j> {
         let held = self.hold(stage);
         found.seconds.wait = waiting.elapsed().as_secs_f64();
         let holding = Instant::now();
-        let went = self.examine(&mut runner, candidate, stage, found);
+        let went = self.take_through(&mut runner, candidate, stage, found);
         // One that is gone needs a moment to be collected; one that answers is killed at once.
         let gone =
             matches!(&went, Err(Trouble::Candidate(Stumble { answer: NoAnswer::Closed, .. })));
@@ -308,7 +318,7 @@ impl<'j> TaskSession<'j> {
         }
     }
 
-    fn examine(
+    fn take_through(
         &mut self,
         runner: &mut Runner,
         candidate: &Candidate,

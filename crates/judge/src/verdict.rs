@@ -3,6 +3,7 @@
 use warpwright_build::{Artifact, Instrument, Outcome};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::conditions::Conditions;
+use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::verdict::{
     Check, Failure, IntegrityFinding, PhaseSeconds, Reward, Speedup, Stage, Times, VERDICT_VERSION,
     Verdict,
@@ -42,6 +43,11 @@ impl Findings {
     pub(crate) fn bad(&self) -> bool {
         self.failure.is_some() || !self.integrity.is_empty()
     }
+}
+
+/// Milliseconds that so many bytes take at the device's bandwidth, once that is known.
+pub(crate) fn floor_ms(fingerprint: &Fingerprint, bytes: u64) -> Option<f64> {
+    fingerprint.bandwidth_bytes_per_second.map(|per_second| 1e3 * bytes as f64 / per_second as f64)
 }
 
 /// Compiles a candidate, beside whatever runs on the device.
@@ -100,9 +106,7 @@ pub(crate) fn verdict(
     if found.bad() {
         (found.times, found.speedup) = (Times::default(), Speedup::default());
     }
-    let floor_ms = fingerprint
-        .bandwidth_bytes_per_second
-        .map(|b| 1e3 * known.unavoidable_bytes as f64 / b as f64);
+    let floor_ms = floor_ms(&fingerprint, known.unavoidable_bytes);
     Verdict {
         version: VERDICT_VERSION,
         task: task.name.clone(),

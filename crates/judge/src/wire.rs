@@ -3,6 +3,8 @@
 //! Requests are built by the judge. Replies of the oracle and the baseline are trusted for values;
 //! replies of a runner are the candidate's word: parsed, bounded, and checked before use.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use warpwright_record::inputs::InputFamily;
@@ -176,6 +178,29 @@ pub(crate) struct ErrorNote {
     pub(crate) honest: Option<f64>,
     /// Of one in the next lower precision.
     pub(crate) lower: Option<f64>,
+}
+
+/// The oracle's answer to `examine`. Shares are of an output's elements, the largest over all outputs
+/// unless said otherwise.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Examined {
+    /// Finite elements, per output.
+    pub(crate) finite: Vec<f64>,
+    /// Elements that have the most common value, per output.
+    pub(crate) common: Vec<f64>,
+    /// What changes beyond the tolerance with each input, by its number.
+    pub(crate) inputs: BTreeMap<String, f64>,
+    /// With each parameter, by its name.
+    pub(crate) parameters: BTreeMap<String, f64>,
+    /// What is wrong of each answer that computes nothing, or less than it should.
+    pub(crate) counterfeits: BTreeMap<String, f64>,
+}
+
+/// The baseline's answer to `agree`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Agreement {
+    /// Largest difference from eager per output; none where results are not alike.
+    pub(crate) apart: BTreeMap<String, Vec<Option<f64>>>,
 }
 
 /// A runner's answer to `outputs`.

@@ -1,0 +1,253 @@
+//! What can be said of a task without a candidate: whether it is worth being judged against.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::baseline::Baseline;
+use crate::tolerance::Tolerance;
+use crate::wire::{Agreement, Examined, Place};
+
+/// Elements that must change with every input and every parameter, as a share of an output. What
+/// changes less is as good as ignored: a candidate that ignores it is seldom found out.
+const MATTERS: f64 = 0.01;
+/// Elements of an output that may have one value, as a share.
+const COMMON: f64 = 0.9;
+
+/// A task, looked at without a candidate.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Examination {
+    /// Tensors that `get_inputs` gives.
+    pub inputs: Vec<TensorKind>,
+    /// Tensors that `forward` gives.
+    pub outputs: Vec<TensorKind>,
+    /// Bytes that one call cannot avoid: every input, parameter and output once.
+    pub unavoidable_bytes: u64,
+    /// Milliseconds that these take at the device's bandwidth.
+    pub floor_ms: Option<f64>,
+    /// Milliseconds of a call of eager; rough where there are objections.
+    pub eager_ms: f64,
+    /// Milliseconds of a call of each baseline that was compiled, by name.
+    pub compiled_ms: Vec<(String, f64)>,
+    /// What speaks against it; with any, nothing was compiled.
+    pub objections: Vec<Objection>,
+    /// What a verdict on this task would have to say of itself.
+    pub caveats: Vec<String>,
+}
+
+impl Examination {
+    /// Milliseconds of the fastest baseline.
+    pub fn best_ms(&self) -> f64 {
+        self.compiled_ms.iter().map(|(_, ms)| *ms).fold(self.eager_ms, f64::min)
+    }
+
+    /// How many times the fastest baseline takes what memory alone would.
+    pub fn head_room(&self) -> Option<f64> {
+        self.floor_ms.filter(|floor| *floor > 0.0).map(|floor| self.best_ms() / floor)
+    }
+}
+
+/// Shape and element type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorKind {
+    /// Extent per dimension.
+    pub shape: Vec<u64>,
+    /// Torch's name without the prefix.
+    pub dtype: String,
+}
+
+impl TensorKind {
+    pub(crate) fn of(place: &Place) -> Self {
+        Self { shape: place.shape.clone(), dtype: place.dtype.clone() }
+    }
+}
+
+/// Why a task is no good to be judged against.
+#[derive(Clone, Debug, PartialEq, Error, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Objection {
+    /// There is nothing to compare with.
+    #[error("it gives no tensor")]
+    NoOutput,
+    /// What is right is known no better than the reference itself.
+    #[error("there is no truth in float64: {reason}")]
+    NoTruth {
+        /// Why.
+        reason: String,
+    },
+    /// Elements that are NaN or infinite.
+    #[error("output {output} is not finite")]
+    NotFinite {
+        /// Its number.
+        output: usize,
+    },
+    /// One value, nearly everywhere.
+    #[error("{:.0} % of output {output} have one value", 100.0 * share)]
+    OneValue {
+        /// Its number.
+        output: usize,
+        /// Of a sample of elements.
+        share: f64,
+    },
+    /// An input that hardly matters.
+    #[error("input {input} changes {:.1} % of the results", 100.0 * share)]
+    InputIgnored {
+        /// Its number among the tensors.
+        input: String,
+        /// Of the elements of the output that changes most.
+        share: f64,
+    },
+    /// A parameter that hardly matters.
+    #[error("parameter {name} changes {:.1} % of the results", 100.0 * share)]
+    ParameterIgnored {
+        /// As `named_parameters` gives it.
+        name: String,
+        /// Of the elements of the output that changes most.
+        share: f64,
+    },
+    /// A wrong answer that would pass.
+    #[error("a candidate that returns {answer} would be right")]
+    Counterfeit {
+        /// What it returns.
+        answer: String,
+    },
+    /// An honest program that would not pass.
+    #[error("{baseline} would be wrong{}", by(*error, *allowed))]
+    HonestFails {
+        /// Which one.
+        baseline: String,
+        /// Largest error; none where shapes, integers or what is finite differ.
+        error: Option<f64>,
+        /// Where the truth is small.
+        allowed: f64,
+    },
+}
+
+fn by(error: Option<f64>, allowed: f64) -> String {
+    error.map(|error| format!(": off by {error:.1e}, allowed {allowed:.1e}")).unwrap_or_default()
+}
+
+impl Objection {
+    /// One word for counting.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::NoOutput => "no_output",
+            Self::NoTruth { .. } => "no_truth",
+            Self::NotFinite { .. } => "not_finite",
+            Self::OneValue { .. } => "one_value",
+            Self::InputIgnored { .. } => "input_ignored",
+            Self::ParameterIgnored { .. } => "parameter_ignored",
+            Self::Counterfeit { .. } => "counterfeit",
+            Self::HonestFails { .. } => "honest_fails",
+        }
+    }
+}
+
+/// What the oracle's look says.
+pub(crate) fn object(found: &Examined, doubt: &str) -> Vec<Objection> {
+    let mut objections = Vec::new();
+    if found.finite.is_empty() {
+        objections.push(Objection::NoOutput);
+    }
+    if !doubt.is_empty() {
+        objections.push(Objection::NoTruth { reason: doubt.to_owned() });
+    }
+    for (output, (finite, common)) in found.finite.iter().zip(&found.common).enumerate() {
+        if *finite < 1.0 {
+            objections.push(Objection::NotFinite { output });
+        }
+        if *common > COMMON {
+            objections.push(Objection::OneValue { output, share: *common });
+        }
+    }
+    let little = |of: &std::collections::BTreeMap<String, f64>| {
+        let little = of.iter().filter(|(_, share)| **share < MATTERS);
+        little.map(|(name, share)| (name.clone(), *share)).collect::<Vec<_>>()
+    };
+    let ignored = little(&found.inputs);
+    objections
+        .extend(ignored.into_iter().map(|(input, share)| Objection::InputIgnored { input, share }));
+    let ignored = little(&found.parameters);
+    let ignored = ignored.into_iter();
+    objections.extend(ignored.map(|(name, share)| Objection::ParameterIgnored { name, share }));
+    let passing = found.counterfeits.iter().filter(|(_, wrong)| **wrong == 0.0);
+    objections.extend(passing.map(|(answer, _)| Objection::Counterfeit { answer: answer.clone() }));
+    objections
+}
+
+/// What the baselines' results say: each is an honest program, and must be right.
+pub(crate) fn disagree(found: &Agreement, allowed: &[(Tolerance, f64)]) -> Vec<Objection> {
+    let mut objections = Vec::new();
+    for (baseline, apart) in &found.apart {
+        let fails = |(error, (tolerance, largest)): (&Option<f64>, &(Tolerance, f64))| {
+            let right = error.is_some_and(|e| e <= tolerance.atol + tolerance.rtol * largest);
+            (!right).then_some((*error, tolerance.atol))
+        };
+        if let Some((error, allowed)) = apart.iter().zip(allowed).find_map(fails) {
+            objections.push(Objection::HonestFails { baseline: baseline.clone(), error, allowed });
+        }
+    }
+    objections
+}
+
+/// Names and milliseconds of what was compiled.
+pub(crate) fn times(
+    ready: impl Iterator<Item = (Baseline, f64)>,
+) -> (Option<f64>, Vec<(String, f64)>) {
+    let (eager, compiled): (Vec<_>, Vec<_>) =
+        ready.partition(|(which, _)| *which == Baseline::Eager);
+    let ms = |seconds: f64| 1e3 * seconds;
+    let compiled =
+        compiled.into_iter().map(|(which, s)| (which.name().to_owned(), ms(s))).collect();
+    (eager.first().map(|(_, s)| ms(*s)), compiled)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn sound() -> Examined {
+        let of = |pairs: &[(&str, f64)]| {
+            pairs
+                .iter()
+                .map(|(name, share)| ((*name).to_owned(), *share))
+                .collect::<BTreeMap<_, _>>()
+        };
+        Examined {
+            finite: vec![1.0],
+            common: vec![0.5],
+            inputs: of(&[("0", 0.6)]),
+            parameters: of(&[("weight", 0.02)]),
+            counterfeits: of(&[("zeros", 0.5), ("the previous result", 1e-6)]),
+        }
+    }
+
+    #[test]
+    fn each_fault_is_named_and_a_sound_task_has_none() {
+        assert_eq!(object(&sound(), ""), []);
+        let spoil = |change: fn(&mut Examined)| {
+            let mut found = sound();
+            change(&mut found);
+            object(&found, "").iter().map(Objection::name).collect::<Vec<_>>()
+        };
+        assert_eq!(spoil(|f| f.finite[0] = 0.999), ["not_finite"]);
+        assert_eq!(spoil(|f| f.common[0] = 0.95), ["one_value"]);
+        assert_eq!(spoil(|f| f.inputs.extend([("1".into(), 0.0)])), ["input_ignored"]);
+        assert_eq!(spoil(|f| f.parameters.extend([("b".into(), 0.009)])), ["parameter_ignored"]);
+        assert_eq!(spoil(|f| f.counterfeits.extend([("x".into(), 0.0)])), ["counterfeit"]);
+        assert_eq!(object(&sound(), "why")[0].name(), "no_truth");
+    }
+
+    #[test]
+    fn an_honest_program_beyond_the_tolerance_speaks_against_the_task() {
+        let allowed = [(Tolerance { atol: 1e-5, rtol: 1e-6 }, 10.0)];
+        let told = |apart| {
+            let apart = BTreeMap::from([("compile".to_owned(), vec![apart])]);
+            disagree(&Agreement { apart }, &allowed).len()
+        };
+        assert_eq!(told(Some(1.9e-5)), 0);
+        assert_eq!(told(Some(2.1e-5)), 1);
+        assert_eq!(told(None), 1, "not alike");
+    }
+}

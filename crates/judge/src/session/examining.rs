@@ -1,0 +1,90 @@
+//! A task looked at without a candidate.
+
+use super::TaskSession;
+use crate::error::JudgeError;
+use crate::examination::{Examination, Objection, TensorKind, disagree, object, times};
+use crate::families::Draw;
+use crate::gate::Purpose;
+use crate::tolerance::{Tolerance, tolerance};
+use crate::verdict::floor_ms;
+
+impl TaskSession<'_> {
+    /// Finds out whether the task is worth being judged against: whether every input and parameter
+    /// matters, no answer that computes nothing would pass, and what compilers make of it would; how
+    /// long the baselines take. Compiles nothing where there are objections before.
+    pub fn examine(&mut self) -> Result<Examination, JudgeError> {
+        self.judge.alive()?;
+        let examined = self.examine_within().map_err(|e| self.judge.explain(e));
+        examined.map_err(|e| if self.memory.is_all() { e.with_all_memory() } else { e })
+    }
+
+    fn examine_within(&mut self) -> Result<Examination, JudgeError> {
+        let seed = Draw::fresh(warpwright_record::inputs::InputFamily::Own, &mut self.random).seed;
+        let allowed = self.allowed(seed)?;
+        let tolerances: Vec<Tolerance> = allowed.iter().map(|(tolerance, _)| *tolerance).collect();
+        let shared = self.judge.gate.share(Purpose::Reference);
+        let found = self.oracle.examine(seed, &tolerances)?;
+        drop(shared);
+        let objections = object(&found, &self.oracle.doubt);
+        let sizes = &self.oracle.opened.sizes;
+        let kinds = |places: &[_]| places.iter().map(TensorKind::of).collect();
+        let mut examination = Examination {
+            inputs: kinds(&sizes.inputs.tensors),
+            outputs: kinds(&sizes.outputs.tensors),
+            unavoidable_bytes: self.unavoidable_bytes(),
+            floor_ms: None,
+            eager_ms: 1e3 * self.oracle.opened.forward_seconds,
+            compiled_ms: Vec::new(),
+            objections,
+            caveats: self.oracle.families.caveats(),
+        };
+        if examination.objections.is_empty() {
+            self.against_baselines(seed, &allowed, &mut examination)?;
+        }
+        examination.floor_ms = floor_ms(&self.judge.fingerprint("", ""), self.unavoidable_bytes());
+        Ok(examination)
+    }
+
+    /// The tolerance of each output on the inputs of a seed, and its largest magnitude there.
+    fn allowed(&mut self, seed: u64) -> Result<Vec<(Tolerance, f64)>, JudgeError> {
+        let _shared = self.judge.gate.share(Purpose::Reference);
+        let draw = Draw::own(seed);
+        let expected = self.oracle.expected("init", draw)?;
+        let expected = expected
+            .ok_or_else(|| JudgeError::infrastructure("examine", "its own inputs are void"))?;
+        let profile = self.judge.config.profile;
+        let outputs = expected.notes.iter().zip(&expected.outputs.tensors).enumerate();
+        let each = outputs.map(|(i, (note, at))| {
+            let dtype = crate::dtype::Dtype::parse(&at.dtype);
+            let dtype = dtype.ok_or_else(|| {
+                JudgeError::infrastructure("examine", format!("an output of {}", at.dtype))
+            })?;
+            let known = self.oracle.families.errors(draw.family, i);
+            Ok((tolerance(profile, dtype, note, &known, draw.family), note.largest))
+        });
+        each.collect()
+    }
+
+    /// Compiles and times the baselines, and compares what they give.
+    fn against_baselines(
+        &mut self,
+        seed: u64,
+        allowed: &[(Tolerance, f64)],
+        examination: &mut Examination,
+    ) -> Result<(), JudgeError> {
+        self.prepare_baselines()?;
+        let Some(baselines) = &mut self.baselines else {
+            return Err(JudgeError::infrastructure("examine", "the baselines are not ready"));
+        };
+        let shared = self.judge.gate.share(Purpose::Reference);
+        let agreement = baselines.process.agree(&self.task.name, seed)?;
+        drop(shared);
+        let disagreed: Vec<Objection> = disagree(&agreement, allowed);
+        examination.objections.extend(disagreed);
+        examination.caveats.extend(baselines.caveats.iter().cloned());
+        let (eager, compiled) = times(baselines.ready.iter().map(|r| (r.which, r.seconds)));
+        examination.eager_ms = eager.unwrap_or(examination.eager_ms);
+        examination.compiled_ms = compiled;
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! Tasks without a candidate on the cpu device, for real: what is wrong with each is found, and nothing
+//! is found where nothing is wrong.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use support::{body, config};
+use warpwright_judge::{Device, Examination, LocalJudge, Objection, SessionPool};
+use warpwright_task::Task;
+
+/// A task with this forward pass, and these lines in the constructor.
+fn task(name: &str, made: &str, forward: &str, inputs: &str) -> Task {
+    let source = format!(
+        "import torch\n\
+         from torch import nn\n\n\n\
+         class Model(nn.Module):\n\
+         \x20   def __init__(self):\n\
+         \x20       super().__init__()\n\
+         \x20       {made}\n\n\
+         \x20   def forward(self, x, y):\n\
+         {}\n\n\n\
+         def get_inputs():\n\
+         \x20   return [{inputs}]\n",
+        body(&format!("return {forward}"))
+    );
+    Task::from_source(name, source)
+}
+
+const TWO: &str = "torch.randn(64, 32), torch.randn(64, 32)";
+
+fn names(examination: &Examination) -> Vec<String> {
+    examination.objections.iter().map(|o| format!("{}: {o}", o.name())).collect()
+}
+
+#[test]
+fn a_sound_task_is_timed_and_nothing_speaks_against_it() {
+    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let sound = task(
+        "sound",
+        "self.scale = nn.Parameter(torch.rand(32) + 0.5)",
+        "torch.relu(x * self.scale + y).sum(dim=1)",
+        TWO,
+    );
+    let found = SessionPool::new(&judge).examine(&sound).unwrap();
+    assert_eq!(names(&found), Vec::<String>::new());
+    assert_eq!(found.inputs.len(), 2);
+    assert_eq!(found.outputs[0].shape, [64]);
+    assert_eq!(found.unavoidable_bytes, 2 * 64 * 32 * 4 + 32 * 4 + 64 * 4);
+    assert!(found.eager_ms > 0.0 && found.eager_ms < 100.0, "{found:?}");
+    assert_eq!(found.compiled_ms[0].0, "compile");
+    assert!(found.best_ms() <= found.eager_ms);
+    assert!(found.head_room().unwrap() > 1.0, "{found:?}");
+    let kept = serde_json::to_string(&found).unwrap();
+    let read: Examination = serde_json::from_str(&kept).unwrap();
+    assert_eq!(serde_json::to_string(&read).unwrap(), kept);
+}
+
+#[test]
+fn what_is_wrong_with_a_task_is_named() {
+    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let pool = SessionPool::new(&judge);
+    let bias = "self.bias = nn.Parameter(torch.randn(32))";
+    let cases = [
+        (
+            "an input that never wins",
+            bias,
+            "torch.maximum(x, y - 100) + self.bias",
+            TWO,
+            "input_ignored",
+        ),
+        (
+            "a parameter that is too small",
+            bias,
+            "x * y + 1e-9 * self.bias",
+            TWO,
+            "parameter_ignored",
+        ),
+        ("nothing but zeros", bias, "torch.relu(-(x + y + self.bias).abs())", TWO, "one_value"),
+        ("infinite", bias, "1 / (x - x + 0 * y) + self.bias", TWO, "not_finite"),
+    ];
+    for (name, made, forward, inputs, wanted) in cases {
+        let found = pool.examine(&task(name, made, forward, inputs)).unwrap();
+        assert!(found.objections.iter().any(|o| o.name() == wanted), "{name}: {:?}", names(&found));
+        assert!(found.compiled_ms.is_empty(), "{name}: nothing is compiled in vain");
+    }
+    let copied = task("a copy", "pass", "torch.where(x > 9, y, x)", TWO);
+    let found = pool.examine(&copied).unwrap();
+    let answer =
+        |o: &Objection| matches!(o, Objection::Counterfeit { answer } if answer == "input 0");
+    assert!(found.objections.iter().any(answer), "{:?}", names(&found));
+}

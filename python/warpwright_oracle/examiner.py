@@ -1,0 +1,174 @@
+"""What speaks against a task, found out by running its reference: what it ignores, what it always
+gives, and which wrong answers would pass for right. Numbers only: what follows from them the judge
+decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .distance import pieces
+from .families import OWN
+from .reference import seed_everything
+from .sizes import forward
+from .tensors import flatten, unflatten
+
+if TYPE_CHECKING:
+    from .oracle import Oracle
+
+MOVED = 0.3
+"""Relative size of the change of a parameter."""
+SEEDS = 0x5EED_4000
+"""What is added to a seed for other draws than its own."""
+
+
+class Examiner:
+    """Looks at one task's reference on its own inputs."""
+
+    def __init__(self, oracle: Oracle, tolerances: list[tuple[float, float]]) -> None:
+        self.oracle = oracle
+        self.tolerances = tolerances
+        """Per output, absolute and relative."""
+        self.model = oracle.models["init"]
+
+    def examine(self, seed: int) -> dict[str, Any]:
+        """Shares are of the elements of the output where it is largest. ``finite`` and ``common``
+        (equal to the most common value) are per output; ``inputs`` and ``parameters`` say how much
+        of the outputs changes beyond the tolerance with each, by name; ``counterfeits`` how much of
+        each wrong answer is wrong."""
+        given = self.oracle.draw(seed, OWN)
+        taken: list[torch.Tensor] = []
+        tree = flatten(given, taken)
+        truth = self._outputs(given)
+        other = self.oracle.draw(seed + SEEDS, OWN)
+        others: list[torch.Tensor] = []
+        flatten(other, others)
+        changed = {}
+        for i, tensor in enumerate(others):
+            swapped = [tensor if k == i else t for k, t in enumerate(taken)]
+            changed[str(i)] = self._wrong(truth, self._outputs(unflatten(tree, swapped)))
+        parameters = {}
+        for name, parameter in self.model.named_parameters():
+            if parameter.numel():
+                with moved(parameter, seed):
+                    parameters[name] = self._wrong(truth, self._outputs(given))
+        previous = self._outputs(other)
+        answers = counterfeits(truth, previous, taken)
+        wrong = {name: self._wrong(truth, answer) for name, answer in answers}
+        self.oracle.settle()
+        return {
+            "finite": [finite(t) for t in truth],
+            "common": [common(t) for t in truth],
+            "inputs": changed,
+            "parameters": parameters,
+            "counterfeits": wrong,
+        }
+
+    def _outputs(self, inputs: Any) -> list[torch.Tensor]:
+        outputs, _, _ = forward(self.model, inputs, 1)
+        tensors: list[torch.Tensor] = []
+        flatten(outputs, tensors)
+        return tensors
+
+    def _wrong(self, truth: list[torch.Tensor], answer: list[torch.Tensor]) -> float:
+        if [t.shape for t in truth] != [t.shape for t in answer]:
+            return 1.0
+        triples = zip(truth, answer, self.tolerances, strict=True)
+        return max((beyond(t, a, allowed) for t, a, allowed in triples), default=0.0)
+
+
+def beyond(truth: torch.Tensor, answer: torch.Tensor, allowed: tuple[float, float]) -> float:
+    """The share of elements of an answer that are outside a tolerance, or finite where the truth is
+    not, or not where it is."""
+    wrong, (absolute, relative) = 0, allowed
+    for mine, exact in pieces(answer, truth):
+        if exact.is_floating_point():
+            mine, exact = mine.double(), exact.double()
+            far = (mine - exact).abs() > absolute + relative * exact.abs()
+            there = torch.isfinite(exact)
+            far = torch.where(there & torch.isfinite(mine), far, there != torch.isfinite(mine))
+        else:
+            far = mine != exact
+        wrong += int(far.sum().item())
+    return wrong / max(truth.numel(), 1)
+
+
+def finite(tensor: torch.Tensor) -> float:
+    """The share of finite elements."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return 1.0
+    return sum(int(torch.isfinite(t).sum().item()) for (t,) in pieces(tensor)) / tensor.numel()
+
+
+def common(tensor: torch.Tensor) -> float:
+    """The share of elements that equal the most common one of a sample."""
+    if tensor.numel() < 2:
+        return 0.0
+    flat = tensor.reshape(-1)
+    step = max(1, flat.numel() // 4096)
+    _, counts = torch.unique(flat[::step], return_counts=True)
+    return counts.max().item() / counts.sum().item()
+
+
+@contextlib.contextmanager
+def moved(parameter: torch.nn.Parameter, seed: int) -> Iterator[None]:
+    """A parameter with other values for a while."""
+    kept = parameter.detach().clone()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        noise = torch.randn(parameter.shape, generator=generator).to(parameter)
+        size = parameter.float().square().mean().sqrt().item() or 1.0
+        parameter.add_(noise, alpha=MOVED * size)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            parameter.copy_(kept)
+
+
+def counterfeits(
+    truth: list[torch.Tensor], previous: list[torch.Tensor], taken: list[torch.Tensor]
+) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    """What a candidate might return that computes nothing, or less than it should."""
+    yield "zeros", [torch.zeros_like(t) for t in truth]
+    yield "its mean", [_filled(t) for t in truth]
+    for i, tensor in enumerate(taken):
+        if all(t.numel() == tensor.numel() for t in truth):
+            yield f"input {i}", [tensor.reshape(t.shape).to(t.dtype) for t in truth]
+    yield "the previous result", previous
+    if any(t.dtype == torch.float32 for t in truth):
+        yield "half precision", [_rounded(t) for t in truth]
+    if any(t.numel() > 1 for t in truth):
+        yield "the first half only", [_half(t) for t in truth]
+    if any(t.dim() and t.shape[0] > 1 for t in truth):
+        yield "rows in another order", [t.roll(1, 0) if t.dim() else t for t in truth]
+    yield "memory that nobody wrote", [_poison(t) for t in truth]
+
+
+def _filled(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.is_floating_point():
+        return torch.ones_like(tensor)
+    return torch.full_like(tensor, torch.nan_to_num(tensor.double(), 0.0, 0.0, 0.0).mean().item())
+
+
+def _rounded(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.half().float() if tensor.dtype == torch.float32 else tensor
+
+
+def _half(tensor: torch.Tensor) -> torch.Tensor:
+    half = tensor.clone()
+    flat = half.view(-1) if half.is_contiguous() else half
+    if tensor.dim():
+        flat[(flat.shape[0] + 1) // 2 :] = 0
+    return half
+
+
+def _poison(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_floating_point():
+        return torch.full_like(tensor, float("nan"))
+    seed_everything(1)
+    return torch.randint(0, 2, tensor.shape, device=tensor.device).to(tensor.dtype)
