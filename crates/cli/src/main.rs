@@ -12,6 +12,7 @@ mod contract;
 mod device_use;
 mod environment;
 mod evaluation;
+mod examining;
 mod exit;
 mod failure;
 mod folders;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => commands::compare::run(args, printer),
         Command::Trajectory(args) => commands::trajectory::run(args, printer),
         Command::Doctor(args) => commands::doctor::run(args, printer),
+        Command::Task(args) => commands::task::run(args, printer),
         Command::Bench(args) => commands::bench::run(args, printer),
         Command::Completions(args) => Ok(commands::completions::run(args, printer)),
         Command::Man(args) => commands::man::run(args, printer),

@@ -9,4 +9,5 @@ pub(crate) mod judge;
 pub(crate) mod man;
 pub(crate) mod optimize;
 pub(crate) mod report;
+pub(crate) mod task;
 pub(crate) mod trajectory;

@@ -5,6 +5,7 @@ mod bad_input;
 mod evaluating;
 mod first_contact;
 mod judging;
+mod linting;
 mod many;
 mod measuring;
 mod program;

@@ -1,0 +1,59 @@
+//! What `task` can be told.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{Common, ProfileArg};
+
+/// `task`.
+#[derive(Args, Debug)]
+pub(crate) struct TaskArgs {
+    /// What to do with tasks.
+    #[command(subcommand)]
+    pub(crate) action: TaskAction,
+}
+
+/// What `task` does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaskAction {
+    /// Find out whether tasks are worth being judged against: what they ignore, and which wrong
+    /// answers would pass.
+    Lint(Lint),
+}
+
+impl TaskArgs {
+    pub(crate) fn wants_json(&self) -> bool {
+        match &self.action {
+            TaskAction::Lint(args) => args.common.json,
+        }
+    }
+}
+
+/// `task lint`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright task lint model.py
+  warpwright task lint suites/starter --device cuda:0 --json
+  warpwright task lint KernelBench/KernelBench/level1 --device cuda:0
+
+Runs each reference, draws other inputs and moves parameters, and compares answers that compute
+nothing or too little (zeros, an input, the previous result, half precision, a part, rows in another
+order) within the tolerance that a candidate would get. Then compiles and times the baselines, which
+must be right themselves. Exits with 3 when something speaks against one of the tasks.")]
+pub(crate) struct Lint {
+    /// Tasks: .py, .jsonl or .parquet files, or folders.
+    #[arg(required = true, value_name = "TASK")]
+    pub(crate) tasks: Vec<PathBuf>,
+    /// Precision and comparison rules.
+    #[arg(long, value_enum, default_value_t = ProfileArg::Strict)]
+    pub(crate) profile: ProfileArg,
+    /// Tasks at once; by default eight on a GPU, one on the cpu device, where they would disturb each
+    /// other.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) jobs: Option<u16>,
+    /// What every command that judges takes.
+    #[command(flatten)]
+    pub(crate) common: Common,
+}

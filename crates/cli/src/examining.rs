@@ -1,0 +1,75 @@
+//! Many tasks examined without a candidate, several at once, on one device.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use warpwright_judge::{Examination, JudgeError, SessionPool};
+use warpwright_task::Task;
+
+use crate::failure::Failure;
+use crate::judging::Bench;
+
+/// What examining a task came to.
+pub(crate) enum Examined {
+    /// It runs; what was found out.
+    Looked(Box<Examination>),
+    /// It cannot be judged against: why, in one line.
+    Refused(String),
+}
+
+impl Examined {
+    /// Whether nothing speaks against the task.
+    pub(crate) fn sound(&self) -> bool {
+        matches!(self, Self::Looked(found) if found.objections.is_empty())
+    }
+}
+
+/// Tasks at once unless the caller says otherwise.
+pub(crate) fn usual_jobs(bench: &Bench) -> usize {
+    if bench.judge.config().device.is_cuda() { 8 } else { 1 }
+}
+
+/// Examines every task; in the order of the tasks. `each` is told of them as they are done, by any
+/// thread but one at a time. Ends early, with what it has, when `stop` is set; a failure that is ours
+/// ends it too.
+pub(crate) fn examine_all(
+    bench: &Bench,
+    tasks: &[Task],
+    jobs: usize,
+    stop: &AtomicBool,
+    each: impl Fn(&Task, &Examined) + Sync,
+) -> Result<Vec<Option<Examined>>, Failure> {
+    let pool = SessionPool::new(&bench.judge);
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<Option<Examined>>> = Mutex::new(tasks.iter().map(|_| None).collect());
+    let work = || -> Result<(), Failure> {
+        while !stop.load(Ordering::SeqCst) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(task) = tasks.get(number) else { break };
+            let examined = match pool.examine(task) {
+                Ok(found) => Examined::Looked(Box::new(found)),
+                Err(JudgeError::Reference { message, .. } | JudgeError::Memory { message, .. }) => {
+                    Examined::Refused(message.lines().next().unwrap_or_default().to_owned())
+                }
+                Err(error) => {
+                    stop.store(true, Ordering::SeqCst);
+                    return Err(error.into());
+                }
+            };
+            pool.finished(task);
+            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            each(task, &examined);
+            done[number] = Some(examined);
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| died()).and_then(|d| d))
+    })?;
+    Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn died() -> Failure {
+    Failure::infrastructure("failed to examine: a thread of ours died", "report it".to_owned())
+}

@@ -1,0 +1,49 @@
+//! `task lint`: what speaks against tasks.
+
+use crate::program::Program;
+
+fn task(forward: &str) -> String {
+    format!(
+        "import torch\n\
+         from torch import nn\n\n\n\
+         class Model(nn.Module):\n\
+         \x20   def __init__(self) -> None:\n\
+         \x20       super().__init__()\n\
+         \x20       self.bias = nn.Parameter(torch.randn(256))\n\n\
+         \x20   def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:\n\
+         \x20       return {forward}\n\n\n\
+         def get_inputs() -> list[torch.Tensor]:\n\
+         \x20   return [torch.randn(64, 256), torch.randn(64, 256)]\n"
+    )
+}
+
+#[test]
+fn tasks_are_told_apart_and_each_is_told_of() {
+    let program = Program::new();
+    program.write("suite/sound.py", &task("torch.tanh(x + y) * self.bias"));
+    program.write("suite/ignores.py", &task("x + self.bias + 0 * y"));
+    program.write("suite/raises.py", &task("x.nonsense(y)"));
+    let ran = program.run(&["task", "lint", "suite", "--device", "cpu", "--json"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.show());
+    let found = ran.object();
+    assert_eq!(found["sound"], 1);
+    let row = |name: &str| {
+        found["tasks"].as_array().unwrap().iter().find(|row| row["task"] == name).unwrap()
+    };
+    assert_eq!(row("sound")["objections"].as_array().unwrap().len(), 0);
+    let ms = |field: &str| row("sound")[field].as_f64().unwrap();
+    assert!(ms("best_ms") > 0.0 && ms("best_ms") <= ms("eager_ms"), "{found:#}");
+    let objection = &row("ignores")["objections"][0];
+    assert_eq!(objection["kind"], "input_ignored");
+    assert_eq!(objection["message"], "input 1 changes 0.0 % of the results");
+    let refused = row("raises")["refused"].as_str().unwrap();
+    assert!(refused.contains("AttributeError"), "{refused}");
+}
+
+#[test]
+fn a_task_that_is_none_is_refused_before_anything_starts() {
+    let program = Program::new();
+    program.write("broken.py", "def forward(:\n");
+    let ran = program.run(&["task", "lint", "broken.py", "--device", "cpu"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.show());
+}
