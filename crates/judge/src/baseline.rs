@@ -142,16 +142,10 @@ impl BaselineProcess {
         gate: &Gate,
         starting: &Starting,
     ) -> Result<Self, JudgeError> {
-        let mut env = vec![
+        let env = vec![
             ("TORCHINDUCTOR_CACHE_DIR", cache.to_string_lossy().into_owned()),
             ("TRITON_CACHE_DIR", cache.join("triton").to_string_lossy().into_owned()),
-            ("TORCHINDUCTOR_COMPILE_THREADS", "1".to_owned()),
         ];
-        if host.gpu.is_none() {
-            // Probing which vector instructions work starts torch a dozen times; the compiler
-            // tells soon enough.
-            env.push(("TORCHINDUCTOR_VEC_ISA_OK", "1".to_owned()));
-        }
         let read = artifact.into_iter().collect();
         let grant = Grant { read, write: vec![cache], env, ..Grant::default() };
         // On the cpu device importing compilers would disturb what is timed; a GPU it asks for itself.

@@ -1,8 +1,10 @@
-//! Runners that are forks of one process which has imported torch: a start takes 0.1 s or less instead of
-//! a second or more of a core.
+//! Processes that are forks of one which has imported torch: a start takes 0.1 s or less instead of a
+//! second or more of a core, and several seconds where compilers are imported too.
 //!
-//! The parent (`forkserver.py`) is started with the first runner, and once more should it die later. Where there is
-//! none (another backend, no library beside the program) runners are executed, as all others are.
+//! Each role has a parent of its own (`forkserver.py`), for what it has imported is all that its forks
+//! share: runners get a torch without numpy, oracles one with it, baselines the compilers. A parent is
+//! started with its first child, and once more should it die later. Where there is none (another backend,
+//! no library beside the program, a second thread or an open GPU after its imports) processes are executed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,16 +12,39 @@ use std::time::Duration;
 use warpwright_jail::{Child, ForkServer, Spec, Warm};
 
 use crate::error::JudgeError;
-use crate::process::Host;
+use crate::process::{Host, Role};
 
 /// Longest the parent may take to import torch. A busy host is slow, not silent.
 const READY_PATIENCE: Duration = Duration::from_mins(2);
 /// How often one is started.
 const STARTS: u32 = 2;
 
-/// The parent of one judge's runners.
-#[derive(Default)]
-pub(crate) struct Forks(Mutex<State>);
+/// The parents of one judge's processes.
+pub(crate) struct Forks([Parent; 3]);
+
+impl Default for Forks {
+    fn default() -> Self {
+        Self([Role::Oracle, Role::Baseline, Role::Runner].map(Parent::of))
+    }
+}
+
+impl Forks {
+    /// The parent of processes of this role.
+    pub(crate) fn of(&self, role: Role) -> &Parent {
+        &self.0[role as usize]
+    }
+
+    /// Ends them, and whoever waits for them.
+    pub(crate) fn close(&self) {
+        self.0.iter().for_each(Parent::close);
+    }
+}
+
+/// The parent of processes of one role.
+pub(crate) struct Parent {
+    role: Role,
+    state: Mutex<State>,
+}
 
 #[derive(Default)]
 struct State {
@@ -29,7 +54,7 @@ struct State {
     told: HowStarted,
 }
 
-/// How runners have been started so far.
+/// How processes for candidates have been started so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HowStarted {
     /// As forks of a parent that has imported torch.
@@ -40,7 +65,11 @@ pub struct HowStarted {
     pub reason: Option<String>,
 }
 
-impl Forks {
+impl Parent {
+    fn of(role: Role) -> Self {
+        Self { role, state: Mutex::default() }
+    }
+
     /// Starts what `make` describes, a module of the package, as a fork. `None`: it must be executed.
     pub(crate) fn spawn<T>(
         &self,
@@ -82,7 +111,7 @@ impl Forks {
             return None;
         }
         state.starts += 1;
-        match start(host) {
+        match start(host, self.role) {
             Ok(server) => {
                 let server = Arc::new(server);
                 state.server = Some(Arc::clone(&server));
@@ -96,8 +125,8 @@ impl Forks {
         }
     }
 
-    /// Ends the parent, and whoever waits for it.
-    pub(crate) fn close(&self) {
+    /// Ends it, and whoever waits for it.
+    fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
         if let Some(server) = state.server.take() {
@@ -118,19 +147,77 @@ impl Forks {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // The bookkeeping is whole after every statement, also after a panic elsewhere.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Starts a parent, and does not wait until it has imported torch.
-fn start(host: &Host) -> Result<ForkServer, String> {
+/// Starts a parent, and does not wait until it has imported what it must.
+fn start(host: &Host, role: Role) -> Result<ForkServer, String> {
     let library =
         host.jail.fork_library().ok_or("there is no library for it beside the program")?;
     let library = library.to_string_lossy().into_owned();
-    // Libraries read the environment when they are loaded: it is that of the runners to come.
-    let env = host.module("runner", None).env;
+    // Libraries read the environment when they are loaded: it is that of the processes to come.
+    let mut env = host.module(role.name(), None).env;
+    let own = role.environment(host.gpu.is_some()).iter();
+    env.extend(own.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    // Numpy's linear algebra would start threads, of which a fork has none.
+    env.push(("OPENBLAS_NUM_THREADS".to_owned(), "1".to_owned()));
     let module = "warpwright_oracle.forkserver";
-    let args = ["-P", "-s", "-m", module, &library].map(str::to_owned).into();
-    let warm = Warm { label: "runners".to_owned(), program: host.python.clone(), args, env };
+    let args = ["-P", "-s", "-m", module, &library, role.name()].map(str::to_owned).into();
+    let warm = Warm { label: role.name().to_owned(), program: host.python.clone(), args, env };
     ForkServer::start(&host.jail, &warm).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use warpwright_record::verdict::Profile;
+    use warpwright_task::Task;
+
+    use super::*;
+    use crate::oracle::LoadedOracle;
+    use crate::testing::judge;
+
+    /// What needs numpy has it, and what a role's libraries were told they were told.
+    const SOURCE: &str = "
+import os
+import sys
+import numpy
+import torch
+
+assert torch.from_numpy(numpy.ones(3)).sum() == 3
+assert os.environ['MALLOC_MMAP_MAX_'] == '0'
+assert sys.argv[0].endswith('oracle.py'), sys.argv
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x
+
+def get_inputs():
+    return [torch.rand(4)]
+";
+
+    #[test]
+    fn oracles_and_baselines_are_forks_of_parents_of_their_own() {
+        let judge = judge();
+        if !judge.host.jail.can_fork() {
+            return;
+        }
+        let task = Task::from_source("task", SOURCE);
+        let load = || LoadedOracle::load(&judge.host, &task, (Profile::Strict, 0), &judge.gate);
+        let loaded = (load().unwrap(), load().unwrap());
+        let baseline = judge.early_baseline(&task).unwrap().take().unwrap();
+        let forks = &judge.host.forks;
+        let counts = [Role::Oracle, Role::Baseline, Role::Runner].map(|role| {
+            let told = forks.of(role).told();
+            (told.forked, told.executed, told.reason)
+        });
+        assert_eq!(counts[0], (2, 0, None));
+        assert_eq!(counts[1], (1, 0, None));
+        let parents = [Role::Oracle, Role::Baseline].map(|role| forks.of(role).parent());
+        assert!(parents.iter().all(Option::is_some) && parents[0] != parents[1], "{parents:?}");
+        drop((loaded, baseline));
+        forks.close();
+        let parents = [Role::Oracle, Role::Baseline].map(|role| forks.of(role).parent());
+        assert_eq!(parents, [None, None]);
+    }
 }

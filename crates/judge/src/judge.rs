@@ -25,7 +25,7 @@ use crate::health::{Cores, Health, Watch};
 use crate::memory::Memory;
 use crate::native;
 use crate::nursery::{Means, Nursery};
-use crate::process::Host;
+use crate::process::{Host, Role};
 use crate::quiet::Quickest;
 use crate::session::{Begun, TaskSession};
 use crate::slots::Slots;
@@ -180,7 +180,7 @@ impl LocalJudge {
 
     /// How it has started the processes of candidates since it was opened.
     pub fn how_started(&self) -> HowStarted {
-        self.host.forks.told()
+        self.host.forks.of(Role::Runner).told()
     }
 
     /// The compilers and libraries it found.

@@ -42,7 +42,7 @@ pub(crate) struct Host {
     pub(crate) gpu: Option<String>,
     /// The processes that were started and have not ended.
     pub(crate) workers: Arc<Workers>,
-    /// The parent of runners.
+    /// The parents of processes that are forks.
     pub(crate) forks: Forks,
     /// Host memory that a process may use unless it is granted another bound, in bytes.
     pub(crate) memory_bytes: u64,
@@ -139,6 +139,24 @@ impl Role {
         }
     }
 
+    /// What libraries are told when they are loaded.
+    pub(crate) fn environment(self, gpu: bool) -> &'static [(&'static str, &'static str)] {
+        match (self, gpu) {
+            // Memory that is given back to the system must be cleared by it when it is needed again,
+            // which takes longer than most that is computed there.
+            (Self::Oracle, false) => {
+                &[("MALLOC_MMAP_MAX_", "0"), ("MALLOC_TRIM_THRESHOLD_", "4294967296")]
+            }
+            (Self::Baseline, true) => &[("TORCHINDUCTOR_COMPILE_THREADS", "1")],
+            // Probing which vector instructions work starts torch a dozen times; the compiler tells
+            // soon enough.
+            (Self::Baseline, false) => {
+                &[("TORCHINDUCTOR_COMPILE_THREADS", "1"), ("TORCHINDUCTOR_VEC_ISA_OK", "1")]
+            }
+            (Self::Oracle | Self::Runner, _) => &[],
+        }
+    }
+
     /// What it takes the device for, once it is up.
     fn purpose(self) -> Purpose {
         match self {
@@ -180,8 +198,7 @@ impl Worker {
         grant: &Grant<'_>,
     ) -> Result<Self, JudgeError> {
         let make = || Self::specification(host, role, arena, grant);
-        let forked = if role == Role::Runner { host.forks.spawn(host, &make)? } else { None };
-        let (child, ours) = if let Some(forked) = forked {
+        let (child, ours) = if let Some(forked) = host.forks.of(role).spawn(host, &make)? {
             forked
         } else {
             let (spec, ours) = make()?;
@@ -212,10 +229,8 @@ impl Worker {
             .limits(limits)
             .read_only(&host.library)
             .fd(OwnedFd::from(theirs), CHANNEL_FD);
-        if role == Role::Oracle && host.gpu.is_none() {
-            // Memory that is given back to the system must be cleared by it when it is needed again,
-            // which takes longer than most that is computed there.
-            spec = spec.env("MALLOC_MMAP_MAX_", "0").env("MALLOC_TRIM_THRESHOLD_", "4294967296");
+        for (name, value) in role.environment(host.gpu.is_some()) {
+            spec = spec.env(*name, *value);
         }
         if let Some(arena) = arena {
             spec = spec

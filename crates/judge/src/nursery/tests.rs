@@ -229,7 +229,7 @@ fn runners_are_forks_and_a_dead_parent_is_replaced_once() {
     if !can_fork(&judge) {
         return;
     }
-    let forks = &judge.host.forks;
+    let forks = judge.host.forks.of(Role::Runner);
     let kill_parent = || {
         let parent = forks.parent().expect("it lives");
         kill_process(Pid::from_raw(parent as i32).unwrap(), Signal::KILL).unwrap();
