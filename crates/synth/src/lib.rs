@@ -12,6 +12,11 @@
 //! from. Everything that runs it happens elsewhere, in the judge's processes: this crate has no process
 //! of its own but the one that mines the catalogue, in a jail.
 
+mod decontaminate;
 mod proposal;
 
+pub use decontaminate::{
+    Copied, Decontamination, Finding, Histogram, Likeness, Nearest, Refusal, RefusalKind,
+    SuiteError, SuiteSummary, Summary, Thresholds,
+};
 pub use proposal::{Proposal, Provenance};

@@ -164,17 +164,33 @@ fn build(trace: &Trace) -> Result<OpGraph, TraceError> {
             by_name.insert(call.name.as_str(), input);
             continue;
         }
-        let op = match call.args.get(1).and_then(Value::as_u64) {
-            // Which of several results is taken is no shape.
-            Some(index) if call.op == "getitem" => format!("getitem.{index}"),
-            _ => call.op.clone(),
-        };
+        let op = operator(call);
         by_name.insert(call.name.as_str(), nodes.len());
         nodes.push(OpNode { op, inputs });
     }
     let mut outputs = Vec::new();
     references(&trace.outputs, &by_name, &mut outputs)?;
     Ok(OpGraph::new(nodes, outputs)?)
+}
+
+/// The name of what is called, with what is no shape and not in ATen's name: which of several results
+/// is taken, and which convolution it is. ATen has one for all of them, and its arguments are input,
+/// weight, bias, stride, padding, dilation, transposed, output padding, groups.
+fn operator(call: &Call) -> String {
+    let mut parts = vec![call.op.clone()];
+    if call.op == "getitem" {
+        parts.extend(call.args.get(1).and_then(Value::as_u64).map(|index| index.to_string()));
+    } else if call.op == "aten.convolution.default" {
+        let axes = call.args.get(3).and_then(Value::as_array).map(Vec::len);
+        parts.extend(axes.map(|axes| format!("{axes}d")));
+        if call.args.get(6).and_then(Value::as_bool) == Some(true) {
+            parts.push("transposed".to_owned());
+        }
+        if call.args.get(8).and_then(Value::as_u64).is_some_and(|groups| groups > 1) {
+            parts.push("grouped".to_owned());
+        }
+    }
+    parts.join(".")
 }
 
 /// Nodes that an encoded argument refers to, in order.

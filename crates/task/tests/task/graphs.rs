@@ -113,6 +113,28 @@ fn traces_of_other_shapes_are_the_same_graph() {
     assert_eq!(two.nodes().iter().filter(|node| node.op == "parameter").count(), 2);
 }
 
+/// ATen has one operator for every convolution.
+#[test]
+fn convolutions_are_told_apart_and_their_sizes_are_not() {
+    let of = |stride: &[i64], transposed: bool, groups: u64| {
+        let text = json!({
+            "version": 1,
+            "leaves": [{"name": "x", "input": 0}, {"name": "w", "state": "w"}],
+            "state": [{"name": "w", "kind": "parameter"}],
+            "nodes": [{"name": "conv", "op": "aten.convolution.default", "args":
+                [{"n": "x"}, {"n": "w"}, null, stride, stride, stride, transposed, stride, groups]}],
+            "outputs": [{"n": "conv"}],
+        });
+        OpGraph::from_trace(&text.to_string()).unwrap()
+    };
+    let plain = of(&[1, 1], false, 1);
+    assert!(plain.same(&of(&[2, 3], false, 1)));
+    assert!(of(&[1, 1], false, 8).same(&of(&[1, 1], false, 16)));
+    for other in [of(&[1], false, 1), of(&[1, 1], true, 1), of(&[1, 1], false, 8)] {
+        assert!(!plain.same(&other));
+    }
+}
+
 #[test]
 fn traces_that_are_none_are_refused_with_a_reason() {
     let refused = OpGraph::from_trace(r#"{"error": "ValueError: no", "hint": "mend it"}"#);
