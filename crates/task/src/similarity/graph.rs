@@ -2,7 +2,7 @@
 //!
 //! Labels are refined as by Weisfeiler and Lehman: a node's next label is made of its own, of those of
 //! its inputs in order, and of those of its users with the position at which they use it. As many rounds
-//! as split any class of nodes give the canonical hash; the labels of the first [`ROUNDS`] rounds are
+//! as split any class of nodes, at most 64, give the canonical hash; the labels of the first [`ROUNDS`] rounds are
 //! the features of the subtree kernel of Shervashidze et al., "Weisfeiler-Lehman graph kernels", JMLR 12
 //! (2011), compared here by Dice's coefficient.
 
@@ -17,6 +17,10 @@ use super::{label_hash, mix, then};
 /// Rounds of refinement whose labels are features of the similarity: a node and what is up to three
 /// operators away.
 const ROUNDS: usize = 3;
+
+/// Most rounds of refinement for the hash. Long chains would take as many as they are long, and after this
+/// many only graphs that agree in every neighbourhood of that size are still alike.
+const MAX_REFINEMENTS: usize = 64;
 
 /// Most nodes of a graph. The longest graph of KernelBench has some thousands.
 const MAX_NODES: usize = 100_000;
@@ -131,7 +135,7 @@ impl OpGraph {
         let refined = Refinement::of(self);
         let mut labels = refined.labels.clone();
         let mut classes = count_classes(&labels);
-        loop {
+        for _ in 0..MAX_REFINEMENTS {
             let next = refined.next(&labels);
             let split = count_classes(&next);
             labels = next;
