@@ -33,9 +33,10 @@ impl DataSet {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
+        let attempt = format!("lock {} to add to a data set", folder.display());
         let lock =
-            fs::File::open(folder).map_err(|error| DataSetError::io("open", folder, error))?;
-        lock.file().lock().map_err(|error| DataSetError::io("lock", folder, error))?;
+            fs::File::open(folder).map_err(|error| DataSetError::io(&attempt, folder, error))?;
+        lock.file().lock().map_err(|error| DataSetError::io(&attempt, folder, error))?;
         let mut set = if path.exists() { read::read_own(path)? } else { Self::new(shares) };
         if set.shares != shares {
             let of = |shares: Shares| format!("{}/{}", shares.validation(), shares.test());

@@ -14,8 +14,8 @@ const DEVICES: usize = 8;
 /// Characters of the longest bar.
 const BAR: f64 = 40.0;
 
-/// The card of a data set, in Markdown. `copies` is what the decontamination of the run found, if
-/// there was one.
+/// The card of a data set, in Markdown. `copies` is what a decontamination found: of the run, or of
+/// the set itself by [`crate::Decontamination::admit_set`].
 pub fn card(name: &str, set: &DataSet, copies: Option<&Summary>) -> String {
     let stats = set.stats();
     let mut out = format!("# {name}\n\n");
@@ -175,8 +175,8 @@ fn decontamination(out: &mut String, summary: &Summary) {
         out,
         format_args!(
             "## Decontamination\n\nCompared with {suites}. Refused: a source over {:.2}, the same operator \
-             graph whatever its shapes{}. `docs/decontamination.md` says how.\n\n{} tasks were compared in the \
-             last run, {} of them with a traced graph; {} were kept.\n",
+             graph whatever its shapes{}. `docs/decontamination.md` says how.\n\n{} tasks were compared, {} of \
+             them with a traced graph; {} were kept.\n",
             summary.thresholds.ast,
             match summary.thresholds.graph {
                 all if all >= 1.0 => String::new(),

@@ -14,9 +14,9 @@ pub enum DataSetError {
     /// The file system refused.
     #[error("failed to {attempt}: {source}")]
     Io {
-        /// What was attempted, with the path.
+        /// What was attempted.
         attempt: String,
-        /// Why it failed.
+        /// Why it failed; names the path.
         source: io::Error,
     },
     /// No space left.
@@ -122,7 +122,7 @@ impl DataSetError {
             io::ErrorKind::StorageFull
             | io::ErrorKind::QuotaExceeded
             | io::ErrorKind::FileTooLarge => Self::Full { path: path.to_owned() },
-            _ => Self::Io { attempt: format!("{attempt} {}", path.display()), source },
+            _ => Self::Io { attempt: attempt.to_owned(), source },
         }
     }
 }

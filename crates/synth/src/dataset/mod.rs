@@ -43,9 +43,6 @@ pub use schema::FORMAT_VERSION;
 pub use split::{Combination, Shares, Split};
 pub use stats::{Device, Quantiles, SplitStats, Stats};
 
-use crate::decontaminate::Likeness;
-use warpwright_task::TaskError;
-
 /// Tasks in the order in which they were added, each source once, under unique names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DataSet {
@@ -123,12 +120,6 @@ impl DataSet {
     /// or the new one is there whole.
     pub fn write(&self, path: &Path) -> Result<(), DataSetError> {
         write::replace(path, &schema::encode(self, path)?)
-    }
-
-    /// What is compared of every row, by name, for [`crate::Decontamination::keep`] when a later run goes
-    /// on with this set.
-    pub fn likenesses(&self) -> impl Iterator<Item = (&str, Result<Likeness, TaskError>)> {
-        self.rows.iter().map(|row| (row.name.as_str(), Likeness::of(&row.code, row.graph.as_ref())))
     }
 
     /// The set in numbers.

@@ -22,6 +22,9 @@ struct Version {
 
 /// Ours, or anybody's with a column `code`.
 pub(super) fn read(path: &Path) -> Result<DataSet, DataSetError> {
+    if path.extension().is_none_or(|extension| extension != "parquet") {
+        return foreign(path);
+    }
     match read_own(path) {
         Err(DataSetError::Foreign { .. }) => foreign(path),
         other => other,
@@ -31,9 +34,6 @@ pub(super) fn read(path: &Path) -> Result<DataSet, DataSetError> {
 /// Ours only. The `parquet` crate asserts some of what a damaged file can break, so a panic is taken for
 /// damage.
 pub(super) fn read_own(path: &Path) -> Result<DataSet, DataSetError> {
-    if path.extension().is_none_or(|extension| extension != "parquet") {
-        return Err(DataSetError::Foreign { path: path.to_owned() });
-    }
     std::panic::catch_unwind(|| unguarded(path)).unwrap_or_else(|_| {
         let reason = "the file is damaged".to_owned();
         Err(DataSetError::Parquet { path: path.to_owned(), reason })
@@ -42,7 +42,7 @@ pub(super) fn read_own(path: &Path) -> Result<DataSet, DataSetError> {
 
 fn unguarded(path: &Path) -> Result<DataSet, DataSetError> {
     let file = fs_err::File::open(path)
-        .map_err(|error| DataSetError::io("open", path, error))?
+        .map_err(|error| DataSetError::io("read a data set", path, error))?
         .into_parts()
         .0;
     let damaged = |error: ParquetError| DataSetError::Parquet {

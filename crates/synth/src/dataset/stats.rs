@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Combination, DataSet, Measured, Row, Split};
@@ -10,7 +11,7 @@ use super::{Combination, DataSet, Measured, Row, Split};
 const LARGEST_SHARE: f64 = 0.4;
 
 /// A data set in numbers. Maps are sorted by key.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stats {
     /// Rows.
     pub rows: u64,
@@ -43,7 +44,7 @@ pub struct Stats {
 }
 
 /// One split in numbers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SplitStats {
     /// Which.
     pub split: Split,
@@ -54,7 +55,7 @@ pub struct SplitStats {
 }
 
 /// What was measured under one fingerprint.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Device {
     /// As in the rows.
     pub fingerprint: String,
@@ -71,7 +72,7 @@ pub struct Device {
 }
 
 /// Where a figure lies: interpolated between neighbours (type 7 of Hyndman and Fan, 1996).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Quantiles {
     /// Smallest.
     pub min: f64,

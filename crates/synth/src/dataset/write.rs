@@ -17,7 +17,7 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), DataSetError> {
         .and_then(|()| fs::rename(&temporary, path));
     done.map_err(|error| {
         let _ = fs::remove_file(&temporary);
-        DataSetError::io("write", path, error)
+        DataSetError::io("write a data set", path, error)
     })
 }
 

@@ -1,9 +1,10 @@
 //! Counts of similarities.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How many similarities lie where, in 20 bins of 0.05.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Histogram {
     /// Counts; the first bin begins at 0, the last includes 1.
     pub bins: Vec<u64>,

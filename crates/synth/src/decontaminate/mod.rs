@@ -30,6 +30,7 @@ mod summary;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use warpwright_task::similarity::OpGraph;
@@ -42,8 +43,10 @@ pub use summary::{SuiteSummary, Summary};
 
 use group::{Group, Search};
 
+use crate::dataset::DataSet;
+
 /// How alike two tasks may be. Both are Dice coefficients in \[0, 1\]; a task is refused *over* them.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Thresholds {
     /// Of sources. 0.9 as in the CUDA Agent paper.
@@ -69,7 +72,7 @@ pub struct SuiteError {
 }
 
 /// How near a task comes to one suite.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Nearest {
     /// The suite.
     pub suite: String,
@@ -86,7 +89,7 @@ pub struct Nearest {
 }
 
 /// What is said of one task.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// One entry per suite, in the order in which they were added.
     pub nearest: Vec<Nearest>,
@@ -163,6 +166,21 @@ impl Decontamination {
             self.set.add(name, likeness);
         }
         finding
+    }
+
+    /// Admits the rows of a data set in their order and gives the names and refusals of those that are
+    /// copies: none, where the set was made with the same suites and thresholds.
+    ///
+    /// Fails where a row is no task.
+    pub fn admit_set(&mut self, set: &DataSet) -> Result<Vec<(String, Refusal)>, TaskError> {
+        let mut refused = Vec::new();
+        for row in set.rows() {
+            let likeness = Likeness::of_task(&row.task(), row.graph.as_ref())?;
+            if let Some(refusal) = self.admit(&row.name, likeness).refusal {
+                refused.push((row.name.clone(), refusal));
+            }
+        }
+        Ok(refused)
     }
 
     /// Keeps a task that an earlier run admitted, unchecked and uncounted.

@@ -2,10 +2,13 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// By which measure a task is a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalKind {
     /// The same operator graph, whatever its shapes.
@@ -17,7 +20,7 @@ pub enum RefusalKind {
 }
 
 /// Of what a task is a copy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Copied {
     /// The suite, or `None` for the set itself.
     pub suite: Option<String>,
@@ -26,7 +29,7 @@ pub struct Copied {
 }
 
 /// Why a task is not kept.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Refusal {
     /// By which measure.
     pub kind: RefusalKind,

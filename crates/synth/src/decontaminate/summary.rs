@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Finding, Histogram, Thresholds};
 
 /// What was found of all tasks that were checked for admission.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// How alike tasks may be.
     pub thresholds: Thresholds,
@@ -28,7 +29,7 @@ pub struct Summary {
 }
 
 /// What was found against one suite.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SuiteSummary {
     /// Its name.
     pub name: String,

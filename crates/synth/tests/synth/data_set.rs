@@ -186,6 +186,21 @@ fn a_newer_format_is_refused_and_left_alone() {
 }
 
 #[test]
+fn what_is_not_there_or_no_table_is_said() {
+    let folder = tempdir().unwrap();
+    let missing = folder.path().join("none.parquet");
+    let error = DataSet::read(&missing).unwrap_err().to_string();
+    assert!(error.starts_with("failed to read a data set: ") && error.contains("none.parquet"));
+    let text = folder.path().join("text.parquet");
+    fs::write(&text, "not Parquet").unwrap();
+    let error = DataSet::append(&text, Shares::default(), [row(1, &[])]).unwrap_err();
+    assert!(matches!(error, DataSetError::Parquet { .. }), "{error}");
+    let nowhere = folder.path().join("no/folder/set.parquet");
+    let error = DataSet::append(&nowhere, Shares::default(), [row(1, &[])]).unwrap_err();
+    assert!(error.to_string().contains("no/folder"), "{error}");
+}
+
+#[test]
 fn rows_that_cannot_be_are_refused_by_name() {
     let mut bad = row(1, &["torch.relu"]);
     if let Some(measured) = &mut bad.measured {

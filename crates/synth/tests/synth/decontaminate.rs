@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use warpwright_synth::{Decontamination, Likeness, RefusalKind, Thresholds};
+use warpwright_synth::{DataSet, Decontamination, Likeness, RefusalKind, Row, Thresholds};
 use warpwright_task::similarity::{OpGraph, OpNode};
 use warpwright_task::{Suite, Task};
 
@@ -131,6 +131,28 @@ fn a_suite_with_a_broken_task_is_refused_with_its_name() {
     assert!(error.to_string().contains("suite `bench`"), "{error}");
     let text = error.source.to_string();
     assert!(text.contains("torn") && text.contains("syntax error"), "{text}");
+}
+
+/// What a run kept is found free of copies when it is looked at again; with a suite more it is not.
+#[test]
+fn a_set_made_without_copies_is_found_so_again() {
+    let chains: [&[usize]; 6] = [&[0], &[1, 2], &[1, 2], &[3, 4, 5], &[0], &[6]];
+    let mut found = against(&[&[6]]);
+    let mut set = DataSet::default();
+    for (i, chain) in chains.iter().enumerate() {
+        let mut row =
+            Row::unmeasured(&format!("t{i}"), &source(chain, 64 + i as u32), &[], "torch#1");
+        row.graph = Some(graph(chain));
+        if found.admit(&row.name, of(chain)).refusal.is_none() {
+            set.push(row).unwrap();
+        }
+    }
+    let names: Vec<&str> = set.rows().iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(names, ["t0", "t1", "t3"]);
+    assert_eq!(against(&[&[6]]).admit_set(&set).unwrap(), []);
+    let refused = against(&[&[6], &[3, 4, 5]]).admit_set(&set).unwrap();
+    assert_eq!(refused.len(), 1);
+    assert_eq!((refused[0].0.as_str(), refused[0].1.kind), ("t3", RefusalKind::SameGraph));
 }
 
 fn chain() -> impl Strategy<Value = Vec<usize>> {
