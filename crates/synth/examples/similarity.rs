@@ -1,4 +1,5 @@
-//! How alike the tasks of suites are, and how long it takes to find copies among 10,000 tasks.
+//! How alike the tasks of suites are, and what 10,000 tasks take: the time to find copies among them, the
+//! time and bytes of their data set.
 //!
 //! ```text
 //! cargo run --release -p warpwright-synth --example similarity -- SUITE [SUITE ...] [--traces FOLDER]
@@ -14,7 +15,10 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use warpwright_synth::{Decontamination, Histogram, Likeness, Thresholds};
+use warpwright_synth::{
+    DataSet, Decontamination, Histogram, Likeness, Measured, Proposal, Provenance, Row, TensorForm,
+    Thresholds,
+};
 use warpwright_task::Suite;
 use warpwright_task::similarity::OpGraph;
 
@@ -211,8 +215,11 @@ fn ten_thousand(suite: &Suite) -> Result<(), Box<dyn Error>> {
     found.add_suite(suite, &BTreeMap::new())?;
     let copies = tasks.clone();
     let start = Instant::now();
+    let mut kept = Vec::new();
     for (i, task) in tasks.into_iter().enumerate() {
-        found.admit(&i.to_string(), task);
+        if found.admit(&i.to_string(), task).refusal.is_none() {
+            kept.push(i);
+        }
     }
     let seconds = start.elapsed().as_secs_f64();
     let summary = found.summary();
@@ -225,6 +232,70 @@ fn ten_thousand(suite: &Suite) -> Result<(), Box<dyn Error>> {
     }
     let seconds = start.elapsed().as_secs_f64();
     println!("all pairs by source, for comparison: {seconds:.2} s, {over} over 0.9");
+    let mut rows = Vec::new();
+    for i in kept {
+        let operators = chains[i].iter().map(|&operator| ["torch.", OPERATORS[operator]].concat());
+        rows.push((sources[i].clone(), graph(&chains[i])?, operators.collect()));
+    }
+    as_data_set(rows.into_iter())?;
+    Ok(())
+}
+
+/// The tasks that were kept as a file, with figures as irregular as measured ones.
+fn as_data_set(
+    kept: impl Iterator<Item = (String, OpGraph, Vec<String>)>,
+) -> Result<(), Box<dyn Error>> {
+    let mut set = DataSet::default();
+    let mut state = 7_u64;
+    let mut noise = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 11) as f64 / (1_u64 << 53) as f64
+    };
+    for (number, (source, graph, operators)) in kept.enumerate() {
+        let form = |axes: &[u64]| TensorForm { shape: axes.to_vec(), dtype: "float32".to_owned() };
+        let rows = 64 * (1 + (noise() * 64.0) as u64);
+        let columns = 128 * (1 + (noise() * 32.0) as u64);
+        let proposal = Proposal {
+            name: operators.iter().map(|op| op.replace("torch.", "")).collect::<Vec<_>>().join("_"),
+            source: format!(
+                "{source}\n\ndef get_inputs():\n    return [torch.randn({rows}, {columns})]\n\n\n\
+                 def get_init_inputs():\n    return [{columns}]\n"
+            ),
+            operators,
+            level: 1 + (number % 4) as u8,
+            provenance: Provenance {
+                composer: "grammar".to_owned(),
+                seed: number as u64,
+                catalogue: "0".repeat(64),
+                parent: None,
+            },
+        };
+        let measured = Measured {
+            inputs: vec![form(&[rows, columns])],
+            outputs: vec![form(&[rows, columns])],
+            bytes: 4 * (2 * rows * columns + columns),
+            eager_ms: 0.05 + noise(),
+            compile_ms: 0.05 + noise(),
+            floor_ms: 0.001 + noise() / 100.0,
+            fingerprint: "{\"hardware\":\"of a test\"}".to_owned(),
+        };
+        set.push(Row::admitted(proposal, measured, Some(graph)))?;
+    }
+    let path = std::env::temp_dir().join(format!("similarity-{}.parquet", std::process::id()));
+    let start = Instant::now();
+    set.write(&path)?;
+    let written = start.elapsed().as_secs_f64();
+    let start = Instant::now();
+    let again = DataSet::read(&path)? == set;
+    let read = start.elapsed().as_secs_f64();
+    let bytes = fs_err::metadata(&path)?.len();
+    let code: usize = set.rows().iter().map(|row| row.code.len()).sum();
+    println!(
+        "as a data set: {} rows, {code} bytes of code in {bytes} bytes; written {written:.2} s, \
+         read {read:.2} s, the same: {again}",
+        set.rows().len()
+    );
+    fs_err::remove_file(&path)?;
     Ok(())
 }
 

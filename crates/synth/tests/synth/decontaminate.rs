@@ -95,6 +95,12 @@ fn thresholds_are_what_they_are_set_to() {
     assert_eq!(admits(0.9, 1.0), None);
     assert_eq!(admits(0.5, 1.0), Some(RefusalKind::Ast));
     assert_eq!(admits(0.9, 0.3), Some(RefusalKind::Graph));
+    // The same inside the set, where the index proposes whom to compare.
+    let mut found = Decontamination::new(Thresholds { ast: 1.0, graph: 0.3 });
+    assert!(found.admit("first", of(&[0, 1, 2, 3])).refusal.is_none());
+    let refusal = found.admit("near", of(&[0, 1, 2, 4])).refusal.unwrap();
+    assert_eq!((refusal.kind, refusal.copied.task.as_str()), (RefusalKind::Graph, "first"));
+    assert!(found.admit("far", of(&[7, 8, 9, 10])).refusal.is_none());
     let text = r#"{"ast": 0.8}"#;
     let read: Thresholds = serde_json::from_str(text).unwrap();
     assert_eq!(read, Thresholds { ast: 0.8, graph: 1.0 });

@@ -38,7 +38,8 @@ pub struct Banding {
 
 impl Banding {
     /// The banding with most hashes in a band, and so fewest needless comparisons, that proposes a pair
-    /// whose Dice coefficient is `dice` with a chance of at least 0.999, with at most 160 hashes.
+    /// whose Dice coefficient is `dice` with a chance of at least 0.999, with at most 160 hashes. Under a
+    /// coefficient of 0.09 they are not enough, and the chance is what it is.
     pub fn for_dice(dice: f64) -> Self {
         let jaccard = jaccard_of_dice(dice.clamp(0.0, 1.0));
         let mut best = Self { bands: MAX_HASHES, rows: 1 };

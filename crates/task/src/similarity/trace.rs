@@ -11,14 +11,17 @@ use super::graph::{GraphError, OpGraph, OpNode};
 /// Version of the tracer's format that is read here.
 const TRACE_VERSION: u32 = 1;
 
-/// ATen operators that only say how a tensor lies in memory or how its axes are grouped. Whether one
-/// comes about depends on shapes: a linear layer on three axes is `view`, `addmm`, `view`, and on two
-/// it is `addmm`. They are taken for their input.
-const TRANSPARENT: [&str; 16] = [
+/// Operators of ATen and of torch's `prims` that only say how a tensor lies in memory or how its axes are
+/// grouped. Whether one comes about depends on shapes: a linear layer on three axes is `view`, `addmm`,
+/// `view`, and on two it is `addmm`. They are taken for their input.
+const TRANSPARENT: [&str; 21] = [
     "_reshape_alias",
     "_unsafe_view",
     "alias",
+    "broadcast_in_dim",
     "clone",
+    "collapse",
+    "collapse_view",
     "contiguous",
     "detach",
     "expand",
@@ -26,11 +29,13 @@ const TRANSPARENT: [&str; 16] = [
     "flatten",
     "lift_fresh_copy",
     "reshape",
+    "split_dim",
     "squeeze",
     "unflatten",
     "unsqueeze",
     "view",
     "view_as",
+    "view_of",
 ];
 
 /// Why a trace gives no graph.
@@ -218,7 +223,7 @@ fn references(
 
 /// `aten.view.default`, whatever its overload.
 fn is_transparent(op: &str) -> bool {
-    op.strip_prefix("aten.")
-        .and_then(|rest| rest.split('.').next())
-        .is_some_and(|name| TRANSPARENT.contains(&name))
+    let mut parts = op.split('.');
+    matches!(parts.next(), Some("aten" | "prims"))
+        && parts.next().is_some_and(|name| TRANSPARENT.contains(&name))
 }
