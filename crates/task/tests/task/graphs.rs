@@ -34,6 +34,24 @@ fn sharing_an_input_is_not_having_two() {
     assert!(!two.same(&weighted));
 }
 
+/// As many nodes of each kind, and every expression the same: only who shares an input differs.
+#[test]
+fn which_input_is_shared_counts() {
+    let products = |second: [usize; 2]| {
+        graph(
+            &[
+                ("input", &[]),
+                ("input", &[]),
+                ("aten.mm.default", &[0, 1]),
+                ("aten.mm.default", &second),
+            ],
+            &[2, 3],
+        )
+    };
+    assert!(!products([0, 1]).same(&products([1, 0])));
+    assert!(products([0, 1]).similarity(&products([1, 0])) < 1.0);
+}
+
 #[test]
 fn what_no_result_needs_does_not_count_and_the_results_order_does() {
     let nodes: &[(&str, &[usize])] =
