@@ -12,6 +12,16 @@
 //! from. Everything that runs it happens elsewhere, in the judge's processes: this crate has no process
 //! of its own but the one that mines the catalogue, in a jail.
 
+mod dataset;
+mod decontaminate;
 mod proposal;
 
+pub use dataset::{
+    Appended, Combination, DataSet, DataSetError, Device, FORMAT_VERSION, Measured, Pushed,
+    Quantiles, Row, Shares, Split, SplitStats, Stats, TensorForm, card,
+};
+pub use decontaminate::{
+    Copied, Decontamination, Finding, Histogram, Likeness, Nearest, Refusal, RefusalKind,
+    SuiteError, SuiteSummary, Summary, Thresholds,
+};
 pub use proposal::{Proposal, Provenance};

@@ -32,11 +32,14 @@
 //! file cannot be read as tasks) and [`TaskError`] (the source is not a task). Both are the
 //! caller's errors, and both have a `hint()`.
 //!
+//! How alike two tasks are, by source and by operator graph, is [`similarity`]'s subject.
+//!
 //! What it is not: it knows no device, starts no process, imports no torch.
 
 mod facts;
 mod natural;
 mod read_error;
+pub mod similarity;
 mod suite;
 mod table;
 mod task;

@@ -5,8 +5,8 @@ mod devices;
 pub(crate) mod error;
 pub(crate) mod excerpt;
 mod imports;
-mod module;
-mod names;
+pub(crate) mod module;
+pub(crate) mod names;
 mod random;
 
 use crate::task::{MAX_SOURCE_BYTES, Mode};

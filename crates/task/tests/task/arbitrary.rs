@@ -19,7 +19,7 @@ fn decides(source: &str) {
 }
 
 /// Pieces that Python is made of, so that more than the lexer is reached.
-fn pieces() -> impl Strategy<Value = String> {
+pub(crate) fn pieces() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "class Model",
         "def forward",

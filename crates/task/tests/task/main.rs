@@ -5,8 +5,11 @@
 mod arbitrary;
 mod examples;
 mod facts;
+mod graphs;
 mod messages;
+mod near_duplicates;
 mod nesting;
+mod similarity;
 mod starter;
 mod suites;
 mod tables;

@@ -1,0 +1,200 @@
+//! Tasks that are not copies: neither of a suite that somebody is measured on, nor of each other.
+//!
+//! [`Decontamination`] holds the suites, read once, and the tasks kept so far. It says of a task how near
+//! it comes to each suite, by source and by operator graph, and whether and why it is refused. Suites are
+//! compared exactly: that nothing over a threshold stays is a promise. Inside the set, where pairs
+//! are many, MinHash proposes whom to compare (see `docs/decontamination.md` for what it misses).
+//!
+//! ```
+//! use warpwright_synth::{Decontamination, Likeness, Thresholds};
+//!
+//! let source = |op: &str| {
+//!     format!("import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return torch.{op}(x)\n")
+//! };
+//! let mut set = Decontamination::new(Thresholds::default());
+//! assert!(set.admit("a", Likeness::of(&source("relu"), None)?).refusal.is_none());
+//! assert!(set.admit("b", Likeness::of(&source("tanh"), None)?).refusal.is_none());
+//! let copy = set.admit("c", Likeness::of(&source("relu"), None)?);
+//! assert_eq!(
+//!     copy.refusal.map(|refusal| refusal.to_string()).as_deref(),
+//!     Some("its source is like `a` of this set: 1.000, over 0.900")
+//! );
+//! # Ok::<(), warpwright_task::TaskError>(())
+//! ```
+
+mod group;
+mod histogram;
+mod likeness;
+mod refusal;
+mod summary;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use warpwright_task::similarity::OpGraph;
+use warpwright_task::{Suite, TaskError};
+
+pub use histogram::Histogram;
+pub use likeness::Likeness;
+pub use refusal::{Copied, Refusal, RefusalKind};
+pub use summary::{SuiteSummary, Summary};
+
+use group::{Group, Search};
+
+use crate::dataset::DataSet;
+
+/// How alike two tasks may be. Both are Dice coefficients in \[0, 1\]; a task is refused *over* them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Thresholds {
+    /// Of sources. 0.9 as in the CUDA Agent paper.
+    pub ast: f64,
+    /// Of operator graphs. 1, the default, refuses the same graph only; that is always refused.
+    pub graph: f64,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self { ast: 0.9, graph: 1.0 }
+    }
+}
+
+/// A suite that cannot be compared with: the caller's error.
+#[derive(Debug, Error)]
+#[error("failed to take suite `{suite}` for decontamination: {source}")]
+pub struct SuiteError {
+    /// The suite.
+    pub suite: String,
+    /// What is wrong with a task of it.
+    pub source: TaskError,
+}
+
+/// How near a task comes to one suite.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Nearest {
+    /// The suite.
+    pub suite: String,
+    /// Its task whose source or graph is most alike, by the higher of the two.
+    pub task: String,
+    /// How alike that task's source is.
+    pub ast: f64,
+    /// How alike its graph is; `None` where one of the two has none.
+    pub graph: Option<f64>,
+    /// How alike the source of any task is, at most.
+    pub highest_ast: f64,
+    /// How alike the graph of any task is, at most; `None` where no graphs could be compared.
+    pub highest_graph: Option<f64>,
+}
+
+/// What is said of one task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// One entry per suite, in the order in which they were added.
+    pub nearest: Vec<Nearest>,
+    /// Why it must not be kept.
+    pub refusal: Option<Refusal>,
+}
+
+/// The suites to keep clear of, the tasks kept so far, and what was found.
+#[derive(Clone, Debug)]
+pub struct Decontamination {
+    thresholds: Thresholds,
+    suites: Vec<(String, Group)>,
+    set: Group,
+    summary: Summary,
+}
+
+impl Decontamination {
+    /// Without suites and tasks.
+    pub fn new(thresholds: Thresholds) -> Self {
+        Self {
+            thresholds,
+            suites: Vec::new(),
+            set: Group::new(thresholds),
+            summary: Summary::new(thresholds),
+        }
+    }
+
+    /// Adds a suite to keep clear of, with the traced graphs of its tasks by name, as far as there are any.
+    ///
+    /// Fails where a task of it cannot be read: a suite is kept clear of as a whole or not at all.
+    pub fn add_suite(
+        &mut self,
+        suite: &Suite,
+        graphs: &BTreeMap<String, OpGraph>,
+    ) -> Result<(), SuiteError> {
+        if suite.tasks.is_empty() {
+            return Ok(());
+        }
+        let mut group = Group::new(self.thresholds);
+        for task in &suite.tasks {
+            let likeness = Likeness::of_task(task, graphs.get(&task.name))
+                .map_err(|source| SuiteError { suite: suite.name.clone(), source })?;
+            group.add(&task.name, likeness);
+        }
+        self.summary.suites.push(SuiteSummary::new(&suite.name, group.len(), group.with_graph()));
+        self.suites.push((suite.name.clone(), group));
+        Ok(())
+    }
+
+    /// What is to be said of a task, without keeping or counting it.
+    pub fn check(&self, likeness: &Likeness) -> Finding {
+        let mut nearest = Vec::new();
+        let mut refusal = None;
+        for (suite, group) in &self.suites {
+            let found = group.nearest(likeness, Search::All);
+            refusal = refusal.or_else(|| group.refusal(&found, likeness, Some(suite)));
+            if let Some(found) = group.describe(&found, suite, likeness) {
+                nearest.push(found);
+            }
+        }
+        let refusal = refusal.or_else(|| {
+            let found = self.set.nearest(likeness, Search::Proposed);
+            self.set.refusal(&found, likeness, None)
+        });
+        Finding { nearest, refusal }
+    }
+
+    /// Checks a task, keeps it if it is not refused, and counts it: of tasks that are alike the first
+    /// stays.
+    pub fn admit(&mut self, name: &str, likeness: Likeness) -> Finding {
+        let finding = self.check(&likeness);
+        self.summary.count(&finding, likeness.has_graph());
+        if finding.refusal.is_none() {
+            self.set.add(name, likeness);
+        }
+        finding
+    }
+
+    /// Admits the rows of a data set in their order and gives the names and refusals of those that are
+    /// copies: none, where the set was made with the same suites and thresholds.
+    ///
+    /// Fails where a row is no task.
+    pub fn admit_set(&mut self, set: &DataSet) -> Result<Vec<(String, Refusal)>, TaskError> {
+        let mut refused = Vec::new();
+        for row in set.rows() {
+            let likeness = Likeness::of_task(&row.task(), row.graph.as_ref())?;
+            if let Some(refusal) = self.admit(&row.name, likeness).refusal {
+                refused.push((row.name.clone(), refusal));
+            }
+        }
+        Ok(refused)
+    }
+
+    /// Keeps a task that an earlier run admitted, unchecked and uncounted.
+    pub fn keep(&mut self, name: &str, likeness: Likeness) {
+        self.set.add(name, likeness);
+    }
+
+    /// How many tasks are kept.
+    pub fn kept(&self) -> usize {
+        self.set.len()
+    }
+
+    /// What was found so far.
+    pub fn summary(&self) -> &Summary {
+        &self.summary
+    }
+}
