@@ -24,6 +24,7 @@ from .channel import Channel, Refusal, serve
 from .distance import distance, largest, pieces
 from .examiner import Examiner
 from .families import OWN, Traits, change
+from .graph import graph
 from .reference import Reference, bound, perturb
 from .sizes import Allocated, foresee, forward
 from .tensors import Place, flatten, place, unflatten
@@ -58,6 +59,7 @@ class Oracle:
         self.cuda = device.startswith("cuda")
         self.models: dict[str, torch.nn.Module] = {}
         self.truth = Truth(self)
+        self.source = self.mode = ""
         self.seed = 0
         self.traits: dict[int, Traits] = {}
         self.seconds = 0.0
@@ -68,10 +70,15 @@ class Oracle:
         """Loads the reference's module, and uses nothing of the device. On a GPU, whose memory is
         shared, says what ``open`` would say of sizes, as far as that is known without computing."""
         precision.apply(request["profile"])
-        source, mode = request["source"], request["mode"]
+        self.source = source = request["source"]
+        self.mode = mode = request["mode"]
         self.reference = Reference(source, self.device, mode)
         self.profile = request["profile"]
         return {"sizes": foresee(source, mode, 1) if self.cuda else None}
+
+    def graph(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The operator graph of what was loaded, if it can be told."""
+        return {"graph": graph(self.source, self.mode, request["seed"])}
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Makes the models; says what the reference takes and gives, and whether it is
@@ -340,6 +347,7 @@ def main() -> None:
             "state": oracle.state,
             "calibrate": oracle.calibrate,
             "examine": oracle.examine,
+            "graph": oracle.graph,
             "inputs": oracle.inputs,
             "expected": oracle.expected,
         },

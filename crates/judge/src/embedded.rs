@@ -23,6 +23,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "extension.py",
     "families.py",
     "forkserver.py",
+    "graph.py",
     "harvest.py",
     "headers.py",
     "hostdevice.py",

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use warpwright_task::similarity::OpGraph;
 
 use crate::baseline::Baseline;
 use crate::tolerance::Tolerance;
@@ -28,6 +29,8 @@ pub struct Examination {
     pub eager_ms: f64,
     /// Milliseconds of a call of each baseline that was compiled, by name.
     pub compiled_ms: Vec<(String, f64)>,
+    /// Which operators are applied to what, if shapes alone tell it.
+    pub graph: Option<OpGraph>,
     /// What speaks against it; with any, nothing was compiled.
     pub objections: Vec<Objection>,
     /// What a verdict on this task would have to say of itself.

@@ -11,6 +11,7 @@ use warpwright_record::candidate::Candidate;
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::verdict::{Isolation, IsolationLevel, Profile};
 use warpwright_task::Task;
+use warpwright_task::similarity::OpGraph;
 
 use crate::arena::{Arena, ArenaError, CudaDevice, HostArena, KeptArenas};
 use crate::baseline::{Baseline, BaselineProcess, EarlyBaseline, Starting};
@@ -25,6 +26,7 @@ use crate::health::{Cores, Health, Watch};
 use crate::memory::Memory;
 use crate::native;
 use crate::nursery::{Means, Nursery};
+use crate::oracle::LoadedOracle;
 use crate::process::{Host, Role};
 use crate::quiet::Quickest;
 use crate::session::{Begun, TaskSession};
@@ -202,6 +204,13 @@ impl LocalJudge {
     /// be judged against.
     pub fn task(&self, task: &Task) -> Result<TaskSession<'_>, JudgeError> {
         TaskSession::open(self, task, Begun::to_verify(self, task)?, Memory::all(&self.facts))
+    }
+
+    /// The operator graph of a task, if shapes alone tell it: nothing is computed, and of a GPU nothing
+    /// used but a context.
+    pub fn graph(&self, task: &Task) -> Result<Option<OpGraph>, JudgeError> {
+        let settings = (self.config.profile, self.config.seed);
+        LoadedOracle::load(&self.host, task, settings, &self.gate)?.graph()
     }
 
     /// The device's ceilings, measured now unless they are known and `again` is false.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use warpwright_record::verdict::Profile;
+use warpwright_task::similarity::OpGraph;
 use warpwright_task::{Mode, Task};
 
 use crate::arena::Arena;
@@ -16,7 +17,7 @@ use crate::gate::{Gate, Purpose};
 use crate::memory::Memory;
 use crate::process::{Grant, Host, Role, Worker};
 use crate::tolerance::Tolerance;
-use crate::wire::{Calibrated, Examined, Expected, Loaded, Opened, Sets, Sizes, State};
+use crate::wire::{Calibrated, Examined, Expected, Graphed, Loaded, Opened, Sets, Sizes, State};
 
 /// Longest an oracle may take over one request. Its code is the task's.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
@@ -85,6 +86,13 @@ impl LoadedOracle {
         Ok(Self { worker, task: task.name.clone(), settings, foreseen: loaded.sizes })
     }
 
+    /// The operator graph of the task's module, if shapes alone tell it.
+    pub(crate) fn graph(&mut self) -> Result<Option<OpGraph>, JudgeError> {
+        graph(&mut self.worker, self.settings.1).map_err(|e| {
+            JudgeError::from_trusted(&self.task, Role::Oracle.name(), e, &self.worker.tail())
+        })
+    }
+
     /// Makes the models, finds out what the task takes and gives, and has `arena` make memory for one
     /// question.
     pub(crate) fn open(
@@ -115,7 +123,17 @@ impl LoadedOracle {
     }
 }
 
+fn graph(worker: &mut Worker, seed: u64) -> Result<Option<OpGraph>, NoAnswer> {
+    let told: Graphed = worker.ask(&json!({"do": "graph", "seed": seed}), PATIENCE)?;
+    Ok(told.graph)
+}
+
 impl Oracle {
+    /// See [`LoadedOracle::graph`].
+    pub(crate) fn graph(&mut self, seed: u64) -> Result<Option<OpGraph>, JudgeError> {
+        graph(&mut self.worker, seed).map_err(|e| self.trusted(e))
+    }
+
     /// Learns how large an honest error is and, with `others`, which other inputs the task allows.
     /// An error may come from trying those. Holds the device with others, for each step anew: whoever
     /// waits to be alone has it in between.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use warpwright_record::inputs::InputFamily;
+use warpwright_task::similarity::OpGraph;
 
 /// Where a tensor lies in an arena. As sent by a runner: a claim, checked by `layout`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -194,6 +195,13 @@ pub(crate) struct Examined {
     pub(crate) parameters: BTreeMap<String, f64>,
     /// What is wrong of each answer that computes nothing, or less than it should.
     pub(crate) counterfeits: BTreeMap<String, f64>,
+}
+
+/// The oracle's answer to `graph`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Graphed {
+    /// None where shapes alone do not tell it.
+    pub(crate) graph: Option<OpGraph>,
 }
 
 /// The baseline's answer to `agree`.

@@ -50,6 +50,21 @@ fn a_sound_task_is_timed_and_nothing_speaks_against_it() {
     assert_eq!(found.compiled_ms[0].0, "compile");
     assert!(found.best_ms() <= found.eager_ms);
     assert!(found.head_room().unwrap() > 1.0, "{found:?}");
+    let operators = |found: &Examination| -> Vec<String> {
+        let nodes = found.graph.as_ref().unwrap().nodes().iter();
+        nodes.map(|node| node.op.clone()).collect()
+    };
+    let wanted = [
+        "parameter",
+        "input",
+        "input",
+        "aten.mul.Tensor",
+        "aten.add.Tensor",
+        "aten.relu.default",
+        "aten.sum.dim_IntList",
+    ];
+    assert_eq!(operators(&found), wanted);
+    assert_eq!(judge.graph(&sound).unwrap(), found.graph);
     let kept = serde_json::to_string(&found).unwrap();
     let read: Examination = serde_json::from_str(&kept).unwrap();
     assert_eq!(serde_json::to_string(&read).unwrap(), kept);

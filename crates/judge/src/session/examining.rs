@@ -26,6 +26,7 @@ impl TaskSession<'_> {
         let found = self.oracle.examine(seed, &tolerances)?;
         drop(shared);
         let objections = object(&found, &self.oracle.doubt);
+        let graph = self.oracle.graph(self.judge.config.seed)?;
         let sizes = &self.oracle.opened.sizes;
         let kinds = |places: &[_]| places.iter().map(TensorKind::of).collect();
         let mut examination = Examination {
@@ -35,6 +36,7 @@ impl TaskSession<'_> {
             floor_ms: None,
             eager_ms: 1e3 * self.oracle.opened.forward_seconds,
             compiled_ms: Vec::new(),
+            graph,
             objections,
             caveats: self.oracle.families.caveats(),
         };
