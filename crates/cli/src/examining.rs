@@ -46,7 +46,7 @@ pub(crate) fn examine_all(
         while !stop.load(Ordering::SeqCst) {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(task) = tasks.get(number) else { break };
-            let examined = match pool.examine(task) {
+            let examined = match pool.examine(task, None) {
                 Ok(found) => Examined::Looked(Box::new(found)),
                 Err(JudgeError::Reference { message, .. } | JudgeError::Memory { message, .. }) => {
                     Examined::Refused(message.lines().next().unwrap_or_default().to_owned())

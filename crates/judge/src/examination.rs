@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use warpwright_record::fingerprint::Fingerprint;
 use warpwright_task::similarity::OpGraph;
 
 use crate::baseline::Baseline;
@@ -35,6 +36,8 @@ pub struct Examination {
     pub objections: Vec<Objection>,
     /// What a verdict on this task would have to say of itself.
     pub caveats: Vec<String>,
+    /// Where the times were taken.
+    pub fingerprint: Fingerprint,
 }
 
 impl Examination {

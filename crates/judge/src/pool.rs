@@ -10,6 +10,7 @@
 //! A session that is not used is kept for as long as it took to open, at the least: its episode will
 //! come back, and opening it again would cost the same. After that the longest unused gives way.
 
+use std::ops::RangeInclusive;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -240,9 +241,13 @@ impl<'j> SessionPool<'j> {
     }
 
     /// Examines the task itself; see [`TaskSession::examine`]. Waits for its turn.
-    pub fn examine(&self, task: &Task) -> Result<Examination, JudgeError> {
+    pub fn examine(
+        &self,
+        task: &Task,
+        wanted_ms: Option<&RangeInclusive<f64>>,
+    ) -> Result<Examination, JudgeError> {
         let alone = !self.judge.config().device.is_cuda();
-        self.with(task, alone, TaskSession::examine)
+        self.with(task, alone, |session| session.examine(wanted_ms))
     }
 
     /// Works with the task's session; with more memory, once more, if it needs that.

@@ -1,5 +1,9 @@
 //! A task looked at without a candidate.
 
+use std::ops::RangeInclusive;
+
+use warpwright_record::fingerprint::Fingerprint;
+
 use super::TaskSession;
 use crate::error::JudgeError;
 use crate::examination::{Examination, Objection, TensorKind, disagree, object, times};
@@ -8,17 +12,27 @@ use crate::gate::Purpose;
 use crate::tolerance::{Tolerance, tolerance};
 use crate::verdict::floor_ms;
 
+/// By how much one warm call may be longer or shorter than what is measured later.
+const ROUGH: f64 = 3.0;
+
 impl TaskSession<'_> {
     /// Finds out whether the task is worth being judged against: whether every input and parameter
     /// matters, no answer that computes nothing would pass, and what compilers make of it would; how
-    /// long the baselines take. Compiles nothing where there are objections before.
-    pub fn examine(&mut self) -> Result<Examination, JudgeError> {
+    /// long the baselines take. Compiles nothing where there are objections before, or where a call of
+    /// eager takes far from `wanted_ms`.
+    pub fn examine(
+        &mut self,
+        wanted_ms: Option<&RangeInclusive<f64>>,
+    ) -> Result<Examination, JudgeError> {
         self.judge.alive()?;
-        let examined = self.examine_within().map_err(|e| self.judge.explain(e));
+        let examined = self.examine_within(wanted_ms).map_err(|e| self.judge.explain(e));
         examined.map_err(|e| if self.memory.is_all() { e.with_all_memory() } else { e })
     }
 
-    fn examine_within(&mut self) -> Result<Examination, JudgeError> {
+    fn examine_within(
+        &mut self,
+        wanted_ms: Option<&RangeInclusive<f64>>,
+    ) -> Result<Examination, JudgeError> {
         let seed = Draw::fresh(warpwright_record::inputs::InputFamily::Own, &mut self.random).seed;
         let allowed = self.allowed(seed)?;
         let tolerances: Vec<Tolerance> = allowed.iter().map(|(tolerance, _)| *tolerance).collect();
@@ -39,11 +53,18 @@ impl TaskSession<'_> {
             graph,
             objections,
             caveats: self.oracle.families.caveats(),
+            fingerprint: Fingerprint::default(),
         };
-        if examination.objections.is_empty() {
+        let near = |wanted: &RangeInclusive<f64>| {
+            let (low, high) = (wanted.start() / ROUGH, wanted.end() * ROUGH);
+            (low..=high).contains(&examination.eager_ms)
+        };
+        if examination.objections.is_empty() && wanted_ms.is_none_or(near) {
             self.against_baselines(seed, &allowed, &mut examination)?;
         }
-        examination.floor_ms = floor_ms(&self.judge.fingerprint("", ""), self.unavoidable_bytes());
+        let versions = &self.oracle.opened.versions;
+        examination.fingerprint = self.judge.fingerprint(&versions.torch, &versions.python);
+        examination.floor_ms = floor_ms(&examination.fingerprint, self.unavoidable_bytes());
         Ok(examination)
     }
 
