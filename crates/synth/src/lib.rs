@@ -12,6 +12,18 @@
 //! from. Everything that runs it happens elsewhere, in the judge's processes: this crate has no process
 //! of its own but the one that mines the catalogue, in a jail.
 
+mod catalogue;
+mod compose;
+mod mine;
 mod proposal;
 
+pub use catalogue::{
+    Arity, CATALOGUE_FORMAT, Catalogue, CatalogueError, Class, Determinism, Domain, Dtype, Entry,
+    Form, Input, Kind, LeftOut, Output, Parameter, ShapeError, Size, SizeError, Sizes, Symbol,
+};
+pub use compose::{
+    Budget, Built, ComposeError, Composer, Grammar, GrammarConfig, Level, Library, Plan,
+    PlanSource, Step,
+};
+pub use mine::{Failed, MineError, Miner, Snippet, Source};
 pub use proposal::{Proposal, Provenance};
