@@ -12,10 +12,21 @@
 //! from. Everything that runs it happens elsewhere, in the judge's processes: this crate has no process
 //! of its own but the one that mines the catalogue, in a jail.
 
+mod catalogue;
+mod compose;
 mod dataset;
 mod decontaminate;
+mod mine;
 mod proposal;
 
+pub use catalogue::{
+    Arity, CATALOGUE_FORMAT, Catalogue, CatalogueError, Class, Determinism, Domain, Dtype, Entry,
+    Form, Input, Kind, LeftOut, Output, Parameter, ShapeError, Size, SizeError, Sizes, Symbol,
+};
+pub use compose::{
+    Budget, Built, ComposeError, Composer, Grammar, GrammarConfig, Level, Library, Plan,
+    PlanSource, Step,
+};
 pub use dataset::{
     Appended, Combination, DataSet, DataSetError, Device, FORMAT_VERSION, Measured, Pushed,
     Quantiles, Row, Shares, Split, SplitStats, Stats, TensorForm, card,
@@ -24,4 +35,5 @@ pub use decontaminate::{
     Copied, Decontamination, Finding, Histogram, Likeness, Nearest, Refusal, RefusalKind,
     SuiteError, SuiteSummary, Summary, Thresholds,
 };
+pub use mine::{Failed, MineError, Miner, Snippet, Source};
 pub use proposal::{Proposal, Provenance};

@@ -1,0 +1,28 @@
+//! Why a composer gives nothing.
+
+use crate::catalogue::{CatalogueError, ShapeError};
+
+/// Why there is no proposal.
+#[derive(Debug, thiserror::Error)]
+pub enum ComposeError {
+    /// No draw fulfilled the wishes.
+    #[error("failed to compose a task from seed {seed}: none of {draws} draws met the wishes")]
+    Exhausted {
+        /// The seed.
+        seed: u64,
+        /// How many were made.
+        draws: usize,
+    },
+    /// The wishes cannot be met by anything.
+    #[error("failed to compose tasks: {0}")]
+    Wishes(&'static str),
+    /// A plan that does not fit the catalogue.
+    #[error("failed to build a plan: {0}")]
+    Plan(String),
+    /// Shapes that do not fit an operator.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// The catalogue.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+}

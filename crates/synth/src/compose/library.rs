@@ -1,0 +1,84 @@
+//! The forms that the grammar composes, of one or more catalogues.
+
+use std::collections::BTreeMap;
+
+use crate::catalogue::{Catalogue, CatalogueError, Class, Determinism, Domain, Dtype, Entry, Form};
+
+/// Operators to compose, sorted by kind of work.
+#[derive(Clone, Debug)]
+pub struct Library {
+    entries: BTreeMap<String, Entry>,
+    /// Names by class, each with the forms of that class.
+    by_class: BTreeMap<Class, Vec<(String, Vec<usize>)>>,
+    hash: String,
+}
+
+impl Library {
+    /// What of these catalogues can be composed: the same results each time, of floating point, that
+    /// tell inputs apart.
+    pub fn new(catalogues: &[Catalogue]) -> Result<Self, CatalogueError> {
+        let mut hasher = blake3::Hasher::new();
+        let mut entries = BTreeMap::new();
+        let mut by_class: BTreeMap<Class, Vec<(String, Vec<usize>)>> = BTreeMap::new();
+        for catalogue in catalogues {
+            hasher.update(catalogue.hash()?.as_bytes());
+            for entry in &catalogue.entries {
+                let mut classes: BTreeMap<Class, Vec<usize>> = BTreeMap::new();
+                for (i, form) in entry.forms.iter().enumerate() {
+                    if entry.determinism == Determinism::All && composable(form) {
+                        classes.entry(form.class).or_default().push(i);
+                    }
+                }
+                for (class, forms) in classes {
+                    by_class.entry(class).or_default().push((entry.name.clone(), forms));
+                }
+                entries.insert(entry.name.clone(), entry.clone());
+            }
+        }
+        Ok(Self { entries, by_class, hash: hasher.finalize().to_hex().to_string() })
+    }
+
+    /// The entry of that name.
+    pub fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.get(name)
+    }
+
+    /// A form by its entry's name and number.
+    pub fn form(&self, name: &str, form: usize) -> Option<&Form> {
+        self.entries.get(name)?.forms.get(form)
+    }
+
+    /// Names and numbers of forms with that kind of work.
+    pub fn of_class(&self, class: Class) -> &[(String, Vec<usize>)] {
+        self.by_class.get(&class).map_or(&[], Vec::as_slice)
+    }
+
+    /// Number of operators that can be composed.
+    pub fn len(&self) -> usize {
+        let names = self.by_class.values().flatten().map(|(name, _)| name);
+        names.collect::<std::collections::BTreeSet<_>>().len()
+    }
+
+    /// Whether there is nothing to compose.
+    pub fn is_empty(&self) -> bool {
+        self.by_class.is_empty()
+    }
+
+    /// BLAKE3 of the catalogues' hashes.
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+}
+
+/// Whether a form gives one float tensor with at least one dimension first, and takes floats first.
+fn composable(form: &Form) -> bool {
+    let output = &form.outputs[0];
+    output.dtype == "float32"
+        && !output.dims.is_empty()
+        && !form.coarse
+        && form.class != Class::Factorisation
+        && form.inputs.iter().any(|input| input.dtype == Dtype::Float32)
+        // A person reads them as masks and indices; what else is an integer would be arbitrary.
+        && form.inputs.iter().all(|input| input.domain != Domain::Integer)
+        && form.inputs.len() <= 4
+}

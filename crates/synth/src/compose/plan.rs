@@ -1,0 +1,55 @@
+//! A task before it is text: which operators, on what, of which sizes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::catalogue::Sizes;
+
+/// A graph of operators. Value 0 is the first input of `forward`; value `i + 1` is what step `i` gives.
+/// The last step's is the result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Shape of value 0.
+    pub root: Vec<u64>,
+    /// In the order of `forward`.
+    pub steps: Vec<Step>,
+}
+
+/// One operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Name of the catalogue entry.
+    pub operator: String,
+    /// Which of its forms.
+    pub form: usize,
+    /// Where each of its tensors comes from.
+    pub sources: Vec<Source>,
+    /// Sizes that no value determines: `out_features`, the width of another input.
+    pub chosen: Sizes,
+}
+
+/// Where a tensor comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// A value, by number.
+    Value(usize),
+    /// An argument of `forward` of its own.
+    Input,
+    /// A parameter of the model.
+    Parameter,
+}
+
+impl Plan {
+    /// Values that no step uses, apart from the result.
+    pub fn unused(&self) -> Vec<usize> {
+        let used = |value: usize| {
+            self.steps.iter().any(|step| step.sources.contains(&Source::Value(value)))
+        };
+        (0..self.steps.len()).filter(|value| !used(*value)).collect()
+    }
+
+    /// Names of its operators in the order of `forward`.
+    pub fn operators(&self) -> Vec<String> {
+        self.steps.iter().map(|step| step.operator.clone()).collect()
+    }
+}

@@ -1,0 +1,131 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use warpwright_synth::{
+    Budget, Catalogue, Composer, Grammar, GrammarConfig, Level, Library, Plan, Snippet,
+};
+
+use crate::support::{all_run, torch};
+
+fn grammar(config: GrammarConfig) -> Grammar {
+    let library = Library::new(&[Catalogue::torch().unwrap()]).unwrap();
+    Grammar::new(library, config).unwrap()
+}
+
+fn small() -> Grammar {
+    grammar(GrammarConfig { budget: Budget::small(), ..GrammarConfig::default() })
+}
+
+/// The proposal and what checks that it gives what was inferred, from every input.
+fn snippet(grammar: &Grammar, plan: &Plan, seed: u64) -> Snippet {
+    let proposal = grammar.propose(plan, seed, None).unwrap();
+    let shape = grammar.build(plan).unwrap().output().to_vec();
+    let code = format!(
+        "{}\n\nmodel = Model(*get_init_inputs()).eval()\n\
+         result = model(*get_inputs())\n\
+         assert list(result.shape) == {shape:?}, (list(result.shape), {shape:?})\n\
+         assert result.dtype == torch.float32\n\
+         assert torch.isfinite(result).all(), 'not finite'\n",
+        proposal.source
+    );
+    Snippet { name: format!("{} {}", seed, proposal.name), code }
+}
+
+#[test]
+fn proposals_run_and_give_the_inferred_shapes() {
+    let grammar = small();
+    let snippets: Vec<Snippet> =
+        (0..120).map(|seed| snippet(&grammar, &grammar.plan(seed).unwrap(), seed)).collect();
+    all_run(&torch(), &snippets);
+}
+
+#[test]
+fn mutations_run_and_give_the_inferred_shapes() {
+    let grammar = small();
+    let snippets: Vec<Snippet> = (0..60)
+        .map(|seed| {
+            let plan = grammar.plan(seed).unwrap();
+            let changed = grammar.mutation(&plan, seed).unwrap();
+            assert_ne!(plan, changed);
+            snippet(&grammar, &changed, seed)
+        })
+        .collect();
+    all_run(&torch(), &snippets);
+}
+
+#[test]
+fn numbers_of_operators_and_levels_are_spread() {
+    let grammar = grammar(GrammarConfig::default());
+    let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut levels: BTreeMap<u8, usize> = BTreeMap::new();
+    let mut operators: BTreeMap<String, usize> = BTreeMap::new();
+    let total = 600;
+    for seed in 0..total {
+        let proposal = grammar.compose(seed).unwrap();
+        *counts.entry(proposal.operators.len()).or_default() += 1;
+        *levels.entry(proposal.level).or_default() += 1;
+        for operator in proposal.operators {
+            *operators.entry(operator).or_default() += 1;
+        }
+    }
+    assert_eq!(counts.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    assert!(counts.values().all(|n| *n * 100 <= total as usize * 40), "{counts:?}");
+    assert_eq!(levels.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4, 5], "{levels:?}");
+    assert!(operators.len() >= 200, "{} operators", operators.len());
+}
+
+#[test]
+fn a_level_that_is_wished_for_is_given() {
+    for wished in 1..=5 {
+        let level = Level::new(wished);
+        let grammar = grammar(GrammarConfig {
+            level,
+            operators: if wished > 3 { 3..=5 } else { 1..=3 },
+            ..GrammarConfig::default()
+        });
+        for seed in 0..10 {
+            assert_eq!(grammar.compose(seed).unwrap().level, wished);
+        }
+    }
+}
+
+#[test]
+fn graphs_are_not_only_chains() {
+    let grammar = small();
+    let (mut joins, mut forks, mut inputs) = (0, 0, 0);
+    for seed in 0..200 {
+        let plan = grammar.plan(seed).unwrap();
+        let values = |step: &warpwright_synth::Step| {
+            let value = |s: &&warpwright_synth::PlanSource| {
+                matches!(s, warpwright_synth::PlanSource::Value(_))
+            };
+            step.sources.iter().filter(value).count()
+        };
+        joins += usize::from(plan.steps.iter().any(|step| values(step) > 1));
+        let uses: usize = plan.steps.iter().map(values).sum();
+        forks += usize::from(uses > plan.steps.len());
+        inputs += usize::from(
+            plan.steps
+                .iter()
+                .any(|step| step.sources.contains(&warpwright_synth::PlanSource::Input)),
+        );
+    }
+    assert!(joins >= 40 && forks >= 40 && inputs >= 20, "{joins} {forks} {inputs}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_seed_gives_one_proposal_that_is_a_task(seed: u64) {
+        let grammar = small();
+        let proposal = grammar.compose(seed).unwrap();
+        prop_assert_eq!(&small().compose(seed).unwrap(), &proposal);
+        let facts = proposal.task().facts().unwrap();
+        prop_assert_eq!(facts.required_packages(), ["torch"]);
+        prop_assert!(facts.random.is_empty());
+        prop_assert_eq!(proposal.provenance.seed, seed);
+        let longest = proposal.source.lines().map(str::len).max();
+        prop_assert!(longest <= Some(160), "{}", proposal.source);
+    }
+}

@@ -1,0 +1,5 @@
+//! The committed catalogues and the composer, tried on torch.
+
+mod catalogue;
+mod compose;
+mod support;
