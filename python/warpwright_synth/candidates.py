@@ -15,7 +15,8 @@ BY_NAME = (
     (r"_$", "changes its input"),
     (r"backward|_jvp$|grad", "part of a derivative"),
     (r"quant|q_per_channel|q_scale|q_zero|qint|fbgemm", "quantised"),
-    (r"sparse|coalesce|to_dense|crow_indices|col_indices|row_indices|ccol|resolve_", "storage format"),
+    (r"sparse|coalesce|to_dense|crow_indices|col_indices|row_indices|ccol|resolve_",
+     "storage format"),
     (r"cudnn|miopen|mkldnn|xpu|mtia|hip|cuda|cpu$|ipu|vulkan|metal", "for one backend"),
     (r"^rand|rand$|randn|random|normal$|poisson$|bernoulli|multinomial|dropout|rrelu|gumbel|seed|"
      r"generator|fractional", "random"),

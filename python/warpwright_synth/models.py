@@ -1,7 +1,7 @@
 """Modules and functions of transformers that stand alone, found by reading its model code.
 
-A class is tried where its constructor wants sizes, or a config of which it reads a few plain attributes:
-tasks then hand it a namespace with just these.
+A class is tried where its constructor wants sizes, or a config of which it reads a few plain
+attributes: tasks then hand it a namespace with just these.
 """
 
 import ast

@@ -12,7 +12,7 @@ use super::Composer;
 use super::build::{Built, build, build_step, elements, known_sizes};
 use super::error::ComposeError;
 use super::level::Level;
-use super::library::Library;
+use super::library::{Choice, Library};
 use super::plan::{Plan, Source, Step};
 use super::{mutate, render, sizes};
 
@@ -261,9 +261,9 @@ impl Grammar {
         let mut left = random.random_range(0..total.max(1));
         for (class, weight) in there() {
             if left < *weight {
-                let entries = self.library.of_class(*class);
-                let (name, forms) = &entries[random.random_range(0..entries.len())];
-                return Some((name.clone(), forms[random.random_range(0..forms.len())]));
+                let choice = drawn(self.library.of_class(*class), random)?;
+                let form = choice.forms[random.random_range(0..choice.forms.len())];
+                return Some((choice.name.clone(), form));
             }
             left -= weight;
         }
@@ -349,6 +349,17 @@ impl Composer for Grammar {
     fn compose(&self, seed: u64) -> Result<Proposal, ComposeError> {
         self.propose(&self.plan(seed)?, seed, None)
     }
+}
+
+/// One of them, by weight.
+fn drawn<'a>(choices: &'a [Choice], random: &mut StdRng) -> Option<&'a Choice> {
+    let total: u32 = choices.iter().map(|choice| choice.weight).sum();
+    let mut left = random.random_range(0..total.max(1));
+    choices.iter().find(|choice| {
+        let found = left < choice.weight;
+        left = left.saturating_sub(choice.weight);
+        found
+    })
 }
 
 /// Arguments of `forward`.

@@ -165,7 +165,12 @@ impl File {
         }
         for (symbol, size) in &step.sizes {
             if !texts.contains_key(symbol) {
-                let name = self.constant(chosen_name(step.form.class), *size);
+                let window = step.form.symbols[symbol].at_most.is_some();
+                let wish = match step.form.class {
+                    Class::Convolution if window => "KERNEL",
+                    class => chosen_name(class),
+                };
+                let name = self.constant(wish, *size);
                 texts.insert(symbol.clone(), name);
             }
         }
