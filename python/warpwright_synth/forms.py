@@ -150,8 +150,9 @@ def make_plan(
     for a in arguments:
         if a.name in given:
             if a.kind == TENSORS:
-                names += ["first", "second"]
-                text = "[{first}, {second}]"
+                pair = ["first", "second"] if "first" not in names else ["third", "fourth"]
+                names += pair
+                text = f"[{{{pair[0]}}}, {{{pair[1]}}}]"
             else:
                 name = a.name if a.name not in ("self", "out") else "input"
                 names.append(name.lower())

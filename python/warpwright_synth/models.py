@@ -17,7 +17,7 @@ from .signature import TENSOR, TENSORS, from_python
 # Longest body that counts as a small part, in lines of source.
 MAX_LINES = 60
 # Most that are probed: importing a model's file takes seconds.
-MAX_TARGETS = 420
+MAX_TARGETS = 230
 
 # Attributes of configs that are sizes of tensors; others keep the config's own value.
 SIZES = re.compile(

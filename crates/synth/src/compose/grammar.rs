@@ -9,7 +9,7 @@ use crate::catalogue::{Class, Domain, Dtype, Form, Input, Sizes};
 use crate::proposal::{Proposal, Provenance};
 
 use super::Composer;
-use super::build::{Built, build, build_step, elements, known_sizes};
+use super::build::{Built, build, build_step, known_sizes};
 use super::error::ComposeError;
 use super::level::Level;
 use super::library::{Choice, Library};
@@ -331,9 +331,8 @@ impl Grammar {
         }
         let chosen = choose(form, &known, random)?;
         let step = build_step(&built, entry, form, &sources, &chosen).ok()?;
-        let parameters = step.shapes.iter().zip(&sources).filter(|(_, s)| **s == Source::Parameter);
-        // A parameter of more than 256 MiB is no part of a layer.
-        if parameters.map(|(shape, _)| elements(shape)).sum::<u64>() > 64 << 20 {
+        // A layer's weights are read once: they are as much of the budget as its inputs, and no more.
+        if step.parameters.saturating_mul(8) > *self.config.budget.traffic_bytes.end() {
             return None;
         }
         let chosen = chosen.into_iter().filter(|(symbol, _)| !known.contains_key(symbol)).collect();

@@ -125,7 +125,8 @@ proptest! {
         prop_assert_eq!(&small().clone().compose(seed).unwrap(), &proposal);
         let facts = proposal.task().facts().unwrap();
         prop_assert_eq!(facts.required_packages(), ["torch"]);
-        prop_assert!(facts.warnings(warpwright_task::Mode::Eval).is_empty());
+        let warnings = facts.warnings(warpwright_task::Mode::Eval);
+        prop_assert!(warnings.is_empty(), "{warnings:?}");
         prop_assert_eq!(proposal.provenance.seed, seed);
         let longest = proposal.source.lines().map(str::len).max();
         prop_assert!(longest <= Some(160), "{}", proposal.source);
