@@ -42,7 +42,9 @@ def left_out(name: str, target: Any) -> str | None:
     if name.startswith("_"):
         return "private"
     for pattern, reason in BY_NAME:
-        if re.search(pattern, name):
+        # Classes say it with capitals.
+        flags = re.IGNORECASE if reason == "random" else 0
+        if re.search(pattern, name, flags):
             return reason
     doc = inspect.getdoc(target) or ""
     # torch.special holds other names of what torch has; the usual name is kept.

@@ -218,7 +218,8 @@ def main() -> None:
 
         targets, out = models.all_of_transformers()
     if options.only:
-        targets, out = [t for t in targets if t.name in options.only], []
+        targets = [t for t in targets if t.name in options.only]
+        out = [o for o in out if o["name"] in options.only]
     made = catalogue(options.source, targets, out, options.workers)
     if options.only:
         made = merged(options.out, made, set(options.only))

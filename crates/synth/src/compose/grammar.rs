@@ -397,12 +397,10 @@ pub(super) fn choose(form: &Form, known: &Sizes, random: &mut StdRng) -> Option<
         if sizes.contains_key(name) {
             continue;
         }
+        let slides = form.class == Class::Convolution && is_window(form, name);
         let limit = rule.at_most.as_ref().and_then(|other| sizes.get(other)).copied();
         let size = match limit {
-            // A window that slides over the other size.
-            Some(limit) if form.class == Class::Convolution => {
-                [3, 5, 7][random.random_range(0..3)].min(limit)
-            }
+            limit if slides => [3, 5, 7][random.random_range(0..3)].min(limit.unwrap_or(u64::MAX)),
             Some(limit) => limit / rule.multiple * rule.multiple,
             None => sizes::free(like, random).max(rule.min).next_multiple_of(rule.multiple),
         };
@@ -410,6 +408,23 @@ pub(super) fn choose(form: &Form, known: &Sizes, random: &mut StdRng) -> Option<
     }
     form.check(&sizes).ok()?;
     Some(sizes)
+}
+
+/// Whether a symbol is the window of a convolution: a dimension after the channels of a tensor, of
+/// weights only.
+pub(super) fn is_window(form: &Form, symbol: &str) -> bool {
+    let mut found = false;
+    for (i, input) in form.inputs.iter().enumerate() {
+        for (dimension, dim) in input.dims.iter().enumerate() {
+            if dim.symbol() == Some(symbol) {
+                found = true;
+                if i == 0 || dimension < 2 {
+                    return false;
+                }
+            }
+        }
+    }
+    found
 }
 
 /// What a tensor is that no value is: a parameter where models have one, or another input.

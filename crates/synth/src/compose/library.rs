@@ -25,10 +25,10 @@ pub(super) struct Choice {
 /// Weight of an operator by where it lives: layers are everyday, Bessel functions are not. Each stays
 /// possible.
 fn weight(name: &str) -> u32 {
+    let rare = ["torch.special.", "torch.fft.", "torch.linalg.", "transformers."];
     if name.starts_with("torch.nn.") {
         8
-    } else if ["torch.special.", "torch.fft.", "torch.linalg."].iter().any(|p| name.starts_with(p))
-    {
+    } else if rare.iter().any(|p| name.starts_with(p)) {
         1
     } else {
         4
@@ -104,4 +104,8 @@ fn composable(form: &Form) -> bool {
         // A person reads them as masks and indices; what else is an integer would be arbitrary.
         && form.inputs.iter().all(|input| input.domain != Domain::Integer)
         && form.inputs.len() <= 4
+        // Only the first result is used, and often it is made of the first tensor only.
+        && (form.inputs.len() == 1
+            || form.outputs.len() == 1
+            || matches!(form.class, Class::Attention | Class::Recurrent))
 }
