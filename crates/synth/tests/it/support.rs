@@ -22,7 +22,7 @@ pub(crate) fn torch() -> Miner {
 pub(crate) fn transformers() -> Miner {
     let python = std::env::var_os("WARPWRIGHT_TRANSFORMERS_PYTHON")
         .map_or_else(|| workspace().join(".cache/model-server/bin/python"), PathBuf::from);
-    let torch = workspace().join(".venv").canonicalize().unwrap();
+    let torch = workspace().join(".venv");
     Miner::new(Arc::new(Jail::detect(Requirement::Any).unwrap()), python).packages(torch)
 }
 
