@@ -1,4 +1,5 @@
 """Mines the catalogue of operators that tasks are composed of, and tries what is made of it.
 
-Everything here runs in a jail. It uses the standard library and torch; `models` also imports transformers.
+Everything here runs in a jail. It uses the standard library and torch; `models` also imports
+transformers.
 """

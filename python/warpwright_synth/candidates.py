@@ -15,7 +15,8 @@ BY_NAME = (
     (r"_$", "changes its input"),
     (r"backward|_jvp$|grad", "part of a derivative"),
     (r"quant|q_per_channel|q_scale|q_zero|qint|fbgemm", "quantised"),
-    (r"sparse|coalesce|to_dense|crow_indices|col_indices|row_indices|ccol|resolve_", "storage format"),
+    (r"sparse|coalesce|to_dense|crow_indices|col_indices|row_indices|ccol|resolve_",
+     "storage format"),
     (r"cudnn|miopen|mkldnn|xpu|mtia|hip|cuda|cpu$|ipu|vulkan|metal", "for one backend"),
     (r"^rand|rand$|randn|random|normal$|poisson$|bernoulli|multinomial|dropout|rrelu|gumbel|seed|"
      r"generator|fractional", "random"),
@@ -41,7 +42,9 @@ def left_out(name: str, target: Any) -> str | None:
     if name.startswith("_"):
         return "private"
     for pattern, reason in BY_NAME:
-        if re.search(pattern, name):
+        # Classes say it with capitals.
+        flags = re.IGNORECASE if reason == "random" else 0
+        if re.search(pattern, name, flags):
             return reason
     doc = inspect.getdoc(target) or ""
     # torch.special holds other names of what torch has; the usual name is kept.

@@ -1,5 +1,5 @@
-"""What kind of work an operator does, from which elements of the result depend on which of the input,
-and from the kernels that torch dispatches to.
+"""What kind of work an operator does, from which elements of the result depend on which of the
+input, and from the kernels that torch dispatches to.
 """
 
 import random
@@ -188,7 +188,7 @@ def kind_of_table(table: torch.Tensor, first: Result, name: str, tensors: int) -
 
 
 def uneven(plan: Plan, shapes: Shapes, inner: int) -> dict[str, int]:
-    """Small sizes: 2 and 3 for the outer dimensions, about `inner` for those that are worked along."""
+    """Small sizes: 2 and 3 for the outer dimensions, about `inner` for those worked along."""
     ranks = {t.name: t.rank for t in plan.tensors}
     sizes = shapes.smallest(inner)
     for i, symbol in enumerate(shapes.symbols):

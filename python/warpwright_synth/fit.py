@@ -1,7 +1,7 @@
 """Sizes of results as expressions over sizes of inputs, found from examples.
 
-Expressions are Python: `A`, `3`, `A*B`, `A - B + 1`, `(A - 3)//2 + 1`, `min(A, B)`. The simplest that
-explains all examples is taken; whoever asks verifies it on examples not used here.
+Expressions are Python: `A`, `3`, `A*B`, `A - B + 1`, `(A - 3)//2 + 1`, `min(A, B)`. The simplest
+that explains all examples is taken; whoever asks verifies it on examples not used here.
 """
 
 from collections.abc import Iterator

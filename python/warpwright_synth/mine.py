@@ -1,7 +1,7 @@
 """Makes the catalogue: `python -m warpwright_synth.mine --out FILE [--source transformers]`.
 
-Each operator is probed in a process of its own, forked from this one: what crashes, hangs or eats memory
-costs itself and is recorded as quarantined.
+Each operator is probed in a process of its own, forked from this one: what crashes, hangs or eats
+memory costs itself and is recorded as quarantined.
 """
 
 import argparse
@@ -161,8 +161,18 @@ def catalogue(
     }
 
 
+def merged(path: str, made: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    """The catalogue in a file with the operators that were probed anew."""
+    with open(path, encoding="utf-8") as file:
+        whole = json.load(file)
+    for part in ("entries", "quarantined", "left_out"):
+        kept = [e for e in whole[part] if e["name"] not in names]
+        whole[part] = sorted(kept + made[part], key=lambda e: e["name"])
+    return whole
+
+
 def pretty(made: dict[str, Any]) -> str:
-    """JSON with one line for each field of an entry and each form: small, and readable in a diff."""
+    """JSON with a line for each field of an entry and each form: small, readable in a diff."""
 
     def line(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -195,7 +205,7 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     parser.add_argument("--source", choices=("torch", "transformers"), default="torch")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--only", nargs="*", default=[], help="names to probe instead of all")
+    parser.add_argument("--only", nargs="*", default=[], help="probe these anew in FILE")
     options = parser.parse_args()
     # Forks would each import it, at their first call under a dispatch mode.
     importlib.import_module("torch._dynamo")
@@ -208,8 +218,11 @@ def main() -> None:
 
         targets, out = models.all_of_transformers()
     if options.only:
-        targets, out = [t for t in targets if t.name in options.only], []
+        targets = [t for t in targets if t.name in options.only]
+        out = [o for o in out if o["name"] in options.only]
     made = catalogue(options.source, targets, out, options.workers)
+    if options.only:
+        made = merged(options.out, made, set(options.only))
     with open(options.out, "w", encoding="utf-8") as file:
         file.write(pretty(made))
 

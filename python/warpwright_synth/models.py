@@ -1,7 +1,7 @@
 """Modules and functions of transformers that stand alone, found by reading its model code.
 
-A class is tried where its constructor wants sizes, or a config of which it reads a few plain attributes:
-tasks then hand it a namespace with just these.
+A class is tried where its constructor wants sizes, or a config of which it reads a few plain
+attributes: tasks then hand it a namespace with just these.
 """
 
 import ast
@@ -17,7 +17,7 @@ from .signature import TENSOR, TENSORS, from_python
 # Longest body that counts as a small part, in lines of source.
 MAX_LINES = 60
 # Most that are probed: importing a model's file takes seconds.
-MAX_TARGETS = 420
+MAX_TARGETS = 230
 
 # Attributes of configs that are sizes of tensors; others keep the config's own value.
 SIZES = re.compile(

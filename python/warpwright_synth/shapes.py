@@ -1,7 +1,7 @@
 """Which dimensions must be equal, which sizes are allowed, and what sizes results have.
 
-An operator is first called with all sizes equal, which nearly everything accepts. Then sets of dimensions
-are made twice as large, or half: what can only change together is one symbol.
+An operator is first called with all sizes equal, which nearly everything accepts. Then sets of
+dimensions are made twice as large, or half: what can only change together is one symbol.
 """
 
 import itertools
@@ -55,10 +55,11 @@ class Shapes:
 
     def sample(self, source: random.Random, spread: int) -> dict[str, int]:
         """Sizes that are allowed, as different from one another as that permits."""
+        bounds = {s.at_most for s in self.symbols}
         for _ in range(200):
             sample: dict[str, int] = {}
             for s in self.symbols:
-                low = -(-max(s.minimum, 3) // s.multiple)
+                low = -(-max(s.minimum, 3) // s.multiple) + (spread if s.name in bounds else 0)
                 sample[s.name] = s.multiple * source.randint(low, low + spread)
             bounded = all(
                 s.at_most is None or sample[s.name] <= sample[s.at_most] for s in self.symbols
@@ -66,7 +67,6 @@ class Shapes:
             if bounded and (len(set(sample.values())) == len(sample) or source.random() < 0.02):
                 return sample
         # Bounds that random sizes hardly meet: the smallest and the largest.
-        bounds = {s.at_most for s in self.symbols}
         return {
             s.name: s.multiple
             * -(-(spread * 2 if s.name in bounds else max(s.minimum, 3)) // s.multiple)
@@ -168,7 +168,7 @@ def allowed(ok: Callable[[dict[str, int]], bool], shapes: Shapes, symbol: Symbol
 
 
 def learn(plan: Plan, draws: dict[str, Draw]) -> Shapes | None:
-    """Symbols and constants of a plan; None where no sizes are found or they follow no simple rule."""
+    """Symbols and constants of a plan; None where sizes follow no simple rule."""
     slots = plan.slots()
     for base in bases(plan):
         if works(plan, draws, changed(base, slots, set(), base)):
@@ -212,7 +212,7 @@ def signature(result: Result) -> list[tuple[str, str, int]]:
 def infer(
     plan: Plan, draws: dict[str, Draw], shapes: Shapes, seed: int
 ) -> tuple[Outputs, dict[str, list[str]]] | None:
-    """Dimensions of results and of a module's parameters, learnt at six and verified at five draws."""
+    """Dimensions of results and parameters, learnt at six draws and verified at five."""
     source = random.Random(seed)
     samples = [shapes.sample(source, spread) for spread in (9, 9, 12, 12, 15, 15)]
     checks = [shapes.sample(source, spread) for spread in (10, 18, 18, 24, 30)]

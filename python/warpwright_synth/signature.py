@@ -1,4 +1,4 @@
-"""What a callable takes, as torch itself declares it: by operator schema, or by Python annotations."""
+"""What a callable takes, as torch declares it: by operator schema or Python annotations."""
 
 import inspect
 import re

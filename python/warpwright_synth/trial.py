@@ -25,7 +25,7 @@ class TensorInput:
 
 @dataclass
 class Plan:
-    """An expression over tensors and sizes. A slot is a dimension `x.0` or a size `{in_features}`."""
+    """An expression over tensors and sizes. A slot is a dimension `x.0` or a size `{features}`."""
 
     call: str
     tensors: list[TensorInput]
@@ -53,6 +53,8 @@ class Result:
     state: dict[str, tuple[int, ...]]
     inputs: dict[str, torch.Tensor]
     changed_inputs: bool
+    # What torch says against such a call, e.g. that it is deprecated.
+    warned: str | None = None
 
 
 class Unfit(Exception):
@@ -97,8 +99,9 @@ def call_with(
     inputs: dict[str, torch.Tensor],
     seed: int = 0,
     under: Any = None,
+    watch: bool = False,
 ) -> Result:
-    """Calls it with these tensors, under a context if one is given.
+    """Calls it with these tensors, under a context if one is given, watching for warnings or not.
 
     A module's parameters are always the same; `seed` is for what the call itself draws.
     """
@@ -108,8 +111,8 @@ def call_with(
     state: dict[str, tuple[int, ...]] = {}
     # `torch.manual_seed` also prepares GPUs, which takes longer than most calls.
     torch.default_generator.manual_seed(0)
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as said, torch.no_grad():
+        warnings.simplefilter("always" if watch else "ignore")
         if plan.init is not None:
             module = eval(expression(plan.init), scope)
             module.eval()
@@ -127,7 +130,8 @@ def call_with(
     if any(t.numel() == 0 for _, t in outputs):
         raise Unfit("gives an empty tensor")
     changed = any(not torch.equal(before[n], t) for n, t in inputs.items())
-    return Result(outputs, state, inputs, changed)
+    warned = str(said[0].message) if said else None
+    return Result(outputs, state, inputs, changed, warned)
 
 
 def attempt(

@@ -1,7 +1,7 @@
 """Values that attributes are tried with, by what an argument is called and which kind it has.
 
-This is the vocabulary of torch's own argument names, not of operators: `dim` is a dimension wherever it
-stands. What an operator makes of a value is found out by calling it.
+This is the vocabulary of torch's own argument names, not of operators: `dim` is a dimension
+wherever it stands. What an operator makes of a value is found out by calling it.
 """
 
 from .signature import Argument

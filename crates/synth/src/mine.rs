@@ -121,9 +121,12 @@ pub struct Miner {
 }
 
 impl Miner {
-    /// `python` is an interpreter with torch.
+    /// `python` is an interpreter with torch. A link stays one: an environment is known by it.
     pub fn new(jail: Arc<Jail>, python: impl Into<PathBuf>) -> Self {
-        Self { jail, python: python.into(), packages: Vec::new() }
+        let python = python.into();
+        // Inside, the working folder is another.
+        let python = std::path::absolute(&python).unwrap_or(python);
+        Self { jail, python, packages: Vec::new() }
     }
 
     /// Shows another folder to the process: where an environment takes torch from another one.

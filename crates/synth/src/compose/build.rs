@@ -31,6 +31,8 @@ pub(super) struct BuiltStep<'a> {
     /// Shapes of its tensors.
     pub(super) shapes: Vec<Vec<u64>>,
     pub(super) output: Vec<u64>,
+    /// Elements of all tensors that the model owns for it.
+    pub(super) parameters: u64,
     /// Where its values are, if that is known.
     pub(super) range: Option<Domain>,
 }
@@ -75,9 +77,11 @@ pub(super) fn build<'a>(library: &'a Library, plan: &Plan) -> Result<Built<'a>, 
         let built_step = build_step(&built, entry, form, &step.sources, &step.chosen)?;
         let values = step.sources.iter().filter(|s| matches!(s, Source::Value(_))).count();
         joins += values.saturating_sub(1);
-        let elements: u64 =
-            built_step.shapes.iter().chain([&built_step.output]).map(|s| elements(s)).sum();
-        built.traffic_bytes = built.traffic_bytes.saturating_add(elements.saturating_mul(4));
+        let read = built_step.shapes.iter().zip(&step.sources);
+        let read = read.filter(|(_, source)| **source != Source::Parameter);
+        let moved = read.map(|(shape, _)| shape).chain([&built_step.output]);
+        let moved = moved.fold(built_step.parameters, |n, s| n.saturating_add(elements(s)));
+        built.traffic_bytes = built.traffic_bytes.saturating_add(moved.saturating_mul(4));
         if let Some(flops) = &form.flops_per_output {
             let each =
                 flops.value(&built_step.sizes).map_err(crate::catalogue::ShapeError::from)?;
@@ -131,11 +135,29 @@ pub(super) fn build_step<'a>(
         .into_iter()
         .next()
         .ok_or_else(|| ComposeError::Plan(format!("{} gives nothing", entry.name)))?;
+    let mut parameters = 0_u64;
+    for parameter in &form.parameters {
+        parameters = parameters.saturating_add(elements(&shape(&parameter.dims, &all)?));
+    }
+    for (shape, source) in shapes.iter().zip(sources) {
+        if *source == Source::Parameter {
+            parameters = parameters.saturating_add(elements(shape));
+        }
+    }
     if output.contains(&0) {
         return Err(ComposeError::Plan(format!("{} gives nothing at this size", entry.name)));
     }
     let range = form.outputs[0].range.or_else(|| passed_on(built, form, sources));
-    Ok(BuiltStep { entry, form, sources: sources.to_vec(), sizes: all, shapes, output, range })
+    Ok(BuiltStep {
+        entry,
+        form,
+        sources: sources.to_vec(),
+        sizes: all,
+        shapes,
+        output,
+        parameters,
+        range,
+    })
 }
 
 /// Sizes that the values among the sources determine.

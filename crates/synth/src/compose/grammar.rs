@@ -9,10 +9,10 @@ use crate::catalogue::{Class, Domain, Dtype, Form, Input, Sizes};
 use crate::proposal::{Proposal, Provenance};
 
 use super::Composer;
-use super::build::{Built, build, build_step, elements, known_sizes};
+use super::build::{Built, build, build_step, known_sizes};
 use super::error::ComposeError;
 use super::level::Level;
-use super::library::Library;
+use super::library::{Choice, Library};
 use super::plan::{Plan, Source, Step};
 use super::{mutate, render, sizes};
 
@@ -261,9 +261,9 @@ impl Grammar {
         let mut left = random.random_range(0..total.max(1));
         for (class, weight) in there() {
             if left < *weight {
-                let entries = self.library.of_class(*class);
-                let (name, forms) = &entries[random.random_range(0..entries.len())];
-                return Some((name.clone(), forms[random.random_range(0..forms.len())]));
+                let choice = drawn(self.library.of_class(*class), random)?;
+                let form = choice.forms[random.random_range(0..choice.forms.len())];
+                return Some((choice.name.clone(), form));
             }
             left -= weight;
         }
@@ -331,9 +331,8 @@ impl Grammar {
         }
         let chosen = choose(form, &known, random)?;
         let step = build_step(&built, entry, form, &sources, &chosen).ok()?;
-        let parameters = step.shapes.iter().zip(&sources).filter(|(_, s)| **s == Source::Parameter);
-        // A parameter of more than 256 MiB is no part of a layer.
-        if parameters.map(|(shape, _)| elements(shape)).sum::<u64>() > 64 << 20 {
+        // A layer's weights are read once: they are as much of the budget as its inputs, and no more.
+        if step.parameters.saturating_mul(8) > *self.config.budget.traffic_bytes.end() {
             return None;
         }
         let chosen = chosen.into_iter().filter(|(symbol, _)| !known.contains_key(symbol)).collect();
@@ -349,6 +348,17 @@ impl Composer for Grammar {
     fn compose(&self, seed: u64) -> Result<Proposal, ComposeError> {
         self.propose(&self.plan(seed)?, seed, None)
     }
+}
+
+/// One of them, by weight.
+fn drawn<'a>(choices: &'a [Choice], random: &mut StdRng) -> Option<&'a Choice> {
+    let total: u32 = choices.iter().map(|choice| choice.weight).sum();
+    let mut left = random.random_range(0..total.max(1));
+    choices.iter().find(|choice| {
+        let found = left < choice.weight;
+        left = left.saturating_sub(choice.weight);
+        found
+    })
 }
 
 /// Arguments of `forward`.
@@ -387,12 +397,10 @@ pub(super) fn choose(form: &Form, known: &Sizes, random: &mut StdRng) -> Option<
         if sizes.contains_key(name) {
             continue;
         }
+        let slides = form.class == Class::Convolution && is_window(form, name);
         let limit = rule.at_most.as_ref().and_then(|other| sizes.get(other)).copied();
         let size = match limit {
-            // A window that slides over the other size.
-            Some(limit) if form.class == Class::Convolution => {
-                [3, 5, 7][random.random_range(0..3)].min(limit)
-            }
+            limit if slides => [3, 5, 7][random.random_range(0..3)].min(limit.unwrap_or(u64::MAX)),
             Some(limit) => limit / rule.multiple * rule.multiple,
             None => sizes::free(like, random).max(rule.min).next_multiple_of(rule.multiple),
         };
@@ -400,6 +408,23 @@ pub(super) fn choose(form: &Form, known: &Sizes, random: &mut StdRng) -> Option<
     }
     form.check(&sizes).ok()?;
     Some(sizes)
+}
+
+/// Whether a symbol is the window of a convolution: a dimension after the channels of a tensor, of
+/// weights only.
+pub(super) fn is_window(form: &Form, symbol: &str) -> bool {
+    let mut found = false;
+    for (i, input) in form.inputs.iter().enumerate() {
+        for (dimension, dim) in input.dims.iter().enumerate() {
+            if dim.symbol() == Some(symbol) {
+                found = true;
+                if i == 0 || dimension < 2 {
+                    return false;
+                }
+            }
+        }
+    }
+    found
 }
 
 /// What a tensor is that no value is: a parameter where models have one, or another input.

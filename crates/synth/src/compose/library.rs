@@ -8,9 +8,31 @@ use crate::catalogue::{Catalogue, CatalogueError, Class, Determinism, Domain, Dt
 #[derive(Clone, Debug)]
 pub struct Library {
     entries: BTreeMap<String, Entry>,
-    /// Names by class, each with the forms of that class.
-    by_class: BTreeMap<Class, Vec<(String, Vec<usize>)>>,
+    /// By class, the operators with the forms of that class.
+    by_class: BTreeMap<Class, Vec<Choice>>,
     hash: String,
+}
+
+/// An operator among those of its class.
+#[derive(Clone, Debug)]
+pub(super) struct Choice {
+    pub(super) name: String,
+    pub(super) forms: Vec<usize>,
+    /// How often it is drawn among them.
+    pub(super) weight: u32,
+}
+
+/// Weight of an operator by where it lives: layers are everyday, Bessel functions are not. Each stays
+/// possible.
+fn weight(name: &str) -> u32 {
+    let rare = ["torch.special.", "torch.fft.", "torch.linalg.", "transformers."];
+    if name.starts_with("torch.nn.") {
+        8
+    } else if rare.iter().any(|p| name.starts_with(p)) {
+        1
+    } else {
+        4
+    }
 }
 
 impl Library {
@@ -19,7 +41,7 @@ impl Library {
     pub fn new(catalogues: &[Catalogue]) -> Result<Self, CatalogueError> {
         let mut hasher = blake3::Hasher::new();
         let mut entries = BTreeMap::new();
-        let mut by_class: BTreeMap<Class, Vec<(String, Vec<usize>)>> = BTreeMap::new();
+        let mut by_class: BTreeMap<Class, Vec<Choice>> = BTreeMap::new();
         for catalogue in catalogues {
             hasher.update(catalogue.hash()?.as_bytes());
             for entry in &catalogue.entries {
@@ -30,7 +52,8 @@ impl Library {
                     }
                 }
                 for (class, forms) in classes {
-                    by_class.entry(class).or_default().push((entry.name.clone(), forms));
+                    let (name, weight) = (entry.name.clone(), weight(&entry.name));
+                    by_class.entry(class).or_default().push(Choice { name, forms, weight });
                 }
                 entries.insert(entry.name.clone(), entry.clone());
             }
@@ -48,14 +71,14 @@ impl Library {
         self.entries.get(name)?.forms.get(form)
     }
 
-    /// Names and numbers of forms with that kind of work.
-    pub fn of_class(&self, class: Class) -> &[(String, Vec<usize>)] {
+    /// Operators with that kind of work.
+    pub(super) fn of_class(&self, class: Class) -> &[Choice] {
         self.by_class.get(&class).map_or(&[], Vec::as_slice)
     }
 
     /// Number of operators that can be composed.
     pub fn len(&self) -> usize {
-        let names = self.by_class.values().flatten().map(|(name, _)| name);
+        let names = self.by_class.values().flatten().map(|choice| &choice.name);
         names.collect::<std::collections::BTreeSet<_>>().len()
     }
 
@@ -81,4 +104,8 @@ fn composable(form: &Form) -> bool {
         // A person reads them as masks and indices; what else is an integer would be arbitrary.
         && form.inputs.iter().all(|input| input.domain != Domain::Integer)
         && form.inputs.len() <= 4
+        // Only the first result is used, and often it is made of the first tensor only.
+        && (form.inputs.len() == 1
+            || form.outputs.len() == 1
+            || matches!(form.class, Class::Attention | Class::Recurrent))
 }

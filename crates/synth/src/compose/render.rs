@@ -7,6 +7,7 @@ use crate::catalogue::{Class, Domain, Input, Kind, ShapeError, Size};
 
 use super::build::{Built, BuiltStep};
 use super::error::ComposeError;
+use super::grammar::is_window;
 use super::guard;
 use super::names::{Scope, short};
 use super::plan::Source;
@@ -14,6 +15,12 @@ use super::plan::Source;
 /// Two-tensor functions that have an operator in Python.
 const INFIX: &[(&str, &str)] =
     &[("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"), ("matmul", "@")];
+
+/// Longest name of an operator that its result is called by; then its kind of work names it.
+const LONGEST_LOCAL: usize = 20;
+
+/// Longest line before a signature is broken.
+const LONGEST_LINE: usize = 100;
 
 /// What the task computes, in snake case: `conv2d_gelu_mean`.
 pub(super) fn name(built: &Built<'_>) -> String {
@@ -82,6 +89,26 @@ fn root_names(built: &Built<'_>) -> &'static [&'static str] {
     }
 }
 
+/// What a result is called by what was done.
+fn result_name(class: Class) -> &'static str {
+    match class {
+        Class::Elementwise => "mapped",
+        Class::Layout => "moved",
+        Class::Gather | Class::Scatter => "gathered",
+        Class::Reduction => "reduced",
+        Class::Scan => "scanned",
+        Class::Normalisation => "normed",
+        Class::Window | Class::Pooling => "pooled",
+        Class::Resample => "resized",
+        Class::Product | Class::Pairwise | Class::Factorisation => "projected",
+        Class::Convolution => "convolved",
+        Class::Attention => "attended",
+        Class::Recurrent => "hidden",
+        Class::Transform => "spectrum",
+        Class::Sort => "ordered",
+    }
+}
+
 /// What a size that was chosen is called.
 fn chosen_name(class: Class) -> &'static str {
     match class {
@@ -144,7 +171,11 @@ impl File {
             self.forward.push(format!("return {call}"));
             return Ok(Value { name: String::new(), dims });
         }
-        let name = self.locals.name(&short(&step.entry.name));
+        let mut wish = short(&step.entry.name);
+        if wish.len() > LONGEST_LOCAL {
+            result_name(step.form.class).clone_into(&mut wish);
+        }
+        let name = self.locals.name(&wish);
         self.forward.push(format!("{name} = {call}"));
         Ok(Value { name, dims })
     }
@@ -165,7 +196,12 @@ impl File {
         }
         for (symbol, size) in &step.sizes {
             if !texts.contains_key(symbol) {
-                let name = self.constant(chosen_name(step.form.class), *size);
+                let window = is_window(step.form, symbol);
+                let wish = match step.form.class {
+                    Class::Convolution if window => "KERNEL",
+                    class => chosen_name(class),
+                };
+                let name = self.constant(wish, *size);
                 texts.insert(symbol.clone(), name);
             }
         }
@@ -266,21 +302,18 @@ impl File {
             .collect();
         text += "\n\nclass Model(nn.Module):\n";
         if !self.init.is_empty() {
-            text += "    def __init__(self";
-            for (lower, _) in &arguments {
-                let _ = write!(text, ", {lower}: int");
-            }
-            text += ") -> None:\n        super().__init__()\n";
+            let typed: Vec<String> =
+                arguments.iter().map(|(lower, _)| format!("{lower}: int")).collect();
+            text += &signature("__init__", &typed, "None");
+            text += "        super().__init__()\n";
             for line in &self.init {
                 let _ = writeln!(text, "        {line}");
             }
             text += "\n";
         }
-        text += "    def forward(self";
-        for (name, _) in &self.inputs {
-            let _ = write!(text, ", {name}: torch.Tensor");
-        }
-        text += ") -> torch.Tensor:\n";
+        let typed: Vec<String> =
+            self.inputs.iter().map(|(name, _)| format!("{name}: torch.Tensor")).collect();
+        text += &signature("forward", &typed, "torch.Tensor");
         for line in &self.forward {
             let _ = writeln!(text, "        {line}");
         }
@@ -300,6 +333,17 @@ impl File {
         );
         text
     }
+}
+
+/// The first line of a method; one argument a line where it would be too long.
+fn signature(name: &str, arguments: &[String], result: &str) -> String {
+    let all: Vec<&str> =
+        std::iter::once("self").chain(arguments.iter().map(String::as_str)).collect();
+    let line = format!("    def {name}({}) -> {result}:\n", all.join(", "));
+    if line.len() <= LONGEST_LINE {
+        return line;
+    }
+    format!("    def {name}(\n        {},\n    ) -> {result}:\n", all.join(",\n        "))
 }
 
 /// The call with everything in place.
@@ -343,7 +387,7 @@ fn filled(template: &str, text: impl Fn(&str) -> Option<String>) -> String {
 
 /// Usual short names of torch's own modules.
 fn tidy(text: &str) -> String {
-    text.replace("torch.nn.functional.", "F.").replace("torch.nn.", "nn.")
+    text.replace("torch.nn.functional.", "F.").replace("torch.nn.", "nn.").replace('\'', "\"")
 }
 
 /// Dimensions as text.

@@ -8,7 +8,7 @@ use warpwright_synth::{
     Catalogue, CatalogueError, Domain, Entry, Form, ShapeError, Sizes, Snippet,
 };
 
-use crate::support::{all_run, torch};
+use crate::support::{all_run, torch, transformers};
 
 #[test]
 fn the_committed_catalogues_have_what_they_must() {
@@ -94,6 +94,16 @@ fn every_example_of_torch_runs() {
     all_run(&torch(), &examples(&torch_catalogue));
 }
 
+/// `.cache/model-server` has transformers (`scripts/setup.d/model-server`); so has what
+/// `requirements/synth.lock` makes.
+#[test]
+fn long_every_example_and_form_of_transformers_runs() {
+    let catalogue = Catalogue::transformers().unwrap();
+    let miner = transformers();
+    all_run(&miner, &examples(&catalogue));
+    all_run(&miner, &shape_checks(&catalogue, 2));
+}
+
 fn examples(catalogue: &Catalogue) -> Vec<Snippet> {
     let of = |e: &Entry| Snippet { name: e.name.clone(), code: e.example.clone() };
     catalogue.entries.iter().map(of).collect()
@@ -102,12 +112,16 @@ fn examples(catalogue: &Catalogue) -> Vec<Snippet> {
 /// Every form at sizes that were never used for learning it: torch is the oracle of shape inference.
 #[test]
 fn inferred_shapes_are_torchs() {
+    all_run(&torch(), &shape_checks(&Catalogue::torch().unwrap(), 2));
+}
+
+fn shape_checks(catalogue: &Catalogue, times: usize) -> Vec<Snippet> {
     let mut runner = TestRunner::deterministic();
     let mut snippets = Vec::new();
-    for entry in &Catalogue::torch().unwrap().entries {
-        let mut code = String::from("import torch\n");
+    for entry in &catalogue.entries {
+        let mut code = format!("import torch\n{}\n", entry.imports.join("\n"));
         for form in &entry.forms {
-            for _ in 0..2 {
+            for _ in 0..times {
                 let raw = prop::collection::vec(0_u64..40, 12).new_tree(&mut runner).unwrap();
                 let sizes = sizes(form, &raw.current());
                 form.check(&sizes).unwrap();
@@ -116,7 +130,7 @@ fn inferred_shapes_are_torchs() {
         }
         snippets.push(Snippet { name: entry.name.clone(), code });
     }
-    all_run(&torch(), &snippets);
+    snippets
 }
 
 /// Sizes that the form accepts, from any numbers.

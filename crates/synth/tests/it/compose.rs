@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use warpwright_synth::{
@@ -12,8 +13,11 @@ fn grammar(config: GrammarConfig) -> Grammar {
     Grammar::new(library, config).unwrap()
 }
 
-fn small() -> Grammar {
-    grammar(GrammarConfig { budget: Budget::small(), ..GrammarConfig::default() })
+fn small() -> &'static Grammar {
+    static SMALL: LazyLock<Grammar> = LazyLock::new(|| {
+        grammar(GrammarConfig { budget: Budget::small(), ..GrammarConfig::default() })
+    });
+    &SMALL
 }
 
 /// The proposal and what checks that it gives what was inferred, from every input.
@@ -24,8 +28,7 @@ fn snippet(grammar: &Grammar, plan: &Plan, seed: u64) -> Snippet {
         "{}\n\nmodel = Model(*get_init_inputs()).eval()\n\
          result = model(*get_inputs())\n\
          assert list(result.shape) == {shape:?}, (list(result.shape), {shape:?})\n\
-         assert result.dtype == torch.float32\n\
-         assert torch.isfinite(result).all(), 'not finite'\n",
+         assert result.dtype == torch.float32\n",
         proposal.source
     );
     Snippet { name: format!("{} {}", seed, proposal.name), code }
@@ -35,7 +38,7 @@ fn snippet(grammar: &Grammar, plan: &Plan, seed: u64) -> Snippet {
 fn proposals_run_and_give_the_inferred_shapes() {
     let grammar = small();
     let snippets: Vec<Snippet> =
-        (0..120).map(|seed| snippet(&grammar, &grammar.plan(seed).unwrap(), seed)).collect();
+        (0..120).map(|seed| snippet(grammar, &grammar.plan(seed).unwrap(), seed)).collect();
     all_run(&torch(), &snippets);
 }
 
@@ -47,7 +50,7 @@ fn mutations_run_and_give_the_inferred_shapes() {
             let plan = grammar.plan(seed).unwrap();
             let changed = grammar.mutation(&plan, seed).unwrap();
             assert_ne!(plan, changed);
-            snippet(&grammar, &changed, seed)
+            snippet(grammar, &changed, seed)
         })
         .collect();
     all_run(&torch(), &snippets);
@@ -76,11 +79,11 @@ fn numbers_of_operators_and_levels_are_spread() {
 
 #[test]
 fn a_level_that_is_wished_for_is_given() {
-    for wished in 1..=5 {
+    for (wished, operators) in [(1, 1..=2), (2, 1..=3), (3, 2..=4), (4, 3..=5), (5, 4..=5)] {
         let level = Level::new(wished);
         let grammar = grammar(GrammarConfig {
             level,
-            operators: if wished > 3 { 3..=5 } else { 1..=3 },
+            operators: operators.clone(),
             ..GrammarConfig::default()
         });
         for seed in 0..10 {
@@ -114,16 +117,16 @@ fn graphs_are_not_only_chains() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
     #[test]
     fn a_seed_gives_one_proposal_that_is_a_task(seed: u64) {
-        let grammar = small();
-        let proposal = grammar.compose(seed).unwrap();
-        prop_assert_eq!(&small().compose(seed).unwrap(), &proposal);
+        let proposal = small().compose(seed).unwrap();
+        prop_assert_eq!(&small().clone().compose(seed).unwrap(), &proposal);
         let facts = proposal.task().facts().unwrap();
         prop_assert_eq!(facts.required_packages(), ["torch"]);
-        prop_assert!(facts.random.is_empty());
+        let warnings = facts.warnings(warpwright_task::Mode::Eval);
+        prop_assert!(warnings.is_empty(), "{warnings:?}");
         prop_assert_eq!(proposal.provenance.seed, seed);
         let longest = proposal.source.lines().map(str::len).max();
         prop_assert!(longest <= Some(160), "{}", proposal.source);

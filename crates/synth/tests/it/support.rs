@@ -18,6 +18,14 @@ pub(crate) fn torch() -> Miner {
     Miner::new(Arc::new(Jail::detect(Requirement::Any).unwrap()), python)
 }
 
+/// An interpreter with transformers, which takes torch from `.venv`.
+pub(crate) fn transformers() -> Miner {
+    let python = std::env::var_os("WARPWRIGHT_TRANSFORMERS_PYTHON")
+        .map_or_else(|| workspace().join(".cache/model-server/bin/python"), PathBuf::from);
+    let torch = workspace().join(".venv");
+    Miner::new(Arc::new(Jail::detect(Requirement::Any).unwrap()), python).packages(torch)
+}
+
 /// Runs all and shows those that fail.
 pub(crate) fn all_run(miner: &Miner, snippets: &[Snippet]) {
     let failed = miner.failing(snippets).unwrap();
