@@ -17,7 +17,7 @@ import signal
 import sys
 from types import ModuleType
 
-ALSO = {"baseline": ["torch._inductor.compile_fx"]}
+ALSO = {"baseline": ["torch._inductor.compile_fx"], "oracle": ["torch._dynamo"]}
 """What a role imports when it starts."""
 GoOn = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_char_p)
 
@@ -58,11 +58,13 @@ def go_on(program: bytes, module: ModuleType) -> int:
 
 
 def main() -> None:
-    """Entry point: ``python -m warpwright_oracle.forkserver LIBRARY ROLE``."""
-    library, role = sys.argv[1:]
+    """Entry point: ``python -m warpwright_oracle.forkserver LIBRARY ROLE DEVICE``."""
+    library, role, device = sys.argv[1:]
     module = importlib.import_module(f".{role}", __package__)
     for name in ALSO.get(role, []):
         importlib.import_module(name)
+    if (role, device) == ("baseline", "cpu"):
+        importlib.import_module(".primed", __package__).prime()
     # With the interpreter's lock held throughout: nobody else is here.
     serve = ctypes.PyDLL(library).warpwright_jail_serve
     serve.argtypes = [GoOn]

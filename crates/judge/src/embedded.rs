@@ -31,6 +31,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "oracle.py",
     "player.py",
     "precision.py",
+    "primed.py",
     "reference.py",
     "rounding.py",
     "rules.py",

@@ -163,17 +163,23 @@ fn start(host: &Host, role: Role) -> Result<ForkServer, String> {
     // Numpy's linear algebra would start threads, of which a fork has none.
     env.push(("OPENBLAS_NUM_THREADS".to_owned(), "1".to_owned()));
     let module = "warpwright_oracle.forkserver";
-    let args = ["-P", "-s", "-m", module, &library, role.name()].map(str::to_owned).into();
+    let device = if host.gpu.is_some() { "cuda" } else { "cpu" };
+    let args = ["-P", "-s", "-m", module, &library, role.name(), device].map(str::to_owned).into();
     let warm = Warm { label: role.name().to_owned(), program: host.python.clone(), args, env };
     ForkServer::start(&host.jail, &warm).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
     use warpwright_record::verdict::Profile;
     use warpwright_task::Task;
 
     use super::*;
+    use crate::baseline::{Baseline, BaselineProcess, Starting};
+    use crate::judge::LocalJudge;
     use crate::oracle::LoadedOracle;
     use crate::testing::judge;
 
@@ -219,5 +225,74 @@ def get_inputs():
         forks.close();
         let parents = [Role::Oracle, Role::Baseline].map(|role| forks.of(role).parent());
         assert_eq!(parents, [None, None]);
+    }
+
+    const COMPILED: &str = "
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(24, 40)
+
+    def forward(self, x):
+        y = torch.softmax(self.linear(x), -1)
+        return y.cumsum(0) + torch.nn.functional.gelu(y).amax(-1, keepdim=True)
+
+def get_inputs():
+    return [torch.rand(70, 24)]
+
+def get_init_inputs():
+    return []
+";
+
+    /// What a new baseline process writes to compile that, by the names of the files: kernels, and the
+    /// program that calls them.
+    fn written(judge: &LocalJudge, cache: &Path) -> BTreeMap<String, Vec<String>> {
+        // Processes in a jail have other users.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        fs_err::set_permissions(cache, open).unwrap();
+        let task = Task::from_source("task", COMPILED);
+        let (host, gate, starting) = (&judge.host, &judge.gate, Starting::default());
+        let mut process = BaselineProcess::start(host, cache, None, gate, &starting).unwrap();
+        judge.furnish(&mut process, 64 << 20).unwrap();
+        process.open(&task, (Profile::Strict, 1), None, gate).unwrap();
+        process.compile("task", (Baseline::Compile, 1), gate).unwrap();
+        drop(process);
+        let folders = fs_err::read_dir(cache).unwrap();
+        let inside = folders.filter_map(|folder| fs_err::read_dir(folder.unwrap().path()).ok());
+        let mut written = BTreeMap::new();
+        for path in inside.flatten().map(|file| file.unwrap().path()) {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            let program = name.ends_with(".py");
+            if !program && !name.ends_with(".main.cpp") {
+                continue;
+            }
+            let text = fs_err::read_to_string(path).unwrap();
+            // A process counts what it compiles.
+            let lines = text.lines().filter(|line| !line.starts_with("# AOT ID"));
+            let name = if program { "program".to_owned() } else { name };
+            written.insert(name, lines.map(str::to_owned).collect());
+        }
+        written
+    }
+
+    #[test]
+    fn a_primed_compiler_writes_what_a_new_one_writes() {
+        let judge = judge();
+        if !judge.host.jail.can_fork() {
+            return;
+        }
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let primed = written(&judge, one.path());
+        let told = |judge: &LocalJudge| judge.host.forks.of(Role::Baseline).told();
+        assert_eq!((told(&judge).forked, told(&judge).executed), (1, 0));
+        judge.host.forks.close();
+        // Compiling torch's headers takes longer than all else.
+        fs_err::rename(one.path().join("headers"), other.path().join("headers")).unwrap();
+        let new = written(&judge, other.path());
+        assert_eq!((told(&judge).forked, told(&judge).executed), (1, 1));
+        assert!(primed.len() > 1 && primed.contains_key("program"), "{primed:?}");
+        assert_eq!(primed, new);
     }
 }

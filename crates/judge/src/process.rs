@@ -143,10 +143,13 @@ impl Role {
     pub(crate) fn environment(self, gpu: bool) -> &'static [(&'static str, &'static str)] {
         match (self, gpu) {
             // Memory that is given back to the system must be cleared by it when it is needed again,
-            // which takes longer than most that is computed there.
-            (Self::Oracle, false) => {
-                &[("MALLOC_MMAP_MAX_", "0"), ("MALLOC_TRIM_THRESHOLD_", "4294967296")]
-            }
+            // which takes longer than most that is computed there. Nobody times it: its threads leave
+            // the cores to others while they wait.
+            (Self::Oracle, false) => &[
+                ("MALLOC_MMAP_MAX_", "0"),
+                ("MALLOC_TRIM_THRESHOLD_", "4294967296"),
+                ("OMP_WAIT_POLICY", "PASSIVE"),
+            ],
             (Self::Baseline, true) => &[("TORCHINDUCTOR_COMPILE_THREADS", "1")],
             // Probing which vector instructions work starts torch a dozen times; the compiler tells
             // soon enough.
