@@ -93,14 +93,16 @@ impl Baselines {
                 }
                 None => judge.baseline_process(terms.arena_bytes())?,
             };
-            // On the cpu device loading it would disturb what is timed; a GPU it asks for itself.
+            // On the cpu device loading and compiling would disturb what is timed; a GPU it asks for
+            // itself.
             let shared =
                 (!judge.config.device.is_cuda()).then(|| judge.gate.share(Purpose::Baselines));
             let bound = memory.shares(Some(&opened.sizes)).map(|shares| shares.baseline);
             let settings = (judge.config.profile, judge.config.seed);
             process.open(task, settings, bound, &judge.gate)?;
+            let compiled = compile(terms, &mut process, &wanted, &mut caveats);
             drop(shared);
-            match compile(terms, &mut process, &wanted, &mut caveats) {
+            match compiled {
                 Ok(had) => break (process, had),
                 // Graphs cannot hold every reference, e.g. none that keeps a result for its next
                 // call, and leave behind what the others would stumble over.

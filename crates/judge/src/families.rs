@@ -109,6 +109,11 @@ impl Families {
         }
     }
 
+    /// Whether a result of lower precision would be refused on some of the inputs that are known.
+    pub(crate) fn tell_lower_precision(&self) -> bool {
+        self.known.iter().any(|known| known.separates)
+    }
+
     fn find(&self, family: InputFamily) -> Option<&Known> {
         self.known.iter().find(|known| known.family == family)
     }

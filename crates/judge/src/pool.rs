@@ -246,8 +246,24 @@ impl<'j> SessionPool<'j> {
         task: &Task,
         wanted_ms: Option<&RangeInclusive<f64>>,
     ) -> Result<Examination, JudgeError> {
-        let alone = !self.judge.config().device.is_cuda();
-        self.with(task, alone, |session| session.examine(wanted_ms))
+        let judge = self.judge;
+        loop {
+            judge.alive()?;
+            let key = Key::of(task);
+            let begun = self.begin(&key, task)?;
+            // What is timed takes the device alone, by the gate.
+            let turn = self.turn(key, false);
+            // One that is kept for candidates has learnt what is not needed here, and the other way round.
+            drop(turn.take());
+            let begun = begun.map_or_else(|| Begun::to_verify(judge, task), Ok);
+            let session = begun.and_then(|begun| {
+                TaskSession::open_to_examine(judge, task, begun, turn.memory(), wanted_ms)
+            });
+            match session.and_then(|mut session| session.examine(wanted_ms)) {
+                Err(JudgeError::Memory { wanted, .. }) => turn.enlarge(wanted),
+                done => return done,
+            }
+        }
     }
 
     /// Works with the task's session; with more memory, once more, if it needs that.

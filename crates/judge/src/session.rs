@@ -1,6 +1,7 @@
 //! One task: its oracle, its plan of memory, and the way of a candidate through the stages.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
@@ -33,6 +34,15 @@ mod examining;
 mod pitting;
 mod room;
 mod timing;
+
+/// What a session is opened for.
+#[derive(Clone, Copy)]
+enum Opening<'r> {
+    /// To judge candidates: all that the task allows as inputs is found out.
+    Judging,
+    /// To look at the task itself, if a call takes about so many milliseconds.
+    Examining(Option<&'r RangeInclusive<f64>>),
+}
 
 /// A task being judged. Dropping it ends its processes.
 pub struct TaskSession<'j> {
@@ -102,11 +112,34 @@ impl<'j> TaskSession<'j> {
         memory: Memory,
     ) -> Result<Self, JudgeError> {
         judge.alive()?;
-        let opened = Self::open_within(judge, task, begun, memory).map_err(|e| judge.explain(e));
+        Self::open_for(Opening::Judging, judge, task, begun, memory)
+    }
+
+    /// Opens one to look at the task itself; see [`TaskSession::examine`].
+    pub(crate) fn open_to_examine(
+        judge: &'j LocalJudge,
+        task: &Task,
+        begun: Begun,
+        memory: Memory,
+        wanted_ms: Option<&RangeInclusive<f64>>,
+    ) -> Result<Self, JudgeError> {
+        Self::open_for(Opening::Examining(wanted_ms), judge, task, begun, memory)
+    }
+
+    fn open_for(
+        opening: Opening<'_>,
+        judge: &'j LocalJudge,
+        task: &Task,
+        begun: Begun,
+        memory: Memory,
+    ) -> Result<Self, JudgeError> {
+        let opened = Self::open_within(opening, judge, task, begun, memory);
+        let opened = opened.map_err(|e| judge.explain(e));
         opened.map_err(|e| if memory.is_all() { e.with_all_memory() } else { e })
     }
 
     fn open_within(
+        opening: Opening<'_>,
         judge: &'j LocalJudge,
         task: &Task,
         begun: Begun,
@@ -131,8 +164,10 @@ impl<'j> TaskSession<'j> {
                 wanted: None,
             }
         })?;
-        let learn =
-            |oracle: &mut Oracle, others| oracle.learn(judge.config.seed, others, &judge.gate);
+        let learn = |oracle: &mut Oracle, others| match opening {
+            Opening::Judging => oracle.learn(judge.config.seed, others, &judge.gate),
+            Opening::Examining(wanted_ms) => oracle.learn_enough(judge, wanted_ms, others),
+        };
         match learn(&mut oracle, true) {
             Ok(()) => {}
             Err(JudgeError::Memory { .. }) if memory.is_all() => {
