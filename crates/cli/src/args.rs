@@ -1,6 +1,7 @@
 //! Argument types: what the command line can say. Help, man pages and completions come from here.
 
 pub(crate) mod bench;
+pub(crate) mod synth;
 pub(crate) mod task;
 pub(crate) mod trajectory;
 
@@ -50,6 +51,8 @@ pub(crate) enum Command {
     Trajectory(trajectory::Trajectory),
     /// Say what works on this machine, what is missing, and the command that mends it.
     Doctor(Doctor),
+    /// Make tasks to train on.
+    Synth(synth::SynthArgs),
     /// Look at tasks themselves.
     Task(task::TaskArgs),
     /// Measure how fast judging is here.
@@ -75,6 +78,7 @@ impl Command {
                 trajectory::TrajectoryAction::Export(args) => args.json,
             },
             Self::Doctor(args) => args.json,
+            Self::Synth(args) => args.common.json,
             Self::Task(args) => args.wants_json(),
             Self::Bench(args) => args.wants_json(),
             Self::Completions(_) | Self::Man(_) => false,

@@ -24,9 +24,11 @@ impl Examined {
     }
 }
 
-/// Tasks at once unless the caller says otherwise.
+/// Tasks at once unless the caller says otherwise: on the cpu device one per core, which compile beside
+/// each other, and wait while one is timed.
 pub(crate) fn usual_jobs(bench: &Bench) -> usize {
-    if bench.judge.config().device.is_cuda() { 8 } else { 1 }
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if bench.judge.config().device.is_cuda() { 8 } else { cores }
 }
 
 /// Examines every task; in the order of the tasks. `each` is told of them as they are done, by any
@@ -56,7 +58,6 @@ pub(crate) fn examine_all(
                     return Err(error.into());
                 }
             };
-            pool.finished(task);
             let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
             each(task, &examined);
             done[number] = Some(examined);

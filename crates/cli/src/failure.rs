@@ -44,12 +44,12 @@ impl Failure {
         Self::new(exit::ISOLATION, "isolation", message.into(), hint.into())
     }
 
-    /// No space left.
     /// The user wanted to stop, and there is nothing to go on with.
     pub(crate) fn interrupted() -> Self {
         Self::new(exit::INTERRUPTED, "interrupted", "interrupted".to_owned(), None)
     }
 
+    /// No space left.
     pub(crate) fn disk_full(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
         Self::new(exit::DISK_FULL, "disk_full", message.into(), hint.into())
     }

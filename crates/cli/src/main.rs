@@ -26,6 +26,7 @@ mod python;
 mod remote;
 mod results;
 mod settings;
+mod synth;
 mod tasks;
 
 use std::process::ExitCode;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => commands::compare::run(args, printer),
         Command::Trajectory(args) => commands::trajectory::run(args, printer),
         Command::Doctor(args) => commands::doctor::run(args, printer),
+        Command::Synth(args) => commands::synth::run(args, printer),
         Command::Task(args) => commands::task::run(args, printer),
         Command::Bench(args) => commands::bench::run(args, printer),
         Command::Completions(args) => Ok(commands::completions::run(args, printer)),

@@ -12,6 +12,7 @@
 //! from. Everything that runs it happens elsewhere, in the judge's processes: this crate has no process
 //! of its own but the one that mines the catalogue, in a jail.
 
+mod admit;
 mod catalogue;
 mod compose;
 mod dataset;
@@ -19,6 +20,7 @@ mod decontaminate;
 mod mine;
 mod proposal;
 
+pub use admit::{LogError, Outcome, TimeRefusal, Trial, TrialLog, Window};
 pub use catalogue::{
     Arity, CATALOGUE_FORMAT, Catalogue, CatalogueError, Class, Determinism, Domain, Dtype, Entry,
     Form, Input, Kind, LeftOut, Output, Parameter, ShapeError, Size, SizeError, Sizes, Symbol,

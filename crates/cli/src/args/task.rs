@@ -49,8 +49,7 @@ pub(crate) struct Lint {
     /// Precision and comparison rules.
     #[arg(long, value_enum, default_value_t = ProfileArg::Strict)]
     pub(crate) profile: ProfileArg,
-    /// Tasks at once; by default eight on a GPU, one on the cpu device, where they would disturb each
-    /// other.
+    /// Tasks at once; by default eight on a GPU, one per core on the cpu device.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
     /// What every command that judges takes.

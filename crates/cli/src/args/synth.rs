@@ -1,0 +1,82 @@
+//! What `synth` can be told.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::Common;
+
+/// `synth`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright synth --count 200 --out tasks.parquet --device cpu
+  warpwright synth --count 6000 --out tasks.parquet --against KernelBench/KernelBench --device cuda:0
+  warpwright synth --count 500 --out hard.parquet --level 5 --operators 3-5
+
+Tasks are composed from the catalogue of operators, tried in the judge's processes, and kept when
+nothing speaks against them (see `task lint`), a call of eager takes as long as is wanted, and they are
+no copies of the suites named nor of each other. The same command goes on where it was stopped: beside
+the data set lie a log of all that was tried, with the reasons, and a card that describes the set.")]
+pub(crate) struct SynthArgs {
+    /// Tasks that the data set is to have.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) count: u32,
+    /// The data set, a Parquet file; one that is there is added to.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// Suites of which no task may be like a copy. May be repeated.
+    #[arg(long, value_name = "SUITE")]
+    pub(crate) against: Vec<PathBuf>,
+    /// How alike two sources may be, from 0 to 1; the same operator graph is refused in any case.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9, value_parser = share)]
+    pub(crate) ast_threshold: f64,
+    /// How alike two operator graphs may be, from 0 to 1.
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
+    pub(crate) graph_threshold: f64,
+    /// How long a call of eager may take; by default `fast` on a GPU and `host` on the cpu device.
+    #[arg(long, value_enum)]
+    pub(crate) window: Option<WindowArg>,
+    /// Operators of a task, each number as often as the others.
+    #[arg(long, value_name = "LEAST-MOST", default_value = "1-5", value_parser = operators)]
+    pub(crate) operators: RangeInclusive<usize>,
+    /// Only tasks of this level, 1 to 5.
+    #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=5))]
+    pub(crate) level: Option<u8>,
+    /// Tasks at once; by default eight on a GPU, one per core on the cpu device.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) jobs: Option<u16>,
+    /// What every command that judges takes.
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// How long a call of eager may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WindowArg {
+    /// 0.05 to 10 ms: thousands can be judged.
+    Fast,
+    /// 1 to 100 ms, the paper's.
+    Paper,
+    /// 0.1 to 50 ms, for the cpu device.
+    Host,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("not between 0 and 1".to_owned()) }
+}
+
+fn operators(text: &str) -> Result<RangeInclusive<usize>, String> {
+    let number = |text: &str| text.trim().parse::<usize>().map_err(|_| "not a number".to_owned());
+    let (least, most) = match text.split_once('-') {
+        Some((least, most)) => (number(least)?, number(most)?),
+        None => (number(text)?, number(text)?),
+    };
+    if (1..=most).contains(&least) && most <= 12 {
+        Ok(least..=most)
+    } else {
+        Err("numbers from 1 to 12, the smaller one first".to_owned())
+    }
+}

@@ -1,0 +1,159 @@
+//! `warpwright synth`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+use warpwright_record::verdict::Profile;
+use warpwright_synth::{
+    Budget, Catalogue, DataSet, Decontamination, Grammar, GrammarConfig, Level, Library, Likeness,
+    Shares, Thresholds, TrialLog, Window,
+};
+use warpwright_task::Suite;
+
+use crate::args::synth::{SynthArgs, WindowArg};
+use crate::contract::VERSION;
+use crate::failure::{Failure, chain};
+use crate::judging::{Bench, Wanted};
+use crate::printer::Printer;
+use crate::synth::{Made, Maker, Plan};
+use crate::{exit, interrupt};
+
+/// What `synth` prints.
+#[derive(Serialize)]
+struct Synthesised<'a> {
+    version: u32,
+    device: String,
+    out: &'a Path,
+    admitted: usize,
+    tried: u64,
+    refused: &'a BTreeMap<String, u64>,
+    added: usize,
+    seconds: f64,
+    admitted_per_second: f64,
+}
+
+pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
+    let [device] = args.common.device[..] else {
+        let hint = "name one device".to_owned();
+        return Err(Failure::usage("failed to make tasks on several devices", hint));
+    };
+    // What cannot be read or written is found before anything starts.
+    let set = existing(&args.out)?;
+    let log =
+        TrialLog::open(&TrialLog::beside(&args.out)).map_err(|e| crate::synth::unlogged(&e))?;
+    let suites = args
+        .against
+        .iter()
+        .map(|path| Ok(Suite::read(path)?))
+        .collect::<Result<Vec<_>, Failure>>()?;
+    let stop = interrupt::watch(printer)?;
+    let bench =
+        Bench::open(&args.common, device, Wanted::new(&args.common, Profile::Strict), printer)?;
+    let grammar = grammar(args, &bench)?;
+    let copies = copies(args, &suites, &set, &bench, printer)?;
+    let cuda = bench.judge.config().device.is_cuda();
+    let plan = Plan {
+        count: args.count as usize,
+        out: args.out.clone(),
+        window: match window(args, cuda) {
+            WindowArg::Fast => Window::fast(),
+            WindowArg::Paper => Window::paper(),
+            WindowArg::Host => Window::host(),
+        },
+        jobs: args.jobs.map_or_else(|| crate::examining::usual_jobs(&bench), usize::from),
+        first_seed: args.common.seed << 32,
+    };
+    let maker = Maker { bench: &bench, grammar, plan, stop: &stop, printer };
+    let made = maker.make(set, log, copies)?;
+    let Made { admitted, tried, refused, added, seconds } = &made;
+    let interrupted = stop.load(Ordering::SeqCst) && *admitted < args.count as usize;
+    printer.data(&format!("{admitted} tasks in {}\n", args.out.display()));
+    if interrupted {
+        printer.label("hint", "36", "the same command goes on");
+    }
+    printer.object(&Synthesised {
+        version: VERSION,
+        device: bench.device(),
+        out: &args.out,
+        admitted: *admitted,
+        tried: *tried,
+        refused,
+        added: *added,
+        seconds: *seconds,
+        admitted_per_second: *added as f64 / seconds.max(1e-9),
+    });
+    Ok(if interrupted { exit::INTERRUPTED } else { exit::OK })
+}
+
+fn window(args: &SynthArgs, cuda: bool) -> WindowArg {
+    args.window.unwrap_or(if cuda { WindowArg::Fast } else { WindowArg::Host })
+}
+
+/// The data set that is there, or an empty one.
+fn existing(path: &Path) -> Result<DataSet, Failure> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder {
+        fs_err::create_dir_all(folder)
+            .map_err(|error| Failure::io("make a folder for the data set", &error))?;
+    }
+    if !path.exists() {
+        return Ok(DataSet::new(Shares::default()));
+    }
+    DataSet::read(path).map_err(|error| {
+        let hint = error.hint();
+        Failure::usage(chain(&error), hint)
+    })
+}
+
+fn grammar(args: &SynthArgs, bench: &Bench) -> Result<Grammar, Failure> {
+    let broken = |error: &dyn std::error::Error| Failure::usage(chain(error), None);
+    let catalogue = Catalogue::torch().map_err(|error| broken(&error))?;
+    let library = Library::new(&[catalogue]).map_err(|error| broken(&error))?;
+    let budget = match window(args, bench.judge.config().device.is_cuda()) {
+        WindowArg::Fast => Budget::fast(),
+        WindowArg::Paper => Budget::paper(),
+        WindowArg::Host => Budget::small(),
+    };
+    let level = args.level.and_then(Level::new);
+    let config = GrammarConfig { operators: args.operators.clone(), level, budget };
+    Grammar::new(library, config).map_err(|error| broken(&error))
+}
+
+/// What no task may be a copy of: the suites, with their operator graphs, and what the set holds.
+fn copies(
+    args: &SynthArgs,
+    suites: &[Suite],
+    set: &DataSet,
+    bench: &Bench,
+    printer: Printer,
+) -> Result<Decontamination, Failure> {
+    let thresholds = Thresholds { ast: args.ast_threshold, graph: args.graph_threshold };
+    let mut copies = Decontamination::new(thresholds);
+    for suite in suites {
+        let mut graphs = BTreeMap::new();
+        for (i, task) in suite.tasks.iter().enumerate() {
+            // A task that does not even load has no graph, and is compared by its source.
+            if let Ok(Some(graph)) = bench.judge.graph(task) {
+                graphs.insert(task.name.clone(), graph);
+            }
+            if i % 20 == 19 {
+                printer.say(&format!("{}: {} of {} graphs", suite.name, i + 1, suite.tasks.len()));
+            }
+        }
+        copies.add_suite(suite, &graphs).map_err(|error| Failure::usage(chain(&error), None))?;
+        let without = suite.tasks.len() - graphs.len();
+        printer.say(&format!(
+            "{}: {} tasks to keep clear of, {without} of them by their source only",
+            suite.name,
+            suite.tasks.len()
+        ));
+    }
+    for row in set.rows() {
+        let likeness = Likeness::of_task(&row.task(), row.graph.as_ref())
+            .map_err(|error| Failure::usage(error.to_string(), error.hint().to_owned()))?;
+        copies.keep(&row.name, likeness);
+    }
+    Ok(copies)
+}

@@ -1,0 +1,356 @@
+//! Makes tasks: composed, tried, and kept if nothing speaks against them.
+//!
+//! ```text
+//! seed ──► compose ──► source too like another? ──► examine (judge) ──► objections, time ──► graph too like? ──► kept
+//! ```
+//!
+//! Each worker takes one seed after the other. What is kept is written now and then, and a seed is logged
+//! as tried only when its task, if it gave one, is on the disk.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use warpwright_judge::{Examination, JudgeError, SessionPool, TensorKind};
+use warpwright_synth::{
+    Composer, DataSet, Decontamination, Grammar, Likeness, Measured, Outcome, Proposal, Refusal,
+    Row, TensorForm, Trial, TrialLog, Window, card,
+};
+
+use crate::failure::{Failure, chain};
+use crate::judging::Bench;
+use crate::printer::Printer;
+
+/// How often what was admitted is written.
+const WRITE_EVERY: Duration = Duration::from_secs(30);
+/// How often people are told.
+const SAY_EVERY: Duration = Duration::from_secs(2);
+
+/// What to make, and where.
+pub(crate) struct Plan {
+    /// Tasks that the data set is to have.
+    pub(crate) count: usize,
+    pub(crate) out: PathBuf,
+    pub(crate) window: Window,
+    pub(crate) jobs: usize,
+    /// Proposals are of the seeds from here on.
+    pub(crate) first_seed: u64,
+}
+
+/// What was made.
+pub(crate) struct Made {
+    /// Tasks of the data set.
+    pub(crate) admitted: usize,
+    /// Seeds that were tried, earlier runs included.
+    pub(crate) tried: u64,
+    /// Of these, how many were refused, by reason.
+    pub(crate) refused: BTreeMap<String, u64>,
+    /// Tasks that this run added.
+    pub(crate) added: usize,
+    /// How long it ran.
+    pub(crate) seconds: f64,
+}
+
+/// Everything that makes tasks.
+pub(crate) struct Maker<'a> {
+    pub(crate) bench: &'a Bench,
+    pub(crate) grammar: Grammar,
+    pub(crate) plan: Plan,
+    pub(crate) stop: &'a AtomicBool,
+    pub(crate) printer: Printer,
+}
+
+/// What the workers share.
+struct State {
+    set: DataSet,
+    log: TrialLog,
+    copies: Decontamination,
+    /// Of tasks that are not on the disk yet.
+    unwritten: Vec<Trial>,
+    next: u64,
+    had: usize,
+    written: Instant,
+    said: Instant,
+}
+
+/// Why a seed gave nothing.
+struct Refused {
+    reason: String,
+    detail: String,
+}
+
+impl Refused {
+    fn new(reason: &str, detail: impl Into<String>) -> Self {
+        Self { reason: reason.to_owned(), detail: detail.into() }
+    }
+
+    fn copy(refusal: &Refusal) -> Self {
+        let of = &refusal.copied;
+        let suite = of.suite.as_ref().map(|suite| format!(" of {suite}")).unwrap_or_default();
+        Self::new(refusal.reason(), format!("{:.2} like {}{suite}", refusal.similarity, of.task))
+    }
+}
+
+impl Maker<'_> {
+    /// Makes tasks until the data set has as many as are wanted, or somebody stops it.
+    pub(crate) fn make(
+        &self,
+        set: DataSet,
+        log: TrialLog,
+        copies: Decontamination,
+    ) -> Result<Made, Failure> {
+        let started = Instant::now();
+        let (had, next) = (set.rows().len(), self.plan.first_seed);
+        let state = State {
+            set,
+            log,
+            copies,
+            unwritten: Vec::new(),
+            next,
+            had,
+            written: started,
+            said: started,
+        };
+        let state = Mutex::new(state);
+        let pool = SessionPool::new(&self.bench.judge);
+        let worked = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.plan.jobs.max(1))
+                .map(|_| scope.spawn(|| self.work(&pool, &state, started)))
+                .collect();
+            let ends =
+                workers.into_iter().map(|worker| worker.join().map_err(|_| died()).and_then(|d| d));
+            ends.collect::<Vec<_>>().into_iter().collect::<Result<Vec<()>, Failure>>()
+        });
+        // Whatever ended it: what was admitted is kept.
+        let mut state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.write(&mut state)?;
+        worked?;
+        self.tell(&mut state, started);
+        Ok(Made {
+            admitted: state.set.rows().len(),
+            tried: state.log.tried(),
+            refused: state.log.refused().clone(),
+            added: state.set.rows().len() - had,
+            seconds: started.elapsed().as_secs_f64(),
+        })
+    }
+
+    fn work(
+        &self,
+        pool: &SessionPool<'_>,
+        state: &Mutex<State>,
+        started: Instant,
+    ) -> Result<(), Failure> {
+        let done = self.work_on(pool, state, started);
+        if done.is_err() {
+            // The others need not go on.
+            self.stop.store(true, Ordering::SeqCst);
+        }
+        done
+    }
+
+    fn work_on(
+        &self,
+        pool: &SessionPool<'_>,
+        state: &Mutex<State>,
+        started: Instant,
+    ) -> Result<(), Failure> {
+        while !self.stop.load(Ordering::SeqCst) {
+            let Some(seed) = lock(state).take_seed(self.plan.count) else { break };
+            let (mut trial, row) = self.attempt(pool, state, seed)?;
+            let mut state = lock(state);
+            let kept = match row {
+                Ok(row) if state.set.rows().len() < self.plan.count => state.keep(row)?,
+                // Others were quicker; its seed is free for another run.
+                Ok(_) => break,
+                Err(refused) => Err(refused),
+            };
+            match kept {
+                Ok(()) => state.unwritten.push(trial),
+                Err(Refused { reason, detail }) => {
+                    trial.outcome = Outcome::Refused { reason, detail };
+                    state.log.append(&trial).map_err(|error| unlogged(&error))?;
+                }
+            }
+            if state.written.elapsed() >= WRITE_EVERY {
+                self.write(&mut state)?;
+            }
+            if state.said.elapsed() >= SAY_EVERY {
+                self.tell(&mut state, started);
+            }
+        }
+        Ok(())
+    }
+
+    /// Composes a task and tries it. The trial says that it was admitted, which the caller corrects.
+    fn attempt(
+        &self,
+        pool: &SessionPool<'_>,
+        state: &Mutex<State>,
+        seed: u64,
+    ) -> Result<(Trial, Result<Row, Refused>), Failure> {
+        let admitted = Outcome::Admitted;
+        let proposal = match self.grammar.compose(seed) {
+            Ok(proposal) => proposal,
+            Err(error) => {
+                let trial =
+                    Trial { seed, name: String::new(), operators: Vec::new(), outcome: admitted };
+                return Ok((trial, Err(Refused::new("not_composed", error.to_string()))));
+            }
+        };
+        let (name, operators) = (proposal.name.clone(), proposal.operators.clone());
+        let trial = Trial { seed, name, operators, outcome: admitted };
+        Ok((trial, self.examine(pool, state, proposal)?))
+    }
+
+    fn examine(
+        &self,
+        pool: &SessionPool<'_>,
+        state: &Mutex<State>,
+        proposal: Proposal,
+    ) -> Result<Result<Row, Refused>, Failure> {
+        let task = proposal.task();
+        match Likeness::of_task(&task, None) {
+            Err(error) => return Ok(Err(Refused::new("no_task", error.to_string()))),
+            Ok(likeness) => {
+                if let Some(refusal) = lock(state).copies.check(&likeness).refusal {
+                    return Ok(Err(Refused::copy(&refusal)));
+                }
+            }
+        }
+        let examined = pool.examine(&task, Some(self.plan.window.range()));
+        let found = match examined {
+            Ok(found) => found,
+            Err(JudgeError::Memory { message, .. }) => {
+                return Ok(Err(Refused::new("memory", first(&message))));
+            }
+            Err(JudgeError::Reference { message, .. }) => {
+                return Ok(Err(Refused::new("does_not_run", first(&message))));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(objection) = found.objections.first() {
+            let all: Vec<String> = found.objections.iter().map(ToString::to_string).collect();
+            return Ok(Err(Refused::new(objection.name(), all.join("; "))));
+        }
+        if let Some(refusal) = self.plan.window.refusal(found.eager_ms) {
+            return Ok(Err(Refused::new(refusal.name(), format!("{:.3} ms", found.eager_ms))));
+        }
+        let graph = found.graph.clone();
+        Ok(measured(&found).map(|measured| Row::admitted(proposal, measured, graph)))
+    }
+
+    /// Writes the data set, its card, and the log of what it holds.
+    fn write(&self, state: &mut State) -> Result<(), Failure> {
+        state.written = Instant::now();
+        if state.unwritten.is_empty() {
+            return Ok(());
+        }
+        state.set.write(&self.plan.out).map_err(|error| {
+            let hint = error.hint();
+            Failure::infrastructure(chain(&error), hint)
+        })?;
+        for trial in std::mem::take(&mut state.unwritten) {
+            state.log.append(&trial).map_err(|error| unlogged(&error))?;
+        }
+        let name = self.plan.out.file_stem().map_or("tasks".into(), |stem| stem.to_string_lossy());
+        let text = card(&name, &state.set, Some(state.copies.summary()));
+        fs_err::write(self.plan.out.with_extension("md"), text)
+            .map_err(|error| Failure::io("write the card of the data set", &error))
+    }
+
+    fn tell(&self, state: &mut State, started: Instant) {
+        state.said = Instant::now();
+        let admitted = state.set.rows().len();
+        let rate = (admitted - state.had) as f64 / started.elapsed().as_secs_f64();
+        let tried = state.log.tried() + state.unwritten.len() as u64;
+        let mut refused: Vec<_> = state.log.refused().iter().collect();
+        refused.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let refused: Vec<_> =
+            refused.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+        let refused = if refused.is_empty() {
+            String::new()
+        } else {
+            format!("; refused: {}", refused.join(", "))
+        };
+        self.printer.say(&format!(
+            "{admitted} of {} admitted, {tried} tried, {rate:.2} a second{refused}",
+            self.plan.count
+        ));
+    }
+}
+
+impl State {
+    /// The next seed that was not tried, while tasks are wanted.
+    fn take_seed(&mut self, count: usize) -> Option<u64> {
+        if self.set.rows().len() >= count {
+            return None;
+        }
+        while self.log.knows(self.next) {
+            self.next += 1;
+        }
+        self.next += 1;
+        Some(self.next - 1)
+    }
+
+    /// Keeps a task, unless it is a copy now that its graph is known.
+    fn keep(&mut self, row: Row) -> Result<Result<(), Refused>, Failure> {
+        let broken = |reason: String| Failure::infrastructure(reason, "report it".to_owned());
+        let likeness = Likeness::of_task(&row.task(), row.graph.as_ref())
+            .map_err(|error| broken(error.to_string()))?;
+        if let Some(refusal) = self.copies.admit(&row.name, likeness).refusal {
+            return Ok(Err(Refused::copy(&refusal)));
+        }
+        self.set.push(row).map_err(|error| broken(chain(&error)))?;
+        Ok(Ok(()))
+    }
+}
+
+/// What a data set says of a task.
+fn measured(found: &Examination) -> Result<Measured, Refused> {
+    let compile = found.compiled_ms.iter().find(|(name, _)| name == "compile");
+    let missing = |what| Refused::new("not_measured", format!("there is no {what}"));
+    let (_, compile_ms) = compile.ok_or_else(|| missing("time of torch.compile"))?;
+    let forms = |kinds: &[TensorKind]| -> Vec<TensorForm> {
+        let each = kinds.iter();
+        each.map(|kind| TensorForm { shape: kind.shape.clone(), dtype: kind.dtype.clone() })
+            .collect()
+    };
+    Ok(Measured {
+        inputs: forms(&found.inputs),
+        outputs: forms(&found.outputs),
+        bytes: found.unavoidable_bytes,
+        eager_ms: found.eager_ms,
+        compile_ms: *compile_ms,
+        floor_ms: found.floor_ms.ok_or_else(|| missing("bandwidth"))?,
+        fingerprint: serde_json::to_string(&found.fingerprint).unwrap_or_default(),
+    })
+}
+
+fn first(message: &str) -> &str {
+    message.lines().next().unwrap_or_default()
+}
+
+pub(crate) fn unlogged(error: &warpwright_synth::LogError) -> Failure {
+    match error {
+        warpwright_synth::LogError::Io { source, .. } => {
+            Failure::io("keep the log of what was tried", source)
+        }
+        broken @ warpwright_synth::LogError::Broken { .. } => {
+            let hint =
+                "move it away: its seeds are then tried again, and copies refused".to_owned();
+            Failure::usage(broken.to_string(), hint)
+        }
+    }
+}
+
+fn died() -> Failure {
+    Failure::infrastructure("failed to make tasks: a thread of ours died", "report it".to_owned())
+}
+
+/// The bookkeeping is whole after every statement, also after a panic elsewhere.
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

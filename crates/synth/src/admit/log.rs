@@ -1,0 +1,195 @@
+//! All that was tried, a line of JSON each, beside the data set: why what was refused was, and which seeds
+//! need not be tried again.
+//!
+//! A seed is logged as admitted only when its task is on the disk. After a kill the last line may be
+//! half a line; it is not counted, and its seed is tried again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// One seed, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trial {
+    /// The composer's.
+    pub seed: u64,
+    /// Of the task, if there was one.
+    pub name: String,
+    /// Its operators.
+    pub operators: Vec<String>,
+    /// Whether it was kept.
+    pub outcome: Outcome,
+}
+
+/// What became of a seed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Outcome {
+    /// It is in the data set.
+    Admitted,
+    /// It is not.
+    Refused {
+        /// One word for counting.
+        reason: String,
+        /// For people.
+        detail: String,
+    },
+}
+
+/// A log that cannot be used.
+#[derive(Debug, Error)]
+pub enum LogError {
+    /// Reading or writing failed.
+    #[error("failed to keep the log of what was tried, {path}: {source}")]
+    Io {
+        /// The log.
+        path: PathBuf,
+        /// What happened.
+        source: std::io::Error,
+    },
+    /// A line in its middle is no trial.
+    #[error("failed to read the log of what was tried, {path}, line {line}: {reason}")]
+    Broken {
+        /// The log.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// The log of a data set.
+#[derive(Debug)]
+pub struct TrialLog {
+    path: PathBuf,
+    file: fs::File,
+    tried: BTreeSet<u64>,
+    admitted: u64,
+    refused: BTreeMap<String, u64>,
+}
+
+impl TrialLog {
+    /// Where the log of a data set lies: `tasks.tried.jsonl` beside `tasks.parquet`.
+    pub fn beside(data_set: &Path) -> PathBuf {
+        data_set.with_extension("tried.jsonl")
+    }
+
+    /// Opens a log, or begins one.
+    pub fn open(path: &Path) -> Result<Self, LogError> {
+        let io = |source| LogError::Io { path: path.to_owned(), source };
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(io(error)),
+        };
+        // What follows the last line's end was being written when the program was killed.
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let file = fs::OpenOptions::new().create(true).append(true).open(path).map_err(io)?;
+        if whole < text.len() {
+            file.set_len(whole as u64).map_err(io)?;
+        }
+        let mut log = Self {
+            path: path.to_owned(),
+            file,
+            tried: BTreeSet::new(),
+            admitted: 0,
+            refused: BTreeMap::new(),
+        };
+        for (i, line) in text[..whole].lines().enumerate() {
+            let trial: Trial = serde_json::from_str(line).map_err(|error| LogError::Broken {
+                path: path.to_owned(),
+                line: i + 1,
+                reason: error.to_string(),
+            })?;
+            log.count(&trial);
+        }
+        Ok(log)
+    }
+
+    /// Adds what became of a seed.
+    pub fn append(&mut self, trial: &Trial) -> Result<(), LogError> {
+        let io = |source| LogError::Io { path: self.path.clone(), source };
+        let mut line = serde_json::to_string(trial).map_err(|error| io(error.into()))?;
+        line.push('\n');
+        self.file.write_all(line.as_bytes()).map_err(io)?;
+        self.count(trial);
+        Ok(())
+    }
+
+    fn count(&mut self, trial: &Trial) {
+        self.tried.insert(trial.seed);
+        match &trial.outcome {
+            Outcome::Admitted => self.admitted += 1,
+            Outcome::Refused { reason, .. } => {
+                *self.refused.entry(reason.clone()).or_default() += 1;
+            }
+        }
+    }
+
+    /// Whether this seed was tried.
+    pub fn knows(&self, seed: u64) -> bool {
+        self.tried.contains(&seed)
+    }
+
+    /// Seeds that were tried.
+    pub fn tried(&self) -> u64 {
+        self.tried.len() as u64
+    }
+
+    /// Of these, how many are in the data set.
+    pub fn admitted(&self) -> u64 {
+        self.admitted
+    }
+
+    /// How many were refused, by reason.
+    pub fn refused(&self) -> &BTreeMap<String, u64> {
+        &self.refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(seed: u64, reason: Option<&str>) -> Trial {
+        let outcome = reason.map_or(Outcome::Admitted, |reason| Outcome::Refused {
+            reason: reason.to_owned(),
+            detail: "why".to_owned(),
+        });
+        Trial { seed, name: "a".to_owned(), operators: vec!["torch.relu".to_owned()], outcome }
+    }
+
+    #[test]
+    fn a_log_goes_on_where_it_was_and_forgets_half_a_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = TrialLog::beside(&folder.path().join("tasks.parquet"));
+        assert!(path.ends_with("tasks.tried.jsonl"));
+        let mut log = TrialLog::open(&path).unwrap();
+        for trial in [trial(1, None), trial(2, Some("too_fast")), trial(3, Some("too_fast"))] {
+            log.append(&trial).unwrap();
+        }
+        drop(log);
+        let whole = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{whole}{{\"seed\":4,\"na")).unwrap();
+        let mut log = TrialLog::open(&path).unwrap();
+        assert_eq!((log.tried(), log.admitted()), (3, 1));
+        assert_eq!(log.refused()["too_fast"], 2);
+        assert!(log.knows(3) && !log.knows(4));
+        log.append(&trial(4, None)).unwrap();
+        assert_eq!(TrialLog::open(&path).unwrap().admitted(), 2);
+    }
+
+    #[test]
+    fn a_broken_line_in_the_middle_is_told_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.jsonl");
+        fs::write(&path, "{\"seed\":1}\n{}\n").unwrap();
+        let error = TrialLog::open(&path).unwrap_err().to_string();
+        assert!(error.contains("line 1"), "{error}");
+    }
+}

@@ -1,0 +1,73 @@
+//! How long a call of eager may take.
+
+use std::ops::RangeInclusive;
+
+/// Milliseconds of a call of eager: shorter ones are all launch, longer ones keep the judge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Window(RangeInclusive<f64>);
+
+/// Why a time is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeRefusal {
+    /// Shorter than the window begins.
+    TooFast,
+    /// Longer than it ends.
+    TooSlow,
+}
+
+impl TimeRefusal {
+    /// One word for counting.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TooFast => "too_fast",
+            Self::TooSlow => "too_slow",
+        }
+    }
+}
+
+impl Window {
+    /// 0.05 to 10 ms on a GPU: thousands can be judged.
+    pub fn fast() -> Self {
+        Self(0.05..=10.0)
+    }
+
+    /// 1 to 100 ms, the paper's.
+    pub fn paper() -> Self {
+        Self(1.0..=100.0)
+    }
+
+    /// 0.1 to 50 ms, for the cpu device, where launching is cheap and memory a hundredth as fast.
+    pub fn host() -> Self {
+        Self(0.1..=50.0)
+    }
+
+    /// The range, in milliseconds.
+    pub fn range(&self) -> &RangeInclusive<f64> {
+        &self.0
+    }
+
+    /// Why a call of so many milliseconds is refused, if it is.
+    pub fn refusal(&self, eager_ms: f64) -> Option<TimeRefusal> {
+        if eager_ms < *self.0.start() {
+            Some(TimeRefusal::TooFast)
+        } else if eager_ms > *self.0.end() {
+            Some(TimeRefusal::TooSlow)
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_belong_to_a_window() {
+        let window = Window::paper();
+        assert_eq!(
+            [0.99, 1.0, 100.0, 100.1].map(|ms| window.refusal(ms)),
+            [Some(TimeRefusal::TooFast), None, None, Some(TimeRefusal::TooSlow),]
+        );
+    }
+}
