@@ -5,6 +5,7 @@ use std::error::Error;
 
 use serde::Serialize;
 use warpwright_record::error::{ReadError, WriteError};
+use warpwright_synth::DataSetError;
 
 use crate::exit;
 
@@ -109,6 +110,23 @@ impl From<ReadError> for Failure {
 impl From<warpwright_task::ReadError> for Failure {
     fn from(error: warpwright_task::ReadError) -> Self {
         Self::usage(chain(&error), error.hint())
+    }
+}
+
+impl From<DataSetError> for Failure {
+    fn from(error: DataSetError) -> Self {
+        let (message, hint) = (chain(&error), error.hint());
+        match error {
+            DataSetError::Full { .. } => Self::disk_full(message, hint),
+            DataSetError::Io { source, .. } if is_full(&source) => Self::disk_full(message, hint),
+            DataSetError::Newer { .. } => {
+                Self::new(exit::RECORD_VERSION, "record_version", message, hint)
+            }
+            DataSetError::Encode { .. } | DataSetError::BadRow { .. } => {
+                Self::infrastructure(message, hint)
+            }
+            _ => Self::usage(message, hint),
+        }
     }
 }
 

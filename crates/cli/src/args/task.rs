@@ -20,14 +20,59 @@ pub(crate) enum TaskAction {
     /// Find out whether tasks are worth being judged against: what they ignore, and which wrong
     /// answers would pass.
     Lint(Lint),
+    /// Show tasks and what is known of them: times, shapes, operators, where they come from.
+    Show(Show),
+    /// Show a set of tasks in numbers.
+    Stats(StatsArgs),
 }
 
 impl TaskArgs {
     pub(crate) fn wants_json(&self) -> bool {
         match &self.action {
             TaskAction::Lint(args) => args.common.json,
+            TaskAction::Show(args) => args.json,
+            TaskAction::Stats(args) => args.json,
         }
     }
+}
+
+/// `task show`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright task show tasks.parquet
+  warpwright task show tasks.parquet conv2d_gelu_mean
+  warpwright task show suites/starter --json
+
+Without a name, several tasks are listed. What is known of a task is printed as comments before its
+source, so that it can be saved as a file and run.")]
+pub(crate) struct Show {
+    /// A data set, or any tasks: a .py, .jsonl or .parquet file, or a folder.
+    #[arg(value_name = "TASKS")]
+    pub(crate) tasks: PathBuf,
+    /// Tasks to show whole.
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `task stats`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright task stats tasks.parquet
+  warpwright task stats CUDA-Agent-Ops-6K.parquet --json
+
+Prints the card of a data set: splits, levels, operators, times by device, sources.")]
+pub(crate) struct StatsArgs {
+    /// A data set, or any tasks: a .py, .jsonl or .parquet file, or a folder.
+    #[arg(value_name = "TASKS")]
+    pub(crate) tasks: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `task lint`.

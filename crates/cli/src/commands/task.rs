@@ -1,126 +1,17 @@
 //! `warpwright task`.
 
-use std::sync::atomic::Ordering;
+mod lint;
+mod show;
+mod stats;
 
-use serde::Serialize;
-use warpwright_judge::{Examination, Objection};
-use warpwright_record::verdict::Profile;
-use warpwright_task::Task;
-
-use crate::args::task::{Lint, TaskAction, TaskArgs};
-use crate::contract::VERSION;
-use crate::examining::{self, Examined};
+use crate::args::task::{TaskAction, TaskArgs};
 use crate::failure::Failure;
-use crate::judging::{Bench, Wanted};
 use crate::printer::Printer;
-use crate::{exit, interrupt, tasks};
 
 pub(crate) fn run(args: &TaskArgs, printer: Printer) -> Result<u8, Failure> {
     match &args.action {
-        TaskAction::Lint(args) => lint(args, printer),
+        TaskAction::Lint(args) => lint::run(args, printer),
+        TaskAction::Show(args) => show::run(args, printer),
+        TaskAction::Stats(args) => stats::run(args, printer),
     }
-}
-
-/// What `task lint` prints.
-#[derive(Serialize)]
-struct Linted {
-    version: u32,
-    device: String,
-    profile: Profile,
-    /// Tasks against which nothing speaks.
-    sound: usize,
-    tasks: Vec<Row>,
-}
-
-#[derive(Serialize)]
-struct Row {
-    task: String,
-    sound: bool,
-    /// Why it cannot be judged against at all.
-    refused: Option<String>,
-    objections: Vec<Told>,
-    eager_ms: Option<f64>,
-    best_ms: Option<f64>,
-    head_room: Option<f64>,
-    examination: Option<Examination>,
-}
-
-#[derive(Serialize)]
-struct Told {
-    kind: &'static str,
-    message: String,
-}
-
-impl Told {
-    fn of(objection: &Objection) -> Self {
-        Self { kind: objection.name(), message: objection.to_string() }
-    }
-}
-
-impl Row {
-    fn of(task: &Task, examined: Examined) -> Self {
-        let sound = examined.sound();
-        let (refused, examination) = match examined {
-            Examined::Refused(why) => (Some(why), None),
-            Examined::Looked(found) => (None, Some(*found)),
-        };
-        let found = examination.as_ref();
-        Self {
-            task: task.name.clone(),
-            sound,
-            refused,
-            objections: found.iter().flat_map(|f| f.objections.iter().map(Told::of)).collect(),
-            eager_ms: found.map(|found| found.eager_ms),
-            best_ms: found.filter(|_| sound).map(Examination::best_ms),
-            head_room: found.and_then(Examination::head_room),
-            examination,
-        }
-    }
-
-    /// A line for people.
-    fn line(&self) -> String {
-        let said = match &self.refused {
-            Some(why) => format!("cannot be judged against: {why}"),
-            None if self.sound => {
-                let ms = |of: Option<f64>| of.map_or("-".to_owned(), |ms| format!("{ms:.3} ms"));
-                let room = self.head_room.map(|r| format!(", {r:.1}x what its bytes take"));
-                let room = room.unwrap_or_default();
-                format!("sound; eager {}, best {}{room}", ms(self.eager_ms), ms(self.best_ms))
-            }
-            None => {
-                let said: Vec<_> = self.objections.iter().map(|o| o.message.as_str()).collect();
-                said.join("; ")
-            }
-        };
-        format!("{}: {said}", self.task)
-    }
-}
-
-fn lint(args: &Lint, printer: Printer) -> Result<u8, Failure> {
-    let tasks = tasks::read_all(&args.tasks, printer)?;
-    let [device] = args.common.device[..] else {
-        let hint = "name one device".to_owned();
-        return Err(Failure::usage("failed to lint tasks on several devices", hint));
-    };
-    let profile = args.profile.into();
-    let stop = interrupt::watch(printer)?;
-    let bench = Bench::open(&args.common, device, Wanted::new(&args.common, profile), printer)?;
-    let jobs = args.jobs.map_or_else(|| examining::usual_jobs(&bench), usize::from);
-    let (count, done) = (tasks.len(), std::sync::atomic::AtomicUsize::new(0));
-    let examined = examining::examine_all(&bench, &tasks, jobs, &stop, |task, _| {
-        let done = 1 + done.fetch_add(1, Ordering::Relaxed);
-        printer.say(&format!("{done} of {count}: {}", task.name));
-    })?;
-    if stop.load(Ordering::SeqCst) {
-        return Err(Failure::interrupted());
-    }
-    let rows = tasks.iter().zip(examined).filter_map(|(task, e)| Some(Row::of(task, e?)));
-    let rows: Vec<Row> = rows.collect();
-    let sound = rows.iter().filter(|row| row.sound).count();
-    let lines: String = rows.iter().map(|row| row.line() + "\n").collect();
-    printer.data(&format!("{lines}{sound} of {count} sound\n"));
-    let device = bench.device();
-    let all = sound == rows.len();
-    printer.object(&Linted { version: VERSION, device, profile, sound, tasks: rows });
-    Ok(if all { exit::OK } else { exit::NOT_VERIFIED })
 }

@@ -16,3 +16,4 @@ mod resuming;
 mod sample;
 #[path = "../../../report/tests/it/suite.rs"]
 mod suite;
+mod synthesis;

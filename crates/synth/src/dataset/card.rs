@@ -19,8 +19,15 @@ const BAR: f64 = 40.0;
 pub fn card(name: &str, set: &DataSet, copies: Option<&Summary>) -> String {
     let stats = set.stats();
     let mut out = format!("# {name}\n\n");
-    contents(&mut out, set, &stats);
-    operators(&mut out, &stats);
+    // A suite of somebody else's may not say of which operators its tasks are.
+    if stats.operators.is_empty() {
+        line(&mut out, format_args!("{} tasks in KernelBench form.\n", stats.rows));
+        levels(&mut out, &stats);
+    } else {
+        contents(&mut out, set, &stats);
+        levels(&mut out, &stats);
+        operators(&mut out, &stats);
+    }
     measurements(&mut out, &stats);
     if let Some(summary) = copies {
         decontamination(&mut out, summary);
@@ -80,6 +87,9 @@ fn contents(out: &mut String, set: &DataSet, stats: &Stats) {
             stats.test_combinations_trained_on
         ),
     );
+}
+
+fn levels(out: &mut String, stats: &Stats) {
     let levels = stats.levels.iter().map(|(level, count)| {
         vec![level.to_string(), count.to_string(), percent(*count, stats.rows)]
     });

@@ -1,0 +1,151 @@
+//! `warpwright task show`.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use warpwright_synth::{DataSet, Measured, Provenance, Row, Split, TensorForm};
+
+use crate::args::task::Show;
+use crate::contract::VERSION;
+use crate::exit;
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+/// What `task show` prints.
+#[derive(Serialize)]
+struct Shown<'a> {
+    version: u32,
+    tasks: Vec<Told<'a>>,
+}
+
+/// A task and what is known of it.
+#[derive(Serialize)]
+struct Told<'a> {
+    task: &'a str,
+    level: Option<u8>,
+    operators: &'a [String],
+    data_source: &'a str,
+    /// Where the set has splits.
+    split: Option<Split>,
+    measured: Option<&'a Measured>,
+    head_room: Option<f64>,
+    provenance: Option<&'a Provenance>,
+    /// Where it was asked for by name.
+    code: Option<&'a str>,
+}
+
+impl<'a> Told<'a> {
+    fn of(set: &DataSet, row: &'a Row, code: bool) -> Self {
+        Self {
+            task: &row.name,
+            level: row.level,
+            operators: &row.ops,
+            data_source: &row.data_source,
+            split: row.provenance.is_some().then(|| set.split_of(row)),
+            measured: row.measured.as_ref(),
+            head_room: row.measured.as_ref().map(Measured::head_room),
+            provenance: row.provenance.as_ref(),
+            code: code.then_some(row.code.as_str()),
+        }
+    }
+
+    /// A line of a list.
+    fn line(&self) -> String {
+        let mut line = self.task.to_owned();
+        if let Some(level) = self.level {
+            let _ = write!(line, "  level {level}");
+        }
+        if let Some(split) = self.split {
+            let _ = write!(line, "  {}", split.name());
+        }
+        if let Some(measured) = self.measured {
+            let best = measured.eager_ms.min(measured.compile_ms);
+            let _ = write!(line, "  {} ms, {} ms at best", ms(measured.eager_ms), ms(best));
+        }
+        if !self.operators.is_empty() {
+            let _ = write!(line, "  {}", self.operators.join(", "));
+        }
+        line.push('\n');
+        line
+    }
+
+    /// All that is known, as comments of Python before the source: it can be saved and run.
+    fn whole(&self, code: &str) -> String {
+        let mut lines = vec![self.task.to_owned()];
+        lines.extend(self.level.map(|level| format!("level {level}")));
+        if !self.operators.is_empty() {
+            lines.push(format!("operators: {}", self.operators.join(", ")));
+        }
+        lines.extend(self.split.map(|split| format!("split: {}", split.name())));
+        if let Some(measured) = self.measured {
+            lines.push(format!("takes {}", forms(&measured.inputs)));
+            lines.push(format!("gives {}", forms(&measured.outputs)));
+            lines.push(format!(
+                "eager {} ms, compiled {} ms, memory alone {} ms",
+                ms(measured.eager_ms),
+                ms(measured.compile_ms),
+                ms(measured.floor_ms)
+            ));
+            lines.push(format!("measured under {}", measured.fingerprint));
+        }
+        if let Some(Provenance { composer, seed, catalogue, parent }) = self.provenance {
+            let of = parent.as_ref().map(|parent| format!(", of {parent}")).unwrap_or_default();
+            lines.push(format!("made by {composer} from seed {seed}{of}; catalogue {catalogue}"));
+        }
+        format!("# {}\n\n{}\n", lines.join("\n# "), code.trim_end())
+    }
+}
+
+/// Three digits that say something.
+fn ms(value: f64) -> String {
+    let digits = (2 - value.abs().log10().floor() as i32).clamp(0, 6);
+    format!("{value:.*}", digits as usize)
+}
+
+fn forms(forms: &[TensorForm]) -> String {
+    let one = |form: &TensorForm| {
+        let sizes: Vec<String> = form.shape.iter().map(u64::to_string).collect();
+        format!("{}[{}]", form.dtype, sizes.join(", "))
+    };
+    forms.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn run(args: &Show, printer: Printer) -> Result<u8, Failure> {
+    let set = DataSet::read(&args.tasks)?;
+    let rows = set.rows();
+    let wanted = if args.names.is_empty() && rows.len() > 1 {
+        rows.iter().map(|row| Told::of(&set, row, false)).collect()
+    } else {
+        let rows = wanted(rows, args)?;
+        rows.into_iter().map(|row| Told::of(&set, row, true)).collect::<Vec<_>>()
+    };
+    let text = wanted.iter().map(|told| told.code.map_or_else(|| told.line(), |c| told.whole(c)));
+    printer.data(&text.collect::<Vec<_>>().concat());
+    printer.object(&Shown { version: VERSION, tasks: wanted });
+    Ok(exit::OK)
+}
+
+fn wanted<'a>(rows: &'a [Row], args: &Show) -> Result<Vec<&'a Row>, Failure> {
+    if args.names.is_empty() {
+        return Ok(rows.iter().collect());
+    }
+    let find = |name: &String| {
+        let found = rows.iter().find(|row| row.name == *name);
+        found.ok_or_else(|| {
+            let path = args.tasks.display();
+            let hint = format!("`warpwright task show {path}` lists its {} tasks", rows.len());
+            Failure::usage(format!("failed to find task `{name}` in {path}"), hint)
+        })
+    };
+    args.names.iter().map(find).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits() {
+        assert_eq!([0.01234, 1.0, 12.345, 1234.5].map(ms), ["0.0123", "1.00", "12.3", "1234"]);
+    }
+}

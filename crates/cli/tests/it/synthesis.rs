@@ -1,0 +1,80 @@
+//! `synth`, and what it makes looked at with `task show` and `task stats`.
+
+use std::collections::BTreeSet;
+
+use crate::program::Program;
+
+fn synth(program: &Program, count: &str) -> serde_json::Value {
+    let arguments = ["synth", "--count", count, "--out", "set/tasks.parquet", "--device", "cpu"];
+    // Small operators, so that most take a time that is wanted.
+    let ran = program.run(&[&arguments[..], &["--operators", "1-3", "--json"]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    ran.object()
+}
+
+fn log(program: &Program) -> Vec<serde_json::Value> {
+    let text = fs_err::read_to_string(program.path("set/tasks.tried.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_set_grows_over_runs_and_says_what_is_in_it() {
+    let program = Program::new();
+    let made = synth(&program, "2");
+    assert_eq!((&made["admitted"], &made["added"]), (&2.into(), &2.into()), "{made:#}");
+    let before = log(&program);
+    assert_eq!(made["tried"], before.len());
+
+    let made = synth(&program, "3");
+    assert_eq!((&made["admitted"], &made["added"]), (&3.into(), &1.into()), "{made:#}");
+    let after = log(&program);
+    assert_eq!(after[..before.len()], before, "what was tried is not tried again");
+    let seeds: BTreeSet<u64> = after.iter().map(|trial| trial["seed"].as_u64().unwrap()).collect();
+    assert_eq!(seeds.len(), after.len());
+    let admitted = after.iter().filter(|trial| trial["outcome"]["kind"] == "admitted");
+    assert_eq!(admitted.count(), 3);
+
+    let ran = program.run(&["task", "show", "set/tasks.parquet", "--json"]);
+    let shown = ran.object();
+    let tasks = shown["tasks"].as_array().unwrap();
+    assert_eq!(tasks.len(), 3, "{}", ran.show());
+    for task in tasks {
+        let measured = &task["measured"];
+        assert!(measured["eager_ms"].as_f64().unwrap() >= 0.1, "{task:#}");
+        assert!(measured["compile_ms"].as_f64().unwrap() > 0.0, "{task:#}");
+        assert!(task["split"].is_string() && task["code"].is_null(), "{task:#}");
+    }
+
+    // What is printed of one is a task.
+    let name = tasks[0]["task"].as_str().unwrap();
+    let ran = program.run(&["task", "show", "set/tasks.parquet", name]);
+    assert!(ran.stdout.starts_with(&format!("# {name}\n")), "{}", ran.show());
+    program.write("one.py", &ran.stdout);
+    let ran = program.run(&["task", "lint", "one.py", "--device", "cpu"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+
+    let ran = program.run(&["task", "stats", "set/tasks.parquet"]);
+    assert!(ran.stdout.starts_with("# tasks\n\n3 tasks"), "{}", ran.show());
+    let card = fs_err::read_to_string(program.path("set/tasks.md")).unwrap();
+    assert!(card.contains("3 tasks in KernelBench form"), "{card}");
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_before_anything_starts() {
+    let program = Program::new();
+    let refused = |more: &[&str], code: i32, said: &str| {
+        let arguments = ["synth", "--count", "1", "--device", "cpu"];
+        let ran = program.run(&[&arguments[..], more].concat());
+        assert_eq!(ran.code, Some(code), "{}", ran.show());
+        assert!(ran.stderr.contains(said), "{}", ran.show());
+    };
+    refused(&["--out", "a.parquet", "--against", "nowhere"], 2, "there is no such file or folder");
+    program.write("broken/suite.json", "{\"version\": 1, \"mode\": 3}");
+    refused(&["--out", "a.parquet", "--against", "broken"], 2, "suite.json");
+    program.write("damaged.parquet", "PAR1, and nothing else");
+    refused(&["--out", "damaged.parquet"], 2, "hint: ");
+    program.write("b.tried.jsonl", "{\"seed\": 1}\n{\"seed\": 2}\n");
+    refused(&["--out", "b.parquet"], 2, "line 1");
+    refused(&["--out", "a.parquet", "--operators", "5-1"], 2, "--operators");
+    assert!(!program.path("a.parquet").exists());
+}
