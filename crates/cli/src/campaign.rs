@@ -15,7 +15,7 @@ use warpwright_agent::policy::Briefing;
 use warpwright_agent::tools::shell::{Provision, Shell};
 use warpwright_agent::workspace::{Contents, Workspace};
 use warpwright_agent::{judge::DeviceFacts, skill};
-use warpwright_judge::{JudgeError, SessionPool};
+use warpwright_judge::{BaselineSet, JudgeError, SessionPool};
 use warpwright_record::event::{
     Budget, EpisodeId, EpisodeSetup, Event, NoteLevel, Outcome, RunOutcome,
 };
@@ -85,7 +85,7 @@ pub(crate) fn resume(
     let wanted = Wanted {
         profile: settings.profile,
         seed: settings.seed,
-        all_baselines: settings.all_baselines,
+        baselines: if settings.all_baselines { BaselineSet::All } else { BaselineSet::Usual },
         require_full_isolation: settings.require_full_isolation,
         window_ms: None,
     };

@@ -12,7 +12,7 @@ use warpwright_record::findings::{Findings, Inspection};
 use warpwright_record::verdict::{Profile, Stage, Verdict};
 use warpwright_task::Task;
 
-use crate::args::{Common, DeviceArg, IsolationArg};
+use crate::args::{BaselinesArg, Common, DeviceArg, IsolationArg};
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
 use crate::{folders, gpu, python};
@@ -36,7 +36,7 @@ pub(crate) struct Bench {
 pub(crate) struct Wanted {
     pub(crate) profile: Profile,
     pub(crate) seed: u64,
-    pub(crate) all_baselines: bool,
+    pub(crate) baselines: BaselineSet,
     pub(crate) require_full_isolation: bool,
     /// Milliseconds of a measured window; the device's usual if none is named.
     pub(crate) window_ms: Option<u32>,
@@ -47,7 +47,10 @@ impl Wanted {
         Self {
             profile,
             seed: common.seed,
-            all_baselines: common.baselines == crate::args::BaselinesArg::All,
+            baselines: match common.baselines {
+                BaselinesArg::Default => BaselineSet::Usual,
+                BaselinesArg::All => BaselineSet::All,
+            },
             require_full_isolation: common.require_isolation == IsolationArg::Full,
             window_ms: None,
         }
@@ -70,7 +73,7 @@ impl Bench {
             device,
             profile: wanted.profile,
             seed: wanted.seed,
-            baselines: if wanted.all_baselines { BaselineSet::All } else { BaselineSet::Usual },
+            baselines: wanted.baselines,
             isolation,
             python: python.clone(),
             cache: folders::cache(common.cache.as_deref()),

@@ -35,6 +35,8 @@ use crate::slots::Slots;
 /// Which baselines a candidate is timed against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaselineSet {
+    /// Eager and default compile: what a task is known by.
+    Plain,
     /// Eager, default compile and, on a GPU, `reduce-overhead`.
     Usual,
     /// `max-autotune` as well, on a GPU.
@@ -410,7 +412,7 @@ impl LocalJudge {
 
     pub(crate) fn wanted(&self) -> Vec<Baseline> {
         let mut wanted = vec![Baseline::Eager, Baseline::Compile];
-        if self.config.device.is_cuda() {
+        if self.config.device.is_cuda() && self.config.baselines != BaselineSet::Plain {
             wanted.push(Baseline::ReduceOverhead);
             if self.config.baselines == BaselineSet::All {
                 wanted.push(Baseline::MaxAutotune);
