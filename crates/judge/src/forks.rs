@@ -264,11 +264,12 @@ def get_init_inputs():
         let mut written = BTreeMap::new();
         for path in inside.flatten().map(|file| file.unwrap().path()) {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            let program = name.ends_with(".py");
-            if !program && !name.ends_with(".main.cpp") {
+            let is = |kind: &str| path.extension().is_some_and(|extension| extension == kind);
+            let program = is("py");
+            if !program && !(is("cpp") && name.contains(".main.")) {
                 continue;
             }
-            let text = fs_err::read_to_string(path).unwrap();
+            let text = fs_err::read_to_string(&path).unwrap();
             // A process counts what it compiles.
             let lines = text.lines().filter(|line| !line.starts_with("# AOT ID"));
             let name = if program { "program".to_owned() } else { name };
