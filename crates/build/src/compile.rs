@@ -83,9 +83,16 @@ impl Bench<'_> {
             let command = command.arg("-o").arg(staged.path().join(&file));
             process::run(self.jail, &command, self.settings)
         };
-        let ended = match self.fast(unit, host, &command)? {
-            None => run(&command)?,
-            Some(fast) => match run(&fast)? {
+        let parts = match self.target {
+            Target::Cuda { arch } if !host && !unit.torch => {
+                self.in_two_parts(unit, arch, (staged.path(), &file))?
+            }
+            _ => None,
+        };
+        let ended = match (parts, self.fast(unit, host, &command)?) {
+            (Some(output), _) => Ended::Exited { code: 0, output },
+            (None, None) => run(&command)?,
+            (None, Some(fast)) => match run(&fast)? {
                 Ended::Exited { code, output } if code != 0 && headers::complains(&output) => {
                     self.discard_precompiled(&command, &self.texts[&unit.name]);
                     run(&command)?
@@ -190,7 +197,7 @@ impl Bench<'_> {
             command.clone().args(unit_arguments(unit, host)).stable_arguments(self.tree);
         let processor = if *self.target == Target::Cpu { host::processor() } else { String::new() };
         let mut parts: Vec<&[u8]> =
-            vec![b"object 1", label.as_bytes(), self.support.hash.as_bytes(), unit.name.as_bytes()];
+            vec![b"object 2", label.as_bytes(), self.support.hash.as_bytes(), unit.name.as_bytes()];
         parts.push(processor.as_bytes());
         parts.extend(tools.iter().map(String::as_bytes));
         parts.extend(arguments.iter().map(String::as_bytes));
@@ -206,7 +213,7 @@ impl Bench<'_> {
         cache::key(parts)
     }
 
-    fn nvcc(&self, unit: &Unit, arch: &str) -> Result<Command, BuildError> {
+    pub(crate) fn nvcc(&self, unit: &Unit, arch: &str) -> Result<Command, BuildError> {
         let cuda = self.tools.need_nvcc()?;
         let cxx = self.tools.need_cxx()?;
         let mut command = Command::new("nvcc", &cuda.nvcc, self.tree)

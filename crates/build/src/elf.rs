@@ -1,7 +1,10 @@
-//! What a shared library asks of the loader: needed libraries and undefined symbols.
+//! What a shared library asks of the loader (needed libraries and undefined symbols), and what objects
+//! define.
 //!
-//! The library was linked by our linker, but from a candidate's sources, so nothing in it is
-//! trusted: every offset is checked, and a file without a readable dynamic section is an error.
+//! They were made by our compilers, but from a candidate's sources, so nothing in them is trusted: every
+//! offset is checked, and a library without a readable dynamic section is an error.
+
+use std::collections::HashSet;
 
 /// The part of a shared library that says what it imports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,8 +18,12 @@ pub(crate) struct Imports {
     pub steers_loader: bool,
 }
 
+const SHT_SYMTAB: u32 = 2;
 const SHT_DYNAMIC: u32 = 6;
 const SHT_DYNSYM: u32 = 11;
+const STT_FUNC: u8 = 2;
+/// In a cubin: a kernel and not a device function.
+const STO_CUDA_ENTRY: u8 = 0x10;
 const DT_NEEDED: u64 = 1;
 const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
@@ -27,33 +34,16 @@ const DT_FILTER: u64 = 0x7fff_ffff;
 
 /// Reads a 64-bit little-endian shared library. `None` when it is not one, or is malformed.
 pub(crate) fn imports(file: &[u8]) -> Option<Imports> {
-    if file.get(..6)? != b"\x7fELF\x02\x01" {
-        return None;
-    }
-    let section_table = usize::try_from(u64_at(file, 0x28)?).ok()?;
-    let entry_size = usize::from(u16_at(file, 0x3a)?);
-    let count = usize::from(u16_at(file, 0x3c)?);
-    if entry_size < 64 {
-        return None;
-    }
-    let header = |index: usize| -> Option<Section> {
-        let at = section_table.checked_add(index.checked_mul(entry_size)?)?;
-        Some(Section {
-            kind: u32_at(file, at.checked_add(4)?)?,
-            offset: usize::try_from(u64_at(file, at.checked_add(24)?)?).ok()?,
-            size: usize::try_from(u64_at(file, at.checked_add(32)?)?).ok()?,
-            link: usize::try_from(u32_at(file, at.checked_add(40)?)?).ok()?,
-        })
-    };
+    let sections = Sections::of(file)?;
     let mut found = Imports::default();
     let (mut dynamic, mut symbols) = (false, false);
-    for index in 0..count {
-        let section = header(index)?;
+    for index in 0..sections.count {
+        let section = sections.header(index)?;
         if section.kind != SHT_DYNAMIC && section.kind != SHT_DYNSYM {
             continue;
         }
         let bytes = section.bytes(file)?;
-        let strings = header(section.link)?;
+        let strings = sections.header(section.link)?;
         let strings = strings.bytes(file)?;
         if section.kind == SHT_DYNAMIC {
             dynamic = true;
@@ -66,6 +56,82 @@ pub(crate) fn imports(file: &[u8]) -> Option<Imports> {
     found.undefined.sort();
     found.undefined.dedup();
     (dynamic && symbols).then_some(found)
+}
+
+/// Names of the kernels of a cubin, in the order of its symbols. `None` when it is not one, or is malformed.
+pub(crate) fn kernels(file: &[u8]) -> Option<Vec<String>> {
+    let kernel = |symbol: &Symbol| symbol.function && symbol.other & STO_CUDA_ENTRY != 0;
+    Some(symbols(file)?.into_iter().filter(kernel).map(|symbol| symbol.name).collect())
+}
+
+/// Names of the functions that an object defines for others.
+pub(crate) fn functions(file: &[u8]) -> Option<HashSet<String>> {
+    let shared = |symbol: &Symbol| symbol.function && symbol.global;
+    Some(symbols(file)?.into_iter().filter(shared).map(|symbol| symbol.name).collect())
+}
+
+/// A defined symbol.
+struct Symbol {
+    name: String,
+    function: bool,
+    global: bool,
+    other: u8,
+}
+
+fn symbols(file: &[u8]) -> Option<Vec<Symbol>> {
+    let sections = Sections::of(file)?;
+    let mut found = Vec::new();
+    for index in 0..sections.count {
+        let section = sections.header(index)?;
+        if section.kind != SHT_SYMTAB {
+            continue;
+        }
+        let strings = sections.header(section.link)?;
+        let strings = strings.bytes(file)?;
+        for symbol in section.bytes(file)?.chunks_exact(24).skip(1) {
+            if u16_at(symbol, 6)? == 0 {
+                continue;
+            }
+            let (info, other) = (*symbol.get(4)?, *symbol.get(5)?);
+            found.push(Symbol {
+                name: text_at(strings, usize::try_from(u32_at(symbol, 0)?).ok()?)?,
+                function: info & 0xf == STT_FUNC,
+                global: info >> 4 != 0,
+                other,
+            });
+        }
+    }
+    Some(found)
+}
+
+/// The table of sections of a 64-bit little-endian file.
+struct Sections<'a> {
+    file: &'a [u8],
+    table: usize,
+    entry_size: usize,
+    count: usize,
+}
+
+impl<'a> Sections<'a> {
+    fn of(file: &'a [u8]) -> Option<Self> {
+        if file.get(..6)? != b"\x7fELF\x02\x01" {
+            return None;
+        }
+        let table = usize::try_from(u64_at(file, 0x28)?).ok()?;
+        let entry_size = usize::from(u16_at(file, 0x3a)?);
+        let count = usize::from(u16_at(file, 0x3c)?);
+        (entry_size >= 64).then_some(Self { file, table, entry_size, count })
+    }
+
+    fn header(&self, index: usize) -> Option<Section> {
+        let at = self.table.checked_add(index.checked_mul(self.entry_size)?)?;
+        Some(Section {
+            kind: u32_at(self.file, at.checked_add(4)?)?,
+            offset: usize::try_from(u64_at(self.file, at.checked_add(24)?)?).ok()?,
+            size: usize::try_from(u64_at(self.file, at.checked_add(32)?)?).ok()?,
+            link: usize::try_from(u32_at(self.file, at.checked_add(40)?)?).ok()?,
+        })
+    }
 }
 
 struct Section {
@@ -151,6 +217,7 @@ mod tests {
         fn never_panics(mut bytes in proptest::collection::vec(proptest::num::u8::ANY, 64..512)) {
             bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
             let _ = imports(&bytes);
+            let _ = kernels(&bytes);
         }
     }
 }

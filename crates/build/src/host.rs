@@ -12,6 +12,12 @@ pub(crate) fn translate(text: &str, name: &str, files: &Texts) -> Result<String,
     warpwright_hostcuda::translate_with(text, name, &resolve).map(|translated| translated.cpp)
 }
 
+/// The host's part of the `.cu` file `name` for a GPU, if there is one that means the same.
+pub(crate) fn part(text: &str, name: &str, files: &Texts) -> Option<String> {
+    let resolve = |header: &str, from: &str| resolve(header, from, files);
+    warpwright_hostcuda::host_part(text, name, &resolve)
+}
+
 /// Where compilers look for `#include "header"`: beside the file, at the root, in `kernels`.
 fn resolve(header: &str, from: &str, files: &Texts) -> Option<(String, String)> {
     let beside = from.rsplit_once('/').map_or("", |(folder, _)| folder);

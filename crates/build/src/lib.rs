@@ -36,6 +36,7 @@ mod process;
 mod ptxas;
 mod python;
 mod screen;
+mod split;
 mod support;
 pub mod template;
 mod toolchain;

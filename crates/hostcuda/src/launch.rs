@@ -62,7 +62,7 @@ fn literal(text: &str) -> String {
 }
 
 /// First token of the expression that names the kernel before `<<<`.
-fn kernel_start(seq: &Seq<'_>, at: usize) -> Option<usize> {
+pub(crate) fn kernel_start(seq: &Seq<'_>, at: usize) -> Option<usize> {
     let mut i = at.checked_sub(1)?;
     loop {
         match seq.text(i) {
@@ -112,7 +112,7 @@ fn kernel_name<'a>(seq: &Seq<'a>, start: usize, end: usize) -> &'a str {
 }
 
 /// Index of the first of the three `>` that end the configuration opened at `at`.
-fn config_end(seq: &Seq<'_>, at: usize) -> Option<usize> {
+pub(crate) fn config_end(seq: &Seq<'_>, at: usize) -> Option<usize> {
     let mut i = at + 1;
     while i < seq.len() {
         match seq.text(i) {

@@ -19,6 +19,7 @@ mod division;
 mod edit;
 mod function;
 mod headers;
+mod host_part;
 mod include;
 mod launch;
 pub mod launcher;
@@ -31,6 +32,7 @@ mod shuffle;
 mod unsupported;
 
 pub use headers::{compile_flags, fingerprint, write_headers};
+pub use host_part::host_part;
 pub use include::Resolve;
 pub use launcher::{Element, Launcher, Param, ParamKind, Returns, launchers};
 pub use refusal::Refusal;

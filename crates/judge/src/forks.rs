@@ -266,7 +266,8 @@ def get_init_inputs():
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             let is = |kind: &str| path.extension().is_some_and(|extension| extension == kind);
             let program = is("py");
-            if !program && !(is("cpp") && name.contains(".main.")) {
+            let kernel = is("cpp") && name.contains(".main.");
+            if !program && !kernel {
                 continue;
             }
             let text = fs_err::read_to_string(&path).unwrap();

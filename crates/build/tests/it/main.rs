@@ -9,3 +9,4 @@ mod cuda;
 mod headers;
 mod instruments;
 mod rules;
+mod split;
