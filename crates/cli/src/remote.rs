@@ -25,47 +25,41 @@ use crate::printer::Printer;
 pub(crate) struct PolicyArgs {
     /// Base URL, e.g. `http://127.0.0.1:8000/v1`; by default `OPENAI_BASE_URL`, `ANTHROPIC_BASE_URL`
     /// or the service's own.
-    #[arg(long, value_name = "URL", conflicts_with = "resume")]
+    #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
     /// Environment variable that holds the API key; by default `OPENAI_API_KEY` or
     /// `ANTHROPIC_API_KEY`.
-    #[arg(long, value_name = "VARIABLE", conflicts_with = "resume")]
+    #[arg(long, value_name = "VARIABLE")]
     pub(crate) key_env: Option<String>,
     /// Sampling temperature; by default the server's.
-    #[arg(long, value_name = "T", value_parser = not_negative, conflicts_with = "resume")]
+    #[arg(long, value_name = "T", value_parser = not_negative)]
     pub(crate) temperature: Option<f64>,
     /// Most tokens of one message, reasoning included; by default the server's, and 32000 with
     /// `anthropic:`.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..),
-        conflicts_with = "resume")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_output_tokens: Option<u64>,
     /// Tokens that the model's context holds; by default 128000, and 200000 with `anthropic:`. Near
     /// it the oldest tool results are left out.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1024..),
-        conflicts_with = "resume")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1024..))]
     pub(crate) context_tokens: Option<u64>,
     /// How much to reason, in the server's words, e.g. `high`; with `anthropic:` also a number of
     /// tokens.
-    #[arg(long, value_name = "EFFORT", conflicts_with = "resume")]
+    #[arg(long, value_name = "EFFORT")]
     pub(crate) reasoning_effort: Option<String>,
     /// Ask for token ids and log-probabilities, for training (vLLM, SGLang; `openai:` only).
-    #[arg(long, conflicts_with = "resume")]
+    #[arg(long)]
     pub(crate) token_ids: bool,
     /// Most requests to one server at once; 32 by default.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096),
-        conflicts_with = "resume")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) max_requests: Option<u32>,
     /// US dollars for a million tokens read.
-    #[arg(long, value_name = "DOLLARS", value_parser = not_negative, requires = "price_out",
-        conflicts_with = "resume")]
+    #[arg(long, value_name = "DOLLARS", value_parser = not_negative, requires = "price_out")]
     pub(crate) price_in: Option<f64>,
     /// US dollars for a million tokens written.
-    #[arg(long, value_name = "DOLLARS", value_parser = not_negative, requires = "price_in",
-        conflicts_with = "resume")]
+    #[arg(long, value_name = "DOLLARS", value_parser = not_negative, requires = "price_in")]
     pub(crate) price_out: Option<f64>,
     /// US dollars for a million tokens read from the server's cache; by default as `--price-in`.
-    #[arg(long, value_name = "DOLLARS", value_parser = not_negative, requires = "price_in",
-        conflicts_with = "resume")]
+    #[arg(long, value_name = "DOLLARS", value_parser = not_negative, requires = "price_in")]
     pub(crate) price_cached: Option<f64>,
 }
 

@@ -2,10 +2,15 @@
 //!
 //! ```text
 //! seed ──► compose ──► source too like another? ──► examine (judge) ──► objections, time ──► graph too like? ──► kept
+//!             ▲                                        │
+//!             └── why it is refused, for a composer that learns from it
 //! ```
 //!
 //! Each worker takes one seed after the other. What is kept is written now and then, and a seed is logged
-//! as tried only when its task, if it gave one, is on the disk.
+//! as admitted only when its task is on the disk. Each proposal that is refused is logged at once; where a
+//! composer makes several of one seed, the seed has a line for each.
+
+pub(crate) mod author;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use warpwright_judge::{Examination, JudgeError, SessionPool, TensorKind};
 use warpwright_synth::{
-    Composer, DataSet, Decontamination, Grammar, Likeness, Measured, Outcome, Proposal, Refusal,
-    Row, TensorForm, Trial, TrialLog, Window, card,
+    AuthorError, ComposeError, Composer, DataSet, Decontamination, Likeness, Measured, Outcome,
+    Proposal, Refusal, Row, TensorForm, Trial, TrialLog, Window, card,
 };
 
 use crate::failure::{Failure, chain};
@@ -27,6 +32,8 @@ use crate::printer::Printer;
 const WRITE_EVERY: Duration = Duration::from_secs(30);
 /// How often people are told.
 const SAY_EVERY: Duration = Duration::from_secs(2);
+/// Most characters of an error that a composer is told.
+const MOST_TOLD: usize = 2000;
 
 /// What to make, and where.
 pub(crate) struct Plan {
@@ -56,7 +63,7 @@ pub(crate) struct Made {
 /// Everything that makes tasks.
 pub(crate) struct Maker<'a> {
     pub(crate) bench: &'a Bench,
-    pub(crate) grammar: Grammar,
+    pub(crate) composer: &'a dyn Composer,
     pub(crate) plan: Plan,
     pub(crate) stop: &'a AtomicBool,
     pub(crate) printer: Printer,
@@ -75,21 +82,46 @@ struct State {
     said: Instant,
 }
 
-/// Why a seed gave nothing.
+/// Why a proposal is not kept.
 struct Refused {
+    /// One word for counting.
     reason: String,
+    /// For people.
     detail: String,
+    /// What a composer is told, where that is more.
+    told: Option<String>,
+}
+
+/// What became of a proposal.
+enum Tried {
+    Kept,
+    Refused(Refused),
+    /// Others were quicker, and the set is full: its seed is free for another run.
+    Late,
 }
 
 impl Refused {
     fn new(reason: &str, detail: impl Into<String>) -> Self {
-        Self { reason: reason.to_owned(), detail: detail.into() }
+        Self { reason: reason.to_owned(), detail: detail.into(), told: None }
+    }
+
+    /// An error of the task's own: its first line is kept, all that matters of it is told.
+    fn error(reason: &str, message: &str) -> Self {
+        let detail = message.lines().next().unwrap_or_default();
+        let told = message.chars().take(MOST_TOLD).collect();
+        Self { told: Some(told), ..Self::new(reason, detail) }
     }
 
     fn copy(refusal: &Refusal) -> Self {
         let of = &refusal.copied;
         let suite = of.suite.as_ref().map(|suite| format!(" of {suite}")).unwrap_or_default();
         Self::new(refusal.reason(), format!("{:.2} like {}{suite}", refusal.similarity, of.task))
+    }
+
+    /// For the composer.
+    fn told(&self) -> String {
+        let detail = self.told.as_ref().unwrap_or(&self.detail);
+        format!("{}: {detail}", self.reason.replace('_', " "))
     }
 }
 
@@ -159,50 +191,95 @@ impl Maker<'_> {
     ) -> Result<(), Failure> {
         while !self.stop.load(Ordering::SeqCst) {
             let Some(seed) = lock(state).take_seed(self.plan.count) else { break };
-            let (mut trial, row) = self.attempt(pool, state, seed)?;
-            let mut state = lock(state);
-            let kept = match row {
-                Ok(row) if state.set.rows().len() < self.plan.count => state.keep(row)?,
-                // Others were quicker; its seed is free for another run.
-                Ok(_) => break,
-                Err(refused) => Err(refused),
-            };
-            match kept {
-                Ok(()) => state.unwritten.push(trial),
-                Err(Refused { reason, detail }) => {
-                    trial.outcome = Outcome::Refused { reason, detail };
-                    state.log.append(&trial).map_err(|error| unlogged(&error))?;
+            let mut failed = None;
+            let composed = self.composer.compose_until(seed, &mut |proposal| {
+                let tried = self.attempt(pool, state, seed, proposal);
+                let tried = tried.and_then(|tried| {
+                    self.look_after(&mut lock(state), started)?;
+                    Ok(tried)
+                });
+                match tried {
+                    Ok(Tried::Refused(refused)) if !self.stop.load(Ordering::SeqCst) => {
+                        Some(refused.told())
+                    }
+                    Ok(_) => None,
+                    Err(failure) => {
+                        failed = Some(failure);
+                        None
+                    }
                 }
+            });
+            if let Some(failure) = failed {
+                return Err(failure);
             }
-            if state.written.elapsed() >= WRITE_EVERY {
-                self.write(&mut state)?;
-            }
-            if state.said.elapsed() >= SAY_EVERY {
-                self.tell(&mut state, started);
+            match composed {
+                Ok(()) => {}
+                // As was wished.
+                Err(AuthorError::Interrupted { .. }) => break,
+                Err(error) => {
+                    let hint = error.hint().map(str::to_owned);
+                    return Err(Failure::infrastructure(error.to_string(), hint));
+                }
             }
         }
         Ok(())
     }
 
-    /// Composes a task and tries it. The trial says that it was admitted, which the caller corrects.
+    /// Tries what a composer gave and notes what became of it.
     fn attempt(
         &self,
         pool: &SessionPool<'_>,
         state: &Mutex<State>,
         seed: u64,
-    ) -> Result<(Trial, Result<Row, Refused>), Failure> {
+        proposal: Result<Proposal, ComposeError>,
+    ) -> Result<Tried, Failure> {
         let admitted = Outcome::Admitted;
-        let proposal = match self.grammar.compose(seed) {
-            Ok(proposal) => proposal,
+        let (mut trial, row) = match proposal {
+            Ok(proposal) => {
+                let (name, operators) = (proposal.name.clone(), proposal.operators.clone());
+                let trial = Trial { seed, name, operators, outcome: admitted };
+                (trial, self.examine(pool, state, proposal)?)
+            }
             Err(error) => {
-                let trial =
-                    Trial { seed, name: String::new(), operators: Vec::new(), outcome: admitted };
-                return Ok((trial, Err(Refused::new("not_composed", error.to_string()))));
+                let (name, operators) = (String::new(), Vec::new());
+                let trial = Trial { seed, name, operators, outcome: admitted };
+                (trial, Err(Refused::error(error.name(), &error.to_string())))
             }
         };
-        let (name, operators) = (proposal.name.clone(), proposal.operators.clone());
-        let trial = Trial { seed, name, operators, outcome: admitted };
-        Ok((trial, self.examine(pool, state, proposal)?))
+        let mut state = lock(state);
+        let full = |state: &State| state.set.rows().len() >= self.plan.count;
+        let kept = match row {
+            Ok(_) if full(&state) => return Ok(Tried::Late),
+            Ok(row) => state.keep(row)?,
+            Err(refused) => Err(refused),
+        };
+        match kept {
+            Ok(()) => {
+                state.unwritten.push(trial);
+                if full(&state) {
+                    // What others still wait for is not wanted any more.
+                    self.stop.store(true, Ordering::SeqCst);
+                }
+                Ok(Tried::Kept)
+            }
+            Err(refused) => {
+                let (reason, detail) = (refused.reason.clone(), refused.detail.clone());
+                trial.outcome = Outcome::Refused { reason, detail };
+                state.log.append(&trial).map_err(|error| unlogged(&error))?;
+                Ok(Tried::Refused(refused))
+            }
+        }
+    }
+
+    /// Writes and tells, when it is time.
+    fn look_after(&self, state: &mut State, started: Instant) -> Result<(), Failure> {
+        if state.written.elapsed() >= WRITE_EVERY {
+            self.write(state)?;
+        }
+        if state.said.elapsed() >= SAY_EVERY {
+            self.tell(state, started);
+        }
+        Ok(())
     }
 
     fn examine(
@@ -224,10 +301,10 @@ impl Maker<'_> {
         let found = match examined {
             Ok(found) => found,
             Err(JudgeError::Memory { message, .. }) => {
-                return Ok(Err(Refused::new("memory", first(&message))));
+                return Ok(Err(Refused::error("memory", &message)));
             }
             Err(JudgeError::Reference { message, .. }) => {
-                return Ok(Err(Refused::new("does_not_run", first(&message))));
+                return Ok(Err(Refused::error("does_not_run", &message)));
             }
             Err(error) => return Err(error.into()),
         };
@@ -236,7 +313,9 @@ impl Maker<'_> {
             return Ok(Err(Refused::new(objection.name(), all.join("; "))));
         }
         if let Some(refusal) = self.plan.window.refusal(found.eager_ms) {
-            return Ok(Err(Refused::new(refusal.name(), format!("{:.3} ms", found.eager_ms))));
+            let (ms, range) = (found.eager_ms, self.plan.window.range());
+            let detail = format!("{ms:.3} ms; {} to {} ms are wanted", range.start(), range.end());
+            return Ok(Err(Refused::new(refusal.name(), detail)));
         }
         let graph = found.graph.clone();
         Ok(measured(&found).map(|measured| Row::admitted(proposal, measured, graph)))
@@ -327,10 +406,6 @@ fn measured(found: &Examination) -> Result<Measured, Refused> {
         floor_ms: found.floor_ms.ok_or_else(|| missing("bandwidth"))?,
         fingerprint: serde_json::to_string(&found.fingerprint).unwrap_or_default(),
     })
-}
-
-fn first(message: &str) -> &str {
-    message.lines().next().unwrap_or_default()
 }
 
 pub(crate) fn unlogged(error: &warpwright_synth::LogError) -> Failure {

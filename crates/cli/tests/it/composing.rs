@@ -1,0 +1,177 @@
+//! `synth` with a model behind an endpoint.
+
+use serde_json::{Value, json};
+
+use crate::program::{Program, Ran};
+use crate::server::Server;
+
+/// An answer with a task that computes this of its inputs and its parameter.
+fn task(forward: &str) -> String {
+    format!(
+        "Here it is.\n\n```python\n\"\"\"Scaled gate of two signals.\"\"\"\n\n\
+         import torch\n\
+         from torch import nn\n\n\
+         ROWS = 1024\n\
+         FEATURES = 512\n\n\n\
+         class Model(nn.Module):\n\
+         \x20   def __init__(self, features: int) -> None:\n\
+         \x20       super().__init__()\n\
+         \x20       self.scale = nn.Parameter(torch.randn(features))\n\n\
+         \x20   def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:\n\
+         \x20       return {forward}\n\n\n\
+         def get_inputs() -> list[torch.Tensor]:\n\
+         \x20   return [torch.randn(ROWS, FEATURES), torch.randn(ROWS, FEATURES)]\n\n\n\
+         def get_init_inputs() -> list[int]:\n\
+         \x20   return [FEATURES]\n```\n"
+    )
+}
+
+fn synth(program: &Program, server: &Server, more: &[&str]) -> Ran {
+    let base = server.base();
+    let arguments = [
+        "synth",
+        "--composer",
+        "openai:x",
+        "--base-url",
+        &base,
+        "--out",
+        "made/tasks.parquet",
+        "--device",
+        "cpu",
+        "--jobs",
+        "1",
+        "--json",
+    ];
+    program.run(&[&arguments, more].concat())
+}
+
+/// The log of what was tried.
+fn tried(program: &Program) -> Vec<Value> {
+    let text = fs_err::read_to_string(program.path("made/tasks.tried.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn reasons(tried: &[Value]) -> Vec<&str> {
+    tried.iter().map(|t| t["outcome"]["reason"].as_str().unwrap_or("admitted")).collect()
+}
+
+#[test]
+fn a_model_is_told_why_its_tasks_are_refused_until_one_is_kept() {
+    let good = task("torch.tanh(x + y) * self.scale");
+    let server = Server::saying(vec![
+        "I would rather talk about the weather.".to_owned(),
+        task("torch.tanh(x @ y) * self.scale"),
+        task("torch.tanh(x) * self.scale + 0 * y"),
+        good.clone(),
+    ]);
+    let program = Program::new();
+    let ran = synth(
+        &program,
+        &server,
+        &["--count", "1", "--repairs", "3", "--price-in", "1", "--price-out", "10"],
+    );
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let made = ran.object();
+    assert_eq!(
+        (&made["admitted"], &made["tried"], &made["added"]),
+        (&json!(1), &json!(1), &json!(1))
+    );
+    assert_eq!(made["composer"], "openai:x");
+    assert_eq!(made["refused"], json!({ "no_code": 1, "does_not_run": 1, "input_ignored": 1 }));
+    let model = &made["model"];
+    assert_eq!(
+        (&model["answers"], &model["input_tokens"], &model["output_tokens"]),
+        (&json!(4), &json!(4000), &json!(40))
+    );
+    assert!((model["dollars"].as_f64().unwrap() - 0.0044).abs() < 1e-9, "{model}");
+    assert!(ran.stderr.contains("openai:x: 4 answers, 4000 tokens read"), "{}", ran.stderr);
+
+    let asked = server.asked();
+    assert_eq!(asked.len(), 4);
+    let said = |request: usize, message: usize| {
+        asked[request]["messages"][message]["content"].as_str().unwrap()
+    };
+    assert!(said(0, 0).contains("between 0.1 and 50 milliseconds"), "{}", said(0, 0));
+    assert!(said(0, 1).contains("Write a task from "), "{}", said(0, 1));
+    assert_eq!(asked[3]["messages"].as_array().unwrap().len(), 8);
+    for request in 0..3 {
+        assert_eq!(said(request, 1), said(3, 1), "one conversation");
+    }
+    assert!(said(3, 3).contains("no code block"), "{}", said(3, 3));
+    assert!(
+        said(3, 5).contains("does not run") && said(3, 5).contains("1024x512"),
+        "{}",
+        said(3, 5)
+    );
+    assert!(said(3, 7).contains("input ignored: input 1 changes 0.0 %"), "{}", said(3, 7));
+    assert!(said(3, 6).contains("0 * y"), "{}", said(3, 6));
+
+    let log = tried(&program);
+    assert_eq!(reasons(&log), ["no_code", "does_not_run", "input_ignored", "admitted"]);
+    assert_eq!(log[3]["name"], "scaled_gate_of_two_signals");
+    assert_eq!(log[3]["operators"], json!(["torch.add", "torch.nn.functional.tanh", "torch.mul"]));
+    let card = fs_err::read_to_string(program.path("made/tasks.md")).unwrap();
+    assert!(card.contains("tanh"), "{card}");
+    // The set is full: nothing is asked.
+    let again = synth(&program, &server, &["--count", "1"]);
+    assert_eq!(
+        (again.code, again.object()["added"].as_u64()),
+        (Some(0), Some(0)),
+        "{}",
+        again.show()
+    );
+    assert_eq!(server.asked().len(), 4);
+}
+
+#[test]
+fn a_model_that_only_talks_is_given_up_before_it_costs_more() {
+    let server = Server::saying(vec!["I would rather talk about the weather.".to_owned()]);
+    let program = Program::new();
+    let ran = synth(&program, &server, &["--count", "5"]);
+    assert_eq!(ran.code, Some(4), "{}", ran.show());
+    let error = &ran.object()["error"];
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("openai:x: 20 answers in a row were none"), "{message}");
+    assert!(error["hint"].as_str().unwrap().contains("--composer grammar"), "{error}");
+    assert_eq!(server.asked().len(), 20);
+    let log = tried(&program);
+    assert_eq!(reasons(&log), ["no_code"; 20]);
+    // Three answers of each of six seeds, two of the seventh.
+    assert_eq!(
+        (&log[2]["seed"], &log[3]["seed"], &log[19]["seed"]),
+        (&json!(0), &json!(1), &json!(6))
+    );
+    assert!(!program.path("made/tasks.parquet").exists());
+    assert!(ran.stderr.contains("20 answers, 20000 tokens read"), "{}", ran.stderr);
+}
+
+#[test]
+fn an_endpoint_that_refuses_ends_the_run_with_its_cure() {
+    let server = Server::answering(|_| (404, json!({ "error": { "message": "no model x" } })));
+    let program = Program::new();
+    let ran = synth(&program, &server, &["--count", "5"]);
+    assert_eq!(ran.code, Some(4), "{}", ran.show());
+    let error = &ran.object()["error"];
+    assert!(error["message"].as_str().unwrap().contains("no model x"), "{error}");
+    assert!(
+        error["hint"].as_str().unwrap().contains("name a model that this server has"),
+        "{error}"
+    );
+    assert_eq!((server.asked().len(), tried(&program).len()), (1, 0));
+}
+
+#[test]
+fn a_composer_that_cannot_be_had_is_refused_before_anything_starts() {
+    let program = Program::bare();
+    for (composer, more, words) in [
+        ("teacher", vec![], "composers are `grammar`"),
+        ("openai:", vec![], "composers are `grammar`"),
+        ("openai:x", vec![], "OPENAI_API_KEY"),
+        ("openai:x", vec!["--base-url", "nowhere"], "--base-url http"),
+    ] {
+        let arguments = ["synth", "--count", "1", "--out", "tasks.parquet", "--device", "cpu"];
+        let ran = program.run(&[&arguments, &["--composer", composer][..], &more].concat());
+        assert_eq!(ran.code, Some(2), "{}", ran.show());
+        assert!(ran.stderr.contains(words), "{}", ran.show());
+    }
+}
