@@ -63,6 +63,21 @@ pub(crate) struct PolicyArgs {
     pub(crate) price_cached: Option<f64>,
 }
 
+/// All options of [`PolicyArgs`]: a run that is resumed has them already.
+pub(crate) const OPTIONS: [&str; 11] = [
+    "base_url",
+    "key_env",
+    "temperature",
+    "max_output_tokens",
+    "context_tokens",
+    "reasoning_effort",
+    "token_ids",
+    "max_requests",
+    "price_in",
+    "price_out",
+    "price_cached",
+];
+
 /// A wire format, by the name it has in a policy's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wire {
@@ -230,6 +245,14 @@ mod tests {
         let settings = args.settings(Wire::Anthropic, "m");
         assert_eq!((settings.name.as_str(), settings.context_tokens), ("anthropic:m", 200_000));
         assert_eq!(settings.prices, Some(Prices { input: 3.0, cached: 3.0, output: 15.0 }));
+    }
+
+    #[test]
+    fn no_option_is_forgotten_where_a_run_is_resumed() {
+        let command = PolicyArgs::augment_args(clap::Command::new("any"));
+        let mut all: Vec<&str> = command.get_arguments().map(|a| a.get_id().as_str()).collect();
+        all.retain(|id| *id != "help");
+        assert_eq!(all, OPTIONS);
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
     let maker = Maker { bench: &bench, composer, plan, stop: &stop, printer };
     let made = maker.make(set, log, copies);
     let spent = model.map(|model| model.spent());
-    if let Some(spent) = &spent {
+    if let Some(spent) = spent.filter(|spent| spent.answers > 0) {
         // Also where it failed: the tokens are gone.
         printer.say(&spent.line(composer.name()));
     }

@@ -1,5 +1,9 @@
 //! `synth` with a model behind an endpoint.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::program::{Program, Ran};
@@ -158,6 +162,36 @@ fn an_endpoint_that_refuses_ends_the_run_with_its_cure() {
         "{error}"
     );
     assert_eq!((server.asked().len(), tried(&program).len()), (1, 0));
+}
+
+#[test]
+fn an_interrupt_breaks_off_waiting_for_a_model() {
+    let (over, waiting) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (end, told) = (Arc::clone(&over), Arc::clone(&waiting));
+    let server = Server::answering(move |_| {
+        told.store(true, Ordering::SeqCst);
+        while !end.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        (200, json!({}))
+    });
+    let program = Program::new();
+    let base = server.base();
+    let arguments = ["synth", "--composer", "openai:x", "--base-url", &base, "--count", "1"];
+    let more = ["--out", "made/tasks.parquet", "--device", "cpu"];
+    let mut child = program.command(&[&arguments[..], &more].concat()).spawn().unwrap();
+    while !waiting.load(Ordering::SeqCst) {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it asked");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let process = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+    let asked = Instant::now();
+    let ended = child.wait().unwrap();
+    over.store(true, Ordering::SeqCst);
+    assert_eq!(ended.code(), Some(130));
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    assert!(tried(&program).is_empty());
 }
 
 #[test]

@@ -21,6 +21,7 @@ fn help_names_the_commands_and_the_exit_codes() {
       compare      Compare two runs over a suite, task by task
       trajectory   Show episodes as conversations, or export them for training
       doctor       Say what works on this machine, what is missing, and the command that mends it
+      synth        Make tasks to train on
       task         Look at tasks themselves
       bench        Measure how fast judging is here
       completions  Print a completion script for a shell
