@@ -11,6 +11,7 @@
 //! composer makes several of one seed, the seed has a line for each.
 
 pub(crate) mod author;
+mod refused;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,20 +22,18 @@ use std::time::{Duration, Instant};
 use warpwright_judge::{Examination, JudgeError, SessionPool, TensorKind};
 use warpwright_synth::{
     AuthorError, ComposeError, Composer, DataSet, Decontamination, Likeness, Measured, Outcome,
-    Proposal, Refusal, Row, TensorForm, Trial, TrialLog, Window, card,
+    Proposal, Row, TensorForm, Trial, TrialLog, Window, card,
 };
 
 use crate::failure::{Failure, chain};
 use crate::judging::Bench;
 use crate::printer::Printer;
+use refused::Refused;
 
 /// How often what was admitted is written.
 const WRITE_EVERY: Duration = Duration::from_secs(30);
 /// How often people are told.
 const SAY_EVERY: Duration = Duration::from_secs(2);
-/// Most characters of an error that a composer is told.
-const MOST_TOLD: usize = 2000;
-
 /// What to make, and where.
 pub(crate) struct Plan {
     /// Tasks that the data set is to have.
@@ -82,47 +81,12 @@ struct State {
     said: Instant,
 }
 
-/// Why a proposal is not kept.
-struct Refused {
-    /// One word for counting.
-    reason: String,
-    /// For people.
-    detail: String,
-    /// What a composer is told, where that is more.
-    told: Option<String>,
-}
-
 /// What became of a proposal.
 enum Tried {
     Kept,
     Refused(Refused),
     /// Others were quicker, and the set is full: its seed is free for another run.
     Late,
-}
-
-impl Refused {
-    fn new(reason: &str, detail: impl Into<String>) -> Self {
-        Self { reason: reason.to_owned(), detail: detail.into(), told: None }
-    }
-
-    /// An error of the task's own: its first line is kept, all that matters of it is told.
-    fn error(reason: &str, message: &str) -> Self {
-        let detail = message.lines().next().unwrap_or_default();
-        let told = message.chars().take(MOST_TOLD).collect();
-        Self { told: Some(told), ..Self::new(reason, detail) }
-    }
-
-    fn copy(refusal: &Refusal) -> Self {
-        let of = &refusal.copied;
-        let suite = of.suite.as_ref().map(|suite| format!(" of {suite}")).unwrap_or_default();
-        Self::new(refusal.reason(), format!("{:.2} like {}{suite}", refusal.similarity, of.task))
-    }
-
-    /// For the composer.
-    fn told(&self) -> String {
-        let detail = self.told.as_ref().unwrap_or(&self.detail);
-        format!("{}: {detail}", self.reason.replace('_', " "))
-    }
 }
 
 impl Maker<'_> {
@@ -312,6 +276,9 @@ impl Maker<'_> {
             let all: Vec<String> = found.objections.iter().map(ToString::to_string).collect();
             return Ok(Err(Refused::new(objection.name(), all.join("; "))));
         }
+        if let Some(refused) = Refused::other_type(&found) {
+            return Ok(Err(refused));
+        }
         if let Some(refusal) = self.plan.window.refusal(found.eager_ms) {
             let (ms, range) = (found.eager_ms, self.plan.window.range());
             let detail = format!("{ms:.3} ms; {} to {} ms are wanted", range.start(), range.end());
@@ -344,7 +311,9 @@ impl Maker<'_> {
         state.said = Instant::now();
         let admitted = state.set.rows().len();
         let rate = (admitted - state.had) as f64 / started.elapsed().as_secs_f64();
-        let tried = state.log.tried() + state.unwritten.len() as u64;
+        // A seed of which a proposal was refused before is in the log already.
+        let new = state.unwritten.iter().filter(|trial| !state.log.knows(trial.seed)).count();
+        let tried = state.log.tried() + new as u64;
         let mut refused: Vec<_> = state.log.refused().iter().collect();
         refused.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         let refused: Vec<_> =

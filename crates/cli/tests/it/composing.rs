@@ -1,7 +1,7 @@
 //! `synth` with a model behind an endpoint.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -61,18 +61,18 @@ fn reasons(tried: &[Value]) -> Vec<&str> {
 
 #[test]
 fn a_model_is_told_why_its_tasks_are_refused_until_one_is_kept() {
-    let good = task("torch.tanh(x + y) * self.scale");
     let server = Server::saying(vec![
         "I would rather talk about the weather.".to_owned(),
         task("torch.tanh(x @ y) * self.scale"),
         task("torch.tanh(x) * self.scale + 0 * y"),
-        good.clone(),
+        task("(torch.tanh(x + y) * self.scale).double()"),
+        task("torch.tanh(x + y) * self.scale"),
     ]);
     let program = Program::new();
     let ran = synth(
         &program,
         &server,
-        &["--count", "1", "--repairs", "3", "--price-in", "1", "--price-out", "10"],
+        &["--count", "1", "--repairs", "4", "--price-in", "1", "--price-out", "10"],
     );
     assert_eq!(ran.code, Some(0), "{}", ran.show());
     let made = ran.object();
@@ -81,39 +81,46 @@ fn a_model_is_told_why_its_tasks_are_refused_until_one_is_kept() {
         (&json!(1), &json!(1), &json!(1))
     );
     assert_eq!(made["composer"], "openai:x");
-    assert_eq!(made["refused"], json!({ "no_code": 1, "does_not_run": 1, "input_ignored": 1 }));
+    let refused = json!({ "no_code": 1, "does_not_run": 1, "input_ignored": 1, "other_type": 1 });
+    assert_eq!(made["refused"], refused);
     let model = &made["model"];
     assert_eq!(
         (&model["answers"], &model["input_tokens"], &model["output_tokens"]),
-        (&json!(4), &json!(4000), &json!(40))
+        (&json!(5), &json!(5000), &json!(50))
     );
-    assert!((model["dollars"].as_f64().unwrap() - 0.0044).abs() < 1e-9, "{model}");
-    assert!(ran.stderr.contains("openai:x: 4 answers, 4000 tokens read"), "{}", ran.stderr);
+    assert!((model["dollars"].as_f64().unwrap() - 0.0055).abs() < 1e-9, "{model}");
+    assert!(ran.stderr.contains("openai:x: 5 answers, 5000 tokens read"), "{}", ran.stderr);
 
     let asked = server.asked();
-    assert_eq!(asked.len(), 4);
-    let said = |request: usize, message: usize| {
-        asked[request]["messages"][message]["content"].as_str().unwrap()
+    assert_eq!(asked.len(), 5);
+    let texts = |request: usize| -> Vec<&str> {
+        let messages = asked[request]["messages"].as_array().unwrap();
+        messages.iter().map(|message| message["content"].as_str().unwrap()).collect()
     };
-    assert!(said(0, 0).contains("between 0.1 and 50 milliseconds"), "{}", said(0, 0));
-    assert!(said(0, 1).contains("Write a task from "), "{}", said(0, 1));
-    assert_eq!(asked[3]["messages"].as_array().unwrap().len(), 8);
-    for request in 0..3 {
-        assert_eq!(said(request, 1), said(3, 1), "one conversation");
+    let said = texts(4);
+    assert!(said[0].contains("between 0.1 and 50 milliseconds"), "{}", said[0]);
+    assert!(said[1].contains("Write a task from "), "{}", said[1]);
+    for request in 0..4 {
+        assert_eq!(texts(request), said[..2 + 2 * request], "one conversation");
     }
-    assert!(said(3, 3).contains("no code block"), "{}", said(3, 3));
-    assert!(
-        said(3, 5).contains("does not run") && said(3, 5).contains("1024x512"),
-        "{}",
-        said(3, 5)
-    );
-    assert!(said(3, 7).contains("input ignored: input 1 changes 0.0 %"), "{}", said(3, 7));
-    assert!(said(3, 6).contains("0 * y"), "{}", said(3, 6));
+    let told = |number: usize, words: &[&str]| {
+        let text = said[1 + 2 * number];
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        assert!(!text.contains("site-packages"), "{text}");
+    };
+    told(1, &["no code block"]);
+    told(2, &["does not run", "1024x512", "return torch.tanh(x @ y) * self.scale"]);
+    told(3, &["input ignored: input 1 changes 0.0 %"]);
+    told(4, &["other type: an output is float64, not float32"]);
+    assert!(said[6].contains("0 * y"), "its own answer: {}", said[6]);
 
     let log = tried(&program);
-    assert_eq!(reasons(&log), ["no_code", "does_not_run", "input_ignored", "admitted"]);
-    assert_eq!(log[3]["name"], "scaled_gate_of_two_signals");
-    assert_eq!(log[3]["operators"], json!(["torch.add", "torch.nn.functional.tanh", "torch.mul"]));
+    assert_eq!(
+        reasons(&log),
+        ["no_code", "does_not_run", "input_ignored", "other_type", "admitted"]
+    );
+    assert_eq!(log[4]["name"], "scaled_gate_of_two_signals");
+    assert_eq!(log[4]["operators"], json!(["torch.add", "torch.nn.functional.tanh", "torch.mul"]));
     let card = fs_err::read_to_string(program.path("made/tasks.md")).unwrap();
     assert!(card.contains("tanh"), "{card}");
     // The set is full: nothing is asked.
@@ -124,7 +131,7 @@ fn a_model_is_told_why_its_tasks_are_refused_until_one_is_kept() {
         "{}",
         again.show()
     );
-    assert_eq!(server.asked().len(), 4);
+    assert_eq!(server.asked().len(), 5);
 }
 
 #[test]
@@ -166,10 +173,10 @@ fn an_endpoint_that_refuses_ends_the_run_with_its_cure() {
 
 #[test]
 fn an_interrupt_breaks_off_waiting_for_a_model() {
-    let (over, waiting) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (over, waiting) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (end, told) = (Arc::clone(&over), Arc::clone(&waiting));
     let server = Server::answering(move |_| {
-        told.store(true, Ordering::SeqCst);
+        told.fetch_add(1, Ordering::SeqCst);
         while !end.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -178,9 +185,10 @@ fn an_interrupt_breaks_off_waiting_for_a_model() {
     let program = Program::new();
     let base = server.base();
     let arguments = ["synth", "--composer", "openai:x", "--base-url", &base, "--count", "1"];
-    let more = ["--out", "made/tasks.parquet", "--device", "cpu"];
+    let more = ["--out", "made/tasks.parquet", "--device", "cpu", "--jobs", "2"];
     let mut child = program.command(&[&arguments[..], &more].concat()).spawn().unwrap();
-    while !waiting.load(Ordering::SeqCst) {
+    // Both ask at once.
+    while waiting.load(Ordering::SeqCst) < 2 {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it asked");
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -29,7 +29,10 @@ impl Server {
     }
 
     /// Answers each request with a status and a body, by its number.
-    pub(crate) fn answering(answer: impl Fn(usize) -> (u16, Value) + Send + 'static) -> Self {
+    pub(crate) fn answering(
+        answer: impl Fn(usize) -> (u16, Value) + Send + Sync + 'static,
+    ) -> Self {
+        let answer = Arc::new(answer);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         listener.set_nonblocking(true).unwrap();
@@ -41,22 +44,17 @@ impl Server {
                     std::thread::sleep(Duration::from_millis(5));
                     continue;
                 };
-                let Some(body) = read(&mut stream) else { continue };
-                let number = {
-                    let mut keep = keep.lock().unwrap();
-                    keep.push(body);
-                    keep.len() - 1
-                };
-                let (status, body) = answer(number);
-                let body = body.to_string();
-                let head = format!(
-                    "HTTP/1.1 {status} Said\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-                    body.len()
-                );
-                // The client may be gone: it was interrupted.
-                let _ = stream
-                    .write_all(head.as_bytes())
-                    .and_then(|()| stream.write_all(body.as_bytes()));
+                let (keep, answer) = (Arc::clone(&keep), Arc::clone(&answer));
+                std::thread::spawn(move || {
+                    let Some(body) = read(&mut stream) else { return };
+                    let number = {
+                        let mut keep = keep.lock().unwrap();
+                        keep.push(body);
+                        keep.len() - 1
+                    };
+                    let (status, body) = answer(number);
+                    say(&mut stream, status, &body.to_string());
+                });
             }
         });
         Self { port, asked, over, thread: Some(thread) }
@@ -80,6 +78,15 @@ impl Drop for Server {
             thread.join().unwrap();
         }
     }
+}
+
+fn say(stream: &mut TcpStream, status: u16, body: &str) {
+    let head = format!(
+        "HTTP/1.1 {status} Said\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    // The client may be gone: it was interrupted.
+    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
 }
 
 /// The body of a request.

@@ -73,6 +73,18 @@ pub enum AnswerError {
         /// Its full name.
         call: String,
     },
+    /// It changes what it is given.
+    #[error("forward changes its input `{name}` in place; leave inputs as they are")]
+    Overwrites {
+        /// The argument.
+        name: String,
+    },
+    /// It may never end.
+    #[error("line {line} is a `while` loop; use `for` with a fixed number of steps")]
+    While {
+        /// From 1.
+        line: usize,
+    },
     /// Nothing that is known is computed.
     #[error("forward calls no operator that is known; use functions and modules of torch")]
     NoOperator,
@@ -104,6 +116,8 @@ impl AnswerError {
             Self::Forbidden { .. } => "forbidden",
             Self::Device { .. } => "device",
             Self::Random { .. } => "random",
+            Self::Overwrites { .. } => "overwrites",
+            Self::While { .. } => "while",
             Self::NoOperator => "no_operator",
             Self::Tangled => "tangled",
             Self::Level { .. } => "level",

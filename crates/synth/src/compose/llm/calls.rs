@@ -21,12 +21,17 @@ pub(super) fn calls(body: &[Stmt]) -> Result<Vec<String>, AnswerError> {
         scope: Scope::default(),
         active: BTreeSet::new(),
         calls: Vec::new(),
+        overwritten: None,
         fuel: FUEL,
     };
     if let Some(model) = file.classes.get("Model") {
         walk.forward(model);
     }
-    if walk.fuel == 0 { Err(AnswerError::Tangled) } else { Ok(walk.calls) }
+    match walk.overwritten {
+        Some(name) => Err(AnswerError::Overwrites { name: name.to_owned() }),
+        None if walk.fuel == 0 => Err(AnswerError::Tangled),
+        None => Ok(walk.calls),
+    }
 }
 
 /// What names mean in one function.
@@ -42,6 +47,8 @@ struct Scope<'a> {
     each: BTreeMap<&'a str, &'a Expr>,
     /// Names that are plain numbers.
     plain: BTreeSet<&'a str>,
+    /// Arguments of the model's own `forward` that still are what was given.
+    inputs: BTreeSet<&'a str>,
 }
 
 struct Walk<'f, 'a> {
@@ -50,6 +57,8 @@ struct Walk<'f, 'a> {
     /// Functions that are being walked, by where they begin.
     active: BTreeSet<usize>,
     calls: Vec<String>,
+    /// An input that is changed in place.
+    overwritten: Option<&'a str>,
     fuel: usize,
 }
 
@@ -78,6 +87,9 @@ impl<'a> Walk<'_, 'a> {
         }
         if let Some(call) = call {
             self.pass(call, method, &mut scope);
+        } else if self.active.is_empty() {
+            let names = method.parameters.iter().map(|parameter| parameter.name().as_str());
+            scope.inputs = names.skip(1).collect();
         }
         self.enter(method, scope);
     }
@@ -121,6 +133,7 @@ impl<'a> Walk<'_, 'a> {
             _ => {}
         }
         self.arguments(call);
+        self.overwriting(call);
         if let Some(name) = attribute {
             let class = self.scope.object.map(|(_, class)| class);
             if let Some(made) = self.scope.layers.get(name) {
@@ -155,6 +168,36 @@ impl<'a> Walk<'_, 'a> {
                 made @ Expr::Call(_) => self.layers(made),
                 _ => {}
             }
+        }
+    }
+
+    /// Notes where a call changes an input: `x.relu_()`, `relu(x, inplace=True)`.
+    fn overwriting(&mut self, call: &'a ExprCall) {
+        let method = match &*call.func {
+            Expr::Attribute(m) if m.attr.ends_with('_') && !m.attr.ends_with("__") => Some(m),
+            _ => None,
+        };
+        if let Some(method) = method {
+            self.overwrite(&method.value);
+        }
+        let inplace = call.arguments.find_keyword("inplace");
+        if inplace.is_some_and(|k| matches!(&k.value, Expr::BooleanLiteral(value) if value.value))
+            && let Some(first) = call.arguments.args.first()
+        {
+            self.overwrite(first);
+        }
+    }
+
+    /// What is written to, if it is an input or part of one.
+    fn overwrite(&mut self, target: &'a Expr) {
+        match target {
+            Expr::Name(name) => {
+                if let Some(name) = self.scope.inputs.get(name.id.as_str()) {
+                    self.overwritten.get_or_insert(name);
+                }
+            }
+            Expr::Subscript(item) => self.overwrite(&item.value),
+            _ => {}
         }
     }
 
@@ -216,7 +259,11 @@ impl<'a> Walk<'_, 'a> {
     }
 
     fn assign(&mut self, target: &'a Expr, plain: bool) {
+        if let Some(name) = name_of(target) {
+            self.scope.inputs.remove(name);
+        }
         match target {
+            Expr::Subscript(_) => self.overwrite(target),
             Expr::Name(name) if plain => _ = self.scope.plain.insert(name.id.as_str()),
             Expr::Name(name) => _ = self.scope.plain.remove(name.id.as_str()),
             Expr::Tuple(tuple) => tuple.elts.iter().for_each(|part| self.assign(part, plain)),
@@ -277,6 +324,7 @@ impl<'a> Visitor<'a> for Walk<'_, 'a> {
             }
             Stmt::AugAssign(assign) => {
                 self.visit_expr(&assign.value);
+                self.overwrite(&assign.target);
                 self.binary(assign.op, &assign.target, &assign.value);
             }
             Stmt::For(each) => {

@@ -115,9 +115,13 @@ impl Guard<'_> {
         if ALLOWED.contains(&package) && !FOREIGN_TORCH.iter().any(|name| below(name)) {
             return;
         }
-        let line = self.source.get(..at).map_or(0, |text| text.matches('\n').count()) + 1;
-        let module = module.chars().take(80).collect();
+        let (module, line) = (module.chars().take(80).collect(), self.line(at));
         self.refused.get_or_insert(AnswerError::Import { module, line });
+    }
+
+    /// From 1, of a byte.
+    fn line(&self, at: usize) -> usize {
+        self.source.get(..at).map_or(0, |text| text.matches('\n').count()) + 1
     }
 }
 
@@ -136,6 +140,10 @@ impl<'e> Visitor<'e> for Guard<'_> {
                     let full = format!("{module}.{}", alias.name);
                     self.import(&full, import.range.start().to_usize());
                 }
+            }
+            Stmt::While(each) => {
+                let line = self.line(each.range.start().to_usize());
+                self.refused.get_or_insert(AnswerError::While { line });
             }
             _ => walk_stmt(self, statement),
         }
@@ -235,6 +243,7 @@ class Model(nn.Module):
             ("def f():\n    import subprocess", "import"),
             ("x = __import__('os')", "forbidden"),
             ("print(1)", "forbidden"),
+            ("while True:\n    pass", "while"),
         ] {
             let error = read(&format!("{HEAD}{line}\n{model}")).unwrap_err();
             assert_eq!(error.name(), name, "{line}: {error}");
@@ -248,6 +257,38 @@ class Model(nn.Module):
             ["import math", "from typing import Optional", "from __future__ import annotations"]
         {
             assert!(read(&format!("{line}\n{HEAD}{model}")).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
+    fn an_input_that_is_changed_in_place_is_found() {
+        let forward = |lines: &str| {
+            let source = format!(
+                "{HEAD}class Model(nn.Module):\n    def forward(self, x, y):\n        {lines}\n        return x + y\n"
+            );
+            read(&source).map(|_| ())
+        };
+        for lines in [
+            "x.tanh_()",
+            "x += y",
+            "x[:, 0] = y",
+            "y = torch.exp(x.add_(y))",
+            "y = F.relu(x, inplace=True)",
+        ] {
+            assert_eq!(
+                forward(lines),
+                Err(AnswerError::Overwrites { name: "x".into() }),
+                "{lines}"
+            );
+        }
+        for lines in [
+            "x = torch.exp(x)\n        x += y",
+            "z = torch.exp(x)\n        z.tanh_()",
+            "x = F.relu(x + y, inplace=True)",
+            "x = F.relu(x, inplace=False)",
+            "z = x.clone()\n        z[0] = y",
+        ] {
+            assert_eq!(forward(lines), Ok(()), "{lines}");
         }
     }
 
