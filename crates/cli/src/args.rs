@@ -170,7 +170,8 @@ pub(crate) struct Episodes {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Go on with the run in this folder, with the settings it was begun with.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "max_turns", "max_minutes"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "max_turns", "max_minutes"],
+        conflicts_with_all = crate::remote::OPTIONS)]
     pub(crate) resume: Option<PathBuf>,
     /// What the policy is told, instead of the built-in skill: a template (see `docs/agent.md`).
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]

@@ -25,49 +25,58 @@ use crate::printer::Printer;
 pub(crate) struct PolicyArgs {
     /// Base URL, e.g. `http://127.0.0.1:8000/v1`; by default `OPENAI_BASE_URL`, `ANTHROPIC_BASE_URL`
     /// or the service's own.
-    #[arg(long, value_name = "URL", conflicts_with = "resume")]
+    #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
     /// Environment variable that holds the API key; by default `OPENAI_API_KEY` or
     /// `ANTHROPIC_API_KEY`.
-    #[arg(long, value_name = "VARIABLE", conflicts_with = "resume")]
+    #[arg(long, value_name = "VARIABLE")]
     pub(crate) key_env: Option<String>,
     /// Sampling temperature; by default the server's.
-    #[arg(long, value_name = "T", value_parser = not_negative, conflicts_with = "resume")]
+    #[arg(long, value_name = "T", value_parser = not_negative)]
     pub(crate) temperature: Option<f64>,
     /// Most tokens of one message, reasoning included; by default the server's, and 32000 with
     /// `anthropic:`.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..),
-        conflicts_with = "resume")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_output_tokens: Option<u64>,
     /// Tokens that the model's context holds; by default 128000, and 200000 with `anthropic:`. Near
     /// it the oldest tool results are left out.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1024..),
-        conflicts_with = "resume")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1024..))]
     pub(crate) context_tokens: Option<u64>,
     /// How much to reason, in the server's words, e.g. `high`; with `anthropic:` also a number of
     /// tokens.
-    #[arg(long, value_name = "EFFORT", conflicts_with = "resume")]
+    #[arg(long, value_name = "EFFORT")]
     pub(crate) reasoning_effort: Option<String>,
     /// Ask for token ids and log-probabilities, for training (vLLM, SGLang; `openai:` only).
-    #[arg(long, conflicts_with = "resume")]
+    #[arg(long)]
     pub(crate) token_ids: bool,
     /// Most requests to one server at once; 32 by default.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096),
-        conflicts_with = "resume")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) max_requests: Option<u32>,
     /// US dollars for a million tokens read.
-    #[arg(long, value_name = "DOLLARS", value_parser = not_negative, requires = "price_out",
-        conflicts_with = "resume")]
+    #[arg(long, value_name = "DOLLARS", value_parser = not_negative, requires = "price_out")]
     pub(crate) price_in: Option<f64>,
     /// US dollars for a million tokens written.
-    #[arg(long, value_name = "DOLLARS", value_parser = not_negative, requires = "price_in",
-        conflicts_with = "resume")]
+    #[arg(long, value_name = "DOLLARS", value_parser = not_negative, requires = "price_in")]
     pub(crate) price_out: Option<f64>,
     /// US dollars for a million tokens read from the server's cache; by default as `--price-in`.
-    #[arg(long, value_name = "DOLLARS", value_parser = not_negative, requires = "price_in",
-        conflicts_with = "resume")]
+    #[arg(long, value_name = "DOLLARS", value_parser = not_negative, requires = "price_in")]
     pub(crate) price_cached: Option<f64>,
 }
+
+/// All options of [`PolicyArgs`]: a run that is resumed has them already.
+pub(crate) const OPTIONS: [&str; 11] = [
+    "base_url",
+    "key_env",
+    "temperature",
+    "max_output_tokens",
+    "context_tokens",
+    "reasoning_effort",
+    "token_ids",
+    "max_requests",
+    "price_in",
+    "price_out",
+    "price_cached",
+];
 
 /// A wire format, by the name it has in a policy's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -236,6 +245,14 @@ mod tests {
         let settings = args.settings(Wire::Anthropic, "m");
         assert_eq!((settings.name.as_str(), settings.context_tokens), ("anthropic:m", 200_000));
         assert_eq!(settings.prices, Some(Prices { input: 3.0, cached: 3.0, output: 15.0 }));
+    }
+
+    #[test]
+    fn no_option_is_forgotten_where_a_run_is_resumed() {
+        let command = PolicyArgs::augment_args(clap::Command::new("any"));
+        let mut all: Vec<&str> = command.get_arguments().map(|a| a.get_id().as_str()).collect();
+        all.retain(|id| *id != "help");
+        assert_eq!(all, OPTIONS);
     }
 
     #[test]

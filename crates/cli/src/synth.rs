@@ -2,10 +2,16 @@
 //!
 //! ```text
 //! seed ──► compose ──► source too like another? ──► examine (judge) ──► objections, time ──► graph too like? ──► kept
+//!             ▲                                        │
+//!             └── why it is refused, for a composer that learns from it
 //! ```
 //!
 //! Each worker takes one seed after the other. What is kept is written now and then, and a seed is logged
-//! as tried only when its task, if it gave one, is on the disk.
+//! as admitted only when its task is on the disk. Each proposal that is refused is logged at once; where a
+//! composer makes several of one seed, the seed has a line for each.
+
+pub(crate) mod author;
+mod refused;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,19 +21,19 @@ use std::time::{Duration, Instant};
 
 use warpwright_judge::{Examination, JudgeError, SessionPool, TensorKind};
 use warpwright_synth::{
-    Composer, DataSet, Decontamination, Grammar, Likeness, Measured, Outcome, Proposal, Refusal,
-    Row, TensorForm, Trial, TrialLog, Window, card,
+    AuthorError, ComposeError, Composer, DataSet, Decontamination, Likeness, Measured, Outcome,
+    Proposal, Row, TensorForm, Trial, TrialLog, Window, card,
 };
 
 use crate::failure::{Failure, chain};
 use crate::judging::Bench;
 use crate::printer::Printer;
+use refused::Refused;
 
 /// How often what was admitted is written.
 const WRITE_EVERY: Duration = Duration::from_secs(30);
 /// How often people are told.
 const SAY_EVERY: Duration = Duration::from_secs(2);
-
 /// What to make, and where.
 pub(crate) struct Plan {
     /// Tasks that the data set is to have.
@@ -56,7 +62,7 @@ pub(crate) struct Made {
 /// Everything that makes tasks.
 pub(crate) struct Maker<'a> {
     pub(crate) bench: &'a Bench,
-    pub(crate) grammar: Grammar,
+    pub(crate) composer: &'a dyn Composer,
     pub(crate) plan: Plan,
     pub(crate) stop: &'a AtomicBool,
     pub(crate) printer: Printer,
@@ -75,22 +81,12 @@ struct State {
     said: Instant,
 }
 
-/// Why a seed gave nothing.
-struct Refused {
-    reason: String,
-    detail: String,
-}
-
-impl Refused {
-    fn new(reason: &str, detail: impl Into<String>) -> Self {
-        Self { reason: reason.to_owned(), detail: detail.into() }
-    }
-
-    fn copy(refusal: &Refusal) -> Self {
-        let of = &refusal.copied;
-        let suite = of.suite.as_ref().map(|suite| format!(" of {suite}")).unwrap_or_default();
-        Self::new(refusal.reason(), format!("{:.2} like {}{suite}", refusal.similarity, of.task))
-    }
+/// What became of a proposal.
+enum Tried {
+    Kept,
+    Refused(Refused),
+    /// Others were quicker, and the set is full: its seed is free for another run.
+    Late,
 }
 
 impl Maker<'_> {
@@ -159,50 +155,95 @@ impl Maker<'_> {
     ) -> Result<(), Failure> {
         while !self.stop.load(Ordering::SeqCst) {
             let Some(seed) = lock(state).take_seed(self.plan.count) else { break };
-            let (mut trial, row) = self.attempt(pool, state, seed)?;
-            let mut state = lock(state);
-            let kept = match row {
-                Ok(row) if state.set.rows().len() < self.plan.count => state.keep(row)?,
-                // Others were quicker; its seed is free for another run.
-                Ok(_) => break,
-                Err(refused) => Err(refused),
-            };
-            match kept {
-                Ok(()) => state.unwritten.push(trial),
-                Err(Refused { reason, detail }) => {
-                    trial.outcome = Outcome::Refused { reason, detail };
-                    state.log.append(&trial).map_err(|error| unlogged(&error))?;
+            let mut failed = None;
+            let composed = self.composer.compose_until(seed, &mut |proposal| {
+                let tried = self.attempt(pool, state, seed, proposal);
+                let tried = tried.and_then(|tried| {
+                    self.look_after(&mut lock(state), started)?;
+                    Ok(tried)
+                });
+                match tried {
+                    Ok(Tried::Refused(refused)) if !self.stop.load(Ordering::SeqCst) => {
+                        Some(refused.told())
+                    }
+                    Ok(_) => None,
+                    Err(failure) => {
+                        failed = Some(failure);
+                        None
+                    }
                 }
+            });
+            if let Some(failure) = failed {
+                return Err(failure);
             }
-            if state.written.elapsed() >= WRITE_EVERY {
-                self.write(&mut state)?;
-            }
-            if state.said.elapsed() >= SAY_EVERY {
-                self.tell(&mut state, started);
+            match composed {
+                Ok(()) => {}
+                // As was wished.
+                Err(AuthorError::Interrupted { .. }) => break,
+                Err(error) => {
+                    let hint = error.hint().map(str::to_owned);
+                    return Err(Failure::infrastructure(error.to_string(), hint));
+                }
             }
         }
         Ok(())
     }
 
-    /// Composes a task and tries it. The trial says that it was admitted, which the caller corrects.
+    /// Tries what a composer gave and notes what became of it.
     fn attempt(
         &self,
         pool: &SessionPool<'_>,
         state: &Mutex<State>,
         seed: u64,
-    ) -> Result<(Trial, Result<Row, Refused>), Failure> {
+        proposal: Result<Proposal, ComposeError>,
+    ) -> Result<Tried, Failure> {
         let admitted = Outcome::Admitted;
-        let proposal = match self.grammar.compose(seed) {
-            Ok(proposal) => proposal,
+        let (mut trial, row) = match proposal {
+            Ok(proposal) => {
+                let (name, operators) = (proposal.name.clone(), proposal.operators.clone());
+                let trial = Trial { seed, name, operators, outcome: admitted };
+                (trial, self.examine(pool, state, proposal)?)
+            }
             Err(error) => {
-                let trial =
-                    Trial { seed, name: String::new(), operators: Vec::new(), outcome: admitted };
-                return Ok((trial, Err(Refused::new("not_composed", error.to_string()))));
+                let (name, operators) = (String::new(), Vec::new());
+                let trial = Trial { seed, name, operators, outcome: admitted };
+                (trial, Err(Refused::error(error.name(), &error.to_string())))
             }
         };
-        let (name, operators) = (proposal.name.clone(), proposal.operators.clone());
-        let trial = Trial { seed, name, operators, outcome: admitted };
-        Ok((trial, self.examine(pool, state, proposal)?))
+        let mut state = lock(state);
+        let full = |state: &State| state.set.rows().len() >= self.plan.count;
+        let kept = match row {
+            Ok(_) if full(&state) => return Ok(Tried::Late),
+            Ok(row) => state.keep(row)?,
+            Err(refused) => Err(refused),
+        };
+        match kept {
+            Ok(()) => {
+                state.unwritten.push(trial);
+                if full(&state) {
+                    // What others still wait for is not wanted any more.
+                    self.stop.store(true, Ordering::SeqCst);
+                }
+                Ok(Tried::Kept)
+            }
+            Err(refused) => {
+                let (reason, detail) = (refused.reason.clone(), refused.detail.clone());
+                trial.outcome = Outcome::Refused { reason, detail };
+                state.log.append(&trial).map_err(|error| unlogged(&error))?;
+                Ok(Tried::Refused(refused))
+            }
+        }
+    }
+
+    /// Writes and tells, when it is time.
+    fn look_after(&self, state: &mut State, started: Instant) -> Result<(), Failure> {
+        if state.written.elapsed() >= WRITE_EVERY {
+            self.write(state)?;
+        }
+        if state.said.elapsed() >= SAY_EVERY {
+            self.tell(state, started);
+        }
+        Ok(())
     }
 
     fn examine(
@@ -224,10 +265,10 @@ impl Maker<'_> {
         let found = match examined {
             Ok(found) => found,
             Err(JudgeError::Memory { message, .. }) => {
-                return Ok(Err(Refused::new("memory", first(&message))));
+                return Ok(Err(Refused::error("memory", &message)));
             }
             Err(JudgeError::Reference { message, .. }) => {
-                return Ok(Err(Refused::new("does_not_run", first(&message))));
+                return Ok(Err(Refused::error("does_not_run", &message)));
             }
             Err(error) => return Err(error.into()),
         };
@@ -235,8 +276,13 @@ impl Maker<'_> {
             let all: Vec<String> = found.objections.iter().map(ToString::to_string).collect();
             return Ok(Err(Refused::new(objection.name(), all.join("; "))));
         }
+        if let Some(refused) = Refused::other_type(&found) {
+            return Ok(Err(refused));
+        }
         if let Some(refusal) = self.plan.window.refusal(found.eager_ms) {
-            return Ok(Err(Refused::new(refusal.name(), format!("{:.3} ms", found.eager_ms))));
+            let (ms, range) = (found.eager_ms, self.plan.window.range());
+            let detail = format!("{ms:.3} ms; {} to {} ms are wanted", range.start(), range.end());
+            return Ok(Err(Refused::new(refusal.name(), detail)));
         }
         let graph = found.graph.clone();
         Ok(measured(&found).map(|measured| Row::admitted(proposal, measured, graph)))
@@ -265,7 +311,9 @@ impl Maker<'_> {
         state.said = Instant::now();
         let admitted = state.set.rows().len();
         let rate = (admitted - state.had) as f64 / started.elapsed().as_secs_f64();
-        let tried = state.log.tried() + state.unwritten.len() as u64;
+        // A seed of which a proposal was refused before is in the log already.
+        let new = state.unwritten.iter().filter(|trial| !state.log.knows(trial.seed)).count();
+        let tried = state.log.tried() + new as u64;
         let mut refused: Vec<_> = state.log.refused().iter().collect();
         refused.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         let refused: Vec<_> =
@@ -327,10 +375,6 @@ fn measured(found: &Examination) -> Result<Measured, Refused> {
         floor_ms: found.floor_ms.ok_or_else(|| missing("bandwidth"))?,
         fingerprint: serde_json::to_string(&found.fingerprint).unwrap_or_default(),
     })
-}
-
-fn first(message: &str) -> &str {
-    message.lines().next().unwrap_or_default()
 }
 
 pub(crate) fn unlogged(error: &warpwright_synth::LogError) -> Failure {

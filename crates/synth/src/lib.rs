@@ -26,8 +26,8 @@ pub use catalogue::{
     Form, Input, Kind, LeftOut, Output, Parameter, ShapeError, Size, SizeError, Sizes, Symbol,
 };
 pub use compose::{
-    Budget, Built, ComposeError, Composer, Grammar, GrammarConfig, Level, Library, Plan,
-    PlanSource, Step,
+    AnswerError, Author, AuthorError, Budget, Built, ComposeError, Composer, Examine, Grammar,
+    GrammarConfig, Level, Library, Llm, LlmConfig, Plan, PlanSource, Step, Turn,
 };
 pub use dataset::{
     Appended, Combination, DataSet, DataSetError, Device, FORMAT_VERSION, Measured, Pushed,

@@ -73,10 +73,12 @@ impl WireFormat for Anthropic {
             "model": request.model,
             "system": system,
             "messages": messages,
-            "tools": tools,
             "max_tokens": sampling.max_output_tokens.unwrap_or(MAX_TOKENS),
             "stream": true,
         });
+        if !tools.is_empty() {
+            body["tools"] = json!(tools);
+        }
         if let Some(temperature) = sampling.temperature {
             body["temperature"] = json!(temperature);
         }

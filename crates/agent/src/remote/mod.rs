@@ -8,7 +8,8 @@
 //!
 //! [`policy::RemotePolicy`] keeps one episode's conversation ([`context::Context`]) and turns answers
 //! into messages. A [`wire::WireFormat`] knows one API: chat completions, responses or Anthropic's
-//! messages. One [`endpoint::Endpoint`] is shared by all episodes of a run: it bounds the requests in
+//! messages. A [`speaker::Speaker`] is a model that is only asked for words, without tools. One
+//! [`endpoint::Endpoint`] is shared by all episodes of a run: it bounds the requests in
 //! flight, retries, and holds everybody back while the server is away.
 //!
 //! What a server sends is hostile input: every line, event, text and error body is bounded, and
@@ -23,6 +24,7 @@ pub mod key;
 pub mod openai_chat;
 pub mod openai_responses;
 pub mod policy;
+pub mod speaker;
 pub mod sse;
 pub mod wire;
 

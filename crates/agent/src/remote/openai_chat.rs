@@ -51,10 +51,13 @@ impl WireFormat for OpenAiChat {
         let mut body = json!({
             "model": request.model,
             "messages": messages,
-            "tools": tools,
             "stream": true,
             "stream_options": { "include_usage": true },
         });
+        // An empty list is refused.
+        if !tools.is_empty() {
+            body["tools"] = json!(tools);
+        }
         let sampling = request.sampling;
         if let Some(temperature) = sampling.temperature {
             body["temperature"] = json!(temperature);

@@ -60,11 +60,14 @@ impl WireFormat for OpenAiResponses {
             "model": request.model,
             "instructions": request.system,
             "input": input,
-            "tools": tools,
             "store": false,
             "include": ["reasoning.encrypted_content"],
             "stream": true,
         });
+        // An empty list is refused.
+        if !tools.is_empty() {
+            body["tools"] = json!(tools);
+        }
         let sampling = request.sampling;
         if let Some(temperature) = sampling.temperature {
             body["temperature"] = json!(temperature);

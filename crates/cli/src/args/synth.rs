@@ -14,6 +14,7 @@ Examples:
   warpwright synth --count 200 --out tasks.parquet --device cpu
   warpwright synth --count 6000 --out tasks.parquet --against KernelBench/KernelBench --device cuda:0
   warpwright synth --count 500 --out hard.parquet --level 5 --operators 3-5
+  warpwright synth --count 50 --out written.parquet --composer openai:MODEL --base-url http://127.0.0.1:8000/v1
 
 Tasks are composed from the catalogue of operators, tried in the judge's processes, and kept when
 nothing speaks against them (see `task lint`), a call of eager takes as long as is wanted, and they are
@@ -38,7 +39,15 @@ pub(crate) struct SynthArgs {
     /// How long a call of eager may take; by default `fast` on a GPU and `host` on the cpu device.
     #[arg(long, value_enum)]
     pub(crate) window: Option<WindowArg>,
-    /// Operators of a task, each number as often as the others.
+    /// What composes tasks: `grammar`, which needs no model; or `openai:MODEL` (chat completions),
+    /// `responses:MODEL` or `anthropic:MODEL`, a model behind an endpoint.
+    #[arg(long, value_name = "COMPOSER", default_value = "grammar")]
+    pub(crate) composer: String,
+    /// How often a model may mend a task that was refused, once it was told why.
+    #[arg(long, value_name = "N", default_value_t = 2,
+        value_parser = clap::value_parser!(u32).range(0..=20))]
+    pub(crate) repairs: u32,
+    /// Operators of a task, each number as often as the others; what a model is asked for.
     #[arg(long, value_name = "LEAST-MOST", default_value = "1-5", value_parser = operators)]
     pub(crate) operators: RangeInclusive<usize>,
     /// Only tasks of this level, 1 to 5.
@@ -50,6 +59,9 @@ pub(crate) struct SynthArgs {
     /// What every command that judges takes.
     #[command(flatten)]
     pub(crate) common: Common,
+    /// What a model behind an endpoint is asked.
+    #[command(flatten)]
+    pub(crate) remote: crate::remote::PolicyArgs,
 }
 
 /// How long a call of eager may take.

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 use warpwright_record::verdict::Profile;
 use warpwright_synth::{
-    Budget, Catalogue, DataSet, Decontamination, Grammar, GrammarConfig, Level, Library, Likeness,
-    Shares, Thresholds, TrialLog, Window,
+    Author, Budget, Catalogue, Composer, DataSet, Decontamination, Grammar, GrammarConfig, Level,
+    Library, Likeness, Llm, LlmConfig, Shares, Thresholds, TrialLog, Window,
 };
 use warpwright_task::Suite;
 
@@ -17,6 +18,7 @@ use crate::contract::VERSION;
 use crate::failure::{Failure, chain};
 use crate::judging::{Bench, Wanted};
 use crate::printer::Printer;
+use crate::synth::author::{Model, Spent};
 use crate::synth::{Made, Maker, Plan};
 use crate::{exit, interrupt};
 
@@ -26,12 +28,16 @@ struct Synthesised<'a> {
     version: u32,
     device: String,
     out: &'a Path,
+    composer: &'a str,
     admitted: usize,
     tried: u64,
     refused: &'a BTreeMap<String, u64>,
     added: usize,
     seconds: f64,
     admitted_per_second: f64,
+    /// What a model was asked; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<Spent>,
 }
 
 pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
@@ -49,24 +55,27 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
         .map(|path| Ok(Suite::read(path)?))
         .collect::<Result<Vec<_>, Failure>>()?;
     let stop = interrupt::watch(printer)?;
+    let model = Model::open(&args.composer, &args.remote, &stop, printer)?;
     let bench =
         Bench::open(&args.common, device, Wanted::new(&args.common, Profile::Strict), printer)?;
-    let grammar = grammar(args, &bench)?;
+    let composer = composer(args, &bench, model.clone())?;
     let copies = copies(args, &suites, &set, &bench, printer)?;
-    let cuda = bench.judge.config().device.is_cuda();
     let plan = Plan {
         count: args.count as usize,
         out: args.out.clone(),
-        window: match window(args, cuda) {
-            WindowArg::Fast => Window::fast(),
-            WindowArg::Paper => Window::paper(),
-            WindowArg::Host => Window::host(),
-        },
+        window: bounds(window(args, &bench)),
         jobs: args.jobs.map_or_else(|| crate::examining::usual_jobs(&bench), usize::from),
         first_seed: args.common.seed << 32,
     };
-    let maker = Maker { bench: &bench, grammar, plan, stop: &stop, printer };
-    let made = maker.make(set, log, copies)?;
+    let composer = composer.as_ref();
+    let maker = Maker { bench: &bench, composer, plan, stop: &stop, printer };
+    let made = maker.make(set, log, copies);
+    let spent = model.map(|model| model.spent());
+    if let Some(spent) = spent.filter(|spent| spent.answers > 0) {
+        // Also where it failed: the tokens are gone.
+        printer.say(&spent.line(composer.name()));
+    }
+    let made = made?;
     let Made { admitted, tried, refused, added, seconds } = &made;
     let interrupted = stop.load(Ordering::SeqCst) && *admitted < args.count as usize;
     printer.data(&format!("{admitted} tasks in {}\n", args.out.display()));
@@ -77,18 +86,29 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
         version: VERSION,
         device: bench.device(),
         out: &args.out,
+        composer: composer.name(),
         admitted: *admitted,
         tried: *tried,
         refused,
         added: *added,
         seconds: *seconds,
         admitted_per_second: *added as f64 / seconds.max(1e-9),
+        model: spent,
     });
     Ok(if interrupted { exit::INTERRUPTED } else { exit::OK })
 }
 
-fn window(args: &SynthArgs, cuda: bool) -> WindowArg {
+fn window(args: &SynthArgs, bench: &Bench) -> WindowArg {
+    let cuda = bench.judge.config().device.is_cuda();
     args.window.unwrap_or(if cuda { WindowArg::Fast } else { WindowArg::Host })
+}
+
+fn bounds(window: WindowArg) -> Window {
+    match window {
+        WindowArg::Fast => Window::fast(),
+        WindowArg::Paper => Window::paper(),
+        WindowArg::Host => Window::host(),
+    }
 }
 
 /// The data set that is there, or an empty one.
@@ -107,18 +127,32 @@ fn existing(path: &Path) -> Result<DataSet, Failure> {
     })
 }
 
-fn grammar(args: &SynthArgs, bench: &Bench) -> Result<Grammar, Failure> {
+/// The grammar, or the model with what the grammar draws for it.
+fn composer(
+    args: &SynthArgs,
+    bench: &Bench,
+    model: Option<Arc<Model>>,
+) -> Result<Box<dyn Composer>, Failure> {
     let broken = |error: &dyn std::error::Error| Failure::usage(chain(error), None);
-    let catalogue = Catalogue::torch().map_err(|error| broken(&error))?;
-    let library = Library::new(&[catalogue]).map_err(|error| broken(&error))?;
-    let budget = match window(args, bench.judge.config().device.is_cuda()) {
+    let catalogues = [Catalogue::torch().map_err(|error| broken(&error))?];
+    let library = Library::new(&catalogues).map_err(|error| broken(&error))?;
+    let window = window(args, bench);
+    let budget = match window {
         WindowArg::Fast => Budget::fast(),
         WindowArg::Paper => Budget::paper(),
         WindowArg::Host => Budget::small(),
     };
     let level = args.level.and_then(Level::new);
     let config = GrammarConfig { operators: args.operators.clone(), level, budget };
-    Grammar::new(library, config).map_err(|error| broken(&error))
+    let grammar = Grammar::new(library, config).map_err(|error| broken(&error))?;
+    let Some(model) = model else { return Ok(Box::new(grammar)) };
+    let config = LlmConfig {
+        window: bounds(window),
+        device: bench.judge.facts().hardware.clone(),
+        repairs: args.repairs,
+    };
+    let author: Arc<dyn Author> = model;
+    Ok(Box::new(Llm::new(author, grammar, &catalogues, config)))
 }
 
 /// What no task may be a copy of: the suites, with their operator graphs, and what the set holds.

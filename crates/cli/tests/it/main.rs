@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod bad_input;
+mod composing;
 mod evaluating;
 mod first_contact;
 mod judging;
@@ -14,6 +15,7 @@ mod resuming;
 #[expect(dead_code, reason = "shared with the tests of the report, which use all of it")]
 #[path = "../../../record/tests/it/sample.rs"]
 mod sample;
+mod server;
 #[path = "../../../report/tests/it/suite.rs"]
 mod suite;
 mod synthesis;

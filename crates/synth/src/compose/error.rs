@@ -2,6 +2,8 @@
 
 use crate::catalogue::{CatalogueError, ShapeError};
 
+use super::llm::{AnswerError, AuthorError};
+
 /// Why there is no proposal.
 #[derive(Debug, thiserror::Error)]
 pub enum ComposeError {
@@ -25,4 +27,20 @@ pub enum ComposeError {
     /// The catalogue.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
+    /// An author's answer is no task.
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
+    /// An author gives no answer.
+    #[error(transparent)]
+    Author(#[from] AuthorError),
+}
+
+impl ComposeError {
+    /// One word for counting.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Answer(error) => error.name(),
+            _ => "not_composed",
+        }
+    }
 }

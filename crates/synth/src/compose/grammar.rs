@@ -116,6 +116,11 @@ impl Grammar {
         &self.library
     }
 
+    /// What is wanted.
+    pub fn config(&self) -> &GrammarConfig {
+        &self.config
+    }
+
     /// The plan of a seed.
     pub fn plan(&self, seed: u64) -> Result<Plan, ComposeError> {
         let mut random = StdRng::seed_from_u64(seed);

@@ -23,6 +23,7 @@ mod episodes;
 mod failures;
 mod real_server;
 mod server;
+mod speaking;
 
 /// A body as a server would send it. The fixtures were written after the public descriptions of the
 /// formats; `tests/fixtures/remote/README.md` says which.

@@ -1,0 +1,74 @@
+//! A model behind an endpoint that is only spoken with: no tools, no episode.
+
+use std::sync::Arc;
+
+use warpwright_record::message::{Message, StopReason, Usage};
+
+use super::endpoint::{Completed, Endpoint, EndpointError};
+use super::policy::RemoteSettings;
+use super::wire::{Entry, Request, Sampling};
+
+/// A model to speak with. Many conversations may be held at once, each by its caller.
+#[derive(Debug)]
+pub struct Speaker {
+    endpoint: Arc<Endpoint>,
+    settings: RemoteSettings,
+}
+
+/// One line of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// What the model is told.
+    Told(String),
+    /// What it answered.
+    Answered(String),
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Said {
+    /// Its text; what the model thought before is left out.
+    pub text: String,
+    /// Why it ends.
+    pub stop: StopReason,
+    /// Tokens, as the server counts them; dollars where prices are known.
+    pub usage: Usage,
+    /// Requests sent, the last one included.
+    pub attempts: u32,
+}
+
+impl Speaker {
+    /// The endpoint may be shared. Token ids are never asked for: nothing is trained from this.
+    pub fn new(endpoint: Arc<Endpoint>, settings: RemoteSettings) -> Self {
+        let sampling = Sampling { token_ids: false, ..settings.sampling };
+        Self { endpoint, settings: RemoteSettings { sampling, ..settings } }
+    }
+
+    /// For records, e.g. `openai:MODEL`.
+    pub fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// What the model says next. Blocks; retries and waiting are the endpoint's.
+    pub fn ask(&self, system: &str, conversation: &[Line]) -> Result<Said, EndpointError> {
+        let entry = |line: &Line| match line {
+            Line::Told(text) => Entry::User(text.clone()),
+            Line::Answered(text) => {
+                Entry::Said(Message { text: text.clone(), ..Message::default() })
+            }
+        };
+        let entries: Vec<Entry> = conversation.iter().map(entry).collect();
+        let request = Request {
+            model: &self.settings.model,
+            system,
+            entries: &entries,
+            tools: &[],
+            sampling: &self.settings.sampling,
+        };
+        let Completed { answer, attempts } =
+            self.endpoint.complete(&self.endpoint.format().body(&request))?;
+        let mut usage = answer.usage.unwrap_or_default();
+        usage.dollars = self.settings.prices.map(|prices| prices.dollars(&usage));
+        Ok(Said { text: answer.text, stop: answer.stop, usage, attempts })
+    }
+}

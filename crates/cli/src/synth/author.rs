@@ -1,0 +1,133 @@
+//! A model behind an endpoint, as the author of tasks.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use warpwright_agent::remote::endpoint::EndpointError;
+use warpwright_agent::remote::speaker::{Line, Speaker};
+use warpwright_synth::{Author, AuthorError, Turn};
+
+use crate::failure::Failure;
+use crate::policies::PolicyName;
+use crate::printer::Printer;
+use crate::remote::{self, BaseUrls, PolicyArgs};
+
+/// The composer without a model.
+const GRAMMAR: &str = "grammar";
+
+/// What asking a model came to. Counts are the server's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Spent {
+    /// Answers that came.
+    pub(crate) answers: u64,
+    /// Tokens read, cached ones included.
+    pub(crate) input_tokens: u64,
+    /// Of these, tokens that the server had cached.
+    pub(crate) cached_tokens: u64,
+    /// Tokens written, reasoning included.
+    pub(crate) output_tokens: u64,
+    /// US dollars, where prices are known.
+    pub(crate) dollars: Option<f64>,
+}
+
+/// A model that writes tasks.
+pub(crate) struct Model {
+    speaker: Speaker,
+    spent: Mutex<Spent>,
+}
+
+impl Model {
+    /// The model that `--composer` names; none for the grammar. Opens no connection. Waiting for its
+    /// server ends when `stop` is set.
+    pub(crate) fn open(
+        composer: &str,
+        args: &PolicyArgs,
+        stop: &Arc<AtomicBool>,
+        printer: Printer,
+    ) -> Result<Option<Arc<Self>>, Failure> {
+        if composer == GRAMMAR {
+            return Ok(None);
+        }
+        let Ok(PolicyName::Remote(wire, model)) = PolicyName::parse(composer) else {
+            let hint = "composers are `grammar`, `openai:MODEL`, `responses:MODEL` and \
+                `anthropic:MODEL`";
+            return Err(Failure::usage(
+                format!("failed to find the composer {composer}"),
+                hint.to_owned(),
+            ));
+        };
+        let url = remote::base_url(wire, args, &BaseUrls::new());
+        let endpoint = remote::endpoint(wire, args, &url, Arc::clone(stop), Some(printer))?;
+        let speaker = Speaker::new(endpoint, args.settings(wire, &model));
+        Ok(Some(Arc::new(Self { speaker, spent: Mutex::default() })))
+    }
+
+    /// What it came to so far.
+    pub(crate) fn spent(&self) -> Spent {
+        *self.lock()
+    }
+
+    /// The sums are whole after every statement.
+    fn lock(&self) -> MutexGuard<'_, Spent> {
+        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, error: &EndpointError) -> AuthorError {
+        let author = self.name().to_owned();
+        let cure = match error {
+            EndpointError::Interrupted { .. } => return AuthorError::Interrupted { author },
+            EndpointError::Key { .. } => {
+                "set the key that this server knows, or name its variable with --key-env"
+            }
+            EndpointError::NotFound { .. } => {
+                "name a model that this server has, or its address with --base-url"
+            }
+            EndpointError::Refused { .. } => {
+                "change what its words are about, then run the same command: it goes on"
+            }
+            EndpointError::Busy { .. } => {
+                "wait, or ask less at once with --jobs, then run the same command: it goes on"
+            }
+            EndpointError::Away { .. } | EndpointError::Failing { .. } => {
+                "see that the server runs, then run the same command: it goes on"
+            }
+        };
+        AuthorError::Unreachable { author, reason: error.to_string(), cure: cure.to_owned() }
+    }
+}
+
+impl Author for Model {
+    fn name(&self) -> &str {
+        self.speaker.name()
+    }
+
+    fn write(&self, system: &str, conversation: &[Turn]) -> Result<String, AuthorError> {
+        let line = |turn: &Turn| match turn {
+            Turn::Asked(text) => Line::Told(text.clone()),
+            Turn::Answered(text) => Line::Answered(text.clone()),
+        };
+        let lines: Vec<Line> = conversation.iter().map(line).collect();
+        let said = self.speaker.ask(system, &lines).map_err(|error| self.failed(&error))?;
+        let mut spent = self.lock();
+        spent.answers += 1;
+        spent.input_tokens += said.usage.input_tokens;
+        spent.cached_tokens += said.usage.cached_tokens;
+        spent.output_tokens += said.usage.output_tokens;
+        if let Some(dollars) = said.usage.dollars {
+            *spent.dollars.get_or_insert_default() += dollars;
+        }
+        Ok(said.text)
+    }
+}
+
+impl Spent {
+    /// For people.
+    pub(crate) fn line(&self, model: &str) -> String {
+        let Self { answers, input_tokens, cached_tokens, output_tokens, dollars } = self;
+        let dollars = dollars.map(|dollars| format!(", ${dollars:.2}")).unwrap_or_default();
+        format!(
+            "{model}: {answers} answers, {input_tokens} tokens read ({cached_tokens} cached), {output_tokens} written{dollars}"
+        )
+    }
+}
