@@ -34,12 +34,15 @@ use refused::Refused;
 const WRITE_EVERY: Duration = Duration::from_secs(30);
 /// How often people are told.
 const SAY_EVERY: Duration = Duration::from_secs(2);
+/// So many failures of the judge itself in a row are no task's doing.
+const MOST_FAILURES: u32 = 4;
 /// What to make, and where.
 pub(crate) struct Plan {
     /// Tasks that the data set is to have.
     pub(crate) count: usize,
     pub(crate) out: PathBuf,
     pub(crate) window: Window,
+    /// Tasks at once on each device.
     pub(crate) jobs: usize,
     /// Proposals are of the seeds from here on.
     pub(crate) first_seed: u64,
@@ -61,7 +64,8 @@ pub(crate) struct Made {
 
 /// Everything that makes tasks.
 pub(crate) struct Maker<'a> {
-    pub(crate) bench: &'a Bench,
+    /// One for each device.
+    pub(crate) benches: &'a [Bench],
     pub(crate) composer: &'a dyn Composer,
     pub(crate) plan: Plan,
     pub(crate) stop: &'a AtomicBool,
@@ -77,6 +81,8 @@ struct State {
     unwritten: Vec<Trial>,
     next: u64,
     had: usize,
+    /// How often in a row the judge itself has failed.
+    failures: u32,
     written: Instant,
     said: Instant,
 }
@@ -106,15 +112,18 @@ impl Maker<'_> {
             unwritten: Vec::new(),
             next,
             had,
+            failures: 0,
             written: started,
             said: started,
         };
         let state = Mutex::new(state);
-        let pool = SessionPool::new(&self.bench.judge);
+        let pools: Vec<_> = self.benches.iter().map(|b| SessionPool::new(&b.judge)).collect();
         let worked = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..self.plan.jobs.max(1))
-                .map(|_| scope.spawn(|| self.work(&pool, &state, started)))
-                .collect();
+            let mut workers = Vec::new();
+            for pool in &pools {
+                let work = || self.work(pool, &state, started);
+                workers.extend((0..self.plan.jobs.max(1)).map(|_| scope.spawn(work)));
+            }
             let ends =
                 workers.into_iter().map(|worker| worker.join().map_err(|_| died()).and_then(|d| d));
             ends.collect::<Vec<_>>().into_iter().collect::<Result<Vec<()>, Failure>>()
@@ -270,8 +279,19 @@ impl Maker<'_> {
             Err(JudgeError::Reference { message, .. }) => {
                 return Ok(Err(Refused::error("does_not_run", &message)));
             }
+            Err(error @ JudgeError::Infrastructure { .. }) => {
+                // One that a task provoked must not end the others.
+                let mut state = lock(state);
+                state.failures += 1;
+                if state.failures >= MOST_FAILURES {
+                    return Err(error.into());
+                }
+                self.printer.label("warning", "33", &format!("{}: {error}", task.name));
+                return Ok(Err(Refused::error("infrastructure", &error.to_string())));
+            }
             Err(error) => return Err(error.into()),
         };
+        lock(state).failures = 0;
         if let Some(objection) = found.objections.first() {
             let all: Vec<String> = found.objections.iter().map(ToString::to_string).collect();
             return Ok(Err(Refused::new(objection.name(), all.join("; "))));
@@ -294,10 +314,7 @@ impl Maker<'_> {
         if state.unwritten.is_empty() {
             return Ok(());
         }
-        state.set.write(&self.plan.out).map_err(|error| {
-            let hint = error.hint();
-            Failure::infrastructure(chain(&error), hint)
-        })?;
+        state.set.write(&self.plan.out)?;
         for trial in std::mem::take(&mut state.unwritten) {
             state.log.append(&trial).map_err(|error| unlogged(&error))?;
         }

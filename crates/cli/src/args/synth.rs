@@ -12,7 +12,7 @@ use super::Common;
 #[command(after_help = "\
 Examples:
   warpwright synth --count 200 --out tasks.parquet --device cpu
-  warpwright synth --count 6000 --out tasks.parquet --against KernelBench/KernelBench --device cuda:0
+  warpwright synth --count 6000 --out tasks.parquet --against KernelBench/KernelBench --device all
   warpwright synth --count 500 --out hard.parquet --level 5 --operators 3-5
   warpwright synth --count 50 --out written.parquet --composer openai:MODEL --base-url http://127.0.0.1:8000/v1
 
@@ -53,7 +53,10 @@ pub(crate) struct SynthArgs {
     /// Only tasks of this level, 1 to 5.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=5))]
     pub(crate) level: Option<u8>,
-    /// Tasks at once; by default eight on a GPU, one per core on the cpu device.
+    /// Compose of functions and modules of transformers too, which the interpreter must have.
+    #[arg(long)]
+    pub(crate) transformers: bool,
+    /// Tasks at once on each device; by default eight on a GPU, one per core on the cpu device.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
     /// What every command that judges takes.

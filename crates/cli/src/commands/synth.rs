@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
+use warpwright_judge::BaselineSet;
 use warpwright_record::verdict::Profile;
 use warpwright_synth::{
     Author, Budget, Catalogue, Composer, DataSet, Decontamination, Grammar, GrammarConfig, Level,
     Library, Likeness, Llm, LlmConfig, Shares, Thresholds, TrialLog, Window,
 };
-use warpwright_task::Suite;
+use warpwright_task::similarity::OpGraph;
+use warpwright_task::{Suite, Task};
 
 use crate::args::synth::{SynthArgs, WindowArg};
 use crate::contract::VERSION;
@@ -41,10 +43,6 @@ struct Synthesised<'a> {
 }
 
 pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
-    let [device] = args.common.device[..] else {
-        let hint = "name one device".to_owned();
-        return Err(Failure::usage("failed to make tasks on several devices", hint));
-    };
     // What cannot be read or written is found before anything starts.
     let set = existing(&args.out)?;
     let log =
@@ -56,19 +54,22 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
         .collect::<Result<Vec<_>, Failure>>()?;
     let stop = interrupt::watch(printer)?;
     let model = Model::open(&args.composer, &args.remote, &stop, printer)?;
-    let bench =
-        Bench::open(&args.common, device, Wanted::new(&args.common, Profile::Strict), printer)?;
-    let composer = composer(args, &bench, model.clone())?;
-    let copies = copies(args, &suites, &set, &bench, printer)?;
+    // Others say little of a task, and take as long again to compile.
+    let wanted =
+        Wanted { baselines: BaselineSet::Plain, ..Wanted::new(&args.common, Profile::Strict) };
+    let benches = Bench::open_all(&args.common, &args.common.device, wanted, printer)?;
+    let Some(bench) = benches.first() else { return Ok(exit::OK) };
+    let composer = composer(args, bench, model.clone())?;
+    let copies = copies(args, &suites, &set, bench, printer)?;
     let plan = Plan {
         count: args.count as usize,
         out: args.out.clone(),
-        window: bounds(window(args, &bench)),
-        jobs: args.jobs.map_or_else(|| crate::examining::usual_jobs(&bench), usize::from),
+        window: bounds(window(args, bench)),
+        jobs: args.jobs.map_or_else(|| crate::examining::usual_jobs(bench), usize::from),
         first_seed: args.common.seed << 32,
     };
     let composer = composer.as_ref();
-    let maker = Maker { bench: &bench, composer, plan, stop: &stop, printer };
+    let maker = Maker { benches: &benches, composer, plan, stop: &stop, printer };
     let made = maker.make(set, log, copies);
     let spent = model.map(|model| model.spent());
     if let Some(spent) = spent.filter(|spent| spent.answers > 0) {
@@ -84,7 +85,7 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
     }
     printer.object(&Synthesised {
         version: VERSION,
-        device: bench.device(),
+        device: benches.iter().map(Bench::device).collect::<Vec<_>>().join(","),
         out: &args.out,
         composer: composer.name(),
         admitted: *admitted,
@@ -121,10 +122,32 @@ fn existing(path: &Path) -> Result<DataSet, Failure> {
     if !path.exists() {
         return Ok(DataSet::new(Shares::default()));
     }
-    DataSet::read(path).map_err(|error| {
-        let hint = error.hint();
-        Failure::usage(chain(&error), hint)
-    })
+    Ok(DataSet::read(path)?)
+}
+
+/// What a task of transformers' code imports.
+const TRANSFORMERS: &str = "import torch
+import transformers
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x
+
+
+def get_inputs():
+    return [torch.rand(4)]
+";
+
+/// The catalogues to compose from.
+fn catalogues(args: &SynthArgs, bench: &Bench) -> Result<Vec<Catalogue>, Failure> {
+    let broken = |error: &dyn std::error::Error| Failure::usage(chain(error), None);
+    let mut catalogues = vec![Catalogue::torch().map_err(|error| broken(&error))?];
+    if args.transformers {
+        bench.judge.graph(&Task::from_source("transformers", TRANSFORMERS))?;
+        catalogues.push(Catalogue::transformers().map_err(|error| broken(&error))?);
+    }
+    Ok(catalogues)
 }
 
 /// The grammar, or the model with what the grammar draws for it.
@@ -134,7 +157,7 @@ fn composer(
     model: Option<Arc<Model>>,
 ) -> Result<Box<dyn Composer>, Failure> {
     let broken = |error: &dyn std::error::Error| Failure::usage(chain(error), None);
-    let catalogues = [Catalogue::torch().map_err(|error| broken(&error))?];
+    let catalogues = catalogues(args, bench)?;
     let library = Library::new(&catalogues).map_err(|error| broken(&error))?;
     let window = window(args, bench);
     let budget = match window {
@@ -155,6 +178,30 @@ fn composer(
     Ok(Box::new(Llm::new(author, grammar, &catalogues, config)))
 }
 
+/// The operator graphs of a suite's tasks, by name. A task that does not even load has none, and is
+/// compared by its source.
+fn graphs(suite: &Suite, bench: &Bench, printer: Printer) -> BTreeMap<String, OpGraph> {
+    let (next, graphs) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let work = || {
+        while let Some(task) = suite.tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let graph = bench.judge.graph(task);
+            let mut graphs = graphs.lock().unwrap_or_else(PoisonError::into_inner);
+            graphs.insert(task.name.clone(), graph.ok().flatten());
+            if graphs.len().is_multiple_of(50) {
+                let (done, of) = (graphs.len(), suite.tasks.len());
+                printer.say(&format!("{}: {done} of {of} graphs", suite.name));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, std::num::NonZero::get) {
+            scope.spawn(work);
+        }
+    });
+    let graphs = graphs.into_inner().unwrap_or_else(PoisonError::into_inner);
+    graphs.into_iter().filter_map(|(name, graph)| Some((name, graph?))).collect()
+}
+
 /// What no task may be a copy of: the suites, with their operator graphs, and what the set holds.
 fn copies(
     args: &SynthArgs,
@@ -166,16 +213,7 @@ fn copies(
     let thresholds = Thresholds { ast: args.ast_threshold, graph: args.graph_threshold };
     let mut copies = Decontamination::new(thresholds);
     for suite in suites {
-        let mut graphs = BTreeMap::new();
-        for (i, task) in suite.tasks.iter().enumerate() {
-            // A task that does not even load has no graph, and is compared by its source.
-            if let Ok(Some(graph)) = bench.judge.graph(task) {
-                graphs.insert(task.name.clone(), graph);
-            }
-            if i % 20 == 19 {
-                printer.say(&format!("{}: {} of {} graphs", suite.name, i + 1, suite.tasks.len()));
-            }
-        }
+        let graphs = graphs(suite, bench, printer);
         copies.add_suite(suite, &graphs).map_err(|error| Failure::usage(chain(&error), None))?;
         let without = suite.tasks.len() - graphs.len();
         printer.say(&format!(
