@@ -37,9 +37,9 @@ class Examiner:
 
     def examine(self, seed: int) -> dict[str, Any]:
         """Shares are of the elements of the output where it is largest. ``finite`` and ``common``
-        (equal to the most common value) are per output; ``inputs`` and ``parameters`` say how much
-        of the outputs changes beyond the tolerance with each, by name; ``counterfeits`` how much of
-        each wrong answer is wrong."""
+        (equal to the most common value) are per output, of the worse of two draws; ``inputs`` and
+        ``parameters`` say how much of the outputs changes beyond the tolerance with each, by name;
+        ``counterfeits`` how much of each wrong answer is wrong."""
         given = self.oracle.draw(seed, OWN)
         taken: list[torch.Tensor] = []
         tree = flatten(given, taken)
@@ -61,8 +61,8 @@ class Examiner:
         wrong = {name: self._wrong(truth, answer) for name, answer in answers}
         self.oracle.settle()
         return {
-            "finite": [finite(t) for t in truth],
-            "common": [common(t) for t in truth],
+            "finite": [min(map(finite, pair)) for pair in zip(truth, previous, strict=True)],
+            "common": [max(map(common, pair)) for pair in zip(truth, previous, strict=True)],
             "inputs": changed,
             "parameters": parameters,
             "counterfeits": wrong,

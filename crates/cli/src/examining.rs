@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use warpwright_judge::{Examination, JudgeError, SessionPool};
+use warpwright_judge::{Bar, Examination, JudgeError, SessionPool};
 use warpwright_task::Task;
 
 use crate::failure::Failure;
@@ -48,7 +48,7 @@ pub(crate) fn examine_all(
         while !stop.load(Ordering::SeqCst) {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(task) = tasks.get(number) else { break };
-            let examined = match pool.examine(task, None) {
+            let examined = match pool.examine(task, None, Bar::Sound) {
                 Ok(found) => Examined::Looked(Box::new(found)),
                 Err(JudgeError::Reference { message, .. } | JudgeError::Memory { message, .. }) => {
                     Examined::Refused(message.lines().next().unwrap_or_default().to_owned())

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use warpwright_judge::{Examination, JudgeError, SessionPool, TensorKind};
+use warpwright_judge::{Bar, Examination, JudgeError, SessionPool, TensorKind};
 use warpwright_synth::{
     AuthorError, ComposeError, Composer, DataSet, Decontamination, Likeness, Measured, Outcome,
     Proposal, Row, TensorForm, Trial, TrialLog, Window, card,
@@ -270,7 +270,7 @@ impl Maker<'_> {
                 }
             }
         }
-        let examined = pool.examine(&task, Some(self.plan.window.range()));
+        let examined = pool.examine(&task, Some(self.plan.window.range()), Bar::Clear);
         let found = match examined {
             Ok(found) => found,
             Err(JudgeError::Memory { message, .. }) => {

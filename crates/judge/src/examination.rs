@@ -9,11 +9,44 @@ use crate::baseline::Baseline;
 use crate::tolerance::Tolerance;
 use crate::wire::{Agreement, Examined, Place};
 
-/// Elements that must change with every input and every parameter, as a share of an output. What
-/// changes less is as good as ignored: a candidate that ignores it is seldom found out.
-const MATTERS: f64 = 0.01;
-/// Elements of an output that may have one value, as a share.
-const COMMON: f64 = 0.9;
+/// How much room there must be between a task and an objection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bar {
+    /// None: what speaks against it on these draws.
+    Sound,
+    /// Enough that other draws say the same: for tasks that are to be kept.
+    Clear,
+}
+
+impl Bar {
+    /// Elements that must change with every input and every parameter, as a share of an output. What
+    /// changes less is as good as ignored: a candidate that ignores it is seldom found out.
+    fn matters(self) -> f64 {
+        self.pick(0.01, 0.03)
+    }
+
+    /// Elements of an output that may have one value, as a share.
+    fn common(self) -> f64 {
+        self.pick(0.9, 0.7)
+    }
+
+    /// Elements of a wrong answer that must be wrong, as a share; more than none.
+    fn wrong(self) -> f64 {
+        self.pick(0.0, 1e-3)
+    }
+
+    /// Errors of an honest program, as a share of what is allowed.
+    fn honest(self) -> f64 {
+        self.pick(1.0, 0.5)
+    }
+
+    fn pick(self, sound: f64, clear: f64) -> f64 {
+        match self {
+            Self::Sound => sound,
+            Self::Clear => clear,
+        }
+    }
+}
 
 /// A task, looked at without a candidate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -149,7 +182,7 @@ impl Objection {
 }
 
 /// What the oracle's look says.
-pub(crate) fn object(found: &Examined, doubt: &str) -> Vec<Objection> {
+pub(crate) fn object(found: &Examined, doubt: &str, bar: Bar) -> Vec<Objection> {
     let mut objections = Vec::new();
     if found.finite.is_empty() {
         objections.push(Objection::NoOutput);
@@ -161,12 +194,12 @@ pub(crate) fn object(found: &Examined, doubt: &str) -> Vec<Objection> {
         if *finite < 1.0 {
             objections.push(Objection::NotFinite { output });
         }
-        if *common > COMMON {
+        if *common > bar.common() {
             objections.push(Objection::OneValue { output, share: *common });
         }
     }
     let little = |of: &std::collections::BTreeMap<String, f64>| {
-        let little = of.iter().filter(|(_, share)| **share < MATTERS);
+        let little = of.iter().filter(|(_, share)| **share < bar.matters());
         little.map(|(name, share)| (name.clone(), *share)).collect::<Vec<_>>()
     };
     let ignored = little(&found.inputs);
@@ -175,17 +208,22 @@ pub(crate) fn object(found: &Examined, doubt: &str) -> Vec<Objection> {
     let ignored = little(&found.parameters);
     let ignored = ignored.into_iter();
     objections.extend(ignored.map(|(name, share)| Objection::ParameterIgnored { name, share }));
-    let passing = found.counterfeits.iter().filter(|(_, wrong)| **wrong == 0.0);
+    let passing = found.counterfeits.iter().filter(|(_, wrong)| **wrong <= bar.wrong());
     objections.extend(passing.map(|(answer, _)| Objection::Counterfeit { answer: answer.clone() }));
     objections
 }
 
 /// What the baselines' results say: each is an honest program, and must be right.
-pub(crate) fn disagree(found: &Agreement, allowed: &[(Tolerance, f64)]) -> Vec<Objection> {
+pub(crate) fn disagree(
+    found: &Agreement,
+    allowed: &[(Tolerance, f64)],
+    bar: Bar,
+) -> Vec<Objection> {
     let mut objections = Vec::new();
     for (baseline, apart) in &found.apart {
         let fails = |(error, (tolerance, largest)): (&Option<f64>, &(Tolerance, f64))| {
-            let right = error.is_some_and(|e| e <= tolerance.atol + tolerance.rtol * largest);
+            let allowed = bar.honest() * (tolerance.atol + tolerance.rtol * largest);
+            let right = error.is_some_and(|e| e <= allowed);
             (!right).then_some((*error, tolerance.atol))
         };
         if let Some((error, allowed)) = apart.iter().zip(allowed).find_map(fails) {
@@ -231,18 +269,35 @@ mod tests {
 
     #[test]
     fn each_fault_is_named_and_a_sound_task_has_none() {
-        assert_eq!(object(&sound(), ""), []);
+        assert_eq!(object(&sound(), "", Bar::Sound), []);
         let spoil = |change: fn(&mut Examined)| {
             let mut found = sound();
             change(&mut found);
-            object(&found, "").iter().map(Objection::name).collect::<Vec<_>>()
+            object(&found, "", Bar::Sound).iter().map(Objection::name).collect::<Vec<_>>()
         };
         assert_eq!(spoil(|f| f.finite[0] = 0.999), ["not_finite"]);
         assert_eq!(spoil(|f| f.common[0] = 0.95), ["one_value"]);
         assert_eq!(spoil(|f| f.inputs.extend([("1".into(), 0.0)])), ["input_ignored"]);
         assert_eq!(spoil(|f| f.parameters.extend([("b".into(), 0.009)])), ["parameter_ignored"]);
         assert_eq!(spoil(|f| f.counterfeits.extend([("x".into(), 0.0)])), ["counterfeit"]);
-        assert_eq!(object(&sound(), "why")[0].name(), "no_truth");
+        assert_eq!(object(&sound(), "why", Bar::Sound)[0].name(), "no_truth");
+    }
+
+    #[test]
+    fn what_is_kept_has_room() {
+        let mut found = sound();
+        let names = |found: &Examined| {
+            object(found, "", Bar::Clear).iter().map(Objection::name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&found), ["parameter_ignored", "counterfeit"]);
+        found.parameters.insert("weight".into(), 0.04);
+        found.counterfeits.insert("the previous result".into(), 0.01);
+        assert_eq!(names(&found), Vec::<&str>::new());
+        found.common[0] = 0.8;
+        assert_eq!(names(&found), ["one_value"]);
+        let allowed = [(Tolerance { atol: 1e-5, rtol: 0.0 }, 10.0)];
+        let apart = BTreeMap::from([("compile".to_owned(), vec![Some(0.6e-5)])]);
+        assert_eq!(disagree(&Agreement { apart }, &allowed, Bar::Clear).len(), 1);
     }
 
     #[test]
@@ -250,7 +305,7 @@ mod tests {
         let allowed = [(Tolerance { atol: 1e-5, rtol: 1e-6 }, 10.0)];
         let told = |apart| {
             let apart = BTreeMap::from([("compile".to_owned(), vec![apart])]);
-            disagree(&Agreement { apart }, &allowed).len()
+            disagree(&Agreement { apart }, &allowed, Bar::Sound).len()
         };
         assert_eq!(told(Some(1.9e-5)), 0);
         assert_eq!(told(Some(2.1e-5)), 1);

@@ -77,7 +77,7 @@ pub use baseline::Baseline;
 pub use calibrate::{Calibration, Effort, Kind, Trial};
 pub use device::{Device, DeviceFacts};
 pub use error::JudgeError;
-pub use examination::{Examination, Objection, TensorKind};
+pub use examination::{Bar, Examination, Objection, TensorKind};
 pub use forks::HowStarted;
 pub use gate::{Purpose, Use, Used};
 pub use judge::{BaselineSet, JudgeConfig, LocalJudge};

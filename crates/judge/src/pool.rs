@@ -20,7 +20,7 @@ use warpwright_record::verdict::{PhaseSeconds, Stage, Verdict};
 use warpwright_task::{Mode, Task};
 
 use crate::error::JudgeError;
-use crate::examination::Examination;
+use crate::examination::{Bar, Examination};
 use crate::given::Given;
 use crate::judge::LocalJudge;
 use crate::memory::Memory;
@@ -245,6 +245,7 @@ impl<'j> SessionPool<'j> {
         &self,
         task: &Task,
         wanted_ms: Option<&RangeInclusive<f64>>,
+        bar: Bar,
     ) -> Result<Examination, JudgeError> {
         let judge = self.judge;
         loop {
@@ -259,7 +260,7 @@ impl<'j> SessionPool<'j> {
             let session = begun.and_then(|begun| {
                 TaskSession::open_to_examine(judge, task, begun, turn.memory(), wanted_ms)
             });
-            match session.and_then(|mut session| session.examine(wanted_ms)) {
+            match session.and_then(|mut session| session.examine(wanted_ms, bar)) {
                 Err(JudgeError::Memory { wanted, .. }) => turn.enlarge(wanted),
                 done => return done,
             }

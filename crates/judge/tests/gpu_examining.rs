@@ -4,7 +4,9 @@
 mod support;
 
 use support::{body, config};
-use warpwright_judge::{BaselineSet, Device, JudgeConfig, JudgeError, LocalJudge, SessionPool};
+use warpwright_judge::{
+    Bar, BaselineSet, Device, JudgeConfig, JudgeError, LocalJudge, SessionPool,
+};
 use warpwright_task::Task;
 
 fn task(name: &str, forward: &str) -> Task {
@@ -35,14 +37,14 @@ fn gpu_a_task_that_breaks_its_device_or_its_process_harms_no_other() {
         task("crashes", "return ctypes.string_at(0)"),
     ];
     std::thread::scope(|scope| {
-        let beside = scope.spawn(|| pool.examine(&sound, None));
+        let beside = scope.spawn(|| pool.examine(&sound, None, Bar::Sound));
         for task in &broken {
-            let refused = pool.examine(task, None);
+            let refused = pool.examine(task, None, Bar::Sound);
             assert!(matches!(refused, Err(JudgeError::Reference { .. })), "{refused:?}");
         }
         beside.join().unwrap().unwrap();
     });
-    let found = pool.examine(&sound, None).unwrap();
+    let found = pool.examine(&sound, None, Bar::Sound).unwrap();
     assert!(found.objections.is_empty(), "{found:?}");
     let compiled: Vec<&str> = found.compiled_ms.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(compiled, ["compile"]);

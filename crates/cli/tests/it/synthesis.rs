@@ -78,3 +78,28 @@ fn what_cannot_be_used_is_refused_before_anything_starts() {
     refused(&["--out", "a.parquet", "--operators", "5-1"], 2, "--operators");
     assert!(!program.path("a.parquet").exists());
 }
+
+/// Two cores; the suite of ours has tasks that must not be copied. Prints what it took.
+#[test]
+fn long_two_hundred_tasks_take_ten_minutes_on_two_cores_and_are_sound_when_looked_at_again() {
+    let program = Program::new();
+    let suite = concat!(env!("CARGO_MANIFEST_DIR"), "/../../suites/starter");
+    let arguments = ["synth", "--count", "200", "--out", "tasks.parquet", "--device", "cpu"];
+    let ran = program.run(&[&arguments[..], &["--against", suite, "--json"]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let made = ran.object();
+    eprintln!("{made:#}");
+    assert!(made["seconds"].as_f64().unwrap() < 600.0, "{made:#}");
+
+    let shown = program.run(&["task", "show", "tasks.parquet", "--json"]).object();
+    let names = shown["tasks"].as_array().unwrap().iter().step_by(5);
+    let names: Vec<&str> = names.map(|task| task["task"].as_str().unwrap()).collect();
+    let arguments = [&["task", "show", "tasks.parquet", "--json"], &names[..]].concat();
+    let again = program.run(&arguments).object();
+    let rows = again["tasks"].as_array().unwrap().iter();
+    let lines = rows.map(|task| format!("{}\n", serde_json::json!({"code": task["code"]})));
+    program.write("again.jsonl", &lines.collect::<String>());
+    let ran = program.run(&["task", "lint", "again.jsonl", "--device", "cpu", "--json"]);
+    let object = ran.object();
+    assert_eq!(object["sound"].as_u64(), Some(names.len() as u64), "{}", ran.stdout);
+}

@@ -7,7 +7,7 @@ use warpwright_record::inputs::InputFamily;
 
 use super::TaskSession;
 use crate::error::JudgeError;
-use crate::examination::{Examination, Objection, TensorKind, disagree, object, times};
+use crate::examination::{Bar, Examination, Objection, TensorKind, disagree, object, times};
 use crate::families::Draw;
 use crate::gate::Purpose;
 use crate::judge::LocalJudge;
@@ -52,19 +52,21 @@ impl TaskSession<'_> {
     /// Finds out whether the task is worth being judged against: whether every input and parameter
     /// matters, no answer that computes nothing would pass, and what compilers make of it would; how
     /// long the baselines take. Compiles nothing where there are objections before, or where a call of
-    /// eager takes far from `wanted_ms`.
+    /// eager takes far from `wanted_ms`. `bar`: how much room there must be.
     pub fn examine(
         &mut self,
         wanted_ms: Option<&RangeInclusive<f64>>,
+        bar: Bar,
     ) -> Result<Examination, JudgeError> {
         self.judge.alive()?;
-        let examined = self.examine_within(wanted_ms).map_err(|e| self.judge.explain(e));
+        let examined = self.examine_within(wanted_ms, bar).map_err(|e| self.judge.explain(e));
         examined.map_err(|e| if self.memory.is_all() { e.with_all_memory() } else { e })
     }
 
     fn examine_within(
         &mut self,
         wanted_ms: Option<&RangeInclusive<f64>>,
+        bar: Bar,
     ) -> Result<Examination, JudgeError> {
         let eager_ms = 1e3 * self.oracle.opened.forward_seconds;
         let worth = near(wanted_ms, eager_ms);
@@ -72,7 +74,7 @@ impl TaskSession<'_> {
         let (mut allowed, mut objections) = (Vec::new(), Vec::new());
         if worth {
             allowed = self.allowed(seed)?;
-            objections = self.objections(seed, &allowed)?;
+            objections = self.objections(seed, &allowed, bar)?;
         }
         let graph = self.oracle.graph(self.judge.config.seed)?;
         let sizes = &self.oracle.opened.sizes;
@@ -90,7 +92,7 @@ impl TaskSession<'_> {
             fingerprint: Fingerprint::default(),
         };
         if worth && examination.objections.is_empty() {
-            self.against_baselines(seed, &allowed, &mut examination)?;
+            self.against_baselines(seed, (&allowed, bar), &mut examination)?;
         }
         let versions = &self.oracle.opened.versions;
         examination.fingerprint = self.judge.fingerprint(&versions.torch, &versions.python);
@@ -102,6 +104,7 @@ impl TaskSession<'_> {
         &mut self,
         seed: u64,
         allowed: &[(Tolerance, f64)],
+        bar: Bar,
     ) -> Result<Vec<Objection>, JudgeError> {
         let tolerances: Vec<Tolerance> = allowed.iter().map(|(tolerance, _)| *tolerance).collect();
         let shared = self.judge.gate.share(Purpose::Reference);
@@ -111,7 +114,7 @@ impl TaskSession<'_> {
             // On some inputs it fails, and a verdict plays those: on which, does not matter.
             found.counterfeits.remove(HALF);
         }
-        Ok(object(&found, &self.oracle.doubt))
+        Ok(object(&found, &self.oracle.doubt, bar))
     }
 
     /// The tolerance of each output on the inputs of a seed, and its largest magnitude there.
@@ -138,7 +141,7 @@ impl TaskSession<'_> {
     fn against_baselines(
         &mut self,
         seed: u64,
-        allowed: &[(Tolerance, f64)],
+        (allowed, bar): (&[(Tolerance, f64)], Bar),
         examination: &mut Examination,
     ) -> Result<(), JudgeError> {
         self.prepare_baselines()?;
@@ -148,7 +151,7 @@ impl TaskSession<'_> {
         let shared = self.judge.gate.share(Purpose::Reference);
         let agreement = baselines.process.agree(&self.task.name, seed)?;
         drop(shared);
-        let disagreed: Vec<Objection> = disagree(&agreement, allowed);
+        let disagreed: Vec<Objection> = disagree(&agreement, allowed, bar);
         examination.objections.extend(disagreed);
         examination.caveats.extend(baselines.caveats.iter().cloned());
         let (eager, compiled) = times(baselines.ready.iter().map(|r| (r.which, r.seconds)));
