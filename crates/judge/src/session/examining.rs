@@ -16,7 +16,7 @@ use crate::tolerance::{Tolerance, tolerance};
 use crate::verdict::floor_ms;
 
 /// By how much one warm call may be longer or shorter than what is measured later.
-const ROUGH: f64 = 3.0;
+const ROUGH: f64 = 2.0;
 /// The answer in lower precision among `examiner.py`'s counterfeits.
 const HALF: &str = "half precision";
 

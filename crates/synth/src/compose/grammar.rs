@@ -68,7 +68,7 @@ impl Budget {
 
     /// A few milliseconds on two CPU cores.
     pub fn small() -> Self {
-        Self { traffic_bytes: 64 << 10..=64 << 20, max_flops: 1_000_000_000 }
+        Self { traffic_bytes: 64 << 10..=32 << 20, max_flops: 500_000_000 }
     }
 }
 
