@@ -105,7 +105,7 @@ fn system(grammar: &Grammar, window: &Window, device: &str) -> String {
             ("device", device),
             ("least_mb", &megabytes(*budget.traffic_bytes.start())),
             ("most_mb", &megabytes(*budget.traffic_bytes.end())),
-            ("gflop", &(budget.max_flops / 1_000_000_000).to_string()),
+            ("gflop", &(budget.max_flops as f64 / 1e9).to_string()),
         ],
     )
 }
@@ -194,8 +194,8 @@ mod tests {
                 "float32",
                 "between 0.1 and 50 milliseconds",
                 "2 cores {{of}} a CPU",
-                "between 0.1 and 67.1 MB",
-                "at most 1 billion",
+                "between 0.1 and 33.6 MB",
+                "at most 0.5 billion",
                 "KernelBench",
                 "```python",
             ] {
