@@ -390,7 +390,8 @@ fn measured(found: &Examination) -> Result<Measured, Refused> {
         eager_ms: found.eager_ms,
         compile_ms: *compile_ms,
         floor_ms: found.floor_ms.ok_or_else(|| missing("bandwidth"))?,
-        fingerprint: serde_json::to_string(&found.fingerprint).unwrap_or_default(),
+        fingerprint: serde_json::to_string(&found.fingerprint)
+            .map_err(|error| Refused::new("not_measured", error.to_string()))?,
     })
 }
 

@@ -58,7 +58,9 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
     let wanted =
         Wanted { baselines: BaselineSet::Plain, ..Wanted::new(&args.common, Profile::Strict) };
     let benches = Bench::open_all(&args.common, &args.common.device, wanted, printer)?;
-    let Some(bench) = benches.first() else { return Ok(exit::OK) };
+    let Some(bench) = benches.first() else {
+        return Err(Failure::usage("failed to find a device", None));
+    };
     let composer = composer(args, bench, model.clone())?;
     let copies = copies(args, &suites, &set, bench, printer)?;
     let plan = Plan {

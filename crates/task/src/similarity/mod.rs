@@ -26,6 +26,7 @@ mod tree;
 pub use bag::Bag;
 pub use graph::{GraphError, OpGraph, OpNode};
 pub use minhash::{Banding, LshIndex, MinHasher};
+pub use operators::binary as infix_name;
 pub use trace::TraceError;
 
 use crate::facts::deep::on_deep_stack;

@@ -58,8 +58,8 @@ pub(crate) fn is_commutative(operator: &str) -> bool {
     COMMUTATIVE.contains(&operator)
 }
 
-/// `a + b` is `torch.add(a, b)`.
-pub(crate) fn binary(operator: Operator) -> &'static str {
+/// Torch's name of an infix operator: `a + b` is `torch.add(a, b)`.
+pub fn binary(operator: Operator) -> &'static str {
     match operator {
         Operator::Add => "add",
         Operator::Sub => "sub",

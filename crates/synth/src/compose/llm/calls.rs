@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ruff_python_ast::visitor::{Visitor, walk_expr, walk_stmt};
 use ruff_python_ast::{Expr, ExprCall, Operator, Stmt, StmtClassDef, StmtFunctionDef};
 
+use warpwright_task::similarity::infix_name;
+
 use super::answer::AnswerError;
 use super::file::{Constructors, File, Made, attribute_of, calls_torch, methods, name_of};
 
@@ -302,7 +304,7 @@ impl<'a> Walk<'_, 'a> {
     fn binary(&mut self, operator: Operator, left: &'a Expr, right: &'a Expr) {
         // Scaling by a number is no operator of its own.
         if !self.plain(left) && !self.plain(right) {
-            self.calls.push(format!("torch.{}", infix(operator)));
+            self.calls.push(format!("torch.{}", infix_name(operator)));
         }
     }
 }
@@ -390,23 +392,4 @@ impl<'a> Visitor<'a> for State<'_, '_, 'a> {
 
 fn is_super(expression: &Expr) -> bool {
     matches!(expression, Expr::Call(call) if name_of(&call.func) == Some("super"))
-}
-
-/// `a + b` is `torch.add(a, b)`.
-fn infix(operator: Operator) -> &'static str {
-    match operator {
-        Operator::Add => "add",
-        Operator::Sub => "sub",
-        Operator::Mult => "mul",
-        Operator::MatMult => "matmul",
-        Operator::Div => "div",
-        Operator::Mod => "remainder",
-        Operator::Pow => "pow",
-        Operator::LShift => "bitwise_left_shift",
-        Operator::RShift => "bitwise_right_shift",
-        Operator::BitOr => "bitwise_or",
-        Operator::BitXor => "bitwise_xor",
-        Operator::BitAnd => "bitwise_and",
-        Operator::FloorDiv => "floor_divide",
-    }
 }
