@@ -139,7 +139,9 @@ fn gpu_graphs_are_judged_by_what_they_compute() {
     let [honest, stale] = &verdicts[..] else { panic!("{verdicts:?}") };
     assert!(honest.verified && honest.times_ms.candidate.is_some(), "{honest:#?}");
     let failure = stale.failure.as_ref().unwrap_or_else(|| panic!("{stale:#?}"));
-    assert_eq!(failure.class, FailureClass::Mismatch, "{}", failure.message);
+    // It writes where its first results lay: what they would be now is wrong, or was never written.
+    let wrong = matches!(failure.class, FailureClass::Mismatch | FailureClass::NonFinite);
+    assert!(wrong, "{}", failure.message);
 }
 
 /// Runners made ahead have their contexts and map the arena while another candidate has the device:
