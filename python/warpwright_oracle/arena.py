@@ -53,6 +53,10 @@ class Arena:
         else:
             self.native.arena_install(int(spill))
 
+    def close(self) -> None:
+        """Unmaps it. Nothing may refer to what lay there; not for one that torch allocates from."""
+        self.native.arena_release()
+
     def check(self) -> None:
         """Raises OSError when the GPU, or this process's context on it, is no more."""
         if self.cuda and (code := self.driver.cuCtxSynchronize()):

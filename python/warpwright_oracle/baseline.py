@@ -28,6 +28,7 @@ from .channel import Channel, serve
 from .distance import distance
 from .player import Call, Player
 from .reference import Reference, bound, seed_everything
+from .succession import Succession
 from .tensors import flatten, unflatten
 
 MODES: dict[str, dict[str, Any]] = {
@@ -46,6 +47,7 @@ class Baseline(Player):
         self.library = library
         self.channel = channel
         self.holding = False
+        self.cores = os.sched_getaffinity(0)
         self.keep: int | None = None
         self.graphs: set[str] = set()
         self.warm: list[Any] = []
@@ -78,6 +80,10 @@ class Baseline(Player):
             self.model = self.reference.move(model)
             self.calls = {"eager": self.model, "nothing": self._nothing()}
         return {"versions": precision.fingerprint()}
+
+    def close(self) -> None:
+        """Lets its threads run on all cores again."""
+        self._run_on(self.cores)
 
     def _make(self, request: dict[str, Any]) -> tuple[Reference, torch.nn.Module]:
         wanted = tuple(request[name] for name in ("source", "profile", "mode", "seed"))
@@ -321,7 +327,7 @@ def main() -> None:
     else:
         load_lightly()
         headers.keep(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) / "headers")
-    baseline = Baseline(given.device, given.library, channel)
+    turns = Succession(lambda: Baseline(given.device, given.library, channel), channel)
     names = [
         "adopt",
         "agree",
@@ -337,7 +343,7 @@ def main() -> None:
         "bandwidth",
     ]
     seed_everything(0)
-    serve(channel, {name: getattr(baseline, name) for name in names})
+    serve(channel, turns.handlers(names))
 
 
 if __name__ == "__main__":

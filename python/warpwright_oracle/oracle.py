@@ -27,6 +27,7 @@ from .families import OWN, Traits, change
 from .graph import graph
 from .reference import Reference, bound, perturb
 from .sizes import Allocated, foresee, forward
+from .succession import Succession
 from .tensors import Place, flatten, place, unflatten
 from .truth import Truth
 
@@ -297,6 +298,11 @@ class Oracle:
             self.held = held = Held(seed, family, tree, places, end)
         return held
 
+    def close(self) -> None:
+        """Gives the judge's memory back."""
+        if hasattr(self, "arena"):
+            self.arena.close()
+
     def settle(self) -> None:
         if self.cuda:
             torch.cuda.synchronize()
@@ -336,22 +342,20 @@ def main() -> None:
     parser.add_argument("--library", required=True)
     given = parser.parse_args()
     channel = Channel(given.channel)
-    oracle = Oracle(given.device, given.library, channel)
-    serve(
-        channel,
-        {
-            "load": oracle.load,
-            "open": oracle.open,
-            "adopt": oracle.adopt,
-            "init": oracle.init,
-            "state": oracle.state,
-            "calibrate": oracle.calibrate,
-            "examine": oracle.examine,
-            "graph": oracle.graph,
-            "inputs": oracle.inputs,
-            "expected": oracle.expected,
-        },
-    )
+    turns = Succession(lambda: Oracle(given.device, given.library, channel), channel)
+    names = [
+        "load",
+        "open",
+        "adopt",
+        "init",
+        "state",
+        "calibrate",
+        "examine",
+        "graph",
+        "inputs",
+        "expected",
+    ]
+    serve(channel, turns.handlers(names))
 
 
 if __name__ == "__main__":

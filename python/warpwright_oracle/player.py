@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -43,9 +43,12 @@ class Player:
 
     def pin(self, request: dict[str, Any]) -> dict[str, Any]:
         """Moves this process to the cores that are kept for what is timed."""
-        for thread in os.listdir("/proc/self/task"):
-            os.sched_setaffinity(int(thread), request["cores"])
+        self._run_on(request["cores"])
         return {}
+
+    def _run_on(self, cores: Iterable[int]) -> None:
+        for thread in os.listdir("/proc/self/task"):
+            os.sched_setaffinity(int(thread), cores)
 
     def outputs(self, request: dict[str, Any]) -> dict[str, Any]:
         """Where the results of the named calls lie."""

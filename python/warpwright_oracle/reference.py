@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import random
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -16,11 +17,15 @@ import torch
 from . import hostdevice
 from .channel import Refusal
 
+_loaded: list[tuple[str, Path]] = []
+"""Names and folders of the modules that this process has loaded."""
+
 
 def load_module(source: str, name: str) -> ModuleType:
     """Executes Python text as a module. It is written to this process's private folder first, so
     that tracebacks and ``inspect`` find its lines."""
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+    _loaded.append((name, folder))
     path = folder / f"{name}.py"
     path.write_text(source)
     spec = importlib.util.spec_from_file_location(name, path)
@@ -30,6 +35,14 @@ def load_module(source: str, name: str) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def unload() -> None:
+    """Forgets the modules that were loaded, and removes their files."""
+    while _loaded:
+        name, folder = _loaded.pop()
+        sys.modules.pop(name, None)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def seed_everything(seed: int) -> None:

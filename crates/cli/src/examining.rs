@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use warpwright_judge::{Bar, Examination, JudgeError, SessionPool};
+use warpwright_judge::{Bar, Examination, JudgeError, Processes, SessionPool};
 use warpwright_task::Task;
 
 use crate::failure::Failure;
@@ -24,11 +24,11 @@ impl Examined {
     }
 }
 
-/// Tasks at once unless the caller says otherwise: on the cpu device one per core, which compile beside
-/// each other, and wait while one is timed.
+/// Tasks at once unless the caller says otherwise: one per core, which compile beside each other, and
+/// wait while one is timed.
 pub(crate) fn usual_jobs(bench: &Bench) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    if bench.judge.config().device.is_cuda() { 8 } else { cores }
+    if bench.judge.config().device.is_cuda() { cores.clamp(4, 16) } else { cores }
 }
 
 /// Examines every task; in the order of the tasks. `each` is told of them as they are done, by any
@@ -41,14 +41,14 @@ pub(crate) fn examine_all(
     stop: &AtomicBool,
     each: impl Fn(&Task, &Examined) + Sync,
 ) -> Result<Vec<Option<Examined>>, Failure> {
-    let pool = SessionPool::new(&bench.judge);
+    let pool = SessionPool::to_examine(&bench.judge);
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<Option<Examined>>> = Mutex::new(tasks.iter().map(|_| None).collect());
     let work = || -> Result<(), Failure> {
         while !stop.load(Ordering::SeqCst) {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(task) = tasks.get(number) else { break };
-            let examined = match pool.examine(task, None, Bar::Sound) {
+            let examined = match pool.examine(task, None, Bar::Sound, Processes::Own) {
                 Ok(found) => Examined::Looked(Box::new(found)),
                 Err(JudgeError::Reference { message, .. } | JudgeError::Memory { message, .. }) => {
                     Examined::Refused(message.lines().next().unwrap_or_default().to_owned())

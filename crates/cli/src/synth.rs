@@ -19,12 +19,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use warpwright_judge::{Bar, Examination, JudgeError, SessionPool, TensorKind};
+use warpwright_judge::{Bar, Examination, JudgeError, Processes, SessionPool, TensorKind};
 use warpwright_synth::{
     AuthorError, ComposeError, Composer, DataSet, Decontamination, Likeness, Measured, Outcome,
     Proposal, Row, TensorForm, Trial, TrialLog, Window, card,
 };
 
+use crate::device_use;
 use crate::failure::{Failure, chain};
 use crate::judging::Bench;
 use crate::printer::Printer;
@@ -44,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) window: Window,
     /// Tasks at once on each device.
     pub(crate) jobs: usize,
+    /// Whether what is composed is all our own: then tasks share processes.
+    pub(crate) processes: Processes,
     /// Proposals are of the seeds from here on.
     pub(crate) first_seed: u64,
 }
@@ -117,7 +120,8 @@ impl Maker<'_> {
             said: started,
         };
         let state = Mutex::new(state);
-        let pools: Vec<_> = self.benches.iter().map(|b| SessionPool::new(&b.judge)).collect();
+        let pools: Vec<_> =
+            self.benches.iter().map(|b| SessionPool::to_examine(&b.judge)).collect();
         let worked = std::thread::scope(|scope| {
             let mut workers = Vec::new();
             for pool in &pools {
@@ -131,6 +135,11 @@ impl Maker<'_> {
         // Whatever ended it: what was admitted is kept.
         let mut state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
         self.write(&mut state)?;
+        for bench in self.benches.iter().filter(|b| b.judge.config().device.is_cuda()) {
+            let used = bench.judge.device_use();
+            let text = device_use::describe(&bench.device(), &used, started.elapsed());
+            self.printer.label("note", "36", &text);
+        }
         worked?;
         self.tell(&mut state, started);
         Ok(Made {
@@ -270,7 +279,8 @@ impl Maker<'_> {
                 }
             }
         }
-        let examined = pool.examine(&task, Some(self.plan.window.range()), Bar::Clear);
+        let (window, processes) = (self.plan.window.range(), self.plan.processes);
+        let examined = pool.examine(&task, Some(window), Bar::Clear, processes);
         let found = match examined {
             Ok(found) => found,
             Err(JudgeError::Memory { message, .. }) => {

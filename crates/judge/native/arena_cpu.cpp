@@ -59,6 +59,12 @@ extern "C" int arena_import(int descriptor, size_t size, int, int populate) {
     zone.reset(0, size);
     return 0;
 }
+// Nothing that lies there may be alive, and torch must not allocate from it.
+extern "C" void arena_release() {
+    if (base) munmap(base, total);
+    base = nullptr;
+    total = 0;
+}
 extern "C" uint64_t arena_base() { return reinterpret_cast<uint64_t>(base); }
 extern "C" void arena_zone(size_t offset, size_t size) { zone.reset(offset, size); }
 extern "C" void arena_install(int spill) {

@@ -32,9 +32,20 @@ extern "C" int arena_import(int descriptor, size_t size, int ordinal, int) {
     access.location.id = ordinal;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     if (CUresult r = cuMemSetAccess(base, size, &access, 1)) return r;
+    // What is mapped stays until it is unmapped.
+    if (CUresult r = cuMemRelease(memory)) return r;
     total = size;
     zone.reset(0, size);
     return 0;
+}
+// Nothing that lies there may be alive, and torch must not allocate from it.
+extern "C" void arena_release() {
+    if (base) {
+        cuMemUnmap(base, total);
+        cuMemAddressFree(base, total);
+    }
+    base = 0;
+    total = 0;
 }
 extern "C" uint64_t arena_base() { return base; }
 extern "C" void arena_zone(size_t offset, size_t size) { zone.reset(offset, size); }

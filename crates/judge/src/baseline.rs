@@ -167,6 +167,14 @@ impl BaselineProcess {
         Ok(())
     }
 
+    /// See [`Worker::next`]. Not for one with an arena, from which it allocates for good.
+    pub(crate) fn next(&mut self, gate: &Gate) -> Result<u32, NoAnswer> {
+        if self.arena.is_some() {
+            return Err(NoAnswer::Closed);
+        }
+        self.worker.next(gate)
+    }
+
     fn ask(&mut self, task: &str, request: &Json, patience: Duration) -> Result<Json, JudgeError> {
         self.worker.ask(request, patience).map_err(|e: NoAnswer| {
             JudgeError::from_trusted(task, Role::Baseline.name(), e, &self.worker.tail())

@@ -4,7 +4,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use warpwright_task::Task;
 
-use crate::baseline::{Baseline, BaselineProcess, EarlyBaseline};
+use crate::baseline::{Baseline, BaselineProcess};
 use crate::error::JudgeError;
 use crate::gate::Purpose;
 use crate::judge::LocalJudge;
@@ -79,14 +79,14 @@ impl Baselines {
     /// window.
     pub(crate) fn prepare(
         terms: &Terms<'_>,
-        early: Option<EarlyBaseline>,
+        mut early: Option<BaselineProcess>,
         random: &mut StdRng,
     ) -> Result<Self, JudgeError> {
         let &Terms { judge, task, opened, memory, .. } = terms;
         judge.calibrate(false)?;
-        let (mut early, mut wanted, mut caveats) = (early, judge.wanted(), Vec::new());
+        let (mut wanted, mut caveats) = (judge.wanted(), Vec::new());
         let (process, had) = loop {
-            let mut process = match early.take().and_then(EarlyBaseline::take) {
+            let mut process = match early.take() {
                 Some(mut process) => {
                     judge.furnish(&mut process, terms.arena_bytes())?;
                     process

@@ -37,6 +37,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "rules.py",
     "runner.py",
     "sizes.py",
+    "succession.py",
     "tensors.py",
     "truth.py",
 ];

@@ -29,6 +29,7 @@ use crate::nursery::{Means, Nursery};
 use crate::oracle::LoadedOracle;
 use crate::process::{Host, Role};
 use crate::quiet::Quickest;
+use crate::reuse::Reuse;
 use crate::session::{Begun, TaskSession};
 use crate::slots::Slots;
 
@@ -84,6 +85,7 @@ pub struct LocalJudge {
     pub(crate) nursery: Nursery,
     /// Memory of candidates on the cpu device that are gone.
     kept: KeptArenas,
+    pub(crate) reuse: Reuse,
     builds: Slots,
     /// Cores that are kept for what is timed; none where there are few.
     pub(crate) cores: Vec<usize>,
@@ -168,6 +170,7 @@ impl LocalJudge {
             gate,
             nursery,
             kept: KeptArenas::new(host_facts().memory_bytes / KEPT),
+            reuse: Reuse::default(),
             builds: Slots::new(std::thread::available_parallelism().map_or(1, NonZero::get)),
             cores,
             health,

@@ -41,6 +41,11 @@ pub(crate) struct Plan {
     pub(crate) preview: usize,
 }
 
+/// Length of a window that only says how long a call takes, to some percent.
+const BRIEF: Duration = Duration::from_millis(5);
+/// Windows that say it.
+const BRIEF_PREVIEW: usize = 3;
+
 impl Plan {
     /// The device's own, with windows of another length if one is named.
     pub(crate) fn of(device: Device, window: Option<Duration>) -> Self {
@@ -62,6 +67,14 @@ impl Plan {
             }
         };
         Self { window: window.unwrap_or(usual.window), ..usual }
+    }
+
+    /// For a look at how long something takes: what it is compared with is not decided by it.
+    pub(crate) fn brief(self) -> Self {
+        if self.preview == 0 {
+            return self;
+        }
+        Self { window: self.window.min(BRIEF), preview: BRIEF_PREVIEW, ..self }
     }
 }
 

@@ -71,7 +71,18 @@ impl LoadedOracle {
         settings: (Profile, u64),
         gate: &Gate,
     ) -> Result<Self, JudgeError> {
-        let mut worker = Worker::spawn(host, Role::Oracle, None, &Grant::default())?.up(gate)?;
+        let worker = Worker::spawn(host, Role::Oracle, None, &Grant::default())?.up(gate)?;
+        Self::load_in(worker, host, task, settings, gate)
+    }
+
+    /// Has a process that knows no task load this one's module.
+    pub(crate) fn load_in(
+        mut worker: Worker,
+        host: &Host,
+        task: &Task,
+        settings: (Profile, u64),
+        gate: &Gate,
+    ) -> Result<Self, JudgeError> {
         // On the cpu device loading it would disturb what is timed; a GPU it asks for itself.
         let _shared = host.gpu.is_none().then(|| gate.share(Purpose::Reference));
         let load = json!({
@@ -129,6 +140,11 @@ fn graph(worker: &mut Worker, seed: u64) -> Result<Option<OpGraph>, NoAnswer> {
 }
 
 impl Oracle {
+    /// Its process, which knows the task still.
+    pub(crate) fn into_worker(self) -> Worker {
+        self.worker
+    }
+
     /// See [`LoadedOracle::graph`].
     pub(crate) fn graph(&mut self, seed: u64) -> Result<Option<OpGraph>, JudgeError> {
         graph(&mut self.worker, seed).map_err(|e| self.trusted(e))

@@ -25,6 +25,7 @@ use crate::given::Given;
 use crate::judge::LocalJudge;
 use crate::memory::Memory;
 use crate::queue::{Fit, Queue};
+use crate::reuse::Processes;
 use crate::session::{Begun, TaskSession};
 use crate::slots::Slots;
 use crate::verdict::{Known, built};
@@ -33,6 +34,8 @@ use crate::verdict::{Known, built};
 const SESSION_BYTES: u64 = 1 << 30;
 /// Most sessions on one GPU: beyond, measurements leave no time for more.
 const GPU_SESSIONS: usize = 8;
+/// Most tasks on one GPU that are looked at at the same time, without candidates.
+const GPU_EXAMINATIONS: usize = 16;
 /// Sessions on one GPU that start their processes at the same time: more would keep the host busy.
 const STARTS: usize = 6;
 /// How often those who wait look again: sessions give way when their time has passed.
@@ -121,10 +124,19 @@ impl Key {
 impl<'j> SessionPool<'j> {
     /// A pool with nothing open.
     pub fn new(judge: &'j LocalJudge) -> Self {
+        Self::of(judge, GPU_SESSIONS)
+    }
+
+    /// One to look at tasks alone: without candidates a GPU has memory for more.
+    pub fn to_examine(judge: &'j LocalJudge) -> Self {
+        Self::of(judge, GPU_EXAMINATIONS)
+    }
+
+    fn of(judge: &'j LocalJudge, most: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let memory = judge.facts().memory_bytes;
         let (units, parts) = if judge.config().device.is_cuda() {
-            let parts = (memory / PART_BYTES).clamp(1, GPU_SESSIONS as u64) as usize;
+            let parts = (memory / PART_BYTES).clamp(1, most as u64) as usize;
             (parts, parts)
         } else {
             let room = memory / 4 / SESSION_BYTES;
@@ -151,7 +163,7 @@ impl<'j> SessionPool<'j> {
     /// that needs much of a GPU's memory is only begun, and opened for the first candidate.
     pub fn open(&self, task: &Task) -> Result<(), JudgeError> {
         let key = Key::of(task);
-        if let Some(begun) = self.begin(&key, task)? {
+        if let Some(begun) = self.begin(&key, &|| Begun::begin(self.judge, task))? {
             let mut state = self.lock();
             let large = parts_of(&state.large, &key) > 1;
             state.begun.push((key, begun));
@@ -246,21 +258,29 @@ impl<'j> SessionPool<'j> {
         task: &Task,
         wanted_ms: Option<&RangeInclusive<f64>>,
         bar: Bar,
+        processes: Processes,
     ) -> Result<Examination, JudgeError> {
         let judge = self.judge;
+        let begin = || Begun::to_examine(judge, task, processes);
         loop {
             judge.alive()?;
             let key = Key::of(task);
-            let begun = self.begin(&key, task)?;
+            let begun = self.begin(&key, &begin)?;
             // What is timed takes the device alone, by the gate.
             let turn = self.turn(key, false);
             // One that is kept for candidates has learnt what is not needed here, and the other way round.
             drop(turn.take());
-            let begun = begun.map_or_else(|| Begun::to_verify(judge, task), Ok);
+            let opening = (wanted_ms, processes);
+            let begun = begun.map_or_else(begin, Ok);
             let session = begun.and_then(|begun| {
-                TaskSession::open_to_examine(judge, task, begun, turn.memory(), wanted_ms)
+                TaskSession::open_to_examine(judge, task, begun, turn.memory(), opening)
             });
-            match session.and_then(|mut session| session.examine(wanted_ms, bar)) {
+            let examined = session.and_then(|mut session| {
+                let examined = session.examine(wanted_ms, bar)?;
+                session.retire();
+                Ok(examined)
+            });
+            match examined {
                 Err(JudgeError::Memory { wanted, .. }) => turn.enlarge(wanted),
                 done => return done,
             }
@@ -277,7 +297,7 @@ impl<'j> SessionPool<'j> {
         loop {
             self.judge.alive()?;
             let key = Key::of(task);
-            let begun = self.begin(&key, task)?;
+            let begun = self.begin(&key, &|| Begun::begin(self.judge, task))?;
             let turn = self.turn(key, alone);
             let session = match (turn.take(), begun) {
                 (Some(session), _) => Ok(session),
@@ -306,7 +326,11 @@ impl<'j> SessionPool<'j> {
 
     /// On a GPU: begins a session that will have to be opened, as far as that can be told, and learns
     /// what memory it will need before it waits for that.
-    fn begin(&self, key: &Key, task: &Task) -> Result<Option<Begun>, JudgeError> {
+    fn begin(
+        &self,
+        key: &Key,
+        begin: &dyn Fn() -> Result<Begun, JudgeError>,
+    ) -> Result<Option<Begun>, JudgeError> {
         let mut state = self.lock();
         if let Some(begun) = state.take_begun(key) {
             return Ok(Some(begun));
@@ -318,7 +342,7 @@ impl<'j> SessionPool<'j> {
         }
         drop(state);
         let _starting = self.starts.take();
-        let begun = Begun::begin(self.judge, task)?;
+        let begun = begin()?;
         if let Some(wanted) = begun.wanted() {
             self.enlarge(key, wanted.div_ceil(self.part_bytes()) as usize);
         }

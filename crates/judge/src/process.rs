@@ -188,6 +188,8 @@ pub(crate) struct Worker {
     role: Role,
     channel: Channel,
     child: Child,
+    /// Tasks that it has forgotten.
+    served: u32,
     _listed: Listed,
 }
 
@@ -208,7 +210,7 @@ impl Worker {
             (host.jail.spawn(spec).map_err(|e| failed_start(role, e))?, ours)
         };
         let listed = host.workers.list(child.pid());
-        Ok(Self { role, channel: Channel::new(ours), child, _listed: listed })
+        Ok(Self { role, channel: Channel::new(ours), child, served: 0, _listed: listed })
     }
 
     /// What to start, and the judge's end of the conversation with it.
@@ -271,6 +273,14 @@ impl Worker {
     /// Whether it still answers; not for processes that hold a candidate.
     pub(crate) fn answers(&mut self) -> bool {
         self.ask::<Json>(&ping(), PING_PATIENCE).is_ok()
+    }
+
+    /// Has it forget its task, to be given another; how many it has forgotten. Not for a runner. The
+    /// caller holds nothing of the device.
+    pub(crate) fn next(&mut self, gate: &Gate) -> Result<u32, NoAnswer> {
+        self.ask_holding::<Json>(&serde_json::json!({"do": "next"}), PING_PATIENCE, gate)?;
+        self.served += 1;
+        Ok(self.served)
     }
 
     /// Something to end it with from another thread.

@@ -26,6 +26,7 @@ use crate::layout::Layout;
 use crate::measure::Plan;
 use crate::memory::Memory;
 use crate::oracle::{LoadedOracle, Oracle, mode_name, profile_name};
+use crate::reuse::Processes;
 use crate::runner::{Ended, Runner, Stumble, Trouble};
 use crate::verdict::{Findings, Known, build, verdict};
 use crate::verify::{Looked, look};
@@ -41,7 +42,7 @@ enum Opening<'r> {
     /// To judge candidates: all that the task allows as inputs is found out.
     Judging,
     /// To look at the task itself, if a call takes about so many milliseconds.
-    Examining(Option<&'r RangeInclusive<f64>>),
+    Examining(Option<&'r RangeInclusive<f64>>, Processes),
 }
 
 /// A task being judged. Dropping it ends its processes.
@@ -55,6 +56,7 @@ pub struct TaskSession<'j> {
     layout: Layout,
     plan: Plan,
     random: StdRng,
+    processes: Processes,
     /// A process for the baselines that was begun with the oracle.
     early: Option<EarlyBaseline>,
     baselines: Option<Baselines>,
@@ -98,6 +100,35 @@ impl Begun {
         Ok(Self { oracle, early, cost: started.elapsed() })
     }
 
+    /// The same for a look at the task itself.
+    pub(crate) fn to_examine(
+        judge: &LocalJudge,
+        task: &Task,
+        processes: Processes,
+    ) -> Result<Self, JudgeError> {
+        let started = Instant::now();
+        let settings = (judge.config.profile, judge.config.seed);
+        let (oracle, early) = match processes {
+            Processes::Own => {
+                let cuda = judge.config.device.is_cuda();
+                let early = if cuda { judge.early_baseline(task) } else { None };
+                (LoadedOracle::load(&judge.host, task, settings, &judge.gate)?, early)
+            }
+            Processes::Shared => {
+                let oracle = match judge.reuse.oracle() {
+                    Some(worker) => {
+                        LoadedOracle::load_in(worker, &judge.host, task, settings, &judge.gate)
+                    }
+                    None => LoadedOracle::load(&judge.host, task, settings, &judge.gate),
+                };
+                // Every other task is refused before it is compiled, and a process that is ended
+                // while it compiles goes on to none.
+                (oracle?, None)
+            }
+        };
+        Ok(Self { oracle, early, cost: started.elapsed() })
+    }
+
     /// Bytes of the device's memory that would do, if that is known and much.
     pub(crate) fn wanted(&self) -> Option<u64> {
         self.oracle.foreseen.as_ref().map(Memory::needed)
@@ -121,9 +152,9 @@ impl<'j> TaskSession<'j> {
         task: &Task,
         begun: Begun,
         memory: Memory,
-        wanted_ms: Option<&RangeInclusive<f64>>,
+        (wanted_ms, processes): (Option<&RangeInclusive<f64>>, Processes),
     ) -> Result<Self, JudgeError> {
-        Self::open_for(Opening::Examining(wanted_ms), judge, task, begun, memory)
+        Self::open_for(Opening::Examining(wanted_ms, processes), judge, task, begun, memory)
     }
 
     fn open_for(
@@ -150,6 +181,10 @@ impl<'j> TaskSession<'j> {
         let arena = |bytes| judge.arena(task, bytes);
         let mut oracle = oracle.open(memory, arena, &judge.gate)?;
         let plan = Plan::of(judge.config.device, judge.config.window);
+        let (plan, processes) = match opening {
+            Opening::Judging => (plan, Processes::Own),
+            Opening::Examining(_, processes) => (plan.brief(), processes),
+        };
         let wanted = wanted_calls(judge, &oracle, &plan);
         let layout = Layout::plan(&oracle.opened, wanted, memory.runner());
         let layout = layout.ok_or_else(|| {
@@ -166,7 +201,7 @@ impl<'j> TaskSession<'j> {
         })?;
         let learn = |oracle: &mut Oracle, others| match opening {
             Opening::Judging => oracle.learn(judge.config.seed, others, &judge.gate),
-            Opening::Examining(wanted_ms) => oracle.learn_enough(judge, wanted_ms, others),
+            Opening::Examining(wanted_ms, _) => oracle.learn_enough(judge, wanted_ms, others),
         };
         match learn(&mut oracle, true) {
             Ok(()) => {}
@@ -197,6 +232,7 @@ impl<'j> TaskSession<'j> {
             // Inputs, places, orders and samples are secrets: not from a seed that a command line
             // names.
             random: StdRng::from_rng(&mut rand::rng()),
+            processes,
             early,
             baselines: None,
             cost: cost + started.elapsed(),
@@ -254,7 +290,8 @@ impl<'j> TaskSession<'j> {
     fn prepare_baselines(&mut self) -> Result<Duration, JudgeError> {
         let started = Instant::now();
         if self.baselines.is_none() {
-            let early = self.early.take();
+            let early = self.early.take().and_then(EarlyBaseline::take);
+            let early = early.or_else(|| self.another());
             let terms = Terms {
                 judge: self.judge,
                 task: &self.task,

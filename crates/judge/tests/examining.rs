@@ -5,7 +5,7 @@
 mod support;
 
 use support::{body, config};
-use warpwright_judge::{Bar, Device, Examination, LocalJudge, Objection, SessionPool};
+use warpwright_judge::{Bar, Device, Examination, LocalJudge, Objection, Processes, SessionPool};
 use warpwright_task::Task;
 
 /// A task with this forward pass, and these lines in the constructor.
@@ -41,7 +41,7 @@ fn a_sound_task_is_timed_and_nothing_speaks_against_it() {
         "torch.relu(x * self.scale + y).sum(dim=1)",
         TWO,
     );
-    let found = SessionPool::new(&judge).examine(&sound, None, Bar::Sound).unwrap();
+    let found = SessionPool::new(&judge).examine(&sound, None, Bar::Sound, Processes::Own).unwrap();
     assert_eq!(names(&found), Vec::<String>::new());
     assert!(!found.fingerprint.torch.is_empty());
     assert_eq!(found.inputs.len(), 2);
@@ -95,15 +95,17 @@ fn what_is_wrong_with_a_task_is_named() {
         ("infinite", bias, "1 / (x - x + 0 * y) + self.bias", TWO, "not_finite"),
     ];
     for (name, made, forward, inputs, wanted) in cases {
-        let found = pool.examine(&task(name, made, forward, inputs), None, Bar::Sound).unwrap();
+        let found = pool
+            .examine(&task(name, made, forward, inputs), None, Bar::Sound, Processes::Own)
+            .unwrap();
         assert!(found.objections.iter().any(|o| o.name() == wanted), "{name}: {:?}", names(&found));
         assert!(found.compiled_ms.is_empty(), "{name}: nothing is compiled in vain");
     }
     let long = task("too long", bias, "x * y + self.bias", TWO);
-    let found = pool.examine(&long, Some(&(1e3..=1e4)), Bar::Sound).unwrap();
+    let found = pool.examine(&long, Some(&(1e3..=1e4)), Bar::Sound, Processes::Own).unwrap();
     assert!(found.objections.is_empty() && found.compiled_ms.is_empty(), "{found:?}");
     let copied = task("a copy", "pass", "torch.where(x > 9, y, x)", TWO);
-    let found = pool.examine(&copied, None, Bar::Sound).unwrap();
+    let found = pool.examine(&copied, None, Bar::Sound, Processes::Own).unwrap();
     let answer =
         |o: &Objection| matches!(o, Objection::Counterfeit { answer } if answer == "input 0");
     assert!(found.objections.iter().any(answer), "{:?}", names(&found));

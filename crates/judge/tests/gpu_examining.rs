@@ -5,7 +5,7 @@ mod support;
 
 use support::{body, config};
 use warpwright_judge::{
-    Bar, BaselineSet, Device, JudgeConfig, JudgeError, LocalJudge, SessionPool,
+    Bar, BaselineSet, Device, JudgeConfig, JudgeError, LocalJudge, Processes, SessionPool,
 };
 use warpwright_task::Task;
 
@@ -37,17 +37,47 @@ fn gpu_a_task_that_breaks_its_device_or_its_process_harms_no_other() {
         task("crashes", "return ctypes.string_at(0)"),
     ];
     std::thread::scope(|scope| {
-        let beside = scope.spawn(|| pool.examine(&sound, None, Bar::Sound));
+        let beside = scope.spawn(|| pool.examine(&sound, None, Bar::Sound, Processes::Own));
         for task in &broken {
-            let refused = pool.examine(task, None, Bar::Sound);
+            let refused = pool.examine(task, None, Bar::Sound, Processes::Own);
             assert!(matches!(refused, Err(JudgeError::Reference { .. })), "{refused:?}");
         }
         beside.join().unwrap().unwrap();
     });
-    let found = pool.examine(&sound, None, Bar::Sound).unwrap();
+    let found = pool.examine(&sound, None, Bar::Sound, Processes::Own).unwrap();
     assert!(found.objections.is_empty(), "{found:?}");
     let compiled: Vec<&str> = found.compiled_ms.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(compiled, ["compile"]);
     assert!(found.eager_ms > 0.01 && found.eager_ms < 10.0, "{found:?}");
     assert!(found.head_room().unwrap() > 0.9, "{found:?}");
+}
+
+/// One context and one warm compiler for many tasks: the same is found, and times are the same.
+#[test]
+fn gpu_processes_that_looked_at_other_tasks_say_what_new_ones_say() {
+    let config = JudgeConfig { baselines: BaselineSet::Plain, ..config(Device::Cuda(0)) };
+    let judge = LocalJudge::open(config).unwrap();
+    let pool = SessionPool::to_examine(&judge);
+    let tasks = [
+        task("sum", "return torch.relu(x * self.scale + y).sum(1)"),
+        task("product", "return torch.softmax(x @ y.T, 1)"),
+        task("ignores", "return torch.tanh(x * self.scale)"),
+        task("bends", "return torch.nn.functional.gelu(x + y) * self.scale"),
+    ];
+    let look = |processes| {
+        tasks.each_ref().map(|task| pool.examine(task, None, Bar::Sound, processes).unwrap())
+    };
+    let alone = look(Processes::Own);
+    for _ in 0..2 {
+        let shared = look(Processes::Shared);
+        for (task, (own, other)) in tasks.iter().zip(alone.iter().zip(&shared)) {
+            assert_eq!(own.objections.len(), other.objections.len(), "{}", task.name);
+            assert_eq!(own.graph, other.graph);
+            if own.objections.is_empty() {
+                let apart = own.best_ms() / other.best_ms();
+                assert!((0.8..1.25).contains(&apart), "{}: {own:?}, {other:?}", task.name);
+            }
+        }
+    }
+    assert_eq!(alone.each_ref().map(|found| found.objections.is_empty())[2..], [false, true]);
 }

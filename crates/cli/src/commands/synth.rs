@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
-use warpwright_judge::BaselineSet;
+use warpwright_judge::{BaselineSet, Processes};
 use warpwright_record::verdict::Profile;
 use warpwright_synth::{
     Author, Budget, Catalogue, Composer, DataSet, Decontamination, Grammar, GrammarConfig, Level,
@@ -68,6 +68,8 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
         out: args.out.clone(),
         window: bounds(window(args, bench)),
         jobs: args.jobs.map_or_else(|| crate::examining::usual_jobs(bench), usize::from),
+        // What a model writes may leave anything behind.
+        processes: if model.is_some() { Processes::Own } else { Processes::Shared },
         first_seed: args.common.seed << 32,
     };
     let composer = composer.as_ref();

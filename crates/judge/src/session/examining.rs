@@ -6,12 +6,14 @@ use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::inputs::InputFamily;
 
 use super::TaskSession;
+use crate::baseline::BaselineProcess;
 use crate::error::JudgeError;
 use crate::examination::{Bar, Examination, Objection, TensorKind, disagree, object, times};
 use crate::families::Draw;
 use crate::gate::Purpose;
 use crate::judge::LocalJudge;
 use crate::oracle::Oracle;
+use crate::reuse::Processes;
 use crate::tolerance::{Tolerance, tolerance};
 use crate::verdict::floor_ms;
 
@@ -61,6 +63,23 @@ impl TaskSession<'_> {
         self.judge.alive()?;
         let examined = self.examine_within(wanted_ms, bar).map_err(|e| self.judge.explain(e));
         examined.map_err(|e| if self.memory.is_all() { e.with_all_memory() } else { e })
+    }
+
+    /// A process for the baselines that has served another task, where the task shares them.
+    pub(super) fn another(&self) -> Option<BaselineProcess> {
+        let shared = self.processes == Processes::Shared;
+        shared.then(|| self.judge.reuse.baseline()).flatten()
+    }
+
+    /// Ends the session, and lets processes that are shared go on to another task.
+    pub(crate) fn retire(self) {
+        let Self { judge, oracle, baselines, processes, .. } = self;
+        if processes == Processes::Shared {
+            judge.reuse.keep_oracle(oracle.into_worker(), &judge.gate);
+            if let Some(baselines) = baselines {
+                judge.reuse.keep_baseline(baselines.process, &judge.gate);
+            }
+        }
     }
 
     fn examine_within(
