@@ -154,13 +154,24 @@ def entry(target: Target, budget_secs: float) -> dict[str, Any]:
 
 
 def undetermined_on_cuda() -> set[str]:
-    """Names that torch itself lists as giving different results from run to run on a GPU."""
+    """Names that torch itself lists as giving different results from run to run on a GPU.
+
+    It lists methods (``Tensor.index_copy``, ``Tensor.scatter_add_``) in place of the functions that
+    do the same, and modules that never are (``MaxUnpool1d``) without the functions under them.
+    """
     import torch
 
     doc = inspect.getdoc(torch.use_deterministic_algorithms) or ""
     names = set()
     for line in re.split(r"\n\s*\*", doc):
-        found = re.search(r":(?:func|class|meth):`~?([\w.]+)`", line)
-        if found and "CUDA" in line and "differentiate" not in line and "grad" not in line:
-            names.add(found.group(1))
+        found = re.search(r":(?:func|class|meth):`~?(torch\.[\w.]+)`", line)
+        if not found or "differentiate" in line or "grad" in line:
+            continue
+        if "CUDA" not in line and "CPU" in line:
+            continue
+        name = found.group(1).replace("torch.Tensor.", "torch.").rstrip("_")
+        names.add(name)
+        if "when" not in line and name.startswith("torch.nn."):
+            words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removeprefix("torch.nn."))
+            names.add("torch.nn.functional." + words.lower())
     return names

@@ -6,6 +6,7 @@
 //! [`Llm`] asks an [`Author`], a language model, and tells it what was wrong with its answers.
 
 mod build;
+mod cost;
 mod error;
 mod grammar;
 mod guard;

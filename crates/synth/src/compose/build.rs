@@ -2,6 +2,7 @@
 
 use crate::catalogue::{Class, Domain, Dtype, Entry, Form, Sizes, shape};
 
+use super::cost;
 use super::error::ComposeError;
 use super::level::Level;
 use super::library::Library;
@@ -18,6 +19,8 @@ pub struct Built<'a> {
     pub traffic_bytes: u64,
     /// Operations that torch counts: products and convolutions.
     pub flops: u64,
+    /// Estimated microseconds of eager execution on a GPU with some 4 TB/s.
+    pub gpu_micros: u64,
     /// How hard it is.
     pub level: Level,
 }
@@ -66,6 +69,7 @@ pub(super) fn build<'a>(library: &'a Library, plan: &Plan) -> Result<Built<'a>, 
         root: plan.root.clone(),
         traffic_bytes: 0,
         flops: 0,
+        gpu_micros: 0,
         level: Level::MOST,
     };
     let mut joins = 0;
@@ -77,11 +81,8 @@ pub(super) fn build<'a>(library: &'a Library, plan: &Plan) -> Result<Built<'a>, 
         let built_step = build_step(&built, entry, form, &step.sources, &step.chosen)?;
         let values = step.sources.iter().filter(|s| matches!(s, Source::Value(_))).count();
         joins += values.saturating_sub(1);
-        let read = built_step.shapes.iter().zip(&step.sources);
-        let read = read.filter(|(_, source)| **source != Source::Parameter);
-        let moved = read.map(|(shape, _)| shape).chain([&built_step.output]);
-        let moved = moved.fold(built_step.parameters, |n, s| n.saturating_add(elements(s)));
-        built.traffic_bytes = built.traffic_bytes.saturating_add(moved.saturating_mul(4));
+        built.traffic_bytes = built.traffic_bytes.saturating_add(cost::moved(&built_step));
+        built.gpu_micros = built.gpu_micros.saturating_add(cost::micros(&built_step));
         if let Some(flops) = &form.flops_per_output {
             let each =
                 flops.value(&built_step.sizes).map_err(crate::catalogue::ShapeError::from)?;

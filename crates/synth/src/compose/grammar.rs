@@ -51,24 +51,39 @@ const WEIGHTS: &[(Class, u32)] = &[
 pub struct Budget {
     /// What eager execution reads and writes.
     pub traffic_bytes: RangeInclusive<u64>,
-    /// Operations of products and convolutions.
+    /// Operations of products and convolutions that torch counts.
     pub max_flops: u64,
+    /// Estimated microseconds of eager execution on a GPU.
+    pub gpu_micros: RangeInclusive<u64>,
 }
 
 impl Budget {
-    /// Eager times of about 0.05 to 10 ms on a GPU with some 4 TB/s and 50 TFLOP/s in float32.
+    /// Eager times of about 0.05 to 10 ms on a GPU with some 4 TB/s and 50 TFLOP/s in float32. Estimates
+    /// are at most half of the longest, as many operators take double.
     pub fn fast() -> Self {
-        Self { traffic_bytes: 64 << 20..=8 << 30, max_flops: 400_000_000_000 }
+        Self {
+            traffic_bytes: 64 << 20..=4 << 30,
+            max_flops: 200_000_000_000,
+            gpu_micros: 60..=5_000,
+        }
     }
 
     /// Eager times of about 1 to 100 ms there.
     pub fn paper() -> Self {
-        Self { traffic_bytes: 2 << 30..=48 << 30, max_flops: 4_000_000_000_000 }
+        Self {
+            traffic_bytes: 2 << 30..=48 << 30,
+            max_flops: 4_000_000_000_000,
+            gpu_micros: 1_000..=50_000,
+        }
     }
 
     /// A few milliseconds on two CPU cores.
     pub fn small() -> Self {
-        Self { traffic_bytes: 64 << 10..=32 << 20, max_flops: 500_000_000 }
+        Self {
+            traffic_bytes: 64 << 10..=32 << 20,
+            max_flops: 500_000_000,
+            gpu_micros: 0..=u64::MAX,
+        }
     }
 }
 
@@ -105,7 +120,7 @@ impl Grammar {
         if config.operators.is_empty() || *config.operators.start() == 0 {
             return Err(ComposeError::Wishes("no number of operators is allowed"));
         }
-        if config.budget.traffic_bytes.is_empty() {
+        if config.budget.traffic_bytes.is_empty() || config.budget.gpu_micros.is_empty() {
             return Err(ComposeError::Wishes("no size is allowed"));
         }
         Ok(Self { library, config })
@@ -186,6 +201,7 @@ impl Grammar {
         plan.unused().is_empty()
             && budget.traffic_bytes.contains(&built.traffic_bytes)
             && built.flops <= budget.max_flops
+            && budget.gpu_micros.contains(&built.gpu_micros)
             && self.config.level.is_none_or(|level| level == built.level)
             && built.steps.iter().filter(|s| s.output.is_empty()).count()
                 <= usize::from(built.output().is_empty())

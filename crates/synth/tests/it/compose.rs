@@ -78,6 +78,44 @@ fn numbers_of_operators_and_levels_are_spread() {
 }
 
 #[test]
+fn what_a_gpu_cannot_run_or_not_the_same_twice_is_not_composed() {
+    let unfit = [
+        "torch.index_copy",
+        "torch.nn.MaxUnpool1d",
+        "torch.nn.functional.max_unpool1d",
+        "torch.scatter",
+        "torch.linalg.pinv",
+        "torch.histogram",
+        "torch.histogramdd",
+    ];
+    let usual = grammar(GrammarConfig::default());
+    for name in unfit {
+        assert!(usual.library().entry(name).is_some(), "{name} is not in the catalogue");
+    }
+    for grammar in [&usual, small()] {
+        for seed in 0..500 {
+            let operators = grammar.plan(seed).unwrap().operators();
+            assert!(!operators.iter().any(|name| unfit.contains(&name.as_str())), "{operators:?}");
+        }
+    }
+}
+
+#[test]
+fn a_budget_bounds_the_time_on_a_gpu() {
+    for budget in [Budget::fast(), Budget::paper()] {
+        let grammar = grammar(GrammarConfig { budget: budget.clone(), ..GrammarConfig::default() });
+        for seed in 0..200 {
+            let plan = grammar.plan(seed).unwrap();
+            let built = grammar.build(&plan).unwrap();
+            assert!(budget.gpu_micros.contains(&built.gpu_micros), "{}", built.gpu_micros);
+            // Nothing is moved faster than memory is.
+            let least = built.traffic_bytes / 5_000_000;
+            assert!(least <= built.gpu_micros, "{least} {}", built.gpu_micros);
+        }
+    }
+}
+
+#[test]
 fn a_level_that_is_wished_for_is_given() {
     for (wished, operators) in [(1, 1..=2), (2, 1..=3), (3, 2..=4), (4, 3..=5), (5, 4..=5)] {
         let level = Level::new(wished);
