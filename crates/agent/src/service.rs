@@ -1,9 +1,9 @@
 //! Answers the scripts in `utils/` on a Unix socket that is mounted into the agent's jail.
 //!
-//! One [`serve`] per tool call, so that every verdict belongs to the call during which it was asked
-//! for; between calls every request is refused by a [`Refuser`], also those of background commands.
+//! One `serve` per tool call, so that every verdict belongs to the call during which it was asked
+//! for; between calls every request is refused by a `Refuser`, also those of background commands.
 //! The other side is hostile: one line of at most
-//! [`MAX_REQUEST_BYTES`] is read, under a deadline, and nothing in it is used except the name of a
+//! `MAX_REQUEST_BYTES` is read, under a deadline, and nothing in it is used except the name of a
 //! stage or of an inspection. The candidate is taken from the workspace, never from the request.
 //!
 //! ```text

@@ -17,8 +17,8 @@
 //! 5. **search** — compile, verify, profile, then a few variants of launch parameters, guided by
 //!    the measured time and the floor that the unavoidable bytes set (`policy.rs`).
 //!
-//! Operator families are separate files behind two traits: [`lower::Family`] turns traced calls
-//! into nodes, [`heavy::HeavyOp`] writes kernels that are a world of their own (matrix products,
+//! Operator families are separate files behind two traits: `lower::Family` turns traced calls
+//! into nodes, `heavy::HeavyOp` writes kernels that are a world of their own (matrix products,
 //! convolutions). What no family knows ends the episode with the operators' names.
 //!
 //! It is not a compiler: shapes are static, only forward passes in eval mode exist, and where a
