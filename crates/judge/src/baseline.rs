@@ -168,11 +168,16 @@ impl BaselineProcess {
     }
 
     /// See [`Worker::next`]. Not for one with an arena, from which it allocates for good.
-    pub(crate) fn next(&mut self, gate: &Gate) -> Result<u32, NoAnswer> {
+    pub(crate) fn next(&mut self, gate: &Gate) -> Result<(), NoAnswer> {
         if self.arena.is_some() {
             return Err(NoAnswer::Closed);
         }
         self.worker.next(gate)
+    }
+
+    /// See [`Worker::served`].
+    pub(crate) fn served(&self) -> u32 {
+        self.worker.served()
     }
 
     fn ask(&mut self, task: &str, request: &Json, patience: Duration) -> Result<Json, JudgeError> {

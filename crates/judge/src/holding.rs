@@ -16,7 +16,7 @@ use crate::baseline::Baseline;
 use crate::channel::{Channel, NoAnswer};
 use crate::gate::Wish;
 use crate::judge::LocalJudge;
-use crate::memory::Memory;
+use crate::memory::{Memory, Work};
 use crate::testing::judge;
 use crate::wire::{Opened, Sizes};
 
@@ -194,7 +194,7 @@ fn an_oracle_makes_its_models_before_it_asks_for_the_device() {
     let told = serving.open(WEIGHTS, "rightly");
     assert_eq!(mistakes(&told, "shared"), Vec::<String>::new(), "{told:?}");
     let done = ["builds", "perturbs", "moves", "draws", "computes"].map(|step| count(&told, step));
-    assert_eq!(done, [2, 1, 2, 1, 4], "{told:?}");
+    assert_eq!(done, [2, 1, 2, 1, 6], "{told:?}");
     assert_eq!(serving.wishes, [Wish::Shared, Wish::Nothing], "{told:?}");
 
     // Their weights are those of the seed, whatever was done in which order.
@@ -211,7 +211,7 @@ fn an_oracle_makes_its_models_before_it_asks_for_the_device() {
 
     // An oracle that did not ask would be seen, and so would one that held the device all along.
     let told = serving.open(WEIGHTS, "never");
-    assert_eq!(mistakes(&told, "shared").len(), 2 + 1 + 4, "{told:?}");
+    assert_eq!(mistakes(&told, "shared").len(), 2 + 1 + 6, "{told:?}");
     let told = serving.open(WEIGHTS, "throughout");
     let kept = ["builds", "builds", "perturbs"].map(|step| format!("{step} holding shared"));
     assert_eq!(mistakes(&told, "shared")[..3], kept, "{told:?}");
@@ -242,7 +242,8 @@ fn sizes_are_foreseen_as_they_turn_out_to_be() {
             assert_eq!(sizes.outputs.bytes(), actual.outputs.bytes(), "{part}");
             assert_eq!(sizes.outputs.tree, actual.outputs.tree, "{part}");
             assert_eq!(sizes.state.len(), actual.state.len(), "{part}");
-            let (wanted, needed) = (Memory::needed(sizes), Memory::needed(actual));
+            let needs = |sizes| Memory::needed(sizes, Work::Judging);
+            let (wanted, needed) = (needs(sizes), needs(actual));
             // What a reference keeps is allocated by the first call, which is the one foreseen.
             assert!(needed <= wanted && wanted <= needed + needed / 4, "{part}: {wanted} {needed}");
         }

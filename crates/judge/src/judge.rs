@@ -23,7 +23,7 @@ use crate::error::JudgeError;
 use crate::forks::{Forks, HowStarted};
 use crate::gate::{Gate, Purpose, Used};
 use crate::health::{Cores, Health, Watch};
-use crate::memory::Memory;
+use crate::memory::{Memory, Work};
 use crate::native;
 use crate::nursery::{Means, Nursery};
 use crate::oracle::LoadedOracle;
@@ -156,7 +156,7 @@ impl LocalJudge {
             host: Arc::clone(&host),
             gate: Arc::clone(&gate),
             gpu: gpu.clone(),
-            arena_bytes: Memory::all(&facts).runner(),
+            arena_bytes: Memory::all(&facts, Work::Judging).runner(),
             cache: config.cache.clone(),
         });
         let known = calibrate::load(&config.cache, &config.device.to_string(), &facts.hardware);
@@ -208,7 +208,12 @@ impl LocalJudge {
     /// Starts judging one task with all the device's memory: loads its reference, checks that it can
     /// be judged against.
     pub fn task(&self, task: &Task) -> Result<TaskSession<'_>, JudgeError> {
-        TaskSession::open(self, task, Begun::to_verify(self, task)?, Memory::all(&self.facts))
+        TaskSession::open(
+            self,
+            task,
+            Begun::to_verify(self, task)?,
+            Memory::all(&self.facts, Work::Judging),
+        )
     }
 
     /// The operator graph of a task, if shapes alone tell it: nothing is computed, and of a GPU nothing

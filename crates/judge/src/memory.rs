@@ -17,15 +17,39 @@ pub(crate) struct Memory {
     bytes: u64,
     cuda: bool,
     all: bool,
+    work: Work,
+}
+
+/// What sessions do that share a device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// They judge candidates: the oracle is there beside the baselines, and one candidate runs.
+    Judging,
+    /// They look at tasks: the oracle has forgotten its task before there are baselines.
+    Examining,
 }
 
 /// Percent of a GPU's memory for the candidate that runs: the same for all.
 const RUNNER: u64 = 36;
-/// Percent that are handed out in parts; contexts of many processes take the rest.
-const HANDED_OUT: u64 = 50;
-/// Percent of a part that the oracle's and the baseline's torch may take each, and its arena, while
-/// nothing is known of the task.
-const TORCH: u64 = 35;
+
+impl Work {
+    /// Percent that are handed out in parts; contexts of many processes take the rest.
+    const fn handed_out(self) -> u64 {
+        match self {
+            Self::Judging => 50,
+            Self::Examining => 75,
+        }
+    }
+
+    /// Percent of a part that the oracle's and the baseline's torch may take each, and its arena, while
+    /// nothing is known of the task.
+    const fn torch(self) -> u64 {
+        match self {
+            Self::Judging => 35,
+            Self::Examining => 70,
+        }
+    }
+}
 
 /// How the processes of a session divide its memory, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,23 +72,24 @@ const BESIDE: u64 = 256 << 20;
 
 impl Memory {
     /// All of it.
-    pub(crate) fn all(facts: &DeviceFacts) -> Self {
+    pub(crate) fn all(facts: &DeviceFacts, work: Work) -> Self {
         Self {
             device: facts.memory_bytes,
             bytes: facts.memory_bytes,
             cuda: facts.arch.is_some(),
             all: true,
+            work,
         }
     }
 
     /// `units` of `of` equal parts.
-    pub(crate) fn part(facts: &DeviceFacts, units: usize, of: usize) -> Self {
+    pub(crate) fn part(facts: &DeviceFacts, work: Work, units: usize, of: usize) -> Self {
         let (units, of) = (units.max(1) as u64, of.max(1) as u64);
-        let all = Self::all(facts);
+        let all = Self::all(facts, work);
         if units >= of || !all.cuda {
             return all;
         }
-        Self { bytes: all.bytes / 100 * HANDED_OUT / of * units, all: false, ..all }
+        Self { bytes: all.bytes / 100 * work.handed_out() / of * units, all: false, ..all }
     }
 
     /// Bytes of the oracle's arena.
@@ -94,10 +119,13 @@ impl Memory {
             return None;
         }
         let Some(Needs { arena, oracle, baseline }) = sizes.map(Needs::of) else {
-            let share = self.bytes / 100 * TORCH;
+            let share = self.bytes / 100 * self.work.torch();
             return Some(Shares { oracle: share, baseline: share });
         };
         let rest = self.bytes.saturating_sub(arena);
+        if self.work == Work::Examining {
+            return Some(Shares { oracle: rest, baseline: rest });
+        }
         let share = (rest as f64 * oracle as f64 / (oracle + baseline) as f64) as u64;
         Some(Shares { oracle: share, baseline: rest - share })
     }
@@ -108,7 +136,7 @@ impl Memory {
         match (self.cuda, self.all) {
             (false, _) => self.bytes / 10,
             (true, true) => self.bytes / 20,
-            (true, false) => self.bytes / 100 * TORCH / 4,
+            (true, false) => self.bytes / 100 * self.work.torch() / 4,
         }
     }
 
@@ -116,8 +144,9 @@ impl Memory {
     /// was bounded by what the task needs.
     pub(crate) fn check(self, task: &str, sizes: &Sizes, foreseen: bool) -> Result<(), JudgeError> {
         let Needs { oracle, baseline, .. } = Needs::of(sizes);
-        let bounds = if foreseen { 0 } else { oracle.max(baseline) / TORCH * 100 + 100 };
-        let wanted = Self::needed(sizes).max(bounds);
+        let torch = self.work.torch();
+        let bounds = if foreseen { 0 } else { oracle.max(baseline) / torch * 100 + 100 };
+        let wanted = Self::needed(sizes, self.work).max(bounds);
         if self.all || wanted <= self.bytes {
             return Ok(());
         }
@@ -131,13 +160,18 @@ impl Memory {
     /// Whether a task fills the device: there is no more, and its processes can not keep all that they
     /// would.
     pub(crate) fn is_short(self, sizes: &Sizes) -> bool {
-        self.cuda && self.all && Self::needed(sizes) > self.device / 100 * HANDED_OUT
+        let most = self.device / 100 * self.work.handed_out();
+        self.cuda && self.all && Self::needed(sizes, self.work) > most
     }
 
     /// Bytes of a part that would do for this task.
-    pub(crate) fn needed(sizes: &Sizes) -> u64 {
+    pub(crate) fn needed(sizes: &Sizes, work: Work) -> u64 {
         let Needs { arena, oracle, baseline } = Needs::of(sizes);
-        arena + oracle + baseline
+        arena
+            + match work {
+                Work::Judging => oracle + baseline,
+                Work::Examining => oracle.max(baseline),
+            }
     }
 }
 
@@ -215,7 +249,7 @@ mod tests {
     #[test]
     fn a_task_is_refused_by_a_part_that_is_too_small_and_told_what_would_do() {
         let facts = facts(Some("sm_90"));
-        let part = Memory::part(&facts, 1, 8);
+        let part = Memory::part(&facts, Work::Judging, 1, 8);
         part.check("small", &foreseen(64 << 20), true).unwrap();
         let large = foreseen(4 << 30);
         let refused = part.check("large", &large, true);
@@ -224,7 +258,7 @@ mod tests {
         };
         let units = wanted.div_ceil(part.bytes()) as usize;
         assert!((2..8).contains(&units), "{units}");
-        let enough = Memory::part(&facts, units, 8);
+        let enough = Memory::part(&facts, Work::Judging, units, 8);
         enough.check("large", &large, true).unwrap();
         // Each process is bounded by what it needs, or a little more.
         let shares = enough.shares(Some(&large)).unwrap();
@@ -233,26 +267,39 @@ mod tests {
         let Needs { oracle, baseline, .. } = Needs::of(&large);
         assert!(shares.oracle >= oracle && shares.baseline >= baseline, "{shares:?}");
         // Whoever has everything is refused nothing.
-        Memory::part(&facts, 8, 8).check("huge", &foreseen(1 << 40), false).unwrap();
+        let all = Memory::part(&facts, Work::Judging, 8, 8);
+        all.check("huge", &foreseen(1 << 40), false).unwrap();
+        // Processes that have it one after the other need less, and may have all of a part.
+        let one = Memory::part(&facts, Work::Examining, 3, 48);
+        let medium = foreseen(1 << 30);
+        one.check("medium", &medium, true).unwrap();
+        let Needs { arena, oracle, baseline } = Needs::of(&medium);
+        assert!(Memory::needed(&medium, Work::Judging) > one.bytes(), "positive control");
+        let shares = one.shares(Some(&medium)).unwrap();
+        assert_eq!((shares.oracle, shares.baseline), (one.bytes() - arena, one.bytes() - arena));
+        assert!(shares.oracle >= oracle.max(baseline));
     }
 
     #[test]
     fn a_task_fills_the_device_where_its_processes_would_take_more_than_is_handed_out() {
         let [gpu, host] = [Some("sm_90"), None].map(facts);
         let (small, large) = (foreseen(64 << 20), foreseen(12 << 30));
-        assert!(Memory::all(&gpu).is_short(&large));
-        assert!(!Memory::all(&gpu).is_short(&small));
-        assert!(!Memory::part(&gpu, 1, 8).is_short(&large), "it is told that it needs more");
-        assert!(!Memory::all(&host).is_short(&large));
+        let all = |facts| Memory::all(facts, Work::Judging);
+        assert!(all(&gpu).is_short(&large));
+        assert!(!all(&gpu).is_short(&small));
+        let part = Memory::part(&gpu, Work::Judging, 1, 8);
+        assert!(!part.is_short(&large), "it is told that it needs more");
+        assert!(!all(&host).is_short(&large));
     }
 
     #[test]
     fn small_inputs_are_made_many_at_once_on_a_gpu() {
         let small = foreseen(1 << 20);
-        let [gpu, host] = [Some("sm_90"), None].map(|arch| Memory::all(&facts(arch)).arena(&small));
+        let all = |arch| Memory::all(&facts(arch), Work::Judging);
+        let [gpu, host] = [Some("sm_90"), None].map(|arch| all(arch).arena(&small));
         assert!(gpu >= SETS * (1 << 20) && gpu <= SETS_BYTES, "{gpu}");
         assert!(host < 4 << 20, "{host}: what lies in a cache is quicker there");
         let large = foreseen(1 << 30);
-        assert_eq!(Memory::all(&facts(Some("sm_90"))).arena(&large), question_bytes(&large));
+        assert_eq!(all(Some("sm_90")).arena(&large), question_bytes(&large));
     }
 }

@@ -140,7 +140,13 @@ fn graph(worker: &mut Worker, seed: u64) -> Result<Option<OpGraph>, NoAnswer> {
 }
 
 impl Oracle {
-    /// Its process, which knows the task still.
+    /// Has the process forget the task, and give back what it holds of the device: nothing can be
+    /// asked of it any more. The caller holds nothing of the device.
+    pub(crate) fn forget(&mut self, gate: &Gate) -> Result<(), JudgeError> {
+        self.worker.next(gate).map_err(|e| self.trusted(e))
+    }
+
+    /// Its process, which has forgotten the task.
     pub(crate) fn into_worker(self) -> Worker {
         self.worker
     }

@@ -23,7 +23,7 @@ use crate::error::JudgeError;
 use crate::examination::{Bar, Examination};
 use crate::given::Given;
 use crate::judge::LocalJudge;
-use crate::memory::Memory;
+use crate::memory::{Memory, Work};
 use crate::queue::{Fit, Queue};
 use crate::reuse::Processes;
 use crate::session::{Begun, TaskSession};
@@ -35,7 +35,7 @@ const SESSION_BYTES: u64 = 1 << 30;
 /// Most sessions on one GPU: beyond, measurements leave no time for more.
 const GPU_SESSIONS: usize = 8;
 /// Most tasks on one GPU that are looked at at the same time, without candidates.
-const GPU_EXAMINATIONS: usize = 16;
+const GPU_EXAMINATIONS: usize = 32;
 /// Sessions on one GPU that start their processes at the same time: more would keep the host busy.
 const STARTS: usize = 6;
 /// How often those who wait look again: sessions give way when their time has passed.
@@ -46,6 +46,7 @@ const PART_BYTES: u64 = 4 << 30;
 /// Sessions on one judge.
 pub struct SessionPool<'j> {
     judge: &'j LocalJudge,
+    work: Work,
     /// How many parts of the memory open sessions may have, those that work included.
     parts: usize,
     /// Places for sessions that start their processes before it is their turn.
@@ -124,18 +125,22 @@ impl Key {
 impl<'j> SessionPool<'j> {
     /// A pool with nothing open.
     pub fn new(judge: &'j LocalJudge) -> Self {
-        Self::of(judge, GPU_SESSIONS)
+        Self::of(judge, Work::Judging)
     }
 
     /// One to look at tasks alone: without candidates a GPU has memory for more.
     pub fn to_examine(judge: &'j LocalJudge) -> Self {
-        Self::of(judge, GPU_EXAMINATIONS)
+        Self::of(judge, Work::Examining)
     }
 
-    fn of(judge: &'j LocalJudge, most: usize) -> Self {
+    fn of(judge: &'j LocalJudge, work: Work) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let memory = judge.facts().memory_bytes;
         let (units, parts) = if judge.config().device.is_cuda() {
+            let most = match work {
+                Work::Judging => GPU_SESSIONS,
+                Work::Examining => GPU_EXAMINATIONS,
+            };
             let parts = (memory / PART_BYTES).clamp(1, most as u64) as usize;
             (parts, parts)
         } else {
@@ -149,9 +154,13 @@ impl<'j> SessionPool<'j> {
             large: Vec::new(),
             known: Vec::new(),
         };
-        let starts = Slots::new(STARTS);
+        let starts = Slots::new(match work {
+            Work::Judging => STARTS,
+            // Few of them start anything.
+            Work::Examining => GPU_EXAMINATIONS,
+        });
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        Self { judge, parts, starts, state, changed, given: Given::default() }
+        Self { judge, work, parts, starts, state, changed, given: Given::default() }
     }
 
     /// The judge.
@@ -275,12 +284,7 @@ impl<'j> SessionPool<'j> {
             let session = begun.and_then(|begun| {
                 TaskSession::open_to_examine(judge, task, begun, turn.memory(), opening)
             });
-            let examined = session.and_then(|mut session| {
-                let examined = session.examine(wanted_ms, bar)?;
-                session.retire();
-                Ok(examined)
-            });
-            match examined {
+            match session.and_then(|session| session.examine(wanted_ms, bar)) {
                 Err(JudgeError::Memory { wanted, .. }) => turn.enlarge(wanted),
                 done => return done,
             }
@@ -343,7 +347,7 @@ impl<'j> SessionPool<'j> {
         drop(state);
         let _starting = self.starts.take();
         let begun = begin()?;
-        if let Some(wanted) = begun.wanted() {
+        if let Some(wanted) = begun.wanted(self.work) {
             self.enlarge(key, wanted.div_ceil(self.part_bytes()) as usize);
         }
         Ok(Some(begun))
@@ -351,7 +355,7 @@ impl<'j> SessionPool<'j> {
 
     /// Bytes of one part of a GPU's memory.
     fn part_bytes(&self) -> u64 {
-        Memory::part(self.judge.facts(), 1, self.parts).bytes().max(1)
+        Memory::part(self.judge.facts(), self.work, 1, self.parts).bytes().max(1)
     }
 
     /// Remembers that a task needs at least so many parts of the memory.
@@ -427,11 +431,8 @@ impl<'j> Turn<'_, 'j> {
 
     /// The memory that its session may use.
     fn memory(&self) -> Memory {
-        let facts = self.pool.judge.facts();
-        if self.parts >= self.pool.parts {
-            return Memory::all(facts);
-        }
-        Memory::part(facts, self.parts, self.pool.parts)
+        let SessionPool { judge, work, parts, .. } = self.pool;
+        Memory::part(judge.facts(), *work, self.parts, *parts)
     }
 
     /// Remembers that the task needs more memory: enough for `wanted` bytes, or twice as much.

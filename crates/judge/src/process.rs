@@ -275,12 +275,17 @@ impl Worker {
         self.ask::<Json>(&ping(), PING_PATIENCE).is_ok()
     }
 
-    /// Has it forget its task, to be given another; how many it has forgotten. Not for a runner. The
-    /// caller holds nothing of the device.
-    pub(crate) fn next(&mut self, gate: &Gate) -> Result<u32, NoAnswer> {
+    /// Has it forget its task, to be given another. Not for a runner. The caller holds nothing of the
+    /// device.
+    pub(crate) fn next(&mut self, gate: &Gate) -> Result<(), NoAnswer> {
         self.ask_holding::<Json>(&serde_json::json!({"do": "next"}), PING_PATIENCE, gate)?;
         self.served += 1;
-        Ok(self.served)
+        Ok(())
+    }
+
+    /// How many tasks it has forgotten.
+    pub(crate) fn served(&self) -> u32 {
+        self.served
     }
 
     /// Something to end it with from another thread.

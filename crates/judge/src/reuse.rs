@@ -41,18 +41,18 @@ impl Reuse {
         lock(&self.baselines).pop()
     }
 
-    /// Has it forget its task and keeps it; ends it if it cannot, or has looked at many. The caller
-    /// holds nothing of the device.
-    pub(crate) fn keep_oracle(&self, mut worker: Worker, gate: &Gate) {
-        if worker.next(gate).is_ok_and(|served| served < MOST_TASKS) {
+    /// Keeps one that has forgotten its task; ends it if it has looked at many.
+    pub(crate) fn keep_oracle(&self, worker: Worker) {
+        if worker.served() < MOST_TASKS {
             lock(&self.oracles).push(worker);
         }
     }
 
-    /// As [`Reuse::keep_oracle`]. On the cpu device it allocates from memory that is as large as its
-    /// task needs, and ends with it.
+    /// Has it forget its task, and keeps it; ends it if it cannot, or has looked at many. On the cpu
+    /// device it allocates from memory that is as large as its task needs, and ends with it. The caller
+    /// holds nothing of the device.
     pub(crate) fn keep_baseline(&self, mut process: BaselineProcess, gate: &Gate) {
-        if process.next(gate).is_ok_and(|served| served < MOST_TASKS) {
+        if process.next(gate).is_ok() && process.served() < MOST_TASKS {
             lock(&self.baselines).push(process);
         }
     }
@@ -154,7 +154,8 @@ mod tests {
             let apart = process.agree(&task.name, 2).unwrap().apart;
             let far = apart["compile"][0].unwrap();
             assert!(far < 1e-5, "{}: {far}", task.name);
-            assert_eq!(process.next(gate).unwrap(), served);
+            process.next(gate).unwrap();
+            assert_eq!(process.served(), served);
             // What it knew it knows no more.
             process.agree(&task.name, 2).unwrap_err();
         }

@@ -24,7 +24,7 @@ use crate::inspect::Subject;
 use crate::judge::LocalJudge;
 use crate::layout::Layout;
 use crate::measure::Plan;
-use crate::memory::Memory;
+use crate::memory::{Memory, Work};
 use crate::oracle::{LoadedOracle, Oracle, mode_name, profile_name};
 use crate::reuse::Processes;
 use crate::runner::{Ended, Runner, Stumble, Trouble};
@@ -130,8 +130,8 @@ impl Begun {
     }
 
     /// Bytes of the device's memory that would do, if that is known and much.
-    pub(crate) fn wanted(&self) -> Option<u64> {
-        self.oracle.foreseen.as_ref().map(Memory::needed)
+    pub(crate) fn wanted(&self, work: Work) -> Option<u64> {
+        self.oracle.foreseen.as_ref().map(|sizes| Memory::needed(sizes, work))
     }
 }
 

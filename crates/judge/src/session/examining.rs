@@ -56,14 +56,18 @@ impl TaskSession<'_> {
     /// matters, no answer that computes nothing would pass, and what compilers make of it would; how
     /// long the baselines take. Compiles nothing where there are objections before, or where a call of
     /// eager takes far from `wanted_ms`. `bar`: how much room there must be.
-    pub fn examine(
-        &mut self,
+    pub(crate) fn examine(
+        mut self,
         wanted_ms: Option<&RangeInclusive<f64>>,
         bar: Bar,
     ) -> Result<Examination, JudgeError> {
-        self.judge.alive()?;
-        let examined = self.examine_within(wanted_ms, bar).map_err(|e| self.judge.explain(e));
-        examined.map_err(|e| if self.memory.is_all() { e.with_all_memory() } else { e })
+        let (judge, all) = (self.judge, self.memory.is_all());
+        judge.alive()?;
+        let examined = self.examine_within(wanted_ms, bar).map_err(|e| judge.explain(e));
+        if examined.is_ok() {
+            self.retire();
+        }
+        examined.map_err(|e| if all { e.with_all_memory() } else { e })
     }
 
     /// A process for the baselines that has served another task, where the task shares them.
@@ -73,10 +77,10 @@ impl TaskSession<'_> {
     }
 
     /// Ends the session, and lets processes that are shared go on to another task.
-    pub(crate) fn retire(self) {
+    fn retire(self) {
         let Self { judge, oracle, baselines, processes, .. } = self;
         if processes == Processes::Shared {
-            judge.reuse.keep_oracle(oracle.into_worker(), &judge.gate);
+            judge.reuse.keep_oracle(oracle.into_worker());
             if let Some(baselines) = baselines {
                 judge.reuse.keep_baseline(baselines.process, &judge.gate);
             }
@@ -111,6 +115,8 @@ impl TaskSession<'_> {
             caveats: self.oracle.families.caveats(),
             fingerprint: Fingerprint::default(),
         };
+        // What it holds of the device is the baselines' from here on.
+        self.oracle.forget(&self.judge.gate)?;
         if worth && examination.objections.is_empty() {
             self.against_baselines(seed, (&allowed, bar), &mut examination)?;
         }
