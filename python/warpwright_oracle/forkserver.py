@@ -7,6 +7,7 @@ forks share. It must have one thread and no GPU, which the library looks at.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -15,6 +16,7 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Iterator
 from types import ModuleType
 
 ALSO = {"baseline": ["torch._inductor.compile_fx"], "oracle": ["torch._dynamo"]}
@@ -57,12 +59,29 @@ def go_on(program: bytes, module: ModuleType) -> int:
             os._exit(code)
 
 
+@contextlib.contextmanager
+def unasked(device: str) -> Iterator[None]:
+    """Has nobody ask whether there is a GPU. Compilers do, when they are imported; asking opens it,
+    and a fork cannot use what its parent has opened. Where the device is one, there is one."""
+    import torch
+
+    ask = torch.cuda.is_available
+    torch.cuda.is_available = lambda: device == "cuda"
+    try:
+        yield
+    finally:
+        torch.cuda.is_available = ask
+
+
 def main() -> None:
     """Entry point: ``python -m warpwright_oracle.forkserver LIBRARY ROLE DEVICE``."""
     library, role, device = sys.argv[1:]
+    # What the judge has open is not for its processes, and memory of a GPU counts as one opened.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     module = importlib.import_module(f".{role}", __package__)
-    for name in ALSO.get(role, []):
-        importlib.import_module(name)
+    with unasked(device):
+        for name in ALSO.get(role, []):
+            importlib.import_module(name)
     if (role, device) == ("baseline", "cpu"):
         importlib.import_module(".primed", __package__).prime()
     # With the interpreter's lock held throughout: nobody else is here.

@@ -179,9 +179,10 @@ mod tests {
 
     use super::*;
     use crate::baseline::{Baseline, BaselineProcess, Starting};
+    use crate::device::Device;
     use crate::judge::LocalJudge;
     use crate::oracle::LoadedOracle;
-    use crate::testing::judge;
+    use crate::testing::{judge, judge_on};
 
     /// What needs numpy has it, and what a role's libraries were told they were told.
     const SOURCE: &str = "
@@ -225,6 +226,27 @@ def get_inputs():
         forks.close();
         let parents = [Role::Oracle, Role::Baseline].map(|role| forks.of(role).parent());
         assert_eq!(parents, [None, None]);
+    }
+
+    /// Device memory that the judge has exported, and compilers that ask for a GPU when they are
+    /// imported, would keep a parent from being one.
+    #[test]
+    fn gpu_processes_of_every_role_are_forks() {
+        let judge = judge_on(Device::Cuda(0));
+        if !judge.host.jail.can_fork() {
+            return;
+        }
+        let task = Task::from_source("task", SOURCE);
+        let runner = judge.nursery.take().unwrap();
+        let load = || LoadedOracle::load(&judge.host, &task, (Profile::Strict, 0), &judge.gate);
+        let oracle = load().unwrap();
+        let baseline = judge.early_baseline(&task).unwrap().take().unwrap();
+        for role in [Role::Oracle, Role::Baseline, Role::Runner] {
+            let told = judge.host.forks.of(role).told();
+            assert_eq!((told.executed, &told.reason), (0, &None), "{role:?}");
+            assert!(told.forked > 0, "{role:?}");
+        }
+        drop((runner, oracle, baseline));
     }
 
     const COMPILED: &str = "

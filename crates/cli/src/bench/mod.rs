@@ -112,7 +112,10 @@ pub(crate) fn run(
     let bench = Bench::open(&common, device, wanted, printer)?;
     bench.facts()?;
     let mut report = Report::begin(&bench, plan, started.elapsed().as_secs_f64());
-    let mut subjects = subjects::all(sessions(&bench));
+    let mut subjects = subjects::all(
+        sessions(&bench),
+        subjects::least_rows(bench.judge.config().device.is_cuda()),
+    );
     printer.say(&format!("opened {} in {:.1} s", report.device, report.open_seconds));
 
     let at = Place { bench: &bench, pool: SessionPool::new(&bench.judge), stop };

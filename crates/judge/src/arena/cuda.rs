@@ -306,6 +306,9 @@ impl CudaDevice {
             let export = (d.memory_export)((&raw mut fd).cast(), memory, POSIX_DESCRIPTOR, 0);
             check("export device memory", export)?;
             let fd = OwnedFd::from_raw_fd(fd);
+            // The driver leaves it open for whatever this process executes.
+            rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)
+                .map_err(|error| ArenaError::new("keep exported memory to itself", error))?;
             let reserve = (d.address_reserve)(&raw mut base, len, 0, 0, 0);
             check("reserve device addresses", reserve)?;
             check("map device memory", (d.memory_map)(base, len, 0, memory, 0))?;
