@@ -236,7 +236,7 @@ def get_inputs():
         if !judge.host.jail.can_fork() {
             return;
         }
-        let task = Task::from_source("task", SOURCE);
+        let task = Task::from_source("task", COMPILED);
         let runner = judge.nursery.take().unwrap();
         let load = || LoadedOracle::load(&judge.host, &task, (Profile::Strict, 0), &judge.gate);
         let oracle = load().unwrap();

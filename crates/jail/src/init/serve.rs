@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::PathBuf;
 
 use serde::Serialize;
 
@@ -44,7 +45,7 @@ impl Program {
 /// The process must have one thread and no GPU open; otherwise it refuses, and this returns at once.
 pub fn serve_forks(go_on: &dyn Fn(Program) -> i32) -> io::Result<()> {
     let socket = take_socket()?;
-    let refusal = refusal();
+    let refusal = refusal(&[]);
     let served = refusal.is_none();
     say(&socket, &Greeting { version: VERSION, refusal }, &[])?;
     if !served {
@@ -81,28 +82,44 @@ fn take_socket() -> io::Result<OwnedFd> {
 }
 
 /// Why this process cannot be forked from, if it cannot.
-fn refusal() -> Option<String> {
-    match whole() {
+fn refusal(given: &[RawFd]) -> Option<String> {
+    match whole(given) {
         Ok(()) => None,
         Err(reason) => Some(reason.to_string()),
     }
 }
 
 /// Fails unless a fork of this process is all of it. What cannot be looked at is not.
-fn whole() -> io::Result<()> {
+fn whole(given: &[RawFd]) -> io::Result<()> {
     let threads = fs_err::read_dir("/proc/self/task")?.count();
     if threads != 1 {
         return Err(io::Error::other(format!("it has {threads} threads, of which a fork has one")));
     }
-    for entry in fs_err::read_dir("/proc/self/fd")? {
-        // The listing's own descriptor is closed by the time it is read.
-        let Ok(path) = fs_err::read_link(entry?.path()) else { continue };
-        if path.display().to_string().starts_with("/dev/nvidia") {
+    match opened("/dev/nvidia", given)? {
+        None => Ok(()),
+        Some(path) => {
             let reason = format!("it has opened {}, which a fork cannot use", path.display());
-            return Err(io::Error::other(reason));
+            Err(io::Error::other(reason))
         }
     }
-    Ok(())
+}
+
+/// A file below this prefix that this process has open, but for descriptors that a child is given:
+/// memory of a GPU is one, and belongs to no context.
+fn opened(prefix: &str, given: &[RawFd]) -> io::Result<Option<PathBuf>> {
+    let given: Vec<String> = given.iter().map(RawFd::to_string).collect();
+    for entry in fs_err::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        if given.iter().any(|fd| entry.file_name() == fd.as_str()) {
+            continue;
+        }
+        // The listing's own descriptor is closed by the time it is read.
+        let Ok(path) = fs_err::read_link(entry.path()) else { continue };
+        if path.display().to_string().starts_with(prefix) {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
 }
 
 /// Makes a fork the supervisor of a jail: its id and a descriptor of it.
@@ -110,13 +127,13 @@ fn fork(fds: Vec<OwnedFd>, go_on: &dyn Fn(Program) -> i32) -> Result<(i32, Owned
     if fds.len() < FORK_FDS {
         return Err(format!("a request with {} descriptors", fds.len()));
     }
-    if let Some(refusal) = refusal() {
+    let given: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+    if let Some(refusal) = refusal(&given) {
         return Err(refusal);
     }
     match sys::fork().map_err(|error| error.to_string())? {
         Fork::Child => {
             // The server's own, its other children's among them.
-            let given: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
             confine::close_others(&|fd| given.contains(&fd));
             sys::exit_now(supervisor::forked(fds, &|plan| go_on(Program::of(plan))))
         }
@@ -132,4 +149,21 @@ fn fork(fds: Vec<OwnedFd>, go_on: &dyn Fn(Program) -> i32) -> Result<(i32, Owned
 
 fn say(socket: &OwnedFd, what: &impl Serialize, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     sys::send_packet(socket.as_fd(), &serde_json::to_vec(what)?, fds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_child_is_given_is_not_held_against_its_parent() {
+        let folder = tempfile::tempdir().unwrap();
+        let prefix = folder.path().to_string_lossy();
+        assert_eq!(opened(&prefix, &[]).unwrap(), None);
+        let files = ["a", "b"].map(|name| fs_err::File::create(folder.path().join(name)).unwrap());
+        let fds = files.each_ref().map(AsRawFd::as_raw_fd);
+        assert!(opened(&prefix, &[]).unwrap().is_some());
+        assert_eq!(opened(&prefix, &fds[..1]).unwrap(), Some(folder.path().join("b")));
+        assert_eq!(opened(&prefix, &fds).unwrap(), None);
+    }
 }
