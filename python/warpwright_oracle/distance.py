@@ -73,7 +73,9 @@ def distance(tensor: torch.Tensor, exact: torch.Tensor) -> Distance:
         agrees = agrees and bool((finite == there).all())
         apart = torch.where(both, mine.double() - known, 0.0)
         error = max(error, apart.abs().max().item())
-    return Distance(error, (squares / count) ** 0.5 if count else 0.0, size, agrees)
+    # Squares of what only float64 can hold overflow; no mean is above the largest.
+    rms = min((squares / count) ** 0.5, size) if count else 0.0
+    return Distance(error, rms, size, agrees)
 
 
 def largest(tensor: torch.Tensor) -> float:

@@ -92,6 +92,8 @@ fn what_is_wrong_with_a_task_is_named() {
             "parameter_ignored",
         ),
         ("nothing but zeros", bias, "torch.relu(-(x + y + self.bias).abs())", TWO, "one_value"),
+        // Some elements are finite in float32; the squares of others are not even in float64.
+        ("beyond float32", bias, "(1e10 * (x + y)) ** 16 + self.bias", TWO, "not_finite"),
         ("infinite", bias, "1 / (x - x + 0 * y) + self.bias", TWO, "not_finite"),
     ];
     for (name, made, forward, inputs, wanted) in cases {
