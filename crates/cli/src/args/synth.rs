@@ -56,7 +56,7 @@ pub(crate) struct SynthArgs {
     /// Compose of functions and modules of transformers too, which the interpreter must have.
     #[arg(long)]
     pub(crate) transformers: bool,
-    /// Tasks at once on each device; by default eight on a GPU, one per core on the cpu device.
+    /// Tasks at once on each device; by default one per core, on a GPU 4 to 16.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
     /// What every command that judges takes.

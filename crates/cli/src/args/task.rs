@@ -94,7 +94,7 @@ pub(crate) struct Lint {
     /// Precision and comparison rules.
     #[arg(long, value_enum, default_value_t = ProfileArg::Strict)]
     pub(crate) profile: ProfileArg,
-    /// Tasks at once; by default eight on a GPU, one per core on the cpu device.
+    /// Tasks at once; by default one per core, on a GPU 4 to 16.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
     /// What every command that judges takes.
