@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import linecache
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -62,5 +63,6 @@ class Succession:
         self.current = None
         reference.unload()
         linecache.clearcache()
-        torch._dynamo.reset()
+        if "torch._dynamo" in sys.modules:
+            torch._dynamo.reset()
         gc.collect()

@@ -17,16 +17,18 @@ use crate::reuse::Processes;
 use crate::tolerance::{Tolerance, tolerance};
 use crate::verdict::floor_ms;
 
-/// How many times shorter a warm call may be than what is wanted, and longer: on a GPU others compute
-/// meanwhile.
-const ROUGH: (f64, f64) = (2.0, 4.0);
+/// How many times shorter or longer than what is wanted a warm call may be.
+const ROUGH: f64 = 2.0;
+/// How many times longer on a GPU, where others compute meanwhile.
+const CROWDED: f64 = 4.0;
 /// The answer in lower precision among `examiner.py`'s counterfeits.
 const HALF: &str = "half precision";
 
 /// Whether one warm call of so many milliseconds may be as long as is wanted.
-fn near(wanted_ms: Option<&RangeInclusive<f64>>, ms: f64) -> bool {
+fn near(wanted_ms: Option<&RangeInclusive<f64>>, ms: f64, cuda: bool) -> bool {
     wanted_ms.is_none_or(|wanted| {
-        let (low, high) = (wanted.start() / ROUGH.0, wanted.end() * ROUGH.1);
+        let longer = if cuda { CROWDED } else { ROUGH };
+        let (low, high) = (wanted.start() / ROUGH, wanted.end() * longer);
         (low..=high).contains(&ms)
     })
 }
@@ -40,7 +42,7 @@ impl Oracle {
         wanted_ms: Option<&RangeInclusive<f64>>,
         others: bool,
     ) -> Result<(), JudgeError> {
-        if !near(wanted_ms, 1e3 * self.opened.forward_seconds) {
+        if !near(wanted_ms, 1e3 * self.opened.forward_seconds, judge.config.device.is_cuda()) {
             return Ok(());
         }
         self.learn(judge.config.seed, false, &judge.gate)?;
@@ -93,7 +95,7 @@ impl TaskSession<'_> {
         bar: Bar,
     ) -> Result<Examination, JudgeError> {
         let eager_ms = 1e3 * self.oracle.opened.forward_seconds;
-        let worth = near(wanted_ms, eager_ms);
+        let worth = near(wanted_ms, eager_ms, self.judge.config.device.is_cuda());
         let seed = Draw::fresh(InputFamily::Own, &mut self.random).seed;
         let (mut allowed, mut objections) = (Vec::new(), Vec::new());
         if worth {
