@@ -7,7 +7,6 @@ torch's caching allocator, which CUDA graphs need.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import gc
@@ -24,7 +23,7 @@ import torch
 
 from . import ahead, extension, headers, precision
 from .arena import Arena
-from .channel import Channel, serve
+from .channel import Channel, arguments, serve
 from .distance import distance
 from .player import Call, Player
 from .reference import Reference, bound, seed_everything
@@ -312,11 +311,7 @@ def load_lightly() -> None:
 
 def main() -> None:
     """Entry point: ``python -m warpwright_oracle.baseline``."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device", required=True)
-    parser.add_argument("--channel", type=int, required=True)
-    parser.add_argument("--library", required=True)
-    given = parser.parse_args()
+    given = arguments().parse_args()
     channel = Channel(given.channel)
     # Compilers take seconds to import: better now than when a task's memory is held.
     importlib.import_module("torch._inductor.compile_fx")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import socket
@@ -23,6 +24,16 @@ class Refusal(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+def arguments() -> argparse.ArgumentParser:
+    """What the judge tells each process that it converses with: the device, the descriptor of that
+    one's end, and the library that maps memory."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--channel", type=int, required=True)
+    parser.add_argument("--library", required=True)
+    return parser
 
 
 class Channel:

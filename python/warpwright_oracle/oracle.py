@@ -7,7 +7,6 @@ so that the judge can scale its tolerance to an honest implementation's error.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import time
@@ -20,7 +19,7 @@ import torch
 from . import precision
 from .arena import Arena
 from .calibration import Calibrator
-from .channel import Channel, Refusal, serve
+from .channel import Channel, Refusal, arguments, serve
 from .distance import distance, largest, pieces
 from .examiner import Examiner
 from .families import OWN, Traits, change
@@ -341,11 +340,7 @@ def _shares(given: list[torch.Tensor], taken: list[torch.Tensor]) -> bool:
 
 def main() -> None:
     """Entry point: ``python -m warpwright_oracle.oracle``."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device", required=True)
-    parser.add_argument("--channel", type=int, required=True)
-    parser.add_argument("--library", required=True)
-    given = parser.parse_args()
+    given = arguments().parse_args()
     channel = Channel(given.channel)
     turns = Succession(lambda: Oracle(given.device, given.library, channel), channel)
     names = [

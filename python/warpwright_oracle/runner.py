@@ -6,7 +6,6 @@ judge reads memory for itself. It starts before its candidate is known, and wait
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -20,7 +19,7 @@ del sys.modules["numpy"]
 
 from . import extension, harvest, hostdevice, precision, rules  # noqa: E402
 from .arena import Arena  # noqa: E402
-from .channel import Channel, Refusal, serve  # noqa: E402
+from .channel import Channel, Refusal, arguments, serve  # noqa: E402
 from .player import Player  # noqa: E402
 from .reference import load_module  # noqa: E402
 from .tensors import unflatten  # noqa: E402
@@ -121,12 +120,9 @@ class Runner(Player):
 
 def main() -> None:
     """Entry point: ``python -m warpwright_oracle.runner``."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device", required=True)
-    parser.add_argument("--channel", type=int, required=True)
+    parser = arguments()
     parser.add_argument("--arena", type=int)
     parser.add_argument("--arena-bytes", type=int)
-    parser.add_argument("--library", required=True)
     given = parser.parse_args()
     channel = Channel(given.channel)
     arena = None

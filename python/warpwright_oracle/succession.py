@@ -44,8 +44,7 @@ class Succession:
     def next(self, _: dict[str, Any]) -> dict[str, Any]:
         """Forgets the task, and is ready for another. Asks for a GPU itself. Raises where that was
         lost to this process, which is of no use then."""
-        cuda = torch.cuda.is_initialized()
-        if cuda:
+        if torch.cuda.is_initialized():
             with self.channel.holding("shared"):
                 torch.cuda.synchronize()
                 self._forget()
@@ -55,7 +54,7 @@ class Succession:
         else:
             self._forget()
         self.current = self.make()
-        return {"device_bytes": torch.cuda.memory_reserved() if cuda else 0}
+        return {}
 
     def _forget(self) -> None:
         if self.current is not None:

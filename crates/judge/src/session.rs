@@ -121,7 +121,7 @@ impl Begun {
                     }
                     None => LoadedOracle::load(&judge.host, task, settings, &judge.gate),
                 };
-                // Every other task is refused before it is compiled, and a process that is ended
+                // A third of all tasks are refused before they are compiled, and a process that is ended
                 // while it compiles goes on to none.
                 (oracle?, None)
             }
