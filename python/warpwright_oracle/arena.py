@@ -11,20 +11,75 @@ import ctypes
 
 import torch
 
-from .tensors import DTYPES, Place, place, span
+from .tensors import DTYPES, Place, place
 
 ALIGN = 512
 
 
-class Arena:
+def initialise() -> None:
+    """Has this process find the GPUs, of which it holds nothing yet."""
+    if code := ctypes.CDLL("libcuda.so.1").cuInit(0):
+        raise OSError(code, f"failed to initialise the CUDA driver (code {code})")
+
+
+class Memory:
+    """Bytes of the judge's that this process has mapped."""
+
+    def __init__(self, device: torch.device, base: int, size: int) -> None:
+        self.device = device
+        self.base = base
+        self.size = size
+
+    def view(self, at: Place) -> torch.Tensor:
+        """The tensor lying at ``at``, without a copy."""
+        dtype = DTYPES[at["dtype"]]
+        if at["bytes"] < dtype.itemsize:
+            return torch.empty(at["shape"], dtype=dtype, device=self.device)
+        return self._typed(dtype, at["offset"], at["bytes"], at["shape"], at["strides"])
+
+    def _typed(
+        self, dtype: torch.dtype, offset: int, size: int, shape: list[int], strides: list[int]
+    ) -> torch.Tensor:
+        storage = torch._C._construct_storage_from_data_pointer(
+            self.base + offset, self.device, size
+        )
+        empty = torch.empty(0, dtype=dtype, device=self.device)
+        return empty.set_(storage, 0, shape, strides)
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor begins in this memory."""
+        offset = tensor.data_ptr() - self.base
+        return tensor.device.type == self.device.type and 0 <= offset < self.size
+
+    def place(self, tensor: torch.Tensor) -> Place:
+        """Where a tensor lies in this memory, for the judge to check."""
+        return place(tensor, tensor.data_ptr() - self.base if self.holds(tensor) else None)
+
+    def store(self, tensors: list[torch.Tensor], offset: int) -> tuple[list[Place], int]:
+        """Copies tensors here from ``offset`` on; their places and the next offset."""
+        places = []
+        for tensor in tensors:
+            tensor = tensor.detach()
+            at = place(tensor, offset)
+            size = at["bytes"]
+            if offset + size > self.size:
+                raise MemoryError(f"the arena of {self.size} bytes is too small for a value")
+            if size:
+                count = [size // tensor.element_size()]
+                source = tensor.as_strided(count, [1])
+                self._typed(tensor.dtype, offset, size, count, [1]).copy_(source)
+            places.append(at)
+            offset += -(-size // ALIGN) * ALIGN
+        return places, offset
+
+
+class Arena(Memory):
     """The mapped arena of this process."""
 
     def __init__(
         self, device: str, library: str, descriptor: int, size: int, *, populate: bool
     ) -> None:
         self.cuda = device.startswith("cuda")
-        self.device = torch.device(device)
-        self.size = size
         self.path = library
         if self.cuda:  # the library leaves the driver's functions to be found in the process
             self.driver = ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
@@ -37,11 +92,13 @@ class Arena:
         ]
         self.native.arena_base.restype = ctypes.c_uint64
         self.native.arena_zone.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
-        ordinal = (self.device.index or 0) if self.cuda else 0
-        code = self.native.arena_import(descriptor, size, ordinal, int(populate))
+        where = torch.device(device)
+        self.ordinal = (where.index or 0) if self.cuda else 0
+        code = self.native.arena_import(descriptor, size, self.ordinal, int(populate))
         if code:
             raise OSError(code, f"failed to map the arena of {size} bytes (code {code})")
-        self.base = self.native.arena_base()
+        super().__init__(where, self.native.arena_base(), size)
+        self.others: list[Memory] = []
 
     def install(self, *, spill: bool = False) -> None:
         """Makes torch allocate from this arena only; before the first allocation on a GPU. With
@@ -53,8 +110,25 @@ class Arena:
         else:
             self.native.arena_install(int(spill))
 
+    def beside(self, descriptor: int, size: int) -> Memory:
+        """Maps other memory on the same GPU, until ``close``."""
+        at = ctypes.c_uint64()
+        self.native.arena_map.argtypes = [
+            ctypes.c_int,
+            ctypes.c_size_t,
+            ctypes.c_int,
+            ctypes.POINTER(ctypes.c_uint64),
+        ]
+        if code := self.native.arena_map(descriptor, size, self.ordinal, ctypes.byref(at)):
+            raise OSError(code, f"failed to map {size} bytes beside the arena (code {code})")
+        self.others.append(Memory(self.device, at.value, size))
+        return self.others[-1]
+
     def close(self) -> None:
         """Unmaps it. Nothing may refer to what lay there; not for one that torch allocates from."""
+        for other in self.others:
+            self.native.arena_unmap(ctypes.c_uint64(other.base), ctypes.c_size_t(other.size))
+        self.others.clear()
         self.native.arena_release()
 
     def check(self) -> None:
@@ -65,42 +139,3 @@ class Arena:
     def zone(self, offset: int, size: int) -> None:
         """From here on, allocations come from this part of the arena."""
         self.native.arena_zone(offset, size)
-
-    def view(self, at: Place) -> torch.Tensor:
-        """The tensor lying at ``at``, without a copy."""
-        dtype = DTYPES[at["dtype"]]
-        count = at["bytes"] // dtype.itemsize
-        if count == 0:
-            return torch.empty(at["shape"], dtype=dtype, device=self.device)
-        flat = self._flat(at["offset"], at["bytes"]).view(dtype)
-        return flat.as_strided(at["shape"], at["strides"])
-
-    def _flat(self, offset: int, size: int) -> torch.Tensor:
-        make = torch._C._construct_storage_from_data_pointer
-        storage = make(self.base + offset, self.device, size)
-        return torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage, 0, (size,), (1,))
-
-    def holds(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor begins in this arena."""
-        offset = tensor.data_ptr() - self.base
-        return tensor.device.type == self.device.type and 0 <= offset < self.size
-
-    def place(self, tensor: torch.Tensor) -> Place:
-        """Where a tensor lies in this arena, for the judge to check."""
-        return place(tensor, tensor.data_ptr() - self.base if self.holds(tensor) else None)
-
-    def store(self, tensors: list[torch.Tensor], offset: int) -> tuple[list[Place], int]:
-        """Copies tensors into the arena from ``offset`` on; their places and the next offset."""
-        places = []
-        for tensor in tensors:
-            tensor = tensor.detach()
-            at = place(tensor, offset)
-            if offset + at["bytes"] > self.size:
-                raise MemoryError(f"the arena of {self.size} bytes is too small for a value")
-            if at["bytes"]:
-                count = span(tensor)
-                source = tensor.as_strided((count,), (1,))
-                self._flat(offset, at["bytes"]).view(tensor.dtype).copy_(source)
-            places.append(at)
-            offset += -(-at["bytes"] // ALIGN) * ALIGN
-        return places, offset

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from . import ahead, extension, headers, precision
-from .arena import Arena
+from .arena import Arena, initialise
 from .channel import Channel, arguments, serve
 from .distance import distance
 from .player import Call, Player
@@ -119,7 +119,7 @@ class Baseline(Player):
         """What the windows are compared with. On a GPU it touches the device once."""
         if not self.cuda:
             return lambda *_: None
-        scalar = torch.ones(1, device=self.device)
+        scalar = self.pulse = torch.ones(1, device=self.device)
         return lambda *_: (scalar.add_(0), None)[1]
 
     def compile(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -263,20 +263,18 @@ class Baseline(Player):
             torch.cuda.empty_cache()
         return {}
 
-    def go(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _run(self, which: str, order: list[int]) -> None:
         """As for a candidate. Graphed baselines own one set of outputs, which each call overwrites:
         marking a step is what a user of theirs has to do as well."""
-        which = request["which"]
         self.results = deque(maxlen=self.keep)
         if which not in self.graphs:
-            return super().go(request)
+            super()._run(which, order)
+            return
         call, sets, mark = self.calls[which], self.sets, torch.compiler.cudagraph_mark_step_begin
         with torch.no_grad():
-            for index in request["order"]:
+            for index in order:
                 mark()
                 call(*sets[index])
-        torch.cuda.synchronize()
-        return {}
 
     def bandwidth(self, request: dict[str, Any]) -> dict[str, Any]:
         """Stages a copy of ``bytes`` and an empty call, so that the judge can time the ceilings."""
@@ -316,6 +314,7 @@ def main() -> None:
     # Compilers take seconds to import: better now than when a task's memory is held.
     importlib.import_module("torch._inductor.compile_fx")
     if given.device.startswith("cuda"):
+        initialise()
         with channel.starting():
             torch.cuda.init()
             torch.cuda.synchronize()  # makes the context
@@ -333,6 +332,7 @@ def main() -> None:
         "stage",
         "spare",
         "pin",
+        "turn",
         "go",
         "forget",
         "bandwidth",

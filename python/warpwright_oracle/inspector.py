@@ -84,7 +84,7 @@ class Inspector:
             self.wait()
         self.model = model
         self.inputs = self.values(given["inputs"])
-        rules.forbid_operators(self.device)
+        rules.forbid_operators(self.device, rules.computing(self.device))
 
     def wait(self) -> None:
         if self.cuda:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from . import precision
-from .arena import Arena
+from .arena import Arena, Memory
 from .calibration import Calibrator
 from .channel import Channel, Refusal, arguments, serve
 from .distance import distance, largest, pieces
@@ -53,6 +53,8 @@ class Oracle:
 
     arena: Arena
     """Memory that the judge gave it, once ``adopt`` has been called."""
+    candidates: Memory
+    """On a GPU, that of the candidates, once ``reach`` has been called."""
 
     def __init__(self, device: str, library: str, channel: Channel) -> None:
         self.device = device
@@ -154,6 +156,15 @@ class Oracle:
         os.close(descriptor)
         return {}
 
+    def reach(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Maps the memory of the candidates on a GPU, one after the other, whose descriptor comes
+        with the request: inputs of windows are stored there and nothing is read."""
+        descriptor = self.channel.descriptor()
+        with self._sharing():
+            self.candidates = self.arena.beside(descriptor, request["arena_bytes"])
+        os.close(descriptor)
+        return {}
+
     def init(self, _: dict[str, Any]) -> dict[str, Any]:
         """Arguments of the model's constructor."""
         held: list[torch.Tensor] = []
@@ -205,6 +216,19 @@ class Oracle:
             self.held = Held(seed, family, tree, places, offset)
         self.settle()
         return {"sets": sets, "end": offset}
+
+    def provide(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Inputs of the given seeds and families, each set from its offset in the candidates'
+        memory on."""
+        sets = []
+        asked = (request["seeds"], request["families"], request["offsets"])
+        for seed, family, offset in zip(*asked, strict=True):
+            tensors: list[torch.Tensor] = []
+            tree = flatten(self.draw(seed, family), tensors)
+            places, _ = self.candidates.store(tensors, offset)
+            sets.append({"tree": tree, "tensors": places})
+        self.settle()
+        return {"sets": sets}
 
     def expected(self, request: dict[str, Any]) -> dict[str, Any]:
         """Inputs of one seed, the truth, and how far the same-precision reference is from it. If
@@ -347,12 +371,14 @@ def main() -> None:
         "load",
         "open",
         "adopt",
+        "reach",
         "init",
         "state",
         "calibrate",
         "examine",
         "graph",
         "inputs",
+        "provide",
         "expected",
     ]
     serve(channel, turns.handlers(names))

@@ -7,6 +7,7 @@ between sending ``go`` and its own look at the memory.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -29,17 +30,35 @@ class Player:
         self.calls: dict[str, Call] = {}
         self.sets: list[list[Any]] = []
         self.results: list[Any] | deque[Any] = []
+        self.pulse: torch.Tensor | None = None
+        """On a GPU, a number to compute with."""
 
-    def go(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Runs one call per entry of ``order``; results stay alive until ``release``."""
-        call = self.calls[request["which"]]
-        sets, results = self.sets, self.results
-        with torch.no_grad():
-            for index in request["order"]:
-                results.append(call(*sets[index]))
-        if self.cuda:
+    def turn(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Has a GPU work for this process, so that it does not change hands within the window that
+        is to begin."""
+        if self.pulse is not None:
+            self.pulse.fill_(1.0)
             torch.cuda.synchronize()
         return {}
+
+    def go(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Runs one call per entry of ``order``; results stay alive until ``release``. Garbage
+        waits: collecting it would be timed in some windows and not in others."""
+        gc.disable()
+        try:
+            self._run(request["which"], request["order"])
+            if self.cuda:
+                torch.cuda.synchronize()
+        finally:
+            gc.enable()
+        return {}
+
+    def _run(self, which: str, order: list[int]) -> None:
+        call = self.calls[which]
+        sets, results = self.sets, self.results
+        with torch.no_grad():
+            for index in order:
+                results.append(call(*sets[index]))
 
     def pin(self, request: dict[str, Any]) -> dict[str, Any]:
         """Moves this process to the cores that are kept for what is timed."""

@@ -34,21 +34,27 @@ def _refuse(name: str) -> Callable[..., NoReturn]:
 _library: torch.library.Library | None = None
 
 
-def forbid_operators(device: str) -> int:
-    """Replaces every computing operator of this device's backend; how many were."""
+def computing(device: str) -> list[str]:
+    """The operators that compute on this device's backend. Takes as long as refusing them does, and
+    needs no candidate."""
+    key = _backend(device)
+    names = (full for full in torch._C._dispatch_get_all_op_names() if full.startswith("aten::"))
+    bare = (full.removeprefix("aten::") for full in names)
+    candidates = [name for name in bare if name.split(".")[0] not in ALLOWED]
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return [name for name in candidates if has_kernel(f"aten::{name}", key)]
+
+
+def forbid_operators(device: str, names: list[str]) -> int:
+    """Replaces these operators of this device's backend; how many were."""
     global _library
-    key = "CUDA" if device.startswith("cuda") else "CPU"
-    _library = torch.library.Library("aten", "IMPL", key)
-    count = 0
+    _library = torch.library.Library("aten", "IMPL", _backend(device))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for full in torch._C._dispatch_get_all_op_names():
-            if not full.startswith("aten::"):
-                continue
-            name = full.removeprefix("aten::")
-            if name.split(".")[0] in ALLOWED:
-                continue
-            if torch._C._dispatch_has_kernel_for_dispatch_key(full, key):
-                _library.impl(name, _refuse(name))
-                count += 1
-    return count
+        for name in names:
+            _library.impl(name, _refuse(name))
+    return len(names)
+
+
+def _backend(device: str) -> str:
+    return "CUDA" if device.startswith("cuda") else "CPU"

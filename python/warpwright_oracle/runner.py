@@ -18,7 +18,7 @@ import torch  # noqa: E402
 del sys.modules["numpy"]
 
 from . import extension, harvest, hostdevice, precision, rules  # noqa: E402
-from .arena import Arena  # noqa: E402
+from .arena import Arena, initialise  # noqa: E402
 from .channel import Channel, Refusal, arguments, serve  # noqa: E402
 from .player import Player  # noqa: E402
 from .reference import load_module  # noqa: E402
@@ -34,6 +34,7 @@ class Runner(Player):
         self.library = library
         self.channel = channel
         self.models: dict[str, torch.nn.Module] = {}
+        self.forbidden = rules.computing(device)
 
     def ping(self, _: dict[str, Any]) -> dict[str, Any]:
         """Says that it waits, and on a GPU that the context still works."""
@@ -54,6 +55,7 @@ class Runner(Player):
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Loads the artifact and ``model_new.py``."""
         self._zone(request)
+        self.pulse = torch.empty(1, device=self.device) if self.cuda else None
         precision.apply(request["profile"])
         if request["artifact"] is not None:
             artifact = Path(request["artifact"])
@@ -98,7 +100,7 @@ class Runner(Player):
 
     def lock(self, _: dict[str, Any]) -> dict[str, Any]:
         """From here on, operators that compute are refused."""
-        return {"operators": rules.forbid_operators(self.device)}
+        return {"operators": rules.forbid_operators(self.device, self.forbidden)}
 
     def stage(self, request: dict[str, Any]) -> dict[str, Any]:
         """Views of the inputs of the coming calls; memory for their results from ``zone``."""
@@ -127,13 +129,27 @@ def main() -> None:
     channel = Channel(given.channel)
     arena = None
     if given.arena is not None:  # on a GPU: the context is made here, and the memory mapped
+        initialise()
         with channel.starting():
             size = given.arena_bytes
             arena = Arena(given.device, given.library, given.arena, size, populate=True)
         arena.install()
     runner = Runner(given.device, given.library, channel, arena)
-    names = ("ping", "adopt", "pin", "load", "state", "lock", "stage", "go", "outputs", "release")
-    serve(channel, {name: getattr(runner, name) for name in (*names, "drop")})
+    names = [
+        "ping",
+        "adopt",
+        "pin",
+        "load",
+        "state",
+        "lock",
+        "stage",
+        "turn",
+        "go",
+        "outputs",
+        "release",
+        "drop",
+    ]
+    serve(channel, {name: getattr(runner, name) for name in names})
 
 
 if __name__ == "__main__":

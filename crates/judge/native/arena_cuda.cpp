@@ -11,9 +11,8 @@ CUdeviceptr base = 0;
 size_t total = 0;
 warpwright::Zone zone;
 
-}  // namespace
-
-extern "C" int arena_import(int descriptor, size_t size, int ordinal, int) {
+// Maps exported memory somewhere; zero, or the driver's code.
+CUresult map(int descriptor, size_t size, int ordinal, CUdeviceptr& at) {
     CUdevice device;
     CUcontext context;
     CUmemGenericAllocationHandle memory;
@@ -25,25 +24,41 @@ extern "C" int arena_import(int descriptor, size_t size, int ordinal, int) {
     if (CUresult r = cuMemImportFromShareableHandle(&memory, handle,
                                                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
         return r;
-    if (CUresult r = cuMemAddressReserve(&base, size, 0, 0, 0)) return r;
-    if (CUresult r = cuMemMap(base, size, 0, memory, 0)) return r;
+    if (CUresult r = cuMemAddressReserve(&at, size, 0, 0, 0)) return r;
+    if (CUresult r = cuMemMap(at, size, 0, memory, 0)) return r;
     CUmemAccessDesc access{};
     access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     access.location.id = ordinal;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    if (CUresult r = cuMemSetAccess(base, size, &access, 1)) return r;
+    if (CUresult r = cuMemSetAccess(at, size, &access, 1)) return r;
     // What is mapped stays until it is unmapped.
-    if (CUresult r = cuMemRelease(memory)) return r;
+    return cuMemRelease(memory);
+}
+
+void unmap(CUdeviceptr at, size_t size) {
+    cuMemUnmap(at, size);
+    cuMemAddressFree(at, size);
+}
+
+}  // namespace
+
+extern "C" int arena_import(int descriptor, size_t size, int ordinal, int) {
+    if (CUresult r = map(descriptor, size, ordinal, base)) return r;
     total = size;
     zone.reset(0, size);
     return 0;
 }
+// Other memory of the judge's, which nothing is allocated from.
+extern "C" int arena_map(int descriptor, size_t size, int ordinal, uint64_t* at) {
+    CUdeviceptr mapped = 0;
+    const CUresult code = map(descriptor, size, ordinal, mapped);
+    *at = mapped;
+    return code;
+}
+extern "C" void arena_unmap(uint64_t at, size_t size) { unmap(at, size); }
 // Nothing that lies there may be alive, and torch must not allocate from it.
 extern "C" void arena_release() {
-    if (base) {
-        cuMemUnmap(base, total);
-        cuMemAddressFree(base, total);
-    }
+    if (base) unmap(base, total);
     base = 0;
     total = 0;
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 use warpwright_jail::Killer;
@@ -181,7 +181,12 @@ impl BaselineProcess {
     }
 
     fn ask(&mut self, task: &str, request: &Json, patience: Duration) -> Result<Json, JudgeError> {
-        self.worker.ask(request, patience).map_err(|e: NoAnswer| {
+        let answer = self.worker.ask(request, patience);
+        self.trusted(task, answer)
+    }
+
+    fn trusted(&self, task: &str, answer: Result<Json, NoAnswer>) -> Result<Json, JudgeError> {
+        answer.map_err(|e| {
             JudgeError::from_trusted(task, Role::Baseline.name(), e, &self.worker.tail())
         })
     }
@@ -309,8 +314,8 @@ impl BaselineProcess {
         look: Option<Look<'_>>,
     ) -> Result<Duration, JudgeError> {
         let request = json!({"do": "go", "which": which, "order": order});
-        let start = Instant::now();
-        self.ask(task, &request, PATIENCE)?;
+        let (start, answer) = self.worker.ask_for_window(&request, PATIENCE);
+        self.trusted(task, answer)?;
         if let Some(look) = look {
             look.arena.fingerprint(look.samples)?;
         }
@@ -339,6 +344,8 @@ pub(crate) struct Look<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crate::testing::judge;
 

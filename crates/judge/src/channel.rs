@@ -6,7 +6,8 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
@@ -16,6 +17,9 @@ use crate::wire::Complaint;
 /// Largest answer read. A runner's answer is hostile input; the largest honest one, the places of
 /// a few thousand results, is a tenth of this.
 const MAX_FRAME_BYTES: u32 = 16 << 20;
+
+/// Longest that an answer is looked for without sleeping.
+const AWAKE: Duration = Duration::from_millis(200);
 
 /// The judge's end of a conversation.
 pub(crate) struct Channel {
@@ -47,6 +51,25 @@ impl Channel {
         deadline: Duration,
     ) -> Result<T, NoAnswer> {
         self.send(request, deadline)?;
+        let reply = self.receive(deadline)?;
+        decode(&reply)
+    }
+
+    /// The same, but stays awake for the answer, for a while: to be woken takes a sleeping core tens of
+    /// microseconds, now more and now fewer.
+    pub(crate) fn ask_awake<T: DeserializeOwned>(
+        &mut self,
+        request: &Json,
+        deadline: Duration,
+    ) -> Result<T, NoAnswer> {
+        self.send(request, deadline)?;
+        let end = Instant::now() + AWAKE.min(deadline);
+        // Looks, and takes nothing.
+        let looks = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        let nothing = || recv(&self.stream, &mut [0u8; 1][..], looks).err() == Some(Errno::AGAIN);
+        while nothing() && Instant::now() < end {
+            std::hint::spin_loop();
+        }
         let reply = self.receive(deadline)?;
         decode(&reply)
     }
@@ -169,6 +192,29 @@ mod tests {
     fn a_complaint_is_not_an_answer() {
         let reply = br#"{"error":{"kind":"raised","message":"ValueError: no","trace":""}}"#;
         assert!(matches!(decode::<Json>(reply), Err(NoAnswer::Complaint(c)) if c.kind == "raised"));
+    }
+
+    #[test]
+    fn an_answer_is_the_same_to_who_sleeps_and_who_stays_awake() {
+        let (mut channel, mut theirs) = pair();
+        let answerer = std::thread::spawn(move || {
+            for wait in [0, 5, 250] {
+                let mut frame = [0; 6];
+                theirs.read_exact(&mut frame).unwrap();
+                std::thread::sleep(Duration::from_millis(wait));
+                theirs.write_all(b"\x01\0\0\x007").unwrap();
+            }
+        });
+        for _ in 0..3 {
+            let told: u32 = channel.ask_awake(&serde_json::json!({}), AWAKE * 5).unwrap();
+            assert_eq!(told, 7);
+        }
+        answerer.join().unwrap();
+        let told = channel.ask_awake::<u32>(&serde_json::json!({}), SOON);
+        assert!(matches!(told, Err(NoAnswer::Closed)));
+        let (mut channel, _theirs) = pair();
+        let told = channel.ask_awake::<u32>(&serde_json::json!({}), SOON);
+        assert!(matches!(told, Err(NoAnswer::Late(_))));
     }
 
     #[test]

@@ -9,8 +9,9 @@ use crate::error::JudgeError;
 use crate::gate::Purpose;
 use crate::judge::LocalJudge;
 use crate::layout::{Layout, MAX_CALLS};
-use crate::measure::{self, Plan, Ready};
+use crate::measure::{Plan, Ready};
 use crate::memory::Memory;
+use crate::windows;
 use crate::wire::Opened;
 
 /// What a task's candidates are timed against, in its process.
@@ -132,7 +133,7 @@ impl Baselines {
         let seeds: Vec<u64> = (0..staged).map(|_| random.random_range(1..1 << 62)).collect();
         let warm = |process: &mut BaselineProcess, had: &[Baseline]| {
             process.stage(name, &seeds, keep)?;
-            let ready = |&which| measure::ready(process, name, which, &plan, staged, most);
+            let ready = |&which| windows::ready(process, name, which, &plan, staged, most);
             had.iter().map(ready).collect::<Result<Vec<Ready>, JudgeError>>()
         };
         let ready = loop {

@@ -95,6 +95,8 @@ pub(crate) struct Gate {
 struct State {
     sharing: usize,
     alone: bool,
+    /// Whoever is alone does not mind that processes start beside it.
+    calm: bool,
     /// A candidate is measured.
     measuring: bool,
     /// Candidates that wait to be.
@@ -207,6 +209,9 @@ impl Gate {
         let ticket = (came + patience, number);
         state.queue.insert(ticket);
         loop {
+            if purpose == Purpose::Start && !alone && state.calm {
+                break;
+            }
             let first = state.queue.first() == Some(&ticket);
             let turn = first || (!alone && number < state.together);
             if turn && !state.alone && (!alone || state.sharing == 0) {
@@ -251,6 +256,27 @@ pub(crate) struct Held<'g> {
     since: Instant,
 }
 
+impl Held<'_> {
+    /// From now on processes may start beside the one who is alone, who times nothing.
+    pub(crate) fn calm(&self) {
+        if self.alone {
+            self.gate.lock().calm = true;
+            self.gate.changed.notify_all();
+        }
+    }
+
+    /// Alone again, once those that have begun to start have done so.
+    pub(crate) fn tense(&self) {
+        let mut state = self.gate.lock();
+        if self.alone {
+            state.calm = false;
+            while state.sharing > 0 {
+                state = self.gate.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+}
+
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         let mut state = self.gate.lock();
@@ -258,7 +284,9 @@ impl Drop for Held<'_> {
         state.used.by[self.purpose as usize].held += self.since.elapsed();
         state.measuring &= self.purpose != Purpose::Measurement;
         if self.alone {
+            // Those who came beside hold it with others now.
             state.alone = false;
+            state.calm = false;
         } else {
             state.sharing -= 1;
         }
@@ -268,211 +296,4 @@ impl Drop for Held<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-
-    /// Many threads come and go: alone means alone, sharing happens side by side, all finish.
-    #[test]
-    fn alone_means_alone() {
-        let gate = Gate::default();
-        let inside = AtomicI64::new(0);
-        let most_shared = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for thread in 0..8 {
-                let (gate, inside, most_shared) = (&gate, &inside, &most_shared);
-                scope.spawn(move || {
-                    for round in 0..50 {
-                        if (thread + round) % 4 == 0 {
-                            let held = gate.alone(Purpose::Measurement);
-                            assert_eq!(inside.swap(-1000, Ordering::SeqCst), 0);
-                            std::thread::yield_now();
-                            assert_eq!(inside.swap(0, Ordering::SeqCst), -1000);
-                            drop(held);
-                        } else {
-                            let held = gate.share(Purpose::Reference);
-                            let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
-                            assert!(now > 0);
-                            most_shared.fetch_max(now as usize, Ordering::SeqCst);
-                            std::thread::sleep(std::time::Duration::from_micros(200));
-                            inside.fetch_sub(1, Ordering::SeqCst);
-                            drop(held);
-                        }
-                    }
-                });
-            }
-        });
-        assert!(most_shared.into_inner() > 1, "nobody shared");
-    }
-
-    /// Waits for something that other threads bring about.
-    fn until(what: &str, done: impl Fn() -> bool) {
-        let started = Instant::now();
-        while !done() {
-            assert!(started.elapsed() < Duration::from_secs(10), "waited for {what}");
-            std::thread::sleep(Duration::from_micros(100));
-        }
-    }
-
-    /// Who waits to share enters with the first who does; those who want to be alone keep their order.
-    #[test]
-    fn sharers_enter_together_and_the_others_in_their_order() {
-        let gate = Gate::default();
-        let entered = Mutex::new(Vec::new());
-        let queue = [
-            ("alone 0", Wish::Alone),
-            ("share 1", Wish::Shared),
-            ("alone 2", Wish::Alone),
-            ("share 3", Wish::Shared),
-            ("alone 4", Wish::Alone),
-            ("share 5", Wish::Shared),
-        ];
-        let first = gate.alone(Purpose::Measurement);
-        std::thread::scope(|scope| {
-            for (waiting, (name, wish)) in queue.into_iter().enumerate() {
-                let (gate, entered) = (&gate, &entered);
-                scope.spawn(move || {
-                    let mut held = None;
-                    gate.change(&mut held, wish, Purpose::Start);
-                    entered.lock().unwrap().push(name);
-                    if wish == Wish::Shared {
-                        // Leaves only when the others are in: all hold the device.
-                        until("those who share", || entered.lock().unwrap().len() >= 4);
-                    }
-                });
-                until("a place in the queue", || gate.lock().queue.len() == waiting + 1);
-            }
-            assert!(entered.lock().unwrap().is_empty(), "somebody entered beside one alone");
-            drop(first);
-        });
-        let mut entered = entered.into_inner().unwrap();
-        entered[1..4].sort_unstable();
-        let expected = ["alone 0", "share 1", "share 3", "share 5", "alone 2", "alone 4"];
-        assert_eq!(entered, expected);
-    }
-
-    /// Short turns go before long ones that came a little earlier, and not before those that came long
-    /// ago.
-    #[test]
-    fn short_turns_pass_long_ones_for_a_while() {
-        let gate = Gate::default();
-        let entered = Mutex::new(Vec::new());
-        let now = Instant::now();
-        let long_ago = now.checked_sub(Duration::from_secs(5)).unwrap();
-        let queue = [
-            ("measure", Purpose::Measurement, now),
-            ("verify", Purpose::Verification, now),
-            ("measured long ago", Purpose::Measurement, long_ago),
-            ("tune", Purpose::Baselines, now),
-            ("tune again", Purpose::Baselines, now),
-        ];
-        let first = gate.alone(Purpose::Measurement);
-        std::thread::scope(|scope| {
-            for (waiting, (name, purpose, came)) in queue.into_iter().enumerate() {
-                let (gate, entered) = (&gate, &entered);
-                scope.spawn(move || {
-                    let _held = gate.enter(purpose, true, came, purpose.patience());
-                    entered.lock().unwrap().push(name);
-                });
-                until("a place in the queue", || gate.lock().queue.len() == waiting + 1);
-            }
-            drop(first);
-        });
-        let expected = ["measured long ago", "tune", "tune again", "verify", "measure"];
-        assert_eq!(entered.into_inner().unwrap(), expected);
-    }
-
-    /// One that takes long comes first and waits for those that do not.
-    #[test]
-    fn short_candidates_pass_long_ones() {
-        let gate = Gate::default();
-        let entered = Mutex::new(Vec::new());
-        let queue = [
-            ("long", Some(60_000)),
-            ("unknown", None),
-            ("short", Some(100)),
-            ("shorter", Some(10)),
-        ];
-        let first = gate.alone(Purpose::Measurement);
-        std::thread::scope(|scope| {
-            for (waiting, (name, usual)) in queue.into_iter().enumerate() {
-                let (gate, entered) = (&gate, &entered);
-                scope.spawn(move || {
-                    let usual = usual.map(Duration::from_millis);
-                    let _held = gate.alone_for(Purpose::Measurement, usual);
-                    entered.lock().unwrap().push(name);
-                });
-                until("a place in the queue", || gate.lock().queue.len() == waiting + 1);
-            }
-            drop(first);
-        });
-        assert_eq!(entered.into_inner().unwrap(), ["shorter", "short", "unknown", "long"]);
-    }
-
-    /// A sharer comes in beside another, but not past one who waits to be alone.
-    #[test]
-    fn who_shares_enters_beside_others_unless_one_waits_to_be_alone() {
-        let gate = Gate::default();
-        let held = [gate.share(Purpose::Reference), gate.share(Purpose::Reference)];
-        let entered = Mutex::new(Vec::new());
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let _held = gate.alone(Purpose::Measurement);
-                entered.lock().unwrap().push("alone");
-            });
-            until("one who wants to be alone", || gate.lock().queue.len() == 1);
-            scope.spawn(|| {
-                let _held = gate.share(Purpose::Reference);
-                entered.lock().unwrap().push("share");
-            });
-            until("one who wants to share", || gate.lock().queue.len() == 2);
-            assert!(entered.lock().unwrap().is_empty());
-            drop(held);
-        });
-        assert_eq!(entered.into_inner().unwrap(), ["alone", "share"]);
-    }
-
-    #[test]
-    fn time_is_counted_once_however_many_share_it() {
-        let gate = Gate::default();
-        let step = Duration::from_millis(20);
-        let started = Instant::now();
-        let held = [gate.share(Purpose::Reference), gate.share(Purpose::Reference)];
-        std::thread::sleep(step);
-        drop(held);
-        std::thread::sleep(step);
-        let held = gate.alone(Purpose::Measurement);
-        std::thread::sleep(step);
-        let used = gate.used();
-        drop(held);
-        assert!(used.shared >= step && used.alone >= step, "{used:?}");
-        drop(gate.share(Purpose::Start));
-        let by = |purpose: Purpose| gate.used().by[purpose as usize];
-        assert_eq!(by(Purpose::Reference).turns, 2);
-        assert!(by(Purpose::Reference).held >= 2 * step, "both of two who shared it");
-        assert!(by(Purpose::Measurement).held >= step);
-        assert_eq!(by(Purpose::Start).turns, 1);
-        // Nothing of the time in which nobody held it.
-        assert!(used.shared + used.alone + step <= started.elapsed(), "{used:?}");
-    }
-
-    /// While one verifies, who would measure starves; while one measures, the next only waits.
-    #[test]
-    fn who_would_measure_starves_while_nobody_does() {
-        let gate = Gate::default();
-        let step = Duration::from_millis(20);
-        let waits_for = |held: Held<'_>| {
-            std::thread::scope(|scope| {
-                let waiting = scope.spawn(|| drop(gate.alone(Purpose::Measurement)));
-                until("one who would measure", || gate.lock().ready == 1);
-                std::thread::sleep(step);
-                drop(held);
-                waiting.join().unwrap();
-            });
-            gate.used().starved
-        };
-        let measured = waits_for(gate.alone(Purpose::Measurement));
-        assert!(measured < step, "{measured:?}");
-        assert!(waits_for(gate.alone(Purpose::Verification)) >= step);
-    }
-}
+mod tests;

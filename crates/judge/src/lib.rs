@@ -72,6 +72,7 @@ mod testing;
 mod tolerance;
 mod verdict;
 mod verify;
+mod windows;
 mod wire;
 
 pub use baseline::Baseline;

@@ -29,8 +29,10 @@ use crate::stats;
 /// How long and how often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Length of a window.
+    /// Length of a window, up to the first time at which measuring may stop.
     pub(crate) window: Duration,
+    /// From then on: what short windows decide costs little, and what they do not is worth long ones.
+    pub(crate) longer: Duration,
     /// Rounds, if the time allows.
     pub(crate) rounds: usize,
     /// Time to stay within, roughly.
@@ -41,9 +43,7 @@ pub(crate) struct Plan {
     pub(crate) preview: usize,
 }
 
-/// Length of a window that only says how long a call takes, to some percent.
-const BRIEF: Duration = Duration::from_millis(5);
-/// Windows that say it.
+/// Windows that only say how long a call takes, to some percent.
 const BRIEF_PREVIEW: usize = 3;
 
 impl Plan {
@@ -51,7 +51,8 @@ impl Plan {
     pub(crate) fn of(device: Device, window: Option<Duration>) -> Self {
         let usual = if device.is_cuda() {
             Self {
-                window: Duration::from_millis(15),
+                window: Duration::from_millis(4),
+                longer: Duration::from_millis(15),
                 rounds: 21,
                 budget: Duration::from_secs(15),
                 sequential: true,
@@ -60,13 +61,14 @@ impl Plan {
         } else {
             Self {
                 window: Duration::from_millis(12),
+                longer: Duration::from_millis(12),
                 rounds: 9,
                 budget: Duration::from_secs(6),
                 sequential: false,
                 preview: 0,
             }
         };
-        Self { window: window.unwrap_or(usual.window), ..usual }
+        window.map_or(usual, |window| Self { window, longer: window, ..usual })
     }
 
     /// For a look at how long something takes: what it is compared with is not decided by it.
@@ -74,12 +76,15 @@ impl Plan {
         if self.preview == 0 {
             return self;
         }
-        Self { window: self.window.min(BRIEF), preview: BRIEF_PREVIEW, ..self }
+        Self { longer: self.window, preview: BRIEF_PREVIEW, ..self }
     }
 }
 
 /// Fewest seconds that count as a call's time: no call through torch takes less.
 pub(crate) const LEAST: f64 = 1e-7;
+
+/// Short windows are as good as a longer one if they hold this share of its calls.
+const JOINED: f64 = 0.75;
 
 /// A baseline that is compiled, staged and has its window chosen.
 #[derive(Clone, Debug)]
@@ -87,17 +92,29 @@ pub(crate) struct Ready {
     pub(crate) which: Baseline,
     /// Calls of a window.
     pub(crate) calls: usize,
+    /// Calls of a longer one.
+    pub(crate) later: usize,
     /// Seconds of a call, roughly.
     pub(crate) seconds: f64,
     /// What its windows took so far.
     pub(crate) quiet: History,
 }
 
-/// Seconds from "go" to the end of the look, one window per round.
+/// Calls, and seconds from "go" to the end of the look, of one window per round.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Windows {
-    pub(crate) calls: usize,
-    pub(crate) seconds: Vec<f64>,
+pub(crate) struct Windows(Vec<(usize, f64)>);
+
+impl Windows {
+    /// The window of the next round.
+    pub(crate) fn push(&mut self, calls: usize, seconds: f64) {
+        self.0.push((calls, seconds));
+    }
+
+    /// Windows of so many calls each.
+    #[cfg(test)]
+    pub(crate) fn of(calls: usize, seconds: impl IntoIterator<Item = f64>) -> Self {
+        Self(seconds.into_iter().map(|seconds| (calls, seconds)).collect())
+    }
 }
 
 /// The windows of whole rounds; entries of the same index belong together.
@@ -113,9 +130,9 @@ impl Rounds {
     /// Takes one round out.
     pub(crate) fn forget(&mut self, round: usize) {
         self.nothing.remove(round);
-        self.candidate.seconds.remove(round);
+        self.candidate.0.remove(round);
         for (_, windows) in &mut self.baselines {
-            windows.seconds.remove(round);
+            windows.0.remove(round);
         }
     }
 
@@ -127,7 +144,23 @@ impl Rounds {
     /// Seconds per call of a contender's windows.
     fn per_call(&self, windows: &Windows) -> Vec<f64> {
         let nothing = stats::rough(&self.nothing);
-        windows.seconds.iter().map(|t| per_call(*t, nothing, windows.calls)).collect()
+        windows.0.iter().map(|&(calls, seconds)| per_call(seconds, nothing, calls)).collect()
+    }
+
+    /// The same, with short windows that follow each other taken for one of about so many calls: what
+    /// is known of the quickest of many must not grow with the noise of each.
+    fn joined(&self, windows: &Windows, later: usize) -> Vec<f64> {
+        let nothing = stats::rough(&self.nothing);
+        let (mut joined, mut calls, mut seconds) = (Vec::new(), 0, 0.0);
+        for window in &windows.0 {
+            calls += window.0;
+            seconds += window.1 - nothing;
+            if calls as f64 >= JOINED * later as f64 {
+                joined.push(per_call(seconds, 0.0, calls));
+                (calls, seconds) = (0, 0.0);
+            }
+        }
+        joined
     }
 }
 
@@ -140,130 +173,13 @@ pub(crate) struct Summary {
     pub(crate) caveats: Vec<String>,
 }
 
-/// Calls for a window of about the planned length, given one call's rough time.
-pub(crate) fn window_calls(plan: &Plan, seconds: f64, most: u64) -> usize {
-    let wanted = (plan.window.as_secs_f64() / seconds.max(LEAST)).ceil() as u64;
-    wanted.clamp(1, most.max(1)) as usize
-}
-
 /// Seconds per call of one window.
 pub(crate) fn per_call(window: f64, nothing: f64, calls: usize) -> f64 {
     ((window - nothing) / calls as f64).max(LEAST)
 }
 
-/// Windows that try a number of calls.
-pub(crate) const TRIES: usize = 3;
-
-/// By how much more calls are tried next, at the most: what is far too short says little.
-const STEP: f64 = 10.0;
-
-/// Windows of one number of calls, in seconds, each after an empty one.
-#[derive(Debug)]
-pub(crate) struct Tried {
-    pub(crate) calls: usize,
-    nothing: Vec<f64>,
-    seen: Vec<f64>,
-}
-
-impl Tried {
-    /// Seconds that the calls of a window take where nothing disturbs.
-    pub(crate) fn quickest(&self) -> f64 {
-        (least(&self.seen) - least(&self.nothing)).max(0.0)
-    }
-
-    /// Of each window. A host that stalls can stall most of a few empty windows.
-    fn per_call(&self) -> Vec<f64> {
-        let nothing = least(&self.nothing);
-        self.seen.iter().map(|t| per_call(*t, nothing, self.calls)).collect()
-    }
-
-    /// How many calls to try next: more, until the quickest window is half as long as is planned. In
-    /// shorter ones what every window costs hides what a call takes.
-    fn next(&self, plan: &Plan, most: usize) -> Option<usize> {
-        let (window, quickest) = (plan.window.as_secs_f64(), self.quickest());
-        if self.calls >= most || 2.0 * quickest >= window {
-            return None;
-        }
-        let more = (window / quickest.max(1e-9)).clamp(2.0, STEP);
-        Some(((self.calls as f64 * more).ceil() as usize).min(most))
-    }
-}
-
-fn least(windows: &[f64]) -> f64 {
-    windows.iter().copied().fold(f64::INFINITY, f64::min)
-}
-
-/// Chooses a baseline's window by trying it.
-pub(crate) fn ready(
-    process: &mut BaselineProcess,
-    task: &str,
-    which: Baseline,
-    plan: &Plan,
-    staged: usize,
-    most: u64,
-) -> Result<Ready, JudgeError> {
-    choose(which, plan, most, |calls| {
-        let nothing = process.nothing(task, None)?.as_secs_f64();
-        let order = cycle(calls, staged);
-        Ok((nothing, process.play(task, which.name(), &order, None)?.as_secs_f64()))
-    })
-}
-
-/// Chooses a window, given what plays an empty one and one of so many calls.
-fn choose(
-    which: Baseline,
-    plan: &Plan,
-    most: u64,
-    mut play: impl FnMut(usize) -> Result<(f64, f64), JudgeError>,
-) -> Result<Ready, JudgeError> {
-    // On a host that stalls for ever a number of calls is what it is after some.
-    let (mut calls, mut left, most) = (1, 16, most as usize);
-    loop {
-        let mut tried = grow(plan, (calls, most), |_| TRIES, &mut play)?;
-        calls = window_calls(plan, tried.quickest() / tried.calls as f64, most as u64);
-        let mut quiet = History::default();
-        if plan.preview > 0 {
-            // Chosen by a few windows, confirmed by these.
-            tried = try_calls(calls, plan.preview, &mut play)?;
-            left -= 1;
-            if let Some(more) = tried.next(plan, most).filter(|_| left > 0) {
-                calls = more;
-                continue;
-            }
-            quiet.add(&tried.per_call());
-        }
-        return Ok(Ready { which, calls, seconds: stats::rough(&tried.per_call()), quiet });
-    }
-}
-
-/// Windows of more and more calls, from the first number on and with at most the second, until their
-/// quickest is long enough to tell what a call takes. `tries` says how many windows try a number.
-pub(crate) fn grow<E>(
-    plan: &Plan,
-    (first, most): (usize, usize),
-    tries: impl Fn(usize) -> usize,
-    mut play: impl FnMut(usize) -> Result<(f64, f64), E>,
-) -> Result<Tried, E> {
-    let mut calls = first;
-    loop {
-        let tried = try_calls(calls, tries(calls), &mut play)?;
-        let Some(more) = tried.next(plan, most) else { return Ok(tried) };
-        calls = more;
-    }
-}
-
-/// Plays so many windows of one number of calls.
-fn try_calls<E>(
-    calls: usize,
-    windows: usize,
-    play: &mut impl FnMut(usize) -> Result<(f64, f64), E>,
-) -> Result<Tried, E> {
-    let pairs = (0..windows).map(|_| play(calls)).collect::<Result<Vec<_>, E>>()?;
-    let (nothing, seen) = pairs.into_iter().unzip();
-    Ok(Tried { calls, nothing, seen })
-}
-
-fn cycle(calls: usize, staged: usize) -> Vec<usize> {
+/// Staged inputs taken in turn.
+pub(crate) fn cycle(calls: usize, staged: usize) -> Vec<usize> {
     (0..calls).map(|i| i % staged).collect()
 }
 
@@ -309,24 +225,25 @@ pub(crate) fn window(
 pub(crate) fn baseline_window(
     process: &mut BaselineProcess,
     task: &str,
-    ready: &Ready,
+    (which, calls): (Baseline, usize),
     staged: usize,
     look: Look<'_>,
 ) -> Result<f64, JudgeError> {
-    let order = cycle(ready.calls, staged);
-    Ok(process.play(task, ready.which.name(), &order, Some(look))?.as_secs_f64())
+    let order = cycle(calls, staged);
+    Ok(process.play(task, which.name(), &order, Some(look))?.as_secs_f64())
 }
 
 /// The quiet level of each baseline, from its earlier windows and those of these rounds.
 pub(crate) fn levels(ready: &[Ready], rounds: &Rounds) -> Vec<Option<f64>> {
     let pairs = ready.iter().zip(&rounds.baselines);
-    pairs.map(|(ready, (_, windows))| ready.quiet.level(&rounds.per_call(windows))).collect()
+    let known = |ready: &Ready, windows| ready.quiet.level(&rounds.joined(windows, ready.later));
+    pairs.map(|(ready, (_, windows))| known(ready, windows)).collect()
 }
 
 /// Adds these rounds to what is known of the baselines.
 pub(crate) fn remember(ready: &mut [Ready], rounds: &Rounds) {
     for (ready, (_, windows)) in ready.iter_mut().zip(&rounds.baselines) {
-        ready.quiet.add(&rounds.per_call(windows));
+        ready.quiet.add(&rounds.joined(windows, ready.later));
     }
 }
 
@@ -378,7 +295,24 @@ mod tests {
     use rand::SeedableRng;
 
     fn windows(calls: usize, seconds: Vec<f64>) -> Windows {
-        Windows { calls, seconds }
+        Windows::of(calls, seconds)
+    }
+
+    /// What later, longer windows say of a call is what the first ones do.
+    #[test]
+    fn windows_of_several_lengths_say_the_same() {
+        let lengths = || [4usize, 4, 4, 4, 4, 4, 4, 15, 15, 15, 15].into_iter();
+        let of = |call: f64| Windows(lengths().map(|n| (n, 2e-4 + n as f64 * call)).collect());
+        let rounds = Rounds {
+            nothing: vec![2e-4; 11],
+            candidate: of(1e-3),
+            baselines: vec![(Baseline::Eager, of(1.5e-3))],
+        };
+        let Summary { times, speedup, .. } = summarise(&rounds, &[], 2);
+        let over = speedup.eager.unwrap();
+        assert!((over.low - 1.5).abs() < 1e-9 && (over.high - 1.5).abs() < 1e-9, "{over:?}");
+        assert!((times.candidate.unwrap().value - 1.0).abs() < 1e-9);
+        assert!(rounds.variation().unwrap() < 1e-9);
     }
 
     #[test]
@@ -443,41 +377,25 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_long_enough_and_fit() {
-        let plan = Plan {
-            budget: Duration::from_secs(8),
-            ..Plan::of(Device::Cpu, Some(Duration::from_millis(10)))
-        };
-        assert_eq!(window_calls(&plan, 1e-3, 4096), 10);
-        assert_eq!(window_calls(&plan, 1.0, 4096), 1);
-        assert_eq!(window_calls(&plan, 1e-5, 100), 100);
+    fn rounds_fit_the_budget() {
+        let plan = Plan { budget: Duration::from_secs(8), ..Plan::of(Device::Cpu, None) };
         assert_eq!(schedule(&plan, 10.0).last(), 7);
         assert_eq!(schedule(&plan, 0.01).last(), 9);
     }
 
-    /// Whatever a call takes, on a host that now and then stalls a window for longer than a window is
-    /// to take: windows are long enough, and the quiet level is what a call takes.
     #[test]
-    fn a_window_is_chosen_on_a_host_that_stalls() {
-        let plan = Plan::of(Device::Cuda(0), None);
-        let mut random = StdRng::seed_from_u64(17);
-        for truth in [4e-6, 1.1e-4, 8e-4, 4e-3, 0.2] {
-            for _ in 0..300 {
-                let ready = choose(Baseline::ReduceOverhead, &plan, 4096, |calls| {
-                    let mut stalled = |seconds: f64| {
-                        let stall = if random.random_bool(0.3) { 0.02 } else { 0.0 };
-                        seconds + stall * random.random::<f64>()
-                    };
-                    Ok((stalled(7e-5), stalled(7e-5 + calls as f64 * truth)))
-                });
-                let ready = ready.unwrap();
-                let length = ready.calls as f64 * truth;
-                assert!((7e-3..=0.031f64.max(truth)).contains(&length), "{length} s of {truth} s");
-                if let Some(level) = ready.quiet.level(&[]) {
-                    assert!(level > 0.5 * truth, "{level} s for {truth} s");
-                }
-            }
+    fn short_windows_are_joined_to_long_ones() {
+        let rounds = Rounds { nothing: vec![1e-4; 11], ..Rounds::default() };
+        let mut windows = Windows::default();
+        for noise in [-3e-4, 0.0, 3e-4, 1e-4, 1e-4, -2e-4, 5e-4] {
+            windows.push(4, 1e-4 + 4e-3 + noise);
         }
+        windows.push(15, 1e-4 + 15e-3);
+        let joined = rounds.joined(&windows, 15);
+        assert_eq!(joined.len(), 3, "the seventh goes with the eighth: {joined:?}");
+        assert!(joined[..2].iter().all(|call| (call - 1e-3).abs() < 1e-9), "{joined:?}");
+        assert!((joined[2] - (19e-3 + 5e-4) / 19.0).abs() < 1e-9, "{joined:?}");
+        assert_eq!(rounds.joined(&Windows::of(4, [5e-3; 7]), 4).len(), 7);
     }
 
     #[test]

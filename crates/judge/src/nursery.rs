@@ -29,9 +29,9 @@ use crate::gate::{Gate, Purpose};
 use crate::homes::{Home, Homes};
 use crate::process::{Grant, Host, Role, WALL, Worker};
 
-/// Runners kept ready on a GPU: a candidate has the device for two seconds, starting takes up to ten
+/// Runners kept ready on a GPU: a candidate has the device for half a second, starting takes up to ten
 /// where many sessions keep the host busy. More cost memory: each has a context.
-const ON_GPU: usize = 4;
+const ON_GPU: usize = 6;
 /// Runners kept ready on the cpu device, where candidates are judged one or two at a time.
 const ON_CPU: usize = 1;
 /// Host memory that a runner may use beside its arena, bytes.
@@ -105,12 +105,17 @@ impl Nursery {
         self.shared.gpu_arena(gpu)
     }
 
-    /// Says that runners will be needed: has as many made ahead as are worth keeping.
+    /// Says that runners will be needed: has as many made ahead as are worth keeping, once half of them
+    /// are gone. While a context is made on a GPU nobody measures there: several at once cost no more
+    /// than one.
     pub(crate) fn expect(&self) {
         let keep = if self.shared.means.gpu.is_some() { ON_GPU } else { ON_CPU };
         let mut threads = lock(&self.threads);
         threads.retain(|thread| !thread.is_finished());
         let mut state = self.shared.lock();
+        if state.ready.len() + state.under_way > keep / 2 + state.waiting {
+            return;
+        }
         while state.ready.len() + state.under_way < keep + state.waiting {
             let shared = Arc::clone(&self.shared);
             let start = std::thread::Builder::new().name("nursery".to_owned());

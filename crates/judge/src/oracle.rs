@@ -36,6 +36,8 @@ pub(crate) struct Oracle {
     worker: Worker,
     task: String,
     pub(crate) arena: Arc<Arena>,
+    /// Whether it reaches the memory of the candidates, on a GPU.
+    reaches: bool,
     pub(crate) opened: Opened,
     /// The inputs that the task allows, and what is known of errors on each.
     pub(crate) families: Families,
@@ -130,13 +132,19 @@ impl LoadedOracle {
         let arena = Arc::new(arena);
         let families = Families::own(profile, dtypes.collect());
         let (doubt, double) = (String::new(), profile != Profile::Paper);
-        Ok(Oracle { worker, task, arena, opened, families, doubt, double, profile })
+        let reaches = false;
+        Ok(Oracle { worker, task, arena, reaches, opened, families, doubt, double, profile })
     }
 }
 
 fn graph(worker: &mut Worker, seed: u64) -> Result<Option<OpGraph>, NoAnswer> {
     let told: Graphed = worker.ask(&json!({"do": "graph", "seed": seed}), PATIENCE)?;
     Ok(told.graph)
+}
+
+/// Draws as the oracle is told them.
+fn named(draws: &[Draw]) -> (Vec<u64>, Vec<&'static str>) {
+    draws.iter().map(|draw| (draw.seed, draw.family.name())).unzip()
 }
 
 impl Oracle {
@@ -228,10 +236,30 @@ impl Oracle {
 
     /// Inputs for each draw, one after the other from this place of the oracle's arena on.
     pub(crate) fn inputs(&mut self, draws: &[Draw], offset: u64) -> Result<Sets, JudgeError> {
-        let seeds: Vec<u64> = draws.iter().map(|draw| draw.seed).collect();
-        let families: Vec<&str> = draws.iter().map(|draw| draw.family.name()).collect();
+        let (seeds, families) = named(draws);
         let request = json!({
             "do": "inputs", "seeds": seeds, "families": families, "offset": offset,
+        });
+        self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
+    }
+
+    /// On a GPU: lets it store inputs in the memory of the candidates, one after the other. The caller
+    /// holds nothing of the device.
+    pub(crate) fn reach(&mut self, candidates: &Arena, gate: &Gate) -> Result<(), JudgeError> {
+        if !self.reaches && matches!(candidates, Arena::Cuda(_)) {
+            let request = json!({"do": "reach", "arena_bytes": candidates.len()});
+            self.worker.hand_over(&request, candidates, PATIENCE, gate)?;
+            self.reaches = true;
+        }
+        Ok(())
+    }
+
+    /// Inputs for each draw in the candidates' memory, which it must reach, each set from its offset
+    /// on.
+    pub(crate) fn provide(&mut self, draws: &[Draw], offsets: &[u64]) -> Result<Sets, JudgeError> {
+        let (seeds, families) = named(draws);
+        let request = json!({
+            "do": "provide", "seeds": seeds, "families": families, "offsets": offsets,
         });
         self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
     }

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
@@ -188,6 +188,8 @@ pub(crate) struct Worker {
     role: Role,
     channel: Channel,
     child: Child,
+    /// Whether nobody sleeps around a window.
+    awake: bool,
     /// Tasks that it has forgotten.
     served: u32,
     _listed: Listed,
@@ -210,7 +212,8 @@ impl Worker {
             (host.jail.spawn(spec).map_err(|e| failed_start(role, e))?, ours)
         };
         let listed = host.workers.list(child.pid());
-        Ok(Self { role, channel: Channel::new(ours), child, served: 0, _listed: listed })
+        let awake = host.gpu.is_some();
+        Ok(Self { role, channel: Channel::new(ours), child, awake, served: 0, _listed: listed })
     }
 
     /// What to start, and the judge's end of the conversation with it.
@@ -320,6 +323,23 @@ impl Worker {
         deadline: Duration,
     ) -> Result<T, NoAnswer> {
         self.channel.ask(request, deadline)
+    }
+
+    /// Asks for a window, and says when that began. On a GPU nobody sleeps then: the process has been
+    /// told to stay awake for it, and the judge does so for the answer. On the cpu device cores that
+    /// wait would be missed.
+    pub(crate) fn ask_for_window(
+        &mut self,
+        go: &Json,
+        deadline: Duration,
+    ) -> (Instant, Result<Json, NoAnswer>) {
+        if !self.awake {
+            let start = Instant::now();
+            return (start, self.channel.ask(go, deadline));
+        }
+        let told = self.channel.ask::<Json>(&serde_json::json!({"do": "turn"}), deadline);
+        let start = Instant::now();
+        (start, told.and_then(|_| self.channel.ask_awake(go, deadline)))
     }
 
     /// Asks a process that takes the device when it computes there; see [`Channel::ask_holding`].

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -58,6 +58,8 @@ pub(crate) struct Runner {
     pub(crate) layout: Layout,
     /// Longest any one request may take.
     pub(crate) patience: Duration,
+    /// The shortest window of one call so far.
+    pub(crate) single: Option<Duration>,
     random: StdRng,
 }
 
@@ -109,7 +111,7 @@ impl Runner {
             // Its memory is mapped already: all candidates of a GPU have the same.
             home.fill(artifact).map_err(failed)?;
         }
-        Ok(Self { worker, home, arena, layout, patience, random })
+        Ok(Self { worker, home, arena, layout, patience, single: None, random })
     }
 
     fn ask<T: serde::de::DeserializeOwned>(
@@ -210,17 +212,17 @@ impl Runner {
         }
         let samples = sample_offsets(zone, SAMPLES, &mut self.random);
         let go = json!({"do": "go", "which": variant, "order": order});
-        let patience = self.patience;
-        let start = Instant::now();
-        let answer = self.worker.ask::<Json>(&go, patience);
+        let (start, answer) = self.worker.ask_for_window(&go, self.patience);
         let fingerprint = self.arena.fingerprint(&samples)?;
         let elapsed = start.elapsed();
         answer.map_err(|answer| Trouble::Candidate(Stumble { during: "forward", answer }))?;
+        if order.len() == 1 {
+            self.single = Some(self.single.map_or(elapsed, |least| least.min(elapsed)));
+        }
         Ok(Played { elapsed, zone, sets: placed, order, samples, fingerprint })
     }
 
-    /// Brings fresh inputs and poisons the zone of the results. On the cpu device a second core does
-    /// the latter while the oracle makes the former, which lie there for a shorter time before "go".
+    /// Brings fresh inputs, while a second thread poisons the zone of the results.
     fn stage(
         &mut self,
         oracle: &mut Oracle,
@@ -228,11 +230,6 @@ impl Runner {
         zone: Zone,
     ) -> Result<Vec<Value>, Trouble> {
         let arena = Arc::clone(&self.arena);
-        if let Arena::Cuda(_) = &*arena {
-            let placed = self.stage_inputs(oracle, draws)?;
-            arena.poison(zone.offset, zone.bytes)?;
-            return Ok(placed);
-        }
         std::thread::scope(|scope| {
             let poisoning = scope.spawn(|| arena.poison(zone.offset, zone.bytes));
             let placed = self.stage_inputs(oracle, draws);
@@ -241,34 +238,43 @@ impl Runner {
         })
     }
 
-    /// Has the oracle make inputs, as many at a time as its arena holds, and brings each set to its
-    /// slot. On the cpu device, where that takes about as long, in two halves of the arena: one is
-    /// filled while the other is copied.
+    /// Has the oracle make inputs, each set in a slot of its own.
     fn stage_inputs(&mut self, oracle: &mut Oracle, draws: &[Draw]) -> Result<Vec<Value>, Trouble> {
-        let mut slots = self.layout.slots(draws.len() as u64, &mut self.random).into_iter();
+        let slots = self.layout.slots(draws.len() as u64, &mut self.random);
+        match &*self.arena {
+            Arena::Cuda(_) => stage_there(oracle, draws, &slots),
+            Arena::Host(_) => self.stage_from(oracle, draws, &slots),
+        }
+    }
+
+    /// Has the oracle make as many sets at a time as half of its arena holds, and brings each to its
+    /// slot: one half is filled while the other is copied, which takes about as long.
+    fn stage_from(
+        &self,
+        oracle: &mut Oracle,
+        draws: &[Draw],
+        slots: &[Zone],
+    ) -> Result<Vec<Value>, Trouble> {
         let mut placed = Vec::with_capacity(draws.len());
         let all = oracle.sets_at_once();
-        let halved = all > 1 && draws.len() > 1 && matches!(&*self.arena, Arena::Host(_));
+        let halved = all > 1 && draws.len() > 1;
         let at_once = if halved { all / 2 } else { all };
         let half = at_once as u64 * oracle.opened.sizes.inputs.padded_bytes();
         let (source, target) = (&Arc::clone(&oracle.arena), &*self.arena);
         std::thread::scope(|scope| {
             let mut copying: Option<ScopedJoinHandle<'_, Result<(), ArenaError>>> = None;
-            for (i, draws) in draws.chunks(at_once).enumerate() {
+            for (i, (draws, slots)) in draws.chunks(at_once).zip(slots.chunks(at_once)).enumerate()
+            {
                 let offset = if halved && i % 2 == 1 { half } else { 0 };
                 let sets = oracle.inputs(draws, offset)?.sets;
                 if let Some(copying) = copying.take() {
                     joined(copying)?;
                 }
                 let mut wanted = Vec::new();
-                for set in sets {
+                for (set, slot) in sets.iter().zip(slots) {
                     let mut here = set.clone();
-                    let slot = slots
-                        .next()
-                        .filter(|slot| place_all(&mut here.tensors, slot.offset) <= slot.end());
-                    if slot.is_none() {
-                        let reason = "get_inputs gives inputs of different sizes";
-                        return Err(JudgeError::infrastructure("place inputs", reason).into());
+                    if place_all(&mut here.tensors, slot.offset) > slot.end() {
+                        return Err(too_large().into());
                     }
                     wanted.extend(moves(&set.tensors, &here.tensors));
                     placed.push(here);
@@ -320,6 +326,23 @@ impl Runner {
         let arena = outcome.is_some().then_some(arena);
         Ended { outcome: outcome.filter(|_| gone), tail, arena }
     }
+}
+
+/// Has the oracle store each set where it is to lie.
+fn stage_there(oracle: &mut Oracle, draws: &[Draw], slots: &[Zone]) -> Result<Vec<Value>, Trouble> {
+    let offsets: Vec<u64> = slots.iter().map(|slot| slot.offset).collect();
+    let sets = oracle.provide(draws, &offsets)?.sets;
+    let lies_in =
+        |slot: &Zone, at: &Place| at.offset.is_some_and(|offset| slot.contains(offset, at.bytes));
+    let fit = |(set, slot): (&Value, &Zone)| set.tensors.iter().all(|at| lies_in(slot, at));
+    if sets.len() != slots.len() || !sets.iter().zip(slots).all(fit) {
+        return Err(too_large().into());
+    }
+    Ok(sets)
+}
+
+fn too_large() -> JudgeError {
+    JudgeError::infrastructure("place inputs", "get_inputs gives inputs of different sizes")
 }
 
 /// From where tensors lie to where they are to lie.

@@ -6,7 +6,9 @@
 //! probability `a_j = 2 P(Binomial(n_j, 1/2) < k_j)`, and by Boole's inequality the interval at which
 //! measuring stops misses it with at most `a_1 + a_2 + ...`, whatever the rule by which it stops
 //! (alpha spending: Lan and DeMets, "Discrete sequential boundaries for clinical trials", Biometrika
-//! 1983). The samples of a round are taken as independent of those of another.
+//! 1983). The samples of a round are taken as independent of those of another. They need not be alike:
+//! for each to lie above and below the median by equal chances is enough, so later windows may be
+//! longer, and more exact, than the first.
 
 use warpwright_record::interval::Interval;
 use warpwright_record::verdict::Speedup;
@@ -33,6 +35,9 @@ const THRESHOLDS: [f64; 2] = [0.95, 1.05];
 /// Widest interval, relative to its value, with which the speed-up over the best baseline and the
 /// candidate's time are known well enough to compare versions of a kernel.
 const PRECISE: f64 = 0.06;
+/// Rounds after which that is not waited for any longer: on a host whose launches vary by a tenth more
+/// rounds hardly help, and no reward turns on it.
+const LONG_ENOUGH: usize = 15;
 
 /// The looks of one measurement, fixed before its first round.
 #[derive(Clone, Debug)]
@@ -49,6 +54,11 @@ impl Schedule {
     pub(crate) fn fixed(rounds: usize) -> Self {
         let rounds = rounds.max(LOOKS[0].rounds);
         Self(vec![Look { rounds, rank: stats::rank(rounds).unwrap_or(1) }])
+    }
+
+    /// Rounds up to the first time at which measuring may stop.
+    pub(crate) fn first(&self) -> usize {
+        self.0.first().map_or(0, |look| look.rounds)
     }
 
     /// Rounds at the most.
@@ -69,14 +79,13 @@ impl Schedule {
     }
 }
 
-/// Whether more rounds could change a reward, or are needed to know the figures well.
-pub(crate) fn decided(speedup: &Speedup, candidate: Option<Interval>) -> bool {
+/// Whether after so many rounds more could change a reward, or are needed to know the figures well.
+pub(crate) fn decided(speedup: &Speedup, candidate: Option<Interval>, rounds: usize) -> bool {
     let over = [speedup.eager, speedup.compile, speedup.reduce_overhead, speedup.max_autotune];
     let clear = |i: &Interval| THRESHOLDS.iter().all(|t| i.high < *t || *t < i.low);
     let precise = |i: Interval| i.high - i.low <= PRECISE * i.value;
-    over.iter().flatten().all(clear)
-        && speedup.best.is_some_and(precise)
-        && candidate.is_some_and(precise)
+    let known = speedup.best.is_some_and(precise) && candidate.is_some_and(precise);
+    over.iter().flatten().all(clear) && (known || rounds >= LONG_ENOUGH)
 }
 
 #[cfg(test)]
@@ -123,14 +132,15 @@ mod tests {
     ) -> Interval {
         let mut ratios = Vec::new();
         loop {
-            // The median of `exp(x)` with a symmetric `x` is 1.
+            // Later windows are longer. The median of `exp(x)` with a symmetric `x` is 1.
+            let noise = if ratios.len() < LOOKS[0].rounds { noise } else { noise / 3.0 };
             let x = noise * (random.random::<f64>() + random.random::<f64>() - 1.0);
             let hiccup = if random.random_bool(0.05) { 5.0 * x } else { x };
             ratios.push(truth * hiccup.exp());
             let Some(rank) = rank(ratios.len()) else { continue };
             let over = stats::between(&ratios, rank).unwrap();
             let all = Speedup { eager: Some(over), best: Some(over), ..Speedup::default() };
-            if ratios.len() >= 21 || decided(&all, Some(over)) {
+            if ratios.len() >= 21 || decided(&all, Some(over), ratios.len()) {
                 return over;
             }
         }
@@ -180,10 +190,11 @@ mod tests {
         let clear = Interval { value: 1.2, low: 1.19, high: 1.21 };
         let of =
             |eager, best| Speedup { eager: Some(eager), best: Some(best), ..Speedup::default() };
-        assert!(!decided(&of(wide, clear), Some(clear)));
-        assert!(decided(&of(clear, clear), Some(clear)));
+        assert!(!decided(&of(wide, clear), Some(clear), 20));
+        assert!(decided(&of(clear, clear), Some(clear), 7));
         let blurred = Interval { value: 1.5, low: 1.4, high: 1.6 };
-        assert!(!decided(&of(clear, blurred), Some(clear)));
-        assert!(!decided(&of(clear, clear), None));
+        assert!(!decided(&of(clear, blurred), Some(clear), 11));
+        assert!(!decided(&of(clear, clear), None, 11));
+        assert!(decided(&of(clear, blurred), Some(clear), 15), "no reward turns on it");
     }
 }

@@ -347,6 +347,7 @@ impl<'j> TaskSession<'j> {
             (arena.join().map_err(died).and_then(|made| made), spare)
         });
         let (arena, spare) = (arena?, spare?);
+        self.oracle.reach(&arena, &judge.gate)?;
         let mut runner =
             Runner::adopt(spare, dir, (arena, timed), layout, patience, random, &judge.gate)?;
         found.seconds.start = started.elapsed().as_secs_f64();
@@ -354,7 +355,16 @@ impl<'j> TaskSession<'j> {
         let held = self.hold(stage);
         found.seconds.wait = waiting.elapsed().as_secs_f64();
         let holding = Instant::now();
-        let went = self.take_through(&mut runner, candidate, stage, found);
+        // On a GPU the next runners are made beside what is not timed. On the cpu device that would
+        // take the cores on which this one is checked.
+        let cuda = self.judge.config.device.is_cuda();
+        if cuda {
+            held.calm();
+        }
+        let went = self.take_through(&mut runner, candidate, (stage, &held), found);
+        if cuda {
+            held.calm();
+        }
         // One that is gone needs a moment to be collected; one that answers is killed at once.
         let gone =
             matches!(&went, Err(Trouble::Candidate(Stumble { answer: NoAnswer::Closed, .. })));
@@ -394,7 +404,7 @@ impl<'j> TaskSession<'j> {
         &mut self,
         runner: &mut Runner,
         candidate: &Candidate,
-        stage: Stage,
+        (stage, held): (Stage, &Held<'_>),
         found: &mut Findings,
     ) -> Result<(), Trouble> {
         let loading = Instant::now();
@@ -412,6 +422,7 @@ impl<'j> TaskSession<'j> {
         found.seconds.verify = verifying.elapsed().as_secs_f64();
         went?;
         if stage == Stage::Measured && !found.bad() {
+            held.tense();
             let measuring = Instant::now();
             let went = self.measure(runner, found);
             found.seconds.measure = measuring.elapsed().as_secs_f64();
@@ -470,7 +481,7 @@ fn wanted_calls(judge: &LocalJudge, oracle: &Oracle, plan: &Plan) -> u64 {
     // A first guess of the least time: a few microseconds to launch, and memory's share.
     let bandwidth = if judge.config.device.is_cuda() { 4e12 } else { 3e10 };
     let least = 4e-6 + bytes as f64 / bandwidth;
-    let for_time = plan.window.as_secs_f64() / least;
+    let for_time = plan.longer.as_secs_f64() / least;
     let for_cache = 2.0 * judge.facts.swept_bytes() as f64 / bytes as f64;
     for_time.max(for_cache).ceil().max(1.0) as u64
 }

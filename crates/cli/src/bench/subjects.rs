@@ -36,11 +36,11 @@ pub(crate) struct Subject {
 
 const COLUMNS: usize = 1024;
 
-/// Rows of the smallest: on a GPU its call takes some 25 microseconds, on the cpu device a millisecond.
-/// Judging costs the most beside either. Shorter calls on a GPU are as long as the host takes to
-/// launch them, which varies by a fifth.
+/// Rows of the smallest: on a GPU its call takes some 50 microseconds, on the cpu device a millisecond.
+/// Judging costs the most beside either. Shorter calls of compiled references on a GPU are as long as
+/// the host takes to launch them, which varies by a fifth and more.
 pub(crate) const fn least_rows(cuda: bool) -> usize {
-    if cuda { 8192 } else { 512 }
+    if cuda { 16384 } else { 512 }
 }
 
 /// So many tasks, with so many rows and more.

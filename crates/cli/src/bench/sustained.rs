@@ -31,6 +31,8 @@ pub(crate) struct Sustained {
     pub(crate) held_seconds: f64,
     /// Coefficients of variation of the candidates' windows.
     pub(crate) variation: Vec<f64>,
+    /// Rounds that measuring each of them took.
+    pub(crate) rounds: Vec<u32>,
 }
 
 /// Has every task open and its baselines ready.
@@ -59,7 +61,7 @@ pub(super) fn measure(
 ) -> Result<Sustained, Failure> {
     let subjects: Vec<Mutex<&mut Subject>> = subjects.iter_mut().map(Mutex::new).collect();
     let (next, before) = (AtomicU64::new(0), at.bench.judge.device_use());
-    let found = Mutex::new((Vec::new(), Vec::new()));
+    let found = Mutex::new((Vec::new(), Vec::new(), Vec::new()));
     let started = Instant::now();
     let until = started + Duration::from_secs_f64(seconds);
     let work = || -> Result<(), Failure> {
@@ -75,6 +77,7 @@ pub(super) fn measure(
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
             found.0.push(seconds.load + seconds.verify + seconds.measure);
             found.1.extend(verdict.conditions.and_then(|c| c.variation));
+            found.2.extend(verdict.times_ms.rounds);
         }
         Ok(())
     };
@@ -83,7 +86,7 @@ pub(super) fn measure(
         workers.into_iter().try_for_each(|w| w.join().map_err(|_| died()).and_then(|done| done))
     })?;
     let took = started.elapsed().as_secs_f64();
-    let (held, variation) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (held, variation, rounds) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     let used = at.bench.judge.device_use();
     let share =
         |of: fn(&Used) -> Duration| of(&used).saturating_sub(of(&before)).as_secs_f64() / took;
@@ -97,5 +100,6 @@ pub(super) fn measure(
         starved: share(|used| used.starved),
         held_seconds: median(held),
         variation,
+        rounds,
     })
 }

@@ -23,6 +23,7 @@ fn ready() -> Ready {
     Ready {
         which: Baseline::Compile,
         calls: CALLS,
+        later: CALLS,
         seconds: TRUTH * CALL,
         quiet: History::default(),
     }
@@ -35,7 +36,7 @@ fn rounds(count: usize, busy: f64, random: &mut StdRng) -> Rounds {
             let slower = if random.random_bool(busy) { random.random_range(1.1..1.6) } else { 1.0 };
             CALLS as f64 * seconds * slower * noisy(random)
         };
-        Windows { calls: CALLS, seconds: (0..count).map(window).collect() }
+        Windows::of(CALLS, (0..count).map(window))
     };
     Rounds {
         nothing: vec![0.0; count],
@@ -154,10 +155,7 @@ proptest! {
         history in prop::collection::vec(0.99f64..1.08, 0..40),
         rounds in prop::collection::vec((0.5f64..1.5, 0.99f64..1.08, 0.99f64..1.08), 7..22),
     ) {
-        let windows = |of: fn(&(f64, f64, f64)) -> f64| Windows {
-            calls: 1,
-            seconds: rounds.iter().map(of).collect(),
-        };
+        let windows = |of: fn(&(f64, f64, f64)) -> f64| Windows::of(1, rounds.iter().map(of));
         let rounds = Rounds {
             nothing: vec![0.0; rounds.len()],
             candidate: windows(|r| r.0),

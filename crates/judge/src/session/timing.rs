@@ -17,6 +17,7 @@ use crate::runner::{Runner, Trouble};
 use crate::sequential::{self, Schedule};
 use crate::verdict::Findings;
 use crate::verify::look;
+use crate::windows;
 
 /// Timed calls that are looked at, chosen after they have run: so many up to the first time at which
 /// measuring may stop, and one more up to each later one.
@@ -26,9 +27,11 @@ const TIMED_CHECKS: usize = 3;
 struct Chosen {
     /// Calls that windows are to hold.
     calls: usize,
+    /// Calls of later, longer ones.
+    later: usize,
     /// Places of the results at which baselines' windows end with a look as well.
     samples: Vec<u64>,
-    /// All that one of them takes, inputs included.
+    /// All that a longer one takes, inputs included.
     seconds: f64,
 }
 
@@ -67,16 +70,15 @@ impl TaskSession<'_> {
     ) -> Result<(), Trouble> {
         let Baselines { process, ready, staged, caveats } = baselines;
         found.caveats.extend(caveats.iter().cloned());
-        let Chosen { calls, samples, seconds: candidate_seconds } =
+        let Chosen { calls, later, samples, seconds: candidate_seconds } =
             self.candidate_calls(process, runner)?;
-        let baseline_seconds: f64 = ready.iter().map(|r| r.calls as f64 * r.seconds).sum();
+        let baseline_seconds: f64 = ready.iter().map(|r| r.later as f64 * r.seconds).sum();
         let schedule = measure::schedule(&self.plan, candidate_seconds + baseline_seconds);
         let looked_at = self.looked_at(&schedule);
-        let empty = |calls| Windows { calls, seconds: Vec::new() };
         let mut rounds = Rounds {
             nothing: Vec::new(),
-            candidate: empty(calls),
-            baselines: ready.iter().map(|r| (r.which, empty(r.calls))).collect(),
+            candidate: Windows::default(),
+            baselines: ready.iter().map(|r| (r.which, Windows::default())).collect(),
         };
         let prepare = found.times.prepare;
         let mut disturbed = Vec::new();
@@ -87,6 +89,7 @@ impl TaskSession<'_> {
         self.warm_up(process, ready, *staged)?;
         while rounds.nothing.len() < schedule.last() {
             let round = rounds.nothing.len();
+            let long = round >= schedule.first();
             let name = &self.task.name;
             let look = Look { arena: &runner.arena, samples: &samples };
             rounds.nothing.push(process.nothing(name, Some(look))?.as_secs_f64());
@@ -96,8 +99,9 @@ impl TaskSession<'_> {
                     if look_here {
                         self.make_way(process)?;
                     }
+                    let calls = if long { later } else { calls };
                     let seconds = self.timed_window(runner, calls, look_here, found)?;
-                    rounds.candidate.seconds.push(seconds);
+                    rounds.candidate.push(calls, seconds);
                     if found.bad() {
                         return Ok(());
                     }
@@ -106,10 +110,11 @@ impl TaskSession<'_> {
                     }
                 } else {
                     let ready = &ready[contender - 1];
+                    let calls = if long { ready.later } else { ready.calls };
                     let look = Look { arena: &runner.arena, samples: &samples };
-                    let name = &self.task.name;
-                    let seconds = measure::baseline_window(process, name, ready, *staged, look)?;
-                    rounds.baselines[contender - 1].1.seconds.push(seconds);
+                    let (name, which) = (&self.task.name, (ready.which, calls));
+                    let seconds = measure::baseline_window(process, name, which, *staged, look)?;
+                    rounds.baselines[contender - 1].1.push(calls, seconds);
                 }
                 watch.window(contender)?;
             }
@@ -127,7 +132,7 @@ impl TaskSession<'_> {
             (found.times, found.speedup, disturbed) =
                 (summary.times, summary.speedup, summary.caveats);
             found.times.prepare = prepare;
-            if sequential::decided(&found.speedup, found.times.candidate) {
+            if sequential::decided(&found.speedup, found.times.candidate, done) {
                 break;
             }
         }
@@ -165,25 +170,30 @@ impl TaskSession<'_> {
         let most = self.layout.calls as usize;
         // A host that stalls makes windows seem long that are too short. On the cpu device it is what
         // computes, and takes its time for each.
-        let cuda = self.judge.config.device.is_cuda();
-        let tries = |calls| match calls {
-            _ if !cuda => 1,
-            1 => measure::TRIES,
-            _ => measure::TRIES - 1,
-        };
+        let tries = if self.judge.config.device.is_cuda() { windows::TRIES - 1 } else { 1 };
         let (plan, task, oracle) = (&self.plan, &self.task.name, &mut self.oracle);
         let (random, mut samples, mut last) = (&mut self.random, Vec::new(), 0.0);
-        let tried = measure::grow(plan, (1, most), tries, |calls| -> Result<_, Trouble> {
-            let started = Instant::now();
-            let nothing = process.nothing(task, None)?.as_secs_f64();
-            let (played, _) = measure::candidate_window(oracle, runner, (calls, false), random)?;
-            runner.release()?;
-            (samples, last) = (played.samples, started.elapsed().as_secs_f64());
-            Ok((nothing, played.elapsed.as_secs_f64()))
-        })?;
+        // Checks were windows of one call.
+        let mut nothing = f64::INFINITY;
+        for _ in 0..windows::TRIES {
+            nothing = nothing.min(process.nothing(task, None)?.as_secs_f64());
+        }
+        let single = runner.single.map_or(nothing, |least| least.as_secs_f64());
+        let first = windows::first_calls(plan, (single - nothing).max(0.0), self.layout.calls);
+        let tried =
+            windows::grow(plan.window, (first, most), tries, |calls| -> Result<_, Trouble> {
+                let started = Instant::now();
+                let nothing = process.nothing(task, None)?.as_secs_f64();
+                let (played, _) =
+                    measure::candidate_window(oracle, runner, (calls, false), random)?;
+                runner.release()?;
+                (samples, last) = (played.samples, started.elapsed().as_secs_f64());
+                Ok((nothing, played.elapsed.as_secs_f64()))
+            })?;
         let seconds = tried.quickest() / tried.calls as f64;
-        let calls = measure::window_calls(plan, seconds, self.layout.calls);
-        Ok(Chosen { calls, samples, seconds: last * calls as f64 / tried.calls as f64 })
+        let held = |window| windows::window_calls(window, seconds, self.layout.calls);
+        let (calls, later) = (held(plan.window), held(plan.longer));
+        Ok(Chosen { calls, later, samples, seconds: last * later as f64 / tried.calls as f64 })
     }
 
     /// One rewarded window; looks at one of its calls, chosen after the clock has stopped.
