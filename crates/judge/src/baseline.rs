@@ -240,18 +240,21 @@ impl BaselineProcess {
         })
     }
 
-    /// Compiles and warms one baseline, which takes the device when it computes there. The caller
-    /// holds nothing of it.
+    /// Compiles and warms one baseline, which takes the device when it computes there. The caller holds
+    /// nothing of it.
     pub(crate) fn compile(
         &mut self,
         task: &str,
-        (which, seed): (Baseline, u64),
+        (which, seed, tuned): (Baseline, u64, Tuned),
         gate: &Gate,
     ) -> Result<(), JudgeError> {
         let request = json!({
             "do": "compile", "which": which.name(), "seed": seed, "warm_calls": WARM_CALLS,
         });
-        let answer = self.worker.ask_holding::<Json>(&request, COMPILE_PATIENCE, gate);
+        let answer: Result<Json, _> = match tuned {
+            Tuned::Alone => self.worker.ask_holding(&request, COMPILE_PATIENCE, gate),
+            Tuned::Beside => self.worker.ask_beside(&request, COMPILE_PATIENCE, gate),
+        };
         answer.map(drop).map_err(|e| {
             JudgeError::from_trusted(task, Role::Baseline.name(), e, &self.worker.tail())
         })
@@ -333,6 +336,15 @@ impl BaselineProcess {
     ) -> Result<Duration, JudgeError> {
         self.play(task, "nothing", &[0], look)
     }
+}
+
+/// Whether what compilers time, to find the fastest variant of a kernel, has the device alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tuned {
+    /// As what candidates must beat is.
+    Alone,
+    /// Where it only tells whether a task fits, and others would wait for it.
+    Beside,
 }
 
 /// The look at a candidate's memory with which each window ends, so that all cost the same.

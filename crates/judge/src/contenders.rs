@@ -4,7 +4,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use warpwright_task::Task;
 
-use crate::baseline::{Baseline, BaselineProcess};
+use crate::baseline::{Baseline, BaselineProcess, Tuned};
 use crate::error::JudgeError;
 use crate::gate::Purpose;
 use crate::judge::LocalJudge;
@@ -184,9 +184,10 @@ fn compile(
 ) -> Result<Vec<Baseline>, (Baseline, JudgeError)> {
     let judge = terms.judge;
     let (name, seed) = (&terms.task.name, judge.config.seed);
+    let tuned = if terms.memory.examines() { Tuned::Beside } else { Tuned::Alone };
     let mut had = Vec::new();
     for &which in wanted {
-        match process.compile(name, (which, seed), &judge.gate) {
+        match process.compile(name, (which, seed, tuned), &judge.gate) {
             Ok(()) => had.push(which),
             Err(JudgeError::Memory { .. }) if which.is_spare() && terms.memory.is_all() => {
                 do_without(process, name, which, caveats).map_err(|error| (which, error))?;

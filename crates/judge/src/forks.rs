@@ -178,7 +178,7 @@ mod tests {
     use warpwright_task::Task;
 
     use super::*;
-    use crate::baseline::{Baseline, BaselineProcess, Starting};
+    use crate::baseline::{Baseline, BaselineProcess, Starting, Tuned};
     use crate::device::Device;
     use crate::judge::LocalJudge;
     use crate::oracle::LoadedOracle;
@@ -279,7 +279,7 @@ def get_init_inputs():
         let mut process = BaselineProcess::start(host, cache, None, gate, &starting).unwrap();
         judge.furnish(&mut process, 64 << 20).unwrap();
         process.open(&task, (Profile::Strict, 1), None, gate).unwrap();
-        process.compile("task", (Baseline::Compile, 1), gate).unwrap();
+        process.compile("task", (Baseline::Compile, 1, Tuned::Alone), gate).unwrap();
         drop(process);
         let folders = fs_err::read_dir(cache).unwrap();
         let inside = folders.filter_map(|folder| fs_err::read_dir(folder.unwrap().path()).ok());

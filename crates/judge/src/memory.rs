@@ -92,6 +92,11 @@ impl Memory {
         Self { bytes: all.bytes / 100 * work.handed_out() / of * units, all: false, ..all }
     }
 
+    /// Whether it is used to look at tasks, and not to judge candidates.
+    pub(crate) fn examines(self) -> bool {
+        self.work == Work::Examining
+    }
+
     /// Bytes of the oracle's arena.
     pub(crate) fn arena(self, sizes: &Sizes) -> u64 {
         arena_bytes(sizes, self.cuda)

@@ -14,7 +14,7 @@ use crate::arena::Arena;
 use crate::channel::{Channel, NoAnswer};
 use crate::error::JudgeError;
 use crate::forks::Forks;
-use crate::gate::{Gate, Purpose};
+use crate::gate::{Gate, Purpose, Wish};
 
 /// Descriptor numbers inside the jail.
 const CHANNEL_FD: i32 = 3;
@@ -352,6 +352,19 @@ impl Worker {
     ) -> Result<T, NoAnswer> {
         let (mut held, purpose) = (None, self.role.purpose());
         let hold = |wish| gate.change(&mut held, wish, purpose);
+        self.channel.ask_holding(request, deadline, hold)
+    }
+
+    /// The same, but the process gets the device beside others where it wishes to be alone.
+    pub(crate) fn ask_beside<T: DeserializeOwned>(
+        &mut self,
+        request: &Json,
+        deadline: Duration,
+        gate: &Gate,
+    ) -> Result<T, NoAnswer> {
+        let (mut held, purpose) = (None, self.role.purpose());
+        let beside = |wish| if wish == Wish::Alone { Wish::Shared } else { wish };
+        let hold = |wish| gate.change(&mut held, beside(wish), purpose);
         self.channel.ask_holding(request, deadline, hold)
     }
 

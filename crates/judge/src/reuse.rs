@@ -69,7 +69,7 @@ mod tests {
     use warpwright_task::Task;
 
     use super::*;
-    use crate::baseline::{Baseline, Starting};
+    use crate::baseline::{Baseline, Starting, Tuned};
     use crate::error::JudgeError;
     use crate::examination::{Bar, Examination, Objection};
     use crate::pool::SessionPool;
@@ -148,7 +148,7 @@ mod tests {
         for (served, task) in (1..).zip([&first, &last, &first]) {
             process.open(task, (Profile::Strict, 1), None, gate).unwrap();
             for which in [Baseline::Eager, Baseline::Compile] {
-                process.compile(&task.name, (which, 1), gate).unwrap();
+                process.compile(&task.name, (which, 1, Tuned::Beside), gate).unwrap();
             }
             process.pin(&task.name, &[0]).unwrap();
             let apart = process.agree(&task.name, 2).unwrap().apart;

@@ -4,7 +4,7 @@
 use warpwright_task::Task;
 
 use super::TaskSession;
-use crate::baseline::{Baseline, BaselineProcess};
+use crate::baseline::{Baseline, BaselineProcess, Tuned};
 use crate::contenders::{Baselines, Terms};
 use crate::error::JudgeError;
 use crate::gate::Purpose;
@@ -28,7 +28,7 @@ impl TaskSession<'_> {
         let settings = (judge.config.profile, judge.config.seed);
         process.open(contender, settings, None, &judge.gate)?;
         drop(shared);
-        let seeded = (Baseline::Eager, judge.config.seed);
+        let seeded = (Baseline::Eager, judge.config.seed, Tuned::Alone);
         process.compile(&contender.name, seeded, &judge.gate)?;
         let (task, opened) = (&self.task, &self.oracle.opened);
         let (memory, layout, plan) = (self.memory, self.layout, self.plan);
