@@ -61,5 +61,6 @@ pub mod reader;
 pub mod reward;
 pub mod run;
 pub mod schema;
+pub mod tokens;
 pub mod verdict;
 pub mod writer;

@@ -17,7 +17,7 @@ use warpwright_record::reader::RunReader;
 use warpwright_record::verdict::{Profile, Reward};
 
 use super::conversation::{Conversation, Entry, is_judged};
-use super::tokens::{NoTokens, Sequence, sequences};
+use warpwright_record::tokens::{NoTokens, Sequence, sequences};
 
 /// Version of the lines.
 pub const VERSION: u32 = 1;

@@ -6,4 +6,3 @@
 pub mod conversation;
 pub mod export;
 pub mod show;
-pub mod tokens;

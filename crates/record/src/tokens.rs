@@ -1,9 +1,9 @@
 //! Token sequences of an episode, for training: ids as they were sampled, never text that is
 //! tokenised again.
 
+use crate::history::Episode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use warpwright_record::history::Episode;
 
 /// One sequence: a context and what was sampled in it. The four lists have one entry for each token.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -36,7 +36,7 @@ pub enum NoTokens {
 /// The sequences of an episode in order. A new one begins where the context was changed: where a
 /// message keeps less than all tokens before it.
 pub fn sequences(episode: &Episode) -> Result<Vec<Sequence>, NoTokens> {
-    let of = |turn: &warpwright_record::history::Turn| {
+    let of = |turn: &crate::history::Turn| {
         turn.message.generation.as_ref().is_some_and(|g| g.tokens.is_some())
     };
     match episode.turns.iter().filter(|turn| of(turn)).count() {

@@ -1,0 +1,79 @@
+//! Advantages without a critic: what several episodes of one task came to, beside each other.
+
+/// Standard deviations below this count as none: the rewards of a group are equal but for rounding.
+const EQUAL: f64 = 1e-9;
+
+/// Whether all rewards of a group are equal: it says nothing about what to do more often.
+pub fn is_flat(rewards: &[f64]) -> bool {
+    deviation(rewards) <= EQUAL
+}
+
+/// The reward of each episode less the mean of the others' (REINFORCE leave-one-out, Kool et al. 2019;
+/// arXiv 2402.14740). Zero for a group of one.
+pub fn rloo(rewards: &[f64]) -> Vec<f64> {
+    let others = rewards.len().saturating_sub(1) as f64;
+    if others == 0.0 {
+        return vec![0.0; rewards.len()];
+    }
+    let total: f64 = rewards.iter().sum();
+    rewards.iter().map(|reward| reward - (total - reward) / others).collect()
+}
+
+/// The reward of each episode less the group's mean, in units of its standard deviation (GRPO, arXiv
+/// 2402.03300). Zero where that is none.
+pub fn grpo(rewards: &[f64]) -> Vec<f64> {
+    let deviation = deviation(rewards);
+    if deviation <= EQUAL {
+        return vec![0.0; rewards.len()];
+    }
+    let mean = mean(rewards);
+    rewards.iter().map(|reward| (reward - mean) / deviation).collect()
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// Of the group itself, not estimated for what it was drawn from.
+fn deviation(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    (squares / values.len().max(1) as f64).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn golden_numbers() {
+        assert_eq!(rloo(&[1.0, 3.0]), [-2.0, 2.0]);
+        assert_eq!(rloo(&[-1.0, 1.0, 3.0]), [-3.0, 0.0, 3.0]);
+        assert_eq!(grpo(&[1.0, 3.0]), [-1.0, 1.0]);
+        let equal = [2.0, 2.0, 2.0];
+        assert!(is_flat(&equal) && !is_flat(&[2.0, 2.1]));
+        assert_eq!((rloo(&equal), grpo(&equal)), (vec![0.0; 3], vec![0.0; 3]));
+        assert_eq!((rloo(&[5.0]), grpo(&[5.0])), (vec![0.0], vec![0.0]));
+        assert!(rloo(&[]).is_empty() && grpo(&[]).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn leaving_one_out_is_what_it_says(rewards in prop::collection::vec(-1.0f64..3.0, 2..16)) {
+            for (i, advantage) in rloo(&rewards).into_iter().enumerate() {
+                let mut others = rewards.clone();
+                let own = others.remove(i);
+                prop_assert!((advantage - (own - mean(&others))).abs() < 1e-9);
+            }
+        }
+
+        #[test]
+        fn a_group_moves_nobody_on_the_whole(rewards in prop::collection::vec(-1.0f64..3.0, 2..16)) {
+            prop_assert!(mean(&rloo(&rewards)).abs() < 1e-9);
+            let of_group = grpo(&rewards);
+            prop_assert!(mean(&of_group).abs() < 1e-9);
+            prop_assert!(is_flat(&rewards) || (deviation(&of_group) - 1.0).abs() < 1e-6);
+        }
+    }
+}

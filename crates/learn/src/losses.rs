@@ -1,0 +1,219 @@
+//! What is made small, for one action, with its derivative.
+//!
+//! These are definitions: an engine computes the same for many actions at once on its device. The loss
+//! of a batch is the mean over all actions of the *global* batch, not a mean of means per trajectory
+//! (DAPO, arXiv 2503.14476): long trajectories would count less per token.
+
+use serde::{Deserialize, Serialize};
+
+/// Logarithms of ratios are clamped to this on either side.
+pub const LOG_RATIO_LIMIT: f64 = 20.0;
+
+/// The policy's loss: clipped surrogate (PPO, arXiv 1707.06347) with a bound of its own on either side
+/// (DAPO), a dual clip (arXiv 1912.09729), and a correction of what the sampler's numerics or older
+/// weights make different from the trainer's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyLoss {
+    /// A ratio counts as at least 1 minus this.
+    pub clip_low: f64,
+    /// A ratio counts as at most 1 plus this.
+    pub clip_high: f64,
+    /// Of an action with a negative advantage a ratio counts as at most this; without, no bound.
+    pub dual_clip: Option<f64>,
+    /// Ratios of trainer to sampler are truncated at this and weigh an action; without, nothing does.
+    pub mismatch: Option<f64>,
+}
+
+/// Natural logarithms of an action's probability.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Logprobs {
+    /// Under the weights that are trained.
+    pub now: f64,
+    /// Under those weights as they were when the step began, by the trainer.
+    pub before: f64,
+    /// Under the distribution it was drawn from, by the sampler.
+    pub behaviour: f64,
+}
+
+/// What one action contributes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Term {
+    /// Its loss.
+    pub loss: f64,
+    /// Derivative of the loss by the logarithm of the action's probability now.
+    pub gradient: f64,
+    /// Probability now over that before the step.
+    pub ratio: f64,
+    /// Whether a bound keeps it from moving further.
+    pub is_clipped: bool,
+    /// What it was weighed with for the sampler's mismatch.
+    pub weight: f64,
+}
+
+fn ratio(above: f64, below: f64) -> f64 {
+    (above - below).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+}
+
+impl PolicyLoss {
+    /// The term of an action.
+    pub fn term(&self, logprobs: Logprobs, advantage: f64) -> Term {
+        let Logprobs { now, before, behaviour } = logprobs;
+        let weight = self.mismatch.map_or(1.0, |most| ratio(before, behaviour).min(most));
+        let free = ratio(now, before);
+        let clipped = free.clamp(1.0 - self.clip_low, 1.0 + self.clip_high);
+        // The smaller gain of the two, so that moving too far gains nothing.
+        let mut gain = (free * advantage).min(clipped * advantage);
+        let mut moves = free * advantage <= clipped * advantage;
+        if let Some(most) = self.dual_clip.filter(|_| advantage < 0.0) {
+            // A ratio that has grown without bound would drown all others.
+            moves &= gain >= most * advantage;
+            gain = gain.max(most * advantage);
+        }
+        moves &= (now - before).abs() < LOG_RATIO_LIMIT;
+        let gradient = if moves { -weight * free * advantage } else { 0.0 };
+        Term { loss: -weight * gain, gradient, ratio: free, is_clipped: !moves, weight }
+    }
+}
+
+/// The critic's loss: half the squared error; with a clip, the larger one of the value and of the value
+/// kept near what it was (as PPO's own implementation has it). Loss, and its derivative by the value.
+pub fn value_term(value: f64, before: f64, target: f64, clip: Option<f64>) -> (f64, f64) {
+    let (error, loss) = (value - target, (value - target).powi(2) / 2.0);
+    let Some(clip) = clip else { return (loss, error) };
+    let near = value.clamp(before - clip, before + clip);
+    let near_loss = (near - target).powi(2) / 2.0;
+    if loss >= near_loss {
+        (loss, error)
+    } else {
+        // Beyond the clip the value kept near does not move.
+        (near_loss, 0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ROBUST: PolicyLoss =
+        PolicyLoss { clip_low: 0.2, clip_high: 0.28, dual_clip: Some(10.0), mismatch: Some(2.0) };
+
+    fn at(ratio: f64) -> Logprobs {
+        Logprobs { now: ratio.ln() - 1.0, before: -1.0, behaviour: -1.0 }
+    }
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-9
+    }
+
+    #[test]
+    fn golden_numbers() {
+        let term = |ratio: f64, advantage: f64| ROBUST.term(at(ratio), advantage);
+        assert!(near(term(1.0, 2.0).loss, -2.0) && near(term(1.0, 2.0).gradient, -2.0));
+        assert!(near(term(1.5, 1.0).loss, -1.28) && near(term(1.5, 1.0).gradient, 0.0));
+        assert!(near(term(0.5, -1.0).loss, 0.8) && near(term(0.5, -1.0).gradient, 0.0));
+        // The side on which nothing is bounded.
+        assert!(near(term(0.5, 1.0).loss, -0.5) && near(term(0.5, 1.0).gradient, -0.5));
+        assert!(near(term(3.0, -1.0).loss, 3.0) && near(term(3.0, -1.0).gradient, 3.0));
+        // Dual clip.
+        assert!(near(term(30.0, -1.0).loss, 10.0) && near(term(30.0, -1.0).gradient, 0.0));
+        let single = PolicyLoss { dual_clip: None, ..ROBUST };
+        assert!(near(single.term(at(30.0), -1.0).loss, 30.0));
+    }
+
+    #[test]
+    fn the_samplers_mismatch_weighs_and_is_truncated() {
+        let sampled = |behaviour: f64| Logprobs { now: -1.0, before: -1.0, behaviour };
+        let weight = |behaviour: f64| ROBUST.term(sampled(behaviour), 1.0).weight;
+        assert!(near(weight(-1.0), 1.0) && near(weight(-1.0 - 1.5f64.ln()), 1.5));
+        assert!(near(weight(-9.0), 2.0), "truncated");
+        assert!(near(weight(-1.0 + 2.0f64.ln()), 0.5));
+        let off = PolicyLoss { mismatch: None, ..ROBUST };
+        assert!(near(off.term(sampled(-9.0), 1.0).weight, 1.0));
+    }
+
+    #[test]
+    fn a_ratio_beyond_all_bounds_stays_finite() {
+        let far = Logprobs { now: 0.0, before: -800.0, behaviour: -800.0 };
+        let term = PolicyLoss { dual_clip: None, ..ROBUST }.term(far, -1.0);
+        assert!(term.loss.is_finite() && near(term.gradient, 0.0) && term.is_clipped, "{term:?}");
+    }
+
+    #[test]
+    fn a_value_far_from_what_it_was_does_not_move_further() {
+        assert_eq!(value_term(1.0, 0.0, 3.0, None), (2.0, -2.0));
+        assert!(near(value_term(0.1, 0.0, 3.0, Some(0.2)).1, 0.1 - 3.0));
+        // Nearer to the target than it may be after one step: the bounded one is the larger loss.
+        assert_eq!(value_term(2.0, 0.0, 3.0, Some(0.2)), ((0.2f64 - 3.0).powi(2) / 2.0, 0.0));
+        // Away from it: nothing is bounded.
+        assert_eq!(value_term(-2.0, 0.0, 3.0, Some(0.2)), (12.5, -5.0));
+    }
+
+    /// The surrogate by its cases, as the papers' figures have it, and not by `min` and `max`.
+    fn by_cases(loss: &PolicyLoss, ratio: f64, advantage: f64) -> f64 {
+        let (low, high) = (1.0 - loss.clip_low, 1.0 + loss.clip_high);
+        let counted = if advantage >= 0.0 {
+            if ratio > high { high } else { ratio }
+        } else {
+            let least = if ratio < low { low } else { ratio };
+            match loss.dual_clip {
+                Some(most) if least > most => most,
+                _ => least,
+            }
+        };
+        -counted * advantage
+    }
+
+    proptest! {
+        #[test]
+        fn the_loss_is_that_of_its_cases(
+            log_ratio in -3.0f64..4.0,
+            advantage in -3.0f64..3.0,
+            dual in any::<bool>(),
+        ) {
+            let loss = PolicyLoss { dual_clip: dual.then_some(10.0), ..ROBUST };
+            let term = loss.term(at(log_ratio.exp()), advantage);
+            prop_assert!((term.loss - by_cases(&loss, log_ratio.exp(), advantage)).abs() < 1e-9);
+        }
+
+        /// The derivative is that of the loss, wherever that has one.
+        #[test]
+        fn the_gradient_is_the_losses(
+            log_ratio in -3.0f64..4.0,
+            advantage in -3.0f64..3.0,
+            behaviour in -4.0f64..0.0,
+        ) {
+            let logprobs = |now: f64| Logprobs { now, before: -1.0, behaviour };
+            let (now, step) = (log_ratio - 1.0, 1e-6);
+            for bound in [0.8f64, 1.28, 10.0] {
+                prop_assume!((log_ratio - bound.ln()).abs() > 1e-4);
+            }
+            let term = ROBUST.term(logprobs(now), advantage);
+            let (above, below) = (now + step, now - step);
+            let slope = (ROBUST.term(logprobs(above), advantage).loss
+                - ROBUST.term(logprobs(below), advantage).loss) / (2.0 * step);
+            prop_assert!(
+                (term.gradient - slope).abs() < 1e-4 * (1.0 + slope.abs()), "{:?} {}", term, slope
+            );
+            prop_assert!(!term.is_clipped || term.gradient == 0.0);
+        }
+
+        #[test]
+        fn the_values_gradient_is_the_losses(
+            value in -3.0f64..3.0, before in -3.0f64..3.0, target in -3.0f64..3.0,
+            clipped in any::<bool>(),
+        ) {
+            let clip = clipped.then_some(0.2);
+            let step = 1e-6;
+            for edge in [before - 0.2, before + 0.2] {
+                prop_assume!((value - edge).abs() > 1e-4);
+                // Where both losses are equal there is a corner.
+                prop_assume!(((value - target).abs() - (edge - target).abs()).abs() > 1e-4);
+            }
+            let of = |value: f64| value_term(value, before, target, clip).0;
+            let slope = (of(value + step) - of(value - step)) / (2.0 * step);
+            prop_assert!((value_term(value, before, target, clip).1 - slope).abs() < 1e-4);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What a training step is watched by, and when it is no good any more.
+
+use serde::{Deserialize, Serialize};
+
+use crate::losses::Term;
+
+/// Share of the returns' variance that values explain: 1 for a critic that is right, 0 for one that
+/// says the same of all, less for one that misleads. `None` where returns do not vary.
+pub fn explained_variance(values: &[f64], returns: &[f64]) -> Option<f64> {
+    let errors: Vec<f64> = returns.iter().zip(values).map(|(r, v)| r - v).collect();
+    let (of_errors, of_returns) = (variance(&errors), variance(returns));
+    (of_returns > 1e-12).then(|| 1.0 - of_errors / of_returns)
+}
+
+fn variance(values: &[f64]) -> f64 {
+    let count = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / count
+}
+
+/// One step's actions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ratios {
+    /// Mean probability ratio of now to before.
+    pub mean: f64,
+    /// `(sum w)^2 / (n * sum w^2)` of the ratios: 1 where all are equal (Kish's effective sample size,
+    /// as a share).
+    pub effective_share: f64,
+    /// Kullback-Leibler divergence of before from now, estimated from the actions drawn by
+    /// `ratio - 1 - ln ratio`, which is never negative (Schulman, "Approximating KL divergence", 2020).
+    pub kl: f64,
+    /// Share of the actions that a bound keeps from moving further.
+    pub clipped: f64,
+}
+
+impl Ratios {
+    /// Of all actions of a step; `None` of none.
+    pub fn of(terms: &[Term]) -> Option<Self> {
+        let count = terms.len() as f64;
+        if terms.is_empty() {
+            return None;
+        }
+        let sum: f64 = terms.iter().map(|term| term.ratio).sum();
+        let squares: f64 = terms.iter().map(|term| term.ratio.powi(2)).sum();
+        let kl: f64 = terms.iter().map(|term| term.ratio - 1.0 - term.ratio.ln()).sum();
+        Some(Self {
+            mean: sum / count,
+            effective_share: sum * sum / (count * squares),
+            kl: kl / count,
+            clipped: terms.iter().filter(|term| term.is_clipped).count() as f64 / count,
+        })
+    }
+}
+
+/// Why a run should stop, or go back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Alarm {
+    /// The critic misleads.
+    ExplainedVariance,
+    /// The mean ratio is beyond 0.5 to 2.
+    MeanRatio,
+    /// Few actions carry the step.
+    EffectiveSampleSize,
+    /// The policy has moved too far in one step.
+    Divergence,
+    /// Something is not a finite number.
+    NotFinite,
+}
+
+/// Bounds of `docs/learning.md`.
+const MEAN_RATIO: std::ops::RangeInclusive<f64> = 0.5..=2.0;
+const EFFECTIVE_SHARE: f64 = 0.3;
+const KL: f64 = 0.1;
+
+/// The alarms of one step. A critic has `warmed_up` before its explained variance counts.
+pub fn alarms(ratios: &Ratios, explained: Option<f64>, warmed_up: bool) -> Vec<Alarm> {
+    let figures = [ratios.mean, ratios.effective_share, ratios.kl, explained.unwrap_or(0.0)];
+    let raised = [
+        (warmed_up && explained.is_some_and(|share| share < 0.0), Alarm::ExplainedVariance),
+        (!MEAN_RATIO.contains(&ratios.mean), Alarm::MeanRatio),
+        (ratios.effective_share < EFFECTIVE_SHARE, Alarm::EffectiveSampleSize),
+        (ratios.kl > KL, Alarm::Divergence),
+        (figures.iter().any(|figure| !figure.is_finite()), Alarm::NotFinite),
+    ];
+    raised.into_iter().filter(|(is_raised, _)| *is_raised).map(|(_, alarm)| alarm).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::losses::{Logprobs, PolicyLoss};
+    use crate::recipe::Recipe;
+    use proptest::prelude::*;
+
+    fn terms(ratios: &[f64]) -> Vec<Term> {
+        let loss: PolicyLoss = Recipe::robust().policy;
+        let at = |r: &f64| Logprobs { now: r.ln(), before: 0.0, behaviour: 0.0 };
+        ratios.iter().map(|ratio| loss.term(at(ratio), 1.0)).collect()
+    }
+
+    #[test]
+    fn a_critic_is_measured_by_what_it_explains() {
+        let returns = [1.0, 2.0, 3.0, 4.0];
+        let near = |a: Option<f64>, b: f64| (a.unwrap() - b).abs() < 1e-12;
+        assert!(near(explained_variance(&returns, &returns), 1.0));
+        assert!(near(explained_variance(&[2.5; 4], &returns), 0.0));
+        assert!(near(explained_variance(&[4.0, 3.0, 2.0, 1.0], &returns), -3.0));
+        // Off by a constant it still tells good from bad.
+        assert!(near(explained_variance(&[11.0, 12.0, 13.0, 14.0], &returns), 1.0));
+        assert_eq!(explained_variance(&returns, &[2.0; 4]), None);
+    }
+
+    #[test]
+    fn each_alarm_is_raised_by_its_own_fault() {
+        let quiet = Ratios::of(&terms(&[0.95, 1.0, 1.05])).unwrap();
+        assert_eq!(alarms(&quiet, Some(0.4), true), []);
+        assert_eq!(alarms(&quiet, Some(-0.1), true), [Alarm::ExplainedVariance]);
+        assert_eq!(alarms(&quiet, Some(-0.1), false), []);
+        assert_eq!(alarms(&quiet, None, true), []);
+        let of = |change: fn(&mut Ratios)| {
+            let mut ratios = quiet;
+            change(&mut ratios);
+            alarms(&ratios, Some(0.4), true)
+        };
+        assert_eq!(of(|r| r.mean = 2.1), [Alarm::MeanRatio]);
+        assert_eq!(of(|r| r.effective_share = 0.2), [Alarm::EffectiveSampleSize]);
+        assert_eq!(of(|r| r.kl = 0.2), [Alarm::Divergence]);
+        assert_eq!(of(|r| r.kl = f64::NAN), [Alarm::NotFinite]);
+        assert_eq!(Ratios::of(&[]), None);
+    }
+
+    #[test]
+    fn one_action_that_outweighs_all_others_leaves_a_small_sample() {
+        let mut many = vec![0.1; 99];
+        many.push(50.0);
+        let ratios = Ratios::of(&terms(&many)).unwrap();
+        assert!(ratios.effective_share < 0.05, "{ratios:?}");
+        assert!((Ratios::of(&terms(&[1.2; 9])).unwrap().effective_share - 1.0).abs() < 1e-12);
+        assert!((Ratios::of(&terms(&[1.0, 1.3, 1.4])).unwrap().clipped - 2.0 / 3.0).abs() < 1e-12);
+    }
+
+    proptest! {
+        /// For Gaussians the estimate's mean is the divergence known in closed form: here, of many
+        /// actions drawn before, between two distributions over few actions.
+        #[test]
+        fn the_divergence_is_that_of_the_distributions(
+            before in prop::collection::vec(0.05f64..1.0, 4),
+            now in prop::collection::vec(0.05f64..1.0, 4),
+        ) {
+            let normalised = |p: &[f64]| -> Vec<f64> {
+                let sum: f64 = p.iter().sum();
+                p.iter().map(|p| p / sum).collect()
+            };
+            let (before, now) = (normalised(&before), normalised(&now));
+            let exact: f64 = before.iter().zip(&now).map(|(b, n)| b * (b / n).ln()).sum();
+            // The expectation over actions drawn before.
+            let expected: f64 = before.iter().zip(&now).map(|(b, n)| {
+                let terms = terms(&[n / b]);
+                b * Ratios::of(&terms).unwrap().kl
+            }).sum();
+            prop_assert!((expected - exact).abs() < 1e-9, "{} and {}", expected, exact);
+        }
+    }
+}
