@@ -78,7 +78,8 @@ def _check(name: str, index: int, parameter: dict[str, Any], cuda: bool, value: 
 
 def wrap(library: ctypes.CDLL, launcher: dict[str, Any], device: str) -> Callable[..., None]:
     """The Python function for one launcher, specialised by generated source: a wrapper that loops
-    over its parameters would cost more than a small kernel."""
+    over its parameters would cost more than a small kernel, and so would torch's own function for
+    the current stream, which makes an object of it."""
     name = launcher["name"]
     function = getattr(library, name)
     function.restype = None if launcher["returns"] == "void" else ctypes.c_int
@@ -97,7 +98,7 @@ def wrap(library: ctypes.CDLL, launcher: dict[str, Any], device: str) -> Callabl
             dtype = f" and {p}.dtype in _d{i}" if wanted else ""
             if wanted and parameter["lanes"] > 1:
                 dtype += f" and not {p}.data_ptr() % {parameter['lanes'] * wanted[0].itemsize}"
-            place = f"{p}.device.type == {'cuda' if cuda else 'cpu'!r}"
+            place = f"{p}.is_{'cuda' if cuda else 'cpu'}"
             checks.append(
                 f"    if {p} is not None and not (isinstance({p}, _T) and {p}.is_contiguous()"
                 f"{dtype} and {place}): _check({name!r}, {i}, _p{i}, {cuda}, {p})\n"
@@ -109,8 +110,9 @@ def wrap(library: ctypes.CDLL, launcher: dict[str, Any], device: str) -> Callabl
     if launcher["has_stream"]:
         types.append(ctypes.c_void_p)
         if cuda:
-            scope["_stream"] = torch.cuda.current_stream
-            arguments.append("_stream().cuda_stream")
+            scope["_stream"] = torch._C._cuda_getCurrentRawStream
+            scope["_device"] = torch._C._cuda_getDevice
+            arguments.append("_stream(_device())")
         else:
             arguments.append("None")
     function.argtypes = types
