@@ -30,8 +30,12 @@ use crate::homes::{Home, Homes};
 use crate::process::{Grant, Host, Role, WALL, Worker};
 
 /// Runners kept ready on a GPU: a candidate has the device for half a second, starting takes up to ten
-/// where many sessions keep the host busy. More cost memory: each has a context.
-const ON_GPU: usize = 6;
+/// where many sessions keep the host busy. More cost memory: each has a context of half a GiB.
+const ON_GPU: usize = 4;
+/// The same where a candidate's memory is at least [`LARGE`]: there is more beside it, too.
+const ON_LARGE_GPU: usize = 6;
+/// Bytes.
+const LARGE: u64 = 40 << 30;
 /// Runners kept ready on the cpu device, where candidates are judged one or two at a time.
 const ON_CPU: usize = 1;
 /// Host memory that a runner may use beside its arena, bytes.
@@ -109,7 +113,11 @@ impl Nursery {
     /// are gone. While a context is made on a GPU nobody measures there: several at once cost no more
     /// than one.
     pub(crate) fn expect(&self) {
-        let keep = if self.shared.means.gpu.is_some() { ON_GPU } else { ON_CPU };
+        let keep = match &self.shared.means {
+            Means { gpu: None, .. } => ON_CPU,
+            Means { arena_bytes, .. } if *arena_bytes < LARGE => ON_GPU,
+            Means { .. } => ON_LARGE_GPU,
+        };
         let mut threads = lock(&self.threads);
         threads.retain(|thread| !thread.is_finished());
         let mut state = self.shared.lock();

@@ -1,9 +1,10 @@
 //! Token sequences of an episode, for training: ids as they were sampled, never text that is
 //! tokenised again.
 
-use crate::history::Episode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::history::Episode;
 
 /// One sequence: a context and what was sampled in it. The four lists have one entry for each token.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
