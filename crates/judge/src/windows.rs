@@ -17,9 +17,10 @@ pub(crate) fn window_calls(window: Duration, seconds: f64, most: u64) -> usize {
     wanted.clamp(1, most.max(1)) as usize
 }
 
-/// Calls to try first, given one call's time by windows of a single one: about half a window.
+/// Calls to try first, given one call's time by windows of a single one, which is too long as a rule:
+/// most of a window, so that it need not be tried again with more.
 pub(crate) fn first_calls(plan: &Plan, single: f64, most: u64) -> usize {
-    window_calls(plan.window, 2.0 * single.max(LEAST_ALONE), most)
+    window_calls(plan.window, 1.25 * single.max(LEAST_ALONE), most)
 }
 
 /// Windows that try a number of calls.
@@ -152,8 +153,8 @@ mod tests {
         assert_eq!(window_calls(window, 1.0, 4096), 1);
         assert_eq!(window_calls(window, 1e-5, 100), 100);
         let plan = Plan::of(Device::Cuda(0), None);
-        assert_eq!(first_calls(&plan, 1e-3, 4096), 2);
-        assert_eq!(first_calls(&plan, 0.0, 4096), 200, "no time is known to be so short");
+        assert_eq!(first_calls(&plan, 1e-3, 4096), 4);
+        assert_eq!(first_calls(&plan, 0.0, 4096), 320, "no time is known to be so short");
         assert_eq!(first_calls(&plan, 0.0, 30), 30);
     }
 
