@@ -111,7 +111,7 @@ class Arena(Memory):
             self.native.arena_install(int(spill))
 
     def beside(self, descriptor: int, size: int) -> Memory:
-        """Maps other memory on the same GPU, until ``close``."""
+        """Maps other memory of the same device, until ``close``."""
         at = ctypes.c_uint64()
         self.native.arena_map.argtypes = [
             ctypes.c_int,

@@ -65,6 +65,14 @@ extern "C" void arena_release() {
     base = nullptr;
     total = 0;
 }
+// Other memory of the judge's, which nothing is allocated from.
+extern "C" int arena_map(int descriptor, size_t size, int, uint64_t* at) {
+    void* mapped = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (mapped == MAP_FAILED) return errno;
+    *at = reinterpret_cast<uint64_t>(mapped);
+    return 0;
+}
+extern "C" void arena_unmap(uint64_t at, size_t size) { munmap(reinterpret_cast<void*>(at), size); }
 extern "C" uint64_t arena_base() { return reinterpret_cast<uint64_t>(base); }
 extern "C" void arena_zone(size_t offset, size_t size) { zone.reset(offset, size); }
 extern "C" void arena_install(int spill) {

@@ -18,7 +18,7 @@ use crate::gate::Wish;
 use crate::judge::LocalJudge;
 use crate::memory::{Memory, Work};
 use crate::testing::judge;
-use crate::wire::{Opened, Sizes};
+use crate::wire::{Opened, Sets, Sizes, Value};
 
 const PATIENCE: Duration = Duration::from_mins(5);
 
@@ -136,9 +136,10 @@ impl Serving {
         self.channel.ask_holding(request, PATIENCE, hold).map(|Told { told }| told)
     }
 
-    fn adopt(&mut self, arena: &Arena) -> Result<Vec<String>, NoAnswer> {
+    /// Hands memory over, to `adopt` or to `reach`.
+    fn hand_over(&mut self, what: &str, arena: &Arena) -> Result<Vec<String>, NoAnswer> {
         self.wishes.clear();
-        let request = json!({"do": "adopt", "arena_bytes": arena.len()});
+        let request = json!({"do": what, "arena_bytes": arena.len()});
         self.channel.send(&request, PATIENCE)?;
         self.channel.send_descriptor(arena.lend().unwrap().as_fd())?;
         let hold = |wish| self.wishes.push(wish);
@@ -205,7 +206,7 @@ fn an_oracle_makes_its_models_before_it_asks_for_the_device() {
 
     // Its memory is mapped beside others as well, and then holds what it is asked for.
     let arena = Arena::Host(HostArena::create(1 << 20).unwrap());
-    let told = serving.adopt(&arena).unwrap();
+    let told = serving.hand_over("adopt", &arena).unwrap();
     assert_eq!(told, ["shared", "maps", "waits", "nothing"]);
     assert_eq!(serving.wishes, [Wish::Shared, Wish::Nothing]);
 
@@ -215,6 +216,56 @@ fn an_oracle_makes_its_models_before_it_asks_for_the_device() {
     let told = serving.open(WEIGHTS, "throughout");
     let kept = ["builds", "builds", "perturbs"].map(|step| format!("{step} holding shared"));
     assert_eq!(mistakes(&told, "shared")[..3], kept, "{told:?}");
+}
+
+/// As on a GPU, where candidates have one memory after the other.
+#[test]
+fn an_oracle_stores_inputs_where_a_candidate_finds_them() {
+    let mut serving = Serving::oracle();
+    serving.open(SQUARE, "rightly");
+    let memory = || Arena::Host(HostArena::create(1 << 20).unwrap());
+    let (own, candidates) = (memory(), memory());
+    serving.hand_over("adopt", &own).unwrap();
+    let told = serving.hand_over("reach", &candidates).unwrap();
+    assert_eq!(told, ["shared", "maps", "waits", "nothing"]);
+    assert_eq!(serving.wishes, [Wish::Shared, Wish::Nothing]);
+
+    let offsets = [1 << 16, 4096, 1 << 19];
+    let drawn = json!({"seeds": [5, 6, 5], "families": ["own", "own", "own"]});
+    let mut ask = |what: &str, more: (&str, Json)| {
+        let mut request = drawn.clone();
+        request["do"] = what.into();
+        request[more.0] = more.1;
+        serving.channel.ask::<Sets>(&request, PATIENCE).unwrap().sets
+    };
+    let bytes = |arena: &Arena, set: &Value| {
+        let at = &set.tensors[0];
+        let mut bytes = vec![0; at.bytes as usize];
+        arena.read(at.offset.unwrap(), &mut bytes).unwrap();
+        bytes
+    };
+    let provided = ask("provide", ("offsets", json!(offsets)));
+    let there: Vec<_> = provided.iter().map(|set| bytes(&candidates, set)).collect();
+    assert_eq!(
+        provided.iter().map(|set| set.tensors[0].offset.unwrap()).collect::<Vec<_>>(),
+        offsets
+    );
+    let made = ask("inputs", ("offset", json!(0)));
+    let here: Vec<_> = made.iter().map(|set| bytes(&own, set)).collect();
+    assert_eq!(there, here);
+    assert_eq!(there[0], there[2]);
+    assert_ne!(there[0], there[1], "positive control");
+
+    // Nothing else was touched.
+    let mut all = vec![0; 1 << 20];
+    candidates.read(0, &mut all).unwrap();
+    for (offset, bytes) in offsets.iter().zip(&there) {
+        all[*offset as usize..][..bytes.len()].fill(0);
+    }
+    assert!(all.iter().all(|byte| *byte == 0));
+    // What lies there outlives the process's view of it.
+    assert_eq!(serving.ask(&json!({"do": "closed"})).unwrap(), Vec::<String>::new());
+    assert_eq!(bytes(&candidates, &provided[1]), there[1]);
 }
 
 #[test]

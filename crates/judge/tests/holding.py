@@ -23,6 +23,7 @@ from torch._inductor.output_code import CompiledFxGraph
 from torch._inductor.runtime.benchmarking import benchmarker
 from warpwright_oracle import oracle as oracle_module
 from warpwright_oracle import sizes
+from warpwright_oracle.arena import Arena
 from warpwright_oracle.baseline import Baseline
 from warpwright_oracle.channel import Channel, serve
 from warpwright_oracle.oracle import Oracle
@@ -129,6 +130,11 @@ def serve_oracle(channel: Telling, library: str) -> None:
         oracle.adopt(request)
         return {"told": told}
 
+    def reach(request: dict[str, Any]) -> dict[str, Any]:
+        told.clear()
+        oracle.reach(request)
+        return {"told": told}
+
     def weights(_: dict[str, Any]) -> dict[str, Any]:
         return {"told": [hashed(oracle.models[variant]) for variant in ("init", "other")]}
 
@@ -150,8 +156,13 @@ def serve_oracle(channel: Telling, library: str) -> None:
         oracle.load(request)
         return {"foreseen": seen, "opened": oracle.open(request)}
 
-    handlers = {"open": open_telling, "adopt": adopt, "foreseen": foreseen}
-    serve(channel, {**handlers, "weights": weights, "wanted": wanted})
+    def closed(_: dict[str, Any]) -> dict[str, Any]:
+        oracle.close()
+        return {"told": []}
+
+    handlers = {"open": open_telling, "adopt": adopt, "reach": reach, "foreseen": foreseen}
+    stored = {"inputs": oracle.inputs, "provide": oracle.provide, "closed": closed}
+    serve(channel, {**handlers, **stored, "weights": weights, "wanted": wanted})
 
 
 def main() -> None:
@@ -165,6 +176,7 @@ def main() -> None:
     note(Reference, "inputs", "draws")
     note(oracle_module, "perturb", "perturbs")
     note(Oracle, "_forward", "computes")
+    note(Arena, "beside", "maps")
     note(oracle_module, "Arena", "maps")
     channel = Telling(given.channel)
     if given.library is None:
