@@ -110,8 +110,7 @@ impl Nursery {
     }
 
     /// Says that runners will be needed: has as many made ahead as are worth keeping, once half of them
-    /// are gone. While a context is made on a GPU nobody measures there: several at once cost no more
-    /// than one.
+    /// are gone. While contexts are made on a GPU nobody measures there: better seldom and several.
     pub(crate) fn expect(&self) {
         let keep = match &self.shared.means {
             Means { gpu: None, .. } => ON_CPU,
