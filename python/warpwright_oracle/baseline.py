@@ -124,9 +124,9 @@ class Baseline(Player):
 
     def compile(self, request: dict[str, Any]) -> dict[str, Any]:
         """Compiles one baseline and runs it until it is warm. Only what computes on the device
-        takes it, and then alone: compilers look for the fastest variant of a kernel by timing it,
-        and what they measured beside others would make a slow baseline. Asks for it as seldom as
-        that allows: each time there may be a measured window to wait for."""
+        takes it, and wishes to be alone: compilers look for the fastest variant of a kernel by
+        timing it, and what they measured beside others would make a slow baseline. Asks for it as
+        seldom as that allows: each time there may be a measured window to wait for."""
         which = request["which"]
         started = time.perf_counter()
         noise = io.StringIO()

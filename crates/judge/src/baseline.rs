@@ -210,9 +210,7 @@ impl BaselineProcess {
             "artifact": self.artifact,
         });
         let answer = self.worker.ask_holding::<Json>(&request, PATIENCE, gate);
-        answer.map(drop).map_err(|e| {
-            JudgeError::from_trusted(&task.name, Role::Baseline.name(), e, &self.worker.tail())
-        })
+        self.trusted(&task.name, answer).map(drop)
     }
 
     /// Makes the model and compiles it for these baselines, with none of the device's memory. What can
@@ -235,9 +233,7 @@ impl BaselineProcess {
         });
         let answer = self.worker.ask_holding::<Json>(&request, COMPILE_PATIENCE, gate);
         starting.done();
-        answer.map(drop).map_err(|e| {
-            JudgeError::from_trusted(&task.name, Role::Baseline.name(), e, &self.worker.tail())
-        })
+        self.trusted(&task.name, answer).map(drop)
     }
 
     /// Compiles and warms one baseline, which takes the device when it computes there. The caller holds
@@ -251,13 +247,11 @@ impl BaselineProcess {
         let request = json!({
             "do": "compile", "which": which.name(), "seed": seed, "warm_calls": WARM_CALLS,
         });
-        let answer: Result<Json, _> = match tuned {
+        let answer = match tuned {
             Tuned::Alone => self.worker.ask_holding(&request, COMPILE_PATIENCE, gate),
             Tuned::Beside => self.worker.ask_beside(&request, COMPILE_PATIENCE, gate),
         };
-        answer.map(drop).map_err(|e| {
-            JudgeError::from_trusted(task, Role::Baseline.name(), e, &self.worker.tail())
-        })
+        self.trusted(task, answer).map(drop)
     }
 
     /// Its id, as the host sees it: that of the jail's first process.

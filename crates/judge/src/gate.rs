@@ -1,7 +1,8 @@
 //! Who may use the device now: many beside each other, or one alone.
 //!
 //! Whatever computes on the device beside a measured window would lengthen it. Opening an oracle and
-//! compiling baselines go side by side; baselines are tuned, and candidates run, alone.
+//! compiling baselines go side by side; baselines are tuned, and candidates run, alone. But a candidate
+//! that is not timed at the moment is *calm*: processes start beside it.
 //!
 //! Who waits has a deadline, the sooner the shorter its turns are as a rule, and the earliest goes
 //! first: a baseline needs the device eight times for a few hundredths of a second each, and would

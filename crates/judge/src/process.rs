@@ -350,9 +350,7 @@ impl Worker {
         deadline: Duration,
         gate: &Gate,
     ) -> Result<T, NoAnswer> {
-        let (mut held, purpose) = (None, self.role.purpose());
-        let hold = |wish| gate.change(&mut held, wish, purpose);
-        self.channel.ask_holding(request, deadline, hold)
+        self.ask_granting(request, deadline, gate, |wish| wish)
     }
 
     /// The same, but the process gets the device beside others where it wishes to be alone.
@@ -362,9 +360,20 @@ impl Worker {
         deadline: Duration,
         gate: &Gate,
     ) -> Result<T, NoAnswer> {
-        let (mut held, purpose) = (None, self.role.purpose());
         let beside = |wish| if wish == Wish::Alone { Wish::Shared } else { wish };
-        let hold = |wish| gate.change(&mut held, beside(wish), purpose);
+        self.ask_granting(request, deadline, gate, beside)
+    }
+
+    /// Asks, and has the process hold what is granted of its wishes.
+    fn ask_granting<T: DeserializeOwned>(
+        &mut self,
+        request: &Json,
+        deadline: Duration,
+        gate: &Gate,
+        granted: impl Fn(Wish) -> Wish,
+    ) -> Result<T, NoAnswer> {
+        let (mut held, purpose) = (None, self.role.purpose());
+        let hold = |wish| gate.change(&mut held, granted(wish), purpose);
         self.channel.ask_holding(request, deadline, hold)
     }
 

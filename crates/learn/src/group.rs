@@ -1,5 +1,7 @@
 //! Advantages without a critic: what several episodes of one task came to, beside each other.
 
+use crate::moments::{mean, variance};
+
 /// Standard deviations below this count as none: the rewards of a group are equal but for rounding.
 const EQUAL: f64 = 1e-9;
 
@@ -30,15 +32,8 @@ pub fn grpo(rewards: &[f64]) -> Vec<f64> {
     rewards.iter().map(|reward| (reward - mean) / deviation).collect()
 }
 
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
-/// Of the group itself, not estimated for what it was drawn from.
 fn deviation(values: &[f64]) -> f64 {
-    let mean = mean(values);
-    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
-    (squares / values.len().max(1) as f64).sqrt()
+    variance(values).sqrt()
 }
 
 #[cfg(test)]

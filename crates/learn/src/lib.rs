@@ -40,6 +40,7 @@ pub mod actions;
 pub mod advantage;
 pub mod group;
 pub mod losses;
+mod moments;
 pub mod monitor;
 pub mod recipe;
 pub mod whiten;

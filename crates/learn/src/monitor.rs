@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::losses::Term;
+use crate::moments::variance;
 
 /// Share of the returns' variance that values explain: 1 for a critic that is right, 0 for one that
 /// says the same of all, less for one that misleads. `None` where returns do not vary.
@@ -10,12 +11,6 @@ pub fn explained_variance(values: &[f64], returns: &[f64]) -> Option<f64> {
     let errors: Vec<f64> = returns.iter().zip(values).map(|(r, v)| r - v).collect();
     let (of_errors, of_returns) = (variance(&errors), variance(returns));
     (of_returns > 1e-12).then(|| 1.0 - of_errors / of_returns)
-}
-
-fn variance(values: &[f64]) -> f64 {
-    let count = values.len().max(1) as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / count
 }
 
 /// One step's actions.
@@ -141,8 +136,8 @@ mod tests {
     }
 
     proptest! {
-        /// For Gaussians the estimate's mean is the divergence known in closed form: here, of many
-        /// actions drawn before, between two distributions over few actions.
+        /// Over few actions the divergence of two distributions is known, and so is what is to be
+        /// expected of the estimate.
         #[test]
         fn the_divergence_is_that_of_the_distributions(
             before in prop::collection::vec(0.05f64..1.0, 4),

@@ -1,17 +1,16 @@
 //! Advantages of a whole batch brought to mean 0 and variance 1.
 
+use crate::moments::{mean, variance};
+
 /// Added to the standard deviation.
 const EPSILON: f64 = 1e-8;
 
 /// Whitens the advantages of all actions of the global batch, in place: once, over actions only, after
 /// returns are formed. What does not vary becomes zero.
 pub fn whiten(advantages: &mut [f64]) {
-    let count = advantages.len().max(1) as f64;
-    let mean = advantages.iter().sum::<f64>() / count;
-    let variance = advantages.iter().map(|a| (a - mean).powi(2)).sum::<f64>() / count;
-    let scale = variance.sqrt() + EPSILON;
+    let (centre, scale) = (mean(advantages), variance(advantages).sqrt() + EPSILON);
     for advantage in advantages {
-        *advantage = (*advantage - mean) / scale;
+        *advantage = (*advantage - centre) / scale;
     }
 }
 
