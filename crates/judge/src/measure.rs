@@ -136,6 +136,12 @@ impl Rounds {
         }
     }
 
+    /// Seconds in windows that were not the candidate's.
+    pub(crate) fn beside(&self) -> f64 {
+        let baselines = self.baselines.iter().flat_map(|(_, windows)| &windows.0);
+        self.nothing.iter().sum::<f64>() + baselines.map(|(_, seconds)| seconds).sum::<f64>()
+    }
+
     /// Coefficient of variation of the candidate's windows.
     pub(crate) fn variation(&self) -> Option<f64> {
         stats::variation(&self.per_call(&self.candidate))

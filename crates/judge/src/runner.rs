@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -60,7 +60,17 @@ pub(crate) struct Runner {
     pub(crate) patience: Duration,
     /// The shortest window of one call so far.
     pub(crate) single: Option<Duration>,
+    spent: Spent,
     random: StdRng,
+}
+
+/// What a candidate's windows took, those that count for nothing included.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spent {
+    /// Making inputs, and poisoning the memory of results.
+    pub(crate) inputs: Duration,
+    /// From "go" to the fingerprint.
+    pub(crate) windows: Duration,
 }
 
 /// What is left of a runner.
@@ -111,7 +121,21 @@ impl Runner {
             // Its memory is mapped already: all candidates of a GPU have the same.
             home.fill(artifact).map_err(failed)?;
         }
-        Ok(Self { worker, home, arena, layout, patience, single: None, random })
+        Ok(Self {
+            worker,
+            home,
+            arena,
+            layout,
+            patience,
+            single: None,
+            spent: Spent::default(),
+            random,
+        })
+    }
+
+    /// What its windows took, and what was made for them.
+    pub(crate) fn spent(&self) -> Spent {
+        self.spent
     }
 
     fn ask<T: serde::de::DeserializeOwned>(
@@ -203,7 +227,9 @@ impl Runner {
         draws: &[Draw],
     ) -> Result<Played, Trouble> {
         let zone = self.layout.window(draws.len() as u64, &mut self.random);
+        let staging = Instant::now();
         let placed = self.stage(oracle, draws, zone)?;
+        self.spent.inputs += staging.elapsed();
         let stage = json!({"do": "stage", "sets": placed, "zone": zone_json(zone)});
         self.ask::<Json>("forward", &stage)?;
         let mut order: Vec<usize> = (0..placed.len()).collect();
@@ -215,6 +241,7 @@ impl Runner {
         let (start, answer) = self.worker.ask_for_window(&go, self.patience);
         let fingerprint = self.arena.fingerprint(&samples)?;
         let elapsed = start.elapsed();
+        self.spent.windows += elapsed;
         answer.map_err(|answer| Trouble::Candidate(Stumble { during: "forward", answer }))?;
         if order.len() == 1 {
             self.single = Some(self.single.map_or(elapsed, |least| least.min(elapsed)));

@@ -365,6 +365,9 @@ impl<'j> TaskSession<'j> {
         if cuda {
             held.calm();
         }
+        found.seconds.inputs = runner.spent().inputs.as_secs_f64();
+        found.seconds.windows += runner.spent().windows.as_secs_f64();
+        let ending = Instant::now();
         // One that is gone needs a moment to be collected; one that answers is killed at once.
         let gone =
             matches!(&went, Err(Trouble::Candidate(Stumble { answer: NoAnswer::Closed, .. })));
@@ -373,6 +376,7 @@ impl<'j> TaskSession<'j> {
             gpu.probe()?;
         }
         drop(held);
+        found.seconds.end = ending.elapsed().as_secs_f64();
         self.usual.insert(stage, holding.elapsed());
         if let Some(arena) = arena {
             judge.reuse(arena);

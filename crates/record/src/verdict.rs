@@ -410,4 +410,13 @@ pub struct PhaseSeconds {
     pub verify: f64,
     /// Time against the baselines.
     pub measure: f64,
+    /// Of `verify` and `measure`: make fresh inputs, and poison the memory of the results.
+    #[serde(default)]
+    pub inputs: f64,
+    /// Of `verify` and `measure`: inside windows, the baselines' too.
+    #[serde(default)]
+    pub windows: f64,
+    /// End its process and all that it left on the device, with the device held.
+    #[serde(default)]
+    pub end: f64,
 }

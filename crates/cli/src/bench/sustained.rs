@@ -75,7 +75,7 @@ pub(super) fn measure(
             let verdict = at.verified(&task, &candidate)?;
             let seconds = verdict.seconds;
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-            found.0.push(seconds.load + seconds.verify + seconds.measure);
+            found.0.push(seconds.load + seconds.verify + seconds.measure + seconds.end);
             found.1.extend(verdict.conditions.and_then(|c| c.variation));
             found.2.extend(verdict.times_ms.rounds);
         }

@@ -9,13 +9,16 @@ use super::{Latency, Report, Sustained, median};
 /// A stage's name and its seconds.
 type Stage = (&'static str, fn(&PhaseSeconds) -> f64);
 
-const STAGES: [Stage; 6] = [
+const STAGES: [Stage; 9] = [
     ("build", |s| s.build),
     ("start", |s| s.start),
     ("wait", |s| s.wait),
     ("load", |s| s.load),
     ("verify", |s| s.verify),
     ("measure", |s| s.measure),
+    ("inputs", |s| s.inputs),
+    ("windows", |s| s.windows),
+    ("end", |s| s.end),
 ];
 
 /// Tables for people.
@@ -48,6 +51,7 @@ fn latency(text: &mut String, report: &Report) {
     }
     let _ = writeln!(text, "{:>9}{:>11}", "all", "variation");
     report.latency.iter().for_each(|row| text.push_str(&latency_row(row)));
+    text.push_str("  inputs, windows: of verify and measure; end: of the candidate's process\n");
 }
 
 /// A line of that table.

@@ -136,6 +136,7 @@ impl TaskSession<'_> {
                 break;
             }
         }
+        found.seconds.windows = rounds.beside();
         let (mut conditions, told) = watch.end(rounds.variation())?;
         if self.judge.config.device.is_cuda() {
             let mut empty = self.judge.empty.lock().unwrap_or_else(PoisonError::into_inner);

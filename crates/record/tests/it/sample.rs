@@ -211,6 +211,9 @@ pub(crate) fn measured(task: &str, device: &str, candidate: &Candidate, speedup:
             wait: 0.4,
             verify: 2.2,
             measure: 6.1,
+            inputs: 0.25,
+            windows: 0.5,
+            end: 0.125,
         },
         fingerprint: fingerprint(device),
     }

@@ -158,7 +158,10 @@ fn a_verdict_that_is_good() {
           "baselines": 11.3,
           "wait": 0.4,
           "verify": 2.2,
-          "measure": 6.1
+          "measure": 6.1,
+          "inputs": 0.25,
+          "windows": 0.5,
+          "end": 0.125
         },
         "fingerprint": {
           "device": "cuda:0",
