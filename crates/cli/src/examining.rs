@@ -1,4 +1,4 @@
-//! Many tasks examined without a candidate, several at once, on one device.
+//! Many tasks examined without a candidate, several at once.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -31,24 +31,33 @@ pub(crate) fn usual_jobs(bench: &Bench) -> usize {
     if bench.judge.config().device.is_cuda() { cores.clamp(4, 16) } else { cores }
 }
 
-/// Examines every task; in the order of the tasks. `each` is told of them as they are done, by any
+/// How tasks are looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// At once on each device; without, what is usual there.
+    pub(crate) jobs: Option<usize>,
+    /// Whose processes look.
+    pub(crate) processes: Processes,
+}
+
+/// Examines every task, on whichever device is free; in the order of the tasks. `each` is told of them as they are done, by any
 /// thread but one at a time. Ends early, with what it has, when `stop` is set; a failure that is ours
 /// ends it too.
 pub(crate) fn examine_all(
-    bench: &Bench,
+    benches: &[Bench],
     tasks: &[Task],
-    jobs: usize,
+    look: Look,
     stop: &AtomicBool,
     each: impl Fn(&Task, &Examined) + Sync,
 ) -> Result<Vec<Option<Examined>>, Failure> {
-    let pool = SessionPool::to_examine(&bench.judge);
+    let pools: Vec<_> = benches.iter().map(|b| (b, SessionPool::to_examine(&b.judge))).collect();
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<Option<Examined>>> = Mutex::new(tasks.iter().map(|_| None).collect());
-    let work = || -> Result<(), Failure> {
+    let work = |pool: &SessionPool<'_>| -> Result<(), Failure> {
         while !stop.load(Ordering::SeqCst) {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(task) = tasks.get(number) else { break };
-            let examined = match pool.examine(task, None, Bar::Sound, Processes::Own) {
+            let examined = match pool.examine(task, None, Bar::Sound, look.processes) {
                 Ok(found) => Examined::Looked(Box::new(found)),
                 Err(JudgeError::Reference { message, .. } | JudgeError::Memory { message, .. }) => {
                     Examined::Refused(message.lines().next().unwrap_or_default().to_owned())
@@ -65,7 +74,11 @@ pub(crate) fn examine_all(
         Ok(())
     };
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        let mut workers = Vec::new();
+        for (bench, pool) in &pools {
+            let jobs = look.jobs.unwrap_or_else(|| usual_jobs(bench)).max(1);
+            workers.extend((0..jobs).map(|_| scope.spawn(|| work(pool))));
+        }
         workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| died()).and_then(|d| d))
     })?;
     Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner))

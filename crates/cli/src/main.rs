@@ -26,6 +26,7 @@ mod python;
 mod remote;
 mod results;
 mod settings;
+mod shipped;
 mod synth;
 mod tasks;
 

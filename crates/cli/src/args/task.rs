@@ -40,15 +40,16 @@ impl TaskArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  warpwright task show tasks.parquet
-  warpwright task show tasks.parquet conv2d_gelu_mean
+  warpwright task show
+  warpwright task show shipped conv2d_pairwise_distance
   warpwright task show suites/starter --json
 
 Without a name, several tasks are listed. What is known of a task is printed as comments before its
 source, so that it can be saved as a file and run.")]
 pub(crate) struct Show {
-    /// A data set, or any tasks: a .py, .jsonl or .parquet file, or a folder.
-    #[arg(value_name = "TASKS")]
+    /// A data set, or any tasks: a .py, .jsonl or .parquet file, or a folder; or `shipped`, the data
+    /// set that comes with the program.
+    #[arg(value_name = "TASKS", default_value = crate::shipped::NAME)]
     pub(crate) tasks: PathBuf,
     /// Tasks to show whole.
     #[arg(value_name = "NAME")]
@@ -62,13 +63,14 @@ pub(crate) struct Show {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  warpwright task stats tasks.parquet
+  warpwright task stats
   warpwright task stats CUDA-Agent-Ops-6K.parquet --json
 
 Prints the card of a data set: splits, levels, operators, times by device, sources.")]
 pub(crate) struct StatsArgs {
-    /// A data set, or any tasks: a .py, .jsonl or .parquet file, or a folder.
-    #[arg(value_name = "TASKS")]
+    /// A data set, or any tasks: a .py, .jsonl or .parquet file, or a folder; or `shipped`, the data
+    /// set that comes with the program.
+    #[arg(value_name = "TASKS", default_value = crate::shipped::NAME)]
     pub(crate) tasks: PathBuf,
     /// Print one JSON object.
     #[arg(long)]
@@ -81,20 +83,29 @@ pub(crate) struct StatsArgs {
 Examples:
   warpwright task lint model.py
   warpwright task lint suites/starter --device cuda:0 --json
-  warpwright task lint KernelBench/KernelBench/level1 --device cuda:0
+  warpwright task lint KernelBench/KernelBench/level1 --device all
+  warpwright task lint shipped --sample 500 --share-processes --device all
 
 Runs each reference, draws other inputs and moves parameters, and compares answers that compute
 nothing or too little (zeros, an input, the previous result, half precision, a part, rows in another
 order) within the tolerance that a candidate would get. Then compiles and times the baselines, which
 must be right themselves. Exits with 3 when something speaks against one of the tasks.")]
 pub(crate) struct Lint {
-    /// Tasks: .py, .jsonl or .parquet files, or folders.
-    #[arg(required = true, value_name = "TASK")]
+    /// Tasks: .py, .jsonl or .parquet files, or folders; or `shipped`, the data set that comes with the
+    /// program.
+    #[arg(value_name = "TASK", default_value = crate::shipped::NAME)]
     pub(crate) tasks: Vec<PathBuf>,
+    /// Only so many of them, drawn at random by `--seed`.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) sample: Option<u32>,
+    /// Let processes go on from one task to the next, which is quicker: for tasks of one author whom you
+    /// trust. What a hostile one leaves behind would meet the next.
+    #[arg(long)]
+    pub(crate) share_processes: bool,
     /// Precision and comparison rules.
     #[arg(long, value_enum, default_value_t = ProfileArg::Strict)]
     pub(crate) profile: ProfileArg,
-    /// Tasks at once; by default one per core, on a GPU 4 to 16.
+    /// Tasks at once on each device; by default one per core, on a GPU 4 to 16.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
     /// What every command that judges takes.

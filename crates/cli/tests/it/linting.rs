@@ -41,6 +41,20 @@ fn tasks_are_told_apart_and_each_is_told_of() {
 }
 
 #[test]
+fn some_of_many_are_looked_at_by_processes_that_go_on() {
+    let program = Program::new();
+    for i in 1..6 {
+        program.write(&format!("suite/task{i}.py"), &task(&format!("(x + {i} * y) * self.bias")));
+    }
+    let flags = ["--sample", "2", "--share-processes", "--jobs", "1", "--device", "cpu", "--json"];
+    let ran = program.run(&[&["task", "lint", "suite"], &flags[..]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let found = ran.object();
+    assert_eq!(found["sound"], 2);
+    assert_eq!(found["tasks"].as_array().unwrap().len(), 2);
+}
+
+#[test]
 fn a_task_that_is_none_is_refused_before_anything_starts() {
     let program = Program::new();
     program.write("broken.py", "def forward(:\n");

@@ -103,3 +103,20 @@ fn long_two_hundred_tasks_take_ten_minutes_on_two_cores_and_are_sound_when_looke
     let object = ran.object();
     assert_eq!(object["sound"].as_u64(), Some(names.len() as u64), "{}", ran.stdout);
 }
+
+#[test]
+fn the_data_set_that_comes_with_the_program_needs_no_path() {
+    let program = Program::new();
+    let stats = program.run(&["task", "stats", "--json"]);
+    assert_eq!(stats.code, Some(0), "{}", stats.show());
+    let stats = &stats.object()["stats"];
+    let tasks = stats["rows"].as_u64().unwrap();
+    assert!(tasks > 3000, "{stats:#}");
+    let shown = program.run(&["task", "show", "--json"]);
+    let shown = shown.object();
+    let rows = shown["tasks"].as_array().unwrap();
+    assert_eq!(rows.len() as u64, tasks);
+    let name = rows[7]["task"].as_str().unwrap();
+    let one = program.run(&["task", "show", "shipped", name]);
+    assert!(one.stdout.contains("class Model(nn.Module)"), "{}", one.show());
+}

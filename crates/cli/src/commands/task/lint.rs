@@ -2,18 +2,20 @@
 
 use std::sync::atomic::Ordering;
 
+use rand::SeedableRng;
+use rand::seq::index;
 use serde::Serialize;
-use warpwright_judge::{Examination, Objection};
+use warpwright_judge::{Examination, Objection, Processes};
 use warpwright_record::verdict::Profile;
 use warpwright_task::Task;
 
 use crate::args::task::Lint;
 use crate::contract::VERSION;
-use crate::examining::{self, Examined};
+use crate::examining::{self, Examined, Look};
 use crate::failure::Failure;
 use crate::judging::{Bench, Wanted};
 use crate::printer::Printer;
-use crate::{exit, interrupt, tasks};
+use crate::{exit, folders, interrupt, shipped, tasks};
 
 /// What `task lint` prints.
 #[derive(Serialize)]
@@ -91,17 +93,22 @@ impl Row {
 }
 
 pub(super) fn run(args: &Lint, printer: Printer) -> Result<u8, Failure> {
-    let tasks = tasks::read_all(&args.tasks, printer)?;
-    let [device] = args.common.device[..] else {
-        let hint = "name one device".to_owned();
-        return Err(Failure::usage("failed to lint tasks on several devices", hint));
-    };
+    let cache = folders::cache(args.common.cache.as_deref());
+    let paths = args.tasks.iter().map(|path| shipped::found(path, &cache));
+    let mut tasks = tasks::read_all(&paths.collect::<Result<Vec<_>, _>>()?, printer)?;
+    if let Some(sample) = args.sample {
+        tasks = drawn(tasks, sample as usize, args.common.seed);
+    }
     let profile = args.profile.into();
     let stop = interrupt::watch(printer)?;
-    let bench = Bench::open(&args.common, device, Wanted::new(&args.common, profile), printer)?;
-    let jobs = args.jobs.map_or_else(|| examining::usual_jobs(&bench), usize::from);
+    let wanted = Wanted::new(&args.common, profile);
+    let benches = Bench::open_all(&args.common, &args.common.device, wanted, printer)?;
+    let look = Look {
+        jobs: args.jobs.map(usize::from),
+        processes: if args.share_processes { Processes::Shared } else { Processes::Own },
+    };
     let (count, done) = (tasks.len(), std::sync::atomic::AtomicUsize::new(0));
-    let examined = examining::examine_all(&bench, &tasks, jobs, &stop, |task, _| {
+    let examined = examining::examine_all(&benches, &tasks, look, &stop, |task, _| {
         let done = 1 + done.fetch_add(1, Ordering::Relaxed);
         printer.say(&format!("{done} of {count}: {}", task.name));
     })?;
@@ -113,8 +120,38 @@ pub(super) fn run(args: &Lint, printer: Printer) -> Result<u8, Failure> {
     let sound = rows.iter().filter(|row| row.sound).count();
     let lines: String = rows.iter().map(|row| row.line() + "\n").collect();
     printer.data(&format!("{lines}{sound} of {count} sound\n"));
-    let device = bench.device();
+    let device = benches.iter().map(Bench::device).collect::<Vec<_>>().join(",");
     let all = sound == rows.len();
     printer.object(&Linted { version: VERSION, device, profile, sound, tasks: rows });
     Ok(if all { exit::OK } else { exit::NOT_VERIFIED })
+}
+
+/// So many of the tasks, in their order; all where there are fewer.
+fn drawn(tasks: Vec<Task>, count: usize, seed: u64) -> Vec<Task> {
+    let mut random = rand::rngs::StdRng::seed_from_u64(seed);
+    let mut kept = index::sample(&mut random, tasks.len(), count.min(tasks.len())).into_vec();
+    kept.sort_unstable();
+    let (mut tasks, mut kept) = (tasks.into_iter().enumerate(), kept.into_iter().peekable());
+    let next = || tasks.find(|(at, _)| kept.next_if_eq(at).is_some()).map(|(_, task)| task);
+    std::iter::from_fn(next).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_of_its_seed_and_has_nothing_twice() {
+        let tasks =
+            || (0..40).map(|i| Task::from_source(&format!("t{i:02}"), String::new())).collect();
+        let names = |count, seed| {
+            drawn(tasks(), count, seed).into_iter().map(|task| task.name).collect::<Vec<_>>()
+        };
+        let some = names(10, 1);
+        assert_eq!(some.len(), 10);
+        assert!(some.is_sorted() && some.windows(2).all(|pair| pair[0] != pair[1]), "{some:?}");
+        assert_eq!(some, names(10, 1));
+        assert_ne!(some, names(10, 2));
+        assert_eq!(names(100, 1).len(), 40);
+    }
 }

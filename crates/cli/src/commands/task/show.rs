@@ -7,9 +7,9 @@ use warpwright_synth::{DataSet, Measured, Provenance, Row, Split, TensorForm};
 
 use crate::args::task::Show;
 use crate::contract::VERSION;
-use crate::exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
+use crate::{exit, folders, shipped};
 
 /// What `task show` prints.
 #[derive(Serialize)]
@@ -111,7 +111,7 @@ fn forms(forms: &[TensorForm]) -> String {
 }
 
 pub(super) fn run(args: &Show, printer: Printer) -> Result<u8, Failure> {
-    let set = DataSet::read(&args.tasks)?;
+    let set = DataSet::read(&shipped::found(&args.tasks, &folders::cache(None))?)?;
     let rows = set.rows();
     let wanted = if args.names.is_empty() && rows.len() > 1 {
         rows.iter().map(|row| Told::of(&set, row, false)).collect()

@@ -5,9 +5,9 @@ use warpwright_synth::{DataSet, Stats, card};
 
 use crate::args::task::StatsArgs;
 use crate::contract::VERSION;
-use crate::exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
+use crate::{exit, folders, shipped};
 
 /// What `task stats` prints.
 #[derive(Serialize)]
@@ -17,7 +17,7 @@ struct Told {
 }
 
 pub(super) fn run(args: &StatsArgs, printer: Printer) -> Result<u8, Failure> {
-    let set = DataSet::read(&args.tasks)?;
+    let set = DataSet::read(&shipped::found(&args.tasks, &folders::cache(None))?)?;
     let name = args.tasks.file_stem().map_or("tasks".into(), |stem| stem.to_string_lossy());
     printer.data(&card(&name, &set, None));
     printer.object(&Told { version: VERSION, stats: set.stats() });
