@@ -38,6 +38,7 @@
 
 pub mod actions;
 pub mod advantage;
+pub mod engine;
 pub mod group;
 pub mod losses;
 mod moments;

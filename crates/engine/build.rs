@@ -1,0 +1,37 @@
+//! Compiles `csrc/shim.cpp` against the libtorch that `torch-sys` links, and tells the linker where that
+//! lies at run time.
+
+use std::env;
+use std::path::PathBuf;
+
+fn main() -> Result<(), String> {
+    println!("cargo:rerun-if-changed=csrc/shim.cpp");
+    println!("cargo:rerun-if-changed=build.rs");
+    // torch-sys (links = "tch") hands its folder to those that depend on it.
+    let lib = env::var_os("DEP_TCH_LIBTORCH_LIB").map(PathBuf::from);
+    let lib = lib.ok_or("torch-sys did not say where libtorch is")?;
+    let torch = lib.parent().ok_or("libtorch lies in no folder")?;
+    let include = torch.join("include");
+    let has_cuda = lib.join("libtorch_cuda.so").exists();
+    let mut shim = cc::Build::new();
+    shim.cpp(true)
+        .std("c++17")
+        .warnings(false)
+        .include(&include)
+        .include(include.join("torch/csrc/api/include"))
+        .file("csrc/shim.cpp");
+    shim.compile("warpwright_engine_shim");
+    // The program, then what make installs, then wherever it was built with.
+    for folder in ["$ORIGIN/../../.venv/torch/lib", &lib.to_string_lossy()] {
+        println!("cargo:rustc-link-arg=-Wl,-rpath,{folder}");
+    }
+    if has_cuda {
+        // Nothing refers to it by name: its operators register themselves when it is loaded.
+        println!("cargo:rustc-link-arg=-Wl,--no-as-needed");
+        println!("cargo:rustc-link-arg=-L{}", lib.display());
+        println!("cargo:rustc-link-arg=-ltorch_cuda");
+        println!("cargo:rustc-link-arg=-lc10_cuda");
+        println!("cargo:rustc-link-arg=-Wl,--as-needed");
+    }
+    Ok(())
+}

@@ -1,0 +1,113 @@
+// What tch leaves out of libtorch: fused AdamW, clipping without a wait for the device, gradients that
+// are given up, attention over packed sequences, precision of products.
+// Each function gives 0, or 1 with words in warpwright_error(). A tensor is a `torch::Tensor*` of tch's.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <string>
+#include <vector>
+
+using at::Tensor;
+
+namespace {
+
+thread_local std::string last_error;
+
+template <typename F> int guarded(F work) {
+  try {
+    work();
+    return 0;
+  } catch (const std::exception &error) {
+    last_error = error.what();
+    return 1;
+  }
+}
+
+std::vector<Tensor> all(Tensor *const *pointers, size_t count) {
+  std::vector<Tensor> tensors;
+  tensors.reserve(count);
+  for (size_t i = 0; i < count; i++)
+    tensors.push_back(*pointers[i]);
+  return tensors;
+}
+
+} // namespace
+
+extern "C" {
+
+const char *warpwright_error() { return last_error.c_str(); }
+
+// One step of AdamW (Loshchilov and Hutter, arXiv 1711.05101), all tensors at once. Moments may be of a
+// smaller type than parameters; then they are widened for the step. Where `norm`, the gradients', is not
+// finite, nothing moves; the device decides that, and nobody waits for it.
+int warpwright_adamw(Tensor *const *parameters, Tensor *const *first, Tensor *const *second,
+                     Tensor *const *steps, size_t count, double rate, double beta1, double beta2,
+                     double decay, double epsilon,
+                     const Tensor *norm) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    auto p = all(parameters, count), m = all(first, count), v = all(second, count);
+    auto s = all(steps, count);
+    std::vector<Tensor> gradients, wide_m, wide_v;
+    for (size_t i = 0; i < count; i++) {
+      gradients.push_back(p[i].grad());
+      wide_m.push_back(m[i].to(p[i].scalar_type()));
+      wide_v.push_back(v[i].to(p[i].scalar_type()));
+    }
+    Tensor is_lost = norm->isfinite().logical_not().to(at::kFloat);
+    at::_foreach_add_(s, 1);
+    at::_fused_adamw_(p, gradients, wide_m, wide_v, {}, s, rate, beta1, beta2, decay, epsilon, false,
+                      false, {}, is_lost);
+    at::_foreach_sub_(s, std::vector<Tensor>(count, is_lost));
+    for (size_t i = 0; i < count; i++) {
+      if (!m[i].is_same(wide_m[i])) {
+        m[i].copy_(wide_m[i]);
+        v[i].copy_(wide_v[i]);
+      }
+    }
+  });
+}
+
+// Scales all gradients so that their norm is at most `most`, as torch.nn.utils.clip_grad_norm_ does, but
+// without waiting for the device. The norm before that is written to `norm`.
+int warpwright_clip(Tensor *const *parameters, size_t count, double most, Tensor *norm) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    std::vector<Tensor> gradients;
+    for (size_t i = 0; i < count; i++)
+      if (parameters[i]->grad().defined())
+        gradients.push_back(parameters[i]->grad());
+    TORCH_CHECK(!gradients.empty(), "no parameter has a gradient");
+    Tensor total = at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2)), 2);
+    at::_foreach_mul_(gradients, at::clamp_max(most / (total + 1e-6), 1.0));
+    *norm = total;
+  });
+}
+
+int warpwright_forget_gradients(Tensor *const *parameters, size_t count) {
+  return guarded([&] {
+    for (size_t i = 0; i < count; i++)
+      parameters[i]->mutable_grad().reset();
+  });
+}
+
+// Causal attention over sequences that lie behind each other. q: [tokens, heads, width]; k, v: [tokens,
+// groups, width]; bounds: where each begins and the last ends, int32 on the device.
+int warpwright_packed_attention(const Tensor *q, const Tensor *k, const Tensor *v, const Tensor *bounds,
+                                int64_t longest, Tensor *out) {
+  return guarded([&] {
+    auto given = at::_flash_attention_forward(*q, *k, *v, *bounds, *bounds, longest, longest, 0.0, true,
+                                              false);
+    *out = std::get<0>(given);
+  });
+}
+
+// "highest", "high" (TF32) or "medium", as torch.set_float32_matmul_precision.
+int warpwright_precision(const char *name) {
+  return guarded([&] { at::globalContext().setFloat32MatmulPrecision(name); });
+}
+
+int warpwright_empty_cache() {
+  return guarded([&] { at::getDeviceAllocator(at::kCUDA)->emptyCache(); });
+}
+}

@@ -1,0 +1,43 @@
+//! What computes with a model's weights: the local engine, on libtorch.
+//!
+//! [`LocalEngine`] implements `warpwright_learn::engine::Engine` in this process, on the host or on one
+//! GPU: a decoder of the Qwen3 family, its value head or a critic of its own, their optimisers, a sampler.
+//!
+//! ```text
+//! checkpoint ─► weights ─► model ──► hidden ─┬─► log-probabilities, entropies ─► losses ─► gradients ─► optimizer
+//! (config.json,            (packed           ├─► values ──────────────────────┘
+//!  safetensors)             rows)            └─► sampler (keys and values kept, a slot per sequence)
+//! ```
+//!
+//! Rows lie behind each other without padding (`model.rs`). Weights are float32 and are cast for each
+//! product, so that nothing small is lost to them. What libtorch throws is an [`EngineError`]
+//! (`error.rs`); memory that is too small makes passes smaller.
+//!
+//! This is the only crate that links torch: a program that links this one starts in seconds, not in
+//! milliseconds.
+//!
+//! ```no_run
+//! use warpwright_engine::{LocalEngine, Settings};
+//! use warpwright_learn::engine::{Engine, Loss, Row, Step, Which};
+//!
+//! let mut engine = LocalEngine::load("Qwen3-0.6B".as_ref(), Settings::default())?;
+//! let row = Row { ids: vec![785, 6722, 315, 9625], actions: vec![2, 3], ..Row::default() };
+//! let passed = engine.backward(&[row], &Loss::Likelihood, 2.0)?;
+//! let norm = engine.step(Which::Policy, &Step::default())?;
+//! # Ok::<(), warpwright_engine::EngineError>(())
+//! ```
+
+mod checkpoint;
+mod config;
+mod error;
+mod local;
+mod losses;
+mod model;
+mod optimizer;
+mod sampler;
+mod shim;
+mod weights;
+
+pub use config::ModelConfig;
+pub use error::EngineError;
+pub use local::{Compute, LocalEngine, Settings};

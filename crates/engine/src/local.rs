@@ -1,0 +1,463 @@
+//! The engine of one process: a policy, perhaps a critic of its own, and their optimisers.
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use serde::{Deserialize, Serialize};
+use tch::{Device, Kind, Tensor};
+use warpwright_learn::engine::{Engine, Loss, Passed, Row, Sampled, Sampling, Scores, Step, Which};
+
+use crate::checkpoint;
+use crate::config::ModelConfig;
+use crate::error::{EngineError, guarded};
+use crate::losses::Signals;
+use crate::model::{Model, Packed};
+use crate::optimizer::Optimizer;
+use crate::sampler;
+use crate::shim;
+use crate::weights::Weights;
+
+/// Odds that are computed at once, at most: 512 MiB of them.
+const MOST_ODDS: i64 = 1 << 27;
+const OPTIMIZER: &str = "optimizer.safetensors";
+const CRITIC: &str = "critic";
+
+/// The type that products are computed in; weights are float32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compute {
+    /// Single precision.
+    #[default]
+    Float32,
+    /// 8 bits of precision, float32's range.
+    Bfloat16,
+}
+
+impl Compute {
+    fn kind(self) -> Kind {
+        match self {
+            Self::Float32 => Kind::Float,
+            Self::Bfloat16 => Kind::BFloat16,
+        }
+    }
+}
+
+/// How an engine computes. None of it changes what is learned, up to rounding.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// `cpu`, or the number of a GPU.
+    pub gpu: Option<usize>,
+    /// The type of products.
+    pub compute: Compute,
+    /// The type of the optimiser's moments.
+    pub moments: Compute,
+    /// Most tokens of one pass; longer rows pass alone.
+    pub pass_tokens: usize,
+    /// Whether blocks are computed again on the way back instead of kept.
+    pub recompute: bool,
+    /// Most sequences that are drawn at once.
+    pub slots: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            gpu: None,
+            compute: Compute::Float32,
+            moments: Compute::Float32,
+            pass_tokens: 32_768,
+            recompute: false,
+            slots: 256,
+        }
+    }
+}
+
+/// A model that is trained.
+#[derive(Debug)]
+struct Trained {
+    model: Model,
+    optimizer: Optimizer,
+}
+
+impl Trained {
+    fn new(
+        config: ModelConfig,
+        weights: &Weights,
+        settings: &Settings,
+    ) -> Result<Self, EngineError> {
+        // Set, never inherited: torch's own default has changed before.
+        shim::precision("highest")?;
+        let device = settings.gpu.map_or(Device::Cpu, Device::Cuda);
+        let weights = weights.trained_on(device);
+        let optimizer = Optimizer::new(&weights, settings.moments.kind());
+        Ok(Self { model: Model::new(config, weights, settings.compute.kind()), optimizer })
+    }
+
+    fn load(folder: &Path, settings: &Settings) -> Result<Self, EngineError> {
+        let (config, weights) = checkpoint::read(folder)?;
+        let mut trained = Self::new(config, &weights, settings)?;
+        let state = folder.join(OPTIMIZER);
+        if state.exists() {
+            trained.optimizer.restore(&checkpoint::read_tensors(&state)?)?;
+        }
+        Ok(trained)
+    }
+
+    fn save(&self, folder: &Path) -> Result<(), EngineError> {
+        checkpoint::write(folder, &self.model.config, &self.model.weights, Kind::Float)?;
+        // In the type that it has.
+        checkpoint::write_tensors(&folder.join(OPTIMIZER), self.optimizer.state(), None)
+    }
+}
+
+/// Computes in this process, on one device.
+#[derive(Debug)]
+pub struct LocalEngine {
+    policy: Trained,
+    critic: Option<Trained>,
+    settings: Settings,
+    /// Whether gradients of earlier passes wait for a step.
+    pending: bool,
+}
+
+impl LocalEngine {
+    /// A model that knows nothing yet, with a value head on its own trunk.
+    pub fn initial(
+        config: &ModelConfig,
+        seed: u64,
+        settings: Settings,
+    ) -> Result<Self, EngineError> {
+        config.check().map_err(EngineError::request)?;
+        guarded(|| {
+            let weights = Weights::initial(config, seed).with_value_head();
+            let policy = Trained::new(config.clone(), &weights, &settings)?;
+            Ok(Self { policy, critic: None, settings, pending: false })
+        })
+    }
+
+    /// A checkpoint of ours or of transformers; where there is a critic beside it, that too.
+    pub fn load(folder: &Path, settings: Settings) -> Result<Self, EngineError> {
+        guarded(|| {
+            let policy = Trained::load(folder, &settings)?;
+            let critic = folder.join(CRITIC);
+            let critic =
+                if critic.exists() { Some(Trained::load(&critic, &settings)?) } else { None };
+            Ok(Self { policy, critic, settings, pending: false })
+        })
+    }
+
+    /// Begins a critic with weights of its own, a copy of the policy's, whose value head knows nothing.
+    pub fn begin_critic(&mut self) -> Result<(), EngineError> {
+        guarded(|| {
+            let mut weights = self.policy.model.weights.map(|t| t.detach().copy());
+            (weights.value, weights.head) = (None, None);
+            let weights = weights.with_value_head();
+            let mut config = self.policy.model.config.clone();
+            // It predicts no tokens.
+            config.tie_word_embeddings = true;
+            self.critic = Some(Trained::new(config, &weights, &self.settings)?);
+            Ok(())
+        })
+    }
+
+    /// The policy's shape.
+    pub fn config(&self) -> &ModelConfig {
+        &self.policy.model.config
+    }
+
+    /// The model that says what to expect, if there is one.
+    fn valuer(&self) -> Option<&Model> {
+        let model = self.critic.as_ref().map_or(&self.policy.model, |critic| &critic.model);
+        model.weights.value.is_some().then_some(model)
+    }
+
+    fn check(&self, rows: &[Row]) -> Result<(), EngineError> {
+        let words = self.config().vocab_size;
+        let most = self.config().max_position_embeddings;
+        for (number, row) in rows.iter().enumerate() {
+            let broken = |message: String| EngineError::request(format!("row {number}: {message}"));
+            if row.ids.len() as i64 > most {
+                return Err(broken(format!("{} tokens, and {most} is most", row.ids.len())));
+            }
+            if let Some(id) = row.ids.iter().find(|id| i64::from(**id) >= words) {
+                return Err(broken(format!("token {id} of a vocabulary of {words}")));
+            }
+            let rises = row.actions.windows(2).all(|pair| pair[0] < pair[1]);
+            let first = row.actions.first().copied().unwrap_or(0);
+            let last = row.actions.last().copied().unwrap_or(0);
+            if first < 1 || !rises || last as usize >= row.ids.len() {
+                let message = "actions must be numbers of its tokens from 1 on, rising";
+                return Err(broken(message.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows of one pass each, in order.
+    fn passes<'r>(&self, rows: &'r [Row]) -> Vec<Vec<&'r Row>> {
+        let mut passes: Vec<Vec<&Row>> = Vec::new();
+        let mut room = 0;
+        for row in rows {
+            if room < row.ids.len() || passes.is_empty() {
+                passes.push(Vec::new());
+                room = self.settings.pass_tokens;
+            }
+            room = room.saturating_sub(row.ids.len());
+            passes.last_mut().into_iter().for_each(|pass| pass.push(row));
+        }
+        passes
+    }
+
+    fn backward_once(
+        &mut self,
+        rows: &[Row],
+        loss: &Loss,
+        over: f64,
+    ) -> Result<Passed, EngineError> {
+        let (mut passed, mut sum) = (Passed::default(), 0.0);
+        for rows in self.passes(rows) {
+            let device = self.policy.model.device();
+            let signals = Signals::of(&rows, loss, device)?;
+            let model = if signals.is_value() {
+                let none = || EngineError::request("there is no critic and no value head");
+                self.valuer().ok_or_else(none)?
+            } else {
+                &self.policy.model
+            };
+            let pass = Pass::new(&rows, device);
+            let (loss, scores) = pass.backward(model, &signals, over, self.settings.recompute)?;
+            sum += loss;
+            passed.scores.extend(scores);
+        }
+        passed.loss = sum;
+        Ok(passed)
+    }
+
+    fn forget(&mut self) -> Result<(), EngineError> {
+        self.pending = false;
+        for trained in std::iter::once(&self.policy).chain(&self.critic) {
+            let all: Vec<Tensor> =
+                trained.model.weights.named().iter().map(|(_, t)| t.shallow_clone()).collect();
+            shim::forget_gradients(&all)?;
+        }
+        if self.settings.gpu.is_some() {
+            shim::empty_cache()?;
+        }
+        Ok(())
+    }
+}
+
+impl Engine for LocalEngine {
+    type Error = EngineError;
+
+    fn score(&mut self, rows: &[Row]) -> Result<Vec<Scores>, EngineError> {
+        self.check(rows)?;
+        guarded(|| {
+            let _no_grad = tch::no_grad_guard();
+            let mut scores = Vec::new();
+            for rows in self.passes(rows) {
+                let pass = Pass::new(&rows, self.policy.model.device());
+                scores.extend(pass.score(&self.policy.model, self.valuer())?);
+            }
+            Ok(scores)
+        })
+    }
+
+    /// Where the device's memory is too small, rows pass fewer at a time, with the same result; where
+    /// that cannot be because gradients of earlier calls would be lost with this one's, all are given up
+    /// and the error says so.
+    fn backward(&mut self, rows: &[Row], loss: &Loss, over: f64) -> Result<Passed, EngineError> {
+        self.check(rows)?;
+        loop {
+            let done = guarded(|| self.backward_once(rows, loss, over));
+            match done {
+                Ok(passed) => {
+                    self.pending = true;
+                    return Ok(passed);
+                }
+                Err(EngineError::Memory { message }) => {
+                    let (alone, pending) = (self.passes(rows).len() >= rows.len(), self.pending);
+                    self.forget()?;
+                    if alone {
+                        return Err(EngineError::Memory { message });
+                    }
+                    self.settings.pass_tokens = (self.settings.pass_tokens / 2).max(1);
+                    if pending {
+                        let message = format!(
+                            "{message}; gradients of earlier passes are given up, fewer rows pass now"
+                        );
+                        return Err(EngineError::Memory { message });
+                    }
+                }
+                Err(error) => {
+                    // Half of a pass is nobody's gradient.
+                    self.forget()?;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, which: Which, step: &Step) -> Result<f64, EngineError> {
+        let none = || EngineError::request("there is no critic with weights of its own");
+        let trained = match which {
+            Which::Policy => &mut self.policy,
+            Which::Critic => self.critic.as_mut().ok_or_else(none)?,
+        };
+        let norm = guarded(|| trained.optimizer.step(step))?;
+        self.pending = false;
+        Ok(norm)
+    }
+
+    fn sample(
+        &mut self,
+        prompts: &[Vec<u32>],
+        sampling: &Sampling,
+    ) -> Result<Vec<Sampled>, EngineError> {
+        guarded(|| sampler::sample(&self.policy.model, prompts, sampling, self.settings.slots))
+    }
+
+    fn save(&mut self, folder: &Path) -> Result<(), EngineError> {
+        guarded(|| {
+            self.policy.save(folder)?;
+            let critic: PathBuf = folder.join(CRITIC);
+            match &self.critic {
+                Some(trained) => trained.save(&critic),
+                // One that an earlier run left would be loaded with these weights.
+                None if critic.exists() => fs::remove_dir_all(&critic)
+                    .map_err(|source| EngineError::Io { what: "remove an old critic", source }),
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+/// Rows that go through a model together.
+struct Pass {
+    packed: Packed,
+    /// Tokens before actions, which choose them: `[actions]`.
+    before: Tensor,
+    /// The actions: `[actions]`.
+    chosen: Tensor,
+    /// Actions of each row.
+    counts: Vec<usize>,
+}
+
+impl Pass {
+    fn new(rows: &[&Row], device: Device) -> Self {
+        let packed = Packed::new(rows.iter().map(|row| row.ids.as_slice()), device);
+        let (mut before, mut chosen, mut from) = (Vec::new(), Vec::new(), 0);
+        for row in rows {
+            before.extend(row.actions.iter().map(|at| from + i64::from(*at) - 1));
+            chosen.extend(row.actions.iter().map(|at| i64::from(row.ids[*at as usize])));
+            from += row.ids.len() as i64;
+        }
+        Self {
+            packed,
+            before: Tensor::from_slice(&before).to_device(device),
+            chosen: Tensor::from_slice(&chosen).to_device(device),
+            counts: rows.iter().map(|row| row.actions.len()).collect(),
+        }
+    }
+
+    fn actions(&self) -> i64 {
+        self.before.size()[0]
+    }
+
+    /// Beginnings and lengths of parts of the actions whose odds fit.
+    fn parts(&self, model: &Model) -> Vec<(i64, i64)> {
+        let at_once = (MOST_ODDS / model.config.vocab_size).max(1);
+        let count = self.actions();
+        (0..count).step_by(at_once as usize).map(|from| (from, at_once.min(count - from))).collect()
+    }
+
+    /// What a part of the actions is chosen from: `[part, hidden]`.
+    fn chooser(&self, hidden: &Tensor, (from, count): (i64, i64)) -> Tensor {
+        hidden.index_select(0, &self.before.narrow(0, from, count))
+    }
+
+    /// Log-probabilities and entropies of a part of the actions: `[part]` each.
+    fn chances(&self, model: &Model, chooser: &Tensor, (from, count): (i64, i64)) -> [Tensor; 2] {
+        let logprobs = model.logits(chooser).log_softmax(-1, Kind::Float);
+        let entropies = {
+            let _no_grad = tch::no_grad_guard();
+            -(logprobs.exp() * &logprobs).sum_dim_intlist(-1, false, Kind::Float)
+        };
+        let chosen = self.chosen.narrow(0, from, count).unsqueeze(1);
+        [logprobs.gather(1, &chosen, false).squeeze_dim(1), entropies]
+    }
+
+    fn score(&self, model: &Model, valuer: Option<&Model>) -> Result<Vec<Scores>, EngineError> {
+        let hidden = model.hidden(&self.packed)?;
+        let mut all = Scores::default();
+        for part in self.parts(model) {
+            let chances = self.chances(model, &self.chooser(&hidden, part), part);
+            all.logprobs.extend(numbers(&chances[0])?);
+            all.entropies.extend(numbers(&chances[1])?);
+        }
+        if let Some(valuer) = valuer {
+            let own = !std::ptr::eq(valuer, model);
+            let hidden = if own { valuer.hidden(&self.packed)? } else { hidden };
+            let values = valuer.values(&self.chooser(&hidden, (0, self.actions())))?;
+            all.values = numbers(&values)?;
+        }
+        Ok(self.by_row(&all))
+    }
+
+    /// Adds gradients; the loss, and what actions scored on the way.
+    fn backward(
+        &self,
+        model: &Model,
+        signals: &Signals,
+        over: f64,
+        recompute: bool,
+    ) -> Result<(f64, Vec<Scores>), EngineError> {
+        let kept = if recompute { Some(model.hidden_briefly(&self.packed)?) } else { None };
+        let out = match &kept {
+            Some(kept) => model.finish(kept),
+            None => model.hidden(&self.packed)?,
+        };
+        // Heads go back first, a part at a time: their odds are what takes most memory.
+        let hidden = out.detach().set_requires_grad(true);
+        let (mut all, mut sum) = (Scores::default(), 0.0);
+        for part in self.parts(model) {
+            let chooser = self.chooser(&hidden, part);
+            let now = if signals.is_value() {
+                let values = model.values(&chooser)?;
+                all.values.extend(numbers(&values)?);
+                values
+            } else {
+                let [logprobs, entropies] = self.chances(model, &chooser, part);
+                all.logprobs.extend(numbers(&logprobs)?);
+                all.entropies.extend(numbers(&entropies)?);
+                logprobs
+            };
+            let loss = signals.sum(&now, part.0) / over;
+            loss.backward();
+            sum += loss.double_value(&[]);
+        }
+        let gradient = hidden.grad();
+        match kept {
+            Some(kept) => model.back(&self.packed, kept, &gradient)?,
+            None => (out * gradient).sum(Kind::Float).backward(),
+        }
+        Ok((sum, self.by_row(&all)))
+    }
+
+    fn by_row(&self, all: &Scores) -> Vec<Scores> {
+        let mut from = 0;
+        let each = self.counts.iter().map(|count| {
+            let part = |all: &Vec<f32>| all.get(from..from + count).unwrap_or_default().to_vec();
+            let (logprobs, entropies) = (part(&all.logprobs), part(&all.entropies));
+            let scores = Scores { logprobs, entropies, values: part(&all.values) };
+            from += count;
+            scores
+        });
+        each.collect()
+    }
+}
+
+fn numbers(tensor: &Tensor) -> Result<Vec<f32>, EngineError> {
+    Ok(Vec::try_from(tensor.detach().to_kind(Kind::Float))?)
+}

@@ -1,0 +1,276 @@
+//! The forward pass of a Qwen3 decoder over packed sequences.
+//!
+//! Sequences lie behind each other in one row of tokens, without padding. Each token knows its position
+//! in its own sequence and attends to those of its own sequence before it, so that what comes out is what
+//! each sequence alone would give.
+//!
+//! The residual stream and norms are float32; products are in the compute type, with weights cast from
+//! float32 for each use, so that gradients arrive in float32.
+
+use tch::{Device, Kind, Tensor};
+
+use crate::config::ModelConfig;
+use crate::error::EngineError;
+use crate::shim;
+use crate::weights::{Layer, Weights};
+
+const NONE: Option<&Tensor> = None;
+
+/// Sequences behind each other, on a device.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    /// `[tokens]`.
+    pub(crate) ids: Tensor,
+    /// Of each token in its sequence: `[tokens]`.
+    pub(crate) positions: Tensor,
+    /// Where each sequence begins, and the last ends: int32, `[sequences + 1]`.
+    bounds: Tensor,
+    lengths: Vec<i64>,
+}
+
+impl Packed {
+    /// Sequences of tokens, none of them empty.
+    pub(crate) fn new<'a>(sequences: impl IntoIterator<Item = &'a [u32]>, device: Device) -> Self {
+        let (mut ids, mut positions) = (Vec::new(), Vec::new());
+        let (mut bounds, mut lengths) = (vec![0i32], Vec::new());
+        for sequence in sequences {
+            ids.extend(sequence.iter().map(|id| i64::from(*id)));
+            positions.extend(0..sequence.len() as i64);
+            bounds.push(ids.len() as i32);
+            lengths.push(sequence.len() as i64);
+        }
+        Self {
+            ids: Tensor::from_slice(&ids).to_device(device),
+            positions: Tensor::from_slice(&positions).to_device(device),
+            bounds: Tensor::from_slice(&bounds).to_device(device),
+            lengths,
+        }
+    }
+
+    fn longest(&self) -> i64 {
+        self.lengths.iter().copied().max().unwrap_or(0)
+    }
+}
+
+/// A decoder: its shape, its weights, and the type that it computes in.
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) config: ModelConfig,
+    pub(crate) weights: Weights,
+    /// Of products: float32 or bfloat16.
+    pub(crate) compute: Kind,
+    /// Cosines and sines of the angles: `[positions, width / 2]`, float32.
+    angles: (Tensor, Tensor),
+}
+
+impl Model {
+    /// On the device where the weights lie.
+    pub(crate) fn new(config: ModelConfig, weights: Weights, compute: Kind) -> Self {
+        let device = weights.norm.device();
+        let angles = angles(&config, device);
+        Self { config, weights, compute, angles }
+    }
+
+    /// Where it computes.
+    pub(crate) fn device(&self) -> Device {
+        self.weights.norm.device()
+    }
+
+    /// What every sequence's tokens have become after the last norm: `[tokens, hidden]`, compute type.
+    pub(crate) fn hidden(&self, packed: &Packed) -> Result<Tensor, EngineError> {
+        self.hidden_seeing(packed, |_, _, _| ())
+    }
+
+    /// The same; `see` is shown each block's keys and values.
+    pub(crate) fn hidden_seeing(
+        &self,
+        packed: &Packed,
+        mut see: impl FnMut(usize, &Tensor, &Tensor),
+    ) -> Result<Tensor, EngineError> {
+        let mut stream = self.embedded(&packed.ids);
+        let at = self.angles_of(&packed.positions);
+        for (number, layer) in self.weights.layers.iter().enumerate() {
+            let (q, k, v) = self.attended(layer, &stream, &at);
+            see(number, &k, &v);
+            let out = attention((&q, &k, &v), packed)?;
+            stream = self.rest(layer, &stream, &out);
+        }
+        Ok(self.norm(&stream, &self.weights.norm))
+    }
+
+    /// The same, keeping only what each block is given; blocks are computed again on the way back
+    /// (Chen et al., arXiv 1604.06174).
+    pub(crate) fn hidden_briefly(&self, packed: &Packed) -> Result<Kept, EngineError> {
+        let at = self.angles_of(&packed.positions);
+        let _no_grad = tch::no_grad_guard();
+        let mut streams = vec![self.embedded(&packed.ids)];
+        for (i, layer) in self.weights.layers.iter().enumerate() {
+            streams.push(self.block(layer, &streams[i], packed, &at)?);
+        }
+        Ok(Kept { streams, at })
+    }
+
+    /// What comes out of [`Self::hidden_briefly`].
+    pub(crate) fn finish(&self, kept: &Kept) -> Tensor {
+        kept.streams.last().map_or_else(Tensor::new, |last| self.norm(last, &self.weights.norm))
+    }
+
+    /// Goes back through what was kept, given the gradient of what came out; weights gather theirs.
+    pub(crate) fn back(
+        &self,
+        packed: &Packed,
+        kept: Kept,
+        gradient: &Tensor,
+    ) -> Result<(), EngineError> {
+        let Kept { mut streams, at } = kept;
+        let mut gradient = gradient.shallow_clone();
+        let leaf = |stream: &Tensor| stream.detach().set_requires_grad(true);
+        let through = |given: &Tensor, out: &Tensor, gradient: &Tensor| {
+            (out * gradient).sum(Kind::Float).backward();
+            given.grad()
+        };
+        if let Some(last) = streams.pop() {
+            let last = leaf(&last);
+            let out = self.norm(&last, &self.weights.norm);
+            gradient = through(&last, &out, &gradient);
+        }
+        for layer in self.weights.layers.iter().rev() {
+            let Some(given) = streams.pop() else { break };
+            let given = leaf(&given);
+            let out = self.block(layer, &given, packed, &at)?;
+            gradient = through(&given, &out, &gradient);
+        }
+        (self.embedded(&packed.ids) * gradient).sum(Kind::Float).backward();
+        Ok(())
+    }
+
+    /// Logarithms of odds of every token next: `[tokens, vocabulary]`, float32.
+    pub(crate) fn logits(&self, hidden: &Tensor) -> Tensor {
+        hidden.linear(&self.cast(self.weights.words()), NONE).to_kind(Kind::Float)
+    }
+
+    /// What is expected to come of it from each token on: `[tokens]`, float32.
+    pub(crate) fn values(&self, hidden: &Tensor) -> Result<Tensor, EngineError> {
+        let head = self.weights.value.as_ref();
+        let head = head.ok_or_else(|| EngineError::request("this model has no value head"))?;
+        Ok(hidden.to_kind(Kind::Float).linear(head, NONE).squeeze_dim(-1))
+    }
+
+    /// What tokens begin as: `[tokens, hidden]`, float32.
+    pub(crate) fn embedded(&self, ids: &Tensor) -> Tensor {
+        Tensor::embedding(&self.weights.embed, ids, -1, false, false).to_kind(Kind::Float)
+    }
+
+    /// Cosines and sines at positions, for all heads alike: `[tokens, 1, width / 2]`.
+    pub(crate) fn angles_of(&self, positions: &Tensor) -> (Tensor, Tensor) {
+        let at = |table: &Tensor| table.index_select(0, positions).unsqueeze(1);
+        (at(&self.angles.0), at(&self.angles.1))
+    }
+
+    fn cast(&self, weight: &Tensor) -> Tensor {
+        weight.to_kind(self.compute)
+    }
+
+    /// RMSNorm (Zhang and Sennrich, arXiv 1910.07467) in float32; the compute type comes out.
+    pub(crate) fn norm(&self, x: &Tensor, weight: &Tensor) -> Tensor {
+        let width = weight.size()[0];
+        let x = x.to_kind(Kind::Float);
+        x.rms_norm([width], Some(&weight.to_kind(Kind::Float)), self.config.rms_norm_eps)
+            .to_kind(self.compute)
+    }
+
+    fn block(
+        &self,
+        layer: &Layer,
+        stream: &Tensor,
+        packed: &Packed,
+        at: &(Tensor, Tensor),
+    ) -> Result<Tensor, EngineError> {
+        let (q, k, v) = self.attended(layer, stream, at);
+        let out = attention((&q, &k, &v), packed)?;
+        Ok(self.rest(layer, stream, &out))
+    }
+
+    /// Queries `[tokens, heads, width]`, keys and values `[tokens, groups, width]`, turned by position.
+    pub(crate) fn attended(
+        &self,
+        layer: &Layer,
+        stream: &Tensor,
+        at: &(Tensor, Tensor),
+    ) -> (Tensor, Tensor, Tensor) {
+        let ModelConfig {
+            num_attention_heads: heads, num_key_value_heads: groups, head_dim, ..
+        } = self.config;
+        let all = self.norm(stream, &layer.input_norm).linear(&self.cast(&layer.qkv), NONE);
+        let all = all.view([-1, heads + 2 * groups, head_dim]);
+        let part = |from: i64, count: i64| all.narrow(1, from, count);
+        let q = turn(&self.norm(&part(0, heads), &layer.q_norm), at);
+        let k = turn(&self.norm(&part(heads, groups), &layer.k_norm), at);
+        (q, k, part(heads + groups, groups))
+    }
+
+    /// What attention gave goes to the stream, then through the MLP (SwiGLU, arXiv 2002.05202).
+    pub(crate) fn rest(&self, layer: &Layer, stream: &Tensor, out: &Tensor) -> Tensor {
+        let out = out.reshape([stream.size()[0], -1]).linear(&self.cast(&layer.o), NONE);
+        let stream = stream + out.to_kind(Kind::Float);
+        let both = self.norm(&stream, &layer.post_norm).linear(&self.cast(&layer.gate_up), NONE);
+        let half = self.config.intermediate_size;
+        let inner = both.narrow(-1, 0, half).silu() * both.narrow(-1, half, half);
+        &stream + inner.linear(&self.cast(&layer.down), NONE).to_kind(Kind::Float)
+    }
+}
+
+/// What each block was given, and what the last one gave.
+pub(crate) struct Kept {
+    streams: Vec<Tensor>,
+    at: (Tensor, Tensor),
+}
+
+/// Angles of rotary positions (RoFormer, arXiv 2104.09864).
+fn angles(config: &ModelConfig, device: Device) -> (Tensor, Tensor) {
+    let half = config.head_dim / 2;
+    let double = (Kind::Double, Device::Cpu);
+    let exponents = Tensor::arange(half, double) * (2.0 / config.head_dim as f64);
+    let frequencies = (exponents * -config.rope_theta.ln()).exp();
+    let positions = Tensor::arange(config.max_position_embeddings, double);
+    let angles = positions.unsqueeze(1) * frequencies.unsqueeze(0);
+    let table = |t: Tensor| t.to_kind(Kind::Float).to_device(device);
+    (table(angles.cos()), table(angles.sin()))
+}
+
+/// Turns pairs of numbers (i, i + width / 2) by their position's angles.
+fn turn(x: &Tensor, (cos, sin): &(Tensor, Tensor)) -> Tensor {
+    let half = x.size()[2] / 2;
+    let (cos, sin) = (cos.to_kind(x.kind()), sin.to_kind(x.kind()));
+    let (a, b) = (x.narrow(2, 0, half), x.narrow(2, half, half));
+    Tensor::cat(&[&a * &cos - &b * &sin, &b * &cos + &a * &sin], 2)
+}
+
+/// Causal attention within each sequence: `[tokens, heads, width]`.
+fn attention(
+    (q, k, v): (&Tensor, &Tensor, &Tensor),
+    packed: &Packed,
+) -> Result<Tensor, EngineError> {
+    let half = matches!(q.kind(), Kind::BFloat16 | Kind::Half);
+    if q.device().is_cuda() && half {
+        return shim::packed_attention((q, k, v), &packed.bounds, packed.longest());
+    }
+    let mut from = 0;
+    let mut outs = Vec::with_capacity(packed.lengths.len());
+    for length in &packed.lengths {
+        let one = |x: &Tensor| x.narrow(0, from, *length).transpose(0, 1).unsqueeze(0);
+        let out = Tensor::scaled_dot_product_attention(
+            &one(q),
+            &one(k),
+            &one(v),
+            NONE,
+            0.0,
+            true,
+            None,
+            q.size()[1] != k.size()[1],
+        );
+        outs.push(out.squeeze_dim(0).transpose(0, 1));
+        from += length;
+    }
+    Ok(Tensor::cat(&outs, 0))
+}

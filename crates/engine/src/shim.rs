@@ -1,0 +1,145 @@
+//! Safe wrappers of `csrc/shim.cpp`: what tch leaves out of libtorch.
+
+#![expect(unsafe_code, reason = "calls C++, which tch cannot")]
+
+use std::ffi::{CStr, CString, c_char, c_int};
+
+use tch::{Kind, Tensor};
+use torch_sys::C_tensor;
+
+use crate::error::EngineError;
+
+type Pointer = *const C_tensor;
+
+unsafe extern "C" {
+    fn warpwright_error() -> *const c_char;
+    fn warpwright_adamw(
+        parameters: *const Pointer,
+        first: *const Pointer,
+        second: *const Pointer,
+        steps: *const Pointer,
+        count: usize,
+        rate: f64,
+        beta1: f64,
+        beta2: f64,
+        decay: f64,
+        epsilon: f64,
+        norm: Pointer,
+    ) -> c_int;
+    fn warpwright_clip(parameters: *const Pointer, count: usize, most: f64, norm: Pointer)
+    -> c_int;
+    fn warpwright_forget_gradients(parameters: *const Pointer, count: usize) -> c_int;
+    fn warpwright_packed_attention(
+        q: Pointer,
+        k: Pointer,
+        v: Pointer,
+        bounds: Pointer,
+        longest: i64,
+        out: Pointer,
+    ) -> c_int;
+    fn warpwright_precision(name: *const c_char) -> c_int;
+    fn warpwright_empty_cache() -> c_int;
+}
+
+fn check(code: c_int) -> Result<(), EngineError> {
+    if code == 0 {
+        return Ok(());
+    }
+    // SAFETY: a string of this thread that ends with a zero and lives until its next failure.
+    let words = unsafe { CStr::from_ptr(warpwright_error()) };
+    Err(EngineError::of_torch(&words.to_string_lossy()))
+}
+
+fn pointers(tensors: &[Tensor]) -> Vec<Pointer> {
+    tensors.iter().map(Tensor::as_ptr).collect()
+}
+
+/// Constants of AdamW.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct AdamW {
+    pub(crate) rate: f64,
+    pub(crate) betas: (f64, f64),
+    pub(crate) decay: f64,
+    pub(crate) epsilon: f64,
+}
+
+/// One step with the parameters' gradients, all of which must be there, unless `norm`, theirs, is not
+/// finite. `steps` holds a count for each, a float32 without dimensions.
+pub(crate) fn adamw(
+    parameters: &[Tensor],
+    first: &[Tensor],
+    second: &[Tensor],
+    steps: &[Tensor],
+    with: AdamW,
+    norm: &Tensor,
+) -> Result<(), EngineError> {
+    let count = parameters.len();
+    let same = [first.len(), second.len(), steps.len()].iter().all(|len| *len == count);
+    if !same || parameters.iter().any(|parameter| !parameter.grad().defined()) {
+        return Err(EngineError::of_torch("a parameter has no gradient or no state"));
+    }
+    let (p, m) = (pointers(parameters), pointers(first));
+    let (v, s) = (pointers(second), pointers(steps));
+    let AdamW { rate, betas, decay, epsilon } = with;
+    // SAFETY: four lists of `count` pointers to live tensors; gradients are defined.
+    check(unsafe {
+        warpwright_adamw(
+            p.as_ptr(),
+            m.as_ptr(),
+            v.as_ptr(),
+            s.as_ptr(),
+            count,
+            rate,
+            betas.0,
+            betas.1,
+            decay,
+            epsilon,
+            norm.as_ptr(),
+        )
+    })
+}
+
+/// Scales gradients so that their norm is at most `most`; the norm before, on the device.
+pub(crate) fn clip(parameters: &[Tensor], most: f64) -> Result<Tensor, EngineError> {
+    let (norm, p) = (Tensor::new(), pointers(parameters));
+    // SAFETY: live tensors; `norm` is one, and is assigned.
+    check(unsafe { warpwright_clip(p.as_ptr(), p.len(), most, norm.as_ptr()) })?;
+    Ok(norm)
+}
+
+/// Gives gradients up, with their memory.
+pub(crate) fn forget_gradients(parameters: &[Tensor]) -> Result<(), EngineError> {
+    let p = pointers(parameters);
+    // SAFETY: live tensors.
+    check(unsafe { warpwright_forget_gradients(p.as_ptr(), p.len()) })
+}
+
+/// Causal attention over sequences behind each other, on a GPU in half precision. `q`: `[tokens, heads,
+/// width]`, `k` and `v`: `[tokens, groups, width]`, `bounds`: int32, where each begins and the last ends.
+pub(crate) fn packed_attention(
+    (q, k, v): (&Tensor, &Tensor, &Tensor),
+    bounds: &Tensor,
+    longest: i64,
+) -> Result<Tensor, EngineError> {
+    debug_assert_eq!(bounds.kind(), Kind::Int);
+    let out = Tensor::new();
+    let (qp, kp, vp) = (q.as_ptr(), k.as_ptr(), v.as_ptr());
+    // SAFETY: live tensors; `out` is one, and is assigned.
+    check(unsafe {
+        warpwright_packed_attention(qp, kp, vp, bounds.as_ptr(), longest, out.as_ptr())
+    })?;
+    Ok(out)
+}
+
+/// How exact products of float32 are: `highest`, `high` (TF32) or `medium`.
+pub(crate) fn precision(name: &str) -> Result<(), EngineError> {
+    let name = CString::new(name).map_err(|_| EngineError::of_torch("a name with a zero"))?;
+    // SAFETY: a string that ends with a zero.
+    check(unsafe { warpwright_precision(name.as_ptr()) })
+}
+
+/// Gives back what the allocator keeps for later.
+pub(crate) fn empty_cache() -> Result<(), EngineError> {
+    // SAFETY: takes nothing.
+    check(unsafe { warpwright_empty_cache() })
+}

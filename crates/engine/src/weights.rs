@@ -1,0 +1,151 @@
+//! The tensors of a decoder, and how they begin.
+
+use tch::{Device, Kind, Tensor};
+
+use crate::config::ModelConfig;
+
+/// Standard deviation of matrices at first, as GPT-2's and most since.
+const SPREAD: f64 = 0.02;
+
+/// Names of a block's tensors, in the order of [`Layer::all`].
+const NAMES: [&str; 8] =
+    ["input_norm", "qkv", "q_norm", "k_norm", "o", "post_norm", "gate_up", "down"];
+
+/// One block. Matrices are `[out, in]`; those that read the same input lie behind each other.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    /// `[hidden]`.
+    pub(crate) input_norm: Tensor,
+    /// Queries, keys, values: `[(heads + 2 groups) * width, hidden]`.
+    pub(crate) qkv: Tensor,
+    /// `[width]`.
+    pub(crate) q_norm: Tensor,
+    /// `[width]`.
+    pub(crate) k_norm: Tensor,
+    /// `[hidden, heads * width]`.
+    pub(crate) o: Tensor,
+    /// `[hidden]`.
+    pub(crate) post_norm: Tensor,
+    /// `[2 intermediate, hidden]`.
+    pub(crate) gate_up: Tensor,
+    /// `[hidden, intermediate]`.
+    pub(crate) down: Tensor,
+}
+
+impl Layer {
+    /// All tensors, in the order of their declaration.
+    pub(crate) fn all(&self) -> [&Tensor; 8] {
+        [
+            &self.input_norm,
+            &self.qkv,
+            &self.q_norm,
+            &self.k_norm,
+            &self.o,
+            &self.post_norm,
+            &self.gate_up,
+            &self.down,
+        ]
+    }
+
+    fn map(&self, with: &impl Fn(&Tensor) -> Tensor) -> Self {
+        Self {
+            input_norm: with(&self.input_norm),
+            qkv: with(&self.qkv),
+            q_norm: with(&self.q_norm),
+            k_norm: with(&self.k_norm),
+            o: with(&self.o),
+            post_norm: with(&self.post_norm),
+            gate_up: with(&self.gate_up),
+            down: with(&self.down),
+        }
+    }
+}
+
+/// All of a decoder.
+#[derive(Debug)]
+pub(crate) struct Weights {
+    /// `[vocabulary, hidden]`.
+    pub(crate) embed: Tensor,
+    pub(crate) layers: Vec<Layer>,
+    /// `[hidden]`.
+    pub(crate) norm: Tensor,
+    /// `[vocabulary, hidden]`; none where `embed` serves, or where no token is ever predicted.
+    pub(crate) head: Option<Tensor>,
+    /// `[1, hidden]`, of a model that estimates values.
+    pub(crate) value: Option<Tensor>,
+}
+
+impl Weights {
+    /// As they begin: normal, narrower where a block writes to the residual stream (GPT-2), ones in
+    /// norms, zeros in the value head. Drawn on the host, so that every device begins alike.
+    pub(crate) fn initial(config: &ModelConfig, seed: u64) -> Self {
+        tch::manual_seed(seed as i64);
+        let host = (Kind::Float, Device::Cpu);
+        let normal =
+            |rows: i64, columns: i64, spread: f64| Tensor::randn([rows, columns], host) * spread;
+        let ones = |size: i64| Tensor::ones([size], host);
+        let (d, width) = (config.hidden_size, config.head_dim);
+        let (heads, groups) = (config.num_attention_heads, config.num_key_value_heads);
+        let narrow = SPREAD / ((2 * config.num_hidden_layers) as f64).sqrt();
+        let layer = |_| Layer {
+            input_norm: ones(d),
+            qkv: normal((heads + 2 * groups) * width, d, SPREAD),
+            q_norm: ones(width),
+            k_norm: ones(width),
+            o: normal(d, heads * width, narrow),
+            post_norm: ones(d),
+            gate_up: normal(2 * config.intermediate_size, d, SPREAD),
+            down: normal(d, config.intermediate_size, narrow),
+        };
+        let embed = normal(config.vocab_size, d, SPREAD);
+        let layers = (0..config.num_hidden_layers).map(layer).collect();
+        let head = (!config.tie_word_embeddings).then(|| normal(config.vocab_size, d, SPREAD));
+        Self { embed, layers, norm: ones(d), head, value: None }
+    }
+
+    /// With a head that estimates values, 0 at first.
+    pub(crate) fn with_value_head(mut self) -> Self {
+        let d = self.norm.size()[0];
+        let of = (self.norm.kind(), self.norm.device());
+        self.value.get_or_insert_with(|| Tensor::zeros([1, d], of));
+        self
+    }
+
+    /// All tensors with their names, in an order that does not change.
+    pub(crate) fn named(&self) -> Vec<(String, &Tensor)> {
+        let mut named = vec![("embed".to_owned(), &self.embed)];
+        for (number, layer) in self.layers.iter().enumerate() {
+            for (name, tensor) in NAMES.iter().zip(layer.all()) {
+                named.push((format!("layers.{number}.{name}"), tensor));
+            }
+        }
+        named.push(("norm".to_owned(), &self.norm));
+        named.extend(self.head.iter().map(|head| ("head".to_owned(), head)));
+        named.extend(self.value.iter().map(|value| ("value".to_owned(), value)));
+        named
+    }
+
+    /// Each tensor made into another.
+    pub(crate) fn map(&self, with: impl Fn(&Tensor) -> Tensor) -> Self {
+        Self {
+            embed: with(&self.embed),
+            layers: self.layers.iter().map(|layer| layer.map(&with)).collect(),
+            norm: with(&self.norm),
+            head: self.head.as_ref().map(&with),
+            value: self.value.as_ref().map(&with),
+        }
+    }
+
+    /// Leaves of their own on a device, which gather gradients.
+    pub(crate) fn trained_on(&self, device: Device) -> Self {
+        self.map(|t| {
+            let copy = t.detach().to_device(device).to_kind(Kind::Float).copy();
+            copy.set_requires_grad(true)
+        })
+    }
+
+    /// What predicts tokens: `[vocabulary, hidden]`.
+    pub(crate) fn words(&self) -> &Tensor {
+        self.head.as_ref().unwrap_or(&self.embed)
+    }
+}

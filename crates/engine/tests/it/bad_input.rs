@@ -1,0 +1,92 @@
+//! What makes no sense is refused in words, and nothing breaks.
+
+use warpwright_engine::{LocalEngine, ModelConfig, Settings};
+use warpwright_learn::engine::{Engine, Loss, Row, Sampling, Step, Which};
+
+use crate::oracle::{engine, tiny};
+
+#[test]
+fn rows_that_make_no_sense_are_refused() {
+    let mut engine = engine(Settings::default());
+    let mut refused = |ids: Vec<u32>, actions: Vec<u32>| {
+        let row = Row { ids, actions, ..Row::default() };
+        engine
+            .score(&[Row { ids: vec![1, 2], actions: vec![1], ..Row::default() }, row])
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(refused(vec![1, 61], vec![1]).contains("row 1: token 61 of a vocabulary of 61"));
+    assert!(refused(vec![1; 129], vec![1]).contains("129 tokens, and 128 is most"));
+    for actions in [vec![], vec![0], vec![2], vec![2, 1], vec![1, 1]] {
+        assert!(refused(vec![1, 2], actions).contains("rising"));
+    }
+    assert!(refused(vec![], vec![]).contains("rising"));
+}
+
+#[test]
+fn prompts_that_make_no_sense_are_refused() {
+    let mut engine = engine(Settings::default());
+    let mut refused = |prompt: Vec<u32>, sampling: Sampling| {
+        engine.sample(&[vec![1], prompt], &sampling).unwrap_err().to_string()
+    };
+    assert!(refused(vec![61], Sampling::default()).contains("prompt 1 has token 61"));
+    assert!(refused(vec![], Sampling::default()).contains("prompt 1 has 0 tokens; 1 to 127"));
+    assert!(refused(vec![1; 128], Sampling::default()).contains("has 128 tokens"));
+    for temperature in [-1.0, f64::NAN, f64::INFINITY] {
+        let sampling = Sampling { temperature, ..Sampling::default() };
+        assert!(refused(vec![1], sampling).contains("makes no sense"));
+    }
+    for top_p in [0.0, 1.5, f64::NAN] {
+        let sampling = Sampling { top_p, ..Sampling::default() };
+        assert!(refused(vec![1], sampling).contains("makes no sense"));
+    }
+}
+
+#[test]
+fn what_the_model_lacks_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut engine = engine(Settings::default());
+    assert!(
+        engine.step(Which::Critic, &Step::default()).unwrap_err().to_string().contains("no critic")
+    );
+    engine.save(folder.path()).unwrap();
+    fs_err::remove_file(folder.path().join("value_head.safetensors")).unwrap();
+    fs_err::remove_file(folder.path().join("optimizer.safetensors")).unwrap();
+    let mut engine = LocalEngine::load(folder.path(), Settings::default()).unwrap();
+    let row = Row { ids: vec![1, 2], actions: vec![1], targets: vec![1.0], ..Row::default() };
+    let refused =
+        engine.backward(std::slice::from_ref(&row), &Loss::Value { clip: None }, 1.0).unwrap_err();
+    assert!(refused.to_string().contains("no critic and no value head"), "{refused}");
+    assert!(engine.score(&[row]).unwrap()[0].values.is_empty());
+}
+
+#[test]
+fn a_checkpoint_of_another_shape_or_state_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut engine = engine(Settings::default());
+    engine.save(folder.path()).unwrap();
+    let wide = ModelConfig { num_attention_heads: 8, ..tiny() };
+    wide.write(&folder.path().join("config.json")).unwrap();
+    let refused = LocalEngine::load(folder.path(), Settings::default()).unwrap_err().to_string();
+    assert!(refused.contains("q_proj.weight is [64, 32], and [128, 32] fits"), "{refused}");
+    tiny().write(&folder.path().join("config.json")).unwrap();
+    let other = LocalEngine::initial(&wide, 1, Settings::default());
+    let elsewhere = tempfile::tempdir().unwrap();
+    other.unwrap().save(elsewhere.path()).unwrap();
+    let state = "optimizer.safetensors";
+    fs_err::copy(elsewhere.path().join(state), folder.path().join(state)).unwrap();
+    let refused = LocalEngine::load(folder.path(), Settings::default()).unwrap_err().to_string();
+    assert!(refused.contains("the optimiser's state has no layers.0.qkv"), "{refused}");
+    let none = LocalEngine::load(&folder.path().join("nowhere"), Settings::default());
+    assert!(none.unwrap_err().to_string().contains("failed to read a model's description"));
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_an_error() {
+    if tch::Cuda::is_available() {
+        return;
+    }
+    let settings = Settings { gpu: Some(0), ..Settings::default() };
+    let refused = LocalEngine::initial(&tiny(), 1, settings).unwrap_err().to_string();
+    assert!(refused.contains("failed to compute"), "{refused}");
+}

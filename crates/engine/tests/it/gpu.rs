@@ -1,0 +1,117 @@
+//! On a GPU: what the host says, in half precision about that, and all of it when memory is short.
+
+use tch::{Cuda, Device, Kind, Tensor};
+use warpwright_engine::{Compute, LocalEngine, Settings};
+use warpwright_learn::engine::{Engine, Loss, Row, Sampling, Step, Which};
+
+use crate::oracle::{actions, engine, rows, tiny};
+
+fn on_gpu() -> Settings {
+    Settings { gpu: Some(0), ..Settings::default() }
+}
+
+fn scores(engine: &mut LocalEngine, rows: &[Row]) -> Vec<f32> {
+    engine.score(rows).unwrap().into_iter().flat_map(|s| s.logprobs).collect()
+}
+
+fn furthest(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+fn train(engine: &mut LocalEngine) -> f64 {
+    let mut norm = 0.0;
+    for _ in 0..5 {
+        engine.backward(&rows(), &Loss::Likelihood, actions(&rows())).unwrap();
+        norm = engine.step(Which::Policy, &Step { rate: 1e-3, ..Step::default() }).unwrap();
+    }
+    norm
+}
+
+#[test]
+fn gpu_the_same_is_computed_learned_and_drawn_as_on_the_host() {
+    let (mut host, mut gpu) = (engine(Settings::default()), engine(on_gpu()));
+    let (a, b) = (train(&mut host), train(&mut gpu));
+    assert!((a - b).abs() < 1e-3 * a, "{a} {b}");
+    let far = furthest(&scores(&mut host, &rows()), &scores(&mut gpu, &rows()));
+    assert!(far < 1e-3, "{far}");
+    let sampling = Sampling { most: 30, ..Sampling::default() };
+    let prompts: Vec<Vec<u32>> = (1..9).map(|i| vec![i; i as usize]).collect();
+    let ids = |engine: &mut LocalEngine| {
+        let drawn = engine.sample(&prompts, &sampling).unwrap();
+        drawn.into_iter().map(|s| s.ids).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&mut host), ids(&mut gpu));
+}
+
+#[test]
+fn gpu_packed_rows_in_half_precision_are_what_each_is_alone() {
+    let half = Settings { compute: Compute::Bfloat16, ..on_gpu() };
+    let mut together = engine(half.clone());
+    let mut alone = engine(Settings { pass_tokens: 1, ..half });
+    let (a, b) = (train(&mut together), train(&mut alone));
+    assert!((a - b).abs() < 0.05 * a, "{a} {b}");
+    let mut exact = engine(Settings::default());
+    train(&mut exact);
+    let (together, exact) = (scores(&mut together, &rows()), scores(&mut exact, &rows()));
+    let far = furthest(&scores(&mut alone, &rows()), &together);
+    assert!(far < 0.05, "{far}");
+    let far = furthest(&exact, &together);
+    assert!(far < 0.1, "{far}");
+}
+
+#[test]
+fn gpu_what_is_sampled_in_half_precision_the_trainer_finds_about_as_likely() {
+    let mut engine = engine(Settings { compute: Compute::Bfloat16, ..on_gpu() });
+    train(&mut engine);
+    let prompts: Vec<Vec<u32>> = (1..20).map(|i| vec![i; i as usize]).collect();
+    let drawn = engine.sample(&prompts, &Sampling { most: 60, ..Sampling::default() }).unwrap();
+    let said: Vec<f32> = drawn.iter().flat_map(|s| s.logprobs.clone()).collect();
+    let whole = |(prompt, drawn): (&Vec<u32>, &Vec<u32>)| Row {
+        ids: [&prompt[..], drawn].concat(),
+        actions: (prompt.len() as u32..(prompt.len() + drawn.len()) as u32).collect(),
+        ..Row::default()
+    };
+    let rows: Vec<Row> = prompts.iter().zip(drawn.iter().map(|s| &s.ids)).map(whole).collect();
+    let far = furthest(&said, &scores(&mut engine, &rows));
+    assert!(far < 0.1, "{far}");
+}
+
+/// All rows do not fit into what is left of the device; some do.
+#[test]
+fn gpu_where_memory_is_short_fewer_rows_pass_and_the_same_is_learned() {
+    let config = warpwright_engine::ModelConfig { vocab_size: 50_000, ..tiny() };
+    let rows: Vec<Row> = (0..64_u32)
+        .map(|n| Row {
+            ids: (0..100).map(|i| (i * 131 + n) % 50_000).collect(),
+            actions: (1..100).collect(),
+            ..Row::default()
+        })
+        .collect();
+    let learn = |engine: &mut LocalEngine| {
+        let passed = engine.backward(&rows, &Loss::Likelihood, actions(&rows)).unwrap();
+        (passed.loss, engine.step(Which::Policy, &Step::default()).unwrap())
+    };
+    let wanted = learn(&mut LocalEngine::initial(&config, 5, on_gpu()).unwrap());
+    let mut short = LocalEngine::initial(&config, 5, on_gpu()).unwrap();
+    let _filled = fill(600 << 20);
+    let found = learn(&mut short);
+    assert!((found.0 - wanted.0).abs() < 1e-4, "{found:?} {wanted:?}");
+    assert!((found.1 - wanted.1).abs() < 1e-3 * wanted.1, "{found:?} {wanted:?}");
+    // One row alone is too large for what is left now.
+    let _more = fill(8 << 20);
+    let refused = short.backward(&rows[..1], &Loss::Likelihood, 1.0).unwrap_err();
+    assert!(refused.to_string().contains("failed to find memory on the device"), "{refused}");
+}
+
+/// Takes memory of the device until between `left` and twice as many bytes are left.
+fn fill(left: i64) -> Vec<Tensor> {
+    assert!(Cuda::is_available());
+    let take = |bytes: i64| Tensor::f_empty([bytes], (Kind::Uint8, Device::Cuda(0))).ok();
+    let mut taken = Vec::new();
+    for bytes in [32 << 30, left] {
+        taken.extend(std::iter::from_fn(|| take(bytes)));
+    }
+    taken.pop();
+    taken
+}

@@ -1,0 +1,10 @@
+//! The engine against transformers, against itself, and against what it must not do.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside #[test]")]
+
+mod bad_input;
+mod gpu;
+mod oracle;
+mod sampling;
+mod training;
+mod transformers;

@@ -1,0 +1,132 @@
+//! What is drawn, and what is said of it.
+
+use warpwright_engine::{LocalEngine, Settings};
+use warpwright_learn::engine::{Engine, Loss, Row, Sampled, Sampling, Step, Which};
+
+use crate::oracle::{actions, engine, rows};
+
+/// One that has learnt something, so that odds are uneven.
+fn taught(slots: usize) -> LocalEngine {
+    let mut engine = engine(Settings { slots, ..Settings::default() });
+    for _ in 0..20 {
+        engine.backward(&rows(), &Loss::Likelihood, actions(&rows())).unwrap();
+        engine.step(Which::Policy, &Step { rate: 3e-3, ..Step::default() }).unwrap();
+    }
+    engine
+}
+
+fn prompts() -> Vec<Vec<u32>> {
+    let of = |n: u32| (0..=n * 5 % 23).map(|i| (i * 3 + n) % 61).collect();
+    (0..11).map(of).collect()
+}
+
+fn whole(prompt: &[u32], sampled: &Sampled) -> Row {
+    let ids = [prompt, &sampled.ids].concat();
+    let actions = (prompt.len() as u32..ids.len() as u32).collect();
+    Row { ids, actions, ..Row::default() }
+}
+
+#[test]
+fn the_trainer_finds_each_drawn_token_as_likely_as_the_sampler_said() {
+    let mut engine = taught(4);
+    let sampling = Sampling { most: 70, seed: 9, ..Sampling::default() };
+    let sampled = engine.sample(&prompts(), &sampling).unwrap();
+    let rows: Vec<Row> = prompts().iter().zip(&sampled).map(|(p, s)| whole(p, s)).collect();
+    for (scores, sampled) in engine.score(&rows).unwrap().iter().zip(&sampled) {
+        assert_eq!(sampled.ids.len(), 70);
+        for (a, b) in scores.logprobs.iter().zip(&sampled.logprobs) {
+            assert!((a - b).abs() < 1e-4, "{a} {b}");
+        }
+    }
+}
+
+#[test]
+fn what_is_drawn_for_a_prompt_does_not_depend_on_what_is_drawn_beside_it() {
+    let sampling = Sampling { most: 40, stop: vec![7, 30], seed: 4, ..Sampling::default() };
+    let drawn = |slots| taught(slots).sample(&prompts(), &sampling).unwrap();
+    let ids = |all: &[Sampled]| all.iter().map(|s| s.ids.clone()).collect::<Vec<_>>();
+    let alone = drawn(1);
+    assert_eq!(ids(&alone), ids(&drawn(3)));
+    assert_eq!(ids(&alone), ids(&drawn(64)));
+    // Slots were filled again at different times.
+    let lengths: std::collections::BTreeSet<usize> = alone.iter().map(|s| s.ids.len()).collect();
+    assert!(lengths.len() > 3, "{lengths:?}");
+    let other = Sampling { seed: 5, ..sampling };
+    assert_ne!(ids(&alone), ids(&taught(3).sample(&prompts(), &other).unwrap()));
+}
+
+#[test]
+fn a_stop_token_ends_a_sequence_and_so_does_the_models_length() {
+    let mut engine = taught(4);
+    let sampling = Sampling { most: 500, stop: vec![7, 30], seed: 4, ..Sampling::default() };
+    for (prompt, sampled) in prompts().iter().zip(engine.sample(&prompts(), &sampling).unwrap()) {
+        let stops = sampled.ids.iter().filter(|id| sampling.stop.contains(id)).count();
+        assert_eq!(stops, usize::from(sampled.is_complete));
+        if sampled.is_complete {
+            assert!(sampling.stop.contains(sampled.ids.last().unwrap()));
+        } else {
+            assert_eq!(prompt.len() + sampled.ids.len(), 128, "as long as the model goes");
+        }
+        assert_eq!(sampled.ids.len(), sampled.logprobs.len());
+    }
+    let none = Sampling { most: 0, ..Sampling::default() };
+    assert!(engine.sample(&prompts(), &none).unwrap().iter().all(|s| s.ids.is_empty()));
+    assert!(engine.sample(&[], &Sampling::default()).unwrap().is_empty());
+}
+
+#[test]
+fn draws_follow_the_odds() {
+    let mut engine = taught(256);
+    let prompt = vec![5, 9, 2];
+    let many: Vec<Vec<u32>> = vec![prompt.clone(); 2000];
+    // The odds, token by token.
+    let all: Vec<Row> = (0..61)
+        .map(|id| Row { ids: [&prompt[..], &[id]].concat(), actions: vec![3], ..Row::default() })
+        .collect();
+    let odds = engine.score(&all).unwrap();
+    let odds: Vec<f64> = odds.iter().map(|s| f64::from(s.logprobs[0])).collect();
+    for (temperature, top_p) in [(1.0, 1.0), (0.7, 1.0), (1.0, 0.6)] {
+        let sampling = Sampling { temperature, top_p, most: 1, seed: 3, ..Sampling::default() };
+        let drawn = engine.sample(&many, &sampling).unwrap();
+        let mut counts = vec![0_u32; 61];
+        for s in &drawn {
+            counts[s.ids[0] as usize] += 1;
+        }
+        let wanted = expected(&odds, temperature, top_p);
+        let mut chi2 = 0.0;
+        for (id, count) in counts.iter().enumerate() {
+            let expected = 2000.0 * wanted[id];
+            if wanted[id] == 0.0 {
+                assert_eq!(*count, 0, "{id} is not among the likeliest");
+            } else {
+                chi2 += (f64::from(*count) - expected).powi(2) / expected;
+            }
+        }
+        // 60 degrees of freedom: above 100 in one of a thousand draws.
+        assert!(chi2 < 100.0, "{temperature} {top_p}: {chi2}");
+        for s in &drawn {
+            let said = f64::from(s.logprobs[0]).exp();
+            assert!((said - wanted[s.ids[0] as usize]).abs() < 1e-4);
+        }
+    }
+    let greedy = Sampling { temperature: 0.0, most: 1, ..Sampling::default() };
+    let best = (0..61).max_by(|&a, &b| odds[a].total_cmp(&odds[b])).unwrap() as u32;
+    assert_eq!(engine.sample(&[prompt], &greedy).unwrap()[0].ids, [best]);
+}
+
+/// Plainly: a power, the likeliest that together reach `top_p`, divided by their sum.
+fn expected(logprobs: &[f64], temperature: f64, top_p: f64) -> Vec<f64> {
+    let powers: Vec<f64> = logprobs.iter().map(|p| (p / temperature).exp()).collect();
+    let sum: f64 = powers.iter().sum();
+    let mut odds: Vec<(usize, f64)> = powers.iter().map(|p| p / sum).enumerate().collect();
+    odds.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let (mut kept, mut reached) = (vec![0.0; logprobs.len()], 0.0);
+    for (id, p) in odds {
+        if reached < top_p {
+            kept[id] = p;
+        }
+        reached += p;
+    }
+    let sum: f64 = kept.iter().sum();
+    kept.iter().map(|p| p / sum).collect()
+}

@@ -1,0 +1,94 @@
+"""The oracle of the engine's tests: transformers' Qwen3.
+
+``write FOLDER`` makes a checkpoint with random weights, and beside it what transformers computes with it
+on some rows, and what one step of torch's own optimiser makes of it. ``logits FOLDER`` reads a checkpoint
+and writes its logits on the rows that lie there.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+STEP = {"rate": 1e-3, "betas": [0.9, 0.95], "decay": 0.1, "clip": 0.5}
+
+
+def config() -> Qwen3Config:
+    return Qwen3Config(
+        vocab_size=61,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        tie_word_embeddings=False,
+        max_position_embeddings=128,
+    )
+
+
+def rows() -> list[dict[str, list[int]]]:
+    generator = torch.Generator().manual_seed(3)
+    made = []
+    for length in (17, 2, 40):
+        ids = torch.randint(0, 61, (length,), generator=generator).tolist()
+        made.append({"ids": ids, "actions": list(range(1 + length // 3, length))})
+    return made
+
+
+def logprobs(model: Qwen3ForCausalLM, row: dict[str, list[int]]) -> torch.Tensor:
+    logits = model(torch.tensor([row["ids"]])).logits[0]
+    return logits.log_softmax(-1)
+
+
+def write(folder: Path) -> None:
+    torch.manual_seed(11)
+    model = Qwen3ForCausalLM(config()).float()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # Norms begin as ones, which would hide that they are left out.
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(folder)
+    expected = {}
+    total = 0.0
+    actions = sum(len(row["actions"]) for row in rows())
+    for number, row in enumerate(rows()):
+        given = logprobs(model, row)
+        before = torch.tensor(row["actions"]) - 1
+        chosen = torch.tensor(row["ids"])[row["actions"]]
+        picked = given[before, chosen]
+        total = total - picked.sum() / actions
+        expected[f"logprobs.{number}"] = picked.detach().clone()
+        entropy = -(given.exp() * given).sum(-1)[before]
+        expected[f"entropies.{number}"] = entropy.detach().clone()
+    expected["loss"] = total.detach().clone()
+    total.backward()
+    expected["norm"] = torch.nn.utils.clip_grad_norm_(model.parameters(), STEP["clip"])
+    groups = [
+        {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": STEP["decay"]},
+        {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    torch.optim.AdamW(groups, lr=STEP["rate"], betas=tuple(STEP["betas"])).step()
+    for name, parameter in model.named_parameters():
+        expected[f"stepped.{name}"] = parameter.detach().clone()
+    save_file(expected, folder / "expected.safetensors")
+    (folder / "rows.json").write_text(json.dumps({"rows": rows(), "step": STEP}))
+
+
+def logits(folder: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    found = {}
+    with torch.no_grad():
+        for number, row in enumerate(rows()):
+            before = torch.tensor(row["actions"]) - 1
+            chosen = torch.tensor(row["ids"])[row["actions"]]
+            found[f"logprobs.{number}"] = logprobs(model, row)[before, chosen].clone()
+    save_file(found, folder / "found.safetensors")
+
+
+if __name__ == "__main__":
+    {"write": write, "logits": logits}[sys.argv[1]](Path(sys.argv[2]))

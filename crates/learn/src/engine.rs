@@ -1,0 +1,158 @@
+//! What learning asks of whatever computes with a model's weights.
+//!
+//! The shape is that of the Tinker API, which trainers of many machines already serve: scores, gradients
+//! of a named loss, a step, samples, checkpoints. Everything that costs memory (how rows are packed, how
+//! many at a time, in which precision) is the engine's; everything that decides what is learned (which
+//! tokens are actions, advantages, which loss, over how many actions) comes with the rows.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::losses::PolicyLoss;
+
+/// One sequence to compute with, and what is to be learned from it. Lists of signals have one entry for
+/// each action, or none where the loss does not ask for them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Token ids.
+    pub ids: Vec<u32>,
+    /// Numbers of the tokens that are actions, from 1, rising: the first token of a sequence has nothing
+    /// before it that could have chosen it.
+    pub actions: Vec<u32>,
+    /// By how much better than expected an action was.
+    pub advantages: Vec<f32>,
+    /// Natural logarithm of its probability before the step, by the trainer.
+    pub before: Vec<f32>,
+    /// Natural logarithm of the probability that it was drawn with, by the sampler.
+    pub behaviour: Vec<f32>,
+    /// What came of it, for the critic.
+    pub targets: Vec<f32>,
+    /// What the critic expected before the step.
+    pub expected: Vec<f32>,
+}
+
+/// What is made small.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Loss {
+    /// Negative log-likelihood of the actions: supervised training, rejection fine-tuning.
+    Likelihood,
+    /// The policy's clipped surrogate; asks for `advantages`, `before` and `behaviour`.
+    Policy(PolicyLoss),
+    /// Half the squared error of the critic's values; asks for `targets`, and with a clip for `expected`.
+    Value {
+        /// How far a value may move from what it was.
+        clip: Option<f64>,
+    },
+}
+
+/// What an engine says of a row's actions; each list has one entry for each of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Scores {
+    /// Natural logarithm of the action's probability.
+    pub logprobs: Vec<f32>,
+    /// Entropy of what it was chosen from, in nats.
+    pub entropies: Vec<f32>,
+    /// What is expected to come of it; nothing where there is no critic.
+    pub values: Vec<f32>,
+}
+
+/// What a pass backwards came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Passed {
+    /// Sum of the actions' losses over the number that was named.
+    pub loss: f64,
+    /// What each row's actions scored on the way.
+    pub scores: Vec<Scores>,
+}
+
+/// How weights are moved.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// Learning rate.
+    pub rate: f64,
+    /// Of AdamW (arXiv 1711.05101).
+    pub betas: (f64, f64),
+    /// Weight decay, of matrices only.
+    pub decay: f64,
+    /// Gradients are scaled to at most this norm.
+    pub clip: f64,
+}
+
+impl Default for Step {
+    fn default() -> Self {
+        Self { rate: 1e-4, betas: (0.9, 0.95), decay: 0.1, clip: 1.0 }
+    }
+}
+
+/// Whose weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Which {
+    /// What chooses actions.
+    Policy,
+    /// What says what to expect, where it has weights of its own.
+    Critic,
+}
+
+/// How tokens are drawn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sampling {
+    /// Odds are taken to the power of one over this; 0 takes the likeliest token.
+    pub temperature: f64,
+    /// Only the likeliest tokens that together have this probability.
+    pub top_p: f64,
+    /// Most tokens to draw.
+    pub most: u32,
+    /// Tokens after which nothing is drawn.
+    pub stop: Vec<u32>,
+    /// What decides the draws.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self { temperature: 1.0, top_p: 1.0, most: 1024, stop: Vec::new(), seed: 0 }
+    }
+}
+
+/// What was drawn after a prompt.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sampled {
+    /// Token ids, a stop token included.
+    pub ids: Vec<u32>,
+    /// Natural logarithm of the probability that each was drawn with, after temperature and `top_p`.
+    pub logprobs: Vec<f32>,
+    /// Whether a stop token ended it, rather than the bound or the model's longest sequence.
+    pub is_complete: bool,
+}
+
+/// Computes with a model's weights. Gradients gather over calls of [`Engine::backward`] until
+/// [`Engine::step`] uses them up.
+pub trait Engine {
+    /// Why it could not.
+    type Error: std::error::Error;
+
+    /// Scores of every row's actions, without gradients.
+    fn score(&mut self, rows: &[Row]) -> Result<Vec<Scores>, Self::Error>;
+
+    /// Adds the gradients of the rows' losses: their sum over all actions, divided by `over`, which is
+    /// the number of actions of the whole batch, however many calls it takes.
+    fn backward(&mut self, rows: &[Row], loss: &Loss, over: f64) -> Result<Passed, Self::Error>;
+
+    /// Moves the weights; the norm of the gradients before they were clipped.
+    fn step(&mut self, which: Which, step: &Step) -> Result<f64, Self::Error>;
+
+    /// Draws tokens after each prompt; in the prompts' order.
+    fn sample(
+        &mut self,
+        prompts: &[Vec<u32>],
+        sampling: &Sampling,
+    ) -> Result<Vec<Sampled>, Self::Error>;
+
+    /// Writes everything that is needed to go on into a folder.
+    fn save(&mut self, folder: &Path) -> Result<(), Self::Error>;
+}
