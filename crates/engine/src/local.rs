@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
-use warpwright_learn::engine::{Engine, Loss, Passed, Row, Sampled, Sampling, Scores, Step, Which};
+use warpwright_learn::engine::{
+    Description, Engine, Loss, Passed, Row, Sampled, Sampling, Scores, Step, Which,
+};
 
 use crate::checkpoint;
 use crate::config::ModelConfig;
@@ -147,20 +149,6 @@ impl LocalEngine {
         })
     }
 
-    /// Begins a critic with weights of its own, a copy of the policy's, whose value head knows nothing.
-    pub fn begin_critic(&mut self) -> Result<(), EngineError> {
-        guarded(|| {
-            let mut weights = self.policy.model.weights.map(|t| t.detach().copy());
-            (weights.value, weights.head) = (None, None);
-            let weights = weights.with_value_head();
-            let mut config = self.policy.model.config.clone();
-            // It predicts no tokens.
-            config.tie_word_embeddings = true;
-            self.critic = Some(Trained::new(config, &weights, &self.settings)?);
-            Ok(())
-        })
-    }
-
     /// The policy's shape.
     pub fn config(&self) -> &ModelConfig {
         &self.policy.model.config
@@ -250,6 +238,32 @@ impl LocalEngine {
 
 impl Engine for LocalEngine {
     type Error = EngineError;
+
+    fn describe(&mut self) -> Result<Description, EngineError> {
+        let config = self.config();
+        let count = |size: i64| u32::try_from(size).unwrap_or(u32::MAX);
+        Ok(Description {
+            vocabulary: count(config.vocab_size),
+            positions: count(config.max_position_embeddings),
+            parameters: config.parameters() as u64,
+            has_values: self.valuer().is_some(),
+            has_critic: self.critic.is_some(),
+            device: self.settings.gpu.map_or("cpu".to_owned(), |gpu| format!("cuda:{gpu}")),
+        })
+    }
+
+    fn begin_critic(&mut self) -> Result<(), EngineError> {
+        guarded(|| {
+            let mut weights = self.policy.model.weights.map(|t| t.detach().copy());
+            (weights.value, weights.head) = (None, None);
+            let weights = weights.with_value_head();
+            let mut config = self.policy.model.config.clone();
+            // It predicts no tokens.
+            config.tie_word_embeddings = true;
+            self.critic = Some(Trained::new(config, &weights, &self.settings)?);
+            Ok(())
+        })
+    }
 
     fn score(&mut self, rows: &[Row]) -> Result<Vec<Scores>, EngineError> {
         self.check(rows)?;

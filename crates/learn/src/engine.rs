@@ -130,11 +130,34 @@ pub struct Sampled {
     pub is_complete: bool,
 }
 
+/// What an engine has loaded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Description {
+    /// Tokens that there are.
+    pub vocabulary: u32,
+    /// Tokens of the longest sequence.
+    pub positions: u32,
+    /// Numbers in the policy's weights.
+    pub parameters: u64,
+    /// Whether values can be asked for.
+    pub has_values: bool,
+    /// Whether the critic has weights of its own.
+    pub has_critic: bool,
+    /// Where it computes, for people.
+    pub device: String,
+}
+
 /// Computes with a model's weights. Gradients gather over calls of [`Engine::backward`] until
 /// [`Engine::step`] uses them up.
 pub trait Engine {
     /// Why it could not.
     type Error: std::error::Error;
+
+    /// What it has loaded.
+    fn describe(&mut self) -> Result<Description, Self::Error>;
+
+    /// Begins a critic with weights of its own: a copy of the policy's, with a head that knows nothing.
+    fn begin_critic(&mut self) -> Result<(), Self::Error>;
 
     /// Scores of every row's actions, without gradients.
     fn score(&mut self, rows: &[Row]) -> Result<Vec<Scores>, Self::Error>;

@@ -16,8 +16,11 @@
 //! them and as we do. [`losses`] are the definitions: an engine computes the same on its device, and is
 //! tested against them.
 //!
-//! All of it is arithmetic on the host in double precision: no device, no process, no file. Equations
-//! and sources are in `docs/learning.md`.
+//! What computes with weights is behind the trait [`engine::Engine`]; [`remote`] speaks to one in another
+//! process, over a line that somebody else opens.
+//!
+//! The rest is arithmetic on the host in double precision: no device, no process, no file. Equations and
+//! sources are in `docs/learning.md`.
 //!
 //! ```
 //! use warpwright_learn::actions::Actions;
@@ -44,4 +47,6 @@ pub mod losses;
 mod moments;
 pub mod monitor;
 pub mod recipe;
+pub mod remote;
 pub mod whiten;
+pub mod wire;

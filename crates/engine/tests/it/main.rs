@@ -5,6 +5,7 @@
 mod bad_input;
 mod gpu;
 mod oracle;
+mod process;
 mod sampling;
 mod training;
 mod transformers;

@@ -1,0 +1,107 @@
+//! `warpwright-engine`: an engine in a process of its own. Requests come over a socket that is its
+//! standard input; it ends when the other side hangs up. `warpwright` starts it.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use warpwright_engine::{Compute, EngineError, LocalEngine, ModelConfig, Settings};
+use warpwright_learn::remote::serve;
+use warpwright_learn::wire::Refusal;
+
+/// Computes with a model's weights, for a program that learns.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "\
+Standard input must be a socket: requests come there, in the format of warpwright_learn::wire.
+Nothing is read before the model is loaded; what goes wrong until then is said on standard error."
+)]
+struct Args {
+    /// A checkpoint: config.json and safetensors, of ours or of transformers.
+    #[arg(long, value_name = "FOLDER", required_unless_present = "initial")]
+    model: Option<PathBuf>,
+    /// Begin with weights that know nothing, of the shape in this config.json.
+    #[arg(long, value_name = "FILE", conflicts_with = "model")]
+    initial: Option<PathBuf>,
+    /// What the first weights are drawn by.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Number of the GPU; without, the host computes.
+    #[arg(long, value_name = "N")]
+    gpu: Option<usize>,
+    /// The type of products.
+    #[arg(long, value_name = "TYPE", default_value = "float32", value_parser = types())]
+    compute: Compute,
+    /// The type of the optimiser's moments.
+    #[arg(long, value_name = "TYPE", default_value = "float32", value_parser = types())]
+    moments: Compute,
+    /// Most tokens of one pass.
+    #[arg(long, value_name = "N", default_value_t = Settings::default().pass_tokens)]
+    pass_tokens: usize,
+    /// Compute blocks again on the way back instead of keeping what they need.
+    #[arg(long)]
+    recompute: bool,
+    /// Most sequences that are drawn at once.
+    #[arg(long, value_name = "N", default_value_t = Settings::default().slots)]
+    slots: usize,
+}
+
+fn types() -> impl TypedValueParser<Value = Compute> {
+    PossibleValuesParser::new(["float32", "bfloat16"]).map(|name| match name.as_str() {
+        "bfloat16" => Compute::Bfloat16,
+        _ => Compute::Float32,
+    })
+}
+
+impl Args {
+    fn engine(&self) -> Result<LocalEngine, EngineError> {
+        let settings = Settings {
+            gpu: self.gpu,
+            compute: self.compute,
+            moments: self.moments,
+            pass_tokens: self.pass_tokens,
+            recompute: self.recompute,
+            slots: self.slots,
+        };
+        match (&self.model, &self.initial) {
+            (Some(folder), _) => LocalEngine::load(folder, settings),
+            (None, Some(config)) => {
+                LocalEngine::initial(&ModelConfig::read(config)?, self.seed, settings)
+            }
+            // clap asks for one of them.
+            (None, None) => Err(EngineError::Request { message: "no model is named".to_owned() }),
+        }
+    }
+}
+
+fn refuse(error: &EngineError) -> Refusal {
+    Refusal { is_memory: matches!(error, EngineError::Memory { .. }), message: chain(error) }
+}
+
+/// An error and its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = args.engine().map_err(|error| chain(&error)).and_then(|mut engine| {
+        let line = std::io::stdin().as_fd().try_clone_to_owned();
+        let mut line = line.map(UnixStream::from).map_err(|error| error.to_string())?;
+        serve(&mut line, &mut engine, refuse).map_err(|error| chain(&error))
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            // Nobody may be left to read it.
+            let _ = writeln!(std::io::stderr(), "error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! An engine in another process, and what answers there.
+
+use std::io::{Read, Write};
+use std::path::Path;
+
+use thiserror::Error;
+
+use crate::engine::{
+    Description, Engine, Loss, Passed, Row, Sampled, Sampling, Scores, Step, Which,
+};
+use crate::wire::{Answer, LineError, Refusal, Request, greet, receive, send};
+
+/// Why an engine in another process did not do what was asked.
+#[derive(Debug, Error)]
+pub enum RemoteError {
+    /// It was not reached, or not understood.
+    #[error(transparent)]
+    Line(#[from] LineError),
+    /// It refused.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+impl RemoteError {
+    /// Whether the engine may be well and another process may answer: the request can be made again
+    /// there, from the last checkpoint.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Line(_))
+    }
+}
+
+/// Speaks to an engine over a line. After an error of the line nothing more is sent.
+#[derive(Debug)]
+pub struct RemoteEngine<L> {
+    line: L,
+    is_broken: bool,
+}
+
+impl<L: Read + Write> RemoteEngine<L> {
+    /// Greets whoever is at the other end.
+    pub fn greet(mut line: L) -> Result<Self, RemoteError> {
+        greet(&mut line)?;
+        Ok(Self { line, is_broken: false })
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Answer, RemoteError> {
+        if self.is_broken {
+            // An answer to an earlier request may still come, and would be taken for this one's.
+            return Err(LineError::Gone.into());
+        }
+        let answer = send(&mut self.line, request).and_then(|()| receive(&mut self.line));
+        match answer {
+            Ok(Answer::Refused(refusal)) => Err(refusal.into()),
+            Ok(answer) => Ok(answer),
+            Err(error) => {
+                self.is_broken = true;
+                Err(error.into())
+            }
+        }
+    }
+
+    fn done(&mut self, request: &Request) -> Result<(), RemoteError> {
+        match self.ask(request)? {
+            Answer::Done => Ok(()),
+            other => Err(self.surprised(&other)),
+        }
+    }
+
+    fn surprised(&mut self, answer: &Answer) -> RemoteError {
+        self.is_broken = true;
+        let name = match answer {
+            Answer::Described(_) => "a description",
+            Answer::Done => "done",
+            Answer::Scored(_) => "scores",
+            Answer::Passed(_) => "a pass",
+            Answer::Stepped(_) => "a step",
+            Answer::Sampled(_) => "samples",
+            Answer::Refused(_) => "a refusal",
+        };
+        LineError::Garbled(format!("{name}, which was not asked for")).into()
+    }
+}
+
+impl<L: Read + Write> Engine for RemoteEngine<L> {
+    type Error = RemoteError;
+
+    fn describe(&mut self) -> Result<Description, RemoteError> {
+        match self.ask(&Request::Describe)? {
+            Answer::Described(description) => Ok(description),
+            other => Err(self.surprised(&other)),
+        }
+    }
+
+    fn begin_critic(&mut self) -> Result<(), RemoteError> {
+        self.done(&Request::BeginCritic)
+    }
+
+    fn score(&mut self, rows: &[Row]) -> Result<Vec<Scores>, RemoteError> {
+        match self.ask(&Request::Score(rows.to_vec()))? {
+            Answer::Scored(scores) => Ok(scores),
+            other => Err(self.surprised(&other)),
+        }
+    }
+
+    fn backward(&mut self, rows: &[Row], loss: &Loss, over: f64) -> Result<Passed, RemoteError> {
+        match self.ask(&Request::Backward(rows.to_vec(), *loss, over))? {
+            Answer::Passed(passed) => Ok(passed),
+            other => Err(self.surprised(&other)),
+        }
+    }
+
+    fn step(&mut self, which: Which, step: &Step) -> Result<f64, RemoteError> {
+        match self.ask(&Request::Step(which, *step))? {
+            Answer::Stepped(norm) => Ok(norm),
+            other => Err(self.surprised(&other)),
+        }
+    }
+
+    fn sample(
+        &mut self,
+        prompts: &[Vec<u32>],
+        sampling: &Sampling,
+    ) -> Result<Vec<Sampled>, RemoteError> {
+        match self.ask(&Request::Sample(prompts.to_vec(), sampling.clone()))? {
+            Answer::Sampled(sampled) => Ok(sampled),
+            other => Err(self.surprised(&other)),
+        }
+    }
+
+    fn save(&mut self, folder: &Path) -> Result<(), RemoteError> {
+        self.done(&Request::Save(folder.to_owned()))
+    }
+}
+
+/// Answers requests with an engine until the other side hangs up. `refuse` says what an error of the
+/// engine is to the other side.
+pub fn serve<E: Engine>(
+    line: &mut (impl Read + Write),
+    engine: &mut E,
+    refuse: impl Fn(&E::Error) -> Refusal,
+) -> Result<(), LineError> {
+    greet(line)?;
+    loop {
+        let request = match receive(line) {
+            Ok(request) => request,
+            Err(LineError::Gone) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let answer = match request {
+            Request::Describe => engine.describe().map(Answer::Described),
+            Request::BeginCritic => engine.begin_critic().map(|()| Answer::Done),
+            Request::Score(rows) => engine.score(&rows).map(Answer::Scored),
+            Request::Backward(rows, loss, over) => {
+                engine.backward(&rows, &loss, over).map(Answer::Passed)
+            }
+            Request::Step(which, step) => engine.step(which, &step).map(Answer::Stepped),
+            Request::Sample(prompts, sampling) => {
+                engine.sample(&prompts, &sampling).map(Answer::Sampled)
+            }
+            Request::Save(folder) => engine.save(&folder).map(|()| Answer::Done),
+        };
+        send(line, &answer.unwrap_or_else(|error| Answer::Refused(refuse(&error))))?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::wire::{Hello, VERSION};
+
+    fn lines() -> (UnixStream, UnixStream) {
+        UnixStream::pair().unwrap()
+    }
+
+    #[test]
+    fn another_version_is_refused() {
+        let (ours, mut theirs) = lines();
+        send(&mut theirs, &Hello { version: VERSION + 1 }).unwrap();
+        let error = RemoteEngine::greet(ours).unwrap_err();
+        assert!(error.is_lost());
+        assert!(error.to_string().contains(&format!("it speaks version {}", VERSION + 1)));
+    }
+
+    #[test]
+    fn an_engine_that_stops_answering_is_given_up_and_a_late_answer_is_nobodys() {
+        let (ours, mut theirs) = lines();
+        ours.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        send(&mut theirs, &Hello { version: VERSION }).unwrap();
+        let mut engine = RemoteEngine::greet(ours).unwrap();
+        let error = engine.score(&[]).unwrap_err();
+        assert!(matches!(error, RemoteError::Line(LineError::Silent)), "{error:?}");
+        send(&mut theirs, &Answer::Scored(vec![])).unwrap();
+        let error = engine.begin_critic().unwrap_err();
+        assert!(matches!(error, RemoteError::Line(LineError::Gone)), "{error:?}");
+    }
+
+    #[test]
+    fn an_answer_to_something_else_is_none() {
+        let (ours, mut theirs) = lines();
+        send(&mut theirs, &Hello { version: VERSION }).unwrap();
+        send(&mut theirs, &Answer::Stepped(1.0)).unwrap();
+        let mut engine = RemoteEngine::greet(ours).unwrap();
+        let error = engine.describe().unwrap_err().to_string();
+        assert!(error.contains("a step, which was not asked for"), "{error}");
+    }
+
+    #[test]
+    fn an_engine_that_is_gone_is_told_from_one_that_refuses() {
+        let (ours, mut theirs) = lines();
+        send(&mut theirs, &Hello { version: VERSION }).unwrap();
+        let refusal = Refusal { is_memory: true, message: "too large".to_owned() };
+        send(&mut theirs, &Answer::Refused(refusal.clone())).unwrap();
+        let mut engine = RemoteEngine::greet(ours).unwrap();
+        let error = engine.begin_critic().unwrap_err();
+        assert!(!error.is_lost());
+        assert!(matches!(error, RemoteError::Refused(found) if found == refusal));
+        drop(theirs);
+        assert!(engine.begin_critic().unwrap_err().is_lost());
+    }
+}
