@@ -60,6 +60,9 @@ pub struct Settings {
     pub recompute: bool,
     /// Most sequences that are drawn at once.
     pub slots: usize,
+    /// Threads of this process that compute; without, as many as libtorch takes. Small models are quicker
+    /// with one.
+    pub threads: Option<usize>,
 }
 
 impl Default for Settings {
@@ -71,6 +74,7 @@ impl Default for Settings {
             pass_tokens: 32_768,
             recompute: false,
             slots: 256,
+            threads: None,
         }
     }
 }
@@ -90,6 +94,9 @@ impl Trained {
     ) -> Result<Self, EngineError> {
         // Set, never inherited: torch's own default has changed before.
         shim::precision("highest")?;
+        if let Some(threads) = settings.threads {
+            tch::set_num_threads(threads.clamp(1, i32::MAX as usize) as i32);
+        }
         let device = settings.gpu.map_or(Device::Cpu, Device::Cuda);
         let weights = weights.trained_on(device);
         let optimizer = Optimizer::new(&weights, settings.moments.kind());

@@ -49,6 +49,9 @@ struct Args {
     /// Most sequences that are drawn at once.
     #[arg(long, value_name = "N", default_value_t = Settings::default().slots)]
     slots: usize,
+    /// Threads that compute on the host; without, as many as libtorch takes.
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
 }
 
 fn types() -> impl TypedValueParser<Value = Compute> {
@@ -67,6 +70,7 @@ impl Args {
             pass_tokens: self.pass_tokens,
             recompute: self.recompute,
             slots: self.slots,
+            threads: self.threads,
         };
         match (&self.model, &self.initial) {
             (Some(folder), _) => LocalEngine::load(folder, settings),

@@ -41,6 +41,7 @@
 
 pub mod actions;
 pub mod advantage;
+pub mod batch;
 pub mod engine;
 pub mod group;
 pub mod losses;
@@ -48,5 +49,6 @@ mod moments;
 pub mod monitor;
 pub mod recipe;
 pub mod remote;
+pub mod update;
 pub mod whiten;
 pub mod wire;

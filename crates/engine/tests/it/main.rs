@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod gpu;
+mod learning;
 mod oracle;
 mod process;
 mod sampling;

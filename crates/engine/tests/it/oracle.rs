@@ -54,7 +54,8 @@ pub(crate) fn tiny() -> ModelConfig {
 }
 
 pub(crate) fn engine(settings: Settings) -> LocalEngine {
-    LocalEngine::initial(&tiny(), 5, settings).unwrap()
+    // Tests run beside each other, and this model is too small for more.
+    LocalEngine::initial(&tiny(), 5, Settings { threads: Some(1), ..settings }).unwrap()
 }
 
 /// Rows of several lengths, whose actions are all but the first few tokens.

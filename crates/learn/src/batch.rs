@@ -1,0 +1,211 @@
+//! Episodes of one update, as the rows that an engine computes with.
+
+use thiserror::Error;
+use warpwright_record::tokens::Sequence;
+
+use crate::actions::{Actions, Unsound};
+use crate::engine::{Row, Scores};
+
+/// An episode that has ended: what was read and produced, and what came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Episode {
+    /// Whose episodes it is compared with.
+    pub task: String,
+    /// Tokens, as they were sampled.
+    pub sequences: Vec<Sequence>,
+    /// Its outcome's reward.
+    pub reward: f64,
+}
+
+/// Why an episode cannot be learned from.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("failed to use episode {episode}: {why}")]
+pub struct Unusable {
+    /// Its number, from 0.
+    pub episode: usize,
+    /// What is wrong with it.
+    pub why: Why,
+}
+
+/// What is wrong with an episode.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Why {
+    /// Its tokens make no sense.
+    #[error(transparent)]
+    Unsound(#[from] Unsound),
+    /// A sequence begins with an action: nothing was there that could have chosen it.
+    #[error("sequence {0} begins with an action")]
+    FirstToken(usize),
+}
+
+/// Rows of episodes. A sequence without actions has none: what it says is in those that follow.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    rows: Vec<Row>,
+    episodes: Vec<Laid>,
+}
+
+/// Where an episode lies.
+#[derive(Clone, Debug)]
+struct Laid {
+    task: String,
+    actions: Actions,
+    rows: std::ops::Range<usize>,
+}
+
+impl Batch {
+    /// Of these episodes, in order.
+    pub fn new(episodes: &[Episode]) -> Result<Self, Unusable> {
+        let (mut rows, mut laid) = (Vec::new(), Vec::new());
+        for (number, episode) in episodes.iter().enumerate() {
+            let broken = |why: Why| Unusable { episode: number, why };
+            let actions = Actions::of(&episode.sequences, episode.reward);
+            let actions = actions.map_err(|unsound| broken(unsound.into()))?;
+            let from = rows.len();
+            for (place, sequence) in episode.sequences.iter().enumerate() {
+                let row = row(sequence);
+                if row.actions.first() == Some(&0) {
+                    return Err(broken(Why::FirstToken(place)));
+                }
+                if !row.actions.is_empty() {
+                    rows.push(row);
+                }
+            }
+            laid.push(Laid { task: episode.task.clone(), actions, rows: from..rows.len() });
+        }
+        Ok(Self { rows, episodes: laid })
+    }
+
+    /// All rows, those of an episode behind each other.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// How many episodes there are.
+    pub fn len(&self) -> usize {
+        self.episodes.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.episodes.is_empty()
+    }
+
+    /// Actions of all episodes.
+    pub fn actions(&self) -> usize {
+        self.episodes.iter().map(|laid| laid.actions.len()).sum()
+    }
+
+    /// The reward of each episode.
+    pub fn rewards(&self) -> Vec<f64> {
+        self.episodes.iter().map(|laid| laid.actions.reward()).collect()
+    }
+
+    /// The actions of each episode.
+    pub(crate) fn decided(&self) -> impl Iterator<Item = &Actions> {
+        self.episodes.iter().map(|laid| &laid.actions)
+    }
+
+    /// The rows of one episode.
+    pub fn rows_of(&self, episode: usize) -> &[Row] {
+        &self.rows[self.episodes[episode].rows.clone()]
+    }
+
+    /// Numbers of the episodes of each task, in the order in which tasks first come.
+    pub fn groups(&self) -> Vec<Vec<usize>> {
+        let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
+        for (number, laid) in self.episodes.iter().enumerate() {
+            match groups.iter_mut().find(|(task, _)| *task == laid.task) {
+                Some((_, group)) => group.push(number),
+                None => groups.push((&laid.task, vec![number])),
+            }
+        }
+        groups.into_iter().map(|(_, group)| group).collect()
+    }
+
+    /// What an engine said of each action, by episode.
+    pub(crate) fn gather(&self, scores: &[Scores], of: fn(&Scores) -> &Vec<f32>) -> Vec<Vec<f64>> {
+        let each = self.episodes.iter().map(|laid| {
+            let all = scores[laid.rows.clone()].iter().flat_map(of);
+            all.map(|x| f64::from(*x)).collect()
+        });
+        each.collect()
+    }
+
+    /// Gives each action of each episode a number.
+    ///
+    /// # Panics
+    ///
+    /// If an episode has fewer numbers than actions.
+    pub(crate) fn put(&mut self, to: fn(&mut Row) -> &mut Vec<f32>, by_episode: &[Vec<f64>]) {
+        for (laid, numbers) in self.episodes.iter().zip(by_episode) {
+            let mut from = 0;
+            for row in &mut self.rows[laid.rows.clone()] {
+                let count = row.actions.len();
+                let part = numbers[from..from + count].iter().map(|x| *x as f32);
+                *to(row) = part.collect();
+                from += count;
+            }
+        }
+    }
+}
+
+fn row(sequence: &Sequence) -> Row {
+    let places = sequence.is_action.iter().enumerate().filter(|(_, is_action)| **is_action != 0);
+    let actions: Vec<u32> = places.map(|(at, _)| at as u32).collect();
+    let logprobs = actions.iter().map(|at| sequence.behaviour_logprobs[*at as usize]);
+    let behaviour = logprobs.map(|logprob| logprob.unwrap_or(0.0)).collect();
+    Row { ids: sequence.ids.clone(), actions, behaviour, ..Row::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sequence(mask: &[u8], from: u32) -> Sequence {
+        let logprob =
+            |(at, a): (usize, &u8)| (*a != 0).then_some(-0.01 * (from + at as u32) as f32);
+        Sequence {
+            ids: (from..from + mask.len() as u32).collect(),
+            is_action: mask.to_vec(),
+            behaviour_logprobs: mask.iter().enumerate().map(logprob).collect(),
+            turns: vec![1; mask.len()],
+        }
+    }
+
+    fn episode(task: &str, masks: &[&[u8]], reward: f64) -> Episode {
+        let sequences = masks.iter().zip(0..).map(|(mask, n)| sequence(mask, 10 * n)).collect();
+        Episode { task: task.to_owned(), sequences, reward }
+    }
+
+    #[test]
+    fn what_is_put_is_where_the_actions_are() {
+        let episodes = [
+            episode("a", &[&[0, 1, 0, 1], &[0, 0], &[0, 0, 1]], 1.0),
+            episode("b", &[&[0, 1]], 2.0),
+            episode("a", &[&[0, 0, 1, 1]], -1.0),
+        ];
+        let mut batch = Batch::new(&episodes).unwrap();
+        assert_eq!((batch.len(), batch.actions(), batch.rows().len()), (3, 6, 4));
+        assert_eq!(batch.rows()[1].actions, [2], "a sequence without actions is no row");
+        assert_eq!(batch.rows()[0].behaviour, [-0.01, -0.03]);
+        assert_eq!(batch.rewards(), [1.0, 2.0, -1.0]);
+        assert_eq!(batch.groups(), [vec![0, 2], vec![1]]);
+        let numbers = [vec![1.0, 2.0, 3.0], vec![4.0], vec![5.0, 6.0]];
+        batch.put(|row| &mut row.advantages, &numbers);
+        let put: Vec<_> = batch.rows().iter().map(|row| row.advantages.clone()).collect();
+        assert_eq!(put, [vec![1.0, 2.0], vec![3.0], vec![4.0], vec![5.0, 6.0]]);
+        let scores: Vec<Scores> =
+            put.into_iter().map(|values| Scores { values, ..Scores::default() }).collect();
+        assert_eq!(batch.gather(&scores, |s| &s.values), numbers);
+    }
+
+    #[test]
+    fn what_cannot_be_learned_from_is_named() {
+        let good = episode("a", &[&[0, 1]], 1.0);
+        let of = |bad| Batch::new(&[good.clone(), bad]).unwrap_err();
+        let first = of(episode("a", &[&[0, 1], &[1, 0]], 1.0));
+        assert_eq!(first, Unusable { episode: 1, why: Why::FirstToken(1) });
+        assert_eq!(of(episode("a", &[&[0]], 1.0)).why, Why::Unsound(Unsound::NoAction));
+    }
+}

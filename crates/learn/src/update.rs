@@ -1,0 +1,375 @@
+//! One update of a policy from episodes: by what rule, and what came of it.
+//!
+//! ```text
+//! episodes ─► Batch ─► engine scores ─► advantages, targets ─► engine goes back ─► steps ─► Report
+//! ```
+//!
+//! [`Rule`] names the rules: PPO with a critic, groups without one (RLOO, GRPO), and rejection
+//! fine-tuning. All take the same episodes and give the same report, so that a run can swap one for
+//! another and be charged alike.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::actions::Actions;
+use crate::advantage::{gae, value_targets};
+use crate::batch::{Batch, Episode, Unusable};
+use crate::engine::{Engine, Loss, Row, Scores, Step, Which};
+use crate::group::{grpo, is_flat, rloo};
+use crate::losses::{Logprobs, PolicyLoss, Term};
+use crate::moments::mean;
+use crate::monitor::{Alarm, Ratios, alarms, explained_variance};
+use crate::recipe::Recipe;
+use crate::whiten::whiten;
+
+/// How a policy is updated.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Rule {
+    /// PPO over many turns, with a critic.
+    Ppo {
+        /// Its constants.
+        recipe: Recipe,
+        /// Steps of the critic for one of the policy; two in SAO (arXiv 2607.07508).
+        critic_steps: u32,
+        /// Whether only the critic moves: ten such updates come first in SAO.
+        critic_only: bool,
+    },
+    /// Episodes of a task beside each other, without a critic.
+    Group {
+        /// How they are compared.
+        by: Comparison,
+        /// The policy's loss.
+        loss: PolicyLoss,
+    },
+    /// The likelihood of episodes with a reward above this.
+    Rejection {
+        /// 0 in the paper.
+        above: f64,
+    },
+}
+
+/// How the episodes of a task are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Comparison {
+    /// With the others' mean.
+    Rloo,
+    /// With the mean of all, in standard deviations.
+    Grpo,
+}
+
+/// How weights move in an update.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Steps {
+    /// The policy's.
+    pub policy: Step,
+    /// The critic's, where it has weights of its own; else it moves with the policy.
+    pub critic: Step,
+    /// Into how many parts a batch is cut, with a step for each; 1 in the paper.
+    pub parts: usize,
+}
+
+/// What came of an update.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Episodes that there were, and that something was learned from.
+    pub episodes: usize,
+    /// See `episodes`.
+    pub used: usize,
+    /// Actions of the episodes that were used.
+    pub actions: usize,
+    /// Mean reward of all episodes.
+    pub reward: f64,
+    /// Share of the tasks whose episodes all came to the same: they say nothing about what is better.
+    pub flat: f64,
+    /// Mean entropy of what actions were chosen from, nats.
+    pub entropy: f64,
+    /// The policy's loss, mean of its steps.
+    pub loss: f64,
+    /// Norm of the policy's gradients, mean of its steps.
+    pub norm: f64,
+    /// The critic's loss, mean of its steps.
+    pub value_loss: Option<f64>,
+    /// Share of the returns' variance that the critic explained before this update.
+    pub explained_variance: Option<f64>,
+    /// The trainer's probabilities over the sampler's, before the update.
+    pub mismatch: Option<Ratios>,
+    /// Probabilities after the update over those before.
+    pub moved: Option<Ratios>,
+    /// What should stop a run, or take it back.
+    pub alarms: Vec<Alarm>,
+}
+
+/// Why an update was not made.
+#[derive(Debug, Error)]
+pub enum UpdateError<E: std::error::Error + 'static> {
+    /// An episode makes no sense.
+    #[error(transparent)]
+    Episode(#[from] Unusable),
+    /// The engine failed; gradients that it had gathered are of no use.
+    #[error(transparent)]
+    Engine(E),
+    /// PPO without a critic.
+    #[error("failed to update: the engine has no critic and no value head")]
+    NoValues,
+}
+
+/// Updates a policy, once.
+pub fn update<E: Engine>(
+    engine: &mut E,
+    rule: &Rule,
+    steps: &Steps,
+    episodes: &[Episode],
+) -> Result<Report, UpdateError<E::Error>>
+where
+    E::Error: 'static,
+{
+    let batch = Batch::new(episodes)?;
+    let rewards = batch.rewards();
+    let groups = batch.groups();
+    let rewards_of = |group: &Vec<usize>| group.iter().map(|i| rewards[*i]).collect::<Vec<_>>();
+    let flat = groups.iter().filter(|group| is_flat(&rewards_of(group))).count();
+    let mut report = Report {
+        episodes: batch.len(),
+        reward: mean(&rewards),
+        flat: flat as f64 / groups.len().max(1) as f64,
+        ..Report::default()
+    };
+    if batch.is_empty() {
+        return Ok(report);
+    }
+    let mut update = Update { engine, steps, batch, report: &mut report };
+    match *rule {
+        Rule::Ppo { recipe, critic_steps, critic_only } => {
+            update.ppo(&recipe, critic_steps, critic_only)?;
+        }
+        Rule::Group { by, loss } => update.group(by, loss, &groups, &rewards)?,
+        Rule::Rejection { above } => update.rejection(above, &rewards)?,
+    }
+    Ok(report)
+}
+
+struct Update<'a, E: Engine> {
+    engine: &'a mut E,
+    steps: &'a Steps,
+    batch: Batch,
+    report: &'a mut Report,
+}
+
+impl<E: Engine> Update<'_, E>
+where
+    E::Error: 'static,
+{
+    fn ppo(
+        &mut self,
+        recipe: &Recipe,
+        critic_steps: u32,
+        critic_only: bool,
+    ) -> Result<(), UpdateError<E::Error>> {
+        let description = self.engine.describe().map_err(UpdateError::Engine)?;
+        if !description.has_values {
+            return Err(UpdateError::NoValues);
+        }
+        let scores = self.score()?;
+        let values = self.batch.gather(&scores, |s| &s.values);
+        let (mut advantages, mut targets, mut returns) = (Vec::new(), Vec::new(), Vec::new());
+        for (actions, values) in self.batch.decided().zip(&values) {
+            let (rewards, gamma) = (actions.rewards(), recipe.gamma);
+            let lambda = recipe.lambda_actor.at(actions.len());
+            advantages.push(gae(&rewards, values, gamma, lambda));
+            targets.push(value_targets(&rewards, values, gamma, recipe.lambda_critic));
+            returns.extend(value_targets(&rewards, values, gamma, 1.0));
+        }
+        self.report.explained_variance = explained_variance(&values.concat(), &returns);
+        self.batch.put(|row| &mut row.targets, &targets);
+        self.batch.put(|row| &mut row.expected, &values);
+        self.whitened(&advantages);
+
+        // The critic first: where it has no weights of its own its gradient waits for the policy's step.
+        let own = description.has_critic;
+        let all: Vec<usize> = (0..self.batch.len()).collect();
+        let mut losses = Vec::new();
+        for _ in 0..if own { critic_steps } else { 0 } {
+            losses.push(self.back(&all, &Loss::Value { clip: recipe.value_clip })?.0);
+            self.step(Which::Critic)?;
+        }
+        if !critic_only {
+            let value = (!own).then_some(Loss::Value { clip: recipe.value_clip });
+            losses.extend(self.move_policy(&Loss::Policy(recipe.policy), value, &all)?);
+            self.watch(&recipe.policy, &scores)?;
+        }
+        self.report.value_loss = (!losses.is_empty()).then(|| mean(&losses));
+        self.report.used = self.batch.len();
+        self.report.actions = self.batch.actions();
+        self.raise(critic_only);
+        Ok(())
+    }
+
+    fn group(
+        &mut self,
+        by: Comparison,
+        loss: PolicyLoss,
+        groups: &[Vec<usize>],
+        rewards: &[f64],
+    ) -> Result<(), UpdateError<E::Error>> {
+        let scores = self.score()?;
+        let mut of_episode = vec![0.0; self.batch.len()];
+        for group in groups {
+            let rewards: Vec<f64> = group.iter().map(|i| rewards[*i]).collect();
+            let advantages = match by {
+                Comparison::Rloo => rloo(&rewards),
+                Comparison::Grpo => grpo(&rewards),
+            };
+            for (number, advantage) in group.iter().zip(advantages) {
+                of_episode[*number] = advantage;
+            }
+        }
+        let each = self.batch.decided().zip(&of_episode);
+        let each = each.map(|(actions, advantage)| vec![*advantage; actions.len()]);
+        let advantages: Vec<Vec<f64>> = each.collect();
+        match by {
+            Comparison::Rloo => self.whitened(&advantages),
+            // In units of its own group already.
+            Comparison::Grpo => self.batch.put(|row| &mut row.advantages, &advantages),
+        }
+        // Those of a flat group would only be decayed for.
+        let used: Vec<usize> =
+            (0..self.batch.len()).filter(|&i| of_episode[i].abs() > 0.0).collect();
+        if !used.is_empty() {
+            self.move_policy(&Loss::Policy(loss), None, &used)?;
+            self.watch(&loss, &scores)?;
+        }
+        self.count(&used);
+        self.raise(false);
+        Ok(())
+    }
+
+    fn rejection(&mut self, above: f64, rewards: &[f64]) -> Result<(), UpdateError<E::Error>> {
+        let kept: Vec<usize> = (0..self.batch.len()).filter(|&i| rewards[i] > above).collect();
+        if !kept.is_empty() {
+            self.move_policy(&Loss::Likelihood, None, &kept)?;
+        }
+        self.count(&kept);
+        self.raise(false);
+        Ok(())
+    }
+
+    /// What the engine says before the update, noted in the rows.
+    fn score(&mut self) -> Result<Vec<Scores>, UpdateError<E::Error>> {
+        let scores = self.engine.score(self.batch.rows()).map_err(UpdateError::Engine)?;
+        let before = self.batch.gather(&scores, |s| &s.logprobs);
+        let entropies = self.batch.gather(&scores, |s| &s.entropies);
+        self.batch.put(|row| &mut row.before, &before);
+        self.report.entropy = mean(&entropies.concat());
+        let drawn = self.batch.decided().flat_map(Actions::behaviour_logprobs);
+        let pairs = before.concat().into_iter().zip(drawn.copied());
+        self.report.mismatch = Ratios::of(&pairs.map(of_mismatch).collect::<Vec<_>>());
+        Ok(scores)
+    }
+
+    fn whitened(&mut self, advantages: &[Vec<f64>]) {
+        let mut all = advantages.concat();
+        whiten(&mut all);
+        let mut all = all.into_iter();
+        let by_episode: Vec<Vec<f64>> =
+            advantages.iter().map(|of| all.by_ref().take(of.len()).collect()).collect();
+        self.batch.put(|row| &mut row.advantages, &by_episode);
+    }
+
+    /// A step for each part of these episodes; the critic's losses, where `value` moves with it.
+    fn move_policy(
+        &mut self,
+        loss: &Loss,
+        value: Option<Loss>,
+        which: &[usize],
+    ) -> Result<Vec<f64>, UpdateError<E::Error>> {
+        let parts = self.steps.parts.clamp(1, which.len().max(1));
+        let (mut losses, mut norms, mut values, mut entropies) = (vec![], vec![], vec![], vec![]);
+        for number in 0..parts {
+            // Episodes of a task lie beside each other: each part has some of all.
+            let part: Vec<usize> = which.iter().copied().skip(number).step_by(parts).collect();
+            if let Some(value) = &value {
+                values.push(self.back(&part, value)?.0);
+            }
+            let (sum, scores) = self.back(&part, loss)?;
+            losses.push(sum);
+            entropies.extend(scores.into_iter().flat_map(|s| s.entropies));
+            norms.push(self.step(Which::Policy)?);
+        }
+        (self.report.loss, self.report.norm) = (mean(&losses), mean(&norms));
+        if matches!(loss, Loss::Likelihood) {
+            let entropies: Vec<f64> = entropies.into_iter().map(f64::from).collect();
+            self.report.entropy = mean(&entropies);
+        }
+        Ok(values)
+    }
+
+    /// Goes back through some episodes: the mean over their actions, and what these scored.
+    fn back(
+        &mut self,
+        which: &[usize],
+        loss: &Loss,
+    ) -> Result<(f64, Vec<Scores>), UpdateError<E::Error>> {
+        let rows: Vec<Row> = which.iter().flat_map(|&i| self.batch.rows_of(i).to_vec()).collect();
+        let over: usize = rows.iter().map(|row| row.actions.len()).sum();
+        let passed = self.engine.backward(&rows, loss, over as f64).map_err(UpdateError::Engine)?;
+        Ok((passed.loss, passed.scores))
+    }
+
+    fn step(&mut self, which: Which) -> Result<f64, UpdateError<E::Error>> {
+        let step = match which {
+            Which::Policy => &self.steps.policy,
+            Which::Critic => &self.steps.critic,
+        };
+        self.engine.step(which, step).map_err(UpdateError::Engine)
+    }
+
+    /// How far the policy has moved.
+    fn watch(&mut self, loss: &PolicyLoss, before: &[Scores]) -> Result<(), UpdateError<E::Error>> {
+        let after = self.engine.score(self.batch.rows()).map_err(UpdateError::Engine)?;
+        let mut terms = Vec::new();
+        for ((row, before), after) in self.batch.rows().iter().zip(before).zip(&after) {
+            let lists = before.logprobs.iter().zip(&after.logprobs).zip(&row.advantages);
+            let each = lists.zip(&row.behaviour).map(|(((before, now), advantage), behaviour)| {
+                let logprobs = Logprobs {
+                    now: f64::from(*now),
+                    before: f64::from(*before),
+                    behaviour: f64::from(*behaviour),
+                };
+                loss.term(logprobs, f64::from(*advantage))
+            });
+            terms.extend(each);
+        }
+        self.report.moved = Ratios::of(&terms);
+        Ok(())
+    }
+
+    fn count(&mut self, used: &[usize]) {
+        self.report.used = used.len();
+        let rows = used.iter().flat_map(|&i| self.batch.rows_of(i));
+        self.report.actions = rows.map(|row| row.actions.len()).sum();
+    }
+
+    fn raise(&mut self, warming_up: bool) {
+        let report = &mut *self.report;
+        if let Some(moved) = &report.moved {
+            report.alarms = alarms(moved, report.explained_variance, !warming_up);
+        }
+        let figures = [report.loss, report.norm, report.value_loss.unwrap_or(0.0)];
+        let lost = figures.iter().any(|figure| !figure.is_finite());
+        if lost && !report.alarms.contains(&Alarm::NotFinite) {
+            report.alarms.push(Alarm::NotFinite);
+        }
+    }
+}
+
+fn of_mismatch((trainer, sampler): (f64, f64)) -> Term {
+    let without =
+        PolicyLoss { clip_low: 1.0, clip_high: f64::MAX, dual_clip: None, mismatch: None };
+    without.term(Logprobs { now: trainer, before: sampler, behaviour: sampler }, 1.0)
+}
+
+#[cfg(test)]
+mod tests;
