@@ -29,6 +29,7 @@
 
 mod checkpoint;
 mod config;
+mod deviation;
 mod error;
 mod local;
 mod losses;
@@ -39,5 +40,6 @@ mod shim;
 mod weights;
 
 pub use config::ModelConfig;
+pub use deviation::{Deviation, Rounding};
 pub use error::EngineError;
 pub use local::{Compute, LocalEngine, Settings};

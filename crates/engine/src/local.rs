@@ -11,6 +11,7 @@ use warpwright_learn::engine::{
 
 use crate::checkpoint;
 use crate::config::ModelConfig;
+use crate::deviation::{Deviation, Drafts};
 use crate::error::{EngineError, guarded};
 use crate::losses::Signals;
 use crate::model::{Model, Packed};
@@ -45,10 +46,10 @@ impl Compute {
 }
 
 /// How an engine computes. None of it changes what is learned, up to rounding.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// `cpu`, or the number of a GPU.
+    /// Number of the GPU; without, the host computes.
     pub gpu: Option<usize>,
     /// The type of products.
     pub compute: Compute,
@@ -63,6 +64,8 @@ pub struct Settings {
     /// Threads of this process that compute; without, as many as libtorch takes. Small models are quicker
     /// with one.
     pub threads: Option<usize>,
+    /// How the sampler's weights differ from the trainer's, for experiments.
+    pub sampler: Deviation,
 }
 
 impl Default for Settings {
@@ -75,6 +78,7 @@ impl Default for Settings {
             recompute: false,
             slots: 256,
             threads: None,
+            sampler: Deviation::default(),
         }
     }
 }
@@ -125,6 +129,7 @@ impl Trained {
 pub struct LocalEngine {
     policy: Trained,
     critic: Option<Trained>,
+    drafts: Drafts,
     settings: Settings,
     /// Whether gradients of earlier passes wait for a step.
     pending: bool,
@@ -141,7 +146,7 @@ impl LocalEngine {
         guarded(|| {
             let weights = Weights::initial(config, seed).with_value_head();
             let policy = Trained::new(config.clone(), &weights, &settings)?;
-            Ok(Self { policy, critic: None, settings, pending: false })
+            Ok(Self::of(policy, None, settings))
         })
     }
 
@@ -152,8 +157,13 @@ impl LocalEngine {
             let critic = folder.join(CRITIC);
             let critic =
                 if critic.exists() { Some(Trained::load(&critic, &settings)?) } else { None };
-            Ok(Self { policy, critic, settings, pending: false })
+            Ok(Self::of(policy, critic, settings))
         })
+    }
+
+    fn of(policy: Trained, critic: Option<Trained>, settings: Settings) -> Self {
+        let drafts = Drafts::new(settings.sampler, &policy.model.weights);
+        Self { policy, critic, drafts, settings, pending: false }
     }
 
     /// The policy's shape.
@@ -327,6 +337,12 @@ impl Engine for LocalEngine {
             Which::Critic => self.critic.as_mut().ok_or_else(none)?,
         };
         let norm = guarded(|| trained.optimizer.step(step))?;
+        if which == Which::Policy {
+            guarded(|| {
+                self.drafts.moved(&self.policy.model.weights);
+                Ok(())
+            })?;
+        }
         self.pending = false;
         Ok(norm)
     }
@@ -336,7 +352,13 @@ impl Engine for LocalEngine {
         prompts: &[Vec<u32>],
         sampling: &Sampling,
     ) -> Result<Vec<Sampled>, EngineError> {
-        guarded(|| sampler::sample(&self.policy.model, prompts, sampling, self.settings.slots))
+        guarded(|| {
+            let Model { config, compute, .. } = &self.policy.model;
+            let other = self.drafts.weights();
+            let other = other.map(|weights| Model::new(config.clone(), weights, *compute));
+            let model = other.as_ref().unwrap_or(&self.policy.model);
+            sampler::sample(model, prompts, sampling, self.settings.slots)
+        })
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), EngineError> {

@@ -9,7 +9,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use warpwright_engine::{Compute, EngineError, LocalEngine, ModelConfig, Settings};
+use warpwright_engine::{
+    Compute, Deviation, EngineError, LocalEngine, ModelConfig, Rounding, Settings,
+};
 use warpwright_learn::remote::serve;
 use warpwright_learn::wire::Refusal;
 
@@ -52,12 +54,26 @@ struct Args {
     /// Threads that compute on the host; without, as many as libtorch takes.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// For experiments: round the sampler's matrices.
+    #[arg(long, value_name = "TYPE", default_value = "none", value_parser = roundings())]
+    sampler_rounding: Rounding,
+    /// For experiments: sample with the weights of so many updates ago.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    sampler_behind: usize,
 }
 
 fn types() -> impl TypedValueParser<Value = Compute> {
     PossibleValuesParser::new(["float32", "bfloat16"]).map(|name| match name.as_str() {
         "bfloat16" => Compute::Bfloat16,
         _ => Compute::Float32,
+    })
+}
+
+fn roundings() -> impl TypedValueParser<Value = Rounding> {
+    PossibleValuesParser::new(["none", "bfloat16", "fp8"]).map(|name| match name.as_str() {
+        "bfloat16" => Rounding::Bfloat16,
+        "fp8" => Rounding::Fp8,
+        _ => Rounding::None,
     })
 }
 
@@ -71,6 +87,7 @@ impl Args {
             recompute: self.recompute,
             slots: self.slots,
             threads: self.threads,
+            sampler: Deviation { rounding: self.sampler_rounding, behind: self.sampler_behind },
         };
         match (&self.model, &self.initial) {
             (Some(folder), _) => LocalEngine::load(folder, settings),

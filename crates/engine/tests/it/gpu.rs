@@ -47,7 +47,7 @@ fn gpu_the_same_is_computed_learned_and_drawn_as_on_the_host() {
 #[test]
 fn gpu_packed_rows_in_half_precision_are_what_each_is_alone() {
     let half = Settings { compute: Compute::Bfloat16, ..on_gpu() };
-    let mut together = engine(half.clone());
+    let mut together = engine(half);
     let mut alone = engine(Settings { pass_tokens: 1, ..half });
     let (a, b) = (train(&mut together), train(&mut alone));
     assert!((a - b).abs() < 0.05 * a, "{a} {b}");

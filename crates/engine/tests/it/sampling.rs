@@ -1,6 +1,6 @@
 //! What is drawn, and what is said of it.
 
-use warpwright_engine::{LocalEngine, Settings};
+use warpwright_engine::{Deviation, LocalEngine, Rounding, Settings};
 use warpwright_learn::engine::{Engine, Loss, Row, Sampled, Sampling, Step, Which};
 
 use crate::oracle::{actions, engine, rows};
@@ -129,4 +129,50 @@ fn expected(logprobs: &[f64], temperature: f64, top_p: f64) -> Vec<f64> {
     }
     let sum: f64 = kept.iter().sum();
     kept.iter().map(|p| p / sum).collect()
+}
+
+/// Largest difference between what the sampler says of its draws and what the trainer finds.
+fn mismatch(engine: &mut LocalEngine) -> f32 {
+    let sampling = Sampling { most: 20, seed: 8, ..Sampling::default() };
+    let sampled = engine.sample(&prompts(), &sampling).unwrap();
+    let rows: Vec<Row> = prompts().iter().zip(&sampled).map(|(p, s)| whole(p, s)).collect();
+    let scores = engine.score(&rows).unwrap();
+    let pairs = scores.iter().zip(&sampled).flat_map(|(a, b)| a.logprobs.iter().zip(&b.logprobs));
+    pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+#[test]
+fn a_sampler_with_rounded_weights_is_as_wrong_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    taught(4).save(folder.path()).unwrap();
+    let of = |rounding| {
+        let sampler = Deviation { rounding, behind: 0 };
+        let settings = Settings { sampler, threads: Some(1), ..Settings::default() };
+        mismatch(&mut LocalEngine::load(folder.path(), settings).unwrap())
+    };
+    let [none, half, fp8] = [Rounding::None, Rounding::Bfloat16, Rounding::Fp8].map(of);
+    assert!(none < 1e-4 && half > 10.0 * none && fp8 > 3.0 * half, "{none} {half} {fp8}");
+}
+
+#[test]
+fn a_sampler_that_is_behind_draws_as_the_policy_did() {
+    let behind = |behind| Settings {
+        sampler: Deviation { behind, ..Deviation::default() },
+        ..Settings::default()
+    };
+    let sampling = Sampling { most: 12, seed: 2, ..Sampling::default() };
+    let teach = |engine: &mut LocalEngine| {
+        engine.backward(&rows(), &Loss::Likelihood, actions(&rows())).unwrap();
+        engine.step(Which::Policy, &Step { rate: 3e-3, ..Step::default() }).unwrap();
+    };
+    let (mut now, mut late) = (engine(behind(0)), engine(behind(2)));
+    let mut drawn = vec![now.sample(&prompts(), &sampling).unwrap()];
+    for _ in 0..4 {
+        teach(&mut now);
+        drawn.push(now.sample(&prompts(), &sampling).unwrap());
+    }
+    for of in [0, 0, 0, 1, 2] {
+        assert_eq!(late.sample(&prompts(), &sampling).unwrap(), drawn[of], "{of}");
+        teach(&mut late);
+    }
 }

@@ -62,16 +62,16 @@ fn learnt(settings: Settings, (loss, calls): (&Loss, usize)) -> (Vec<(f64, f64)>
 fn however_rows_are_passed_the_same_is_learned() {
     let usual = Settings::default();
     let ways = [
-        (Settings { pass_tokens: 1, ..usual.clone() }, 1),
-        (Settings { pass_tokens: 25, recompute: true, ..usual.clone() }, 1),
-        (usual.clone(), 2),
-        (usual.clone(), 4),
+        (Settings { pass_tokens: 1, ..usual }, 1),
+        (Settings { pass_tokens: 25, recompute: true, ..usual }, 1),
+        (usual, 2),
+        (usual, 4),
     ];
     for loss in losses() {
-        let (steps, weights) = learnt(usual.clone(), (&loss, 1));
+        let (steps, weights) = learnt(usual, (&loss, 1));
         assert!(steps[0].1 > 1e-3, "{loss:?} {steps:?}");
         for (settings, calls) in &ways {
-            let (mine, moved) = learnt(settings.clone(), (&loss, *calls));
+            let (mine, moved) = learnt(*settings, (&loss, *calls));
             for (a, b) in mine.iter().zip(&steps) {
                 let near = (a.0 - b.0).abs() < 1e-5 && (a.1 - b.1).abs() < 1e-4 * b.1;
                 assert!(near, "{loss:?} {settings:?}: {mine:?} {steps:?}");
@@ -140,9 +140,9 @@ fn train(engine: &mut LocalEngine, steps: usize) {
 fn a_run_that_is_saved_and_loaded_goes_on_bit_for_bit() {
     for moments in [Compute::Float32, Compute::Bfloat16] {
         let settings = Settings { moments, ..Settings::default() };
-        let mut straight = engine(settings.clone());
+        let mut straight = engine(settings);
         train(&mut straight, 4);
-        let mut first = engine(settings.clone());
+        let mut first = engine(settings);
         train(&mut first, 2);
         let folder = tempfile::tempdir().unwrap();
         first.save(folder.path()).unwrap();
