@@ -75,7 +75,6 @@ impl ModelConfig {
         json["architectures"] = vec![FAMILY.1].into();
         json["hidden_act"] = "silu".into();
         json["attention_bias"] = false.into();
-        json["torch_dtype"] = "float32".into();
         json["rope_parameters"] =
             serde_json::json!({"rope_type": "default", "rope_theta": self.rope_theta});
         let text = serde_json::to_string_pretty(&json).map_err(broken)?;

@@ -35,6 +35,7 @@ mod local;
 mod losses;
 mod model;
 mod optimizer;
+mod pass;
 mod sampler;
 mod shim;
 mod weights;

@@ -14,14 +14,13 @@ use crate::config::ModelConfig;
 use crate::deviation::{Deviation, Drafts};
 use crate::error::{EngineError, guarded};
 use crate::losses::Signals;
-use crate::model::{Model, Packed};
+use crate::model::Model;
 use crate::optimizer::Optimizer;
+use crate::pass::Pass;
 use crate::sampler;
 use crate::shim;
 use crate::weights::Weights;
 
-/// Odds that are computed at once, at most: 512 MiB of them.
-const MOST_ODDS: i64 = 1 << 27;
 const OPTIMIZER: &str = "optimizer.safetensors";
 const CRITIC: &str = "critic";
 
@@ -131,8 +130,8 @@ pub struct LocalEngine {
     critic: Option<Trained>,
     drafts: Drafts,
     settings: Settings,
-    /// Whether gradients of earlier passes wait for a step.
-    pending: bool,
+    /// Whose gradients of earlier passes wait for a step.
+    pending: Vec<Which>,
 }
 
 impl LocalEngine {
@@ -163,7 +162,7 @@ impl LocalEngine {
 
     fn of(policy: Trained, critic: Option<Trained>, settings: Settings) -> Self {
         let drafts = Drafts::new(settings.sampler, &policy.model.weights);
-        Self { policy, critic, drafts, settings, pending: false }
+        Self { policy, critic, drafts, settings, pending: Vec::new() }
     }
 
     /// The policy's shape.
@@ -214,6 +213,38 @@ impl LocalEngine {
         passes
     }
 
+    /// For the next time: half as many tokens in a pass.
+    fn pass_fewer(&mut self) -> Result<(), EngineError> {
+        self.settings.pass_tokens = (self.settings.pass_tokens / 2).max(1);
+        self.empty_cache()
+    }
+
+    fn empty_cache(&self) -> Result<(), EngineError> {
+        if self.settings.gpu.is_some() { shim::empty_cache() } else { Ok(()) }
+    }
+
+    fn score_once(&self, rows: &[Row]) -> Result<Vec<Scores>, EngineError> {
+        let _no_grad = tch::no_grad_guard();
+        let mut scores = Vec::new();
+        for rows in self.passes(rows) {
+            let pass = Pass::new(&rows, self.policy.model.device());
+            scores.extend(pass.score(&self.policy.model, self.valuer())?);
+        }
+        Ok(scores)
+    }
+
+    fn sample_once(
+        &self,
+        prompts: &[Vec<u32>],
+        sampling: &Sampling,
+    ) -> Result<Vec<Sampled>, EngineError> {
+        let Model { config, compute, .. } = &self.policy.model;
+        let other = self.drafts.weights();
+        let other = other.map(|weights| Model::new(config.clone(), weights, *compute));
+        let model = other.as_ref().unwrap_or(&self.policy.model);
+        sampler::sample(model, prompts, sampling, self.settings.slots)
+    }
+
     fn backward_once(
         &mut self,
         rows: &[Row],
@@ -239,17 +270,15 @@ impl LocalEngine {
         Ok(passed)
     }
 
+    /// Gives all gradients up, and what the allocator keeps for later.
     fn forget(&mut self) -> Result<(), EngineError> {
-        self.pending = false;
+        self.pending.clear();
         for trained in std::iter::once(&self.policy).chain(&self.critic) {
             let all: Vec<Tensor> =
                 trained.model.weights.named().iter().map(|(_, t)| t.shallow_clone()).collect();
             shim::forget_gradients(&all)?;
         }
-        if self.settings.gpu.is_some() {
-            shim::empty_cache()?;
-        }
-        Ok(())
+        self.empty_cache()
     }
 }
 
@@ -284,15 +313,14 @@ impl Engine for LocalEngine {
 
     fn score(&mut self, rows: &[Row]) -> Result<Vec<Scores>, EngineError> {
         self.check(rows)?;
-        guarded(|| {
-            let _no_grad = tch::no_grad_guard();
-            let mut scores = Vec::new();
-            for rows in self.passes(rows) {
-                let pass = Pass::new(&rows, self.policy.model.device());
-                scores.extend(pass.score(&self.policy.model, self.valuer())?);
+        loop {
+            match guarded(|| self.score_once(rows)) {
+                Err(EngineError::Memory { .. }) if self.passes(rows).len() < rows.len() => {
+                    self.pass_fewer()?;
+                }
+                done => return done,
             }
-            Ok(scores)
-        })
+        }
     }
 
     /// Where the device's memory is too small, rows pass fewer at a time, with the same result; where
@@ -304,16 +332,19 @@ impl Engine for LocalEngine {
             let done = guarded(|| self.backward_once(rows, loss, over));
             match done {
                 Ok(passed) => {
-                    self.pending = true;
+                    let is_value = matches!(loss, Loss::Value { .. });
+                    let own = is_value && self.critic.is_some();
+                    self.pending.push(if own { Which::Critic } else { Which::Policy });
                     return Ok(passed);
                 }
                 Err(EngineError::Memory { message }) => {
-                    let (alone, pending) = (self.passes(rows).len() >= rows.len(), self.pending);
+                    let alone = self.passes(rows).len() >= rows.len();
+                    let pending = !self.pending.is_empty();
                     self.forget()?;
                     if alone {
                         return Err(EngineError::Memory { message });
                     }
-                    self.settings.pass_tokens = (self.settings.pass_tokens / 2).max(1);
+                    self.pass_fewer()?;
                     if pending {
                         let message = format!(
                             "{message}; gradients of earlier passes are given up, fewer rows pass now"
@@ -343,7 +374,7 @@ impl Engine for LocalEngine {
                 Ok(())
             })?;
         }
-        self.pending = false;
+        self.pending.retain(|pending| *pending != which);
         Ok(norm)
     }
 
@@ -352,13 +383,17 @@ impl Engine for LocalEngine {
         prompts: &[Vec<u32>],
         sampling: &Sampling,
     ) -> Result<Vec<Sampled>, EngineError> {
-        guarded(|| {
-            let Model { config, compute, .. } = &self.policy.model;
-            let other = self.drafts.weights();
-            let other = other.map(|weights| Model::new(config.clone(), weights, *compute));
-            let model = other.as_ref().unwrap_or(&self.policy.model);
-            sampler::sample(model, prompts, sampling, self.settings.slots)
-        })
+        loop {
+            let used = self.settings.slots.clamp(1, prompts.len().max(1));
+            match guarded(|| self.sample_once(prompts, sampling)) {
+                // What is drawn does not depend on how many are drawn at once.
+                Err(EngineError::Memory { .. }) if used > 1 => {
+                    self.settings.slots = used / 2;
+                    self.empty_cache()?;
+                }
+                done => return done,
+            }
+        }
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), EngineError> {
@@ -374,133 +409,4 @@ impl Engine for LocalEngine {
             }
         })
     }
-}
-
-/// Rows that go through a model together.
-struct Pass {
-    packed: Packed,
-    /// Tokens before actions, which choose them: `[actions]`.
-    before: Tensor,
-    /// The actions: `[actions]`.
-    chosen: Tensor,
-    /// Actions of each row.
-    counts: Vec<usize>,
-}
-
-impl Pass {
-    fn new(rows: &[&Row], device: Device) -> Self {
-        let packed = Packed::new(rows.iter().map(|row| row.ids.as_slice()), device);
-        let (mut before, mut chosen, mut from) = (Vec::new(), Vec::new(), 0);
-        for row in rows {
-            before.extend(row.actions.iter().map(|at| from + i64::from(*at) - 1));
-            chosen.extend(row.actions.iter().map(|at| i64::from(row.ids[*at as usize])));
-            from += row.ids.len() as i64;
-        }
-        Self {
-            packed,
-            before: Tensor::from_slice(&before).to_device(device),
-            chosen: Tensor::from_slice(&chosen).to_device(device),
-            counts: rows.iter().map(|row| row.actions.len()).collect(),
-        }
-    }
-
-    fn actions(&self) -> i64 {
-        self.before.size()[0]
-    }
-
-    /// Beginnings and lengths of parts of the actions whose odds fit.
-    fn parts(&self, model: &Model) -> Vec<(i64, i64)> {
-        let at_once = (MOST_ODDS / model.config.vocab_size).max(1);
-        let count = self.actions();
-        (0..count).step_by(at_once as usize).map(|from| (from, at_once.min(count - from))).collect()
-    }
-
-    /// What a part of the actions is chosen from: `[part, hidden]`.
-    fn chooser(&self, hidden: &Tensor, (from, count): (i64, i64)) -> Tensor {
-        hidden.index_select(0, &self.before.narrow(0, from, count))
-    }
-
-    /// Log-probabilities and entropies of a part of the actions: `[part]` each.
-    fn chances(&self, model: &Model, chooser: &Tensor, (from, count): (i64, i64)) -> [Tensor; 2] {
-        let logprobs = model.logits(chooser).log_softmax(-1, Kind::Float);
-        let entropies = {
-            let _no_grad = tch::no_grad_guard();
-            -(logprobs.exp() * &logprobs).sum_dim_intlist(-1, false, Kind::Float)
-        };
-        let chosen = self.chosen.narrow(0, from, count).unsqueeze(1);
-        [logprobs.gather(1, &chosen, false).squeeze_dim(1), entropies]
-    }
-
-    fn score(&self, model: &Model, valuer: Option<&Model>) -> Result<Vec<Scores>, EngineError> {
-        let hidden = model.hidden(&self.packed)?;
-        let mut all = Scores::default();
-        for part in self.parts(model) {
-            let chances = self.chances(model, &self.chooser(&hidden, part), part);
-            all.logprobs.extend(numbers(&chances[0])?);
-            all.entropies.extend(numbers(&chances[1])?);
-        }
-        if let Some(valuer) = valuer {
-            let own = !std::ptr::eq(valuer, model);
-            let hidden = if own { valuer.hidden(&self.packed)? } else { hidden };
-            let values = valuer.values(&self.chooser(&hidden, (0, self.actions())))?;
-            all.values = numbers(&values)?;
-        }
-        Ok(self.by_row(&all))
-    }
-
-    /// Adds gradients; the loss, and what actions scored on the way.
-    fn backward(
-        &self,
-        model: &Model,
-        signals: &Signals,
-        over: f64,
-        recompute: bool,
-    ) -> Result<(f64, Vec<Scores>), EngineError> {
-        let kept = if recompute { Some(model.hidden_briefly(&self.packed)?) } else { None };
-        let out = match &kept {
-            Some(kept) => model.finish(kept),
-            None => model.hidden(&self.packed)?,
-        };
-        // Heads go back first, a part at a time: their odds are what takes most memory.
-        let hidden = out.detach().set_requires_grad(true);
-        let (mut all, mut sum) = (Scores::default(), 0.0);
-        for part in self.parts(model) {
-            let chooser = self.chooser(&hidden, part);
-            let now = if signals.is_value() {
-                let values = model.values(&chooser)?;
-                all.values.extend(numbers(&values)?);
-                values
-            } else {
-                let [logprobs, entropies] = self.chances(model, &chooser, part);
-                all.logprobs.extend(numbers(&logprobs)?);
-                all.entropies.extend(numbers(&entropies)?);
-                logprobs
-            };
-            let loss = signals.sum(&now, part.0) / over;
-            loss.backward();
-            sum += loss.double_value(&[]);
-        }
-        let gradient = hidden.grad();
-        match kept {
-            Some(kept) => model.back(&self.packed, kept, &gradient)?,
-            None => (out * gradient).sum(Kind::Float).backward(),
-        }
-        Ok((sum, self.by_row(&all)))
-    }
-
-    fn by_row(&self, all: &Scores) -> Vec<Scores> {
-        let mut from = 0;
-        let each = self.counts.iter().map(|count| {
-            let part = |all: &Vec<f32>| all.get(from..from + count).unwrap_or_default().to_vec();
-            let (logprobs, entropies) = (part(&all.logprobs), part(&all.entropies));
-            let scores = Scores { logprobs, entropies, values: part(&all.values) };
-            from += count;
-            scores
-        });
-        each.collect()
-    }
-}
-
-fn numbers(tensor: &Tensor) -> Result<Vec<f32>, EngineError> {
-    Ok(Vec::try_from(tensor.detach().to_kind(Kind::Float))?)
 }

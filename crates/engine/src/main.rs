@@ -110,8 +110,19 @@ fn chain(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
 }
 
+/// What libtorch throws comes as a panic and becomes an answer; of its words the first line is enough.
+fn say_less_of_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let words = panic.payload_as_str().unwrap_or("a thread died without words");
+        let line = words.split("\\n").next().and_then(|words| words.lines().next());
+        // Nobody may be left to read it.
+        let _ = writeln!(std::io::stderr(), "warning: {}", line.unwrap_or_default());
+    }));
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
+    say_less_of_panics();
     let done = args.engine().map_err(|error| chain(&error)).and_then(|mut engine| {
         let line = std::io::stdin().as_fd().try_clone_to_owned();
         let mut line = line.map(UnixStream::from).map_err(|error| error.to_string())?;

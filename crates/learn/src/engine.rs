@@ -148,7 +148,7 @@ pub struct Description {
 }
 
 /// Computes with a model's weights. Gradients gather over calls of [`Engine::backward`] until
-/// [`Engine::step`] uses them up.
+/// [`Engine::step`] uses them up; where one of these calls fails, all that were gathered are given up.
 pub trait Engine {
     /// Why it could not.
     type Error: std::error::Error;
@@ -176,6 +176,7 @@ pub trait Engine {
         sampling: &Sampling,
     ) -> Result<Vec<Sampled>, Self::Error>;
 
-    /// Writes everything that is needed to go on into a folder.
+    /// Writes everything that is needed to go on into a folder. One that was cut short may have some of
+    /// the files: write beside what is to be replaced, and rename.
     fn save(&mut self, folder: &Path) -> Result<(), Self::Error>;
 }

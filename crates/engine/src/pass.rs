@@ -1,0 +1,145 @@
+//! Rows that go through a model together, there and back.
+
+use tch::{Device, Kind, Tensor};
+use warpwright_learn::engine::{Row, Scores};
+
+use crate::error::EngineError;
+use crate::losses::Signals;
+use crate::model::{Model, Packed};
+
+/// Odds that are computed at once, at most: 512 MiB of them.
+const MOST_ODDS: i64 = 1 << 27;
+
+/// Rows that go through a model together.
+pub(crate) struct Pass {
+    packed: Packed,
+    /// Tokens before actions, which choose them: `[actions]`.
+    before: Tensor,
+    /// The actions: `[actions]`.
+    chosen: Tensor,
+    /// Actions of each row.
+    counts: Vec<usize>,
+}
+
+impl Pass {
+    pub(crate) fn new(rows: &[&Row], device: Device) -> Self {
+        let packed = Packed::new(rows.iter().map(|row| row.ids.as_slice()), device);
+        let (mut before, mut chosen, mut from) = (Vec::new(), Vec::new(), 0);
+        for row in rows {
+            before.extend(row.actions.iter().map(|at| from + i64::from(*at) - 1));
+            chosen.extend(row.actions.iter().map(|at| i64::from(row.ids[*at as usize])));
+            from += row.ids.len() as i64;
+        }
+        Self {
+            packed,
+            before: Tensor::from_slice(&before).to_device(device),
+            chosen: Tensor::from_slice(&chosen).to_device(device),
+            counts: rows.iter().map(|row| row.actions.len()).collect(),
+        }
+    }
+
+    fn actions(&self) -> i64 {
+        self.before.size()[0]
+    }
+
+    /// Beginnings and lengths of parts of the actions whose odds fit.
+    fn parts(&self, model: &Model) -> Vec<(i64, i64)> {
+        let at_once = (MOST_ODDS / model.config.vocab_size).max(1);
+        let count = self.actions();
+        (0..count).step_by(at_once as usize).map(|from| (from, at_once.min(count - from))).collect()
+    }
+
+    /// What a part of the actions is chosen from: `[part, hidden]`.
+    fn chooser(&self, hidden: &Tensor, (from, count): (i64, i64)) -> Tensor {
+        hidden.index_select(0, &self.before.narrow(0, from, count))
+    }
+
+    /// Log-probabilities and entropies of a part of the actions: `[part]` each.
+    fn chances(&self, model: &Model, chooser: &Tensor, (from, count): (i64, i64)) -> [Tensor; 2] {
+        let logprobs = model.logits(chooser).log_softmax(-1, Kind::Float);
+        let entropies = {
+            let _no_grad = tch::no_grad_guard();
+            -(logprobs.exp() * &logprobs).sum_dim_intlist(-1, false, Kind::Float)
+        };
+        let chosen = self.chosen.narrow(0, from, count).unsqueeze(1);
+        [logprobs.gather(1, &chosen, false).squeeze_dim(1), entropies]
+    }
+
+    /// What actions score; values where a model says some.
+    pub(crate) fn score(
+        &self,
+        model: &Model,
+        valuer: Option<&Model>,
+    ) -> Result<Vec<Scores>, EngineError> {
+        let hidden = model.hidden(&self.packed)?;
+        let mut all = Scores::default();
+        for part in self.parts(model) {
+            let chances = self.chances(model, &self.chooser(&hidden, part), part);
+            all.logprobs.extend(numbers(&chances[0])?);
+            all.entropies.extend(numbers(&chances[1])?);
+        }
+        if let Some(valuer) = valuer {
+            let own = !std::ptr::eq(valuer, model);
+            let hidden = if own { valuer.hidden(&self.packed)? } else { hidden };
+            let values = valuer.values(&self.chooser(&hidden, (0, self.actions())))?;
+            all.values = numbers(&values)?;
+        }
+        Ok(self.by_row(&all))
+    }
+
+    /// Adds gradients; the loss, and what actions scored on the way.
+    pub(crate) fn backward(
+        &self,
+        model: &Model,
+        signals: &Signals,
+        over: f64,
+        recompute: bool,
+    ) -> Result<(f64, Vec<Scores>), EngineError> {
+        let kept = if recompute { Some(model.hidden_briefly(&self.packed)?) } else { None };
+        let out = match &kept {
+            Some(kept) => model.finish(kept),
+            None => model.hidden(&self.packed)?,
+        };
+        // Heads go back first, a part at a time: their odds are what takes most memory.
+        let hidden = out.detach().set_requires_grad(true);
+        let (mut all, mut sum) = (Scores::default(), 0.0);
+        for part in self.parts(model) {
+            let chooser = self.chooser(&hidden, part);
+            let now = if signals.is_value() {
+                let values = model.values(&chooser)?;
+                all.values.extend(numbers(&values)?);
+                values
+            } else {
+                let [logprobs, entropies] = self.chances(model, &chooser, part);
+                all.logprobs.extend(numbers(&logprobs)?);
+                all.entropies.extend(numbers(&entropies)?);
+                logprobs
+            };
+            let loss = signals.sum(&now, part.0) / over;
+            loss.backward();
+            sum += loss.double_value(&[]);
+        }
+        let gradient = hidden.grad();
+        match kept {
+            Some(kept) => model.back(&self.packed, kept, &gradient)?,
+            None => (out * gradient).sum(Kind::Float).backward(),
+        }
+        Ok((sum, self.by_row(&all)))
+    }
+
+    fn by_row(&self, all: &Scores) -> Vec<Scores> {
+        let mut from = 0;
+        let each = self.counts.iter().map(|count| {
+            let part = |all: &Vec<f32>| all.get(from..from + count).unwrap_or_default().to_vec();
+            let (logprobs, entropies) = (part(&all.logprobs), part(&all.entropies));
+            let scores = Scores { logprobs, entropies, values: part(&all.values) };
+            from += count;
+            scores
+        });
+        each.collect()
+    }
+}
+
+fn numbers(tensor: &Tensor) -> Result<Vec<f32>, EngineError> {
+    Ok(Vec::try_from(tensor.detach().to_kind(Kind::Float))?)
+}
