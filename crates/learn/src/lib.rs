@@ -43,12 +43,15 @@ pub mod actions;
 pub mod advantage;
 pub mod batch;
 pub mod engine;
+pub mod fit;
 pub mod group;
 pub mod losses;
 mod moments;
 pub mod monitor;
 pub mod recipe;
 pub mod remote;
+#[cfg(test)]
+mod table;
 pub mod update;
 pub mod whiten;
 pub mod wire;

@@ -1,0 +1,317 @@
+//! Training on episodes that are stored: the policy on what it or somebody else did (supervised, rejection
+//! fine-tuning), the critic on what came of it (value pretraining).
+//!
+//! Epoch after epoch, until what is measured on episodes held out gets no better. Which those are, and in
+//! which order the others come, is decided by a seed and the number of the epoch: a run that goes on after
+//! an epoch does what one that was never interrupted does.
+
+use std::ops::ControlFlow;
+
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+use crate::advantage::value_targets;
+use crate::batch::{Batch, Episode};
+use crate::engine::{Engine, Loss, Scores, Step, Which};
+use crate::moments::mean;
+use crate::monitor::explained_variance;
+use crate::recipe::Targets;
+use crate::update::UpdateError;
+
+/// What is learned.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Aim {
+    /// To do what was done.
+    Likelihood,
+    /// To say what came of it, by the critic where it has weights of its own, else with the policy.
+    Values(Targets),
+}
+
+/// How it is learned.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fit {
+    /// What.
+    pub aim: Aim,
+    /// Every step.
+    pub step: Step,
+    /// Episodes of a step.
+    pub episodes: usize,
+    /// Share of the episodes that are measured with and not trained on.
+    pub held_out: f64,
+    /// Epochs without a better figure after which it ends.
+    pub patience: u32,
+    /// Least difference that counts as better.
+    pub better_by: f64,
+    /// Most epochs.
+    pub most: u32,
+    /// What decides the order.
+    pub seed: u64,
+}
+
+/// What one epoch came to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// Its number, from 0; before the first step is none.
+    pub number: u32,
+    /// Mean loss of its steps.
+    pub loss: f64,
+    /// Mean norm of its steps' gradients.
+    pub norm: f64,
+    /// After it, of the episodes held out: mean negative log-likelihood of an action, or half the mean
+    /// squared error of the values.
+    pub held_out: f64,
+    /// After it, of the episodes held out: the share of the returns' variance that values explain.
+    pub explained_variance: Option<f64>,
+}
+
+impl Epoch {
+    /// The figure that is to rise.
+    fn figure(&self) -> f64 {
+        self.explained_variance.unwrap_or(-self.held_out)
+    }
+}
+
+impl Fit {
+    /// Trains until nothing gets better; the epochs in order, `done` first, which an earlier run made.
+    /// `each` is told of each new one, when everything that it learned is in the engine, and may end it.
+    pub fn run<E: Engine>(
+        &self,
+        engine: &mut E,
+        episodes: &[Episode],
+        done: Vec<Epoch>,
+        mut each: impl FnMut(&mut E, &Epoch) -> ControlFlow<()>,
+    ) -> Result<Vec<Epoch>, UpdateError<E::Error>>
+    where
+        E::Error: 'static,
+    {
+        let (train, held_out) = self.split(episodes);
+        let mut epochs = done;
+        while !train.is_empty() && !self.is_over(&epochs) {
+            let number = epochs.len() as u32;
+            let (loss, norm) = self.steps(engine, &train, number)?;
+            // With nothing held out the training figures must do.
+            let measured = if held_out.is_empty() { &train } else { &held_out };
+            let (held_out, explained_variance) = self.measure(engine, measured)?;
+            let epoch = Epoch { number, loss, norm, held_out, explained_variance };
+            epochs.push(epoch);
+            if !epoch.figure().is_finite() || each(engine, &epoch).is_break() {
+                break;
+            }
+        }
+        Ok(epochs)
+    }
+
+    /// Whether there have been enough.
+    pub fn is_over(&self, epochs: &[Epoch]) -> bool {
+        let (mut best, mut since) = (f64::NEG_INFINITY, 0);
+        for epoch in epochs {
+            if epoch.figure() > best + self.better_by {
+                (best, since) = (epoch.figure(), 0);
+            } else {
+                since += 1;
+            }
+        }
+        epochs.len() >= self.most as usize || since >= self.patience.max(1)
+    }
+
+    fn split<'e>(&self, episodes: &'e [Episode]) -> (Vec<&'e Episode>, Vec<&'e Episode>) {
+        let mut order: Vec<&Episode> = episodes.iter().collect();
+        order.shuffle(&mut StdRng::seed_from_u64(self.seed));
+        let count = (self.held_out.clamp(0.0, 1.0) * order.len() as f64).round() as usize;
+        let held_out = order.split_off(order.len() - count.min(order.len().saturating_sub(1)));
+        (order, held_out)
+    }
+
+    /// One epoch; the means of its steps' losses and norms.
+    fn steps<E: Engine>(
+        &self,
+        engine: &mut E,
+        train: &[&Episode],
+        number: u32,
+    ) -> Result<(f64, f64), UpdateError<E::Error>>
+    where
+        E::Error: 'static,
+    {
+        let mut order = train.to_vec();
+        let mut random = StdRng::seed_from_u64(self.seed ^ (u64::from(number) + 1) << 32);
+        order.shuffle(&mut random);
+        // Not always the same few are left for a last, smaller step.
+        order.rotate_left(random.random_range(0..train.len()));
+        let own = engine.describe().map_err(UpdateError::Engine)?.has_critic;
+        let (mut losses, mut norms) = (Vec::new(), Vec::new());
+        for part in order.chunks(self.episodes.max(1)) {
+            let part: Vec<Episode> = part.iter().map(|episode| (*episode).clone()).collect();
+            let mut batch = Batch::new(&part)?;
+            let (loss, which) = match self.aim {
+                Aim::Likelihood => (Loss::Likelihood, Which::Policy),
+                Aim::Values(targets) => {
+                    put_targets(engine, &mut batch, targets)?;
+                    let which = if own { Which::Critic } else { Which::Policy };
+                    (Loss::Value { clip: None }, which)
+                }
+            };
+            let over = batch.actions() as f64;
+            let passed = engine.backward(batch.rows(), &loss, over);
+            losses.push(passed.map_err(UpdateError::Engine)?.loss);
+            norms.push(engine.step(which, &self.step).map_err(UpdateError::Engine)?);
+        }
+        Ok((mean(&losses), mean(&norms)))
+    }
+
+    /// Loss and explained variance of some episodes.
+    fn measure<E: Engine>(
+        &self,
+        engine: &mut E,
+        episodes: &[&Episode],
+    ) -> Result<(f64, Option<f64>), UpdateError<E::Error>>
+    where
+        E::Error: 'static,
+    {
+        let episodes: Vec<Episode> = episodes.iter().map(|episode| (*episode).clone()).collect();
+        let batch = Batch::new(&episodes)?;
+        let scores = engine.score(batch.rows()).map_err(UpdateError::Engine)?;
+        if self.aim == Aim::Likelihood {
+            return Ok((-mean(&batch.gather(&scores, |s| &s.logprobs).concat()), None));
+        }
+        let values = values_of(&batch, &scores)?.concat();
+        let returns = batch.decided().flat_map(|actions| vec![actions.reward(); actions.len()]);
+        let returns: Vec<f64> = returns.collect();
+        let errors = values.iter().zip(&returns).map(|(v, r)| (v - r).powi(2) / 2.0);
+        Ok((mean(&errors.collect::<Vec<_>>()), explained_variance(&values, &returns)))
+    }
+}
+
+/// What the critic is to say of each action.
+fn put_targets<E: Engine>(
+    engine: &mut E,
+    batch: &mut Batch,
+    targets: Targets,
+) -> Result<(), UpdateError<E::Error>>
+where
+    E::Error: 'static,
+{
+    let values = match targets {
+        // Whatever the values are.
+        Targets::MonteCarlo => batch.decided().map(|actions| vec![0.0; actions.len()]).collect(),
+        Targets::Gae(_) => {
+            let scores = engine.score(batch.rows()).map_err(UpdateError::Engine)?;
+            values_of(batch, &scores)?
+        }
+    };
+    let each = batch
+        .decided()
+        .zip(&values)
+        .map(|(actions, values)| value_targets(&actions.rewards(), values, 1.0, targets.lambda()));
+    let each: Vec<Vec<f64>> = each.collect();
+    batch.put(|row| &mut row.targets, &each);
+    Ok(())
+}
+
+/// What the engine expects of each action, by episode.
+fn values_of<X: std::error::Error>(
+    batch: &Batch,
+    scores: &[Scores],
+) -> Result<Vec<Vec<f64>>, UpdateError<X>> {
+    let values = batch.gather(scores, |s| &s.values);
+    let all_there = batch.decided().zip(&values).all(|(actions, v)| actions.len() == v.len());
+    if all_there { Ok(values) } else { Err(UpdateError::NoValues) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::{Table, episode};
+
+    fn fit(aim: Aim) -> Fit {
+        let step = Step { rate: 0.5, ..Step::default() };
+        Fit {
+            aim,
+            step,
+            episodes: 25,
+            held_out: 0.25,
+            patience: 3,
+            better_by: 1e-3,
+            most: 100,
+            seed: 1,
+        }
+    }
+
+    /// After 0 comes 1 as a rule, which is worth 1; 2 is worth nothing, whatever follows.
+    fn episodes() -> Vec<Episode> {
+        let of = |n: usize| match n % 4 {
+            3 => episode("a", &[2, 3], 0.0),
+            _ => episode("a", &[1, 1], 1.0),
+        };
+        (0..200).map(of).collect()
+    }
+
+    fn all(fit: &Fit, table: &mut Table) -> Vec<Epoch> {
+        fit.run(table, &episodes(), vec![], |_, _| ControlFlow::Continue(())).unwrap()
+    }
+
+    #[test]
+    fn what_was_done_becomes_likely_until_it_gets_no_better() {
+        let mut table = Table::new();
+        let epochs = all(&fit(Aim::Likelihood), &mut table);
+        assert!(epochs.len() > 3 && epochs.len() < 100, "{}", epochs.len());
+        let (first, last) = (epochs[0], epochs[epochs.len() - 1]);
+        assert!(last.held_out < first.held_out && last.loss < first.loss, "{first:?} {last:?}");
+        assert_eq!(last.explained_variance, None);
+        let after = table.logprobs(0).map(f64::exp);
+        assert!((after[1] - 0.75).abs() < 0.1 && (after[2] - 0.25).abs() < 0.1, "{after:?}");
+        let still = Table::new();
+        assert!(table.values.iter().eq(&still.values), "values are not what was learned");
+    }
+
+    #[test]
+    fn a_critic_learns_what_came_of_it() {
+        for targets in [Targets::MonteCarlo, Targets::Gae(0.95)] {
+            let mut table = Table::new();
+            let epochs = all(&fit(Aim::Values(targets)), &mut table);
+            assert!((table.values[0] - 0.75).abs() < 0.15, "{targets:?} {:?}", table.values);
+            assert!((table.values[1] - 1.0).abs() < 0.1, "{targets:?} {:?}", table.values);
+            assert!(table.values[2].abs() < 0.1, "{targets:?} {:?}", table.values);
+            let last = epochs[epochs.len() - 1];
+            assert!(last.explained_variance.unwrap() > 0.4, "{targets:?} {last:?}");
+            assert_eq!(table.odds, Table::new().odds, "the policy does not move");
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_interrupted_goes_on_as_if_it_had_not_been() {
+        let fit = fit(Aim::Likelihood);
+        let mut straight = Table::new();
+        let epochs = all(&fit, &mut straight);
+        let mut table = Table::new();
+        let stop = |_: &mut Table, epoch: &Epoch| {
+            if epoch.number == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let first = fit.run(&mut table, &episodes(), vec![], stop).unwrap();
+        assert_eq!(first.len(), 3);
+        let on = |_: &mut Table, _: &Epoch| ControlFlow::Continue(());
+        assert_eq!(fit.run(&mut table, &episodes(), first, on).unwrap(), epochs);
+        assert_eq!(table, straight);
+        // One that is over stays as it is.
+        assert_eq!(fit.run(&mut table, &episodes(), epochs.clone(), on).unwrap(), epochs);
+        assert_eq!(table, straight);
+    }
+
+    #[test]
+    fn it_ends_with_nothing_to_learn_from_or_when_numbers_are_lost() {
+        let on = |_: &mut Table, _: &Epoch| ControlFlow::Continue(());
+        let mut table = Table::new();
+        assert_eq!(fit(Aim::Likelihood).run(&mut table, &[], vec![], on).unwrap(), []);
+        let one = &episodes()[..1];
+        let few = Fit { most: 2, ..fit(Aim::Likelihood) };
+        assert_eq!(few.run(&mut table, one, vec![], on).unwrap().len(), 2, "nothing is held out");
+        let lost = Fit { step: Step { rate: f64::NAN, ..Step::default() }, ..few };
+        assert_eq!(lost.run(&mut Table::new(), one, vec![], on).unwrap().len(), 1);
+        let mut none = Table { has_values: false, ..Table::new() };
+        let refused = fit(Aim::Values(Targets::MonteCarlo)).run(&mut none, one, vec![], on);
+        assert!(matches!(refused, Err(UpdateError::NoValues)));
+    }
+}
