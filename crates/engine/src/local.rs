@@ -203,12 +203,14 @@ impl LocalEngine {
         let mut passes: Vec<Vec<&Row>> = Vec::new();
         let mut room = 0;
         for row in rows {
-            if room < row.ids.len() || passes.is_empty() {
-                passes.push(Vec::new());
-                room = self.settings.pass_tokens;
+            match passes.last_mut() {
+                Some(pass) if row.ids.len() <= room => pass.push(row),
+                _ => {
+                    passes.push(vec![row]);
+                    room = self.settings.pass_tokens;
+                }
             }
             room = room.saturating_sub(row.ids.len());
-            passes.last_mut().into_iter().for_each(|pass| pass.push(row));
         }
         passes
     }

@@ -127,6 +127,26 @@ pub(crate) fn grow<E>(
     }
 }
 
+/// Calls of the windows to come, short and long, given what the calls of a short one took: more, where
+/// that was too short. How many there are was found by a single try, which the host or the candidate may
+/// have slowed.
+pub(crate) fn regrown(
+    plan: &Plan,
+    (calls, later): (usize, usize),
+    seconds: f64,
+    most: u64,
+) -> (usize, usize) {
+    if 2.0 * seconds >= plan.window.as_secs_f64() {
+        return (calls, later);
+    }
+    let each = seconds.max(0.0) / calls as f64;
+    let held = |window: Duration, before: usize| {
+        let furthest = (before as f64 * STEP) as usize;
+        window_calls(window, each, most).clamp(before, furthest)
+    };
+    (held(plan.window, calls), held(plan.longer, later))
+}
+
 /// Plays so many windows of one number of calls.
 fn try_calls<E>(
     calls: usize,
@@ -145,6 +165,19 @@ mod tests {
 
     use super::*;
     use crate::device::Device;
+
+    #[test]
+    fn windows_that_turn_out_too_short_grow() {
+        let plan = Plan::of(Device::Cuda(0), None);
+        let regrown = |seconds: f64| regrown(&plan, (50, 200), seconds, 1 << 20);
+        // Windows of 4 ms, from then on of 15.
+        assert_eq!(regrown(4e-3), (50, 200));
+        assert_eq!(regrown(2.1e-3), (50, 200), "short, and long enough");
+        assert_eq!(regrown(1e-3), (200, 750));
+        assert_eq!(regrown(1e-6), (500, 2000), "not by more than a step");
+        assert_eq!(regrown(-1e-4), (500, 2000), "shorter than an empty one");
+        assert_eq!(super::regrown(&plan, (50, 200), 1e-3, 120), (120, 200), "what fits");
+    }
 
     #[test]
     fn windows_are_long_enough_and_fit() {

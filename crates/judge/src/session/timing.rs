@@ -70,7 +70,7 @@ impl TaskSession<'_> {
     ) -> Result<(), Trouble> {
         let Baselines { process, ready, staged, caveats } = baselines;
         found.caveats.extend(caveats.iter().cloned());
-        let Chosen { calls, later, samples, seconds: candidate_seconds } =
+        let Chosen { mut calls, mut later, samples, seconds: candidate_seconds } =
             self.candidate_calls(process, runner)?;
         let baseline_seconds: f64 = ready.iter().map(|r| r.later as f64 * r.seconds).sum();
         let schedule = measure::schedule(&self.plan, candidate_seconds + baseline_seconds);
@@ -99,9 +99,14 @@ impl TaskSession<'_> {
                     if look_here {
                         self.make_way(process)?;
                     }
-                    let calls = if long { later } else { calls };
-                    let seconds = self.timed_window(runner, calls, look_here, found)?;
-                    rounds.candidate.push(calls, seconds);
+                    let held = if long { later } else { calls };
+                    let seconds = self.timed_window(runner, held, look_here, found)?;
+                    rounds.candidate.push(held, seconds);
+                    if !long {
+                        let spent = seconds - rounds.nothing[round];
+                        let most = self.layout.calls;
+                        (calls, later) = windows::regrown(&self.plan, (calls, later), spent, most);
+                    }
                     if found.bad() {
                         return Ok(());
                     }
@@ -169,9 +174,6 @@ impl TaskSession<'_> {
         runner: &mut Runner,
     ) -> Result<Chosen, Trouble> {
         let most = self.layout.calls as usize;
-        // A host that stalls makes windows seem long that are too short. On the cpu device it is what
-        // computes, and takes its time for each.
-        let tries = if self.judge.config.device.is_cuda() { windows::TRIES - 1 } else { 1 };
         let (plan, task, oracle) = (&self.plan, &self.task.name, &mut self.oracle);
         let (random, mut samples, mut last) = (&mut self.random, Vec::new(), 0.0);
         // Checks were windows of one call.
@@ -181,16 +183,14 @@ impl TaskSession<'_> {
         }
         let single = runner.single.map_or(nothing, |least| least.as_secs_f64());
         let first = windows::first_calls(plan, (single - nothing).max(0.0), self.layout.calls);
-        let tried =
-            windows::grow(plan.window, (first, most), tries, |calls| -> Result<_, Trouble> {
-                let started = Instant::now();
-                let nothing = process.nothing(task, None)?.as_secs_f64();
-                let (played, _) =
-                    measure::candidate_window(oracle, runner, (calls, false), random)?;
-                runner.release()?;
-                (samples, last) = (played.samples, started.elapsed().as_secs_f64());
-                Ok((nothing, played.elapsed.as_secs_f64()))
-            })?;
+        let tried = windows::grow(plan.window, (first, most), 1, |calls| -> Result<_, Trouble> {
+            let started = Instant::now();
+            let nothing = process.nothing(task, None)?.as_secs_f64();
+            let (played, _) = measure::candidate_window(oracle, runner, (calls, false), random)?;
+            runner.release()?;
+            (samples, last) = (played.samples, started.elapsed().as_secs_f64());
+            Ok((nothing, played.elapsed.as_secs_f64()))
+        })?;
         let seconds = tried.quickest() / tried.calls as f64;
         let held = |window| windows::window_calls(window, seconds, self.layout.calls);
         let (calls, later) = (held(plan.window), held(plan.longer));
