@@ -48,6 +48,7 @@ pub mod group;
 pub mod losses;
 mod moments;
 pub mod monitor;
+pub mod outcome;
 pub mod recipe;
 pub mod remote;
 #[cfg(test)]

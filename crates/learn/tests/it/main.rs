@@ -1,0 +1,7 @@
+//! What learning makes of runs as they are recorded.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests, outside #[test]")]
+
+mod outcome;
+#[path = "../../../record/tests/it/sample.rs"]
+mod sample;
