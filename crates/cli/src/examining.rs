@@ -40,9 +40,9 @@ pub(crate) struct Look {
     pub(crate) processes: Processes,
 }
 
-/// Examines every task, on whichever device is free; in the order of the tasks. `each` is told of them as they are done, by any
-/// thread but one at a time. Ends early, with what it has, when `stop` is set; a failure that is ours
-/// ends it too.
+/// Examines every task, on whichever device is free; in the order of the tasks. `each` is told of them as
+/// they are done, by any thread but one at a time. Ends early, with what it has, when `stop` is set; a
+/// failure that is ours ends it too.
 pub(crate) fn examine_all(
     benches: &[Bench],
     tasks: &[Task],

@@ -27,7 +27,7 @@ pub(crate) struct Sustained {
     pub(crate) shared: f64,
     /// a candidate waited to be measured and none was.
     pub(crate) starved: f64,
-    /// Seconds that candidates had the device to be verified and measured, median.
+    /// Seconds that candidates had the device, from loading to the end of their process, median.
     pub(crate) held_seconds: f64,
     /// Coefficients of variation of the candidates' windows.
     pub(crate) variation: Vec<f64>,

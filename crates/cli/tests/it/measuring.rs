@@ -18,9 +18,16 @@ fn the_judge_is_measured() {
         let row = &found["latency"][form];
         let all = row["seconds"][0].as_f64().unwrap();
         let stages = row["stages"][0].as_object().unwrap();
-        let sum: f64 = stages.values().filter_map(serde_json::Value::as_f64).sum();
+        let seconds = |name: &str| stages[name].as_f64().unwrap();
+        // Parts of others.
+        let parts = ["inputs", "windows"];
+        let whole = stages.keys().filter(|name| !parts.contains(&name.as_str()));
+        let sum: f64 = whole.map(|name| seconds(name)).sum();
         // What is not of a stage is little, and no stage counts twice.
         assert!(sum > 0.5 * all && sum <= all, "{sum} s of {all} s");
+        let of_parts: f64 = parts.iter().map(|name| seconds(name)).sum();
+        let within = seconds("verify") + seconds("measure");
+        assert!(of_parts > 0.2 * within && of_parts <= within, "{of_parts} s of {within} s");
         let build = stages["build"].as_f64().unwrap();
         assert!(
             build > 0.05,
