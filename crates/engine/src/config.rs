@@ -146,19 +146,8 @@ pub(crate) mod tests {
 
     /// A tiny one, with groups of heads and a head width that is not the hidden size over the heads.
     pub(crate) fn tiny() -> ModelConfig {
-        ModelConfig {
-            vocab_size: 61,
-            hidden_size: 32,
-            intermediate_size: 48,
-            num_hidden_layers: 2,
-            num_attention_heads: 4,
-            num_key_value_heads: 2,
-            head_dim: 16,
-            rope_theta: 10000.0,
-            rms_norm_eps: 1e-6,
-            tie_word_embeddings: false,
-            max_position_embeddings: 128,
-        }
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        ModelConfig::read(&here.join("tests/tiny.json")).unwrap()
     }
 
     #[test]

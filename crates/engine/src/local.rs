@@ -369,7 +369,13 @@ impl Engine for LocalEngine {
             Which::Policy => &mut self.policy,
             Which::Critic => self.critic.as_mut().ok_or_else(none)?,
         };
-        let norm = guarded(|| trained.optimizer.step(step))?;
+        let norm = match guarded(|| trained.optimizer.step(step)) {
+            Ok(norm) => norm,
+            Err(error) => {
+                self.forget()?;
+                return Err(error);
+            }
+        };
         if which == Which::Policy {
             guarded(|| {
                 self.drafts.moved(&self.policy.model.weights);

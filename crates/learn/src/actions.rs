@@ -113,27 +113,11 @@ impl Actions {
         }
         rewards
     }
-
-    /// What is known of each action, at the places of all tokens of the sequences; zero elsewhere.
-    /// `lengths`: tokens of each sequence.
-    pub fn scatter(&self, of_actions: &[f64], lengths: &[usize]) -> Vec<Vec<f64>> {
-        let mut all: Vec<Vec<f64>> = lengths.iter().map(|len| vec![0.0; *len]).collect();
-        for (place, value) in self.places.iter().zip(of_actions) {
-            all[place.sequence][place.token] = *value;
-        }
-        all
-    }
-
-    /// What is known of all tokens, for the actions only.
-    pub fn gather(&self, of_tokens: &[Vec<f64>]) -> Vec<f64> {
-        self.places.iter().map(|place| of_tokens[place.sequence][place.token]).collect()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn sequence(mask: &[u8]) -> Sequence {
         Sequence {
@@ -169,24 +153,5 @@ mod tests {
         }
         let claimed = Sequence { is_action: vec![1, 0], ..sequence(&[1, 1]) };
         assert_eq!(of(claimed), Err(place));
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_scattered_is_gathered(
-            masks in prop::collection::vec(prop::collection::vec(0u8..2, 1..20), 1..4),
-        ) {
-            let sequences: Vec<Sequence> = masks.iter().map(|mask| sequence(mask)).collect();
-            let lengths: Vec<usize> = masks.iter().map(Vec::len).collect();
-            let Ok(actions) = Actions::of(&sequences, 1.0) else { return Ok(()) };
-            let values: Vec<f64> = (1..=actions.len()).map(|i| i as f64).collect();
-            let all = actions.scatter(&values, &lengths);
-            prop_assert_eq!(actions.gather(&all), values);
-            for (mask, row) in masks.iter().zip(&all) {
-                for (is_action, value) in mask.iter().zip(row) {
-                    prop_assert_eq!(*is_action != 0, *value != 0.0);
-                }
-            }
-        }
     }
 }

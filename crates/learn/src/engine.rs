@@ -148,7 +148,8 @@ pub struct Description {
 }
 
 /// Computes with a model's weights. Gradients gather over calls of [`Engine::backward`] until
-/// [`Engine::step`] uses them up; where one of these calls fails, all that were gathered are given up.
+/// [`Engine::step`] uses them up; where one of these fails to
+/// compute, all that were gathered are given up.
 pub trait Engine {
     /// Why it could not.
     type Error: std::error::Error;

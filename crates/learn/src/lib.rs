@@ -11,6 +11,9 @@
 //! critic's values ────────────────────────┘      recipe ─────────┘    mismatch)
 //! ```
 //!
+//! With it, [`update`] makes one update of episodes by a rule (PPO, groups, rejection), and [`fit`] trains
+//! on stored ones; [`outcome`] says what an episode's reward is, and whether it is an example to follow.
+//!
 //! [`actions::Actions`] is one episode without what is nobody's decision, so that nothing here can run
 //! a recursion through tool tokens by mistake. [`recipe::Recipe`] names every constant, as the paper has
 //! them and as we do. [`losses`] are the definitions: an engine computes the same on its device, and is

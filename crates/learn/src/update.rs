@@ -114,6 +114,9 @@ pub enum UpdateError<E: std::error::Error + 'static> {
     /// PPO without a critic.
     #[error("failed to update: the engine has no critic and no value head")]
     NoValues,
+    /// The critic is to move alone, and has the policy's trunk.
+    #[error("failed to update the critic alone: it has no weights of its own")]
+    SharedTrunk,
 }
 
 /// Updates a policy, once.
@@ -171,6 +174,9 @@ where
         let description = self.engine.describe().map_err(UpdateError::Engine)?;
         if !description.has_values {
             return Err(UpdateError::NoValues);
+        }
+        if critic_only && !description.has_critic {
+            return Err(UpdateError::SharedTrunk);
         }
         let scores = self.score()?;
         let values = self.batch.gather(&scores, |s| &s.values);

@@ -38,19 +38,8 @@ pub(crate) fn named<'t>(tensors: &'t [(String, Tensor)], name: &str) -> &'t Tens
 }
 
 pub(crate) fn tiny() -> ModelConfig {
-    ModelConfig {
-        vocab_size: 61,
-        hidden_size: 32,
-        intermediate_size: 48,
-        num_hidden_layers: 2,
-        num_attention_heads: 4,
-        num_key_value_heads: 2,
-        head_dim: 16,
-        rope_theta: 10000.0,
-        rms_norm_eps: 1e-6,
-        tie_word_embeddings: false,
-        max_position_embeddings: 128,
-    }
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    ModelConfig::read(&here.join("tests/tiny.json")).unwrap()
 }
 
 pub(crate) fn engine(settings: Settings) -> LocalEngine {

@@ -134,6 +134,10 @@ fn a_value_head_on_the_policys_trunk_moves_with_the_policy() {
     let mut none = Table { has_values: false, ..Table::new() };
     let refused = update(&mut none, &ppo(), &steps(0.5), &episodes());
     assert!(matches!(refused, Err(UpdateError::NoValues)));
+    // Alone it cannot move, and must not seem to.
+    let alone = Rule::Ppo { recipe: Recipe::robust(), critic_steps: 1, critic_only: true };
+    let refused = update(&mut table, &alone, &steps(0.5), &episodes());
+    assert!(matches!(refused, Err(UpdateError::SharedTrunk)));
 }
 
 #[test]
