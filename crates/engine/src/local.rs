@@ -6,7 +6,7 @@ use fs_err as fs;
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 use warpwright_learn::engine::{
-    Description, Engine, Loss, Passed, Row, Sampled, Sampling, Scores, Step, Which,
+    Description, Engine, Loss, Passed, Prompt, Row, Sampled, Sampling, Scores, Step, Which,
 };
 
 use crate::checkpoint;
@@ -237,7 +237,7 @@ impl LocalEngine {
 
     fn sample_once(
         &self,
-        prompts: &[Vec<u32>],
+        prompts: &[Prompt],
         sampling: &Sampling,
     ) -> Result<Vec<Sampled>, EngineError> {
         let Model { config, compute, .. } = &self.policy.model;
@@ -388,7 +388,7 @@ impl Engine for LocalEngine {
 
     fn sample(
         &mut self,
-        prompts: &[Vec<u32>],
+        prompts: &[Prompt],
         sampling: &Sampling,
     ) -> Result<Vec<Sampled>, EngineError> {
         loop {

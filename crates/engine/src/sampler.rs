@@ -1,8 +1,8 @@
 //! Draws tokens: many sequences at once, each in a slot that is filled again when it is done.
 //!
 //! Keys and values of what was read are kept, so that a token costs one position. Each sequence has a
-//! stream of random numbers of its own: what is drawn for a prompt depends on the seed and on its number
-//! among the prompts, not on which others are drawn beside it.
+//! stream of random numbers of its own: what is drawn for a prompt does not depend on which others are drawn
+//! beside it.
 //!
 //! A token's log-probability is that under which it was drawn. The forward pass is the trainer's
 //! (`model.rs`), with weights in the same types.
@@ -10,7 +10,7 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tch::{Kind, Tensor};
-use warpwright_learn::engine::{Sampled, Sampling};
+use warpwright_learn::engine::{Prompt, Sampled, Sampling};
 
 use crate::error::EngineError;
 use crate::model::{Model, Packed};
@@ -21,7 +21,7 @@ const BUCKET: i64 = 64;
 /// Draws after each prompt with at most so many sequences at once; in the prompts' order.
 pub(crate) fn sample(
     model: &Model,
-    prompts: &[Vec<u32>],
+    prompts: &[Prompt],
     sampling: &Sampling,
     at_once: usize,
 ) -> Result<Vec<Sampled>, EngineError> {
@@ -48,7 +48,7 @@ pub(crate) fn sample(
     }
 }
 
-fn check(model: &Model, prompts: &[Vec<u32>], sampling: &Sampling) -> Result<(), EngineError> {
+fn check(model: &Model, prompts: &[Prompt], sampling: &Sampling) -> Result<(), EngineError> {
     let Sampling { temperature, top_p, .. } = *sampling;
     if !(temperature >= 0.0 && temperature.is_finite() && top_p > 0.0 && top_p <= 1.0) {
         let message = format!("temperature {temperature} or top_p {top_p} makes no sense");
@@ -56,12 +56,12 @@ fn check(model: &Model, prompts: &[Vec<u32>], sampling: &Sampling) -> Result<(),
     }
     let (words, most) = (model.config.vocab_size, model.config.max_position_embeddings);
     for (number, prompt) in prompts.iter().enumerate() {
-        if let Some(id) = prompt.iter().find(|id| i64::from(**id) >= words) {
+        if let Some(id) = prompt.ids.iter().find(|id| i64::from(**id) >= words) {
             let message = format!("prompt {number} has token {id} of a vocabulary of {words}");
             return Err(EngineError::request(message));
         }
-        if prompt.is_empty() || prompt.len() as i64 >= most {
-            let length = prompt.len();
+        if prompt.ids.is_empty() || prompt.ids.len() as i64 >= most {
+            let length = prompt.ids.len();
             let message =
                 format!("prompt {number} has {length} tokens; 1 to {} leave room", most - 1);
             return Err(EngineError::request(message));
@@ -71,8 +71,8 @@ fn check(model: &Model, prompts: &[Vec<u32>], sampling: &Sampling) -> Result<(),
 }
 
 /// Positions that any of the sequences can need.
-fn longest(model: &Model, prompts: &[Vec<u32>], sampling: &Sampling) -> i64 {
-    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0) as i64;
+fn longest(model: &Model, prompts: &[Prompt], sampling: &Sampling) -> i64 {
+    let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(0) as i64;
     let wanted = longest + i64::from(sampling.most);
     wanted.min(model.config.max_position_embeddings)
 }
@@ -124,20 +124,21 @@ impl Sampler<'_> {
     /// Whether there were any.
     fn fill<'p>(
         &mut self,
-        waiting: &mut impl Iterator<Item = (usize, &'p Vec<u32>)>,
+        waiting: &mut impl Iterator<Item = (usize, &'p Prompt)>,
     ) -> Result<bool, EngineError> {
         let free = (0..self.slots.len()).filter(|&slot| self.slots[slot].is_none());
-        let begun: Vec<(usize, usize, &Vec<u32>)> =
+        let begun: Vec<(usize, usize, &Prompt)> =
             free.zip(waiting).map(|(slot, (number, prompt))| (slot, number, prompt)).collect();
         if begun.is_empty() || self.sampling.most == 0 {
             return Ok(false);
         }
-        let packed = Packed::new(begun.iter().map(|(_, _, p)| p.as_slice()), self.model.device());
+        let packed =
+            Packed::new(begun.iter().map(|(_, _, p)| p.ids.as_slice()), self.model.device());
         let cache = &mut self.cache;
         let hidden = self.model.hidden_seeing(&packed, |block, keys, values| {
             let mut from = 0;
             for (slot, _, prompt) in &begun {
-                let length = prompt.len() as i64;
+                let length = prompt.ids.len() as i64;
                 let put = |all: &Tensor, new: &Tensor| {
                     let new = new.narrow(0, from, length).transpose(0, 1);
                     all.select(0, *slot as i64).narrow(1, 0, length).copy_(&new);
@@ -150,7 +151,7 @@ impl Sampler<'_> {
         let ends: Vec<i64> = begun
             .iter()
             .scan(0, |end, (_, _, prompt)| {
-                *end += prompt.len() as i64;
+                *end += prompt.ids.len() as i64;
                 Some(*end - 1)
             })
             .collect();
@@ -158,8 +159,8 @@ impl Sampler<'_> {
         let mut drawn: Vec<(usize, Slot)> = begun
             .iter()
             .map(|(slot, number, prompt)| {
-                let random = StdRng::seed_from_u64(stream(self.sampling.seed, *number));
-                let position = prompt.len() as i64 - 1;
+                let random = StdRng::seed_from_u64(prompt.stream);
+                let position = prompt.ids.len() as i64 - 1;
                 (*slot, Slot { number: *number, token: 0, position, random })
             })
             .collect();
@@ -220,12 +221,6 @@ impl Sampler<'_> {
         }
         Ok(goes_on)
     }
-}
-
-/// A stream for each prompt of each seed.
-fn stream(seed: u64, number: usize) -> u64 {
-    // An odd multiplier takes different numbers to different streams.
-    seed ^ (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 /// One token of every slot: `[slots, vocabulary]`. Attends to the first `seen` positions.

@@ -140,9 +140,10 @@ impl Child {
             .map_err(failed)?;
         let numbers: Vec<(RawFd, i32)> =
             fds.iter().map(|(fd, target)| (fd.as_raw_fd(), *target)).collect();
-        let stdin: OwnedFd = match &spec.stdin {
+        let stdin: OwnedFd = match std::mem::take(&mut spec.stdin) {
             Stdin::Null => fs_err::File::open("/dev/null").map_err(failed)?.into_parts().0.into(),
-            Stdin::Bytes(bytes) => sys::memory_file(bytes).map_err(failed)?,
+            Stdin::Bytes(bytes) => sys::memory_file(&bytes).map_err(failed)?,
+            Stdin::Descriptor(fd) => fd,
         };
         let limit = spec.limits.output_bytes;
         let (stdout, stderr, drains) = match std::mem::take(&mut spec.output) {

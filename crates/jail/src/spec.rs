@@ -74,13 +74,15 @@ pub enum Network {
 }
 
 /// What the program reads from descriptor 0.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub enum Stdin {
     /// Nothing.
     #[default]
     Null,
     /// These bytes, then the end.
     Bytes(Vec<u8>),
+    /// What comes from this descriptor: a pipe or a socket of the caller's.
+    Descriptor(OwnedFd),
 }
 
 /// Where what the program prints goes.

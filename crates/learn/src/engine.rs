@@ -97,6 +97,25 @@ pub enum Which {
     Critic,
 }
 
+/// What tokens are drawn after.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prompt {
+    /// Token ids, at least one.
+    pub ids: Vec<u32>,
+    /// What decides the draws: equal streams draw alike, whatever is drawn beside them.
+    pub stream: u64,
+}
+
+impl Prompt {
+    /// Several, each with a stream of its own for every seed.
+    pub fn numbered(ids: impl IntoIterator<Item = Vec<u32>>, seed: u64) -> Vec<Self> {
+        let numbered = ids.into_iter().zip(1u64..);
+        // An odd multiplier takes different numbers to different streams.
+        let stream = |number: u64| seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        numbered.map(|(ids, number)| Self { ids, stream: stream(number) }).collect()
+    }
+}
+
 /// How tokens are drawn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -109,13 +128,11 @@ pub struct Sampling {
     pub most: u32,
     /// Tokens after which nothing is drawn.
     pub stop: Vec<u32>,
-    /// What decides the draws.
-    pub seed: u64,
 }
 
 impl Default for Sampling {
     fn default() -> Self {
-        Self { temperature: 1.0, top_p: 1.0, most: 1024, stop: Vec::new(), seed: 0 }
+        Self { temperature: 1.0, top_p: 1.0, most: 1024, stop: Vec::new() }
     }
 }
 
@@ -173,7 +190,7 @@ pub trait Engine {
     /// Draws tokens after each prompt; in the prompts' order.
     fn sample(
         &mut self,
-        prompts: &[Vec<u32>],
+        prompts: &[Prompt],
         sampling: &Sampling,
     ) -> Result<Vec<Sampled>, Self::Error>;
 

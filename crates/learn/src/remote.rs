@@ -6,7 +6,7 @@ use std::path::Path;
 use thiserror::Error;
 
 use crate::engine::{
-    Description, Engine, Loss, Passed, Row, Sampled, Sampling, Scores, Step, Which,
+    Description, Engine, Loss, Passed, Prompt, Row, Sampled, Sampling, Scores, Step, Which,
 };
 use crate::wire::{Answer, LineError, Refusal, Request, greet, receive, send};
 
@@ -118,7 +118,7 @@ impl<L: Read + Write> Engine for RemoteEngine<L> {
 
     fn sample(
         &mut self,
-        prompts: &[Vec<u32>],
+        prompts: &[Prompt],
         sampling: &Sampling,
     ) -> Result<Vec<Sampled>, RemoteError> {
         match self.ask(&Request::Sample(prompts.to_vec(), sampling.clone()))? {

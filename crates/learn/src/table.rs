@@ -8,7 +8,7 @@ use warpwright_record::tokens::Sequence;
 
 use crate::batch::Episode;
 use crate::engine::{
-    Description, Engine, Loss, Passed, Row, Sampled, Sampling, Scores, Step, Which,
+    Description, Engine, Loss, Passed, Prompt, Row, Sampled, Sampling, Scores, Step, Which,
 };
 use crate::losses::{Logprobs, value_term};
 
@@ -155,7 +155,7 @@ impl Engine for Table {
         Ok(norm.sqrt())
     }
 
-    fn sample(&mut self, _: &[Vec<u32>], _: &Sampling) -> Result<Vec<Sampled>, Never> {
+    fn sample(&mut self, _: &[Prompt], _: &Sampling) -> Result<Vec<Sampled>, Never> {
         Err(Never)
     }
 

@@ -11,10 +11,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::engine::{Description, Loss, Passed, Row, Sampled, Sampling, Scores, Step, Which};
+use crate::engine::{
+    Description, Loss, Passed, Prompt, Row, Sampled, Sampling, Scores, Step, Which,
+};
 
 /// Of the messages.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Longest frame, in bytes. Longer ones are somebody else's, or a mistake.
 pub const LONGEST: u32 = 1 << 30;
@@ -40,7 +42,7 @@ pub enum Request {
     /// See [`crate::engine::Engine::step`].
     Step(Which, Step),
     /// See [`crate::engine::Engine::sample`].
-    Sample(Vec<Vec<u32>>, Sampling),
+    Sample(Vec<Prompt>, Sampling),
     /// See [`crate::engine::Engine::save`].
     Save(PathBuf),
 }

@@ -1,7 +1,7 @@
 //! What makes no sense is refused in words, and nothing breaks.
 
 use warpwright_engine::{LocalEngine, ModelConfig, Settings};
-use warpwright_learn::engine::{Engine, Loss, Row, Sampling, Step, Which};
+use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampling, Step, Which};
 
 use crate::oracle::{engine, tiny};
 
@@ -27,7 +27,7 @@ fn rows_that_make_no_sense_are_refused() {
 fn prompts_that_make_no_sense_are_refused() {
     let mut engine = engine(Settings::default());
     let mut refused = |prompt: Vec<u32>, sampling: Sampling| {
-        engine.sample(&[vec![1], prompt], &sampling).unwrap_err().to_string()
+        engine.sample(&Prompt::numbered([vec![1], prompt], 0), &sampling).unwrap_err().to_string()
     };
     assert!(refused(vec![61], Sampling::default()).contains("prompt 1 has token 61"));
     assert!(refused(vec![], Sampling::default()).contains("prompt 1 has 0 tokens; 1 to 127"));

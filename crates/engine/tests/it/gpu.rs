@@ -2,7 +2,7 @@
 
 use tch::{Cuda, Device, Kind, Tensor};
 use warpwright_engine::{Compute, LocalEngine, Settings};
-use warpwright_learn::engine::{Engine, Loss, Row, Sampling, Step, Which};
+use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampling, Step, Which};
 
 use crate::oracle::{actions, engine, rows, tiny};
 
@@ -38,7 +38,7 @@ fn gpu_the_same_is_computed_learned_and_drawn_as_on_the_host() {
     let sampling = Sampling { most: 30, ..Sampling::default() };
     let prompts: Vec<Vec<u32>> = (1..9).map(|i| vec![i; i as usize]).collect();
     let ids = |engine: &mut LocalEngine| {
-        let drawn = engine.sample(&prompts, &sampling).unwrap();
+        let drawn = engine.sample(&Prompt::numbered(prompts.clone(), 0), &sampling).unwrap();
         drawn.into_iter().map(|s| s.ids).collect::<Vec<_>>()
     };
     assert_eq!(ids(&mut host), ids(&mut gpu));
@@ -65,7 +65,8 @@ fn gpu_what_is_sampled_in_half_precision_the_trainer_finds_about_as_likely() {
     let mut engine = engine(Settings { compute: Compute::Bfloat16, ..on_gpu() });
     train(&mut engine);
     let prompts: Vec<Vec<u32>> = (1..20).map(|i| vec![i; i as usize]).collect();
-    let drawn = engine.sample(&prompts, &Sampling { most: 60, ..Sampling::default() }).unwrap();
+    let sampling = Sampling { most: 60, ..Sampling::default() };
+    let drawn = engine.sample(&Prompt::numbered(prompts.clone(), 0), &sampling).unwrap();
     let said: Vec<f32> = drawn.iter().flat_map(|s| s.logprobs.clone()).collect();
     let whole = |(prompt, drawn): (&Vec<u32>, &Vec<u32>)| Row {
         ids: [&prompt[..], drawn].concat(),

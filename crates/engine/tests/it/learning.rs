@@ -2,7 +2,7 @@
 
 use warpwright_engine::{LocalEngine, Settings};
 use warpwright_learn::batch::Episode;
-use warpwright_learn::engine::{Engine, Sampled, Sampling, Step};
+use warpwright_learn::engine::{Engine, Prompt, Sampled, Sampling, Step};
 use warpwright_learn::recipe::Recipe;
 use warpwright_learn::update::{Comparison, Report, Rule, Steps, update};
 use warpwright_record::tokens::Sequence;
@@ -39,8 +39,9 @@ fn learn(engine: &mut LocalEngine, rule: &Rule, updates: u64, seed: u64) -> Vec<
     let steps = Steps { policy: step, critic: step, parts: 1 };
     let mut reports = Vec::new();
     for number in 0..updates {
-        let sampling = Sampling { most: 6, seed: seed * 1000 + number, ..Sampling::default() };
-        let drawn = engine.sample(&prompts(), &sampling).unwrap();
+        let sampling = Sampling { most: 6, ..Sampling::default() };
+        let drawn = Prompt::numbered(prompts(), seed * 1000 + number);
+        let drawn = engine.sample(&drawn, &sampling).unwrap();
         let each = prompts().into_iter().zip(drawn).enumerate();
         let episodes: Vec<Episode> =
             each.map(|(number, (prompt, sampled))| episode(number, &prompt, sampled)).collect();

@@ -1,7 +1,7 @@
 //! What is drawn, and what is said of it.
 
 use warpwright_engine::{Deviation, LocalEngine, Rounding, Settings};
-use warpwright_learn::engine::{Engine, Loss, Row, Sampled, Sampling, Step, Which};
+use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampled, Sampling, Step, Which};
 
 use crate::oracle::{actions, engine, rows};
 
@@ -20,6 +20,10 @@ fn prompts() -> Vec<Vec<u32>> {
     (0..11).map(of).collect()
 }
 
+fn asked(seed: u64) -> Vec<Prompt> {
+    Prompt::numbered(prompts(), seed)
+}
+
 fn whole(prompt: &[u32], sampled: &Sampled) -> Row {
     let ids = [prompt, &sampled.ids].concat();
     let actions = (prompt.len() as u32..ids.len() as u32).collect();
@@ -29,8 +33,8 @@ fn whole(prompt: &[u32], sampled: &Sampled) -> Row {
 #[test]
 fn the_trainer_finds_each_drawn_token_as_likely_as_the_sampler_said() {
     let mut engine = taught(4);
-    let sampling = Sampling { most: 70, seed: 9, ..Sampling::default() };
-    let sampled = engine.sample(&prompts(), &sampling).unwrap();
+    let sampling = Sampling { most: 70, ..Sampling::default() };
+    let sampled = engine.sample(&asked(8), &sampling).unwrap();
     let rows: Vec<Row> = prompts().iter().zip(&sampled).map(|(p, s)| whole(p, s)).collect();
     for (scores, sampled) in engine.score(&rows).unwrap().iter().zip(&sampled) {
         assert_eq!(sampled.ids.len(), 70);
@@ -42,8 +46,8 @@ fn the_trainer_finds_each_drawn_token_as_likely_as_the_sampler_said() {
 
 #[test]
 fn what_is_drawn_for_a_prompt_does_not_depend_on_what_is_drawn_beside_it() {
-    let sampling = Sampling { most: 40, stop: vec![7, 30], seed: 4, ..Sampling::default() };
-    let drawn = |slots| taught(slots).sample(&prompts(), &sampling).unwrap();
+    let sampling = Sampling { most: 40, stop: vec![7, 30], ..Sampling::default() };
+    let drawn = |slots| taught(slots).sample(&asked(4), &sampling).unwrap();
     let ids = |all: &[Sampled]| all.iter().map(|s| s.ids.clone()).collect::<Vec<_>>();
     let alone = drawn(1);
     assert_eq!(ids(&alone), ids(&drawn(3)));
@@ -51,15 +55,14 @@ fn what_is_drawn_for_a_prompt_does_not_depend_on_what_is_drawn_beside_it() {
     // Slots were filled again at different times.
     let lengths: std::collections::BTreeSet<usize> = alone.iter().map(|s| s.ids.len()).collect();
     assert!(lengths.len() > 3, "{lengths:?}");
-    let other = Sampling { seed: 5, ..sampling };
-    assert_ne!(ids(&alone), ids(&taught(3).sample(&prompts(), &other).unwrap()));
+    assert_ne!(ids(&alone), ids(&taught(3).sample(&asked(5), &sampling).unwrap()));
 }
 
 #[test]
 fn a_stop_token_ends_a_sequence_and_so_does_the_models_length() {
     let mut engine = taught(4);
-    let sampling = Sampling { most: 500, stop: vec![7, 30], seed: 4, ..Sampling::default() };
-    for (prompt, sampled) in prompts().iter().zip(engine.sample(&prompts(), &sampling).unwrap()) {
+    let sampling = Sampling { most: 500, stop: vec![7, 30], ..Sampling::default() };
+    for (prompt, sampled) in prompts().iter().zip(engine.sample(&asked(4), &sampling).unwrap()) {
         let stops = sampled.ids.iter().filter(|id| sampling.stop.contains(id)).count();
         assert_eq!(stops, usize::from(sampled.is_complete));
         if sampled.is_complete {
@@ -70,7 +73,7 @@ fn a_stop_token_ends_a_sequence_and_so_does_the_models_length() {
         assert_eq!(sampled.ids.len(), sampled.logprobs.len());
     }
     let none = Sampling { most: 0, ..Sampling::default() };
-    assert!(engine.sample(&prompts(), &none).unwrap().iter().all(|s| s.ids.is_empty()));
+    assert!(engine.sample(&asked(4), &none).unwrap().iter().all(|s| s.ids.is_empty()));
     assert!(engine.sample(&[], &Sampling::default()).unwrap().is_empty());
 }
 
@@ -78,7 +81,7 @@ fn a_stop_token_ends_a_sequence_and_so_does_the_models_length() {
 fn draws_follow_the_odds() {
     let mut engine = taught(256);
     let prompt = vec![5, 9, 2];
-    let many: Vec<Vec<u32>> = vec![prompt.clone(); 2000];
+    let many = Prompt::numbered(vec![prompt.clone(); 2000], 3);
     // The odds, token by token.
     let all: Vec<Row> = (0..61)
         .map(|id| Row { ids: [&prompt[..], &[id]].concat(), actions: vec![3], ..Row::default() })
@@ -86,7 +89,7 @@ fn draws_follow_the_odds() {
     let odds = engine.score(&all).unwrap();
     let odds: Vec<f64> = odds.iter().map(|s| f64::from(s.logprobs[0])).collect();
     for (temperature, top_p) in [(1.0, 1.0), (0.7, 1.0), (1.0, 0.6)] {
-        let sampling = Sampling { temperature, top_p, most: 1, seed: 3, ..Sampling::default() };
+        let sampling = Sampling { temperature, top_p, most: 1, ..Sampling::default() };
         let drawn = engine.sample(&many, &sampling).unwrap();
         let mut counts = vec![0_u32; 61];
         for s in &drawn {
@@ -111,7 +114,7 @@ fn draws_follow_the_odds() {
     }
     let greedy = Sampling { temperature: 0.0, most: 1, ..Sampling::default() };
     let best = (0..61).max_by(|&a, &b| odds[a].total_cmp(&odds[b])).unwrap() as u32;
-    assert_eq!(engine.sample(&[prompt], &greedy).unwrap()[0].ids, [best]);
+    assert_eq!(engine.sample(&Prompt::numbered([prompt], 0), &greedy).unwrap()[0].ids, [best]);
 }
 
 /// Plainly: a power, the likeliest that together reach `top_p`, divided by their sum.
@@ -133,8 +136,8 @@ fn expected(logprobs: &[f64], temperature: f64, top_p: f64) -> Vec<f64> {
 
 /// Largest difference between what the sampler says of its draws and what the trainer finds.
 fn mismatch(engine: &mut LocalEngine) -> f32 {
-    let sampling = Sampling { most: 20, seed: 8, ..Sampling::default() };
-    let sampled = engine.sample(&prompts(), &sampling).unwrap();
+    let sampling = Sampling { most: 20, ..Sampling::default() };
+    let sampled = engine.sample(&asked(8), &sampling).unwrap();
     let rows: Vec<Row> = prompts().iter().zip(&sampled).map(|(p, s)| whole(p, s)).collect();
     let scores = engine.score(&rows).unwrap();
     let pairs = scores.iter().zip(&sampled).flat_map(|(a, b)| a.logprobs.iter().zip(&b.logprobs));
@@ -160,19 +163,19 @@ fn a_sampler_that_is_behind_draws_as_the_policy_did() {
         sampler: Deviation { behind, ..Deviation::default() },
         ..Settings::default()
     };
-    let sampling = Sampling { most: 12, seed: 2, ..Sampling::default() };
+    let sampling = Sampling { most: 12, ..Sampling::default() };
     let teach = |engine: &mut LocalEngine| {
         engine.backward(&rows(), &Loss::Likelihood, actions(&rows())).unwrap();
         engine.step(Which::Policy, &Step { rate: 3e-3, ..Step::default() }).unwrap();
     };
     let (mut now, mut late) = (engine(behind(0)), engine(behind(2)));
-    let mut drawn = vec![now.sample(&prompts(), &sampling).unwrap()];
+    let mut drawn = vec![now.sample(&asked(2), &sampling).unwrap()];
     for _ in 0..4 {
         teach(&mut now);
-        drawn.push(now.sample(&prompts(), &sampling).unwrap());
+        drawn.push(now.sample(&asked(2), &sampling).unwrap());
     }
     for of in [0, 0, 0, 1, 2] {
-        assert_eq!(late.sample(&prompts(), &sampling).unwrap(), drawn[of], "{of}");
+        assert_eq!(late.sample(&asked(2), &sampling).unwrap(), drawn[of], "{of}");
         teach(&mut late);
     }
 }

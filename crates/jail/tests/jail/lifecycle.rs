@@ -1,6 +1,8 @@
 //! Start, end, and what is left.
 #![expect(clippy::disallowed_types, reason = "one test plays a caller that is killed")]
 
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use warpwright_jail::{JailError, Limits, Outcome, Output, Process, Spec, Stdin};
@@ -219,6 +221,12 @@ fn standard_input_is_given_or_empty() {
             std::iter::repeat_n(b"0123456789".iter().copied(), 50_000).flatten().collect();
         let finished = inside(&jail, spec().stdin(Stdin::Bytes(bytes.clone())));
         assert_eq!(finished.stdout.bytes, bytes, "{}", backend.name());
+
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        ours.write_all(b"said through a socket").unwrap();
+        drop(ours);
+        let finished = inside(&jail, spec().stdin(Stdin::Descriptor(theirs.into())));
+        assert_eq!(assert_worked(backend, &finished), "said through a socket");
     }
 }
 

@@ -1,0 +1,24 @@
+//! The policy that is a model of our own: it speaks token by token, in the loop that every policy works in.
+//!
+//! ```text
+//! Briefing ─► Dialogue ─► tokens ─► Draws (an engine, shared by all episodes) ─► tokens ─► Dialogue ─► Message
+//!                           ▲                                                                            │
+//!                           └──────────────── Dialogue ◄─ tool results ◄─────────────────────────────────┘
+//! ```
+//!
+//! [`Native`] is a [`Policy`](warpwright_agent::policy::Policy). What it draws is noted in the record with
+//! its log-probabilities (`Generation::tokens`): learning takes tokens from there, and no text is made into
+//! tokens twice. [`Tokenizer`] is byte-level BPE with marks of turns and calls; [`Dialogue`] says how a
+//! conversation is told with them, both ways. [`Batcher`] gathers what many episodes ask of one engine.
+//!
+//! It computes nothing: that is the engine's, behind `warpwright_learn::engine::Engine`.
+
+mod batcher;
+mod dialogue;
+mod policy;
+mod tokenizer;
+
+pub use batcher::{Batcher, Draws, NotDrawn};
+pub use dialogue::Dialogue;
+pub use policy::{Native, Settings};
+pub use tokenizer::{Mark, Split, Tokenizer, TokenizerError};

@@ -1,0 +1,264 @@
+//! The policy: a context that grows, and what is drawn after it.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use warpwright_agent::policy::{Briefing, Past, Policy, PolicyError, ResumeError};
+use warpwright_learn::engine::{Prompt, Sampled, Sampling};
+use warpwright_record::message::{Generation, Message, StopReason, Tokens, ToolResult, Usage};
+
+use crate::batcher::{Draws, NotDrawn};
+use crate::dialogue::Dialogue;
+
+/// How a model speaks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Name of the model in records.
+    pub model: String,
+    /// How its tokens are drawn; `stop` is set to what ends a message.
+    pub sampling: Sampling,
+    /// Tokens of the longest context with the answer.
+    pub positions: usize,
+}
+
+/// A model of our own in one episode.
+pub struct Native {
+    draws: Arc<dyn Draws>,
+    dialogue: Arc<Dialogue>,
+    settings: Settings,
+    seed: u64,
+    /// Everything it has read and said.
+    context: Vec<u32>,
+    /// Messages it has said.
+    said: u32,
+}
+
+impl Native {
+    /// For one episode.
+    pub fn new(draws: Arc<dyn Draws>, dialogue: Arc<Dialogue>, mut settings: Settings) -> Self {
+        settings.sampling.stop = vec![dialogue.end()];
+        Self { draws, dialogue, settings, seed: 0, context: Vec::new(), said: 0 }
+    }
+
+    /// Reads `new` and answers. Without room for an answer it has no more to say: that is its end.
+    fn answer(&mut self, new: Vec<u32>) -> Result<Message, PolicyError> {
+        let kept = self.context.len() as u64;
+        let turn = self.said + 1;
+        let room = self.settings.positions.saturating_sub(self.context.len() + new.len());
+        if room == 0 {
+            return self.fall_silent(kept);
+        }
+        self.context.extend(&new);
+        let prompt = Prompt { ids: self.context.clone(), stream: stream(self.seed, turn) };
+        let most = self.settings.sampling.most.min(room.try_into().unwrap_or(u32::MAX));
+        let sampling = Sampling { most, ..self.settings.sampling.clone() };
+        let drawn = self.draws.draw(prompt, &sampling);
+        let Sampled { ids, logprobs, is_complete } = drawn.map_err(|error| self.failed(&error))?;
+        self.context.extend(&ids);
+        self.said = turn;
+        let message = self.dialogue.message(&ids, turn, is_complete);
+        let (input, output) = (self.context.len() - ids.len(), ids.len());
+        let tokens = Tokens { kept, prompt: new, sampled: ids, logprobs };
+        Ok(self.generated(message, tokens, (input, output)))
+    }
+
+    /// A message of no tokens: the context is full.
+    fn fall_silent(&mut self, kept: u64) -> Result<Message, PolicyError> {
+        if self.said == 0 {
+            let message = format!(
+                "the task alone takes all {} positions of the model",
+                self.settings.positions
+            );
+            return Err(PolicyError { policy: self.name(), message });
+        }
+        self.said += 1;
+        let message = Message { stop: StopReason::Done, ..Message::default() };
+        let tokens = Tokens { kept, ..Tokens::default() };
+        Ok(self.generated(message, tokens, (0, 0)))
+    }
+
+    fn generated(
+        &self,
+        message: Message,
+        tokens: Tokens,
+        (input, output): (usize, usize),
+    ) -> Message {
+        let usage = Usage {
+            input_tokens: input as u64,
+            cached_tokens: 0,
+            output_tokens: output as u64,
+            dollars: None,
+        };
+        let generation = Generation {
+            model: self.settings.model.clone(),
+            usage,
+            attempts: 1,
+            tokens: Some(tokens),
+            ..Generation::default()
+        };
+        Message { generation: Some(Box::new(generation)), ..message }
+    }
+
+    fn failed(&self, error: &NotDrawn) -> PolicyError {
+        PolicyError { policy: self.name(), message: error.to_string() }
+    }
+}
+
+impl Policy for Native {
+    fn name(&self) -> String {
+        "native".to_owned()
+    }
+
+    fn begin(&mut self, briefing: &Briefing) -> Result<Message, PolicyError> {
+        (self.seed, self.said) = (briefing.seed, 0);
+        self.context.clear();
+        let opening = self.dialogue.briefing(briefing);
+        self.answer(opening)
+    }
+
+    fn next(&mut self, results: &[ToolResult]) -> Result<Message, PolicyError> {
+        let new = self.dialogue.results(results);
+        self.answer(new)
+    }
+
+    /// The past is its context: tokens as they were drawn.
+    fn resume(&mut self, briefing: &Briefing, past: &[Past]) -> Result<Message, ResumeError> {
+        (self.seed, self.said) = (briefing.seed, 0);
+        self.context.clear();
+        let mut results: Option<&[ToolResult]> = None;
+        for (turn, past) in (1..).zip(past) {
+            let tokens = past.message.generation.as_ref().and_then(|g| g.tokens.as_ref());
+            let tokens = tokens.filter(|tokens| tokens.kept == self.context.len() as u64);
+            let tokens = tokens.ok_or(ResumeError::Diverged { turn })?;
+            self.context.extend(tokens.prompt.iter().chain(&tokens.sampled));
+            self.said = turn;
+            results = Some(&past.results);
+        }
+        let message = match results {
+            None => self.begin(briefing),
+            Some(results) => self.next(results),
+        };
+        Ok(message?)
+    }
+}
+
+/// A stream for each turn of each episode.
+fn stream(seed: u64, turn: u32) -> u64 {
+    // SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): seeds
+    // that differ in one bit are to have nothing in common.
+    let mut z = seed.wrapping_add(u64::from(turn).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use serde_json::json;
+    use warpwright_agent::judge::DeviceFacts;
+    use warpwright_record::message::{ToolCall, ToolStatus};
+    use warpwright_record::verdict::Profile;
+
+    use super::*;
+    use crate::batcher::Batcher;
+    use crate::batcher::tests::Echo;
+    use crate::tokenizer::{Mark, Split, Tokenizer};
+
+    fn dialogue() -> Arc<Dialogue> {
+        let tokenizer = Tokenizer::train(["class Model: ...\n"], 280, Split::Words).unwrap();
+        Arc::new(Dialogue::new(tokenizer, 4))
+    }
+
+    fn briefing(seed: u64) -> Briefing {
+        Briefing {
+            task: "relu".to_owned(),
+            reference: "class Model: ...".to_owned(),
+            skill: String::new(),
+            device: DeviceFacts::assumed("cpu"),
+            profile: Profile::Strict,
+            seed,
+            turns: None,
+        }
+    }
+
+    fn result() -> ToolResult {
+        let call = "turn-1-call-1".to_owned();
+        let (verdicts, findings) = (vec![], vec![]);
+        ToolResult { call, status: ToolStatus::Ok, text: "good".to_owned(), verdicts, findings }
+    }
+
+    /// A model that says the same each time: one call.
+    fn native(positions: usize) -> (Native, Message) {
+        let dialogue = dialogue();
+        let arguments = json!({ "command": "true" });
+        let call = ToolCall { id: "turn-1-call-1".to_owned(), name: "Bash".to_owned(), arguments };
+        let message = Message { calls: vec![call], ..Message::default() };
+        let ids = dialogue.said(&message);
+        let logprobs = (0..ids.len()).map(|n| -0.5 - n as f32).collect();
+        let drawn = Sampled { ids, logprobs, is_complete: true };
+        let after = dialogue.tokenizer().id(Mark::Policy);
+        let echo = Echo { answers: HashMap::from([(after, drawn)]), ..Echo::default() };
+        let settings =
+            Settings { model: "tiny".to_owned(), sampling: Sampling::default(), positions };
+        (Native::new(Arc::new(Batcher::new(echo)), dialogue, settings), message)
+    }
+
+    fn tokens(message: &Message) -> Tokens {
+        message.generation.as_ref().unwrap().tokens.clone().unwrap()
+    }
+
+    #[test]
+    fn every_token_is_noted_once() {
+        let (mut native, message) = native(1000);
+        let first = native.begin(&briefing(0)).unwrap();
+        assert_eq!(first.calls, message.calls);
+        let second = native.next(&[result()]).unwrap();
+        let (a, b) = (tokens(&first), tokens(&second));
+        assert_eq!((a.kept, b.kept as usize), (0, a.prompt.len() + a.sampled.len()));
+        assert_eq!(a.prompt, native.dialogue.briefing(&briefing(0)));
+        assert_eq!(b.prompt, native.dialogue.results(&[result()]));
+        assert_eq!(a.logprobs.len(), a.sampled.len());
+        let all = [a.prompt, a.sampled, b.prompt, b.sampled].concat();
+        assert_eq!(native.context, all);
+    }
+
+    #[test]
+    fn it_goes_on_in_another_process_where_it_was() {
+        let (mut one, _) = native(1000);
+        let first = one.begin(&briefing(5)).unwrap();
+        let second = one.next(&[result()]).unwrap();
+        let past = Past { message: first, results: vec![result()] };
+        let (mut other, _) = native(1000);
+        assert_eq!(other.resume(&briefing(5), std::slice::from_ref(&past)).unwrap(), second);
+        assert_eq!(other.context, one.context);
+        let untold = Past { message: Message::default(), ..past };
+        let error = other.resume(&briefing(5), &[untold]).unwrap_err();
+        assert!(matches!(error, ResumeError::Diverged { turn: 1 }));
+    }
+
+    #[test]
+    fn a_full_context_is_the_end_and_a_task_that_fills_it_is_no_episode() {
+        let opening = dialogue().briefing(&briefing(0)).len();
+        let (mut small, message) = native(opening + 12);
+        let said = small.dialogue.said(&message).len();
+        let first = small.begin(&briefing(0)).unwrap();
+        assert_eq!(tokens(&first).sampled.len(), said);
+        let last = small.next(&[result()]).unwrap();
+        assert!(last.calls.is_empty() && last.stop.is_done());
+        assert_eq!(tokens(&last).prompt, [] as [u32; 0]);
+        let (mut none, _) = native(opening);
+        let error = none.begin(&briefing(0)).unwrap_err().to_string();
+        assert!(error.contains("takes all"), "{error}");
+    }
+
+    #[test]
+    fn streams_have_nothing_in_common() {
+        let mut all: Vec<u64> =
+            (0..50).flat_map(|seed| (1..20).map(move |turn| stream(seed, turn))).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 50 * 19);
+    }
+}
