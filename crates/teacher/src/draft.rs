@@ -3,7 +3,7 @@
 use crate::algebra;
 use crate::ir::Graph;
 use crate::lower::{self, Unsupported};
-use crate::plan::{self, Plan, Products, Target};
+use crate::plan::{self, Fusion, Plan, Products, Target};
 use crate::program::{self, Files};
 use crate::trace::Trace;
 use crate::tune::Knobs;
@@ -26,6 +26,13 @@ struct Form {
     plan: Plan,
 }
 
+impl Form {
+    fn new(graph: Graph, fusion: Fusion) -> Result<Self, String> {
+        let plan = plan::plan(&graph, fusion)?;
+        Ok(Self { graph, plan })
+    }
+}
+
 /// Why there is none.
 #[derive(Debug)]
 pub(crate) enum NoDraft {
@@ -37,10 +44,7 @@ impl Draft {
     /// Lowers and plans a trace.
     pub(crate) fn new(trace: Trace, target: Target) -> Result<Self, NoDraft> {
         let graph = lower::lower(&trace, target.split()).map_err(NoDraft::Unsupported)?;
-        let form = |graph: Graph| {
-            let plan = plan::plan(&graph, &target).map_err(NoDraft::Unplanned)?;
-            Ok(Form { graph, plan })
-        };
+        let form = |graph| Form::new(graph, Fusion::Full).map_err(NoDraft::Unplanned);
         let split = (target.products == Products::Split)
             .then(|| algebra::split_products(&graph, target.processors))
             .flatten();
@@ -72,6 +76,12 @@ impl Draft {
     /// The files of a version.
     pub(crate) fn files(&self, knobs: &Knobs) -> Result<Files, String> {
         let form = self.form(knobs);
+        program::write(&self.trace, &form.graph, &form.plan, &self.target, knobs)
+    }
+
+    /// The files of a version with a kernel for each operator.
+    pub(crate) fn unfused(&self, knobs: &Knobs) -> Result<Files, String> {
+        let form = Form::new(self.whole.graph.clone(), Fusion::None)?;
         program::write(&self.trace, &form.graph, &form.plan, &self.target, knobs)
     }
 }

@@ -34,6 +34,7 @@ mod algebra;
 mod alike;
 mod chain;
 mod constant;
+mod demonstration;
 mod draft;
 mod dtype;
 mod emit;
@@ -51,6 +52,7 @@ mod tune;
 
 use std::collections::BTreeMap;
 
+pub use demonstration::{Demonstrator, Drafts, Flaws};
 use draft::{Draft, NoDraft};
 pub use policy::Teacher;
 use warpwright_agent::judge::DeviceFacts;

@@ -8,6 +8,8 @@
 //! with the results: a variant is kept if its measured time is lower than the best by more than
 //! noise, and the search ends at the floor, at its budget, or when no knob is left.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use warpwright_agent::policy::{Briefing, Policy, PolicyError};
 use warpwright_record::message::{Message, ToolCall, ToolResult, ToolStatus};
@@ -32,7 +34,7 @@ pub struct Teacher {
     stage: Stage,
     /// Trace text as far as it was read.
     pages: String,
-    work: Option<Work>,
+    pub(crate) work: Option<Work>,
     /// Files as they are in the workspace.
     written: Files,
     calls: u32,
@@ -60,8 +62,8 @@ enum Stage {
 
 /// Everything known once the graph is planned.
 #[derive(Debug)]
-struct Work {
-    draft: Draft,
+pub(crate) struct Work {
+    pub(crate) draft: Arc<Draft>,
     search: Search,
 }
 
@@ -132,7 +134,7 @@ impl Teacher {
         let search = Search::new(&draft);
         let first = search.best();
         let kernels = draft.plan(&first).steps.len();
-        self.work = Some(Work { draft, search });
+        self.work = Some(Work { draft: Arc::new(draft), search });
         let files = match self.files(&first) {
             Ok(files) => files,
             Err(reason) => {

@@ -123,10 +123,25 @@ impl Step {
     }
 }
 
+/// How much work a kernel is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fusion {
+    /// As much as goes together.
+    Full,
+    /// One operator: what a beginner writes, for demonstrations.
+    None,
+}
+
 /// Plans the graph.
-pub(crate) fn plan(graph: &Graph, _: &Target) -> Result<Plan, String> {
+pub(crate) fn plan(graph: &Graph, fusion: Fusion) -> Result<Plan, String> {
     let mut forced: BTreeSet<NodeId> = BTreeSet::new();
     for id in graph.reachable() {
+        let op = &graph.node(id).op;
+        if fusion == Fusion::None
+            && matches!(op, Op::Map { .. } | Op::Scan { .. } | Op::Reduce { inline: false, .. })
+        {
+            forced.insert(id);
+        }
         if let Op::Heavy { op, args } = &graph.node(id).op {
             forced.insert(id);
             for (k, arg) in args.iter().enumerate() {

@@ -18,7 +18,7 @@ fn target(cpu: bool) -> Target {
 fn outline(trace: &str) -> String {
     let target = target(false);
     let graph = lower(&parse(trace).unwrap(), target.split()).unwrap();
-    let plan = plan(&graph, &target).unwrap();
+    let plan = plan(&graph, Fusion::Full).unwrap();
     let names = |nodes: &[NodeId]| {
         nodes.iter().map(|n| graph.node(*n).name.as_str()).collect::<Vec<_>>().join(" ")
     };
@@ -63,7 +63,7 @@ fn the_kernels_read_as_written() {
     for (name, trace) in [("gelu", GELU), ("rmsnorm", RMSNORM), ("softmax", SOFTMAX)] {
         let trace = parse(trace).unwrap();
         let graph = lower(&trace, target.split()).unwrap();
-        let plan = plan(&graph, &target).unwrap();
+        let plan = plan(&graph, Fusion::Full).unwrap();
         let knobs = crate::tune::Knobs::default();
         let files = crate::program::write(&trace, &graph, &plan, &target, &knobs).unwrap();
         let text: Vec<String> = files.iter().map(|(p, t)| format!("==> {p}\n{t}")).collect();

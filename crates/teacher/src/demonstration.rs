@@ -1,0 +1,354 @@
+//! Demonstrations: what a beginner would do who knows the rules, with mistakes at rates that are set.
+//!
+//! ```text
+//! [trace] -> write a version, maybe slow, maybe wrong -> [profile] -> [mend it] -> [make it faster] -> stop
+//! ```
+//!
+//! A model from scratch learns from these what a kernel looks like at all. That some are slow and some are
+//! wrong leaves it something to learn from the judge; that a mistake is sometimes mended shows it what to do
+//! about one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use warpwright_agent::policy::{Briefing, Policy, PolicyError};
+use warpwright_record::message::{Message, ToolCall, ToolResult};
+
+use crate::draft::Draft;
+use crate::policy::Teacher;
+use crate::program::Files;
+use crate::tune::Knobs;
+
+/// How often what goes wrong. Shares, between 0 and 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Flaws {
+    /// First versions with a kernel for each operator.
+    pub unfused: f64,
+    /// First versions in plain scalar code.
+    pub naive: f64,
+    /// First versions with launch parameters that do not suit the device.
+    pub slow: f64,
+    /// First versions with a bound that is off by one.
+    pub wrong: f64,
+    /// Versions whose verdict is asked for.
+    pub checked: f64,
+    /// Of versions that are found wrong, those that are mended.
+    pub mended: f64,
+    /// Of slow versions that are found right, those that are made faster.
+    pub improved: f64,
+}
+
+/// Graphs of tasks that were traced: looking again would show the same. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Drafts(Arc<Mutex<BTreeMap<String, Arc<Draft>>>>);
+
+impl Drafts {
+    fn get(&self, task: &str) -> Option<Arc<Draft>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(task).cloned()
+    }
+
+    fn put(&self, task: &str, draft: &Arc<Draft>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(task.to_owned(), Arc::clone(draft));
+    }
+}
+
+/// Shows one episode. See the module.
+#[derive(Debug)]
+pub struct Demonstrator {
+    flaws: Flaws,
+    drafts: Drafts,
+    /// Looks at the task where nobody has yet.
+    teacher: Teacher,
+    task: String,
+    random: StdRng,
+    draft: Option<Arc<Draft>>,
+    written: Files,
+    /// What is in the workspace.
+    version: Version,
+    calls: u32,
+}
+
+/// One way to write the kernels.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Version {
+    is_unfused: bool,
+    knobs: Knobs,
+    /// Number of the bound that is off by one, drawn anew for each version.
+    wrong: Option<u64>,
+}
+
+impl Version {
+    fn is_slow(&self) -> bool {
+        self.is_unfused || self.knobs != best()
+    }
+}
+
+fn best() -> Knobs {
+    Knobs { chain: true, ..Knobs::default() }
+}
+
+impl Demonstrator {
+    /// For one episode.
+    pub fn new(flaws: Flaws, drafts: Drafts) -> Self {
+        Self {
+            flaws,
+            drafts,
+            teacher: Teacher::new(),
+            task: String::new(),
+            random: StdRng::seed_from_u64(0),
+            draft: None,
+            written: Files::new(),
+            version: Version::default(),
+            calls: 0,
+        }
+    }
+
+    fn happens(&mut self, share: f64) -> bool {
+        self.random.random_bool(share.clamp(0.0, 1.0))
+    }
+
+    fn call(&mut self, name: &str, arguments: serde_json::Value) -> ToolCall {
+        self.calls += 1;
+        ToolCall { id: format!("call-{}", self.calls), name: name.to_owned(), arguments }
+    }
+
+    /// The first version.
+    fn first(&mut self) -> Message {
+        let mut version = Version { knobs: best(), ..Version::default() };
+        version.is_unfused = self.happens(self.flaws.unfused);
+        if self.happens(self.flaws.naive) {
+            version.knobs.safe = true;
+        }
+        if self.happens(self.flaws.slow) {
+            let slow: [fn(&mut Knobs); 3] = [
+                |knobs| knobs.items_shift = -6,
+                |knobs| knobs.vec_shift = -2,
+                |knobs| (knobs.threads_shift, knobs.reload) = (-2, true),
+            ];
+            if let Some(slow) = slow.choose(&mut self.random) {
+                slow(&mut version.knobs);
+            }
+        }
+        if self.happens(self.flaws.wrong) {
+            version.wrong = Some(self.random.random());
+        }
+        self.show(version)
+    }
+
+    /// Writes a version, and perhaps asks what it is worth.
+    fn show(&mut self, version: Version) -> Message {
+        let Some(files) = self.files(&version) else {
+            return say("The kernels could not be written.", vec![]);
+        };
+        let mut calls = Vec::new();
+        let stale: Vec<String> =
+            self.written.keys().filter(|path| !files.contains_key(*path)).cloned().collect();
+        if !stale.is_empty() {
+            let command = format!("rm -f {}", stale.join(" "));
+            calls.push(self.call("Bash", json!({ "command": command })));
+        }
+        for (path, content) in &files {
+            if self.written.get(path) != Some(content) {
+                let arguments = json!({ "file_path": path, "content": content });
+                calls.push(self.call("Write", arguments));
+            }
+        }
+        (self.written, self.version) = (files, version);
+        if self.happens(self.flaws.checked) {
+            let command = json!({ "command": "python3 -m utils.profiling" });
+            calls.push(self.call("Bash", command));
+        }
+        say("", calls)
+    }
+
+    fn files(&self, version: &Version) -> Option<Files> {
+        let draft = self.draft.as_ref()?;
+        let mut files = if version.is_unfused {
+            draft.unfused(&Knobs { chain: false, ..version.knobs.clone() }).ok()?
+        } else {
+            draft.files(&version.knobs).ok()?
+        };
+        if let Some(number) = version.wrong {
+            break_a_bound(&mut files, number);
+        }
+        Some(files)
+    }
+
+    fn go_on(&mut self, results: &[ToolResult]) -> Message {
+        let verdict = results.last().and_then(|result| result.verdicts.last());
+        let is_right = verdict.map(|verdict| verdict.verified);
+        match is_right {
+            Some(false) if self.version.wrong.is_some() && self.happens(self.flaws.mended) => {
+                let version = Version { wrong: None, ..self.version.clone() };
+                self.show(version)
+            }
+            Some(true) if self.version.is_slow() && self.happens(self.flaws.improved) => {
+                self.show(Version { knobs: best(), ..Version::default() })
+            }
+            _ => say("Done.", vec![]),
+        }
+    }
+}
+
+impl Policy for Demonstrator {
+    fn name(&self) -> String {
+        "demonstrator".to_owned()
+    }
+
+    fn begin(&mut self, briefing: &Briefing) -> Result<Message, PolicyError> {
+        *self = Self::new(self.flaws, self.drafts.clone());
+        self.task.clone_from(&briefing.task);
+        self.random = StdRng::seed_from_u64(briefing.seed);
+        self.draft = self.drafts.get(&briefing.task);
+        if self.draft.is_some() {
+            return Ok(self.first());
+        }
+        self.teacher.begin(briefing)
+    }
+
+    fn next(&mut self, results: &[ToolResult]) -> Result<Message, PolicyError> {
+        if self.draft.is_some() {
+            return Ok(self.go_on(results));
+        }
+        // It has looked, or goes on looking, or gives up; what it would write is not said.
+        let message = self.teacher.next(results)?;
+        let Some(work) = &self.teacher.work else { return Ok(message) };
+        self.drafts.put(&self.task, &work.draft);
+        self.draft = Some(Arc::clone(&work.draft));
+        Ok(self.first())
+    }
+}
+
+fn say(text: &str, calls: Vec<ToolCall>) -> Message {
+    Message { text: text.to_owned(), calls, ..Message::default() }
+}
+
+/// Takes one from a bound: the last iteration, the last block, or the last element is left out.
+fn break_a_bound(files: &mut Files, number: u64) {
+    let mut places: Vec<(String, usize, usize)> = Vec::new();
+    for (path, text) in files.iter().filter(|(path, _)| path.ends_with(".cu")) {
+        places.extend(bounds(text).into_iter().map(|(from, to)| (path.clone(), from, to)));
+    }
+    if places.is_empty() {
+        return;
+    }
+    let (path, from, to) = &places[(number % places.len() as u64) as usize];
+    if let Some(text) = files.get_mut(path)
+        && let Ok(bound) = text[*from..*to].parse::<u64>()
+    {
+        text.replace_range(*from..*to, &(bound - 1).to_string());
+    }
+}
+
+/// Where numbers of at least two stand that bound a loop (`< 512;`), elements (`>= 512)`) or blocks (`<<<512,`).
+fn bounds(text: &str) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    for before in ["< ", ">= ", "<<<"] {
+        for (at, _) in text.match_indices(before) {
+            let from = at + before.len();
+            let digits = text[from..].bytes().take_while(u8::is_ascii_digit).count();
+            let after = text[from + digits..].bytes().next();
+            let is_bound = matches!(after, Some(b';' | b')' | b','))
+                && !text[..at].ends_with('<')
+                && text[from..from + digits].parse::<u64>().is_ok_and(|bound| bound >= 2);
+            if is_bound {
+                found.push((from, from + digits));
+            }
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use warpwright_agent::judge::DeviceFacts;
+    use warpwright_record::message::ToolStatus;
+    use warpwright_record::verdict::Profile;
+
+    use super::*;
+
+    const TRACE: &str = include_str!("../tests/fixtures/softmax.json");
+
+    fn briefing(seed: u64) -> Briefing {
+        Briefing {
+            task: "softmax".to_owned(),
+            reference: String::new(),
+            skill: String::new(),
+            device: DeviceFacts::assumed("cpu"),
+            profile: Profile::Strict,
+            seed,
+            turns: None,
+        }
+    }
+
+    fn results(message: &Message) -> Vec<ToolResult> {
+        let each = message.calls.iter().map(|call| ToolResult {
+            call: call.id.clone(),
+            status: ToolStatus::Ok,
+            text: TRACE.to_owned(),
+            verdicts: vec![],
+            findings: vec![],
+        });
+        each.collect()
+    }
+
+    fn written(message: &Message) -> Files {
+        let writes = message.calls.iter().filter(|call| call.name == "Write");
+        let text = |call: &ToolCall, key: &str| call.arguments[key].as_str().unwrap().to_owned();
+        writes.map(|call| (text(call, "file_path"), text(call, "content"))).collect()
+    }
+
+    /// The first version of an episode with one kind of flaw.
+    fn version(flaws: Flaws, drafts: &Drafts, seed: u64) -> Files {
+        let mut demonstrator = Demonstrator::new(flaws, drafts.clone());
+        let mut message = demonstrator.begin(&briefing(seed)).unwrap();
+        while written(&message).is_empty() {
+            message = demonstrator.next(&results(&message)).unwrap();
+        }
+        let next = demonstrator.next(&results(&message)).unwrap();
+        assert!(next.calls.is_empty() && next.text == "Done.", "nothing was asked for");
+        written(&message)
+    }
+
+    #[test]
+    fn each_flaw_shows_in_the_kernels() {
+        let drafts = Drafts::default();
+        let good = version(Flaws::default(), &drafts, 0);
+        assert!(drafts.get("softmax").is_some(), "traced once");
+        assert_eq!(version(Flaws::default(), &drafts, 1), good);
+        let kernels = |files: &Files| files.keys().filter(|path| path.ends_with(".cu")).count();
+        let unfused = version(Flaws { unfused: 1.0, ..Flaws::default() }, &drafts, 0);
+        assert!(kernels(&unfused) > kernels(&good), "{:?}", unfused.keys());
+        let naive = version(Flaws { naive: 1.0, ..Flaws::default() }, &drafts, 0);
+        assert_ne!(naive, good);
+        let slow = |seed| version(Flaws { slow: 1.0, ..Flaws::default() }, &drafts, seed);
+        assert!((0..8).map(slow).all(|slow| slow != good && slow.keys().eq(good.keys())));
+        for seed in 0..8 {
+            let wrong = version(Flaws { wrong: 1.0, ..Flaws::default() }, &drafts, seed);
+            let differ: Vec<_> =
+                wrong.iter().filter(|(path, text)| good[*path] != **text).collect();
+            let [(path, text)] = differ[..] else { panic!("{differ:?}") };
+            let lines = text.lines().zip(good[path].lines()).filter(|(a, b)| a != b);
+            assert_eq!(lines.count(), 1, "one bound in one line");
+        }
+        let half = Flaws { wrong: 0.5, ..Flaws::default() };
+        let right = (0..60).filter(|seed| version(half, &drafts, *seed) == good).count();
+        assert!((15..=45).contains(&right), "{right}");
+    }
+
+    #[test]
+    fn bounds_are_found_and_nothing_else() {
+        let text =
+            "f<<<128, 32>>>(x); for (i = 0; i < 512; ++i) if (j >= 9) y = i << 3; a < 1; b < n;";
+        let found: Vec<&str> = bounds(text).iter().map(|(from, to)| &text[*from..*to]).collect();
+        assert_eq!(found, ["128", "512", "9"]);
+    }
+}
