@@ -11,10 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use warpwright_agent::episode::{self, EpisodeError, Parts, Start};
+use warpwright_agent::judge::DeviceFacts;
 use warpwright_agent::policy::Briefing;
-use warpwright_agent::tools::shell::{Provision, Shell};
-use warpwright_agent::workspace::{Contents, Workspace};
-use warpwright_agent::{judge::DeviceFacts, skill};
 use warpwright_judge::{BaselineSet, JudgeError, SessionPool};
 use warpwright_record::event::{
     Budget, EpisodeId, EpisodeSetup, Event, NoteLevel, Outcome, RunOutcome,
@@ -30,10 +28,11 @@ use crate::args::Common;
 use crate::commands::judge::command;
 use crate::failure::{Failure, chain};
 use crate::judging::{Bench, PoolJudge, Wanted};
+use crate::place::Place;
 use crate::plan::{Planned, plan, schedule};
 use crate::policies::{self, Policies};
 use crate::printer::Printer;
-use crate::settings::{Settings, bad_skill};
+use crate::settings::Settings;
 use crate::{device_use, interrupt, results};
 
 /// Begins a run in a new folder and works on it to its end.
@@ -142,14 +141,6 @@ enum Next {
     Elsewhere(Failure),
 }
 
-/// What a worker has of its device.
-struct Place<'a> {
-    pool: &'a SessionPool<'a>,
-    shell: Shell,
-    facts: DeviceFacts,
-    skill: String,
-}
-
 impl Campaign<'_> {
     /// Works on every episode that is not done, and ends the run.
     fn work(self, history: &History) -> Result<(), Failure> {
@@ -222,7 +213,10 @@ impl Campaign<'_> {
             .benches
             .iter()
             .zip(&pools)
-            .map(|(bench, pool)| self.place(bench, pool))
+            .map(|(bench, pool)| {
+                let (skill, profile) = (self.settings.skill.as_deref(), self.settings.profile);
+                Place::new(bench, pool, skill, profile)
+            })
             .collect::<Result<Vec<_>, Failure>>()?;
         let jobs = self.settings.jobs.map_or_else(
             || places.iter().map(|place| jobs_on(&place.facts)).sum(),
@@ -252,18 +246,6 @@ impl Campaign<'_> {
         }
         let text = device_use::describe(&bench.device(), &used, of);
         self.append(shared, &Event::Note { episode: None, level: NoteLevel::Info, text })
-    }
-
-    fn place<'b>(&self, bench: &'b Bench, pool: &'b SessionPool<'b>) -> Result<Place<'b>, Failure> {
-        let facts = bench.facts()?;
-        let (folders, path) = bench.compilers();
-        let python = Some(bench.python.clone());
-        let provision = Provision { python, folders, path, memory_bytes: None };
-        let shell = Shell::new(bench.jail.clone(), provision);
-        let template = self.settings.skill.as_deref().unwrap_or(skill::TEMPLATE);
-        let skill = skill::render(template, &facts, self.settings.profile)
-            .map_err(|error| bad_skill(&error))?;
-        Ok(Place { pool, shell, facts, skill })
     }
 
     fn worker(&self, shared: &Shared<'_>, place: &Place<'_>) -> Result<(), Failure> {
@@ -327,7 +309,10 @@ impl Campaign<'_> {
             Err(error @ JudgeError::DeviceLost { .. }) => return Ok(Next::Elsewhere(error.into())),
             Err(error) => return Err(error.into()),
         }
-        let workspace = self.workspace(task, planned, &place.skill)?;
+        let policy = &self.settings.policies[planned.policy];
+        let path =
+            results::workspace(&self.dir, self.settings, &task.name, policy, planned.attempt);
+        let workspace = place.workspace(&path, task)?;
         let setup = self.setup(task, planned, place)?;
         let parts = Parts {
             id: planned.id,
@@ -374,20 +359,6 @@ impl Campaign<'_> {
     fn start(&self, history: &History, id: EpisodeId) -> Result<Option<Start>, Failure> {
         let Some(recorded) = history.episodes.get(&id) else { return Ok(Some(Start::Fresh)) };
         Ok(episode::resume_from(&RunReader::open(&self.dir)?, recorded)?)
-    }
-
-    fn workspace(&self, task: &Task, planned: Planned, skill: &str) -> Result<Workspace, Failure> {
-        let contents = Contents {
-            skill: skill.to_owned(),
-            reference: task.source.clone(),
-            binding: warpwright_build::template::BINDING_CPP.to_owned(),
-            binding_registry: warpwright_build::template::BINDING_REGISTRY_H.to_owned(),
-        };
-        let policy = &self.settings.policies[planned.policy];
-        let path =
-            results::workspace(&self.dir, self.settings, &task.name, policy, planned.attempt);
-        Workspace::create(&path, &contents)
-            .map_err(|error| Failure::from(EpisodeError::from(error)))
     }
 
     fn setup(

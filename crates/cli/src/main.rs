@@ -19,6 +19,7 @@ mod folders;
 mod gpu;
 mod interrupt;
 mod judging;
+mod place;
 mod plan;
 mod policies;
 mod printer;
