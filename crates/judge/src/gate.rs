@@ -2,7 +2,7 @@
 //!
 //! Whatever computes on the device beside a measured window would lengthen it. Opening an oracle and
 //! compiling baselines go side by side; baselines are tuned, and candidates run, alone. But a candidate
-//! that is not timed at the moment is *calm*: processes start beside it.
+//! that is not timed at the moment is *calm*: processes start beside it, and it enters beside those.
 //!
 //! Who waits has a deadline, the sooner the shorter its turns are as a rule, and the earliest goes
 //! first: a baseline needs the device eight times for a few hundredths of a second each, and would
@@ -95,6 +95,8 @@ pub(crate) struct Gate {
 #[derive(Debug, Default)]
 struct State {
     sharing: usize,
+    /// Of these, processes that start.
+    starting: usize,
     alone: bool,
     /// Whoever is alone does not mind that processes start beside it.
     calm: bool,
@@ -155,6 +157,17 @@ impl State {
     }
 }
 
+/// How somebody enters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    /// Beside others.
+    Sharing,
+    /// When nobody else is there.
+    Alone,
+    /// When nobody is there but processes that start.
+    Calm,
+}
+
 /// What a process asks to hold while it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -185,22 +198,36 @@ impl Gate {
     /// Waits for its turn and until nobody is alone, then holds the device with others. Who holds it
     /// already must not ask again: someone between may wait to be alone.
     pub(crate) fn share(&self, purpose: Purpose) -> Held<'_> {
-        self.enter(purpose, false, Instant::now(), purpose.patience())
+        self.enter(purpose, Manner::Sharing, Instant::now(), purpose.patience())
     }
 
     /// Waits for its turn and until nobody holds the device, then holds it alone.
     pub(crate) fn alone(&self, purpose: Purpose) -> Held<'_> {
-        self.enter(purpose, true, Instant::now(), purpose.patience())
+        self.enter(purpose, Manner::Alone, Instant::now(), purpose.patience())
     }
 
     /// The same for somebody whose turns usually take so long: the shorter, the sooner it has one. Who
     /// takes a thousand times as long as the others waits for many of them, and not for ever.
-    pub(crate) fn alone_for(&self, purpose: Purpose, usual: Option<Duration>) -> Held<'_> {
+    /// `calm` says that it times nothing at first.
+    pub(crate) fn alone_for(
+        &self,
+        purpose: Purpose,
+        usual: Option<Duration>,
+        calm: bool,
+    ) -> Held<'_> {
         let patience = usual.map(|usual| (PATIENCE * usual).min(LONGEST));
-        self.enter(purpose, true, Instant::now(), patience.unwrap_or(purpose.patience()))
+        let manner = if calm { Manner::Calm } else { Manner::Alone };
+        self.enter(purpose, manner, Instant::now(), patience.unwrap_or(purpose.patience()))
     }
 
-    fn enter(&self, purpose: Purpose, alone: bool, came: Instant, patience: Duration) -> Held<'_> {
+    fn enter(
+        &self,
+        purpose: Purpose,
+        manner: Manner,
+        came: Instant,
+        patience: Duration,
+    ) -> Held<'_> {
+        let alone = manner != Manner::Sharing;
         let measures = purpose == Purpose::Measurement;
         let mut state = self.lock();
         state.count();
@@ -215,7 +242,12 @@ impl Gate {
             }
             let first = state.queue.first() == Some(&ticket);
             let turn = first || (!alone && number < state.together);
-            if turn && !state.alone && (!alone || state.sharing == 0) {
+            let beside = match manner {
+                Manner::Sharing => true,
+                Manner::Alone => state.sharing == 0,
+                Manner::Calm => state.sharing == state.starting,
+            };
+            if turn && !state.alone && beside {
                 if first && !alone {
                     state.together = state.came;
                 }
@@ -229,8 +261,10 @@ impl Gate {
         state.measuring |= measures;
         if alone {
             state.alone = true;
+            state.calm = manner == Manner::Calm;
         } else {
             state.sharing += 1;
+            state.starting += usize::from(purpose == Purpose::Start);
         }
         let since = Instant::now();
         let counted = &mut state.used.by[purpose as usize];
@@ -269,12 +303,21 @@ impl Held<'_> {
     /// Alone again, once those that have begun to start have done so.
     pub(crate) fn tense(&self) {
         let mut state = self.gate.lock();
-        if self.alone {
-            state.calm = false;
-            while state.sharing > 0 {
-                state = self.gate.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
+        if !self.alone {
+            return;
         }
+        state.calm = false;
+        // Until then it is ready to be measured, and is not.
+        let measures = self.purpose == Purpose::Measurement;
+        state.count();
+        state.ready += usize::from(measures);
+        state.measuring &= !measures;
+        while state.sharing > 0 {
+            state = self.gate.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.count();
+        state.ready -= usize::from(measures);
+        state.measuring |= measures;
     }
 }
 
@@ -290,6 +333,7 @@ impl Drop for Held<'_> {
             state.calm = false;
         } else {
             state.sharing -= 1;
+            state.starting -= usize::from(self.purpose == Purpose::Start);
         }
         drop(state);
         self.gate.changed.notify_all();

@@ -109,8 +109,9 @@ impl Nursery {
         self.shared.gpu_arena(gpu)
     }
 
-    /// Says that runners will be needed: has as many made ahead as are worth keeping, once half of them
-    /// are gone. While contexts are made on a GPU nobody measures there: better seldom and several.
+    /// Says that runners will be needed: has as many made ahead as are worth keeping. On a GPU one for
+    /// each that is taken: its context is made while a candidate is calm, and that is no longer than making
+    /// one takes.
     pub(crate) fn expect(&self) {
         let keep = match &self.shared.means {
             Means { gpu: None, .. } => ON_CPU,
@@ -120,9 +121,6 @@ impl Nursery {
         let mut threads = lock(&self.threads);
         threads.retain(|thread| !thread.is_finished());
         let mut state = self.shared.lock();
-        if state.ready.len() + state.under_way > keep / 2 + state.waiting {
-            return;
-        }
         while state.ready.len() + state.under_way < keep + state.waiting {
             let shared = Arc::clone(&self.shared);
             let start = std::thread::Builder::new().name("nursery".to_owned());

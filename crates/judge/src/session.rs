@@ -355,14 +355,8 @@ impl<'j> TaskSession<'j> {
         let held = self.hold(stage);
         found.seconds.wait = waiting.elapsed().as_secs_f64();
         let holding = Instant::now();
-        // On a GPU the next runners are made beside what is not timed. On the cpu device that would
-        // take the cores on which this one is checked.
-        let cuda = self.judge.config.device.is_cuda();
-        if cuda {
-            held.calm();
-        }
         let went = self.take_through(&mut runner, candidate, (stage, &held), found);
-        if cuda {
+        if self.judge.config.device.is_cuda() {
             held.calm();
         }
         found.seconds.inputs = runner.spent().inputs.as_secs_f64();
@@ -397,9 +391,12 @@ impl<'j> TaskSession<'j> {
     /// as its process; on the cpu device beside others until it is measured.
     fn hold(&self, stage: Stage) -> Held<'j> {
         let (gate, usual) = (&self.judge.gate, self.usual.get(&stage).copied());
+        // On a GPU the next runners are made beside what is not timed. On the cpu device that would
+        // take the cores on which this one is checked.
+        let calm = self.judge.config.device.is_cuda();
         match stage {
-            Stage::Measured => gate.alone_for(Purpose::Measurement, usual),
-            _ if self.judge.config.device.is_cuda() => gate.alone_for(Purpose::Verification, usual),
+            Stage::Measured => gate.alone_for(Purpose::Measurement, usual, calm),
+            _ if calm => gate.alone_for(Purpose::Verification, usual, calm),
             _ => gate.share(Purpose::Verification),
         }
     }
@@ -426,7 +423,9 @@ impl<'j> TaskSession<'j> {
         found.seconds.verify = verifying.elapsed().as_secs_f64();
         went?;
         if stage == Stage::Measured && !found.bad() {
+            let waiting = Instant::now();
             held.tense();
+            found.seconds.wait += waiting.elapsed().as_secs_f64();
             let measuring = Instant::now();
             let went = self.measure(runner, found);
             found.seconds.measure = measuring.elapsed().as_secs_f64();

@@ -1,11 +1,12 @@
 //! Many candidates of several tasks at once: builders, runners and the device all have work.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use warpwright_judge::Used;
+use warpwright_judge::{Purpose, Used};
 use warpwright_record::verdict::Stage;
 
 use super::{Form, Place, Subject, median};
@@ -27,12 +28,23 @@ pub(crate) struct Sustained {
     pub(crate) shared: f64,
     /// a candidate waited to be measured and none was.
     pub(crate) starved: f64,
+    /// What it was held for: seconds, and turns.
+    pub(crate) held_for: BTreeMap<&'static str, Turns>,
     /// Seconds that candidates had the device, from loading to the end of their process, median.
     pub(crate) held_seconds: f64,
     /// Coefficients of variation of the candidates' windows.
     pub(crate) variation: Vec<f64>,
     /// Rounds that measuring each of them took.
     pub(crate) rounds: Vec<u32>,
+}
+
+/// How the device was held for one purpose.
+#[derive(Debug, Serialize)]
+pub(crate) struct Turns {
+    times: u32,
+    seconds: f64,
+    /// For which was waited before.
+    waited: f64,
 }
 
 /// Has every task open and its baselines ready.
@@ -98,8 +110,21 @@ pub(super) fn measure(
         alone: share(|used| used.alone),
         shared: share(|used| used.shared),
         starved: share(|used| used.starved),
+        held_for: between(&before, &used),
         held_seconds: median(held),
         variation,
         rounds,
     })
+}
+
+fn between(before: &Used, after: &Used) -> BTreeMap<&'static str, Turns> {
+    let seconds = |now: Duration, then: Duration| now.saturating_sub(then).as_secs_f64();
+    let each = Purpose::ALL.into_iter().zip(after.by.iter().zip(&before.by));
+    each.filter(|(_, (now, then))| now.turns > then.turns)
+        .map(|(purpose, (now, then))| {
+            let times = now.turns - then.turns;
+            let seconds = (seconds(now.held, then.held), seconds(now.waited, then.waited));
+            (purpose.name(), Turns { times, seconds: seconds.0, waited: seconds.1 })
+        })
+        .collect()
 }

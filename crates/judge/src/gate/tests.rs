@@ -102,7 +102,7 @@ fn short_turns_pass_long_ones_for_a_while() {
         for (waiting, (name, purpose, came)) in queue.into_iter().enumerate() {
             let (gate, entered) = (&gate, &entered);
             scope.spawn(move || {
-                let _held = gate.enter(purpose, true, came, purpose.patience());
+                let _held = gate.enter(purpose, Manner::Alone, came, purpose.patience());
                 entered.lock().unwrap().push(name);
             });
             until("a place in the queue", || gate.lock().queue.len() == waiting + 1);
@@ -126,7 +126,7 @@ fn short_candidates_pass_long_ones() {
             let (gate, entered) = (&gate, &entered);
             scope.spawn(move || {
                 let usual = usual.map(Duration::from_millis);
-                let _held = gate.alone_for(Purpose::Measurement, usual);
+                let _held = gate.alone_for(Purpose::Measurement, usual, false);
                 entered.lock().unwrap().push(name);
             });
             until("a place in the queue", || gate.lock().queue.len() == waiting + 1);
@@ -195,6 +195,41 @@ fn processes_start_beside_one_who_is_calm() {
         drop(held);
     });
     assert_eq!(entered.into_inner().unwrap().len(), 3);
+}
+
+/// A candidate that times nothing at first enters beside processes that start, not beside others, and
+/// waits for these before it times anything: so long it starves.
+#[test]
+fn one_who_is_calm_enters_beside_processes_that_start() {
+    let gate = Gate::default();
+    let starting = gate.share(Purpose::Start);
+    let reference = gate.share(Purpose::Reference);
+    std::thread::scope(|scope| {
+        let candidate = scope.spawn(|| gate.alone_for(Purpose::Measurement, None, true));
+        until("one who waits", || gate.lock().queue.len() == 1);
+        drop(reference);
+        let held = candidate.join().unwrap();
+        assert_eq!(gate.lock().sharing, 1);
+        let another = gate.share(Purpose::Start);
+        let before = gate.used().starved;
+        let tense = scope.spawn(move || {
+            held.tense();
+            held
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        drop(starting);
+        assert!(!tense.is_finished(), "another starts");
+        drop(another);
+        let held = tense.join().unwrap();
+        assert!(gate.used().starved >= before + Duration::from_millis(10));
+        assert!(gate.lock().measuring);
+        let tight = scope.spawn(|| drop(gate.alone_for(Purpose::Measurement, None, false)));
+        until("one who wants to be alone", || gate.lock().queue.len() == 1);
+        drop(held);
+        tight.join().unwrap();
+    });
+    let state = gate.lock();
+    assert_eq!((state.starting, state.sharing, state.ready), (0, 0, 0));
 }
 
 #[test]

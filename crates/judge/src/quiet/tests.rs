@@ -59,9 +59,9 @@ fn session(
     let mut ready = [ready()];
     let verdict = |_| {
         let rounds = rounds(count, busy, random);
-        let limited = summarise(&rounds, &levels(&ready, &rounds), 1);
+        let limited = summarise(&rounds, &levels(&ready, &rounds), (1, 0.0));
         remember(&mut ready, &rounds);
-        (limited, summarise(&rounds, &[], 1))
+        (limited, summarise(&rounds, &[], (1, 0.0)))
     };
     (0..verdicts).map(verdict).collect()
 }
@@ -168,8 +168,8 @@ proptest! {
         quiet.add(&history);
         let ready = [Baseline::Eager, Baseline::Compile]
             .map(|which| Ready { which, quiet: quiet.clone(), ..ready() });
-        let free = summarise(&rounds, &[], 2);
-        let limited = summarise(&rounds, &levels(&ready, &rounds), 2);
+        let free = summarise(&rounds, &[], (2, 0.0));
+        let limited = summarise(&rounds, &levels(&ready, &rounds), (2, 0.0));
         let lower = |a: Option<Interval>, b: Option<Interval>| {
             let (a, b) = (a.unwrap(), b.unwrap());
             a.low <= b.low && a.value <= b.value && a.high <= b.high

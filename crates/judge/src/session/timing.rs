@@ -133,7 +133,8 @@ impl TaskSession<'_> {
             // On the cpu device the host slows candidate and baselines alike.
             let cuda = self.judge.config.device.is_cuda();
             let levels = if cuda { measure::levels(ready, &rounds) } else { Vec::new() };
-            let summary = measure::summarise(&rounds, &levels, rank);
+            let unequal = if cuda { measure::UNEQUAL } else { 0.0 };
+            let summary = measure::summarise(&rounds, &levels, (rank, unequal));
             (found.times, found.speedup, disturbed) =
                 (summary.times, summary.speedup, summary.caveats);
             found.times.prepare = prepare;
