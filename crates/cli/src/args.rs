@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod synth;
 pub(crate) mod task;
+pub(crate) mod train;
 pub(crate) mod trajectory;
 
 use std::path::PathBuf;
@@ -55,6 +56,8 @@ pub(crate) enum Command {
     Synth(synth::SynthArgs),
     /// Look at tasks themselves.
     Task(task::TaskArgs),
+    /// Train a policy from scratch on the run time of its kernels.
+    Train(train::TrainArgs),
     /// Measure how fast judging is here.
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell.
@@ -80,6 +83,7 @@ impl Command {
             Self::Doctor(args) => args.json,
             Self::Synth(args) => args.common.json,
             Self::Task(args) => args.wants_json(),
+            Self::Train(args) => args.common.json,
             Self::Bench(args) => args.wants_json(),
             Self::Completions(_) | Self::Man(_) => false,
         }

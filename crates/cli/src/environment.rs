@@ -4,6 +4,8 @@
 pub(crate) const PYTHON: &str = "WARPWRIGHT_PYTHON";
 /// Folder for compiled artifacts and other things that can be made again.
 pub(crate) const CACHE: &str = "WARPWRIGHT_CACHE";
+/// The program that computes with a model's weights; without, the one beside this program.
+pub(crate) const ENGINE: &str = "WARPWRIGHT_ENGINE";
 /// Any value but an empty one: no colours in what is shown on a terminal.
 pub(crate) const NO_COLOR: &str = "NO_COLOR";
 /// Base of the default cache folder (freedesktop's convention).

@@ -30,6 +30,7 @@ mod settings;
 mod shipped;
 mod synth;
 mod tasks;
+mod train;
 
 use std::process::ExitCode;
 
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         Command::Synth(args) => commands::synth::run(args, printer),
         Command::Task(args) => commands::task::run(args, printer),
         Command::Bench(args) => commands::bench::run(args, printer),
+        Command::Train(args) => commands::train::run(args, printer),
         Command::Completions(args) => Ok(commands::completions::run(args, printer)),
         Command::Man(args) => commands::man::run(args, printer),
     };

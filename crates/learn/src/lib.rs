@@ -51,6 +51,7 @@ pub mod group;
 pub mod losses;
 mod moments;
 pub mod monitor;
+pub mod online;
 pub mod outcome;
 pub mod recipe;
 pub mod remote;

@@ -11,6 +11,7 @@
 //! result can speak for the policy.
 
 use serde_json::{Map, Value};
+use warpwright_agent::judge::DeviceFacts;
 use warpwright_agent::policy::Briefing;
 use warpwright_record::dialogue::CUT;
 use warpwright_record::message::{Message, StopReason, ToolCall, ToolResult};
@@ -49,13 +50,12 @@ impl Dialogue {
 
     /// What a policy reads first.
     pub fn briefing(&self, briefing: &Briefing) -> Vec<u32> {
-        let arch = briefing.device.arch.as_deref().filter(|_| briefing.device.device != "cpu");
-        self.opening(arch.unwrap_or("cpu"), &briefing.reference)
+        self.opening(target(&briefing.device), &briefing.reference)
     }
 
     fn opening(&self, target: &str, reference: &str) -> Vec<u32> {
         let mut ids = Vec::new();
-        self.put(&mut ids, Mark::Task, &format!("{target}\n{}\n", reference.trim()));
+        self.put(&mut ids, Mark::Task, &opening(target, reference));
         ids.push(self.tokenizer.id(Mark::Policy));
         ids
     }
@@ -165,6 +165,27 @@ impl Dialogue {
         words.collect()
     }
 
+    /// What is told of a conversation, text by text: what a tokenizer is to be trained on.
+    pub fn texts(
+        target: &str,
+        reference: &str,
+        turns: &[(Message, Vec<ToolResult>)],
+    ) -> Vec<String> {
+        let mut texts = vec![opening(target, reference)];
+        for (message, results) in turns {
+            texts.push(message.text.clone());
+            for call in &message.calls {
+                texts.push(call.name.clone());
+                for (key, value) in call.arguments.as_object().into_iter().flatten() {
+                    texts.push(key.clone());
+                    texts.push(value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+                }
+            }
+            texts.extend(results.iter().map(|result| result.text.clone()));
+        }
+        texts
+    }
+
     /// A conversation of somebody else, to learn it by heart: the messages are the actions, and nothing
     /// is known of how likely they were.
     pub fn sequence(
@@ -182,6 +203,15 @@ impl Dialogue {
         }
         sequence
     }
+}
+
+/// What a device is called: `cpu`, or an architecture.
+pub fn target(device: &DeviceFacts) -> &str {
+    device.arch.as_deref().filter(|_| device.device != "cpu").unwrap_or("cpu")
+}
+
+fn opening(target: &str, reference: &str) -> String {
+    format!("{target}\n{}\n", reference.trim())
 }
 
 fn push(sequence: &mut Sequence, ids: &[u32], is_action: bool, turn: u32) {

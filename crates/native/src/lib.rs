@@ -19,6 +19,6 @@ mod policy;
 mod tokenizer;
 
 pub use batcher::{Batcher, Draws, NotDrawn};
-pub use dialogue::Dialogue;
+pub use dialogue::{Dialogue, target};
 pub use policy::{Native, Settings};
 pub use tokenizer::{Mark, Split, Tokenizer, TokenizerError};

@@ -11,4 +11,5 @@ pub(crate) mod optimize;
 pub(crate) mod report;
 pub(crate) mod synth;
 pub(crate) mod task;
+pub(crate) mod train;
 pub(crate) mod trajectory;

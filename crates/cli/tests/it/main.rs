@@ -19,3 +19,4 @@ mod server;
 #[path = "../../../report/tests/it/suite.rs"]
 mod suite;
 mod synthesis;
+mod training;

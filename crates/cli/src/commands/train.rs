@@ -1,0 +1,135 @@
+//! `warpwright train STAGE CONFIG`: a policy from scratch, trained on the run time of its kernels.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::Serialize;
+use warpwright_judge::SessionPool;
+
+use crate::args::train::{StageArg, TrainArgs};
+use crate::failure::Failure;
+use crate::judging::{Bench, Wanted};
+use crate::place::Place;
+use crate::printer::Printer;
+use crate::train::config::Config;
+use crate::train::engine::Host;
+use crate::train::folder::Begun;
+use crate::train::players::Field;
+use crate::train::stage::Stage;
+use crate::train::stages::Run;
+use crate::train::verdicts::Verdicts;
+use crate::{contract, exit, interrupt};
+
+/// What `train --json` prints.
+#[derive(Debug, Serialize)]
+struct Trained {
+    version: u32,
+    out: PathBuf,
+    /// Stages that are done.
+    stages: Vec<Stage>,
+    /// Mean rewards of the first and the last fifth of the PPO episodes.
+    reward_first: Option<f64>,
+    reward_last: Option<f64>,
+    /// Verdicts that this command measured, and that it gave again.
+    judged: u64,
+    repeated: u64,
+    seconds: f64,
+}
+
+pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
+    let began = Instant::now();
+    let (config, text) = Config::read(&args.config)?;
+    let stages = asked(args.stage, &config)?;
+    let folder = args.config.parent().unwrap_or(Path::new(".")).to_owned();
+    let (train, held_out) = config.tasks(&folder, printer)?;
+    let out = std::path::absolute(args.out.clone().unwrap_or_else(|| usual(&args.config)))
+        .map_err(|error| Failure::io("find the run's folder", &error))?;
+
+    let stop = interrupt::watch(printer)?;
+    let wanted = Wanted::new(&args.common, config.profile);
+    let benches = Bench::open_all(&args.common, &args.common.device, wanted, printer)?;
+    let devices: Vec<String> = benches.iter().map(Bench::device).collect();
+    Begun::new(text, folder, args.common.seed, devices).enter(&out)?;
+    printer.say(&format!("run: {}", out.display()));
+
+    let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
+    let places = || -> Result<Vec<Place<'_>>, Failure> {
+        let each = benches.iter().zip(&pools);
+        each.map(|(bench, pool)| Place::new(bench, pool, None, config.profile)).collect()
+    };
+    let kept = Verdicts::open(&out.join("verdicts.jsonl"), config.verdicts)?;
+    let fresh = Verdicts::open(&out.join("verdicts.jsonl"), 0)?;
+    let field = |verdicts| -> Result<Field<'_>, Failure> {
+        let (profile, turns) = (config.profile, config.turns);
+        Ok(Field { places: places()?.into(), verdicts, profile, turns, stop: &stop })
+    };
+    let (field, afresh) = (field(&kept)?, field(&fresh)?);
+    let first = &benches[0];
+    let gpu = first.device().strip_prefix("cuda:").and_then(|number| number.parse().ok());
+    let host = Host { jail: &first.jail, python: &first.python, gpu, folder: &out };
+    let run = Run {
+        config: &config,
+        seed: args.common.seed,
+        out: &out,
+        host,
+        field: &field,
+        afresh: &afresh,
+        train: &train,
+        held_out: &held_out,
+        stop: &stop,
+        printer,
+    };
+    let done = stages.iter().try_for_each(|stage| run.stage(*stage));
+    let (kept, fresh) = (kept.count(), fresh.count());
+    let judged = kept.judged + fresh.judged;
+    printer.say(&format!("{judged} verdicts measured, {} given again", kept.repeated));
+    done?;
+    let rewards = run.first_and_last()?;
+    if let Some((first, last)) = rewards {
+        printer.say(&format!("mean reward of the first fifth {first:.3}, of the last {last:.3}"));
+    }
+    let (reward_first, reward_last) = rewards.unzip();
+    let mut done = Vec::new();
+    for stage in Stage::ALL {
+        if stage.is_in(&config) && run.folder(stage)?.is_done() {
+            done.push(stage);
+        }
+    }
+    printer.object(&Trained {
+        version: contract::VERSION,
+        out: out.clone(),
+        stages: done,
+        reward_first,
+        reward_last,
+        judged,
+        repeated: kept.repeated,
+        seconds: began.elapsed().as_secs_f64(),
+    });
+    Ok(exit::OK)
+}
+
+fn usual(config: &Path) -> PathBuf {
+    Path::new("warpwright-runs").join(config.file_stem().unwrap_or_default())
+}
+
+fn asked(stage: StageArg, config: &Config) -> Result<Vec<Stage>, Failure> {
+    let one = match stage {
+        StageArg::Run => {
+            return Ok(Stage::ALL.into_iter().filter(|stage| stage.is_in(config)).collect());
+        }
+        StageArg::Demos => Stage::Demos,
+        StageArg::Sft => Stage::Sft,
+        StageArg::SingleTurn => Stage::SingleTurn,
+        StageArg::Collect => Stage::Collect,
+        StageArg::Rft => Stage::Rft,
+        StageArg::Value => Stage::Value,
+        StageArg::Ppo => Stage::Ppo,
+        StageArg::Eval => Stage::Eval,
+    };
+    if one.is_in(config) {
+        return Ok(vec![one]);
+    }
+    let name = one.name();
+    let hint = format!("give it a table of that name: [{}]", name.replace('-', "_"));
+    Err(Failure::usage(format!("failed to find stage {name} in the configuration"), hint))
+}

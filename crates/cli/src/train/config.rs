@@ -1,0 +1,398 @@
+//! `warpwright train`'s configuration: one TOML file for all stages. `docs/training.md` explains it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use serde::{Deserialize, Serialize};
+use warpwright_learn::engine::{Sampling, Step};
+use warpwright_learn::fit::{Aim, Fit};
+use warpwright_learn::outcome::Scheme;
+use warpwright_native::Split;
+use warpwright_record::verdict::Profile;
+use warpwright_task::Task;
+use warpwright_teacher::Flaws;
+
+use crate::failure::Failure;
+use crate::printer::Printer;
+use crate::tasks;
+
+mod playing;
+
+pub(crate) use playing::{Playing, RecipeName};
+
+/// Everything that a run depends on, but for its seed and its device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Config {
+    /// What is trained on, and what is not.
+    pub(crate) tasks: Tasks,
+    /// Precision and comparison rules.
+    #[serde(default = "strict")]
+    pub(crate) profile: Profile,
+    /// Which of a verdict's rewards counts.
+    #[serde(default)]
+    pub(crate) reward: Scheme,
+    /// Most messages of an episode.
+    #[serde(default = "turns")]
+    pub(crate) turns: u32,
+    /// Measured verdicts that are kept of the same files; after these one of them is given again. 0:
+    /// everything is measured each time.
+    #[serde(default = "verdicts")]
+    pub(crate) verdicts: usize,
+    /// A model from scratch.
+    pub(crate) model: Model,
+    /// How the engine computes.
+    #[serde(default)]
+    pub(crate) engine: EngineConfig,
+    /// How messages are drawn.
+    #[serde(default)]
+    pub(crate) speech: Speech,
+    pub(crate) demos: Demos,
+    pub(crate) sft: Fitting,
+    pub(crate) single_turn: Option<Playing>,
+    pub(crate) collect: Option<Collecting>,
+    pub(crate) rft: Option<Rejecting>,
+    pub(crate) value: Option<Valuing>,
+    pub(crate) ppo: Option<Playing>,
+    pub(crate) eval: Option<Evaluating>,
+}
+
+/// Where tasks are: files or folders, from the configuration's own folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tasks {
+    /// What is trained on.
+    pub(crate) train: Vec<PathBuf>,
+    /// What is only evaluated on.
+    #[serde(default)]
+    pub(crate) held_out: Vec<PathBuf>,
+}
+
+/// The shape of a decoder of the Qwen3 family, and its tokens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Model {
+    /// Most tokens that there are; fewer where the demonstrations have fewer.
+    pub(crate) vocabulary: usize,
+    /// What a token does not reach across.
+    #[serde(default)]
+    pub(crate) split: Split,
+    /// Width of the residual stream.
+    pub(crate) hidden: i64,
+    /// Width inside the MLP.
+    pub(crate) feed_forward: i64,
+    /// Blocks.
+    pub(crate) layers: i64,
+    /// Heads of queries.
+    pub(crate) heads: i64,
+    /// Heads of keys and values.
+    pub(crate) groups: i64,
+    /// Tokens of the longest episode.
+    pub(crate) positions: i64,
+}
+
+/// How the engine computes; none of it but `sampler_*` changes what is learned, up to rounding.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct EngineConfig {
+    pub(crate) compute: Compute,
+    pub(crate) moments: Compute,
+    pub(crate) pass_tokens: usize,
+    pub(crate) recompute: bool,
+    pub(crate) slots: usize,
+    /// Threads on the host; 1 gives the same numbers again.
+    pub(crate) threads: usize,
+    pub(crate) sampler_rounding: Rounding,
+    pub(crate) sampler_behind: usize,
+}
+
+/// A type of numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Compute {
+    #[default]
+    Float32,
+    Bfloat16,
+}
+
+impl Compute {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Float32 => "float32",
+            Self::Bfloat16 => "bfloat16",
+        }
+    }
+}
+
+/// What the sampler's matrices are rounded to, for experiments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Rounding {
+    #[default]
+    None,
+    Bfloat16,
+    Fp8,
+}
+
+impl Rounding {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Bfloat16 => "bfloat16",
+            Self::Fp8 => "fp8",
+        }
+    }
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            compute: Compute::Float32,
+            moments: Compute::Float32,
+            pass_tokens: 32_768,
+            recompute: false,
+            slots: 256,
+            threads: 1,
+            sampler_rounding: Rounding::None,
+            sampler_behind: 0,
+        }
+    }
+}
+
+/// How messages are drawn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Speech {
+    pub(crate) temperature: f64,
+    pub(crate) top_p: f64,
+    /// Most tokens of a message.
+    pub(crate) most: u32,
+    /// Most tokens of a tool's result that are read.
+    pub(crate) result_tokens: usize,
+}
+
+impl Default for Speech {
+    fn default() -> Self {
+        Self { temperature: 1.0, top_p: 1.0, most: 1024, result_tokens: 64 }
+    }
+}
+
+impl Speech {
+    pub(crate) fn sampling(&self) -> Sampling {
+        Sampling {
+            temperature: self.temperature,
+            top_p: self.top_p,
+            most: self.most,
+            stop: Vec::new(),
+        }
+    }
+}
+
+/// Demonstrations.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Demos {
+    /// Of each task.
+    pub(crate) episodes: usize,
+    /// How often what goes wrong in them.
+    #[serde(default)]
+    pub(crate) flaws: Flaws,
+}
+
+/// Training on what is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Fitting {
+    /// Learning rate.
+    pub(crate) rate: f64,
+    /// Weight decay, of matrices.
+    #[serde(default = "decay")]
+    pub(crate) decay: f64,
+    /// Episodes of a step.
+    #[serde(default = "batch")]
+    pub(crate) batch: usize,
+    /// Share of the episodes that are measured with.
+    #[serde(default = "held_out")]
+    pub(crate) held_out: f64,
+    /// Epochs that may be no better before it ends.
+    #[serde(default = "patience")]
+    pub(crate) patience: u32,
+    /// What counts as better.
+    #[serde(default = "better_by")]
+    pub(crate) better_by: f64,
+    /// Most epochs.
+    pub(crate) epochs: u32,
+}
+
+impl Fitting {
+    pub(crate) fn fit(&self, aim: Aim, seed: u64) -> Fit {
+        Fit {
+            aim,
+            step: Step { rate: self.rate, decay: self.decay, ..Step::default() },
+            episodes: self.batch,
+            held_out: self.held_out,
+            patience: self.patience,
+            better_by: self.better_by,
+            most: self.epochs,
+            seed,
+        }
+    }
+}
+
+/// Episodes of the policy as it is, to learn from later.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Collecting {
+    /// Of each task.
+    pub(crate) episodes: usize,
+}
+
+/// Rejection fine-tuning.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rejecting {
+    /// Episodes count with a reward above this.
+    #[serde(default)]
+    pub(crate) above: f64,
+    /// How it is learned.
+    pub(crate) fit: Fitting,
+}
+
+/// Value pretraining.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Valuing {
+    /// Whose targets.
+    #[serde(default)]
+    pub(crate) recipe: RecipeName,
+    /// How it is learned.
+    pub(crate) fit: Fitting,
+}
+
+/// Evaluation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Evaluating {
+    /// Episodes of each task.
+    pub(crate) episodes: usize,
+}
+
+fn strict() -> Profile {
+    Profile::Strict
+}
+fn turns() -> u32 {
+    8
+}
+fn verdicts() -> usize {
+    1
+}
+fn decay() -> f64 {
+    0.1
+}
+fn batch() -> usize {
+    16
+}
+fn held_out() -> f64 {
+    0.1
+}
+fn patience() -> u32 {
+    2
+}
+fn better_by() -> f64 {
+    1e-3
+}
+
+impl Config {
+    /// Reads it; the text as it stands comes with it.
+    pub(crate) fn read(path: &Path) -> Result<(Self, String), Failure> {
+        let text = fs::read_to_string(path).map_err(|error| {
+            let hint = "name a TOML file, e.g. configs/smoke-cpu.toml".to_owned();
+            Failure::usage(format!("failed to read the configuration: {error}"), hint)
+        })?;
+        let config = Self::parse(&text).map_err(|reason| {
+            let message = format!("failed to read the configuration {}: {reason}", path.display());
+            Failure::usage(message, "docs/training.md lists every key".to_owned())
+        })?;
+        Ok((config, text))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let config: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        config.check().map_err(str::to_owned)?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let flaws = &self.demos.flaws;
+        let shares = [
+            flaws.unfused,
+            flaws.naive,
+            flaws.slow,
+            flaws.wrong,
+            flaws.checked,
+            flaws.mended,
+            flaws.improved,
+        ];
+        if shares.iter().any(|share| !(0.0..=1.0).contains(share)) {
+            return Err("demos.flaws are shares between 0 and 1");
+        }
+        if self.tasks.train.is_empty() {
+            return Err("tasks.train names nothing to train on");
+        }
+        if self.eval.is_some() && self.tasks.held_out.is_empty() {
+            return Err("eval needs tasks.held_out");
+        }
+        if self.demos.episodes == 0 || self.turns == 0 {
+            return Err("demos.episodes and turns are at least 1");
+        }
+        if (self.rft.is_some() || self.value.is_some()) && self.collect.is_none() {
+            return Err("rft and value need the episodes of collect");
+        }
+        let model = &self.model;
+        let sizes = [model.hidden, model.feed_forward, model.layers, model.heads, model.groups];
+        if sizes.iter().any(|size| *size < 1)
+            || model.hidden % (2 * model.heads) != 0
+            || model.heads % model.groups != 0
+        {
+            return Err(
+                "model.hidden is a multiple of twice model.heads, and these of model.groups",
+            );
+        }
+        for playing in [&self.single_turn, &self.ppo].into_iter().flatten() {
+            if playing.tasks == 0 || playing.episodes == 0 || playing.updates == 0 {
+                return Err("tasks, episodes and updates of a stage are at least 1");
+            }
+        }
+        Ok(())
+    }
+
+    /// The tasks to train on and those held out. A task that is among both is refused.
+    pub(crate) fn tasks(
+        &self,
+        folder: &Path,
+        printer: Printer,
+    ) -> Result<(Vec<Task>, Vec<Task>), Failure> {
+        let named = |paths: &[PathBuf]| -> Vec<PathBuf> {
+            paths.iter().map(|path| folder.join(path)).collect()
+        };
+        let train = tasks::read_all(&named(&self.tasks.train), printer)?;
+        let held_out = tasks::read_all(&named(&self.tasks.held_out), printer)?;
+        let known: HashMap<&str, &Task> =
+            train.iter().map(|task| (task.source.as_str(), task)).collect();
+        if let Some(both) = held_out.iter().find(|task| known.contains_key(task.source.as_str())) {
+            let hint = "hold out tasks that are not trained on".to_owned();
+            let message = format!(
+                "failed to hold out {}: it is {}, which is trained on",
+                both.name,
+                known[both.source.as_str()].name
+            );
+            return Err(Failure::usage(message, hint));
+        }
+        if train.is_empty() {
+            let hint = "tasks.train names files or folders of tasks".to_owned();
+            return Err(Failure::usage("failed to find a task to train on", hint));
+        }
+        Ok((train, held_out))
+    }
+}

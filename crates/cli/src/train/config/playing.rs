@@ -1,0 +1,122 @@
+//! Configuration of learning from episodes that are played.
+
+use serde::{Deserialize, Serialize};
+use warpwright_learn::engine::Step;
+use warpwright_learn::monitor::Alarm;
+use warpwright_learn::online::Online;
+use warpwright_learn::outcome::Scheme;
+use warpwright_learn::recipe::Recipe;
+use warpwright_learn::update::{Comparison, Rule, Steps};
+
+/// Learning from episodes that are played.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Playing {
+    /// By what rule.
+    #[serde(default)]
+    pub(crate) rule: RuleName,
+    /// Constants of `ppo` and of the losses.
+    #[serde(default)]
+    pub(crate) recipe: RecipeName,
+    /// How many updates.
+    pub(crate) updates: u32,
+    /// Tasks of an update.
+    pub(crate) tasks: usize,
+    /// Episodes of each.
+    pub(crate) episodes: usize,
+    /// Learning rate of the policy.
+    pub(crate) rate: f64,
+    /// Whether that rate falls linearly, to reach nothing after the last update.
+    #[serde(default)]
+    pub(crate) anneals: bool,
+    /// Learning rate of a critic with weights of its own.
+    #[serde(default)]
+    pub(crate) critic_rate: Option<f64>,
+    /// Steps of that critic for one of the policy.
+    #[serde(default = "one")]
+    pub(crate) critic_steps: u32,
+    /// Updates in which only the critic moves, first.
+    #[serde(default)]
+    pub(crate) critic_first: u32,
+    /// Into how many parts an update's episodes are cut, with a step for each.
+    #[serde(default = "one_part")]
+    pub(crate) parts: usize,
+    /// How often a task is taken whose last episodes came to the same.
+    #[serde(default = "flat_share")]
+    pub(crate) flat_share: f64,
+    /// Alarms that end the stage.
+    #[serde(default = "stop_at")]
+    pub(crate) stop_at: Vec<Alarm>,
+}
+
+/// How a policy is updated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RuleName {
+    #[default]
+    Ppo,
+    Rloo,
+    Grpo,
+    Rejection,
+}
+
+/// A named set of constants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RecipeName {
+    #[default]
+    Robust,
+    Paper,
+}
+
+impl RecipeName {
+    pub(crate) fn recipe(self) -> Recipe {
+        match self {
+            Self::Robust => Recipe::robust(),
+            Self::Paper => Recipe::paper(),
+        }
+    }
+}
+
+impl Playing {
+    pub(crate) fn online(&self, reward: Scheme, seed: u64) -> Online {
+        let recipe = self.recipe.recipe();
+        let rule = match self.rule {
+            RuleName::Ppo => {
+                Rule::Ppo { recipe, critic_steps: self.critic_steps, critic_only: false }
+            }
+            RuleName::Rloo => Rule::Group { by: Comparison::Rloo, loss: recipe.policy },
+            RuleName::Grpo => Rule::Group { by: Comparison::Grpo, loss: recipe.policy },
+            RuleName::Rejection => Rule::Rejection { above: 0.0 },
+        };
+        // Without decay: it would pull towards knowing nothing, and there is no data to hold against it.
+        let step = |rate| Step { rate, decay: 0.0, ..Step::default() };
+        let critic = step(self.critic_rate.unwrap_or(2.0 * self.rate));
+        Online {
+            rule,
+            steps: Steps { policy: step(self.rate), critic, parts: self.parts },
+            anneals: self.anneals,
+            updates: self.updates,
+            critic_first: self.critic_first,
+            tasks: self.tasks,
+            episodes: self.episodes,
+            reward,
+            flat_share: self.flat_share,
+            stop_at: self.stop_at.clone(),
+            seed,
+        }
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+fn one_part() -> usize {
+    1
+}
+fn flat_share() -> f64 {
+    0.25
+}
+fn stop_at() -> Vec<Alarm> {
+    vec![Alarm::NotFinite]
+}

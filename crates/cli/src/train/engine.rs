@@ -1,0 +1,161 @@
+//! Starts `warpwright-engine` in a jail, and says what became of it when it stops answering.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use warpwright_jail::{Child, Gpu, Jail, Limits, Spec, Stdin};
+use warpwright_learn::remote::{RemoteEngine, RemoteError};
+use warpwright_native::Batcher;
+
+use crate::environment;
+use crate::failure::{Failure, chain};
+use crate::python;
+use crate::train::config::EngineConfig;
+
+/// Name of the program.
+const PROGRAM: &str = "warpwright-engine";
+/// Longest that it may take to load a model, and to answer a request.
+const PATIENCE: Duration = Duration::from_mins(30);
+/// Longest that a run may take.
+const LIFE: Duration = Duration::from_hours(24 * 30);
+
+/// What it begins with.
+#[derive(Clone, Debug)]
+pub(crate) enum Weights {
+    /// A checkpoint.
+    Checkpoint(PathBuf),
+    /// None: of the shape in this `config.json`, drawn by a seed.
+    Initial(PathBuf, u64),
+}
+
+/// Where it runs.
+pub(crate) struct Host<'a> {
+    pub(crate) jail: &'a Jail,
+    /// The interpreter whose libtorch it takes.
+    pub(crate) python: &'a Path,
+    /// Number of its GPU.
+    pub(crate) gpu: Option<u32>,
+    /// The folder that it may write to.
+    pub(crate) folder: &'a Path,
+}
+
+/// An engine that runs.
+pub(crate) struct Engine {
+    /// Speaks to it.
+    pub(crate) shared: Batcher<RemoteEngine<UnixStream>>,
+    child: Arc<Mutex<Child>>,
+}
+
+impl Engine {
+    /// Starts one, and waits until it has loaded its model.
+    pub(crate) fn start(
+        host: &Host<'_>,
+        config: &EngineConfig,
+        weights: &Weights,
+    ) -> Result<Self, Failure> {
+        let program = find()?;
+        let failed = |reason: String| {
+            Failure::infrastructure(format!("failed to start {PROGRAM}: {reason}"), None)
+        };
+        let (ours, theirs) = UnixStream::pair().map_err(|error| failed(error.to_string()))?;
+        ours.set_read_timeout(Some(PATIENCE)).map_err(|error| failed(error.to_string()))?;
+        let spec = spec(host, config, weights, &program, theirs.into());
+        let child = host.jail.spawn(spec).map_err(|error| failed(chain(&error)))?;
+        let child = Arc::new(Mutex::new(child));
+        match RemoteEngine::greet(ours) {
+            Ok(engine) => Ok(Self { shared: Batcher::new(engine), child }),
+            Err(error) => Err(failed(said(&child).unwrap_or_else(|| chain(&error)))),
+        }
+    }
+
+    /// A failure with what the engine said last, if it is gone.
+    pub(crate) fn failure(&self, attempt: &str, error: &RemoteError) -> Failure {
+        let why = if error.is_lost() { said(&self.child) } else { None };
+        let why = why.unwrap_or_else(|| chain(error));
+        let hint = "run the same command again: it goes on from the last checkpoint".to_owned();
+        Failure::infrastructure(format!("failed to {attempt}: {why}"), hint)
+    }
+}
+
+fn spec(
+    host: &Host<'_>,
+    config: &EngineConfig,
+    weights: &Weights,
+    program: &Path,
+    line: OwnedFd,
+) -> Spec {
+    let limits = Limits {
+        wall: LIFE,
+        processes: 4096,
+        open_files: 4096,
+        file_bytes: 1 << 40,
+        ..Limits::default()
+    };
+    let mut spec = Spec::new(program)
+        .label(PROGRAM)
+        .with_system()
+        .with_python(host.python)
+        .read_only(program)
+        .read_write(host.folder)
+        .cwd(host.folder)
+        .limits(limits)
+        .stdin(Stdin::Descriptor(line));
+    if let Some(site) = python::find(Some(host.python)).and_then(|python| python.site_packages) {
+        let torch = site.join("torch/lib");
+        spec = spec.env("LD_LIBRARY_PATH", torch.to_string_lossy());
+    }
+    let path = |path: &Path| path.to_string_lossy().into_owned();
+    spec = match weights {
+        Weights::Checkpoint(folder) => {
+            spec.read_only(folder).args(["--model".to_owned(), path(folder)])
+        }
+        Weights::Initial(config, seed) => {
+            spec.args(["--initial".to_owned(), path(config), "--seed".to_owned(), seed.to_string()])
+        }
+    };
+    if let Some(gpu) = host.gpu {
+        spec = spec.gpu(Gpu::All).args(["--gpu".to_owned(), gpu.to_string()]);
+    }
+    if config.recompute {
+        spec = spec.arg("--recompute");
+    }
+    spec.args([
+        format!("--compute={}", config.compute.name()),
+        format!("--moments={}", config.moments.name()),
+        format!("--pass-tokens={}", config.pass_tokens),
+        format!("--slots={}", config.slots),
+        format!("--threads={}", config.threads),
+        format!("--sampler-rounding={}", config.sampler_rounding.name()),
+        format!("--sampler-behind={}", config.sampler_behind),
+    ])
+}
+
+/// The last line that it printed to standard error, once it has ended.
+fn said(child: &Mutex<Child>) -> Option<String> {
+    let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
+    // Its words may come a moment after its line is closed.
+    let ended = child.wait_timeout(Duration::from_secs(2)).unwrap_or(true);
+    let (_, stderr) = child.output_so_far();
+    let text = stderr.text();
+    let last = text.lines().rev().find(|line| !line.trim().is_empty())?;
+    ended.then(|| last.trim_start_matches("error: ").to_owned())
+}
+
+/// The program: named by the environment, else beside this one.
+fn find() -> Result<PathBuf, Failure> {
+    let named = environment::get(environment::ENGINE).map(PathBuf::from);
+    let beside = || {
+        let here = std::env::current_exe().ok()?;
+        Some(here.with_file_name(PROGRAM))
+    };
+    let path = named.or_else(beside).unwrap_or_else(|| PathBuf::from(PROGRAM));
+    if path.is_file() {
+        return Ok(path);
+    }
+    let hint = "`make engine` in the project builds it; WARPWRIGHT_ENGINE names one elsewhere";
+    let message = format!("failed to find {PROGRAM}: there is no {}", path.display());
+    Err(Failure::infrastructure(message, hint.to_owned()))
+}

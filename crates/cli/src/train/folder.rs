@@ -1,0 +1,174 @@
+//! The folder of a training run: what is where, and how it is replaced so that it can be gone on with.
+//!
+//! ```text
+//! OUT/train.json  config.toml  verdicts.jsonl  model/config.json  model/tokenizer.json
+//! OUT/<stage>/record/       episodes, a run folder like any other
+//! OUT/<stage>/checkpoint/   weights, and state.json: how far the stage has come
+//! OUT/<stage>/done.json     the stage is over
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use warpwright_learn::engine::Engine;
+
+use crate::failure::Failure;
+
+/// Version of `train.json`.
+const VERSION: u32 = 1;
+const STATE: &str = "state.json";
+
+/// What a run was begun with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Begun {
+    pub(crate) version: u32,
+    /// The configuration as it was written.
+    pub(crate) config: String,
+    /// The folder that its paths begin at.
+    pub(crate) folder: PathBuf,
+    pub(crate) seed: u64,
+    /// `cpu` or `cuda:N`.
+    pub(crate) devices: Vec<String>,
+}
+
+impl Begun {
+    pub(crate) fn new(config: String, folder: PathBuf, seed: u64, devices: Vec<String>) -> Self {
+        Self { version: VERSION, config, folder, seed, devices }
+    }
+
+    /// Begins a run in `out`, or finds that this is the one which was begun there.
+    pub(crate) fn enter(&self, out: &Path) -> Result<(), Failure> {
+        let path = out.join("train.json");
+        if !path.exists() {
+            fs::create_dir_all(out).map_err(|e| Failure::io("make the run's folder", &e))?;
+            return write_json(&path, self);
+        }
+        let found: Self = read_json(&path)?;
+        let differs = [
+            (found.version != self.version, "the version of its format"),
+            (found.config != self.config, "the configuration"),
+            (found.seed != self.seed, "--seed"),
+            (found.devices != self.devices, "--device"),
+        ];
+        match differs.into_iter().find(|(differs, _)| *differs) {
+            None => Ok(()),
+            Some((_, what)) => {
+                let message = format!(
+                    "failed to go on with the run in {}: {what} is not what it was begun with",
+                    out.display()
+                );
+                let hint = "name another folder with --out".to_owned();
+                Err(Failure::usage(message, hint))
+            }
+        }
+    }
+}
+
+/// One stage's folder.
+#[derive(Clone, Debug)]
+pub(crate) struct StageFolder {
+    pub(crate) path: PathBuf,
+}
+
+impl StageFolder {
+    /// Makes it if need be; what an interruption left half done is put right.
+    pub(crate) fn open(path: PathBuf) -> Result<Self, Failure> {
+        let failed = |e: std::io::Error| Failure::io("use the stage's folder", &e);
+        fs::create_dir_all(&path).map_err(failed)?;
+        let folder = Self { path };
+        if !folder.checkpoint().exists() && folder.other("old").exists() {
+            fs::rename(folder.other("old"), folder.checkpoint()).map_err(failed)?;
+        }
+        Ok(folder)
+    }
+
+    pub(crate) fn checkpoint(&self) -> PathBuf {
+        self.path.join("checkpoint")
+    }
+
+    fn other(&self, which: &str) -> PathBuf {
+        self.path.join(format!("checkpoint.{which}"))
+    }
+
+    fn done(&self) -> PathBuf {
+        self.path.join("done.json")
+    }
+
+    /// Whether the stage is over.
+    pub(crate) fn is_done(&self) -> bool {
+        self.done().exists()
+    }
+
+    /// What it came to.
+    pub(crate) fn result<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        read_json(&self.done())
+    }
+
+    /// It is over, and came to this.
+    pub(crate) fn finish<T: Serialize>(&self, result: &T) -> Result<(), Failure> {
+        write_json(&self.done(), result)
+    }
+
+    /// How far it has come; where it was never saved, nowhere.
+    pub(crate) fn state<T: DeserializeOwned + Default>(&self) -> Result<T, Failure> {
+        let path = self.checkpoint().join(STATE);
+        if path.exists() { read_json(&path) } else { Ok(T::default()) }
+    }
+
+    /// Replaces the checkpoint by weights and state that belong together; at every moment there is one.
+    /// `more` are files to put beside.
+    pub(crate) fn save<E: Engine, T: Serialize>(
+        &self,
+        engine: &mut E,
+        state: &T,
+        more: &[&Path],
+        unsaved: impl Fn(&E::Error) -> Failure,
+    ) -> Result<(), Failure> {
+        let failed = |e: std::io::Error| Failure::io("save a checkpoint", &e);
+        let (new, old, now) = (self.other("new"), self.other("old"), self.checkpoint());
+        for stale in [&new, &old] {
+            if stale.exists() {
+                fs::remove_dir_all(stale).map_err(failed)?;
+            }
+        }
+        fs::create_dir_all(&new).map_err(failed)?;
+        engine.save(&new).map_err(|error| unsaved(&error))?;
+        for file in more {
+            if let Some(name) = file.file_name() {
+                fs::copy(file, new.join(name)).map_err(failed)?;
+            }
+        }
+        write_json(&new.join(STATE), state)?;
+        if now.exists() {
+            fs::rename(&now, &old).map_err(failed)?;
+        }
+        fs::rename(&new, &now).map_err(failed)?;
+        if old.exists() {
+            fs::remove_dir_all(&old).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a file whole or not at all.
+pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Failure> {
+    let failed = |e: std::io::Error| Failure::io(&format!("write {}", path.display()), &e);
+    let text = serde_json::to_vec_pretty(value).map_err(|e| failed(e.into()))?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut partial = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    std::io::Write::write_all(&mut partial, &text).map_err(failed)?;
+    partial.persist(path).map_err(|e| failed(e.error))?;
+    Ok(())
+}
+
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
+    let broken = |reason: String| {
+        let hint = "remove the stage's folder to do it again, or begin anew with another --out";
+        let message = format!("failed to read {}: {reason}", path.display());
+        Failure::infrastructure(message, hint.to_owned())
+    };
+    let text = fs::read(path).map_err(|e| broken(e.to_string()))?;
+    serde_json::from_slice(&text).map_err(|e| broken(e.to_string()))
+}

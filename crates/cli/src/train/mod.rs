@@ -1,0 +1,13 @@
+//! Training: what `warpwright train` wires together. The stages are `stages.rs`; what is learned, and how,
+//! is `warpwright_learn`'s.
+
+pub(crate) mod config;
+mod corpus;
+pub(crate) mod engine;
+pub(crate) mod folder;
+pub(crate) mod players;
+mod progress;
+pub(crate) mod stage;
+pub(crate) mod stages;
+mod stored;
+pub(crate) mod verdicts;

@@ -1,0 +1,227 @@
+//! Plays episodes for a stage, many at once, and keeps their record.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fs_err as fs;
+use thiserror::Error;
+use warpwright_agent::episode::{self, Parts, Start};
+use warpwright_agent::policy::{Briefing, Policy};
+use warpwright_learn::online::{Play, Rollouts};
+use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event, EventLine, RunOutcome};
+use warpwright_record::history::{Episode, History};
+use warpwright_record::reader::RunReader;
+use warpwright_record::run::{FORMAT_VERSION, RunInfo};
+use warpwright_record::verdict::Profile;
+use warpwright_record::writer::{ResumePolicy, RunWriter};
+use warpwright_task::Task;
+
+use crate::commands::judge::command;
+use crate::failure::Failure;
+use crate::judging::PoolJudge;
+use crate::place::Place;
+use crate::train::verdicts::{Thrifty, Verdicts};
+
+/// Most episodes at once: while some are judged, others speak.
+const AT_ONCE: usize = 64;
+
+/// What plays are made with, whatever the stage.
+pub(crate) struct Field<'a> {
+    pub(crate) places: Arc<[Place<'a>]>,
+    pub(crate) verdicts: &'a Verdicts,
+    pub(crate) profile: Profile,
+    /// Most messages of an episode.
+    pub(crate) turns: u32,
+    pub(crate) stop: &'a AtomicBool,
+}
+
+impl Field<'_> {
+    /// The same with so many messages.
+    pub(crate) fn with_turns(&self, turns: u32) -> Self {
+        Self { places: Arc::clone(&self.places), turns, ..*self }
+    }
+}
+
+/// Makes the policy of an episode.
+pub(crate) type Make<'a> = Box<dyn Fn() -> Box<dyn Policy> + Sync + 'a>;
+
+/// Plays the episodes of one stage.
+pub(crate) struct Players<'a, 'f> {
+    field: &'a Field<'f>,
+    tasks: &'a [Task],
+    /// What the policy is called in the record.
+    policy: &'static str,
+    make: Make<'a>,
+    record: RunWriter,
+    folder: PathBuf,
+    /// What the record holds of episodes that are still asked for.
+    history: Mutex<History>,
+    /// Told of every episode that has ended.
+    ended: Box<dyn Fn() + Sync + 'a>,
+}
+
+/// Why episodes were not played.
+#[derive(Debug, Error)]
+#[error("{}", .0.message)]
+pub(crate) struct NotPlayed(pub(crate) Failure);
+
+impl<'a, 'f> Players<'a, 'f> {
+    /// Begins or goes on with the record in `folder`.
+    pub(crate) fn open(
+        field: &'a Field<'f>,
+        tasks: &'a [Task],
+        policy: &'static str,
+        make: Make<'a>,
+        folder: &Path,
+    ) -> Result<Self, Failure> {
+        let dir = folder.join("record");
+        let (record, history) = if dir.join("run.json").exists() {
+            let record = RunWriter::resume(&dir, ResumePolicy::SameProgram)?;
+            (record, History::read(&RunReader::open(&dir)?)?)
+        } else {
+            let config = serde_json::json!({ "version": 1, "purpose": "train" });
+            let info = RunInfo { command: command(), config };
+            (RunWriter::create(&dir, info)?, History::default())
+        };
+        Ok(Self {
+            field,
+            tasks,
+            policy,
+            make,
+            record,
+            folder: folder.to_owned(),
+            history: Mutex::new(history),
+            ended: Box::new(|| {}),
+        })
+    }
+
+    /// Calls this whenever an episode has ended.
+    pub(crate) fn watched(mut self, ended: impl Fn() + Sync + 'a) -> Self {
+        self.ended = Box::new(ended);
+        self
+    }
+
+    /// Every episode is played: the record is closed.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        self.record.append(&Event::RunFinished { outcome: RunOutcome::Completed })?;
+        Ok(self.record.close()?)
+    }
+
+    fn work(&self, number: usize, plan: &Mutex<VecDeque<Play>>) -> Result<(), Failure> {
+        let place = &self.field.places[number % self.field.places.len()];
+        while !self.field.stop.load(Ordering::SeqCst) {
+            let Some(play) = lock(plan).pop_front() else { break };
+            let id = EpisodeId(play.number);
+            let start = match lock(&self.history).episodes.get(&id) {
+                None => Some(Start::Fresh),
+                Some(known) => episode::resume_from(&RunReader::open(self.record.dir())?, known)?,
+            };
+            if let Some(start) = start {
+                self.episode(place, play, start)?;
+            }
+            (self.ended)();
+        }
+        Ok(())
+    }
+
+    fn episode(&self, place: &Place<'_>, play: Play, start: Start) -> Result<(), Failure> {
+        let task = &self.tasks[play.task];
+        let field = self.field;
+        let judge = PoolJudge::new(place.pool, task, place.facts.clone(), field.stop);
+        let judge = Thrifty::new(judge, field.verdicts, task, play.seed);
+        let path = self.folder.join("work").join(play.number.to_string());
+        let workspace = place.workspace(&path, task)?;
+        let setup = EpisodeSetup {
+            task: task.name.clone(),
+            source: self.record.put_blob(task.source.as_bytes())?,
+            // The same for all, and long: a model of our own does not read it.
+            skill: None,
+            policy: self.policy.to_owned(),
+            device: place.facts.device.clone(),
+            profile: field.profile,
+            seed: play.seed,
+            attempt: play.number,
+            level: task.level.map(|level| format!("level{level}")),
+            budget: Budget { turns: Some(field.turns), ..Budget::default() },
+        };
+        let parts = Parts {
+            id: EpisodeId(play.number),
+            briefing: Briefing {
+                task: task.name.clone(),
+                reference: task.source.clone(),
+                skill: place.skill.clone(),
+                device: place.facts.clone(),
+                profile: field.profile,
+                seed: play.seed,
+                turns: Some(field.turns),
+            },
+            setup,
+            workspace: &workspace,
+            shell: &place.shell,
+            judge: &judge,
+            record: &self.record,
+            observer: &|event| self.note(event),
+            stop: field.stop,
+        };
+        episode::run(&parts, (self.make)().as_mut(), start)?;
+        // Its files are in the record.
+        drop(workspace);
+        fs::remove_dir_all(&path).map_err(|error| Failure::io("clear a workspace", &error))
+    }
+
+    fn note(&self, event: &Event) {
+        let line = EventLine {
+            version: FORMAT_VERSION,
+            seq: 0,
+            time: jiff::Timestamp::now(),
+            event: event.clone(),
+        };
+        lock(&self.history).apply(line);
+    }
+}
+
+impl Rollouts for Players<'_, '_> {
+    type Error = NotPlayed;
+
+    fn tasks(&self) -> usize {
+        self.tasks.len()
+    }
+
+    fn play(&mut self, plays: &[Play]) -> Result<Vec<Episode>, NotPlayed> {
+        if let Some(first) = plays.iter().map(|play| EpisodeId(play.number)).min() {
+            // Those before were used up.
+            lock(&self.history).episodes.retain(|id, _| *id >= first);
+        }
+        let plan: Mutex<VecDeque<Play>> = Mutex::new(plays.iter().copied().collect());
+        let failed: Mutex<Option<Failure>> = Mutex::new(None);
+        std::thread::scope(|scope| {
+            for number in 0..plays.len().min(AT_ONCE) {
+                let (players, plan, failed) = (&*self, &plan, &failed);
+                scope.spawn(move || {
+                    if let Err(failure) = players.work(number, plan) {
+                        lock(failed).get_or_insert(failure);
+                        // The others end what they are at.
+                        lock(plan).clear();
+                    }
+                });
+            }
+        });
+        if let Some(failure) = lock(&failed).take() {
+            return Err(NotPlayed(failure));
+        }
+        if self.field.stop.load(Ordering::SeqCst) {
+            return Err(NotPlayed(Failure::interrupted()));
+        }
+        let mut history = lock(&self.history);
+        let taken =
+            plays.iter().filter_map(|play| history.episodes.remove(&EpisodeId(play.number)));
+        Ok(taken.collect())
+    }
+}
+
+/// A panic in another worker leaves what is guarded here usable.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,71 @@
+//! What a run says while it goes on.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use warpwright_learn::fit::Epoch;
+use warpwright_learn::online::Update;
+
+use crate::printer::Printer;
+use crate::train::stage::Stage;
+
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Says how many of many are done, every few seconds.
+pub(crate) struct Progress {
+    printer: Printer,
+    name: String,
+    all: usize,
+    state: Mutex<(usize, Instant)>,
+}
+
+impl Progress {
+    pub(crate) fn new(printer: Printer, name: &str, all: usize) -> Self {
+        Self { printer, name: name.to_owned(), all, state: Mutex::new((0, Instant::now())) }
+    }
+
+    pub(crate) fn one_more(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 += 1;
+        if state.0 == self.all || state.1.elapsed() >= EVERY {
+            state.1 = Instant::now();
+            self.printer.say(&format!("{}: {} of {} episodes", self.name, state.0, self.all));
+        }
+    }
+}
+
+pub(crate) fn told_epoch(stage: Stage, epoch: &Epoch) -> String {
+    let explained = epoch.explained_variance.map_or_else(String::new, |share| {
+        format!(", {:.0} % of the variance explained", 100.0 * share)
+    });
+    format!(
+        "{}: epoch {}: loss {:.4}, held out {:.4}{explained}",
+        stage.name(),
+        epoch.number + 1,
+        epoch.loss,
+        epoch.held_out
+    )
+}
+
+pub(crate) fn told_update(stage: Stage, update: &Update, of: u32) -> String {
+    let report = &update.report;
+    let explained = report
+        .explained_variance
+        .map_or_else(String::new, |share| format!(", explained {share:.2}"));
+    let alarms: Vec<String> = report.alarms.iter().map(|alarm| format!("{alarm:?}")).collect();
+    let alarms =
+        if alarms.is_empty() { String::new() } else { format!(", alarms {}", alarms.join(" ")) };
+    format!(
+        "{}: update {}/{of}: reward {:.2}, verified {:.0} %, faster {:.0} %, entropy {:.3}, {:.0} \
+         tokens{explained}, {:.1} s + {:.1} s{alarms}",
+        stage.name(),
+        update.number + 1,
+        report.reward,
+        100.0 * update.passed,
+        100.0 * update.faster,
+        report.entropy,
+        update.tokens,
+        update.play_seconds,
+        update.learn_seconds,
+    )
+}

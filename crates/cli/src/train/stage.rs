@@ -1,0 +1,64 @@
+//! The parts of a run, in their order.
+
+use serde::{Deserialize, Serialize};
+
+use crate::train::config::Config;
+
+/// A part of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Stage {
+    Demos,
+    Sft,
+    SingleTurn,
+    Collect,
+    Rft,
+    Value,
+    Ppo,
+    Eval,
+}
+
+impl Stage {
+    /// In their order.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Demos,
+        Self::Sft,
+        Self::SingleTurn,
+        Self::Collect,
+        Self::Rft,
+        Self::Value,
+        Self::Ppo,
+        Self::Eval,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Demos => "demos",
+            Self::Sft => "sft",
+            Self::SingleTurn => "single-turn",
+            Self::Collect => "collect",
+            Self::Rft => "rft",
+            Self::Value => "value",
+            Self::Ppo => "ppo",
+            Self::Eval => "eval",
+        }
+    }
+
+    /// Whether the configuration has it.
+    pub(crate) fn is_in(self, config: &Config) -> bool {
+        match self {
+            Self::Demos | Self::Sft => true,
+            Self::SingleTurn => config.single_turn.is_some(),
+            Self::Collect => config.collect.is_some(),
+            Self::Rft => config.rft.is_some(),
+            Self::Value => config.value.is_some(),
+            Self::Ppo => config.ppo.is_some(),
+            Self::Eval => config.eval.is_some(),
+        }
+    }
+
+    /// Whether weights come out of it.
+    pub(crate) fn trains(self) -> bool {
+        !matches!(self, Self::Demos | Self::Collect | Self::Eval)
+    }
+}

@@ -1,0 +1,314 @@
+//! Does the stages. Each takes up where it was stopped, and says what it came to.
+
+use std::ops::ControlFlow;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use serde::Serialize;
+use warpwright_agent::policy::Policy;
+use warpwright_learn::online::{self, OnlineError, Play, Rollouts, State};
+use warpwright_learn::outcome;
+use warpwright_learn::remote::{RemoteEngine, RemoteError};
+use warpwright_learn::update::UpdateError;
+use warpwright_native::{Batcher, Dialogue, Native, Tokenizer};
+use warpwright_record::event::Outcome;
+use warpwright_record::history::Episode;
+use warpwright_report::evaluation::{Evaluation, table};
+use warpwright_task::Task;
+use warpwright_teacher::{Demonstrator, Drafts};
+
+use crate::commands::report::width;
+use crate::failure::{Failure, chain};
+use crate::printer::Printer;
+use crate::train::config::{Config, Playing};
+use crate::train::engine::{Engine, Host, Weights};
+use crate::train::folder::StageFolder;
+use crate::train::players::{Field, Make, Players};
+use crate::train::progress::{Progress, told_update};
+use crate::train::stage::Stage;
+
+/// What the stages share.
+pub(crate) struct Run<'a, 'f> {
+    pub(crate) config: &'a Config,
+    pub(crate) seed: u64,
+    pub(crate) out: &'a Path,
+    pub(crate) host: Host<'a>,
+    /// Where episodes are played.
+    pub(crate) field: &'a Field<'f>,
+    /// The same, but nothing is given again: for figures.
+    pub(crate) afresh: &'a Field<'f>,
+    pub(crate) train: &'a [Task],
+    pub(crate) held_out: &'a [Task],
+    pub(crate) stop: &'a AtomicBool,
+    pub(crate) printer: Printer,
+}
+
+/// What an engine process is spoken to by.
+pub(super) type Shared = Batcher<RemoteEngine<UnixStream>>;
+
+impl Run<'_, '_> {
+    /// Does a stage, or finds that it is done.
+    pub(crate) fn stage(&self, stage: Stage) -> Result<(), Failure> {
+        let folder = self.folder(stage)?;
+        if folder.is_done() {
+            self.printer.say(&format!("{}: done before", stage.name()));
+            return Ok(());
+        }
+        self.check_order(stage)?;
+        let began = Instant::now();
+        match stage {
+            Stage::Demos => self.demos(&folder),
+            Stage::Sft => self.sft(&folder),
+            Stage::SingleTurn => self.online(stage, &folder, self.config.single_turn.as_ref(), 1),
+            Stage::Collect => self.collect(&folder),
+            Stage::Rft => self.rft(&folder),
+            Stage::Value => self.value(&folder),
+            Stage::Ppo => self.online(stage, &folder, self.config.ppo.as_ref(), self.config.turns),
+            Stage::Eval => self.eval(&folder),
+        }?;
+        self.printer.say(&format!("{}: {:.0} s", stage.name(), began.elapsed().as_secs_f64()));
+        Ok(())
+    }
+
+    pub(crate) fn folder(&self, stage: Stage) -> Result<StageFolder, Failure> {
+        StageFolder::open(self.out.join(stage.name()))
+    }
+
+    fn check_order(&self, stage: Stage) -> Result<(), Failure> {
+        for before in Stage::ALL.into_iter().take_while(|before| *before != stage) {
+            if before.is_in(self.config) && !self.folder(before)?.is_done() {
+                let hint = format!("do it first: `warpwright train {} ...`", before.name());
+                let message = format!(
+                    "failed to begin stage {}: stage {} is not done",
+                    stage.name(),
+                    before.name()
+                );
+                return Err(Failure::usage(message, hint));
+            }
+        }
+        Ok(())
+    }
+
+    /// Another seed for each use.
+    pub(super) fn seed(&self, of: u64) -> u64 {
+        self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ of.wrapping_mul(0xD134_2543_DE82_EF95)
+    }
+
+    pub(super) fn tokenizer(&self) -> PathBuf {
+        self.out.join("model/tokenizer.json")
+    }
+
+    pub(super) fn dialogue(&self) -> Result<Arc<Dialogue>, Failure> {
+        let tokenizer = Tokenizer::load(&self.tokenizer())
+            .map_err(|error| Failure::infrastructure(chain(&error), None))?;
+        Ok(Arc::new(Dialogue::new(tokenizer, self.config.speech.result_tokens)))
+    }
+
+    /// The weights that a stage begins with: its own, else those of the last stage before it.
+    pub(super) fn weights(&self, stage: Stage) -> Result<Weights, Failure> {
+        let own = self.folder(stage)?.checkpoint();
+        if stage.trains() && own.exists() {
+            return Ok(Weights::Checkpoint(own));
+        }
+        for before in Stage::ALL.into_iter().rev().filter(|before| *before < stage) {
+            let checkpoint = self.folder(before)?.checkpoint();
+            if before.trains() && checkpoint.exists() {
+                return Ok(Weights::Checkpoint(checkpoint));
+            }
+        }
+        Ok(Weights::Initial(self.out.join("model/config.json"), self.seed(1)))
+    }
+
+    pub(super) fn engine(&self, weights: &Weights) -> Result<Engine, Failure> {
+        Engine::start(&self.host, &self.config.engine, weights)
+    }
+
+    pub(super) fn save<T: Serialize>(
+        &self,
+        folder: &StageFolder,
+        engine: &Engine,
+        shared: &mut Shared,
+        state: &T,
+    ) -> Result<(), Failure> {
+        let unsaved = |error: &RemoteError| engine.failure("save a checkpoint", error);
+        folder.save(shared, state, &[&self.tokenizer()], unsaved)
+    }
+
+    fn demos(&self, folder: &StageFolder) -> Result<(), Failure> {
+        let demos = &self.config.demos;
+        let drafts = Drafts::default();
+        let make: Make<'_> = Box::new(|| {
+            Box::new(Demonstrator::new(demos.flaws, drafts.clone())) as Box<dyn Policy>
+        });
+        let played =
+            self.play_all(folder, self.field, self.train, "demonstrator", make, demos.episodes)?;
+        Self::refuse_broken(&played)?;
+        folder.finish(&serde_json::json!({ "episodes": played.len() }))
+    }
+
+    /// So many episodes of each task, with their record closed.
+    fn play_all(
+        &self,
+        folder: &StageFolder,
+        field: &Field<'_>,
+        tasks: &[Task],
+        policy: &'static str,
+        make: Make<'_>,
+        each: usize,
+    ) -> Result<Vec<Episode>, Failure> {
+        let plays: Vec<Play> = (0..each)
+            .flat_map(|_| 0..tasks.len())
+            .zip(0u32..)
+            .map(|(task, number)| Play { number, task, seed: self.seed(2 + u64::from(number)) })
+            .collect();
+        let name = folder.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let progress = Progress::new(self.printer, &name, plays.len());
+        let mut players = Players::open(field, tasks, policy, make, &folder.path)?
+            .watched(|| progress.one_more());
+        // One of every task before the others: what is found out of a task in its first episode, those use.
+        let (first, others) = plays.split_at(tasks.len().min(plays.len()));
+        let mut played = players.play(first).map_err(|error| error.0)?;
+        played.extend(players.play(others).map_err(|error| error.0)?);
+        players.close()?;
+        Ok(played)
+    }
+
+    /// Episodes that ended by our own failure mean that something is wrong with the task or the machine.
+    fn refuse_broken(played: &[Episode]) -> Result<(), Failure> {
+        let broken = played.iter().find_map(|episode| match &episode.end.as_ref()?.outcome {
+            Outcome::Infrastructure { message } => Some((&episode.setup.task, message)),
+            _ => None,
+        });
+        let Some((task, message)) = broken else { return Ok(()) };
+        let hint = "mend or remove the task, and run the same command again".to_owned();
+        Err(Failure::infrastructure(format!("failed to play {task}: {message}"), hint))
+    }
+
+    /// Makes policies that an engine draws for.
+    fn natives(&self, engine: &Engine, name: &str) -> Result<Make<'static>, Failure> {
+        let settings = warpwright_native::Settings {
+            model: name.to_owned(),
+            sampling: self.config.speech.sampling(),
+            positions: self.config.model.positions as usize,
+        };
+        let (shared, dialogue) = (Arc::new(engine.shared.clone()), self.dialogue()?);
+        Ok(Box::new(move || {
+            Box::new(Native::new(shared.clone(), dialogue.clone(), settings.clone()))
+        }))
+    }
+
+    fn collect(&self, folder: &StageFolder) -> Result<(), Failure> {
+        let each = self.config.collect.as_ref().map_or(0, |collect| collect.episodes);
+        let engine = self.engine(&self.weights(Stage::Collect)?)?;
+        let make = self.natives(&engine, "collect")?;
+        let played = self.play_all(folder, self.field, self.train, "native", make, each)?;
+        let usable = played.iter().filter(|e| outcome::reward(e, self.config.reward).is_some());
+        let usable = usable.count();
+        if usable == 0 {
+            Self::refuse_broken(&played)?;
+        }
+        folder.finish(&serde_json::json!({ "episodes": played.len(), "usable": usable }))
+    }
+
+    fn online(
+        &self,
+        stage: Stage,
+        folder: &StageFolder,
+        playing: Option<&Playing>,
+        turns: u32,
+    ) -> Result<(), Failure> {
+        let Some(playing) = playing else { return Ok(()) };
+        let online = playing.online(self.config.reward, self.seed(100 + stage as u64));
+        let engine = self.engine(&self.weights(stage)?)?;
+        let mut shared = engine.shared.clone();
+        let mut state: State = folder.state()?;
+        let field = self.field.with_turns(turns);
+        let make = self.natives(&engine, stage.name())?;
+        let mut players = Players::open(&field, self.train, "native", make, &folder.path)?;
+        let mut unsaved = None;
+        let made = online.run(&mut shared, &mut players, &mut state, |shared, state| {
+            if let Some(update) = state.updates.last() {
+                self.printer.say(&told_update(stage, update, online.updates));
+            }
+            unsaved = self.save(folder, &engine, shared, state).err();
+            let stops = unsaved.is_some() || self.stop.load(Ordering::SeqCst);
+            if stops { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if let Some(failure) = unsaved {
+            return Err(failure);
+        }
+        let attempt = format!("learn in stage {}", stage.name());
+        made.map_err(|error| match error {
+            OnlineError::Update(error) => not_updated(error, &engine, &attempt),
+            OnlineError::Rollouts(error) => error.0,
+            error @ OnlineError::NoEpisodes { .. } => {
+                let hint = "run the same command again: it goes on from the last checkpoint";
+                Failure::infrastructure(error.to_string(), hint.to_owned())
+            }
+        })?;
+        if let Some(alarm) = online.alarm(&state) {
+            self.printer.say(&format!(
+                "warning: {} ends after {} of {} updates: alarm {alarm:?}",
+                stage.name(),
+                state.updates.len(),
+                online.updates
+            ));
+        } else if !online.is_over(&state) {
+            return Err(Failure::interrupted());
+        }
+        players.close()?;
+        folder.finish(&state)
+    }
+
+    /// Every policy that came out of a stage, on tasks that none was trained on.
+    fn eval(&self, folder: &StageFolder) -> Result<(), Failure> {
+        let each = self.config.eval.as_ref().map_or(0, |eval| eval.episodes);
+        let mut tables = serde_json::Map::new();
+        for stage in Stage::ALL.into_iter().filter(|s| s.trains() && *s != Stage::Value) {
+            let checkpoint = self.folder(stage)?.checkpoint();
+            if !checkpoint.exists() {
+                continue;
+            }
+            let of = StageFolder::open(folder.path.join(stage.name()))?;
+            if !of.is_done() {
+                let engine = self.engine(&Weights::Checkpoint(checkpoint))?;
+                let make = self.natives(&engine, stage.name())?;
+                let played =
+                    self.play_all(&of, self.afresh, self.held_out, "native", make, each)?;
+                of.finish(&serde_json::json!({ "episodes": played.len() }))?;
+            }
+            let evaluation = Evaluation::read(&of.path.join("record"))?;
+            self.printer.say(&format!("eval: {}", stage.name()));
+            self.printer.data(&format!("{}\n", table::tables(&evaluation, width())));
+            let scores = serde_json::to_value(&evaluation.overall).unwrap_or_default();
+            tables.insert(stage.name().to_owned(), scores);
+        }
+        folder.finish(&tables)
+    }
+
+    /// Mean rewards of the first and the last fifth of what was learned online, by the last such stage.
+    pub(crate) fn first_and_last(&self) -> Result<Option<(f64, f64)>, Failure> {
+        for stage in [Stage::Ppo, Stage::SingleTurn] {
+            let folder = self.folder(stage)?;
+            if folder.is_done() {
+                let state: State = folder.result()?;
+                return Ok(online::first_and_last(&state.updates));
+            }
+        }
+        Ok(None)
+    }
+}
+
+pub(super) fn not_updated(
+    error: UpdateError<RemoteError>,
+    engine: &Engine,
+    attempt: &str,
+) -> Failure {
+    match error {
+        UpdateError::Engine(error) => engine.failure(attempt, &error),
+        other => Failure::infrastructure(format!("failed to {attempt}: {}", chain(&other)), None),
+    }
+}

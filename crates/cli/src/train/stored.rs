@@ -1,0 +1,158 @@
+//! The stages that train on episodes that are stored: on demonstrations, and on what the policy did.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+
+use serde::{Deserialize, Serialize};
+use warpwright_learn::batch;
+use warpwright_learn::engine::Engine as _;
+use warpwright_learn::fit::{Aim, Epoch};
+use warpwright_learn::outcome;
+use warpwright_learn::remote::RemoteError;
+use warpwright_record::history::{Episode, History};
+use warpwright_record::reader::RunReader;
+
+use crate::failure::Failure;
+use crate::train::config::Fitting;
+use crate::train::corpus;
+use crate::train::folder::StageFolder;
+use crate::train::progress::told_epoch;
+use crate::train::stage::Stage;
+use crate::train::stages::{Run, not_updated};
+
+/// What is in a stage's `done.json`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Fitted {
+    epochs: Vec<Epoch>,
+}
+
+impl Run<'_, '_> {
+    pub(super) fn sft(&self, folder: &StageFolder) -> Result<(), Failure> {
+        let reader = RunReader::open(&self.folder(Stage::Demos)?.path.join("record"))?;
+        let shown = corpus::shown(&reader, &self.field.places[0].facts)?;
+        if !self.tokenizer().exists() {
+            corpus::begin_model(&shown, &self.config.model, &self.out.join("model"))?;
+        }
+        let dialogue = self.dialogue()?;
+        let positions = self.config.model.positions as usize;
+        let all = shown.len();
+        let mut episodes = Vec::new();
+        let mut longest = 0;
+        for shown in shown {
+            let episode = shown.episode(&dialogue);
+            let length = episode.sequences[0].ids.len();
+            longest = longest.max(length);
+            if length <= positions {
+                episodes.push(episode);
+            }
+        }
+        let left_out = all - episodes.len();
+        let tokens: usize = episodes.iter().map(|e| e.sequences[0].ids.len()).sum();
+        self.printer.say(&format!(
+            "sft: {} demonstrations, {tokens} tokens of a vocabulary of {}, the longest {longest}",
+            episodes.len(),
+            dialogue.tokenizer().len(),
+        ));
+        if left_out > 0 {
+            self.printer.say(&format!(
+                "warning: {left_out} demonstrations are longer than model.positions ({positions})"
+            ));
+        }
+        if episodes.is_empty() {
+            let hint = "make model.positions larger, or the tasks smaller".to_owned();
+            let message = format!(
+                "failed to learn from demonstrations: none is shorter than {positions} tokens"
+            );
+            return Err(Failure::usage(message, hint));
+        }
+        self.fit(Stage::Sft, folder, &self.config.sft, Aim::Likelihood, &episodes, false)
+    }
+
+    fn fit(
+        &self,
+        stage: Stage,
+        folder: &StageFolder,
+        fitting: &Fitting,
+        aim: Aim,
+        episodes: &[batch::Episode],
+        with_critic: bool,
+    ) -> Result<(), Failure> {
+        let engine = self.engine(&self.weights(stage)?)?;
+        let mut shared = engine.shared.clone();
+        let attempt = format!("train in stage {}", stage.name());
+        let failed = |error: &RemoteError| engine.failure(&attempt, error);
+        if with_critic && !shared.describe().map_err(|e| failed(&e))?.has_critic {
+            shared.begin_critic().map_err(|e| failed(&e))?;
+        }
+        let fit = fitting.fit(aim, self.seed(stage as u64));
+        let mut done: Vec<Epoch> = folder.state()?;
+        let mut unsaved = None;
+        let made = fit.run(&mut shared, episodes, done.clone(), |shared, epoch| {
+            done.push(*epoch);
+            self.printer.say(&told_epoch(stage, epoch));
+            unsaved = self.save(folder, &engine, shared, &done).err();
+            let stops = unsaved.is_some() || self.stop.load(Ordering::SeqCst);
+            if stops { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if let Some(failure) = unsaved {
+            return Err(failure);
+        }
+        let epochs = made.map_err(|error| not_updated(error, &engine, &attempt))?;
+        if let Some(lost) = epochs.last().filter(|epoch| !epoch.held_out.is_finite()) {
+            let hint = "a smaller rate may help; begin anew with another --out".to_owned();
+            let message = format!("failed to {attempt}: the loss is {} ", lost.held_out);
+            return Err(Failure::infrastructure(message.trim_end(), hint));
+        }
+        if !fit.is_over(&epochs) && self.stop.load(Ordering::SeqCst) {
+            return Err(Failure::interrupted());
+        }
+        if epochs.is_empty() {
+            self.save(folder, &engine, &mut shared, &epochs)?;
+        }
+        folder.finish(&Fitted { epochs })
+    }
+
+    /// The episodes of stage collect.
+    fn collected(&self) -> Result<Vec<Episode>, Failure> {
+        let reader = RunReader::open(&self.folder(Stage::Collect)?.path.join("record"))?;
+        Ok(History::read(&reader)?.episodes.into_values().collect())
+    }
+
+    pub(super) fn rft(&self, folder: &StageFolder) -> Result<(), Failure> {
+        let Some(rejecting) = &self.config.rft else { return Ok(()) };
+        let collected = self.collected()?;
+        let (mut kept, mut faults) = (Vec::new(), BTreeMap::new());
+        for episode in &collected {
+            match outcome::fault(episode, self.config.reward, rejecting.above) {
+                Some(fault) => *faults.entry(fault.to_string()).or_insert(0) += 1,
+                None => kept.extend(outcome::learned(episode, self.config.reward).ok()),
+            }
+        }
+        let told: Vec<String> =
+            faults.iter().map(|(fault, n)| format!("{n} for {fault}")).collect();
+        self.printer.say(&format!(
+            "rft: {} of {} episodes are examples; left out: {}",
+            kept.len(),
+            collected.len(),
+            if told.is_empty() { "none".to_owned() } else { told.join(", ") }
+        ));
+        if kept.is_empty() {
+            let hint = "more episodes in collect, or better demonstrations".to_owned();
+            let message = "failed to fine-tune by rejection: no episode is an example to follow";
+            return Err(Failure::infrastructure(message, hint));
+        }
+        self.fit(Stage::Rft, folder, &rejecting.fit, Aim::Likelihood, &kept, false)
+    }
+
+    pub(super) fn value(&self, folder: &StageFolder) -> Result<(), Failure> {
+        let Some(valuing) = &self.config.value else { return Ok(()) };
+        let collected = self.collected()?;
+        let all: Vec<_> = collected
+            .iter()
+            .filter_map(|episode| outcome::learned(episode, self.config.reward).ok())
+            .collect();
+        let aim = Aim::Values(valuing.recipe.recipe().pretraining);
+        self.fit(Stage::Value, folder, &valuing.fit, aim, &all, true)
+    }
+}

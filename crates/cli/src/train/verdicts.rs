@@ -1,0 +1,189 @@
+//! Verdicts of a training run, kept by what they are about: policies that learn write the same kernels
+//! again and again, and the device is what is scarce.
+//!
+//! A verdict that is given again says so. What is kept is measured afresh each time: so many verdicts of the
+//! same files, then one of these, chosen by the episode's seed.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use fs_err as fs;
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, Write};
+use warpwright_agent::judge::{DeviceFacts, Judge, JudgeUnavailable};
+use warpwright_record::blob::BlobHash;
+use warpwright_record::candidate::Candidate;
+use warpwright_record::findings::{Findings, Inspection};
+use warpwright_record::verdict::{Stage, Verdict};
+use warpwright_task::Task;
+
+use crate::failure::Failure;
+
+/// One line of the file.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    key: String,
+    verdict: Verdict,
+}
+
+/// See the module.
+pub(crate) struct Verdicts {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Kept of the same files.
+    most: usize,
+}
+
+struct State {
+    kept: HashMap<String, Vec<Verdict>>,
+    /// What somebody measures.
+    under_way: HashSet<String>,
+    file: fs::File,
+    count: Count,
+}
+
+/// How verdicts came about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Count {
+    /// Judged.
+    pub(crate) judged: u64,
+    /// Given again.
+    pub(crate) repeated: u64,
+}
+
+impl Verdicts {
+    /// Those of a file, which is made if need be. A last line that is cut short is dropped.
+    pub(crate) fn open(path: &Path, most: usize) -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| Failure::io("keep the verdicts", &error);
+        let file = fs::OpenOptions::new().read(true).append(true).create(true).open(path);
+        let file = file.map_err(failed)?;
+        let mut kept: HashMap<String, Vec<Verdict>> = HashMap::new();
+        let (mut reader, mut whole, mut line) = (BufReader::new(&file), 0, Vec::new());
+        while reader.read_until(b'\n', &mut line).map_err(failed)? > 0 {
+            let Ok(read) = serde_json::from_slice::<Line>(&line) else { break };
+            whole += line.len() as u64;
+            kept.entry(read.key).or_default().push(read.verdict);
+            line.clear();
+        }
+        file.file().set_len(whole).map_err(failed)?;
+        let (under_way, count) = (HashSet::new(), Count::default());
+        let state = State { kept, under_way, file, count };
+        Ok(Self { state: Mutex::new(state), changed: Condvar::new(), most })
+    }
+
+    /// How verdicts came about since it was opened.
+    pub(crate) fn count(&self) -> Count {
+        self.lock().count
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One that is kept, if there are enough of them, else a new one.
+    fn take(
+        &self,
+        key: &str,
+        seed: u64,
+        measure: impl FnOnce() -> Result<Verdict, JudgeUnavailable>,
+    ) -> Result<Verdict, JudgeUnavailable> {
+        let mut state = self.lock();
+        loop {
+            let kept = state.kept.get(key).map_or(&[][..], Vec::as_slice);
+            if self.most > 0 && kept.len() >= self.most {
+                let mut verdict = kept[(seed % kept.len() as u64) as usize].clone();
+                verdict.caveats.push(format!(
+                    "the same files were measured {} time{} in this training run: one of these \
+                     verdicts is given again",
+                    kept.len(),
+                    if kept.len() == 1 { "" } else { "s" }
+                ));
+                state.count.repeated += 1;
+                return Ok(verdict);
+            }
+            // Others wait: what is measured now may be what they ask for.
+            if self.most == 0 || state.under_way.insert(key.to_owned()) {
+                break;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        let measuring = Measuring { verdicts: self, key };
+        let verdict = measure()?;
+        let mut state = self.lock();
+        state.count.judged += 1;
+        if self.most > 0 {
+            let line = Line { key: key.to_owned(), verdict: verdict.clone() };
+            let mut text = serde_json::to_vec(&line).map_err(|e| unkept(&e))?;
+            text.push(b'\n');
+            state.file.write_all(&text).map_err(|e| unkept(&e))?;
+            state.kept.entry(key.to_owned()).or_default().push(verdict.clone());
+        }
+        drop(state);
+        drop(measuring);
+        Ok(verdict)
+    }
+}
+
+fn unkept(error: &dyn std::error::Error) -> JudgeUnavailable {
+    JudgeUnavailable { message: format!("failed to keep the verdict: {error}") }
+}
+
+/// Somebody measures; when that ends, also by a failure, another may.
+struct Measuring<'v> {
+    verdicts: &'v Verdicts,
+    key: &'v str,
+}
+
+impl Drop for Measuring<'_> {
+    fn drop(&mut self) {
+        self.verdicts.lock().under_way.remove(self.key);
+        self.verdicts.changed.notify_all();
+    }
+}
+
+/// A judge that gives verdicts again.
+pub(crate) struct Thrifty<'a, J> {
+    pub(crate) judge: J,
+    pub(crate) verdicts: &'a Verdicts,
+    /// What decides which of several verdicts is given.
+    pub(crate) seed: u64,
+    /// Task and rules.
+    pub(crate) about: String,
+}
+
+impl<'a, J: Judge> Thrifty<'a, J> {
+    pub(crate) fn new(judge: J, verdicts: &'a Verdicts, task: &Task, seed: u64) -> Self {
+        let facts = judge.device();
+        let source = BlobHash::of(task.source.as_bytes());
+        let about = format!("{}/{}/{source}/{:?}", facts.device, facts.hardware, task.mode);
+        Self { judge, verdicts, seed, about }
+    }
+}
+
+impl<J: Judge> Judge for Thrifty<'_, J> {
+    fn judge(&self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeUnavailable> {
+        if stage == Stage::Measured {
+            return self.measure_afresh(candidate);
+        }
+        self.judge.judge(candidate, stage)
+    }
+
+    fn measure_afresh(&self, candidate: &Candidate) -> Result<Verdict, JudgeUnavailable> {
+        let key = format!("{}/{}", self.about, candidate.hash());
+        self.verdicts.take(&key, self.seed, || self.judge.measure_afresh(candidate))
+    }
+
+    fn inspect(
+        &self,
+        candidate: &Candidate,
+        inspection: &Inspection,
+    ) -> Result<Findings, JudgeUnavailable> {
+        self.judge.inspect(candidate, inspection)
+    }
+
+    fn device(&self) -> DeviceFacts {
+        self.judge.device()
+    }
+}

@@ -1,0 +1,247 @@
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use thiserror::Error;
+use warpwright_learn::engine::{
+    Description, Engine, Loss, Passed, Prompt, Row, Sampled, Sampling, Scores, Step, Which,
+};
+use warpwright_learn::losses::PolicyLoss;
+use warpwright_learn::monitor::Alarm;
+use warpwright_learn::online::{Online, OnlineError, Play, Rollouts, State, first_and_last};
+use warpwright_learn::outcome::Scheme;
+use warpwright_learn::update::{Comparison, Rule, Steps};
+use warpwright_record::event::{EpisodeId, Outcome};
+use warpwright_record::history::{Episode, History};
+use warpwright_record::message::{Generation, Tokens};
+use warpwright_record::reader::RunReader;
+
+use crate::sample;
+
+#[derive(Debug, Error)]
+#[error("no")]
+struct Never;
+
+/// One number that is learned: how likely token 1 is, after anything. Counts its steps and notes rates.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Coin {
+    odds: f64,
+    slope: f64,
+    rates: Vec<f64>,
+}
+
+impl Coin {
+    fn logprob(&self, id: u32) -> f64 {
+        let one = 1.0 / (1.0 + (-self.odds).exp());
+        if id == 1 { one.ln() } else { (1.0 - one).ln() }
+    }
+}
+
+impl Engine for Coin {
+    type Error = Never;
+
+    fn describe(&mut self) -> Result<Description, Never> {
+        Err(Never)
+    }
+
+    fn begin_critic(&mut self) -> Result<(), Never> {
+        Err(Never)
+    }
+
+    fn score(&mut self, rows: &[Row]) -> Result<Vec<Scores>, Never> {
+        let of = |row: &Row| {
+            let ids = row.actions.iter().map(|at| row.ids[*at as usize]);
+            let logprobs: Vec<f32> = ids.map(|id| self.logprob(id) as f32).collect();
+            Scores { entropies: vec![0.5; logprobs.len()], logprobs, values: vec![] }
+        };
+        Ok(rows.iter().map(of).collect())
+    }
+
+    fn backward(&mut self, rows: &[Row], _: &Loss, over: f64) -> Result<Passed, Never> {
+        for row in rows {
+            for (at, advantage) in row.actions.iter().zip(&row.advantages) {
+                let chosen = f64::from(u8::from(row.ids[*at as usize] == 1));
+                let one = self.logprob(1).exp();
+                self.slope -= f64::from(*advantage) * (chosen - one) / over;
+            }
+        }
+        Ok(Passed { loss: self.slope, scores: self.score(rows)? })
+    }
+
+    fn step(&mut self, _: Which, step: &Step) -> Result<f64, Never> {
+        self.odds -= step.rate * self.slope;
+        self.rates.push(step.rate);
+        Ok(std::mem::take(&mut self.slope).abs())
+    }
+
+    fn sample(&mut self, _: &[Prompt], _: &Sampling) -> Result<Vec<Sampled>, Never> {
+        Err(Never)
+    }
+
+    fn save(&mut self, _: &Path) -> Result<(), Never> {
+        Err(Never)
+    }
+}
+
+/// Episodes of one token, drawn by the play's seed; token 1 is verified, token 0 is not. Of task 2 all are
+/// alike.
+struct Table {
+    good: Episode,
+    bad: Episode,
+    asked: Vec<Play>,
+    /// Every so many episodes one fails by our fault.
+    fails_every: u32,
+}
+
+impl Table {
+    fn new(fails_every: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        sample::finish(sample::write_run(&path));
+        let mut history = History::read(&RunReader::open(&path).unwrap()).unwrap();
+        let [good, bad] = [0, 1].map(|n| history.episodes.remove(&EpisodeId(n)).unwrap());
+        Self { good, bad, asked: vec![], fails_every }
+    }
+}
+
+impl Rollouts for Table {
+    type Error = Never;
+
+    fn tasks(&self) -> usize {
+        3
+    }
+
+    fn play(&mut self, plays: &[Play]) -> Result<Vec<Episode>, Never> {
+        self.asked.extend(plays);
+        let of = |play: &Play| {
+            let token = if play.task == 2 { 1 } else { (play.seed >> 40) as u32 % 2 };
+            let mut episode = if token == 1 { self.good.clone() } else { self.bad.clone() };
+            episode.turns.truncate(1);
+            episode.setup.task = format!("task {}", play.task);
+            let tokens =
+                Tokens { kept: 0, prompt: vec![5], sampled: vec![token], logprobs: vec![-0.7] };
+            episode.turns[0].message.generation =
+                Some(Box::new(Generation { tokens: Some(tokens), ..Generation::default() }));
+            if self.fails_every > 0 && play.number % self.fails_every == 0 {
+                let message = "the GPU is lost".to_owned();
+                episode.end.as_mut().unwrap().outcome = Outcome::Infrastructure { message };
+            }
+            episode
+        };
+        Ok(plays.iter().map(of).collect())
+    }
+}
+
+fn online() -> Online {
+    let loss = PolicyLoss { clip_low: 0.2, clip_high: 0.28, dual_clip: None, mismatch: None };
+    let step = Step { rate: 0.5, ..Step::default() };
+    Online {
+        rule: Rule::Group { by: Comparison::Rloo, loss },
+        steps: Steps { policy: step, critic: step, parts: 1 },
+        anneals: true,
+        updates: 8,
+        critic_first: 0,
+        tasks: 2,
+        episodes: 6,
+        reward: Scheme::Paper,
+        flat_share: 0.1,
+        stop_at: vec![Alarm::NotFinite],
+        seed: 7,
+    }
+}
+
+const GO_ON: ControlFlow<()> = ControlFlow::Continue(());
+
+/// All that came of it: the weights, the state, what was played.
+fn whole(online: &Online) -> (Coin, State, Vec<Play>) {
+    let (mut coin, mut table, mut state) = (Coin::default(), Table::new(0), State::default());
+    online.run(&mut coin, &mut table, &mut state, |_, _| GO_ON).unwrap();
+    (coin, state, table.asked)
+}
+
+/// Without what differs from run to run.
+fn timeless(mut state: State) -> State {
+    for update in &mut state.updates {
+        (update.play_seconds, update.learn_seconds) = (0.0, 0.0);
+    }
+    state
+}
+
+#[test]
+fn what_is_rewarded_becomes_likelier_and_the_rate_falls_to_nothing() {
+    let (coin, state, asked) = whole(&online());
+    assert!(coin.odds > 0.5, "{}", coin.odds);
+    assert_eq!(state.updates.len(), 8);
+    assert!(coin.rates.windows(2).all(|pair| pair[0] > pair[1]), "{:?}", coin.rates);
+    assert!((coin.rates[0] - 0.5).abs() < 1e-12);
+    let numbers: Vec<u32> = asked.iter().map(|play| play.number).collect();
+    assert!(numbers.iter().copied().eq(0..8 * 12), "numbers are an update's own: {numbers:?}");
+    let mut seeds: Vec<u64> = asked.iter().map(|play| play.seed).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    assert_eq!(seeds.len(), 96);
+    // Of one message each, half of them verified and three times as fast.
+    let first = &state.updates[0];
+    assert!(
+        (first.turns - 1.0).abs() < 1e-12 && first.passed > 0.0 && first.passed == first.faster
+    );
+}
+
+#[test]
+fn a_task_that_says_nothing_is_taken_less_often() {
+    let (_, state, asked) = whole(&Online { updates: 60, tasks: 1, ..online() });
+    let of = |task| asked.iter().filter(|play| play.task == task).count() / 6;
+    assert!(state.flat[&2]);
+    assert!(of(2) < of(0) / 2 && of(2) < of(1) / 2, "{} {} {}", of(0), of(1), of(2));
+}
+
+#[test]
+fn a_run_that_is_taken_up_again_does_what_an_uninterrupted_one_does() {
+    let wanted = whole(&online());
+    for cut in 1..8 {
+        let (mut coin, mut table, mut state) = (Coin::default(), Table::new(0), State::default());
+        let stop = |_: &mut Coin, state: &State| {
+            if state.updates.len() == cut { ControlFlow::Break(()) } else { GO_ON }
+        };
+        online().run(&mut coin, &mut table, &mut state, stop).unwrap();
+        // As it is stored.
+        let text = serde_json::to_string(&state).unwrap();
+        let mut state: State = serde_json::from_str(&text).unwrap();
+        online().run(&mut coin, &mut table, &mut state, |_, _| GO_ON).unwrap();
+        assert_eq!((coin, timeless(state)), (wanted.0.clone(), timeless(wanted.1.clone())));
+        assert_eq!(table.asked, wanted.2);
+    }
+}
+
+#[test]
+fn our_own_failures_are_counted_and_nothing_is_learned_from_them() {
+    let (mut coin, mut table, mut state) = (Coin::default(), Table::new(3), State::default());
+    online().run(&mut coin, &mut table, &mut state, |_, _| GO_ON).unwrap();
+    assert!(state.updates.iter().all(|u| u.failed == 4 && u.report.episodes == 8));
+    let mut all = Table::new(1);
+    let error = online()
+        .run(&mut Coin::default(), &mut all, &mut State::default(), |_, _| GO_ON)
+        .unwrap_err();
+    assert!(matches!(error, OnlineError::NoEpisodes { number: 0, episodes: 12, .. }), "{error}");
+}
+
+#[test]
+fn an_alarm_ends_it() {
+    let mut state = State::default();
+    let online = Online {
+        steps: Steps { policy: Step { rate: f64::NAN, ..Step::default() }, ..online().steps },
+        ..online()
+    };
+    online.run(&mut Coin::default(), &mut Table::new(0), &mut state, |_, _| GO_ON).unwrap();
+    assert_eq!(online.alarm(&state), Some(Alarm::NotFinite));
+    assert!(state.updates.len() < 8 && online.is_over(&state));
+}
+
+#[test]
+fn what_a_run_came_to_is_the_mean_over_episodes_of_a_fifth() {
+    assert_eq!(first_and_last(&[]), None);
+    let (_, state, _) = whole(&online());
+    let rewards: Vec<f64> = state.updates.iter().map(|update| update.report.reward).collect();
+    let (first, last) = first_and_last(&state.updates).unwrap();
+    assert!((first - (rewards[0] + rewards[1]) / 2.0).abs() < 1e-12);
+    assert!((last - (rewards[6] + rewards[7]) / 2.0).abs() < 1e-12);
+}
