@@ -93,6 +93,8 @@ class Runner(Player):
         except RuntimeError as error:
             raise Refusal("state_dict", str(error)) from error
         model = model.train() if self.mode == "train" else model.eval()
+        if self.cuda:  # the judge overwrites what these weights were copied from
+            torch.cuda.synchronize()
         started = time.perf_counter()
         if hasattr(model, "prepare"):
             with torch.no_grad():
@@ -138,6 +140,7 @@ def main() -> None:
     parser = arguments()
     parser.add_argument("--arena", type=int)
     parser.add_argument("--arena-bytes", type=int)
+    parser.add_argument("--start-bytes", type=int)
     given = parser.parse_args()
     channel = Channel(given.channel)
     arena = None
@@ -148,6 +151,8 @@ def main() -> None:
             size = given.arena_bytes
             arena = Arena(given.device, given.library, given.arena, size, populate=True)
             arena.install()
+            # The rest may be in use: a candidate runs, and what it computes with lies there.
+            arena.zone(size - given.start_bytes, given.start_bytes)
             warm(given.device)
     runner = Runner(given.device, given.library, channel, arena)
     names = [

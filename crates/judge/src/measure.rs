@@ -23,7 +23,7 @@ use crate::families::Draw;
 use crate::oracle::Oracle;
 use crate::quiet::{self, History};
 use crate::runner::{Played, Runner, Trouble};
-use crate::sequential::Schedule;
+use crate::sequential::{Interim, Schedule};
 use crate::stats;
 
 /// How long and how often.
@@ -83,11 +83,12 @@ impl Plan {
 /// Fewest seconds that count as a call's time: no call through torch takes less.
 pub(crate) const LEAST: f64 = 1e-7;
 
-/// What of a window's constant part is not the same in all processes on a GPU, in seconds: how soon the
-/// first call begins, and how soon its end is noticed. 300 pairs of identical kernels of 20 us to 5 ms,
-/// in windows of 4 ms, differed by 0.3 % in the mean, whatever their length; by a tenth of it in windows of
-/// 15 ms (`docs/measurements/2026-11-23-h200-judge-3`).
-pub(crate) const UNEQUAL: f64 = 15e-6;
+/// What of a window's constant part may not be the same in two processes on a GPU, in seconds: how soon the
+/// first call begins, and how soon its end is noticed. 300 pairs of identical kernels of 20 us to 5 ms
+/// differed by 15 us of a window in the mean, whatever their length, with a standard deviation of 24 us from
+/// process to process beside what single windows vary by (`docs/measurements/2026-11-23-h200-judge-3`). So many
+/// decide on kernels at the margin at the nominal rate and on 95 of 100 that are 7 % faster, as simulated.
+pub(crate) const UNEQUAL: f64 = 45e-6;
 
 /// Short windows are as good as a longer one if they hold this share of its calls.
 const JOINED: f64 = 0.75;
@@ -153,11 +154,11 @@ impl Rounds {
         stats::variation(&self.per_call(&self.candidate))
     }
 
-    /// Share of a contender's usual window that so many seconds are.
-    fn share(&self, windows: &Windows, seconds: f64) -> f64 {
+    /// Which share of each of a contender's windows so many seconds are.
+    fn shares(&self, windows: &Windows, seconds: f64) -> Vec<f64> {
         let nothing = stats::rough(&self.nothing);
-        let lengths: Vec<f64> = windows.0.iter().map(|window| window.1 - nothing).collect();
-        (seconds / stats::rough(&lengths).max(LEAST)).clamp(0.0, 1.0)
+        let share = |spent: f64| (seconds / (spent - nothing).max(LEAST)).clamp(0.0, 1.0);
+        windows.0.iter().map(|window| share(window.1)).collect()
     }
 
     /// Seconds per call of a contender's windows.
@@ -190,6 +191,8 @@ pub(crate) struct Summary {
     pub(crate) speedup: Speedup,
     /// Which baselines were disturbed.
     pub(crate) caveats: Vec<String>,
+    /// The largest share by which a sample of the candidate was moved outwards.
+    pub(crate) unequal: f64,
 }
 
 /// Seconds per call of one window.
@@ -266,26 +269,33 @@ pub(crate) fn remember(ready: &mut [Ready], rounds: &Rounds) {
     }
 }
 
-/// Times and speed-ups, with intervals between the samples of this rank from either end, wider by what
-/// `unequal` seconds are of a window ([`UNEQUAL`]; 0 where it is not known). Where a baseline has a level,
-/// its windows are limited by it. The best baseline is that over which the speed-up is least.
+/// Times and speed-ups, with a look's intervals between samples of its rank from either end, each moved
+/// outwards by what `unequal` seconds are of its window ([`UNEQUAL`]; 0 where it is not known). Where a
+/// baseline has a level, its windows are limited by it. The best baseline is that over which the speed-up is
+/// least.
 pub(crate) fn summarise(
     rounds: &Rounds,
     levels: &[Option<f64>],
-    (rank, unequal): (usize, f64),
+    (look, unequal): (Interim, f64),
 ) -> Summary {
-    let between = |samples: &[f64], share: f64| {
-        let Interval { value, low, high } = stats::between(samples, rank)?;
-        Some(Interval { value, low: low * (1.0 - share), high: high * (1.0 + share) })
+    let between = |samples: &[f64], shares: &[f64]| {
+        let (samples, shares) = (samples.get(look.leaves..)?, shares.get(look.leaves..)?);
+        let moved = |by: f64| -> Vec<f64> {
+            samples.iter().zip(shares).map(|(sample, share)| sample * (1.0 + by * share)).collect()
+        };
+        let value = stats::between(samples, look.rank)?.value;
+        let low = stats::between(&moved(-1.0), look.rank)?.low;
+        Some(Interval { value, low, high: stats::between(&moved(1.0), look.rank)?.high })
     };
-    let ms = |seconds: &[f64], share| {
+    let ms = |seconds: &[f64], shares: &[f64]| {
         let scaled: Vec<f64> = seconds.iter().map(|s| s * 1e3).collect();
-        between(&scaled, share)
+        between(&scaled, shares)
     };
     let candidate = rounds.per_call(&rounds.candidate);
-    let share = rounds.share(&rounds.candidate, unequal);
+    let shares = rounds.shares(&rounds.candidate, unequal);
     let counted = Some(rounds.nothing.len() as u32);
-    let mut times = Times { candidate: ms(&candidate, share), rounds: counted, ..Times::default() };
+    let time = ms(&candidate, &shares);
+    let mut times = Times { candidate: time, rounds: counted, ..Times::default() };
     let mut speedup = Speedup::default();
     let mut caveats = Vec::new();
     let mut best: Option<(Baseline, Interval)> = None;
@@ -294,9 +304,10 @@ pub(crate) fn summarise(
         let disturbed = quiet::limit(levels.get(i).copied().flatten(), &mut baseline);
         caveats.extend(quiet::caveat(*which, disturbed, baseline.len()));
         let ratios: Vec<f64> = baseline.iter().zip(&candidate).map(|(b, c)| b / c).collect();
-        let baseline_share = rounds.share(windows, unequal);
-        let time = ms(&baseline, baseline_share);
-        let ratio = between(&ratios, share.max(baseline_share));
+        let theirs = rounds.shares(windows, unequal);
+        let time = ms(&baseline, &theirs);
+        let larger: Vec<f64> = shares.iter().zip(&theirs).map(|(a, b)| a.max(*b)).collect();
+        let ratio = between(&ratios, &larger);
         let (at, over) = match which {
             Baseline::Eager => (&mut times.eager, &mut speedup.eager),
             Baseline::Compile => (&mut times.compile, &mut speedup.compile),
@@ -315,142 +326,9 @@ pub(crate) fn summarise(
         speedup.best = Some(ratio);
         speedup.best_baseline = Some(which.name().to_owned());
     }
-    Summary { times, speedup, caveats }
+    let unequal = shares.into_iter().skip(look.leaves).fold(0.0, f64::max);
+    Summary { times, speedup, caveats, unequal }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rand::RngExt;
-    use rand::SeedableRng;
-
-    fn windows(calls: usize, seconds: Vec<f64>) -> Windows {
-        Windows::of(calls, seconds)
-    }
-
-    /// What later, longer windows say of a call is what the first ones do.
-    #[test]
-    fn windows_of_several_lengths_say_the_same() {
-        let lengths = || [4usize, 4, 4, 4, 4, 4, 4, 15, 15, 15, 15].into_iter();
-        let of = |call: f64| Windows(lengths().map(|n| (n, 2e-4 + n as f64 * call)).collect());
-        let rounds = Rounds {
-            nothing: vec![2e-4; 11],
-            candidate: of(1e-3),
-            baselines: vec![(Baseline::Eager, of(1.5e-3))],
-        };
-        let Summary { times, speedup, .. } = summarise(&rounds, &[], (2, 0.0));
-        let over = speedup.eager.unwrap();
-        assert!((over.low - 1.5).abs() < 1e-9 && (over.high - 1.5).abs() < 1e-9, "{over:?}");
-        assert!((times.candidate.unwrap().value - 1.0).abs() < 1e-9);
-        assert!(rounds.variation().unwrap() < 1e-9);
-    }
-
-    #[test]
-    fn the_best_baseline_is_the_fastest_one() {
-        let rounds = Rounds {
-            nothing: vec![0.001; 9],
-            candidate: windows(10, vec![0.011; 9]),
-            baselines: vec![
-                (Baseline::Eager, windows(4, vec![0.013; 9])),
-                (Baseline::Compile, windows(5, vec![0.011; 9])),
-            ],
-        };
-        let Summary { times, speedup, .. } = summarise(&rounds, &[], (2, 0.0));
-        assert_eq!(speedup.best_baseline.as_deref(), Some("compile"));
-        assert!((speedup.best.unwrap().low - 2.0).abs() < 1e-9);
-        assert!((speedup.eager.unwrap().value - 3.0).abs() < 1e-9);
-        assert!((times.candidate.unwrap().value - 1.0).abs() < 1e-9);
-    }
-
-    /// Drift that hits a whole round cancels in the ratio; it would not in the quotient of medians
-    /// of times taken one contender after the other.
-    #[test]
-    fn drift_between_rounds_cancels() {
-        let drift: Vec<f64> = (0..9).map(|i| 1.0 + 0.2 * f64::from(i)).collect();
-        let rounds = Rounds {
-            nothing: vec![0.0; 9],
-            candidate: windows(1, drift.iter().map(|d| 1e-3 * d).collect()),
-            baselines: vec![(
-                Baseline::Eager,
-                windows(1, drift.iter().map(|d| 1.5e-3 * d).collect()),
-            )],
-        };
-        let over = summarise(&rounds, &[], (2, 0.0)).speedup.eager.unwrap();
-        assert!((over.low - 1.5).abs() < 1e-9 && (over.high - 1.5).abs() < 1e-9);
-    }
-
-    /// An identical kernel, noise of a tenth: between windows of m and of no calls the ratio's
-    /// interval is narrower than between windows of m and m / 2, for the same calls.
-    #[test]
-    fn windows_of_nothing_give_narrower_intervals_than_half_windows() {
-        let mut random = StdRng::seed_from_u64(5);
-        let mut noisy = |t: f64| t * (1.0 + 0.1 * (random.random::<f64>() - 0.5));
-        let (mut from_nothing, mut from_half) = (0.0, 0.0);
-        for _ in 0..200 {
-            let mut draw = |t: f64| -> Vec<f64> { (0..9).map(|_| noisy(t)).collect() };
-            let rounds = Rounds {
-                nothing: draw(1e-4),
-                candidate: windows(10, draw(10.1e-3)),
-                baselines: vec![(Baseline::Eager, windows(10, draw(10.1e-3)))],
-            };
-            let width = |i: Interval| i.high - i.low;
-            from_nothing += width(summarise(&rounds, &[], (2, 0.0)).speedup.eager.unwrap());
-            let mut slopes = || -> Vec<f64> {
-                let (long, short) = (draw(10.1e-3), draw(5.1e-3));
-                long.iter().zip(short).map(|(l, s)| (l - s) / 5.0).collect()
-            };
-            let (b, c) = (slopes(), slopes());
-            let ratios: Vec<f64> = b.iter().zip(c).map(|(b, c)| b / c).collect();
-            from_half += width(stats::median(&ratios).unwrap());
-        }
-        assert!(2.0 * from_nothing < from_half, "{from_nothing} and {from_half}");
-    }
-
-    /// A kernel at the margin whose windows are shorter by what is not the same in all processes earns
-    /// nothing by it, and one that is clearly faster is still called so.
-    #[test]
-    fn what_does_not_cancel_is_part_of_the_interval() {
-        let over = |speedup: f64, window: f64, unequal: f64| {
-            let rounds = Rounds {
-                nothing: vec![3e-4; 7],
-                candidate: windows(4, vec![3e-4 + window - 13e-6; 7]),
-                baselines: vec![(Baseline::Eager, windows(4, vec![3e-4 + window * speedup; 7]))],
-            };
-            summarise(&rounds, &[], (1, unequal)).speedup.eager.unwrap()
-        };
-        assert!(over(1.05, 4e-3, 0.0).low > 1.05, "the control sees nothing");
-        assert!(over(1.05, 4e-3, UNEQUAL).low < 1.05);
-        assert!(over(1.07, 4e-3, UNEQUAL).low > 1.06);
-        assert!(over(1.052, 15e-3, UNEQUAL).low > 1.05, "long windows say more");
-    }
-
-    #[test]
-    fn rounds_fit_the_budget() {
-        let plan = Plan { budget: Duration::from_secs(8), ..Plan::of(Device::Cpu, None) };
-        assert_eq!(schedule(&plan, 10.0).last(), 7);
-        assert_eq!(schedule(&plan, 0.01).last(), 9);
-    }
-
-    #[test]
-    fn short_windows_are_joined_to_long_ones() {
-        let rounds = Rounds { nothing: vec![1e-4; 11], ..Rounds::default() };
-        let mut windows = Windows::default();
-        for noise in [-3e-4, 0.0, 3e-4, 1e-4, 1e-4, -2e-4, 5e-4] {
-            windows.push(4, 1e-4 + 4e-3 + noise);
-        }
-        windows.push(15, 1e-4 + 15e-3);
-        let joined = rounds.joined(&windows, 15);
-        assert_eq!(joined.len(), 3, "the seventh goes with the eighth: {joined:?}");
-        assert!(joined[..2].iter().all(|call| (call - 1e-3).abs() < 1e-9), "{joined:?}");
-        assert!((joined[2] - (19e-3 + 5e-4) / 19.0).abs() < 1e-9, "{joined:?}");
-        assert_eq!(rounds.joined(&Windows::of(4, [5e-3; 7]), 4).len(), 7);
-    }
-
-    #[test]
-    fn every_contender_gets_every_position() {
-        let mut random = StdRng::seed_from_u64(3);
-        let firsts: std::collections::BTreeSet<usize> =
-            (0..100).map(|_| order(3, &mut random)[0]).collect();
-        assert_eq!(firsts.len(), 4);
-    }
-}
+mod tests;

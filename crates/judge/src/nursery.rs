@@ -27,7 +27,7 @@ use crate::arena::{Arena, ArenaError, CudaDevice};
 use crate::error::JudgeError;
 use crate::gate::{Gate, Purpose};
 use crate::homes::{Home, Homes};
-use crate::process::{Grant, Host, Role, WALL, Worker};
+use crate::process::{Grant, Host, Role, START_BYTES, WALL, Worker};
 
 /// Runners kept ready on a GPU: a candidate has the device for half a second, starting takes up to ten
 /// where many sessions keep the host busy. More cost memory: each has a context of half a GiB.
@@ -109,9 +109,8 @@ impl Nursery {
         self.shared.gpu_arena(gpu)
     }
 
-    /// Says that runners will be needed: has as many made ahead as are worth keeping. On a GPU one for
-    /// each that is taken: its context is made while a candidate is calm, and that is no longer than making
-    /// one takes.
+    /// Says that runners will be needed: has as many made ahead as are worth keeping, once half of them
+    /// are gone. While contexts are made on a GPU nobody measures there: better seldom and several.
     pub(crate) fn expect(&self) {
         let keep = match &self.shared.means {
             Means { gpu: None, .. } => ON_CPU,
@@ -121,6 +120,9 @@ impl Nursery {
         let mut threads = lock(&self.threads);
         threads.retain(|thread| !thread.is_finished());
         let mut state = self.shared.lock();
+        if state.ready.len() + state.under_way > keep / 2 + state.waiting {
+            return;
+        }
         while state.ready.len() + state.under_way < keep + state.waiting {
             let shared = Arc::clone(&self.shared);
             let start = std::thread::Builder::new().name("nursery".to_owned());
@@ -233,7 +235,7 @@ impl Shared {
         if let Some(arena) = kept.as_ref() {
             return Ok(Arc::clone(arena));
         }
-        let arena = Arc::new(Arena::Cuda(gpu.arena(self.means.arena_bytes)?));
+        let arena = Arc::new(Arena::Cuda(gpu.arena(self.means.arena_bytes + START_BYTES)?));
         *kept = Some(Arc::clone(&arena));
         Ok(arena)
     }

@@ -20,6 +20,10 @@ use crate::gate::{Gate, Purpose, Wish};
 const CHANNEL_FD: i32 = 3;
 const ARENA_FD: i32 = 4;
 
+/// The last bytes of an arena that a process is given at its start. No candidate has them: what the
+/// process allocates before it has a candidate lies there, while the rest may be another one's.
+pub(crate) const START_BYTES: u64 = 1 << 20;
+
 /// Longest a process may take to import torch, map its arena and answer.
 const START_PATIENCE: Duration = Duration::from_mins(2);
 
@@ -244,6 +248,7 @@ impl Worker {
             spec = spec
                 .args(["--arena", &ARENA_FD.to_string()])
                 .args(["--arena-bytes", &arena.len().to_string()])
+                .args(["--start-bytes", &START_BYTES.to_string()])
                 .fd(arena.lend()?, ARENA_FD);
         }
         for path in &grant.read {

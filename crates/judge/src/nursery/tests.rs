@@ -4,10 +4,11 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::arena::HostArena;
+use crate::arena::{HostArena, POISON};
 use crate::channel::NoAnswer;
+use crate::device::Device;
 use crate::gate::{Gate, Purpose};
-use crate::testing::judge;
+use crate::testing::{judge, judge_on};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -96,6 +97,26 @@ fn a_start_that_is_under_way_is_waited_for_or_ended() {
     let start = Instant::now();
     drop(judge);
     assert!(start.elapsed() < whole / 2, "{:?}, a whole start {whole:?}", start.elapsed());
+}
+
+/// A runner that starts may do so while a candidate computes in the memory that they share.
+#[test]
+fn gpu_a_runner_that_starts_writes_where_no_candidate_computes() {
+    const LOOKED_AT: u64 = 256 << 20;
+    let judge = judge_on(Device::Cuda(0));
+    let arena = judge.nursery.gpu_arena(judge.gpu.as_ref().unwrap()).unwrap();
+    arena.poison(0, arena.len()).unwrap();
+    let runner = judge.nursery.take().unwrap();
+    let poisoned = |from: u64, bytes: u64| {
+        let mut held = vec![0; bytes as usize];
+        arena.read(from, &mut held).unwrap();
+        held.chunks_exact(2).all(|word| word == POISON.to_le_bytes())
+    };
+    let candidates = judge.nursery.shared.means.arena_bytes;
+    assert!(poisoned(0, LOOKED_AT), "where weights lie");
+    assert!(poisoned(candidates - LOOKED_AT, LOOKED_AT), "where results lie");
+    assert!(!poisoned(candidates, arena.len() - candidates), "positive control");
+    drop(runner);
 }
 
 /// Adopts a runner with this file as its artifact, and has it run `source` as a candidate; what that

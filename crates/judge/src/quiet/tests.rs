@@ -7,6 +7,7 @@ use warpwright_record::interval::Interval;
 
 use super::*;
 use crate::measure::{Ready, Rounds, Summary, Windows, levels, remember, summarise};
+use crate::sequential::Interim;
 
 /// Seconds of a call of the candidate; the baseline's true ones are `TRUTH` times that.
 const CALL: f64 = 60e-6;
@@ -59,9 +60,9 @@ fn session(
     let mut ready = [ready()];
     let verdict = |_| {
         let rounds = rounds(count, busy, random);
-        let limited = summarise(&rounds, &levels(&ready, &rounds), (1, 0.0));
+        let limited = summarise(&rounds, &levels(&ready, &rounds), (Interim::at_all(1), 0.0));
         remember(&mut ready, &rounds);
-        (limited, summarise(&rounds, &[], (1, 0.0)))
+        (limited, summarise(&rounds, &[], (Interim::at_all(1), 0.0)))
     };
     (0..verdicts).map(verdict).collect()
 }
@@ -168,8 +169,8 @@ proptest! {
         quiet.add(&history);
         let ready = [Baseline::Eager, Baseline::Compile]
             .map(|which| Ready { which, quiet: quiet.clone(), ..ready() });
-        let free = summarise(&rounds, &[], (2, 0.0));
-        let limited = summarise(&rounds, &levels(&ready, &rounds), (2, 0.0));
+        let free = summarise(&rounds, &[], (Interim::at_all(2), 0.0));
+        let limited = summarise(&rounds, &levels(&ready, &rounds), (Interim::at_all(2), 0.0));
         let lower = |a: Option<Interval>, b: Option<Interval>| {
             let (a, b) = (a.unwrap(), b.unwrap());
             a.low <= b.low && a.value <= b.value && a.high <= b.high

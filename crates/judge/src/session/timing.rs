@@ -128,17 +128,18 @@ impl TaskSession<'_> {
             }
             watch.bear(schedule.last())?;
             let done = rounds.nothing.len();
-            let Some(rank) = schedule.rank_after(done).filter(|_| done > seen) else { continue };
+            let Some(look) = schedule.look_after(done).filter(|_| done > seen) else { continue };
             seen = done;
             // On the cpu device the host slows candidate and baselines alike.
             let cuda = self.judge.config.device.is_cuda();
             let levels = if cuda { measure::levels(ready, &rounds) } else { Vec::new() };
             let unequal = if cuda { measure::UNEQUAL } else { 0.0 };
-            let summary = measure::summarise(&rounds, &levels, (rank, unequal));
+            let summary = measure::summarise(&rounds, &levels, (look, unequal));
             (found.times, found.speedup, disturbed) =
                 (summary.times, summary.speedup, summary.caveats);
             found.times.prepare = prepare;
-            if sequential::decided(&found.speedup, found.times.candidate, done) {
+            let bound = (done, summary.unequal);
+            if sequential::decided(&found.speedup, found.times.candidate, bound) {
                 break;
             }
         }
