@@ -4,12 +4,13 @@
 ROOT := $(shell dirname "$(strip $(MAKEFILE_LIST))")
 SCRIPTS := "$(ROOT)"/scripts
 
-.PHONY: help setup demo test test-long test-gpu bench lint
+.PHONY: help setup demo engine test test-long test-gpu bench lint
 .NOTPARALLEL:
 
 help:
 	@echo 'make setup      check prerequisites, install torch into .venv, build target/release/warpwright'
 	@echo 'make demo       set up, then optimise three example modules and show the report'
+	@echo 'make engine     set up, then build target/release/warpwright-engine, which training needs'
 	@echo 'make test       set up, then check and test everything that must pass'
 	@echo 'make test-long  set up, then run the exhaustive tests'
 	@echo 'make test-gpu   set up, then run the tests that need an NVIDIA GPU'
@@ -24,6 +25,9 @@ setup:
 
 demo: setup
 	@$(SCRIPTS)/demo
+
+engine: setup
+	@$(SCRIPTS)/engine
 
 test:
 	@$(SCRIPTS)/setup --without-program

@@ -166,7 +166,8 @@ pub(crate) struct Episodes {
     #[arg(value_name = "TASK", conflicts_with = "resume")]
     pub(crate) tasks: Vec<PathBuf>,
     /// What writes the kernels: `teacher`, built in; `openai:MODEL` (chat completions),
-    /// `responses:MODEL` or `anthropic:MODEL`, a model behind an endpoint; or `replay:RUN_DIR`.
+    /// `responses:MODEL` or `anthropic:MODEL`, a model behind an endpoint; `native:CHECKPOINT`, a model
+    /// that `train` made; or `replay:RUN_DIR`.
     /// Repeated: each in turn.
     #[arg(long, value_name = "POLICY", default_value = "teacher")]
     pub(crate) policy: Vec<String>,

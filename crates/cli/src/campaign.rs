@@ -26,6 +26,7 @@ use warpwright_task::Task;
 
 use crate::args::Common;
 use crate::commands::judge::command;
+use crate::engine::Host;
 use crate::failure::{Failure, chain};
 use crate::judging::{Bench, PoolJudge, Wanted};
 use crate::place::Place;
@@ -157,7 +158,8 @@ impl Campaign<'_> {
                 &self.settings.base_urls,
                 &self.stop,
                 Some(self.printer),
-            )?,
+            )?
+            .with_engines(&Host::beside(&self.benches[0], None))?,
             history,
             plan: Mutex::new(plan),
             live: Mutex::new(live),

@@ -1,5 +1,8 @@
 //! Starts `warpwright-engine` in a jail, and says what became of it when it stops answering.
 
+mod config;
+mod neighbour;
+
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -7,13 +10,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use warpwright_jail::{Child, Gpu, Jail, Limits, Spec, Stdin};
+use warpwright_judge::Neighbour;
 use warpwright_learn::remote::{RemoteEngine, RemoteError};
 use warpwright_native::Batcher;
 
 use crate::environment;
 use crate::failure::{Failure, chain};
+use crate::judging::Bench;
 use crate::python;
-use crate::train::config::EngineConfig;
+
+pub(crate) use self::config::EngineConfig;
+use self::neighbour::Considerate;
 
 /// Name of the program.
 const PROGRAM: &str = "warpwright-engine";
@@ -38,14 +45,28 @@ pub(crate) struct Host<'a> {
     pub(crate) python: &'a Path,
     /// Number of its GPU.
     pub(crate) gpu: Option<u32>,
+    /// Who judges on the same device: while candidates are timed nothing is computed.
+    pub(crate) neighbour: Neighbour,
     /// The folder that it may write to.
-    pub(crate) folder: &'a Path,
+    pub(crate) folder: Option<&'a Path>,
 }
+
+impl<'a> Host<'a> {
+    /// On the device of a judge.
+    pub(crate) fn beside(bench: &'a Bench, folder: Option<&'a Path>) -> Self {
+        let gpu = bench.device().strip_prefix("cuda:").and_then(|number| number.parse().ok());
+        let neighbour = bench.judge.neighbour();
+        Self { jail: &bench.jail, python: &bench.python, gpu, neighbour, folder }
+    }
+}
+
+/// What an engine is spoken to by.
+pub(crate) type Shared = Batcher<Considerate<RemoteEngine<UnixStream>>>;
 
 /// An engine that runs.
 pub(crate) struct Engine {
     /// Speaks to it.
-    pub(crate) shared: Batcher<RemoteEngine<UnixStream>>,
+    pub(crate) shared: Shared,
     child: Arc<Mutex<Child>>,
 }
 
@@ -66,7 +87,10 @@ impl Engine {
         let child = host.jail.spawn(spec).map_err(|error| failed(chain(&error)))?;
         let child = Arc::new(Mutex::new(child));
         match RemoteEngine::greet(ours) {
-            Ok(engine) => Ok(Self { shared: Batcher::new(engine), child }),
+            Ok(engine) => {
+                let engine = Considerate::new(engine, host.neighbour.clone());
+                Ok(Self { shared: Batcher::new(engine), child })
+            }
             Err(error) => Err(failed(said(&child).unwrap_or_else(|| chain(&error)))),
         }
     }
@@ -99,13 +123,14 @@ fn spec(
         .with_system()
         .with_python(host.python)
         .read_only(program)
-        .read_write(host.folder)
-        .cwd(host.folder)
         .limits(limits)
         .stdin(Stdin::Descriptor(line));
     if let Some(site) = python::find(Some(host.python)).and_then(|python| python.site_packages) {
         let torch = site.join("torch/lib");
         spec = spec.env("LD_LIBRARY_PATH", torch.to_string_lossy());
+    }
+    if let Some(folder) = host.folder {
+        spec = spec.read_write(folder).cwd(folder);
     }
     let path = |path: &Path| path.to_string_lossy().into_owned();
     spec = match weights {

@@ -12,7 +12,9 @@ use warpwright_agent::remote::policy::RemotePolicy;
 use warpwright_agent::replay::{Replay, ReplayError};
 use warpwright_task::Task;
 
+use crate::engine::Host;
 use crate::failure::{Failure, chain};
+use crate::natives::{self, NativeModel};
 use crate::printer::Printer;
 use crate::remote::{self, BaseUrls, PolicyArgs, Wire};
 
@@ -25,6 +27,8 @@ pub(crate) enum PolicyName {
     Replay(PathBuf),
     /// A model behind an endpoint.
     Remote(Wire, String),
+    /// A model of our own, from a checkpoint's folder.
+    Native(PathBuf),
 }
 
 impl PolicyName {
@@ -33,6 +37,7 @@ impl PolicyName {
         match text.split_once(':') {
             None if text == "teacher" => Ok(Self::Teacher),
             Some(("replay", path)) if !path.is_empty() => Ok(Self::Replay(PathBuf::from(path))),
+            Some(("native", path)) if !path.is_empty() => Ok(Self::Native(PathBuf::from(path))),
             Some((wire, model))
                 if let Some(wire) = Wire::parse(wire)
                     && !model.is_empty() =>
@@ -41,7 +46,7 @@ impl PolicyName {
             }
             _ => {
                 let hint = "policies are `teacher`, `openai:MODEL`, `responses:MODEL`, \
-                    `anthropic:MODEL` and `replay:RUN_DIR`";
+                    `anthropic:MODEL`, `native:CHECKPOINT` and `replay:RUN_DIR`";
                 Err(Failure::usage(format!("failed to find the policy {text}"), hint.to_owned()))
             }
         }
@@ -51,19 +56,24 @@ impl PolicyName {
     pub(crate) fn absolute(&self) -> String {
         match self {
             Self::Teacher => "teacher".to_owned(),
-            Self::Replay(path) => {
-                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-                format!("replay:{}", path.display())
-            }
+            Self::Replay(path) => format!("replay:{}", absolute(path).display()),
+            Self::Native(path) => format!("native:{}", absolute(path).display()),
             Self::Remote(wire, model) => format!("{}:{model}", wire.name()),
         }
     }
 }
 
-/// Makes a run's policies. Those with the same wire format share one endpoint.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Makes a run's policies. Those with the same wire format share one endpoint, and all episodes of a model
+/// of our own its engine.
 pub(crate) struct Policies {
     names: Vec<PolicyName>,
     endpoints: BTreeMap<Wire, Arc<Endpoint>>,
+    /// By the folder of their checkpoint.
+    natives: BTreeMap<PathBuf, NativeModel>,
     remote: PolicyArgs,
 }
 
@@ -85,7 +95,18 @@ impl Policies {
                 place.insert(remote::endpoint(*wire, remote, &url, Arc::clone(stop), printer)?);
             }
         }
-        Ok(Self { names, endpoints, remote: remote.clone() })
+        Ok(Self { names, endpoints, natives: BTreeMap::new(), remote: remote.clone() })
+    }
+
+    /// Starts the engines of models of our own.
+    pub(crate) fn with_engines(mut self, host: &Host<'_>) -> Result<Self, Failure> {
+        for name in &self.names {
+            let PolicyName::Native(folder) = name else { continue };
+            if let Entry::Vacant(place) = self.natives.entry(folder.clone()) {
+                place.insert(NativeModel::open(host, folder)?);
+            }
+        }
+        Ok(self)
     }
 
     /// The policy of a number for one task.
@@ -93,6 +114,13 @@ impl Policies {
         match &self.names[number] {
             PolicyName::Teacher => Ok(Box::new(warpwright_teacher::Teacher::new())),
             PolicyName::Replay(path) => replay(path, task),
+            PolicyName::Native(folder) => {
+                let native = self.natives.get(folder).map(NativeModel::policy);
+                native.ok_or_else(|| {
+                    let message = format!("failed to use {}: no engine runs", folder.display());
+                    Failure::infrastructure(message, None)
+                })
+            }
             PolicyName::Remote(wire, model) => {
                 let settings = self.remote.settings(*wire, model);
                 Ok(Box::new(RemotePolicy::new(Arc::clone(&self.endpoints[wire]), settings)))
@@ -124,8 +152,9 @@ pub(crate) fn check(
         let policy = PolicyName::parse(name)?;
         let policies = vec![policy.clone()];
         let made = Policies::open(policies, remote, &BaseUrls::new(), &Arc::default(), None)?;
-        for task in tasks {
-            made.make(0, &task.name)?;
+        match &policy {
+            PolicyName::Native(folder) => natives::look(folder)?,
+            _ => tasks.iter().try_for_each(|task| made.make(0, &task.name).map(|_| ()))?,
         }
         let name = policy.absolute();
         if checked.contains(&name) {

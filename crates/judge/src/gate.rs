@@ -11,7 +11,7 @@
 //! one at a time. Nobody waits for ever: a deadline comes, and who came later does not enter with others.
 
 use std::collections::BTreeSet;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -37,11 +37,13 @@ pub enum Purpose {
     Host,
     /// The device's own speed is measured.
     Ceilings,
+    /// Somebody else computes: a model that is sampled from or trained.
+    Neighbour,
 }
 
 impl Purpose {
     /// All, in the order of their declaration.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Start,
         Self::Reference,
         Self::Baselines,
@@ -51,6 +53,7 @@ impl Purpose {
         Self::Inspection,
         Self::Host,
         Self::Ceilings,
+        Self::Neighbour,
     ];
 
     /// For people.
@@ -65,6 +68,7 @@ impl Purpose {
             Self::Inspection => "inspections",
             Self::Host => "work on the host",
             Self::Ceilings => "ceilings",
+            Self::Neighbour => "models",
         }
     }
 
@@ -84,6 +88,19 @@ impl Purpose {
 /// shorter turns; and the longest.
 const PATIENCE: u32 = 2;
 const LONGEST: Duration = Duration::from_secs(8);
+
+/// Somebody else who computes on a judge's device: a model that is sampled from or trained.
+#[derive(Clone, Debug)]
+pub struct Neighbour(pub(crate) Arc<Gate>);
+
+impl Neighbour {
+    /// Computes while nobody is measured. Waits for its turn; whoever would measure waits meanwhile. From
+    /// within it nothing may be judged there.
+    pub fn compute<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _held = self.0.share(Purpose::Neighbour);
+        work()
+    }
+}
 
 /// The device's gate.
 #[derive(Debug, Default)]

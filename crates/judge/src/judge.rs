@@ -21,7 +21,7 @@ use crate::device::{Device, DeviceFacts, host_facts};
 use crate::embedded;
 use crate::error::JudgeError;
 use crate::forks::{Forks, HowStarted};
-use crate::gate::{Gate, Purpose, Used};
+use crate::gate::{Gate, Neighbour, Purpose, Used};
 use crate::health::{Cores, Health, Watch};
 use crate::memory::{Memory, Work};
 use crate::native;
@@ -183,6 +183,11 @@ impl LocalJudge {
     /// For how long its device has been held since it was opened.
     pub fn device_use(&self) -> Used {
         self.gate.used()
+    }
+
+    /// For somebody else who computes on the device.
+    pub fn neighbour(&self) -> Neighbour {
+        Neighbour(Arc::clone(&self.gate))
     }
 
     /// How it has started the processes of candidates since it was opened.

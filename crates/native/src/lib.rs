@@ -16,9 +16,11 @@
 mod batcher;
 mod dialogue;
 mod policy;
+mod speech;
 mod tokenizer;
 
 pub use batcher::{Batcher, Draws, NotDrawn};
 pub use dialogue::{Dialogue, target};
 pub use policy::{Native, Settings};
+pub use speech::{Speech, SpeechError};
 pub use tokenizer::{Mark, Split, Tokenizer, TokenizerError};

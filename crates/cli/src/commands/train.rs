@@ -7,12 +7,12 @@ use serde::Serialize;
 use warpwright_judge::SessionPool;
 
 use crate::args::train::{StageArg, TrainArgs};
+use crate::engine::Host;
 use crate::failure::Failure;
 use crate::judging::{Bench, Wanted};
 use crate::place::Place;
 use crate::printer::Printer;
 use crate::train::config::Config;
-use crate::train::engine::Host;
 use crate::train::folder::Begun;
 use crate::train::players::Field;
 use crate::train::stage::Stage;
@@ -64,9 +64,7 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
         Ok(Field { places: places()?.into(), verdicts, profile, turns, stop: &stop })
     };
     let (field, afresh) = (field(&kept)?, field(&fresh)?);
-    let first = &benches[0];
-    let gpu = first.device().strip_prefix("cuda:").and_then(|number| number.parse().ok());
-    let host = Host { jail: &first.jail, python: &first.python, gpu, folder: &out };
+    let host = Host::beside(&benches[0], Some(&out));
     let run = Run {
         config: &config,
         seed: args.common.seed,

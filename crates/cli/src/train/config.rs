@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
-use warpwright_learn::engine::{Sampling, Step};
+use warpwright_learn::engine::Step;
 use warpwright_learn::fit::{Aim, Fit};
 use warpwright_learn::outcome::Scheme;
-use warpwright_native::Split;
+use warpwright_native::{Speech, Split};
 use warpwright_record::verdict::Profile;
 use warpwright_task::Task;
 use warpwright_teacher::Flaws;
 
+use crate::engine::EngineConfig;
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::tasks;
@@ -90,103 +91,6 @@ pub(crate) struct Model {
     pub(crate) groups: i64,
     /// Tokens of the longest episode.
     pub(crate) positions: i64,
-}
-
-/// How the engine computes; none of it but `sampler_*` changes what is learned, up to rounding.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct EngineConfig {
-    pub(crate) compute: Compute,
-    pub(crate) moments: Compute,
-    pub(crate) pass_tokens: usize,
-    pub(crate) recompute: bool,
-    pub(crate) slots: usize,
-    /// Threads on the host; 1 gives the same numbers again.
-    pub(crate) threads: usize,
-    pub(crate) sampler_rounding: Rounding,
-    pub(crate) sampler_behind: usize,
-}
-
-/// A type of numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Compute {
-    #[default]
-    Float32,
-    Bfloat16,
-}
-
-impl Compute {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Float32 => "float32",
-            Self::Bfloat16 => "bfloat16",
-        }
-    }
-}
-
-/// What the sampler's matrices are rounded to, for experiments.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Rounding {
-    #[default]
-    None,
-    Bfloat16,
-    Fp8,
-}
-
-impl Rounding {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Bfloat16 => "bfloat16",
-            Self::Fp8 => "fp8",
-        }
-    }
-}
-
-impl Default for EngineConfig {
-    fn default() -> Self {
-        Self {
-            compute: Compute::Float32,
-            moments: Compute::Float32,
-            pass_tokens: 32_768,
-            recompute: false,
-            slots: 256,
-            threads: 1,
-            sampler_rounding: Rounding::None,
-            sampler_behind: 0,
-        }
-    }
-}
-
-/// How messages are drawn.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Speech {
-    pub(crate) temperature: f64,
-    pub(crate) top_p: f64,
-    /// Most tokens of a message.
-    pub(crate) most: u32,
-    /// Most tokens of a tool's result that are read.
-    pub(crate) result_tokens: usize,
-}
-
-impl Default for Speech {
-    fn default() -> Self {
-        Self { temperature: 1.0, top_p: 1.0, most: 1024, result_tokens: 64 }
-    }
-}
-
-impl Speech {
-    pub(crate) fn sampling(&self) -> Sampling {
-        Sampling {
-            temperature: self.temperature,
-            top_p: self.top_p,
-            most: self.most,
-            stop: Vec::new(),
-        }
-    }
 }
 
 /// Demonstrations.

@@ -5,7 +5,7 @@ use std::path::Path;
 use fs_err as fs;
 use warpwright_agent::judge::DeviceFacts;
 use warpwright_learn::batch;
-use warpwright_native::{Dialogue, Tokenizer, target};
+use warpwright_native::{Dialogue, Speech, Tokenizer, target};
 use warpwright_record::history::History;
 use warpwright_record::message::{Message, ToolResult};
 use warpwright_record::reader::RunReader;
@@ -63,9 +63,14 @@ pub(crate) fn shown(reader: &RunReader, device: &DeviceFacts) -> Result<Vec<Show
     Ok(all)
 }
 
-/// Trains the tokenizer, and writes it with the model's description: what Hugging Face calls
-/// `config.json`, of a Qwen3.
-pub(crate) fn begin_model(shown: &[Shown], model: &Model, folder: &Path) -> Result<(), Failure> {
+/// Trains the tokenizer, and writes it with how the model speaks and its description: what Hugging Face
+/// calls `config.json`, of a Qwen3.
+pub(crate) fn begin_model(
+    shown: &[Shown],
+    model: &Model,
+    speech: &Speech,
+    folder: &Path,
+) -> Result<(), Failure> {
     let failed = |e: std::io::Error| Failure::io("write the model's description", &e);
     fs::create_dir_all(folder).map_err(failed)?;
     let texts: Vec<String> = shown
@@ -93,6 +98,7 @@ pub(crate) fn begin_model(shown: &[Shown], model: &Model, folder: &Path) -> Resu
         "attention_bias": false,
     });
     write_json(&folder.join("config.json"), &config)?;
+    speech.save(folder).map_err(|error| Failure::infrastructure(chain(&error), None))?;
     // Last: where it is there, the description is too.
     tokenizer
         .save(&folder.join("tokenizer.json"))

@@ -172,3 +172,6 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> 
     let text = fs::read(path).map_err(|e| broken(e.to_string()))?;
     serde_json::from_slice(&text).map_err(|e| broken(e.to_string()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,6 @@
 
 pub(crate) mod config;
 mod corpus;
-pub(crate) mod engine;
 pub(crate) mod folder;
 pub(crate) mod players;
 mod progress;

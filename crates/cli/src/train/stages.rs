@@ -1,7 +1,6 @@
 //! Does the stages. Each takes up where it was stopped, and says what it came to.
 
 use std::ops::ControlFlow;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +10,9 @@ use serde::Serialize;
 use warpwright_agent::policy::Policy;
 use warpwright_learn::online::{self, OnlineError, Play, Rollouts, State};
 use warpwright_learn::outcome;
-use warpwright_learn::remote::{RemoteEngine, RemoteError};
+use warpwright_learn::remote::RemoteError;
 use warpwright_learn::update::UpdateError;
-use warpwright_native::{Batcher, Dialogue, Native, Tokenizer};
+use warpwright_native::{Dialogue, Native, Speech, Tokenizer};
 use warpwright_record::event::Outcome;
 use warpwright_record::history::Episode;
 use warpwright_report::evaluation::{Evaluation, table};
@@ -21,10 +20,10 @@ use warpwright_task::Task;
 use warpwright_teacher::{Demonstrator, Drafts};
 
 use crate::commands::report::width;
+use crate::engine::{Engine, Host, Shared, Weights};
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
 use crate::train::config::{Config, Playing};
-use crate::train::engine::{Engine, Host, Weights};
 use crate::train::folder::StageFolder;
 use crate::train::players::{Field, Make, Players};
 use crate::train::progress::{Progress, told_update};
@@ -45,9 +44,6 @@ pub(crate) struct Run<'a, 'f> {
     pub(crate) stop: &'a AtomicBool,
     pub(crate) printer: Printer,
 }
-
-/// What an engine process is spoken to by.
-pub(super) type Shared = Batcher<RemoteEngine<UnixStream>>;
 
 impl Run<'_, '_> {
     /// Does a stage, or finds that it is done.
@@ -134,7 +130,8 @@ impl Run<'_, '_> {
         state: &T,
     ) -> Result<(), Failure> {
         let unsaved = |error: &RemoteError| engine.failure("save a checkpoint", error);
-        folder.save(shared, state, &[&self.tokenizer()], unsaved)
+        let beside = [self.tokenizer(), self.out.join("model").join(Speech::FILE)];
+        folder.save(shared, state, &[&beside[0], &beside[1]], unsaved)
     }
 
     fn demos(&self, folder: &StageFolder) -> Result<(), Failure> {

@@ -14,7 +14,7 @@ use warpwright_record::history::{Episode, History};
 use warpwright_record::reader::RunReader;
 
 use crate::failure::Failure;
-use crate::train::config::Fitting;
+use crate::train::config::{Config, Fitting};
 use crate::train::corpus;
 use crate::train::folder::StageFolder;
 use crate::train::progress::told_epoch;
@@ -32,7 +32,8 @@ impl Run<'_, '_> {
         let reader = RunReader::open(&self.folder(Stage::Demos)?.path.join("record"))?;
         let shown = corpus::shown(&reader, &self.field.places[0].facts)?;
         if !self.tokenizer().exists() {
-            corpus::begin_model(&shown, &self.config.model, &self.out.join("model"))?;
+            let Config { model, speech, .. } = self.config;
+            corpus::begin_model(&shown, model, speech, &self.out.join("model"))?;
         }
         let dialogue = self.dialogue()?;
         let positions = self.config.model.positions as usize;

@@ -61,7 +61,9 @@ impl Verdicts {
         let mut kept: HashMap<String, Vec<Verdict>> = HashMap::new();
         let (mut reader, mut whole, mut line) = (BufReader::new(&file), 0, Vec::new());
         while reader.read_until(b'\n', &mut line).map_err(failed)? > 0 {
-            let Ok(read) = serde_json::from_slice::<Line>(&line) else { break };
+            // A line without its end would be joined by the next.
+            let read = line.strip_suffix(b"\n").map(serde_json::from_slice::<Line>);
+            let Some(Ok(read)) = read else { break };
             whole += line.len() as u64;
             kept.entry(read.key).or_default().push(read.verdict);
             line.clear();
@@ -187,3 +189,6 @@ impl<J: Judge> Judge for Thrifty<'_, J> {
         self.judge.device()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -275,3 +275,31 @@ fn who_would_measure_starves_while_nobody_does() {
     assert!(measured < step, "{measured:?}");
     assert!(waits_for(gate.alone(Purpose::Verification)) >= step);
 }
+
+/// A neighbour computes while nobody is measured, and whoever would measure waits for its end.
+#[test]
+fn a_neighbour_and_whoever_is_measured_keep_out_of_each_others_way() {
+    let gate = Arc::new(Gate::default());
+    let neighbour = Neighbour(Arc::clone(&gate));
+    let measuring = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..50 {
+                let held = gate.alone(Purpose::Measurement);
+                measuring.store(true, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_micros(100));
+                measuring.store(false, Ordering::SeqCst);
+                drop(held);
+            }
+        });
+        for _ in 0..50 {
+            let beside = neighbour.compute(|| {
+                std::thread::sleep(Duration::from_micros(100));
+                measuring.load(Ordering::SeqCst)
+            });
+            assert!(!beside, "it computes beside what is measured");
+        }
+    });
+    let used = gate.used().by[Purpose::Neighbour as usize];
+    assert_eq!(used.turns, 50);
+}

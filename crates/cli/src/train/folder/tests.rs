@@ -1,0 +1,63 @@
+//! What interruptions leave of a stage's folder, and a run that was begun with something else.
+
+use super::*;
+
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Far(u32);
+
+fn checkpoint(folder: &Path, name: &str, far: u32) {
+    let path = folder.join(name);
+    fs::create_dir_all(&path).unwrap();
+    write_json(&path.join(STATE), &Far(far)).unwrap();
+}
+
+#[test]
+fn at_every_moment_of_a_save_there_is_a_checkpoint_to_go_on_from() {
+    // The folders that a save leaves where it is stopped, in order; what is gone on from.
+    let moments: [(&[(&str, u32)], u32); 6] = [
+        (&[], 0),
+        (&[("checkpoint", 1)], 1),
+        (&[("checkpoint", 1), ("checkpoint.new", 2)], 1),
+        (&[("checkpoint.old", 1), ("checkpoint.new", 2)], 1),
+        (&[("checkpoint", 2), ("checkpoint.old", 1)], 2),
+        (&[("checkpoint", 2)], 2),
+    ];
+    for (there, far) in moments {
+        let stage = tempfile::tempdir().unwrap();
+        for (name, far) in there {
+            checkpoint(stage.path(), name, *far);
+        }
+        let folder = StageFolder::open(stage.path().to_owned()).unwrap();
+        assert_eq!(folder.state::<Far>().unwrap(), Far(far), "{there:?}");
+        assert!(!folder.is_done());
+    }
+}
+
+#[test]
+fn a_run_that_was_begun_with_something_else_is_left_alone() {
+    let out = tempfile::tempdir().unwrap();
+    let begun = |config: &str, seed, device: &str| {
+        Begun::new(config.to_owned(), PathBuf::from("."), seed, vec![device.to_owned()])
+    };
+    begun("a", 1, "cpu").enter(out.path()).unwrap();
+    begun("a", 1, "cpu").enter(out.path()).unwrap();
+    let others = [
+        (begun("b", 1, "cpu"), "the configuration"),
+        (begun("a", 2, "cpu"), "--seed"),
+        (begun("a", 1, "cuda:0"), "--device"),
+    ];
+    for (other, what) in others {
+        let failure = other.enter(out.path()).unwrap_err();
+        assert!(failure.message.contains(what), "{}", failure.message);
+    }
+}
+
+#[test]
+fn a_file_that_is_no_longer_whole_is_named() {
+    let stage = tempfile::tempdir().unwrap();
+    checkpoint(stage.path(), "checkpoint", 1);
+    fs::write(stage.path().join("checkpoint").join(STATE), "[1").unwrap();
+    let folder = StageFolder::open(stage.path().to_owned()).unwrap();
+    let failure = folder.state::<Far>().unwrap_err();
+    assert!(failure.message.contains("checkpoint/state.json"), "{}", failure.message);
+}

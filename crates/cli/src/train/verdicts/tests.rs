@@ -1,0 +1,131 @@
+//! Verdicts that are given again: which, how they say so, and what a crash leaves.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use warpwright_record::fingerprint::Fingerprint;
+use warpwright_record::verdict::{
+    Isolation, PhaseSeconds, Profile, Reward, Speedup, Times, VERDICT_VERSION,
+};
+
+use super::*;
+
+/// A verdict that can be told from others by a number.
+fn verdict(number: u64) -> Verdict {
+    Verdict {
+        version: VERDICT_VERSION,
+        task: "task".to_owned(),
+        candidate: String::new(),
+        device: "cpu".to_owned(),
+        profile: Profile::Strict,
+        stage: Stage::Measured,
+        verified: true,
+        failure: None,
+        integrity: vec![],
+        checks: vec![],
+        times_ms: Times::default(),
+        speedup: Speedup::default(),
+        reward: Reward { paper: 1.0, speedup: 1.0, bounded: 1.0 },
+        floor_ms: None,
+        unavoidable_bytes: number,
+        kernels: vec![],
+        diagnostics: vec![],
+        isolation: Isolation::default(),
+        caveats: vec![],
+        conditions: None,
+        seconds: PhaseSeconds::default(),
+        fingerprint: Fingerprint::default(),
+    }
+}
+
+fn number(verdict: &Verdict) -> u64 {
+    verdict.unavoidable_bytes
+}
+
+fn file() -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("verdicts.jsonl");
+    (folder, path)
+}
+
+#[test]
+fn what_was_measured_often_enough_is_given_again_and_says_so() {
+    let (_folder, path) = file();
+    let verdicts = Verdicts::open(&path, 2).unwrap();
+    for n in [1, 2] {
+        let new = verdicts.take("a", 7, || Ok(verdict(n))).unwrap();
+        assert_eq!((number(&new), new.caveats.len()), (n, 0));
+    }
+    for (seed, wanted) in [(6, 1), (7, 2)] {
+        let again = verdicts.take("a", seed, || panic!("measured again")).unwrap();
+        assert_eq!(number(&again), wanted, "the seed decides");
+        assert!(again.caveats[0].contains("measured 2 times"), "{:?}", again.caveats);
+    }
+    assert_eq!(verdicts.take("b", 6, || Ok(verdict(3))).map(|v| number(&v)).unwrap(), 3);
+    assert_eq!(verdicts.count(), Count { judged: 3, repeated: 2 });
+}
+
+#[test]
+fn with_none_to_keep_everything_is_measured() {
+    let (_folder, path) = file();
+    let verdicts = Verdicts::open(&path, 0).unwrap();
+    for n in [1, 2, 3] {
+        let new = verdicts.take("a", 0, || Ok(verdict(n))).unwrap();
+        assert_eq!(number(&new), n);
+    }
+    assert_eq!(fs::read(&path).unwrap(), b"");
+}
+
+#[test]
+fn a_file_that_is_cut_short_anywhere_keeps_its_whole_lines_and_goes_on() {
+    let (_folder, path) = file();
+    let verdicts = Verdicts::open(&path, 1).unwrap();
+    for (key, n) in [("a", 1), ("b", 2)] {
+        verdicts.take(key, 0, || Ok(verdict(n))).unwrap();
+    }
+    drop(verdicts);
+    let whole = fs::read(&path).unwrap();
+    let first = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    for cut in [0, 1, first - 1, first, first + 1, whole.len() - 1] {
+        fs::write(&path, &whole[..cut]).unwrap();
+        let verdicts = Verdicts::open(&path, 1).unwrap();
+        // Without its line's end a verdict may be whole, but what is written next would join it.
+        let kept = usize::from(cut >= first);
+        assert_eq!(fs::read(&path).unwrap().len(), kept * first, "cut at {cut}");
+        verdicts.take("c", 0, || Ok(verdict(3))).unwrap();
+        drop(verdicts);
+        let verdicts = Verdicts::open(&path, 1).unwrap();
+        let again = verdicts.take("c", 0, || panic!("what was kept is lost")).unwrap();
+        assert_eq!(number(&again), 3);
+        assert_eq!(verdicts.lock().kept.len(), kept + 1, "cut at {cut}");
+    }
+}
+
+#[test]
+fn who_asks_for_what_is_being_measured_waits_for_it() {
+    let (_folder, path) = file();
+    let verdicts = Verdicts::open(&path, 1).unwrap();
+    let measured = AtomicU64::new(0);
+    let measure = || {
+        measured.fetch_add(1, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(100));
+        Ok(verdict(1))
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| verdicts.take("a", 0, measure).unwrap());
+        }
+    });
+    assert_eq!(measured.load(Ordering::SeqCst), 1);
+    assert_eq!(verdicts.count(), Count { judged: 1, repeated: 7 });
+}
+
+#[test]
+fn a_failure_is_nobodys_verdict_and_the_next_measures() {
+    let (_folder, path) = file();
+    let verdicts = Verdicts::open(&path, 1).unwrap();
+    let failing = || Err(JudgeUnavailable { message: "the GPU is lost".to_owned() });
+    assert!(verdicts.take("a", 0, failing).is_err());
+    assert_eq!(number(&verdicts.take("a", 0, || Ok(verdict(1))).unwrap()), 1);
+    assert_eq!(verdicts.count(), Count { judged: 1, repeated: 0 });
+}
