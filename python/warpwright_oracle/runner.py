@@ -24,10 +24,10 @@ from .player import Player  # noqa: E402
 from .reference import load_module  # noqa: E402
 from .tensors import unflatten  # noqa: E402
 
-
 QUEUES = "2"
 """Hardware queues of a candidate's context, of eight by default: with two a context is made in half
-the time and gone in half. Two streams still run beside each other, and so do all branches of a graph."""
+the time and gone in half. Two streams still run beside each other, and so do all branches of a
+graph."""
 
 
 class Runner(Player):
