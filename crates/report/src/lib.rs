@@ -34,4 +34,5 @@ pub mod live;
 pub mod summary;
 pub mod table;
 mod text;
+pub mod training;
 pub mod trajectory;

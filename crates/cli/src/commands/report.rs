@@ -17,6 +17,7 @@ use crate::exit;
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
 use crate::settings::{Purpose, Settings};
+use crate::train::report as training;
 
 #[derive(Serialize)]
 struct Reported {
@@ -26,6 +27,13 @@ struct Reported {
 }
 
 pub(crate) fn run(args: &Report, printer: Printer) -> Result<u8, Failure> {
+    if let [dir] = &args.runs[..]
+        && training::is_training(dir)
+    {
+        let page = args.out.clone().unwrap_or_else(|| dir.join("report.html"));
+        training::present(dir, &page)?;
+        return Ok(written(&args.runs, &page, printer));
+    }
     if let [dir] = &args.runs[..]
         && is_evaluation(dir)?
     {
@@ -43,13 +51,17 @@ pub(crate) fn run(args: &Report, printer: Printer) -> Result<u8, Failure> {
     let dirs: Vec<&Path> = args.runs.iter().map(PathBuf::as_path).collect();
     write_html(&dirs, &page)?;
     printer.data(&format!("{}\n", table(&summaries, width())));
+    Ok(written(&args.runs, &page, printer))
+}
+
+fn written(runs: &[PathBuf], page: &Path, printer: Printer) -> u8 {
     printer.say(&format!("report: {}", page.display()));
     printer.object(&Reported {
         version: VERSION,
-        runs: args.runs.iter().map(|dir| dir.display().to_string()).collect(),
+        runs: runs.iter().map(|dir| dir.display().to_string()).collect(),
         report: page.display().to_string(),
     });
-    Ok(exit::OK)
+    exit::OK
 }
 
 /// Whether `eval` began the run. Settings that cannot be read are no evaluation's.

@@ -1,11 +1,14 @@
 //! Training: what `warpwright train` wires together. The stages are `stages.rs`; what is learned, and how,
 //! is `warpwright_learn`'s.
 
+mod board;
 pub(crate) mod config;
 mod corpus;
+mod figures;
 pub(crate) mod folder;
 pub(crate) mod players;
 mod progress;
+pub(crate) mod report;
 pub(crate) mod stage;
 pub(crate) mod stages;
 mod stored;

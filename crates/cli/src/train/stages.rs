@@ -23,10 +23,13 @@ use crate::commands::report::width;
 use crate::engine::{Engine, Host, Shared, Weights};
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
+use crate::train::board::Board;
 use crate::train::config::{Config, Playing};
+use crate::train::figures::{self, Figure};
 use crate::train::folder::StageFolder;
 use crate::train::players::{Field, Make, Players};
 use crate::train::progress::{Progress, told_update};
+use crate::train::report;
 use crate::train::stage::Stage;
 
 /// What the stages share.
@@ -66,6 +69,9 @@ impl Run<'_, '_> {
             Stage::Eval => self.eval(&folder),
         }?;
         self.printer.say(&format!("{}: {:.0} s", stage.name(), began.elapsed().as_secs_f64()));
+        if let Err(failure) = report::present(self.out, &self.out.join("report.html")) {
+            self.printer.say(&format!("warning: {}", failure.message));
+        }
         Ok(())
     }
 
@@ -132,6 +138,19 @@ impl Run<'_, '_> {
         let unsaved = |error: &RemoteError| engine.failure("save a checkpoint", error);
         let beside = [self.tokenizer(), self.out.join("model").join(Speech::FILE)];
         folder.save(shared, state, &[&beside[0], &beside[1]], unsaved)
+    }
+
+    /// Begins the events of a stage with the steps that are known.
+    pub(super) fn board(&self, stage: Stage, known: &[Vec<Figure>]) -> Result<Board, Failure> {
+        Board::begin(&self.out.join("tensorboard").join(stage.name()), known)
+            .map_err(|error| Failure::io("write events for TensorBoard", &error))
+    }
+
+    /// Adds a step. That it cannot be noted ends no training.
+    pub(super) fn note(&self, board: &mut Board, figures: &[Figure]) {
+        if let Err(error) = board.add(figures) {
+            self.printer.say(&format!("warning: failed to note a step for TensorBoard: {error}"));
+        }
     }
 
     fn demos(&self, folder: &StageFolder) -> Result<(), Failure> {
@@ -225,10 +244,13 @@ impl Run<'_, '_> {
         let field = self.field.with_turns(turns);
         let make = self.natives(&engine, stage.name())?;
         let mut players = Players::open(&field, self.train, "native", make, &folder.path)?;
+        let known: Vec<_> = state.updates.iter().map(figures::of_update).collect();
+        let mut board = self.board(stage, &known)?;
         let mut unsaved = None;
         let made = online.run(&mut shared, &mut players, &mut state, |shared, state| {
             if let Some(update) = state.updates.last() {
                 self.printer.say(&told_update(stage, update, online.updates));
+                self.note(&mut board, &figures::of_update(update));
             }
             unsaved = self.save(folder, &engine, shared, state).err();
             let stops = unsaved.is_some() || self.stop.load(Ordering::SeqCst);

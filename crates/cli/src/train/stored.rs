@@ -16,6 +16,7 @@ use warpwright_record::reader::RunReader;
 use crate::failure::Failure;
 use crate::train::config::{Config, Fitting};
 use crate::train::corpus;
+use crate::train::figures;
 use crate::train::folder::StageFolder;
 use crate::train::progress::told_epoch;
 use crate::train::stage::Stage;
@@ -88,10 +89,13 @@ impl Run<'_, '_> {
         }
         let fit = fitting.fit(aim, self.seed(stage as u64));
         let mut done: Vec<Epoch> = folder.state()?;
+        let known: Vec<_> = done.iter().map(figures::of_epoch).collect();
+        let mut board = self.board(stage, &known)?;
         let mut unsaved = None;
         let made = fit.run(&mut shared, episodes, done.clone(), |shared, epoch| {
             done.push(*epoch);
             self.printer.say(&told_epoch(stage, epoch));
+            self.note(&mut board, &figures::of_epoch(epoch));
             unsaved = self.save(folder, &engine, shared, &done).err();
             let stops = unsaved.is_some() || self.stop.load(Ordering::SeqCst);
             if stops { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

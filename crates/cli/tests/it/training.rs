@@ -63,6 +63,25 @@ fn configurations_that_make_no_sense_are_refused_before_anything_runs() {
     assert!(told.contains("nothing.toml"), "{told}");
 }
 
+#[test]
+fn a_model_that_is_not_there_is_no_policy() {
+    let program = Program::new();
+    program.write("task.py", TASK);
+    let run = |policy: &str| {
+        let ran = program.run(&["optimize", "task.py", "--device", "cpu", "--policy", policy]);
+        assert_eq!(ran.code, Some(2), "{}", ran.show());
+        ran.stderr
+    };
+    let told = run("native:nowhere");
+    assert!(
+        told.contains("nowhere: there is no config.json") && told.contains("checkpoint"),
+        "{told}"
+    );
+    program.write("half/config.json", "{}");
+    let told = run("native:half");
+    assert!(told.contains("tokenizer.json"), "{told}");
+}
+
 /// From nothing to a policy whose kernels are rewarded more than at first; then what is done is done, and
 /// a folder that was begun with something else is left alone.
 #[test]
@@ -87,7 +106,83 @@ fn a_policy_from_nothing_learns_which_kernels_are_rewarded() {
     assert_eq!(again.object()["judged"], 0);
     assert_eq!(again.object()["reward_last"], told["reward_last"]);
 
+    // What is left of it can be looked at, and works on a task like any other policy.
+    assert_eq!(program.run(&["report", "out", "--out", "page.html"]).code, Some(0));
+    let page = fs_err::read_to_string(program.path("page.html")).unwrap();
+    assert!(page.contains("reward by update") && page.contains("held out by epoch"), "{page}");
+    assert!(page.contains("the best of step 12"), "{page}");
+    let events =
+        fs_err::metadata(program.path("out/tensorboard/ppo/events.out.tfevents.1.warpwright"));
+    assert!(events.unwrap().len() > 1000);
+    program.write("task.py", include_str!("../../../../configs/smoke-cpu/row_norm.py"));
+    let mut arguments = vec!["optimize", "task.py", "--device", "cpu", "--out", "run", "--json"];
+    arguments.extend(["--policy", "native:out/ppo/checkpoint", "--max-turns", "2"]);
+    let optimized = program.run(&arguments);
+    assert!(matches!(optimized.code, Some(0 | 3)), "{}", optimized.show());
+    let written = optimized.object();
+    assert!(written["policy"].as_str().unwrap().ends_with("out/ppo/checkpoint"), "{written}");
+    assert!(written["turns"].as_u64().unwrap() > 0, "{written}");
+
     let another = run("2");
     assert_eq!(another.code, Some(2), "{}", another.show());
     assert!(another.object()["error"]["message"].as_str().unwrap().contains("--seed"));
+}
+
+/// Killed again and again, a run comes to the weights of one that was left alone, bit for bit.
+#[test]
+fn long_a_run_that_is_killed_goes_on_to_the_same_weights() {
+    let program = Program::new();
+    let configs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/smoke-cpu.toml");
+    let arguments = |out: &'static str| {
+        ["train", "run", configs, "--device", "cpu", "--seed", "4", "--out", out]
+    };
+    assert_eq!(program.run(&arguments("alone")).code, Some(0));
+    // What the judge measures differs from time to time: both are to be told the same.
+    let kept = fs_err::read_to_string(program.path("alone/verdicts.jsonl")).unwrap();
+    program.write("killed/verdicts.jsonl", &kept);
+    for seconds in [4, 9, 15, 7, 22, 12, 18] {
+        let mut child = program.command(&arguments("killed")).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_secs(seconds));
+        // It may have come to its end before.
+        let _ = child.kill();
+        child.wait().unwrap();
+    }
+    let last = program.run(&arguments("killed"));
+    assert_eq!(last.code, Some(0), "{}", last.show());
+    for stage in ["sft", "value", "ppo"] {
+        for file in ["model.safetensors", "optimizer.safetensors"] {
+            let read = |out: &str| {
+                fs_err::read(program.path(out).join(stage).join("checkpoint").join(file)).unwrap()
+            };
+            assert!(read("alone") == read("killed"), "{stage}: {file} differs");
+        }
+    }
+}
+
+/// Every stage, within a quarter of an hour: from nothing, over PPO on single messages and rejection
+/// fine-tuning, to PPO on episodes, and a table of each policy on what was held out.
+#[test]
+fn long_all_stages_from_nothing_in_a_quarter_of_an_hour() {
+    let program = Program::new();
+    let configs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/tiny-cpu.toml");
+    let began = std::time::Instant::now();
+    let ran = program.run(&["train", "run", configs, "--device", "cpu", "--out", "out", "--json"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let minutes = began.elapsed().as_secs_f64() / 60.0;
+    assert!(minutes < 15.0, "{minutes:.1} minutes");
+    let stages = ["demos", "sft", "single_turn", "collect", "rft", "value", "ppo", "eval"];
+    assert_eq!(ran.object()["stages"], serde_json::json!(stages));
+    let done = |stage: &str| -> Value {
+        let path = program.path("out").join(stage).join("done.json");
+        serde_json::from_slice(&fs_err::read(path).unwrap()).unwrap()
+    };
+    let reward = |update: &Value| update["report"]["reward"].as_f64().unwrap();
+    let (single, ppo) = (done("single-turn"), done("ppo"));
+    let first = reward(&single["updates"][0]);
+    let last = reward(ppo["updates"].as_array().unwrap().last().unwrap());
+    assert!(last > first + 0.3, "{first} to {last}");
+    let tables = done("eval");
+    for stage in ["sft", "single-turn", "rft", "ppo"] {
+        assert!(tables[stage].is_object(), "{tables}");
+    }
 }

@@ -2,6 +2,7 @@
 
 mod curves;
 mod evaluation;
+pub(crate) mod lines;
 mod model;
 mod plot;
 mod steps;
@@ -70,13 +71,13 @@ pub fn write_html(run_dirs: &[&Path], out: &Path) -> Result<(), ReportError> {
 }
 
 /// Writes a page beside its place, then renames it: a browser that reloads never sees half of it.
-fn write_page(html: &str, out: &Path) -> Result<(), ReportError> {
+pub(crate) fn write_page(html: &str, out: &Path) -> Result<(), ReportError> {
     crate::files::replace(out, |file| file.write_all(html.as_bytes()))
         .map_err(|source| ReportError::Write { path: out.to_owned(), source })
 }
 
 /// What every page is made with.
-fn environment() -> Result<Environment<'static>, minijinja::Error> {
+pub(crate) fn environment() -> Result<Environment<'static>, minijinja::Error> {
     let mut environment = Environment::new();
     let mut syntax = SyntaxConfig::builder();
     environment.set_syntax(syntax.trim_blocks(true).lstrip_blocks(true).build()?);

@@ -310,7 +310,7 @@ pub(super) fn shares(parts: &[f64]) -> Vec<f64> {
     parts.iter().map(|p| if sum > 0.0 && p.is_finite() { 100.0 * p / sum } else { 0.0 }).collect()
 }
 
-fn open(width: f64, height: f64, title: &str) -> String {
+pub(super) fn open(width: f64, height: f64, title: &str) -> String {
     format!(
         "<svg class=\"plot\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{0}\">\
          <title>{0}</title>",
@@ -332,12 +332,12 @@ fn vertical(svg: &mut String, x: f64, low: f64, high: f64) {
 }
 
 /// 1, 2 or 5 times a power of ten, at least `least`.
-fn nice_step(least: f64) -> f64 {
+pub(super) fn nice_step(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
     [1.0, 2.0, 5.0].into_iter().map(|m| m * power).find(|s| *s >= least).unwrap_or(10.0 * power)
 }
 
-fn tick_label(tick: f64, step: f64) -> String {
+pub(super) fn tick_label(tick: f64, step: f64) -> String {
     let decimals = (-step.log10().floor()).max(0.0) as usize;
     format!("{tick:.decimals$}")
 }

@@ -1,0 +1,129 @@
+//! What a training run's folder says, for its page.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use warpwright_learn::fit::Epoch;
+use warpwright_learn::online::State;
+use warpwright_record::history::{Episode, History};
+use warpwright_record::reader::RunReader;
+use warpwright_report::training::Stage as Shown;
+use warpwright_report::training::{Curve, Sample, Training, write_training};
+
+use crate::failure::Failure;
+use crate::train::figures::{self, Figure};
+use crate::train::folder::{Begun, StageFolder, read_json};
+use crate::train::stage::Stage;
+
+/// Whether a folder is a training run's.
+pub(crate) fn is_training(dir: &Path) -> bool {
+    dir.join("train.json").is_file()
+}
+
+/// Writes the page of the run in `dir`.
+pub(crate) fn present(dir: &Path, page: &Path) -> Result<(), Failure> {
+    let begun: Begun = read_json(&dir.join("train.json"))?;
+    let name = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let mut training = Training {
+        title: name.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        facts: vec![
+            ("devices".to_owned(), begun.devices.join(", ")),
+            ("seed".to_owned(), begun.seed.to_string()),
+            ("folder".to_owned(), name.display().to_string()),
+        ],
+        is_cpu: begun.devices.iter().any(|device| device == "cpu"),
+        stages: Vec::new(),
+    };
+    for stage in Stage::ALL {
+        let path = dir.join(stage.name());
+        if path.is_dir() {
+            training.stages.push(shown(stage, &StageFolder { path })?);
+        }
+    }
+    Ok(write_training(&training, page)?)
+}
+
+#[derive(Default, Deserialize)]
+struct Fitted {
+    epochs: Vec<Epoch>,
+}
+
+#[derive(Deserialize)]
+struct Played {
+    episodes: usize,
+}
+
+fn shown(stage: Stage, folder: &StageFolder) -> Result<Shown, Failure> {
+    let is_done = folder.is_done();
+    let mut shown =
+        Shown { name: stage.name().to_owned(), is_done, step: "epoch", ..Shown::default() };
+    match stage {
+        Stage::Sft | Stage::Rft | Stage::Value => {
+            let epochs = if is_done {
+                folder.result::<Fitted>()?.epochs
+            } else {
+                folder.state::<Vec<Epoch>>()?
+            };
+            shown.curves = curves(&epochs.iter().map(figures::of_epoch).collect::<Vec<_>>());
+        }
+        Stage::SingleTurn | Stage::Ppo => {
+            let state: State = if is_done { folder.result()? } else { folder.state()? };
+            shown.step = "update";
+            let steps: Vec<_> = state.updates.iter().map(figures::of_update).collect();
+            shown.curves = curves(&steps);
+            shown.samples = samples(folder, state.updates.len())?;
+        }
+        Stage::Demos | Stage::Collect if is_done => {
+            shown.told = Some(format!("{} episodes", folder.result::<Played>()?.episodes));
+            shown.samples = samples(folder, 1)?;
+        }
+        Stage::Demos | Stage::Collect | Stage::Eval => {}
+    }
+    Ok(shown)
+}
+
+fn curves(steps: &[Vec<Figure>]) -> Vec<Curve> {
+    let curves = figures::curves(steps).into_iter();
+    curves.map(|(name, values)| Curve { name, values }).collect()
+}
+
+/// The best kernels of the first, the middle and the last of `steps` updates.
+fn samples(folder: &StageFolder, steps: usize) -> Result<Vec<Sample>, Failure> {
+    let dir = folder.path.join("record");
+    if steps == 0 || !dir.join("run.json").is_file() {
+        return Ok(Vec::new());
+    }
+    let reader = RunReader::open(&dir)?;
+    let episodes: Vec<Episode> = History::read(&reader)?.episodes.into_values().collect();
+    let each = episodes.len().div_ceil(steps).max(1);
+    let parts: Vec<&[Episode]> = episodes.chunks(each).collect();
+    let mut wanted = vec![0, parts.len() / 2, parts.len().saturating_sub(1)];
+    wanted.dedup();
+    let mut samples = Vec::new();
+    for number in wanted {
+        let reward = |episode: &&Episode| {
+            let verdict = episode.end.as_ref()?.final_verdict.as_ref()?;
+            Some(verdict.reward.bounded)
+        };
+        let part = parts.get(number).copied().unwrap_or_default();
+        let best = part
+            .iter()
+            .max_by(|a, b| reward(a).partial_cmp(&reward(b)).unwrap_or(std::cmp::Ordering::Equal));
+        let Some(best) = best else { continue };
+        let Some(candidate) = best.end.as_ref().and_then(|end| end.candidate.as_ref()) else {
+            continue;
+        };
+        let mut files = Vec::new();
+        for file in &candidate.files {
+            // A report shows what it can.
+            let text =
+                reader.blob(file.blob).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            files.push((file.path.clone(), text.unwrap_or_else(|error| error.to_string())));
+        }
+        let worth =
+            reward(&best).map_or_else(|| "no verdict".to_owned(), |r| format!("reward {r:.2}"));
+        let title = format!("{}: {worth}, the best of step {}", best.setup.task, number + 1);
+        samples.push(Sample { title, files });
+    }
+    Ok(samples)
+}
