@@ -2,7 +2,7 @@
 //!
 //! Keys and values of what was read are kept, so that a token costs one position. Each sequence has a
 //! stream of random numbers of its own: what is drawn for a prompt does not depend on which others are drawn
-//! beside it.
+//! beside it. On the host not even by rounding, so that a run that goes on does what it would have done.
 //!
 //! A token's log-probability is that under which it was drawn. The forward pass is the trainer's
 //! (`model.rs`), with weights in the same types.
@@ -17,6 +17,9 @@ use crate::model::{Model, Packed};
 
 /// Positions attended to are rounded up to this many, so that shapes repeat.
 const BUCKET: i64 = 64;
+/// Rows of a product are filled up to this many: products of very few rows add up in another order (on the
+/// host below 4, measured with MKL 2024.2), and what is drawn beside a sequence would show in its last bits.
+const LEAST_ROWS: usize = 16;
 
 /// Draws after each prompt with at most so many sequences at once; in the prompts' order.
 pub(crate) fn sample(
@@ -32,7 +35,7 @@ pub(crate) fn sample(
     let mut sampler = Sampler {
         model,
         sampling,
-        cache: Cache::new(model, slots as i64, longest),
+        cache: Cache::new(model, slots.max(LEAST_ROWS) as i64, longest),
         slots: (0..slots).map(|_| None).collect(),
         done: prompts.iter().map(|_| Sampled::default()).collect(),
         longest,
@@ -88,7 +91,7 @@ struct Slot {
     random: StdRng,
 }
 
-/// Keys and values by block: `[slots, groups, positions, width]`.
+/// Keys and values by block: `[rows, groups, positions, width]`; a row for each slot, and some to fill up.
 struct Cache {
     keys: Vec<Tensor>,
     values: Vec<Tensor>,
@@ -97,12 +100,12 @@ struct Cache {
 }
 
 impl Cache {
-    fn new(model: &Model, slots: i64, longest: i64) -> Self {
+    fn new(model: &Model, rows: i64, longest: i64) -> Self {
         let positions = (longest + BUCKET - 1) / BUCKET * BUCKET;
         let (groups, width) = (model.config.num_key_value_heads, model.config.head_dim);
         let of = (model.compute, model.device());
         let room = || {
-            let zeros = || Tensor::zeros([slots, groups, positions, width], of);
+            let zeros = || Tensor::zeros([rows, groups, positions, width], of);
             (0..model.config.num_hidden_layers).map(|_| zeros()).collect()
         };
         let numbers = Tensor::arange(positions, (Kind::Int64, model.device()));
@@ -132,8 +135,9 @@ impl Sampler<'_> {
         if begun.is_empty() || self.sampling.most == 0 {
             return Ok(false);
         }
-        let packed =
-            Packed::new(begun.iter().map(|(_, _, p)| p.ids.as_slice()), self.model.device());
+        let filler = [0; LEAST_ROWS];
+        let read = begun.iter().map(|(_, _, p)| p.ids.as_slice());
+        let packed = Packed::new(read.chain([&filler[..]]), self.model.device());
         let cache = &mut self.cache;
         let hidden = self.model.hidden_seeing(&packed, |block, keys, values| {
             let mut from = 0;
@@ -148,14 +152,16 @@ impl Sampler<'_> {
                 from += length;
             }
         })?;
-        let ends: Vec<i64> = begun
+        let mut ends: Vec<i64> = begun
             .iter()
             .scan(0, |end, (_, _, prompt)| {
                 *end += prompt.ids.len() as i64;
                 Some(*end - 1)
             })
             .collect();
+        ends.resize(ends.len().max(LEAST_ROWS), 0);
         let last = hidden.index_select(0, &Tensor::from_slice(&ends).to_device(hidden.device()));
+        let logits = self.model.logits(&last).narrow(0, 0, begun.len() as i64);
         let mut drawn: Vec<(usize, Slot)> = begun
             .iter()
             .map(|(slot, number, prompt)| {
@@ -164,7 +170,7 @@ impl Sampler<'_> {
                 (*slot, Slot { number: *number, token: 0, position, random })
             })
             .collect();
-        self.draw(&self.model.logits(&last), drawn.iter_mut().map(|(_, slot)| slot))?
+        self.draw(&logits, drawn.iter_mut().map(|(_, slot)| slot))?
             .into_iter()
             .zip(drawn)
             .for_each(|(goes_on, (at, slot))| self.slots[at] = goes_on.then_some(slot));
@@ -176,7 +182,8 @@ impl Sampler<'_> {
         let (model, device) = (self.model, self.model.device());
         // What an empty slot computes is thrown away.
         let of = |get: fn(&Slot) -> i64| {
-            let all: Vec<i64> = self.slots.iter().map(|s| s.as_ref().map_or(0, get)).collect();
+            let mut all: Vec<i64> = self.slots.iter().map(|s| s.as_ref().map_or(0, get)).collect();
+            all.resize(all.len().max(LEAST_ROWS), 0);
             Tensor::from_slice(&all).to_device(device)
         };
         let (ids, positions) = (of(|slot| i64::from(slot.token)), of(|slot| slot.position));
@@ -223,19 +230,19 @@ impl Sampler<'_> {
     }
 }
 
-/// One token of every slot: `[slots, vocabulary]`. Attends to the first `seen` positions.
+/// One token of every row: `[rows, vocabulary]`. Attends to the first `seen` positions.
 fn decode(
     model: &Model,
     cache: &mut Cache,
     (ids, positions): (&Tensor, &Tensor),
     seen: i64,
 ) -> Tensor {
-    let slots = ids.size()[0];
+    let rows = ids.size()[0];
     let (groups, width) = (model.config.num_key_value_heads, model.config.head_dim);
     let at = model.angles_of(positions);
-    let place = positions.view([slots, 1, 1, 1]).expand([slots, groups, 1, width], false);
+    let place = positions.view([rows, 1, 1, 1]).expand([rows, groups, 1, width], false);
     let mask = cache.numbers.narrow(0, 0, seen).le_tensor(&positions.unsqueeze(1));
-    let mask = mask.view([slots, 1, 1, seen]);
+    let mask = mask.view([rows, 1, 1, seen]);
     let mut stream = model.embedded(ids);
     for (number, layer) in model.weights.layers.iter().enumerate() {
         let (q, k, v) = model.attended(layer, &stream, &at);
