@@ -14,6 +14,7 @@ Examples:
   warpwright synth --count 200 --out tasks.parquet --device cpu
   warpwright synth --count 6000 --out tasks.parquet --against KernelBench/KernelBench --device all
   warpwright synth --count 500 --out hard.parquet --level 5 --operators 3-5
+  warpwright synth --count 150 --out rows.parquet --only torch.relu,torch.softmax --shape 8192x4096
   warpwright synth --count 50 --out written.parquet --composer openai:MODEL --base-url http://127.0.0.1:8000/v1
 
 Tasks are composed from the catalogue of operators, tried in the judge's processes, and kept when
@@ -53,6 +54,12 @@ pub(crate) struct SynthArgs {
     /// Only tasks of this level, 1 to 5.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=5))]
     pub(crate) level: Option<u8>,
+    /// Only of these operators, by the catalogue's names, e.g. `torch.relu,torch.nn.LayerNorm`.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// Sizes of a task's first tensor, where it has as many dimensions; else they are drawn.
+    #[arg(long, value_name = "N[xN]...", value_parser = shape)]
+    pub(crate) shape: Option<Shape>,
     /// Compose of functions and modules of transformers too, which the interpreter must have.
     #[arg(long)]
     pub(crate) transformers: bool,
@@ -76,6 +83,16 @@ pub(crate) enum WindowArg {
     Paper,
     /// 0.1 to 50 ms, for the cpu device.
     Host,
+}
+
+/// The sizes of a tensor.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape(pub(crate) Vec<u64>);
+
+fn shape(text: &str) -> Result<Shape, String> {
+    let sizes: Option<Vec<u64>> =
+        text.split('x').map(|size| size.parse().ok().filter(|size| *size > 0)).collect();
+    sizes.map(Shape).ok_or_else(|| "not sizes such as 8192x4096".to_owned())
 }
 
 fn share(text: &str) -> Result<f64, String> {

@@ -162,7 +162,10 @@ fn composer(
 ) -> Result<Box<dyn Composer>, Failure> {
     let broken = |error: &dyn std::error::Error| Failure::usage(chain(error), None);
     let catalogues = catalogues(args, bench)?;
-    let library = Library::new(&catalogues).map_err(|error| broken(&error))?;
+    let mut library = Library::new(&catalogues).map_err(|error| broken(&error))?;
+    if !args.only.is_empty() {
+        library = library.only(&args.only).map_err(|error| broken(&error))?;
+    }
     let window = window(args, bench);
     let budget = match window {
         WindowArg::Fast => Budget::fast(),
@@ -170,7 +173,12 @@ fn composer(
         WindowArg::Host => Budget::small(),
     };
     let level = args.level.and_then(Level::new);
-    let config = GrammarConfig { operators: args.operators.clone(), level, budget };
+    let config = GrammarConfig {
+        operators: args.operators.clone(),
+        level,
+        budget,
+        shape: args.shape.as_ref().map(|shape| shape.0.clone()),
+    };
     let grammar = Grammar::new(library, config).map_err(|error| broken(&error))?;
     let Some(model) = model else { return Ok(Box::new(grammar)) };
     let config = LlmConfig {

@@ -18,6 +18,14 @@ pub enum ComposeError {
     /// The wishes cannot be met by anything.
     #[error("failed to compose tasks: {0}")]
     Wishes(&'static str),
+    /// An operator that is wished for and cannot be composed.
+    #[error(
+        "failed to compose tasks of {name}: no catalogue has it in a form that can be composed"
+    )]
+    Unknown {
+        /// As it was wished for.
+        name: String,
+    },
     /// A plan that does not fit the catalogue.
     #[error("failed to build a plan: {0}")]
     Plan(String),

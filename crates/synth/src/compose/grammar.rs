@@ -96,11 +96,13 @@ pub struct GrammarConfig {
     pub level: Option<Level>,
     /// How large.
     pub budget: Budget,
+    /// The sizes of the first tensor, where it has as many dimensions; else they are drawn.
+    pub shape: Option<Vec<u64>>,
 }
 
 impl Default for GrammarConfig {
     fn default() -> Self {
-        Self { operators: 1..=5, level: None, budget: Budget::fast() }
+        Self { operators: 1..=5, level: None, budget: Budget::fast(), shape: None }
     }
 }
 
@@ -217,7 +219,9 @@ impl Grammar {
         let share = 8 * count as u64;
         let least = (budget.start() / share).max(1);
         let most = (budget.end() / share).max(1);
-        let root = sizes::shape(form.inputs[first].dims.len(), least, most, random);
+        let rank = form.inputs[first].dims.len();
+        let wished = self.config.shape.clone().filter(|shape| shape.len() == rank);
+        let root = wished.unwrap_or_else(|| sizes::shape(rank, least, most, random));
         let mut plan = Plan { root: rooted(form, &form.inputs[first], &root)?, steps: Vec::new() };
         let step = self.complete(&plan, &name, number, &[(first, 0)], random)?;
         plan.steps.push(step);

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::catalogue::{Catalogue, CatalogueError, Class, Determinism, Domain, Dtype, Entry, Form};
 
+use super::error::ComposeError;
+
 /// Operators to compose, sorted by kind of work.
 #[derive(Clone, Debug)]
 pub struct Library {
@@ -71,6 +73,19 @@ impl Library {
             }
         }
         Ok(Self { entries, by_class, hash: hasher.finalize().to_hex().to_string() })
+    }
+
+    /// Only these operators, by the catalogue's names. Refuses one that cannot be composed.
+    pub fn only(mut self, names: &[String]) -> Result<Self, ComposeError> {
+        for classes in self.by_class.values_mut() {
+            classes.retain(|choice| names.contains(&choice.name));
+        }
+        self.by_class.retain(|_, classes| !classes.is_empty());
+        let has = |name: &&String| self.by_class.values().flatten().any(|c| c.name == **name);
+        match names.iter().find(|name| !has(name)) {
+            Some(name) => Err(ComposeError::Unknown { name: name.clone() }),
+            None => Ok(self),
+        }
     }
 
     /// The entry of that name.

@@ -219,8 +219,12 @@ mod tests {
 
     #[test]
     fn wishes_are_asked_for() {
-        let config =
-            GrammarConfig { operators: 4..=4, level: Level::new(4), budget: Budget::small() };
+        let config = GrammarConfig {
+            operators: 4..=4,
+            level: Level::new(4),
+            budget: Budget::small(),
+            shape: None,
+        };
         let asked = prompt(&grammar(config), 7);
         assert!(asked.ask.contains("about 4 operators, at level 4 of 5: several"), "{}", asked.ask);
     }
