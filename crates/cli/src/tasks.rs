@@ -11,10 +11,13 @@ use crate::printer::Printer;
 /// Every task under the paths, in order, with unique names. One that is no task is refused.
 pub(crate) fn read_all(paths: &[PathBuf], printer: Printer) -> Result<Vec<Task>, Failure> {
     let tasks = read(paths)?;
-    for task in &tasks {
-        check(task, printer)?;
-    }
+    check_all(&tasks, printer)?;
     Ok(tasks)
+}
+
+/// Refuses what is no task.
+pub(crate) fn check_all(tasks: &[Task], printer: Printer) -> Result<(), Failure> {
+    tasks.iter().try_for_each(|task| check(task, printer))
 }
 
 /// Like [`read_all`], but one that is no task stays in the list: the run reports it and goes on.
@@ -27,7 +30,8 @@ pub(crate) fn read_suite(paths: &[PathBuf], printer: Printer) -> Result<Vec<Task
     Ok(tasks)
 }
 
-fn read(paths: &[PathBuf]) -> Result<Vec<Task>, Failure> {
+/// Every task under the paths, in order, with unique names. Nothing is checked.
+pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Task>, Failure> {
     let mut tasks = Vec::new();
     for path in paths {
         tasks.extend(Suite::read(path)?.tasks);

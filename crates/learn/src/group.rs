@@ -32,7 +32,8 @@ pub fn grpo(rewards: &[f64]) -> Vec<f64> {
     rewards.iter().map(|reward| (reward - mean) / deviation).collect()
 }
 
-fn deviation(values: &[f64]) -> f64 {
+/// Standard deviation of all there is.
+pub(crate) fn deviation(values: &[f64]) -> f64 {
     variance(values).sqrt()
 }
 

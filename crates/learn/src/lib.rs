@@ -45,6 +45,7 @@
 pub mod actions;
 pub mod advantage;
 pub mod batch;
+pub mod course;
 pub mod engine;
 pub mod fit;
 pub mod group;

@@ -61,6 +61,22 @@ pub enum Alarm {
     Divergence,
     /// Something is not a finite number.
     NotFinite,
+    /// Messages are suddenly cut short.
+    Truncation,
+    /// The policy hesitates more and more.
+    EntropySurge,
+    /// The policy has stopped looking for anything else.
+    EntropyCollapse,
+    /// A task's episodes all come to the same, and are no better than at first.
+    Spread,
+    /// One step's gradient dwarfs those before.
+    GradientNorm,
+    /// Sampler and trainer disagree about what is rare, and more than before.
+    Mismatch,
+    /// Bounds hold ever more actions.
+    Clipping,
+    /// Many episodes end by our own failure.
+    Failures,
 }
 
 /// Bounds of `docs/learning.md`.
@@ -68,7 +84,7 @@ const MEAN_RATIO: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 const EFFECTIVE_SHARE: f64 = 0.3;
 const KL: f64 = 0.1;
 
-/// The alarms of one step. A critic has `warmed_up` before its explained variance counts.
+/// The alarms of one step by itself; [`crate::course`] has those of its place among others. A critic has `warmed_up` before its explained variance counts.
 pub fn alarms(ratios: &Ratios, explained: Option<f64>, warmed_up: bool) -> Vec<Alarm> {
     let figures = [ratios.mean, ratios.effective_share, ratios.kl, explained.unwrap_or(0.0)];
     let raised = [

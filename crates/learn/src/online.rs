@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Which tasks come next, and by which seeds they are played, follows from the state and the number of
-//! the update: a run that goes on from a state does what one that was never interrupted does.
+//! the update: a run that goes on from a state does what one that was never interrupted does. That is also
+//! how a run is taken back when an alarm says so: it goes on from the state before.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -17,13 +18,13 @@ use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use warpwright_record::history;
-use warpwright_record::message::StopReason;
 
+use crate::course::{self, Update};
 use crate::engine::Engine;
 use crate::group::is_flat;
 use crate::monitor::Alarm;
 use crate::outcome::{self, Scheme};
-use crate::update::{Report, Rule, Steps, UpdateError, update};
+use crate::update::{Rule, Steps, UpdateError, update};
 
 /// Plays episodes with the policy as it is now.
 pub trait Rollouts {
@@ -75,33 +76,33 @@ pub struct Online {
     pub flat_share: f64,
     /// Alarms that end it.
     pub stop_at: Vec<Alarm>,
+    /// Alarms that take it back by an update, to make that again with half the policy's learning rate; at
+    /// most [`MOST_BACK`] times, then they end it.
+    pub back_at: Vec<Alarm>,
     /// What decides the tasks and all draws.
     pub seed: u64,
 }
 
-/// What came of an update and of the episodes before it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Update {
-    /// Its number, from 0.
+/// How often a run may be taken back: a rate that was halved so often is not what is wrong.
+pub const MOST_BACK: usize = 6;
+
+/// An update that was made and thrown away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Back {
+    /// The update's number, from 0.
     pub number: u32,
-    /// Episodes that ended by our own failure: nothing is learned from them.
-    pub failed: usize,
-    /// Share of the others that ended verified.
-    pub passed: f64,
-    /// Share of them that are faster than eager by their reward (`paper`, 2 or more).
-    pub faster: f64,
-    /// Share of them in which a message was cut short.
-    pub cut: f64,
-    /// Their mean number of turns.
-    pub turns: f64,
-    /// Their mean number of tokens that the policy drew.
-    pub tokens: f64,
-    /// What came of the update.
-    pub report: Report,
-    /// Seconds that the episodes took.
-    pub play_seconds: f64,
-    /// Seconds that the update took.
-    pub learn_seconds: f64,
+    /// Why.
+    pub alarm: Alarm,
+}
+
+/// Why [`Online::run`] came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// All updates are made, an alarm ended it, or `each` did.
+    Here,
+    /// The last update is to be thrown away, which the state says already: whoever goes on from the
+    /// weights of the update before makes it anew, more carefully.
+    Back(Back),
 }
 
 /// Everything but weights that is needed to go on.
@@ -111,6 +112,15 @@ pub struct State {
     pub updates: Vec<Update>,
     /// By task, whether its last episodes all came to the same.
     pub flat: BTreeMap<usize, bool>,
+    /// Updates that were thrown away.
+    #[serde(default)]
+    pub back: Vec<Back>,
+}
+
+impl State {
+    fn may_go_back(&self) -> bool {
+        self.back.len() < MOST_BACK
+    }
 }
 
 /// Why it could not go on.
@@ -145,7 +155,7 @@ impl Online {
         rollouts: &mut R,
         state: &mut State,
         mut each: impl FnMut(&mut E, &State) -> ControlFlow<()>,
-    ) -> Result<(), OnlineError<E::Error, R::Error>>
+    ) -> Result<Ended, OnlineError<E::Error, R::Error>>
     where
         E::Error: 'static,
     {
@@ -168,11 +178,18 @@ impl Online {
             }
             let began = Instant::now();
             let learned: Vec<_> = episodes.iter().map(|(_, _, learned)| learned.clone()).collect();
-            let report = update(engine, &self.rule_of(number), &self.steps_of(number), &learned)?;
+            let report = update(engine, &self.rule_of(number), &self.steps_of(state), &learned)?;
             let mut made = Update { number, report, play_seconds, ..Update::default() };
             made.failed = plays.len() - episodes.len();
             made.learn_seconds = began.elapsed().as_secs_f64();
             made.tell_of(episodes.iter().map(|(_, episode, _)| *episode));
+            let of_course = course::alarms(&state.updates[self.warming(state)..], &made);
+            made.report.alarms.extend(of_course);
+            if let Some(alarm) = self.raised(&made, &self.back_at).filter(|_| state.may_go_back()) {
+                let back = Back { number, alarm };
+                state.back.push(back);
+                return Ok(Ended::Back(back));
+            }
             for (task, rewards) in by_task(episodes.iter().map(|(t, _, e)| (*t, e.reward))) {
                 state.flat.insert(task, is_flat(&rewards));
             }
@@ -181,7 +198,7 @@ impl Online {
                 break;
             }
         }
-        Ok(())
+        Ok(Ended::Here)
     }
 
     /// Whether there is nothing more to do.
@@ -189,11 +206,23 @@ impl Online {
         state.updates.len() >= self.updates as usize || self.alarm(state).is_some()
     }
 
-    /// The alarm that ends it, if one has been raised. While only the critic moves there is none: it is to
-    /// get better first.
+    /// The alarm that ends it, if one has been raised.
     pub fn alarm(&self, state: &State) -> Option<Alarm> {
-        let last = state.updates.last().filter(|last| last.number >= self.critic_first)?;
-        last.report.alarms.iter().copied().find(|alarm| self.stop_at.contains(alarm))
+        let last = state.updates.last()?;
+        let ends = self.raised(last, &self.stop_at);
+        ends.or_else(|| self.raised(last, &self.back_at).filter(|_| !state.may_go_back()))
+    }
+
+    /// The first of an update's alarms that is among these. While only the critic moves there is none: it is
+    /// to get better first.
+    fn raised(&self, update: &Update, among: &[Alarm]) -> Option<Alarm> {
+        let counts = update.number >= self.critic_first;
+        update.report.alarms.iter().copied().find(|alarm| counts && among.contains(alarm))
+    }
+
+    /// Updates that say nothing about the policy's course.
+    fn warming(&self, state: &State) -> usize {
+        state.updates.len().min(self.critic_first as usize)
     }
 
     fn rule_of(&self, number: u32) -> Rule {
@@ -205,11 +234,13 @@ impl Online {
         }
     }
 
-    fn steps_of(&self, number: u32) -> Steps {
+    fn steps_of(&self, state: &State) -> Steps {
         let mut steps = self.steps;
         if self.anneals {
-            steps.policy.rate *= 1.0 - f64::from(number) / f64::from(self.updates.max(1));
+            let share = state.updates.len() as f64 / f64::from(self.updates.max(1));
+            steps.policy.rate *= 1.0 - share;
         }
+        steps.policy.rate *= 0.5f64.powi(state.back.len() as i32);
         steps
     }
 
@@ -246,38 +277,4 @@ fn by_task(rewards: impl Iterator<Item = (usize, f64)>) -> BTreeMap<usize, Vec<f
         by_task.entry(task).or_default().push(reward);
     }
     by_task
-}
-
-impl Update {
-    fn tell_of<'e>(&mut self, episodes: impl Iterator<Item = &'e history::Episode>) {
-        let mut count = 0.0;
-        for episode in episodes {
-            count += 1.0;
-            let verdict = episode.end.as_ref().and_then(|end| end.final_verdict.as_ref());
-            self.passed += f64::from(verdict.is_some_and(|v| v.verified));
-            self.faster += f64::from(verdict.is_some_and(|v| v.reward.paper >= 2.0));
-            let is_cut = |turn: &history::Turn| turn.message.stop == StopReason::Length;
-            self.cut += f64::from(episode.turns.iter().any(is_cut));
-            self.turns += episode.turns.len() as f64;
-            let generations = episode.turns.iter().filter_map(|t| t.message.generation.as_ref());
-            self.tokens += generations.map(|g| g.usage.output_tokens as f64).sum::<f64>();
-        }
-        for mean in
-            [&mut self.passed, &mut self.faster, &mut self.cut, &mut self.turns, &mut self.tokens]
-        {
-            *mean /= f64::max(count, 1.0);
-        }
-    }
-}
-
-/// Mean rewards of the first and of the last fifth of the updates, all episodes alike: what a run came to.
-/// `None` before the first update.
-pub fn first_and_last(updates: &[Update]) -> Option<(f64, f64)> {
-    let fifth = updates.len().div_ceil(5);
-    let mean = |updates: &[Update]| {
-        let count: usize = updates.iter().map(|update| update.report.episodes).sum();
-        let sum: f64 = updates.iter().map(|u| u.report.reward * u.report.episodes as f64).sum();
-        (count > 0).then(|| sum / count as f64)
-    };
-    Some((mean(&updates[..fifth])?, mean(&updates[updates.len() - fifth..])?))
 }

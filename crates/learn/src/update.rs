@@ -15,7 +15,7 @@ use crate::actions::Actions;
 use crate::advantage::{gae, value_targets};
 use crate::batch::{Batch, Episode, Unusable};
 use crate::engine::{Engine, Loss, Row, Scores, Step, Which};
-use crate::group::{grpo, is_flat, rloo};
+use crate::group::{deviation, grpo, is_flat, rloo};
 use crate::losses::{Logprobs, PolicyLoss, Term};
 use crate::moments::mean;
 use crate::monitor::{Alarm, Ratios, alarms, explained_variance};
@@ -71,6 +71,9 @@ pub struct Steps {
     pub parts: usize,
 }
 
+/// Probability of a rare action.
+pub const RARE: f64 = 0.05;
+
 /// What came of an update.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -84,6 +87,9 @@ pub struct Report {
     pub reward: f64,
     /// Share of the tasks whose episodes all came to the same: they say nothing about what is better.
     pub flat: f64,
+    /// Standard deviation of the rewards of a task's episodes, mean of the tasks.
+    #[serde(default)]
+    pub spread: f64,
     /// Mean entropy of what actions were chosen from, nats.
     pub entropy: f64,
     /// The policy's loss, mean of its steps.
@@ -96,6 +102,9 @@ pub struct Report {
     pub explained_variance: Option<f64>,
     /// The trainer's probabilities over the sampler's, before the update.
     pub mismatch: Option<Ratios>,
+    /// The same of the actions that were drawn although they were rare: at most [`RARE`].
+    #[serde(default)]
+    pub rare_mismatch: Option<Ratios>,
     /// Probabilities after the update over those before.
     pub moved: Option<Ratios>,
     /// What should stop a run, or take it back.
@@ -134,10 +143,12 @@ where
     let groups = batch.groups();
     let rewards_of = |group: &Vec<usize>| group.iter().map(|i| rewards[*i]).collect::<Vec<_>>();
     let flat = groups.iter().filter(|group| is_flat(&rewards_of(group))).count();
+    let spreads: Vec<f64> = groups.iter().map(|group| deviation(&rewards_of(group))).collect();
     let mut report = Report {
         episodes: batch.len(),
         reward: mean(&rewards),
         flat: flat as f64 / groups.len().max(1) as f64,
+        spread: mean(&spreads),
         ..Report::default()
     };
     if batch.is_empty() {
@@ -270,8 +281,12 @@ where
         self.batch.put(|row| &mut row.before, &before);
         self.report.entropy = mean(&entropies.concat());
         let drawn = self.batch.decided().flat_map(Actions::behaviour_logprobs);
-        let pairs = before.concat().into_iter().zip(drawn.copied());
-        self.report.mismatch = Ratios::of(&pairs.map(of_mismatch).collect::<Vec<_>>());
+        let pairs: Vec<(f64, f64)> = before.concat().into_iter().zip(drawn.copied()).collect();
+        let of = |pairs: &mut dyn Iterator<Item = &(f64, f64)>| {
+            Ratios::of(&pairs.copied().map(of_mismatch).collect::<Vec<_>>())
+        };
+        self.report.mismatch = of(&mut pairs.iter());
+        self.report.rare_mismatch = of(&mut pairs.iter().filter(|pair| pair.1 < RARE.ln()));
         Ok(scores)
     }
 

@@ -39,7 +39,7 @@ impl Suite {
     ///
     /// * a `.py` file: a suite of one;
     /// * a `.jsonl` or `.parquet` file with a column `code`; columns `name`, `level`, `ops`,
-    ///   `data_source` and `mode` are kept where they are;
+    ///   `data_source`, `split` and `mode` are kept where they are;
     /// * a KernelBench checkout, or its `KernelBench` folder: every `.py` of `level1`, `level2`, ...
     ///   with the level kept and the level's folder in the name;
     /// * any other folder: its `.py` files, not those of folders in it. One level folder of a

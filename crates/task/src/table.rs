@@ -20,7 +20,7 @@ use crate::read_error::ReadError;
 use crate::task::{MAX_SOURCE_BYTES, Mode, Task, safe_name};
 
 /// Columns that mean something here.
-const COLUMNS: [&str; 6] = ["code", "name", "level", "ops", "data_source", "mode"];
+const COLUMNS: [&str; 7] = ["code", "name", "level", "ops", "data_source", "split", "mode"];
 
 /// One row: column to value, columns with null left out.
 type Cells = BTreeMap<String, Value>;
@@ -129,6 +129,7 @@ fn task_of(path: &Path, fallback_name: &str, mut cells: Cells) -> Result<Task, S
     let mut task = Task::from_source(name.as_deref().unwrap_or(fallback_name), source);
     task.origin = Some(path.to_owned());
     task.data_source = text(&mut cells, "data_source")?;
+    task.split = text(&mut cells, "split")?;
     task.level = match cells.remove("level") {
         None => None,
         Some(value) => {

@@ -46,6 +46,8 @@ pub struct Task {
     pub ops: Option<Vec<String>>,
     /// Where the data set got it from, from a table's `data_source` column.
     pub data_source: Option<String>,
+    /// The part of its data set, such as `train` or `test`, from a table's `split` column.
+    pub split: Option<String>,
     /// Mode that reference and candidate run in.
     pub mode: Mode,
 }
@@ -63,6 +65,7 @@ impl Task {
             level: None,
             ops: None,
             data_source: None,
+            split: None,
             mode: Mode::default(),
         }
     }

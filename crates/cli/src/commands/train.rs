@@ -41,7 +41,7 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
     let (config, text) = Config::read(&args.config)?;
     let stages = asked(args.stage, &config)?;
     let folder = args.config.parent().unwrap_or(Path::new(".")).to_owned();
-    let (train, held_out) = config.tasks(&folder, printer)?;
+    let (train, held_out) = config.tasks.read(&folder, args.common.seed, printer)?;
     let out = std::path::absolute(args.out.clone().unwrap_or_else(|| usual(&args.config)))
         .map_err(|error| Failure::io("find the run's folder", &error))?;
 
@@ -49,7 +49,10 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
     let wanted = Wanted::new(&args.common, config.profile);
     let benches = Bench::open_all(&args.common, &args.common.device, wanted, printer)?;
     let devices: Vec<String> = benches.iter().map(Bench::device).collect();
-    Begun::new(text, folder, args.common.seed, devices).enter(&out)?;
+    let tasks =
+        [&train[..], &held_out].map(|tasks| tasks.iter().map(|task| task.hash.clone()).collect());
+    let seed = args.common.seed;
+    Begun { version: Begun::VERSION, config: text, folder, tasks, seed, devices }.enter(&out)?;
     printer.say(&format!("run: {}", out.display()));
 
     let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();

@@ -1,7 +1,6 @@
 //! `warpwright train`'s configuration: one TOML file for all stages. `docs/training.md` explains it.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
@@ -10,17 +9,16 @@ use warpwright_learn::fit::{Aim, Fit};
 use warpwright_learn::outcome::Scheme;
 use warpwright_native::{Speech, Split};
 use warpwright_record::verdict::Profile;
-use warpwright_task::Task;
 use warpwright_teacher::Flaws;
 
 use crate::engine::EngineConfig;
 use crate::failure::Failure;
-use crate::printer::Printer;
-use crate::tasks;
 
 mod playing;
+mod tasks;
 
-pub(crate) use playing::{Playing, RecipeName};
+pub(crate) use self::playing::{Playing, RecipeName};
+pub(crate) use self::tasks::Tasks;
 
 /// Everything that a run depends on, but for its seed and its device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,17 +55,6 @@ pub(crate) struct Config {
     pub(crate) value: Option<Valuing>,
     pub(crate) ppo: Option<Playing>,
     pub(crate) eval: Option<Evaluating>,
-}
-
-/// Where tasks are: files or folders, from the configuration's own folder.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Tasks {
-    /// What is trained on.
-    pub(crate) train: Vec<PathBuf>,
-    /// What is only evaluated on.
-    #[serde(default)]
-    pub(crate) held_out: Vec<PathBuf>,
 }
 
 /// The shape of a decoder of the Qwen3 family, and its tokens.
@@ -241,9 +228,7 @@ impl Config {
         if shares.iter().any(|share| !(0.0..=1.0).contains(share)) {
             return Err("demos.flaws are shares between 0 and 1");
         }
-        if self.tasks.train.is_empty() {
-            return Err("tasks.train names nothing to train on");
-        }
+        self.tasks.check()?;
         if self.eval.is_some() && self.tasks.held_out.is_empty() {
             return Err("eval needs tasks.held_out");
         }
@@ -269,34 +254,5 @@ impl Config {
             }
         }
         Ok(())
-    }
-
-    /// The tasks to train on and those held out. A task that is among both is refused.
-    pub(crate) fn tasks(
-        &self,
-        folder: &Path,
-        printer: Printer,
-    ) -> Result<(Vec<Task>, Vec<Task>), Failure> {
-        let named = |paths: &[PathBuf]| -> Vec<PathBuf> {
-            paths.iter().map(|path| folder.join(path)).collect()
-        };
-        let train = tasks::read_all(&named(&self.tasks.train), printer)?;
-        let held_out = tasks::read_all(&named(&self.tasks.held_out), printer)?;
-        let known: HashMap<&str, &Task> =
-            train.iter().map(|task| (task.source.as_str(), task)).collect();
-        if let Some(both) = held_out.iter().find(|task| known.contains_key(task.source.as_str())) {
-            let hint = "hold out tasks that are not trained on".to_owned();
-            let message = format!(
-                "failed to hold out {}: it is {}, which is trained on",
-                both.name,
-                known[both.source.as_str()].name
-            );
-            return Err(Failure::usage(message, hint));
-        }
-        if train.is_empty() {
-            let hint = "tasks.train names files or folders of tasks".to_owned();
-            return Err(Failure::usage("failed to find a task to train on", hint));
-        }
-        Ok((train, held_out))
     }
 }

@@ -1,8 +1,8 @@
 //! The figures of a step of training by name: for curves, and for boards that draw them.
 
+use warpwright_learn::course::Update;
 use warpwright_learn::fit::Epoch;
 use warpwright_learn::monitor::Ratios;
-use warpwright_learn::online::Update;
 
 /// A name and a value. What a step has not is left out.
 pub(crate) type Figure = (String, f64);
@@ -16,6 +16,7 @@ pub(crate) fn of_update(update: &Update) -> Vec<Figure> {
         ("entropy", Some(report.entropy)),
         ("explained variance", report.explained_variance),
         ("flat tasks", Some(report.flat)),
+        ("spread within tasks", Some(report.spread)),
         ("tokens", Some(update.tokens)),
         ("turns", Some(update.turns)),
         ("cut short", Some(update.cut)),
@@ -24,6 +25,7 @@ pub(crate) fn of_update(update: &Update) -> Vec<Figure> {
         ("gradient norm", Some(report.norm)),
     ]);
     figures.extend(ratios("trainer to sampler", report.mismatch.as_ref()));
+    figures.extend(ratios("trainer to sampler, rare", report.rare_mismatch.as_ref()));
     figures.extend(ratios("after to before", report.moved.as_ref()));
     figures.extend(named([
         ("alarms", Some(report.alarms.len() as f64)),

@@ -16,8 +16,6 @@ use warpwright_learn::engine::Engine;
 
 use crate::failure::Failure;
 
-/// Version of `train.json`.
-const VERSION: u32 = 1;
 const STATE: &str = "state.json";
 
 /// What a run was begun with.
@@ -28,15 +26,16 @@ pub(crate) struct Begun {
     pub(crate) config: String,
     /// The folder that its paths begin at.
     pub(crate) folder: PathBuf,
+    /// Hashes of the tasks trained on, and of those held out.
+    pub(crate) tasks: [Vec<String>; 2],
     pub(crate) seed: u64,
     /// `cpu` or `cuda:N`.
     pub(crate) devices: Vec<String>,
 }
 
 impl Begun {
-    pub(crate) fn new(config: String, folder: PathBuf, seed: u64, devices: Vec<String>) -> Self {
-        Self { version: VERSION, config, folder, seed, devices }
-    }
+    /// Version of `train.json`.
+    pub(crate) const VERSION: u32 = 2;
 
     /// Begins a run in `out`, or finds that this is the one which was begun there.
     pub(crate) fn enter(&self, out: &Path) -> Result<(), Failure> {
@@ -49,6 +48,7 @@ impl Begun {
         let differs = [
             (found.version != self.version, "the version of its format"),
             (found.config != self.config, "the configuration"),
+            (found.tasks != self.tasks, "what its tasks are read from"),
             (found.seed != self.seed, "--seed"),
             (found.devices != self.devices, "--device"),
         ];
@@ -115,6 +115,14 @@ impl StageFolder {
     pub(crate) fn state<T: DeserializeOwned + Default>(&self) -> Result<T, Failure> {
         let path = self.checkpoint().join(STATE);
         if path.exists() { read_json(&path) } else { Ok(T::default()) }
+    }
+
+    /// Replaces the state beside weights that stay; where there are none yet, it is not kept.
+    pub(crate) fn keep_state<T: Serialize>(&self, state: &T) -> Result<(), Failure> {
+        if self.checkpoint().exists() {
+            write_json(&self.checkpoint().join(STATE), state)?;
+        }
+        Ok(())
     }
 
     /// Replaces the checkpoint by weights and state that belong together; at every moment there is one.

@@ -6,6 +6,7 @@ pub(crate) mod config;
 mod corpus;
 mod figures;
 pub(crate) mod folder;
+mod online;
 pub(crate) mod players;
 mod progress;
 pub(crate) mod report;

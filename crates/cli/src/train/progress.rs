@@ -3,8 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use warpwright_learn::course::Update;
 use warpwright_learn::fit::Epoch;
-use warpwright_learn::online::Update;
+use warpwright_learn::online::Back;
 
 use crate::printer::Printer;
 use crate::train::stage::Stage;
@@ -67,5 +68,15 @@ pub(crate) fn told_update(stage: Stage, update: &Update, of: u32) -> String {
         update.tokens,
         update.play_seconds,
         update.learn_seconds,
+    )
+}
+
+pub(crate) fn told_back(stage: Stage, back: Back, times: usize) -> String {
+    format!(
+        "warning: {}: update {} is thrown away, alarm {:?}; it is made again with 1/{} of the rate",
+        stage.name(),
+        back.number + 1,
+        back.alarm,
+        1u64 << times
     )
 }

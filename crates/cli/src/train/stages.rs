@@ -1,14 +1,14 @@
 //! Does the stages. Each takes up where it was stopped, and says what it came to.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use serde::Serialize;
 use warpwright_agent::policy::Policy;
-use warpwright_learn::online::{self, OnlineError, Play, Rollouts, State};
+use warpwright_learn::course::first_and_last;
+use warpwright_learn::online::{Play, Rollouts, State};
 use warpwright_learn::outcome;
 use warpwright_learn::remote::RemoteError;
 use warpwright_learn::update::UpdateError;
@@ -24,11 +24,11 @@ use crate::engine::{Engine, Host, Shared, Weights};
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
 use crate::train::board::Board;
-use crate::train::config::{Config, Playing};
-use crate::train::figures::{self, Figure};
+use crate::train::config::Config;
+use crate::train::figures::Figure;
 use crate::train::folder::StageFolder;
 use crate::train::players::{Field, Make, Players};
-use crate::train::progress::{Progress, told_update};
+use crate::train::progress::Progress;
 use crate::train::report;
 use crate::train::stage::Stage;
 
@@ -204,7 +204,7 @@ impl Run<'_, '_> {
     }
 
     /// Makes policies that an engine draws for.
-    fn natives(&self, engine: &Engine, name: &str) -> Result<Make<'static>, Failure> {
+    pub(super) fn natives(&self, engine: &Engine, name: &str) -> Result<Make<'static>, Failure> {
         let settings = warpwright_native::Settings {
             model: name.to_owned(),
             sampling: self.config.speech.sampling(),
@@ -227,59 +227,6 @@ impl Run<'_, '_> {
             Self::refuse_broken(&played)?;
         }
         folder.finish(&serde_json::json!({ "episodes": played.len(), "usable": usable }))
-    }
-
-    fn online(
-        &self,
-        stage: Stage,
-        folder: &StageFolder,
-        playing: Option<&Playing>,
-        turns: u32,
-    ) -> Result<(), Failure> {
-        let Some(playing) = playing else { return Ok(()) };
-        let online = playing.online(self.config.reward, self.seed(100 + stage as u64));
-        let engine = self.engine(&self.weights(stage)?)?;
-        let mut shared = engine.shared.clone();
-        let mut state: State = folder.state()?;
-        let field = self.field.with_turns(turns);
-        let make = self.natives(&engine, stage.name())?;
-        let mut players = Players::open(&field, self.train, "native", make, &folder.path)?;
-        let known: Vec<_> = state.updates.iter().map(figures::of_update).collect();
-        let mut board = self.board(stage, &known)?;
-        let mut unsaved = None;
-        let made = online.run(&mut shared, &mut players, &mut state, |shared, state| {
-            if let Some(update) = state.updates.last() {
-                self.printer.say(&told_update(stage, update, online.updates));
-                self.note(&mut board, &figures::of_update(update));
-            }
-            unsaved = self.save(folder, &engine, shared, state).err();
-            let stops = unsaved.is_some() || self.stop.load(Ordering::SeqCst);
-            if stops { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        if let Some(failure) = unsaved {
-            return Err(failure);
-        }
-        let attempt = format!("learn in stage {}", stage.name());
-        made.map_err(|error| match error {
-            OnlineError::Update(error) => not_updated(error, &engine, &attempt),
-            OnlineError::Rollouts(error) => error.0,
-            error @ OnlineError::NoEpisodes { .. } => {
-                let hint = "run the same command again: it goes on from the last checkpoint";
-                Failure::infrastructure(error.to_string(), hint.to_owned())
-            }
-        })?;
-        if let Some(alarm) = online.alarm(&state) {
-            self.printer.say(&format!(
-                "warning: {} ends after {} of {} updates: alarm {alarm:?}",
-                stage.name(),
-                state.updates.len(),
-                online.updates
-            ));
-        } else if !online.is_over(&state) {
-            return Err(Failure::interrupted());
-        }
-        players.close()?;
-        folder.finish(&state)
     }
 
     /// Every policy that came out of a stage, on tasks that none was trained on.
@@ -314,7 +261,7 @@ impl Run<'_, '_> {
             let folder = self.folder(stage)?;
             if folder.is_done() {
                 let state: State = folder.result()?;
-                return Ok(online::first_and_last(&state.updates));
+                return Ok(first_and_last(&state.updates));
             }
         }
         Ok(None)

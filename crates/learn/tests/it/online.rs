@@ -2,12 +2,13 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use thiserror::Error;
+use warpwright_learn::course::first_and_last;
 use warpwright_learn::engine::{
     Description, Engine, Loss, Passed, Prompt, Row, Sampled, Sampling, Scores, Step, Which,
 };
 use warpwright_learn::losses::PolicyLoss;
 use warpwright_learn::monitor::Alarm;
-use warpwright_learn::online::{Online, OnlineError, Play, Rollouts, State, first_and_last};
+use warpwright_learn::online::{Ended, MOST_BACK, Online, OnlineError, Play, Rollouts, State};
 use warpwright_learn::outcome::Scheme;
 use warpwright_learn::update::{Comparison, Rule, Steps};
 use warpwright_record::event::{EpisodeId, Outcome};
@@ -145,6 +146,7 @@ fn online() -> Online {
         reward: Scheme::Paper,
         flat_share: 0.1,
         stop_at: vec![Alarm::NotFinite],
+        back_at: vec![],
         seed: 7,
     }
 }
@@ -246,4 +248,59 @@ fn what_a_run_came_to_is_the_mean_over_episodes_of_a_fifth() {
     let (first, last) = first_and_last(&state.updates).unwrap();
     assert!((first - f64::midpoint(rewards[0], rewards[1])).abs() < 1e-12);
     assert!((last - f64::midpoint(rewards[6], rewards[7])).abs() < 1e-12);
+}
+
+#[test]
+fn an_update_that_raises_an_alarm_is_thrown_away_and_made_again_with_half_the_rate() {
+    let careless = Online { back_at: vec![Alarm::Divergence], anneals: false, ..online() };
+    let careless = Online {
+        steps: Steps { policy: Step { rate: 12.8, ..Step::default() }, ..careless.steps },
+        ..careless
+    };
+    let (mut kept, mut state) = (Coin::default(), State::default());
+    let mut played = Vec::new();
+    let mut table = Table::new(0);
+    loop {
+        // The weights of the last update that was kept, as somebody does who starts an engine anew.
+        let mut coin = kept.clone();
+        let ended = careless
+            .run(&mut coin, &mut table, &mut state, |coin, _| {
+                kept = coin.clone();
+                GO_ON
+            })
+            .unwrap();
+        played.push(std::mem::take(&mut table.asked));
+        let Ended::Back(back) = ended else { break };
+        assert_eq!(back.alarm, Alarm::Divergence);
+        assert_eq!(back.number as usize, state.updates.len());
+        assert_eq!(state.back.last(), Some(&back));
+    }
+    // What is made again is made of the same episodes.
+    for (before, after) in played.iter().zip(&played[1..]) {
+        let last = &before[before.len() - 12..];
+        assert_eq!(last, &after[..12]);
+    }
+    let halved = state.back.len();
+    assert!((2..MOST_BACK).contains(&halved), "{halved}");
+    let rate = 12.8 * 0.5f64.powi(halved as i32);
+    assert!((kept.rates.last().unwrap() - rate).abs() < 1e-12);
+    assert_eq!((state.updates.len(), careless.alarm(&state)), (8, None));
+}
+
+#[test]
+fn a_run_that_was_taken_back_often_enough_ends_by_its_alarm() {
+    let hopeless = Online {
+        back_at: vec![Alarm::NotFinite],
+        steps: Steps { policy: Step { rate: f64::NAN, ..Step::default() }, ..online().steps },
+        ..online()
+    };
+    let (mut state, mut times) = (State::default(), 0);
+    while let Ended::Back(_) =
+        hopeless.run(&mut Coin::default(), &mut Table::new(0), &mut state, |_, _| GO_ON).unwrap()
+    {
+        times += 1;
+    }
+    assert_eq!((times, state.back.len()), (MOST_BACK, MOST_BACK));
+    assert_eq!(hopeless.alarm(&state), Some(Alarm::NotFinite));
+    assert!(hopeless.is_over(&state));
 }

@@ -43,7 +43,7 @@ fn refused(text: &str) -> String {
 fn jsonl_keeps_what_it_knows() {
     let rows = [
         json!({"code": GOOD, "ops": ["torch.add", "torch.relu"], "data_source": "synth", "extra": {"x": 1}}),
-        json!({"code": GOOD, "name": "my task", "level": 3, "ops": null, "mode": "train"}),
+        json!({"code": GOOD, "name": "my task", "level": 3, "ops": null, "mode": "train", "split": "test"}),
     ];
     let tasks = read(&format!("{}\n\n{}\n", rows[0], rows[1]));
     assert_eq!(tasks[0].name, "tasks-1");
@@ -54,6 +54,7 @@ fn jsonl_keeps_what_it_knows() {
     );
     assert_eq!(tasks[0].data_source.as_deref(), Some("synth"));
     assert_eq!((tasks[1].name.as_str(), tasks[1].level), ("my_task", Some(3)));
+    assert_eq!((tasks[0].split.as_deref(), tasks[1].split.as_deref()), (None, Some("test")));
     assert_eq!((tasks[1].mode, tasks[1].ops.as_ref()), (Mode::Train, None));
 }
 

@@ -47,6 +47,9 @@ pub(crate) struct Playing {
     /// Alarms that end the stage.
     #[serde(default = "stop_at")]
     pub(crate) stop_at: Vec<Alarm>,
+    /// Alarms that throw an update away, to make it again with half the rate.
+    #[serde(default)]
+    pub(crate) back_at: Vec<Alarm>,
 }
 
 /// How a policy is updated.
@@ -103,6 +106,7 @@ impl Playing {
             reward,
             flat_share: self.flat_share,
             stop_at: self.stop_at.clone(),
+            back_at: self.back_at.clone(),
             seed,
         }
     }

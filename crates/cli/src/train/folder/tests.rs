@@ -36,8 +36,13 @@ fn at_every_moment_of_a_save_there_is_a_checkpoint_to_go_on_from() {
 #[test]
 fn a_run_that_was_begun_with_something_else_is_left_alone() {
     let out = tempfile::tempdir().unwrap();
-    let begun = |config: &str, seed, device: &str| {
-        Begun::new(config.to_owned(), PathBuf::from("."), seed, vec![device.to_owned()])
+    let begun = |config: &str, seed, device: &str| Begun {
+        version: Begun::VERSION,
+        config: config.to_owned(),
+        folder: PathBuf::from("."),
+        tasks: [vec!["1".to_owned()], vec![]],
+        seed,
+        devices: vec![device.to_owned()],
     };
     begun("a", 1, "cpu").enter(out.path()).unwrap();
     begun("a", 1, "cpu").enter(out.path()).unwrap();
@@ -45,6 +50,7 @@ fn a_run_that_was_begun_with_something_else_is_left_alone() {
         (begun("b", 1, "cpu"), "the configuration"),
         (begun("a", 2, "cpu"), "--seed"),
         (begun("a", 1, "cuda:0"), "--device"),
+        (Begun { tasks: [vec!["2".to_owned()], vec![]], ..begun("a", 1, "cpu") }, "tasks"),
     ];
     for (other, what) in others {
         let failure = other.enter(out.path()).unwrap_err();

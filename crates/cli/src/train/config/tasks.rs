@@ -1,0 +1,123 @@
+//! What is trained on, and what is held out.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use serde::{Deserialize, Serialize};
+use warpwright_task::Task;
+
+use crate::failure::Failure;
+use crate::printer::Printer;
+use crate::tasks;
+
+/// Where tasks are: files, folders or data sets, from the configuration's own folder. Of a data set the
+/// split `train` is trained on, and the split `test` held out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tasks {
+    /// What is trained on.
+    pub(crate) train: Vec<PathBuf>,
+    /// What is only evaluated on.
+    #[serde(default)]
+    pub(crate) held_out: Vec<PathBuf>,
+    /// Most tasks to train on, drawn by the run's seed; all.
+    pub(crate) sample: Option<usize>,
+    /// Most tasks held out; all.
+    pub(crate) held_out_sample: Option<usize>,
+    /// Of data sets, only tasks of at most so many operators; any.
+    pub(crate) most_operators: Option<usize>,
+}
+
+impl Tasks {
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        if self.train.is_empty() {
+            return Err("tasks.train names nothing to train on");
+        }
+        if self.sample == Some(0) || self.held_out_sample == Some(0) {
+            return Err("tasks.sample and tasks.held_out_sample are at least 1");
+        }
+        Ok(())
+    }
+
+    /// The tasks to train on and those held out. A task that is among both is refused.
+    pub(crate) fn read(
+        &self,
+        folder: &Path,
+        seed: u64,
+        printer: Printer,
+    ) -> Result<(Vec<Task>, Vec<Task>), Failure> {
+        let named = |paths: &[PathBuf], split: &str| -> Result<Vec<Task>, Failure> {
+            let paths: Vec<PathBuf> = paths.iter().map(|path| folder.join(path)).collect();
+            self.of_split(&paths, tasks::read(&paths)?, split)
+        };
+        let mut train = named(&self.train, "train")?;
+        let mut held_out = named(&self.held_out, "test")?;
+        refuse_both(&train, &held_out)?;
+        draw(&mut train, self.sample, seed);
+        draw(&mut held_out, self.held_out_sample, seed);
+        tasks::check_all(&train, printer)?;
+        tasks::check_all(&held_out, printer)?;
+        Ok((train, held_out))
+    }
+
+    /// Of data sets those of that split; files and folders as they are.
+    fn of_split(
+        &self,
+        paths: &[PathBuf],
+        mut tasks: Vec<Task>,
+        split: &str,
+    ) -> Result<Vec<Task>, Failure> {
+        let is_table = |path: &Path| {
+            path.extension().is_some_and(|e| e == "parquet" || e == "jsonl" || e == "ndjson")
+        };
+        let of_table = |task: &Task, path: &PathBuf| task.origin.as_ref() == Some(path);
+        for path in paths.iter().filter(|path| is_table(path)) {
+            let has = |task: &Task| of_table(task, path) && task.split.as_deref() == Some(split);
+            if !tasks.iter().any(has) {
+                let message = format!(
+                    "failed to read the tasks of {}: none is of the split `{split}`",
+                    path.display()
+                );
+                let hint = "its column `split` says of each task whether it is of train, validation \
+                            or test; or name files and folders";
+                return Err(Failure::usage(message, hint.to_owned()));
+            }
+            tasks.retain(|task| !of_table(task, path) || has(task));
+        }
+        if let Some(most) = self.most_operators {
+            tasks.retain(|task| task.ops.as_ref().is_none_or(|ops| ops.len() <= most));
+            if tasks.is_empty() && !paths.is_empty() {
+                let message = format!("failed to find a task of at most {most} operators");
+                return Err(Failure::usage(message, "raise tasks.most_operators".to_owned()));
+            }
+        }
+        Ok(tasks)
+    }
+}
+
+fn refuse_both(train: &[Task], held_out: &[Task]) -> Result<(), Failure> {
+    let known: HashMap<&str, &Task> =
+        train.iter().map(|task| (task.source.as_str(), task)).collect();
+    let Some(both) = held_out.iter().find(|task| known.contains_key(task.source.as_str())) else {
+        return Ok(());
+    };
+    let message = format!(
+        "failed to hold out {}: it is {}, which is trained on",
+        both.name,
+        known[both.source.as_str()].name
+    );
+    Err(Failure::usage(message, "hold out tasks that are not trained on".to_owned()))
+}
+
+/// So many of them, in their order.
+fn draw(tasks: &mut Vec<Task>, count: Option<usize>, seed: u64) {
+    let Some(count) = count.filter(|count| *count < tasks.len()) else { return };
+    let mut numbers: Vec<usize> = (0..tasks.len()).collect();
+    numbers.shuffle(&mut StdRng::seed_from_u64(seed));
+    numbers.truncate(count);
+    let mut number = 0..;
+    tasks.retain(|_| number.next().is_some_and(|number| numbers.contains(&number)));
+}

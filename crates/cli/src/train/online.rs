@@ -1,0 +1,86 @@
+//! Learning from episodes that are played: the stages `single-turn` and `ppo`.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+
+use warpwright_learn::online::{Back, Ended, Online, OnlineError, State};
+
+use crate::failure::Failure;
+use crate::train::config::Playing;
+use crate::train::figures;
+use crate::train::folder::StageFolder;
+use crate::train::players::Players;
+use crate::train::progress::{told_back, told_update};
+use crate::train::stage::Stage;
+use crate::train::stages::{Run, not_updated};
+
+impl Run<'_, '_> {
+    pub(super) fn online(
+        &self,
+        stage: Stage,
+        folder: &StageFolder,
+        playing: Option<&Playing>,
+        turns: u32,
+    ) -> Result<(), Failure> {
+        let Some(playing) = playing else { return Ok(()) };
+        let online = playing.online(self.config.reward, self.seed(100 + stage as u64));
+        let mut state: State = folder.state()?;
+        while let Some(back) = self.online_from(stage, folder, (&online, turns), &mut state)? {
+            self.printer.say(&told_back(stage, back, state.back.len()));
+            folder.keep_state(&state)?;
+        }
+        if let Some(alarm) = online.alarm(&state) {
+            self.printer.say(&format!(
+                "warning: {} ends after {} of {} updates: alarm {alarm:?}",
+                stage.name(),
+                state.updates.len(),
+                online.updates
+            ));
+        }
+        folder.finish(&state)
+    }
+
+    /// Goes on from the last checkpoint, until all is done or an update is to be thrown away.
+    fn online_from(
+        &self,
+        stage: Stage,
+        folder: &StageFolder,
+        (online, turns): (&Online, u32),
+        state: &mut State,
+    ) -> Result<Option<Back>, Failure> {
+        let engine = self.engine(&self.weights(stage)?)?;
+        let mut shared = engine.shared.clone();
+        let field = self.field.with_turns(turns);
+        let make = self.natives(&engine, stage.name())?;
+        let mut players = Players::open(&field, self.train, "native", make, &folder.path)?;
+        let known: Vec<_> = state.updates.iter().map(figures::of_update).collect();
+        let mut board = self.board(stage, &known)?;
+        let mut unsaved = None;
+        let made = online.run(&mut shared, &mut players, state, |shared, state| {
+            if let Some(update) = state.updates.last() {
+                self.printer.say(&told_update(stage, update, online.updates));
+                self.note(&mut board, &figures::of_update(update));
+            }
+            unsaved = self.save(folder, &engine, shared, state).err();
+            let stops = unsaved.is_some() || self.stop.load(Ordering::SeqCst);
+            if stops { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if let Some(failure) = unsaved {
+            return Err(failure);
+        }
+        let attempt = format!("learn in stage {}", stage.name());
+        let ended = made.map_err(|error| match error {
+            OnlineError::Update(error) => not_updated(error, &engine, &attempt),
+            OnlineError::Rollouts(error) => error.0,
+            error @ OnlineError::NoEpisodes { .. } => {
+                let hint = "run the same command again: it goes on from the last checkpoint";
+                Failure::infrastructure(error.to_string(), hint.to_owned())
+            }
+        })?;
+        match ended {
+            Ended::Back(back) => Ok(Some(back)),
+            Ended::Here if online.is_over(state) => players.close().map(|()| None),
+            Ended::Here => Err(Failure::interrupted()),
+        }
+    }
+}

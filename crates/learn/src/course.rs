@@ -1,0 +1,224 @@
+//! The course of a run: what came of each update, and what the updates before say of the last one.
+//!
+//! What a step by itself tells is in [`crate::monitor`]. Here is what only shows beside the steps before it:
+//! messages that are suddenly cut short, a policy that no longer hesitates or only hesitates, rewards that
+//! are all alike although they are no better.
+
+use serde::{Deserialize, Serialize};
+use warpwright_record::history;
+use warpwright_record::message::StopReason;
+
+use crate::monitor::Alarm;
+use crate::update::Report;
+
+/// What came of an update and of the episodes before it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Update {
+    /// Its number, from 0.
+    pub number: u32,
+    /// Episodes that ended by our own failure: nothing is learned from them.
+    pub failed: usize,
+    /// Share of the others that ended verified.
+    pub passed: f64,
+    /// Share of them that are faster than eager by their reward (`paper`, 2 or more).
+    pub faster: f64,
+    /// Share of them in which a message was cut short.
+    pub cut: f64,
+    /// Their mean number of turns.
+    pub turns: f64,
+    /// Their mean number of tokens that the policy drew.
+    pub tokens: f64,
+    /// What came of the update.
+    pub report: Report,
+    /// Seconds that the episodes took.
+    pub play_seconds: f64,
+    /// Seconds that the update took.
+    pub learn_seconds: f64,
+}
+
+impl Update {
+    pub(crate) fn tell_of<'e>(&mut self, episodes: impl Iterator<Item = &'e history::Episode>) {
+        let mut count = 0.0;
+        for episode in episodes {
+            count += 1.0;
+            let verdict = episode.end.as_ref().and_then(|end| end.final_verdict.as_ref());
+            self.passed += f64::from(verdict.is_some_and(|v| v.verified));
+            self.faster += f64::from(verdict.is_some_and(|v| v.reward.paper >= 2.0));
+            let is_cut = |turn: &history::Turn| turn.message.stop == StopReason::Length;
+            self.cut += f64::from(episode.turns.iter().any(is_cut));
+            self.turns += episode.turns.len() as f64;
+            let generations = episode.turns.iter().filter_map(|t| t.message.generation.as_ref());
+            self.tokens += generations.map(|g| g.usage.output_tokens as f64).sum::<f64>();
+        }
+        for mean in
+            [&mut self.passed, &mut self.faster, &mut self.cut, &mut self.turns, &mut self.tokens]
+        {
+            *mean /= f64::max(count, 1.0);
+        }
+    }
+}
+
+/// Mean rewards of the first and of the last fifth of the updates, all episodes alike: what a run came to.
+/// `None` before the first update.
+pub fn first_and_last(updates: &[Update]) -> Option<(f64, f64)> {
+    let fifth = updates.len().div_ceil(5);
+    let mean = |updates: &[Update]| {
+        let count: usize = updates.iter().map(|update| update.report.episodes).sum();
+        let sum: f64 = updates.iter().map(|u| u.report.reward * u.report.episodes as f64).sum();
+        (count > 0).then(|| sum / count as f64)
+    };
+    Some((mean(&updates[..fifth])?, mean(&updates[updates.len() - fifth..])?))
+}
+
+/// Updates that a figure is held against, and how many there must be.
+const WINDOW: usize = 10;
+const LEAST: usize = 5;
+
+/// Bounds of `docs/learning.md`.
+const CUT_BY: f64 = 0.15;
+const ENTROPY_TIMES: f64 = 2.0;
+const ENTROPY_LEFT: f64 = 0.05;
+const SPREAD_LEFT: f64 = 0.5;
+const NORM_TIMES: f64 = 10.0;
+const MISMATCH: f64 = 0.01;
+const MISMATCH_TIMES: f64 = 3.0;
+const CLIPPED: f64 = 0.2;
+const CLIPPED_TIMES: f64 = 2.0;
+const FAILED: f64 = 0.2;
+
+/// What an update raises beside those before it, of which the last few count and of "at first" the first few.
+pub fn alarms(before: &[Update], now: &Update) -> Vec<Alarm> {
+    let mut raised = Vec::new();
+    let mut raise = |is_raised: bool, alarm| {
+        if is_raised {
+            raised.push(alarm);
+        }
+    };
+    let played = (now.failed + now.report.episodes).max(1);
+    raise(now.failed as f64 > FAILED * played as f64, Alarm::Failures);
+    if before.len() < LEAST {
+        return raised;
+    }
+    let (first, last) = (&before[..LEAST], &before[before.len().saturating_sub(WINDOW)..]);
+    let report = &now.report;
+
+    raise(now.cut > median(last, |u| Some(u.cut)).unwrap_or(0.0) + CUT_BY, Alarm::Truncation);
+    let entropy = |u: &Update| Some(u.report.entropy);
+    let usual = median(last, entropy).unwrap_or(f64::MAX);
+    raise(report.entropy > ENTROPY_TIMES * usual, Alarm::EntropySurge);
+    let at_first = median(first, entropy).unwrap_or(0.0);
+    raise(report.entropy < ENTROPY_LEFT * at_first, Alarm::EntropyCollapse);
+    // Where the mean has risen, rewards are alike because they are good.
+    let spread = median(first, |u| Some(u.report.spread)).unwrap_or(0.0);
+    let reward = median(first, |u| Some(u.report.reward)).unwrap_or(f64::MIN);
+    let is_alike = report.spread < SPREAD_LEFT * spread && report.reward <= reward;
+    raise(is_alike, Alarm::Spread);
+    let norm = median(last, |u| Some(u.report.norm).filter(|norm| *norm > 0.0));
+    raise(norm.is_some_and(|norm| report.norm > NORM_TIMES * norm), Alarm::GradientNorm);
+    let of_rare = |u: &Update| Some(u.report.rare_mismatch?.kl);
+    let (usual, found) = (median(last, of_rare).unwrap_or(0.0), of_rare(now).unwrap_or(0.0));
+    raise(found > MISMATCH.max(MISMATCH_TIMES * usual), Alarm::Mismatch);
+    if before.len() >= 2 * LEAST {
+        let clipped = |u: &Update| Some(u.report.moved?.clipped);
+        let middle = before.len() - LEAST + 1;
+        let earlier = median(&before[middle - LEAST..middle], clipped).unwrap_or(0.0);
+        let mut lately: Vec<f64> = before[middle..].iter().filter_map(clipped).collect();
+        lately.extend(clipped(now));
+        let lately = middle_of(lately).unwrap_or(0.0);
+        raise(lately > CLIPPED.max(CLIPPED_TIMES * earlier), Alarm::Clipping);
+    }
+    raised
+}
+
+fn median(updates: &[Update], of: impl Fn(&Update) -> Option<f64>) -> Option<f64> {
+    middle_of(updates.iter().filter_map(of).collect())
+}
+
+fn middle_of(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let half = values.len() / 2;
+    match values.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(values[half]),
+        _ => Some(f64::midpoint(values[half - 1], values[half])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::monitor::Ratios;
+
+    fn usual(number: u32) -> Update {
+        let ratios = Ratios { mean: 1.0, effective_share: 0.99, kl: 0.001, clipped: 0.05 };
+        let report = Report {
+            episodes: 60,
+            reward: 0.5,
+            spread: 0.8,
+            entropy: 0.3,
+            norm: 0.2,
+            mismatch: Some(ratios),
+            rare_mismatch: Some(ratios),
+            moved: Some(ratios),
+            ..Report::default()
+        };
+        Update { number, cut: 0.02, report, ..Update::default() }
+    }
+
+    fn after(count: u32, change: impl Fn(&mut Update)) -> Vec<Alarm> {
+        let before: Vec<Update> = (0..count).map(usual).collect();
+        let mut now = usual(count);
+        change(&mut now);
+        alarms(&before, &now)
+    }
+
+    #[test]
+    fn each_alarm_is_raised_by_its_own_fault_and_not_before_there_is_a_course() {
+        type Change = fn(&mut Update);
+        let faults: [(Change, Alarm); 7] = [
+            (|u| u.cut = 0.18, Alarm::Truncation),
+            (|u| u.report.entropy = 0.7, Alarm::EntropySurge),
+            (|u| u.report.entropy = 0.01, Alarm::EntropyCollapse),
+            (|u| u.report.spread = 0.3, Alarm::Spread),
+            (|u| u.report.norm = 2.5, Alarm::GradientNorm),
+            (|u| u.report.rare_mismatch = Some(ratios(0.02)), Alarm::Mismatch),
+            (|u| u.failed = 20, Alarm::Failures),
+        ];
+        for (fault, alarm) in faults {
+            assert_eq!(after(12, fault), [alarm]);
+            assert_eq!(after(5, fault), [alarm]);
+            assert_eq!(after(4, fault).is_empty(), alarm != Alarm::Failures);
+        }
+        assert_eq!(after(12, |_| ()), []);
+    }
+
+    fn ratios(kl: f64) -> Ratios {
+        Ratios { mean: 1.0, effective_share: 1.0, kl, clipped: 0.0 }
+    }
+
+    #[test]
+    fn rewards_that_are_alike_because_they_are_good_are_no_fault() {
+        let good = |u: &mut Update| (u.report.spread, u.report.reward) = (0.1, 1.2);
+        assert_eq!(after(12, good), []);
+    }
+
+    #[test]
+    fn bounds_that_hold_more_and_more_actions_are_a_trend() {
+        let clipped = |number: u32| {
+            let mut update = usual(number);
+            update.report.moved.as_mut().unwrap().clipped = if number < 10 { 0.05 } else { 0.3 };
+            update
+        };
+        let before: Vec<Update> = (0..12).map(clipped).collect();
+        // Three of the last five.
+        assert_eq!(alarms(&before, &clipped(12)), [Alarm::Clipping]);
+        assert_eq!(alarms(&before[..11], &clipped(11)), []);
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(middle_of(vec![]), None);
+        assert_eq!(middle_of(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(middle_of(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+}
