@@ -20,6 +20,11 @@ fn main() -> Result<(), String> {
         .include(&include)
         .include(include.join("torch/csrc/api/include"))
         .file("csrc/shim.cpp");
+    // Where pip puts CUDA's headers, beside torch.
+    let cuda = torch.join("../nvidia/cu13/include");
+    if has_cuda && cuda.join("cuda_runtime_api.h").exists() {
+        shim.define("WARPWRIGHT_CUDA", None).include(cuda);
+    }
     shim.compile("warpwright_engine_shim");
     // The program, then what make installs, then wherever it was built with.
     for folder in ["$ORIGIN/../../.venv/torch/lib", &lib.to_string_lossy()] {

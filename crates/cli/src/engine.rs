@@ -147,6 +147,9 @@ fn spec(
     if config.recompute {
         spec = spec.arg("--recompute");
     }
+    if !config.graphs {
+        spec = spec.arg("--no-graphs");
+    }
     spec.args([
         format!("--compute={}", config.compute.name()),
         format!("--moments={}", config.moments.name()),

@@ -1,11 +1,18 @@
 // What tch leaves out of libtorch: fused AdamW, clipping without a wait for the device, gradients that
-// are given up, attention over packed sequences, precision of products.
+// are given up, attention over packed sequences, precision of products, CUDA graphs.
 // Each function gives 0, or 1 with words in warpwright_error(). A tensor is a `torch::Tensor*` of tch's.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <memory>
 #include <string>
 #include <vector>
+#ifdef WARPWRIGHT_CUDA
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#endif
 
 using at::Tensor;
 
@@ -110,4 +117,70 @@ int warpwright_precision(const char *name) {
 int warpwright_empty_cache() {
   return guarded([&] { at::getDeviceAllocator(at::kCUDA)->emptyCache(); });
 }
+
+// What is computed between begin and end is recorded, not done; replay does it again, on the same tensors.
+// Graphs that are given the same `beside` share memory: only one of them may be at work.
+#ifdef WARPWRIGHT_CUDA
+struct WarpwrightGraph {
+  at::cuda::CUDAGraph graph;
+  c10::cuda::CUDAStream stream;
+  c10::cuda::CUDAStream before;
+
+  explicit WarpwrightGraph(c10::cuda::CUDAStream stream)
+      : stream(stream), before(c10::cuda::getCurrentCUDAStream()) {}
+};
+
+int warpwright_graph_begin(const WarpwrightGraph *beside, WarpwrightGraph **out) {
+  return guarded([&] {
+    // All graphs are recorded on one stream, which nothing else uses: it has the workspaces of its products.
+    static thread_local c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
+    c10::cuda::device_synchronize();
+    auto made = std::make_unique<WarpwrightGraph>(stream);
+    c10::cuda::setCurrentCUDAStream(made->stream);
+    try {
+      if (beside)
+        made->graph.capture_begin(const_cast<WarpwrightGraph *>(beside)->graph.pool());
+      else
+        made->graph.capture_begin();
+    } catch (...) {
+      c10::cuda::setCurrentCUDAStream(made->before);
+      throw;
+    }
+    *out = made.release();
+  });
+}
+
+int warpwright_graph_end(WarpwrightGraph *graph) {
+  return guarded([&] {
+    // Whatever becomes of it, later work goes where it went before.
+    struct Back {
+      c10::cuda::CUDAStream stream;
+      ~Back() { c10::cuda::setCurrentCUDAStream(stream); }
+    } back{graph->before};
+    graph->graph.capture_end();
+  });
+}
+
+int warpwright_graph_replay(WarpwrightGraph *graph) {
+  return guarded([&] { graph->graph.replay(); });
+}
+
+void warpwright_graph_free(WarpwrightGraph *graph) {
+  guarded([&] {
+    c10::cuda::device_synchronize();
+    delete graph;
+  });
+}
+#else
+struct WarpwrightGraph;
+
+static int without_cuda() {
+  return guarded([] { TORCH_CHECK(false, "built against a libtorch without CUDA"); });
+}
+
+int warpwright_graph_begin(const WarpwrightGraph *, WarpwrightGraph **) { return without_cuda(); }
+int warpwright_graph_end(WarpwrightGraph *) { return without_cuda(); }
+int warpwright_graph_replay(WarpwrightGraph *) { return without_cuda(); }
+void warpwright_graph_free(WarpwrightGraph *) {}
+#endif
 }

@@ -29,6 +29,7 @@
 
 mod checkpoint;
 mod config;
+mod decoder;
 mod deviation;
 mod error;
 mod local;

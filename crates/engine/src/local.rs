@@ -11,6 +11,7 @@ use warpwright_learn::engine::{
 
 use crate::checkpoint;
 use crate::config::ModelConfig;
+use crate::decoder::Decoder;
 use crate::deviation::{Deviation, Drafts};
 use crate::error::{EngineError, guarded};
 use crate::losses::Signals;
@@ -23,6 +24,8 @@ use crate::weights::Weights;
 
 const OPTIMIZER: &str = "optimizer.safetensors";
 const CRITIC: &str = "critic";
+/// Most bytes of keys and values that are kept from one call to the next: they are not there for training.
+const KEPT: u64 = 8 << 30;
 
 /// The type that products are computed in; weights are float32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +63,8 @@ pub struct Settings {
     pub recompute: bool,
     /// Most sequences that are drawn at once.
     pub slots: usize,
+    /// Whether a GPU draws by CUDA graphs.
+    pub graphs: bool,
     /// Threads of this process that compute; without, as many as libtorch takes. Small models are quicker
     /// with one.
     pub threads: Option<usize>,
@@ -76,6 +81,7 @@ impl Default for Settings {
             pass_tokens: 32_768,
             recompute: false,
             slots: 256,
+            graphs: true,
             threads: None,
             sampler: Deviation::default(),
         }
@@ -129,6 +135,8 @@ pub struct LocalEngine {
     policy: Trained,
     critic: Option<Trained>,
     drafts: Drafts,
+    /// What last drew on a GPU, with its graphs.
+    decoder: Option<Decoder>,
     settings: Settings,
     /// Whose gradients of earlier passes wait for a step.
     pending: Vec<Which>,
@@ -162,7 +170,7 @@ impl LocalEngine {
 
     fn of(policy: Trained, critic: Option<Trained>, settings: Settings) -> Self {
         let drafts = Drafts::new(settings.sampler, &policy.model.weights);
-        Self { policy, critic, drafts, settings, pending: Vec::new() }
+        Self { policy, critic, drafts, decoder: None, settings, pending: Vec::new() }
     }
 
     /// The policy's shape.
@@ -221,7 +229,8 @@ impl LocalEngine {
         self.empty_cache()
     }
 
-    fn empty_cache(&self) -> Result<(), EngineError> {
+    fn empty_cache(&mut self) -> Result<(), EngineError> {
+        self.decoder = None;
         if self.settings.gpu.is_some() { shim::empty_cache() } else { Ok(()) }
     }
 
@@ -236,15 +245,26 @@ impl LocalEngine {
     }
 
     fn sample_once(
-        &self,
+        &mut self,
         prompts: &[Prompt],
         sampling: &Sampling,
     ) -> Result<Vec<Sampled>, EngineError> {
-        let Model { config, compute, .. } = &self.policy.model;
-        let other = self.drafts.weights();
-        let other = other.map(|weights| Model::new(config.clone(), weights, *compute));
-        let model = other.as_ref().unwrap_or(&self.policy.model);
-        sampler::sample(model, prompts, sampling, self.settings.slots)
+        let model = &self.policy.model;
+        let wanted = sampler::wanted(model, prompts, sampling, self.settings.slots)?;
+        let _no_grad = tch::no_grad_guard();
+        let drafts = self.drafts.weights();
+        let weights = drafts.as_ref().unwrap_or(&model.weights);
+        let graphs = self.settings.graphs && model.device().is_cuda();
+        let kept = self.decoder.take().filter(|kept| kept.serves(wanted.room(), sampling));
+        let mut decoder = if let Some(mut kept) = kept {
+            kept.begin_anew(weights);
+            kept
+        } else {
+            Decoder::new(model, weights, wanted.room(), sampling, graphs)
+        };
+        let drawn = sampler::sample(&mut decoder, prompts, sampling, wanted)?;
+        self.decoder = (graphs && decoder.bytes() <= KEPT).then_some(decoder);
+        Ok(drawn)
     }
 
     fn backward_once(

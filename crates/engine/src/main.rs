@@ -51,6 +51,9 @@ struct Args {
     /// Most sequences that are drawn at once.
     #[arg(long, value_name = "N", default_value_t = Settings::default().slots)]
     slots: usize,
+    /// On a GPU, draw without CUDA graphs.
+    #[arg(long)]
+    no_graphs: bool,
     /// Threads that compute on the host; without, as many as libtorch takes.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -86,6 +89,7 @@ impl Args {
             pass_tokens: self.pass_tokens,
             recompute: self.recompute,
             slots: self.slots,
+            graphs: !self.no_graphs,
             threads: self.threads,
             sampler: Deviation { rounding: self.sampler_rounding, behind: self.sampler_behind },
         };

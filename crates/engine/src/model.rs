@@ -71,6 +71,12 @@ impl Model {
         Self { config, weights, compute, angles }
     }
 
+    /// The same with other weights of its shape.
+    pub(crate) fn with(&self, weights: Weights) -> Self {
+        let angles = (self.angles.0.shallow_clone(), self.angles.1.shallow_clone());
+        Self { config: self.config.clone(), weights, compute: self.compute, angles }
+    }
+
     /// Where it computes.
     pub(crate) fn device(&self) -> Device {
         self.weights.norm.device()

@@ -2,12 +2,12 @@
 
 #![expect(unsafe_code, reason = "calls C++, which tch cannot")]
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use tch::{Kind, Tensor};
 use torch_sys::C_tensor;
 
-use crate::error::EngineError;
+use crate::error::{EngineError, guarded};
 
 type Pointer = *const C_tensor;
 
@@ -39,6 +39,10 @@ unsafe extern "C" {
     ) -> c_int;
     fn warpwright_precision(name: *const c_char) -> c_int;
     fn warpwright_empty_cache() -> c_int;
+    fn warpwright_graph_begin(beside: *const c_void, out: *mut *mut c_void) -> c_int;
+    fn warpwright_graph_end(graph: *mut c_void) -> c_int;
+    fn warpwright_graph_replay(graph: *mut c_void) -> c_int;
+    fn warpwright_graph_free(graph: *mut c_void);
 }
 
 fn check(code: c_int) -> Result<(), EngineError> {
@@ -142,4 +146,41 @@ pub(crate) fn precision(name: &str) -> Result<(), EngineError> {
 pub(crate) fn empty_cache() -> Result<(), EngineError> {
     // SAFETY: takes nothing.
     check(unsafe { warpwright_empty_cache() })
+}
+
+/// Work on a GPU that was recorded, to be done again on the same tensors by one call.
+#[derive(Debug)]
+pub(crate) struct Graph(*mut c_void);
+
+impl Graph {
+    /// Records what `work` does on the GPU, which must have been done once before, so that nothing is made
+    /// ready in it. Shares memory with the graph `beside`: of the two only one may be at work, and what one
+    /// has computed is to be read before the other is replayed.
+    pub(crate) fn record<T>(
+        beside: Option<&Self>,
+        work: impl FnOnce() -> Result<T, EngineError>,
+    ) -> Result<(Self, T), EngineError> {
+        let beside = beside.map_or(std::ptr::null(), |graph| graph.0.cast_const());
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: null or a live graph; where to write a new one.
+        check(unsafe { warpwright_graph_begin(beside, &raw mut graph) })?;
+        let graph = Self(graph);
+        let done = guarded(work);
+        // SAFETY: a live graph that was begun.
+        let ended = check(unsafe { warpwright_graph_end(graph.0) });
+        let done = done?;
+        ended.map(|()| (graph, done))
+    }
+
+    pub(crate) fn replay(&self) -> Result<(), EngineError> {
+        // SAFETY: a live graph that was recorded; the tensors that it works on are its owner's to keep.
+        check(unsafe { warpwright_graph_replay(self.0) })
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: a live graph, which nobody else has.
+        unsafe { warpwright_graph_free(self.0) }
+    }
 }

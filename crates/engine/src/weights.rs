@@ -144,6 +144,18 @@ impl Weights {
         })
     }
 
+    /// For drawing only: what products read in their type, everything else as it is. What tokens are looked
+    /// up in and what predicts them are two tensors then.
+    pub(crate) fn drawing(&self, compute: Kind) -> Self {
+        let own = |t: &Tensor| {
+            let t = t.detach();
+            if t.dim() < 2 { t } else { t.to_kind(compute) }
+        };
+        let embed = self.embed.detach();
+        let head = Some(own(self.words()));
+        Self { embed, head, value: None, ..self.map(own) }
+    }
+
     /// What predicts tokens: `[vocabulary, hidden]`.
     pub(crate) fn words(&self) -> &Tensor {
         self.head.as_ref().unwrap_or(&self.embed)

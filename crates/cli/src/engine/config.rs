@@ -11,6 +11,8 @@ pub(crate) struct EngineConfig {
     pub(crate) pass_tokens: usize,
     pub(crate) recompute: bool,
     pub(crate) slots: usize,
+    /// Whether a GPU draws by CUDA graphs.
+    pub(crate) graphs: bool,
     /// Threads on the host; 1 gives the same numbers again.
     pub(crate) threads: usize,
     pub(crate) sampler_rounding: Rounding,
@@ -63,6 +65,7 @@ impl Default for EngineConfig {
             pass_tokens: 32_768,
             recompute: false,
             slots: 256,
+            graphs: true,
             threads: 1,
             sampler_rounding: Rounding::None,
             sampler_behind: 0,

@@ -78,6 +78,34 @@ fn gpu_what_is_sampled_in_half_precision_the_trainer_finds_about_as_likely() {
     assert!(far < 0.1, "{far}");
 }
 
+/// Graphs are recorded in the first calls and replayed in the later ones, over buckets, slots that are filled
+/// again, and weights that move in between.
+#[test]
+fn gpu_graphs_draw_what_is_drawn_without_them() {
+    let prompts: Vec<Vec<u32>> = (1..50).map(|i| vec![i; 1 + i as usize % 20]).collect();
+    for (compute, top_p) in
+        [(Compute::Float32, 1.0), (Compute::Bfloat16, 1.0), (Compute::Bfloat16, 0.8)]
+    {
+        let sampling = Sampling { most: 90, top_p, stop: vec![3], ..Sampling::default() };
+        let settings = Settings { slots: 20, compute, ..on_gpu() };
+        let mut with = engine(settings);
+        let mut without = engine(Settings { graphs: false, ..settings });
+        for round in 0..3 {
+            let prompts = Prompt::numbered(prompts.clone(), 1000 * round);
+            let drawn = with.sample(&prompts, &sampling).unwrap();
+            assert_eq!(drawn, without.sample(&prompts, &sampling).unwrap(), "round {round}");
+            assert!(drawn.iter().any(|s| s.ids.len() > 64) && drawn.iter().any(|s| s.is_complete));
+            let (a, b) = (train(&mut with), train(&mut without));
+            assert!((a - b).abs() < 1e-3 * a, "{a} {b}");
+        }
+        // Others than those that were recorded.
+        let cold = Sampling { temperature: 0.0, ..sampling };
+        let prompts = Prompt::numbered(prompts[..5].to_vec(), 0);
+        let drawn = with.sample(&prompts, &cold).unwrap();
+        assert_eq!(drawn, without.sample(&prompts, &cold).unwrap());
+    }
+}
+
 /// All rows do not fit into what is left of the device; some do.
 #[test]
 fn gpu_where_memory_is_short_fewer_rows_pass_and_the_same_is_learned() {

@@ -140,6 +140,7 @@ fn the_file_is_a_suite_too() {
     for (task, row) in suite.tasks.iter().zip(written.rows()) {
         let mut expected = row.task();
         expected.origin = Some(path.clone());
+        expected.split = Some(written.split_of(row).name().to_owned());
         assert_eq!(*task, expected);
     }
     assert_eq!(suite.tasks.len(), 3);

@@ -1,0 +1,288 @@
+//! One token after another: keys and values of what was read, and the step that reads one more token of
+//! every sequence and draws the next.
+//!
+//! A step is some hundred short kernels, which take a GPU less time than the host to start. There a step is
+//! recorded as a CUDA graph, one for each length of what is attended to, and replayed by one call. What
+//! graphs work on stays where it is, from one call of the engine to the next: weights are copied there anew.
+
+use std::collections::BTreeMap;
+
+use tch::{Kind, Tensor};
+use warpwright_learn::engine::Sampling;
+
+use crate::error::EngineError;
+use crate::model::Model;
+use crate::shim::Graph;
+use crate::weights::Weights;
+
+/// Positions attended to are rounded up to this many, so that shapes repeat.
+const BUCKET: i64 = 64;
+/// Rows of a product are filled up to this many: products of very few rows add up in another order (on the
+/// host below 4, measured with MKL 2024.2), and what is drawn beside a sequence would show in its last bits.
+pub(crate) const LEAST_ROWS: usize = 16;
+
+/// What a step is told of a sequence.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Given {
+    /// Its last token, which was not read yet.
+    pub(crate) token: u32,
+    /// Where that stands.
+    pub(crate) position: i64,
+    /// Between 0 and 1: decides which token is drawn.
+    pub(crate) chance: f32,
+}
+
+/// A token, and the logarithm of the probability that it was drawn with.
+pub(crate) type Drawn = (u32, f32);
+
+/// How large a decoder is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Sequences at once.
+    pub(crate) rows: usize,
+    /// Tokens of each.
+    pub(crate) positions: i64,
+}
+
+impl Room {
+    /// For so many at once, of at most so many tokens.
+    pub(crate) fn of(slots: usize, longest: i64) -> Self {
+        Self { rows: slots.max(LEAST_ROWS), positions: rounded(longest) }
+    }
+
+    /// Whether a decoder of this size may serve where `other` would do.
+    fn serves(self, other: Self) -> bool {
+        self.positions >= other.positions && (other.rows..=2 * other.rows).contains(&self.rows)
+    }
+}
+
+fn rounded(positions: i64) -> i64 {
+    (positions + BUCKET - 1) / BUCKET * BUCKET
+}
+
+/// A model that draws, and what it has read.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    /// Its matrices are in the type that products are computed in, so that they are cast once and not for
+    /// each token.
+    model: Model,
+    room: Room,
+    /// By block: `[rows, groups, positions, width]`.
+    keys: Vec<Tensor>,
+    values: Vec<Tensor>,
+    /// 0, 1, 2, ...: `[positions]`.
+    numbers: Tensor,
+    /// Tokens, positions and chances of all rows: `[3, rows]`, float64, which has them all exactly.
+    given: Tensor,
+    temperature: f64,
+    top_p: f64,
+    steps: Steps,
+}
+
+/// How steps are done again.
+#[derive(Debug)]
+enum Steps {
+    /// Anew.
+    Anew,
+    /// By the number of positions attended to: done once as it is, which makes ready whatever is made once,
+    /// then recorded.
+    Recorded(BTreeMap<i64, Option<(Graph, Tensor)>>),
+}
+
+impl Decoder {
+    /// One that draws by `weights`, which have the model's shape.
+    pub(crate) fn new(
+        model: &Model,
+        weights: &Weights,
+        room: Room,
+        sampling: &Sampling,
+        graphs: bool,
+    ) -> Self {
+        let device = model.device();
+        let weights = weights.drawing(model.compute);
+        // Graphs work on tensors that nobody else replaces.
+        let weights = if graphs { weights.map(Tensor::copy) } else { weights };
+        let (groups, width) = (model.config.num_key_value_heads, model.config.head_dim);
+        let cache = || {
+            let size = [room.rows as i64, groups, room.positions, width];
+            let zeros = |_| Tensor::zeros(size, (model.compute, device));
+            (0..model.config.num_hidden_layers).map(zeros).collect()
+        };
+        Self {
+            keys: cache(),
+            values: cache(),
+            numbers: Tensor::arange(room.positions, (Kind::Int64, device)),
+            given: Tensor::zeros([3, room.rows as i64], (Kind::Double, device)),
+            model: model.with(weights),
+            room,
+            temperature: sampling.temperature,
+            top_p: sampling.top_p,
+            steps: if graphs { Steps::Recorded(BTreeMap::new()) } else { Steps::Anew },
+        }
+    }
+
+    /// Whether it can draw so much, in that manner.
+    pub(crate) fn serves(&self, room: Room, sampling: &Sampling) -> bool {
+        let how = (self.temperature, self.top_p) == (sampling.temperature, sampling.top_p);
+        how && self.room.serves(room)
+    }
+
+    /// The same with other weights, having read nothing.
+    pub(crate) fn begin_anew(&mut self, weights: &Weights) {
+        let weights = weights.drawing(self.model.compute);
+        let (own, new) = (self.model.weights.named(), weights.named());
+        for ((_, own), (_, new)) in own.into_iter().zip(new) {
+            own.shallow_clone().copy_(new);
+        }
+        // What is not attended to counts 0 times: nothing there may be infinite.
+        for cache in self.keys.iter_mut().chain(&mut self.values) {
+            let _ = cache.zero_();
+        }
+    }
+
+    /// Bytes of keys and values.
+    pub(crate) fn bytes(&self) -> u64 {
+        let all = self.keys.iter().chain(&self.values);
+        all.map(|cache| cache.numel() as u64 * cache.kind().elt_size_in_bytes() as u64).sum()
+    }
+
+    /// The model that draws.
+    pub(crate) fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Keeps a block's keys and values of a sequence from its beginning on: `[tokens, groups, width]`.
+    pub(crate) fn keep(&self, block: usize, row: usize, keys: &Tensor, values: &Tensor) {
+        for (cache, new) in [(&self.keys[block], keys), (&self.values[block], values)] {
+            let new = new.transpose(0, 1);
+            cache.select(0, row as i64).narrow(1, 0, new.size()[1]).copy_(&new);
+        }
+    }
+
+    /// Draws from odds that something else computed: `[at least as many, vocabulary]`.
+    pub(crate) fn draw(&self, logits: &Tensor, chances: &[f32]) -> Result<Vec<Drawn>, EngineError> {
+        let logits = logits.narrow(0, 0, chances.len() as i64);
+        let chances = Tensor::from_slice(chances).to_device(logits.device()).to_kind(Kind::Double);
+        read(&self.choose(&logits, &chances))
+    }
+
+    /// Reads a token of each row and draws the next; what comes of rows beyond the given is nothing.
+    pub(crate) fn step(&mut self, given: &[Given]) -> Result<Vec<Drawn>, EngineError> {
+        let rows = self.room.rows;
+        let all = || given.iter().copied().chain(std::iter::repeat(Given::default())).take(rows);
+        let mut told: Vec<f64> = all().map(|given| f64::from(given.token)).collect();
+        told.extend(all().map(|given| given.position as f64));
+        told.extend(all().map(|given| f64::from(given.chance)));
+        self.given.copy_(&Tensor::from_slice(&told).view([3, rows as i64]));
+        let furthest = given.iter().map(|given| given.position).max().unwrap_or(0);
+        let mut drawn = read(&self.drawn(rounded(furthest + 1))?)?;
+        drawn.truncate(given.len());
+        Ok(drawn)
+    }
+
+    /// What a step draws, attending to the first `seen` positions: `[2, rows]`.
+    fn drawn(&mut self, seen: i64) -> Result<Tensor, EngineError> {
+        let Steps::Recorded(steps) = &self.steps else { return Ok(self.compute(seen)) };
+        let known = steps.get(&seen);
+        if let Some(Some((graph, drawn))) = known {
+            graph.replay()?;
+            return Ok(drawn.shallow_clone());
+        }
+        let step = if known.is_some() {
+            let beside = steps.values().flatten().next().map(|(graph, _)| graph);
+            Some(Graph::record(beside, || Ok(self.compute(seen)))?)
+        } else {
+            None
+        };
+        let drawn = match &step {
+            Some((graph, drawn)) => {
+                graph.replay()?;
+                drawn.shallow_clone()
+            }
+            None => self.compute(seen),
+        };
+        if let Steps::Recorded(steps) = &mut self.steps {
+            steps.insert(seen, step);
+        }
+        Ok(drawn)
+    }
+
+    fn compute(&self, seen: i64) -> Tensor {
+        let part = |row| self.given.select(0, row);
+        let (ids, positions) = (part(0).to_kind(Kind::Int64), part(1).to_kind(Kind::Int64));
+        self.choose(&self.logits(&ids, &positions, seen), &part(2))
+    }
+
+    /// Odds of what comes after one more token of every row: `[rows, vocabulary]`.
+    fn logits(&self, ids: &Tensor, positions: &Tensor, seen: i64) -> Tensor {
+        let model = &self.model;
+        let rows = ids.size()[0];
+        let (groups, width) = (model.config.num_key_value_heads, model.config.head_dim);
+        let at = model.angles_of(positions);
+        let place = positions.view([rows, 1, 1, 1]).expand([rows, groups, 1, width], false);
+        let mask = self.numbers.narrow(0, 0, seen).le_tensor(&positions.unsqueeze(1));
+        let mask = mask.view([rows, 1, 1, seen]);
+        let mut stream = model.embedded(ids);
+        for (number, layer) in model.weights.layers.iter().enumerate() {
+            let (q, k, v) = model.attended(layer, &stream, &at);
+            let (mut keys, mut values) =
+                (self.keys[number].shallow_clone(), self.values[number].shallow_clone());
+            let _ = keys.scatter_(2, &place, &k.unsqueeze(2));
+            let _ = values.scatter_(2, &place, &v.unsqueeze(2));
+            // Heads of a group attend to the same keys, as if each were a token of its own.
+            let out = Tensor::scaled_dot_product_attention(
+                &q.view([rows, groups, -1, width]),
+                &keys.narrow(2, 0, seen),
+                &values.narrow(2, 0, seen),
+                Some(&mask),
+                0.0,
+                false,
+                None,
+                false,
+            );
+            stream = model.rest(layer, &stream, &out);
+        }
+        model.logits(&model.norm(&stream, &model.weights.norm))
+    }
+
+    /// Draws from each row, given a number between 0 and 1 for each: the first token up to which the
+    /// probabilities add up to more. Ids, and the logarithm of the probability of each: `[2, rows]`, float64.
+    fn choose(&self, logits: &Tensor, chances: &Tensor) -> Tensor {
+        let (ids, logprobs) = if self.temperature == 0.0 {
+            let ids = logits.argmax(-1, false);
+            let sure = Tensor::zeros(ids.size(), (Kind::Float, ids.device()));
+            (ids, sure)
+        } else {
+            let logprobs = self.logprobs(logits);
+            // In double: a vocabulary of 150,000 adds up to 1 within what float32 rounds a rare token to.
+            let sums = logprobs.to_kind(Kind::Double).exp().cumsum(-1, Kind::Double);
+            let wanted = chances.unsqueeze(1) * sums.narrow(-1, -1, 1);
+            let last = logits.size()[1] - 1;
+            let before = sums.le_tensor(&wanted).to_kind(Kind::Int64);
+            let ids = before.sum_dim_intlist(-1, false, Kind::Int64).clamp_max(last);
+            let picked = logprobs.gather(-1, &ids.unsqueeze(-1), false).squeeze_dim(-1);
+            (ids, picked)
+        };
+        Tensor::stack(&[ids.to_kind(Kind::Double), logprobs.to_kind(Kind::Double)], 0)
+    }
+
+    /// Of what may be drawn; the rest is infinitely unlikely: `[rows, vocabulary]`.
+    fn logprobs(&self, logits: &Tensor) -> Tensor {
+        let logprobs = (logits / self.temperature).log_softmax(-1, Kind::Float);
+        if self.top_p >= 1.0 {
+            return logprobs;
+        }
+        let (sorted, order) = logprobs.sort(-1, true);
+        let before = sorted.exp().cumsum(-1, Kind::Float) - sorted.exp();
+        let cut = before.ge(self.top_p);
+        let cut = cut.scatter(-1, &order, &cut);
+        logprobs.masked_fill(&cut, f64::NEG_INFINITY).log_softmax(-1, Kind::Float)
+    }
+}
+
+fn read(drawn: &Tensor) -> Result<Vec<Drawn>, EngineError> {
+    let count = drawn.size()[1] as usize;
+    let numbers: Vec<f64> = Vec::try_from(drawn.view([-1]))?;
+    let (ids, logprobs) = numbers.split_at(count);
+    Ok(ids.iter().zip(logprobs).map(|(id, logprob)| (*id as u32, *logprob as f32)).collect())
+}
