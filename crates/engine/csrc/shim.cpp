@@ -109,6 +109,18 @@ int warpwright_packed_attention(const Tensor *q, const Tensor *k, const Tensor *
   });
 }
 
+// Attention of one token of each row to what its row has kept. q: [rows, heads, width]; k, v: [rows *
+// room, groups, width]; q_bounds: 0, 1, 2, ...; k_bounds: 0, room, 2 room, ...; used: how many of its room a
+// row has kept; all three int32 on the device.
+int warpwright_cached_attention(const Tensor *q, const Tensor *k, const Tensor *v, const Tensor *q_bounds,
+                                const Tensor *k_bounds, const Tensor *used, int64_t room, Tensor *out) {
+  return guarded([&] {
+    auto given = at::_flash_attention_forward(*q, *k, *v, *q_bounds, *k_bounds, 1, room, 0.0, false, false,
+                                              std::nullopt, std::nullopt, std::nullopt, *used);
+    *out = std::get<0>(given);
+  });
+}
+
 // "highest", "high" (TF32) or "medium", as torch.set_float32_matmul_precision.
 int warpwright_precision(const char *name) {
   return guarded([&] { at::globalContext().setFloat32MatmulPrecision(name); });

@@ -12,7 +12,7 @@ use warpwright_learn::engine::Sampling;
 
 use crate::error::EngineError;
 use crate::model::Model;
-use crate::shim::Graph;
+use crate::shim::{self, Graph};
 use crate::weights::Weights;
 
 /// Positions attended to are rounded up to this many, so that shapes repeat.
@@ -67,16 +67,25 @@ pub(crate) struct Decoder {
     /// each token.
     model: Model,
     room: Room,
-    /// By block: `[rows, groups, positions, width]`.
+    /// By block: `[rows, positions, groups, width]`.
     keys: Vec<Tensor>,
     values: Vec<Tensor>,
-    /// 0, 1, 2, ...: `[positions]`.
-    numbers: Tensor,
+    reach: Reach,
     /// Tokens, positions and chances of all rows: `[3, rows]`, float64, which has them all exactly.
     given: Tensor,
     temperature: f64,
     top_p: f64,
     steps: Steps,
+}
+
+/// How a step attends to what was read.
+#[derive(Debug)]
+enum Reach {
+    /// To so many positions of every row, with a mask: 0, 1, 2, ...: `[positions]`.
+    Masked(Tensor),
+    /// To what each row has: flash attention, as the trainer's on a GPU in half precision. Where rows begin
+    /// among queries and among what is kept: int32, `[rows + 1]` each.
+    Own(Tensor, Tensor),
 }
 
 /// How steps are done again.
@@ -104,14 +113,20 @@ impl Decoder {
         let weights = if graphs { weights.map(Tensor::copy) } else { weights };
         let (groups, width) = (model.config.num_key_value_heads, model.config.head_dim);
         let cache = || {
-            let size = [room.rows as i64, groups, room.positions, width];
+            let size = [room.rows as i64, room.positions, groups, width];
             let zeros = |_| Tensor::zeros(size, (model.compute, device));
             (0..model.config.num_hidden_layers).map(zeros).collect()
         };
         Self {
             keys: cache(),
             values: cache(),
-            numbers: Tensor::arange(room.positions, (Kind::Int64, device)),
+            reach: if device.is_cuda() && model.compute != Kind::Float {
+                let count = Tensor::arange(room.rows as i64 + 1, (Kind::Int, device));
+                let kept = &count * room.positions;
+                Reach::Own(count, kept)
+            } else {
+                Reach::Masked(Tensor::arange(room.positions, (Kind::Int64, device)))
+            },
             given: Tensor::zeros([3, room.rows as i64], (Kind::Double, device)),
             model: model.with(weights),
             room,
@@ -154,8 +169,7 @@ impl Decoder {
     /// Keeps a block's keys and values of a sequence from its beginning on: `[tokens, groups, width]`.
     pub(crate) fn keep(&self, block: usize, row: usize, keys: &Tensor, values: &Tensor) {
         for (cache, new) in [(&self.keys[block], keys), (&self.values[block], values)] {
-            let new = new.transpose(0, 1);
-            cache.select(0, row as i64).narrow(1, 0, new.size()[1]).copy_(&new);
+            cache.select(0, row as i64).narrow(0, 0, new.size()[0]).copy_(new);
         }
     }
 
@@ -175,14 +189,18 @@ impl Decoder {
         told.extend(all().map(|given| f64::from(given.chance)));
         self.given.copy_(&Tensor::from_slice(&told).view([3, rows as i64]));
         let furthest = given.iter().map(|given| given.position).max().unwrap_or(0);
-        let mut drawn = read(&self.drawn(rounded(furthest + 1))?)?;
+        let seen = match self.reach {
+            Reach::Masked(_) => rounded(furthest + 1),
+            Reach::Own(..) => self.room.positions,
+        };
+        let mut drawn = read(&self.drawn(seen)?)?;
         drawn.truncate(given.len());
         Ok(drawn)
     }
 
     /// What a step draws, attending to the first `seen` positions: `[2, rows]`.
     fn drawn(&mut self, seen: i64) -> Result<Tensor, EngineError> {
-        let Steps::Recorded(steps) = &self.steps else { return Ok(self.compute(seen)) };
+        let Steps::Recorded(steps) = &self.steps else { return self.compute(seen) };
         let known = steps.get(&seen);
         if let Some(Some((graph, drawn))) = known {
             graph.replay()?;
@@ -190,7 +208,7 @@ impl Decoder {
         }
         let step = if known.is_some() {
             let beside = steps.values().flatten().next().map(|(graph, _)| graph);
-            Some(Graph::record(beside, || Ok(self.compute(seen)))?)
+            Some(Graph::record(beside, || self.compute(seen))?)
         } else {
             None
         };
@@ -199,7 +217,7 @@ impl Decoder {
                 graph.replay()?;
                 drawn.shallow_clone()
             }
-            None => self.compute(seen),
+            None => self.compute(seen)?,
         };
         if let Steps::Recorded(steps) = &mut self.steps {
             steps.insert(seen, step);
@@ -207,42 +225,52 @@ impl Decoder {
         Ok(drawn)
     }
 
-    fn compute(&self, seen: i64) -> Tensor {
+    fn compute(&self, seen: i64) -> Result<Tensor, EngineError> {
         let part = |row| self.given.select(0, row);
         let (ids, positions) = (part(0).to_kind(Kind::Int64), part(1).to_kind(Kind::Int64));
-        self.choose(&self.logits(&ids, &positions, seen), &part(2))
+        Ok(self.choose(&self.logits(&ids, &positions, seen)?, &part(2)))
     }
 
     /// Odds of what comes after one more token of every row: `[rows, vocabulary]`.
-    fn logits(&self, ids: &Tensor, positions: &Tensor, seen: i64) -> Tensor {
+    fn logits(&self, ids: &Tensor, positions: &Tensor, seen: i64) -> Result<Tensor, EngineError> {
         let model = &self.model;
         let rows = ids.size()[0];
         let (groups, width) = (model.config.num_key_value_heads, model.config.head_dim);
         let at = model.angles_of(positions);
-        let place = positions.view([rows, 1, 1, 1]).expand([rows, groups, 1, width], false);
-        let mask = self.numbers.narrow(0, 0, seen).le_tensor(&positions.unsqueeze(1));
-        let mask = mask.view([rows, 1, 1, seen]);
+        let place = positions.view([rows, 1, 1, 1]).expand([rows, 1, groups, width], false);
+        let which = match &self.reach {
+            Reach::Masked(numbers) => {
+                let mask = numbers.narrow(0, 0, seen).le_tensor(&positions.unsqueeze(1));
+                mask.view([rows, 1, 1, seen])
+            }
+            Reach::Own(..) => (positions + 1).to_kind(Kind::Int),
+        };
         let mut stream = model.embedded(ids);
         for (number, layer) in model.weights.layers.iter().enumerate() {
             let (q, k, v) = model.attended(layer, &stream, &at);
             let (mut keys, mut values) =
                 (self.keys[number].shallow_clone(), self.values[number].shallow_clone());
-            let _ = keys.scatter_(2, &place, &k.unsqueeze(2));
-            let _ = values.scatter_(2, &place, &v.unsqueeze(2));
-            // Heads of a group attend to the same keys, as if each were a token of its own.
-            let out = Tensor::scaled_dot_product_attention(
-                &q.view([rows, groups, -1, width]),
-                &keys.narrow(2, 0, seen),
-                &values.narrow(2, 0, seen),
-                Some(&mask),
-                0.0,
-                false,
-                None,
-                false,
-            );
+            let _ = keys.scatter_(1, &place, &k.unsqueeze(1));
+            let _ = values.scatter_(1, &place, &v.unsqueeze(1));
+            let out = match &self.reach {
+                Reach::Own(q_bounds, k_bounds) => {
+                    shim::cached_attention((&q, &keys, &values), (q_bounds, k_bounds), &which)?
+                }
+                // Heads of a group attend to the same keys, as if each were a token of its own.
+                Reach::Masked(_) => Tensor::scaled_dot_product_attention(
+                    &q.view([rows, groups, -1, width]),
+                    &keys.narrow(1, 0, seen).transpose(1, 2),
+                    &values.narrow(1, 0, seen).transpose(1, 2),
+                    Some(&which),
+                    0.0,
+                    false,
+                    None,
+                    false,
+                ),
+            };
             stream = model.rest(layer, &stream, &out);
         }
-        model.logits(&model.norm(&stream, &model.weights.norm))
+        Ok(model.logits(&model.norm(&stream, &model.weights.norm)))
     }
 
     /// Draws from each row, given a number between 0 and 1 for each: the first token up to which the

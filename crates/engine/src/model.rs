@@ -59,7 +59,7 @@ pub(crate) struct Model {
     pub(crate) weights: Weights,
     /// Of products: float32 or bfloat16.
     pub(crate) compute: Kind,
-    /// Cosines and sines of the angles: `[positions, width / 2]`, float32.
+    /// Of rotary positions: see [`angles`].
     angles: (Tensor, Tensor),
 }
 
@@ -167,10 +167,10 @@ impl Model {
         Tensor::embedding(&self.weights.embed, ids, -1, false, false).to_kind(Kind::Float)
     }
 
-    /// Cosines and sines at positions, for all heads alike: `[tokens, 1, width / 2]`.
+    /// Cosines and sines at positions, for all heads alike: `[tokens, 1, width]`, compute type.
     pub(crate) fn angles_of(&self, positions: &Tensor) -> (Tensor, Tensor) {
         let at = |table: &Tensor| table.index_select(0, positions).unsqueeze(1);
-        (at(&self.angles.0), at(&self.angles.1))
+        (self.cast(&at(&self.angles.0)), self.cast(&at(&self.angles.1)))
     }
 
     fn cast(&self, weight: &Tensor) -> Tensor {
@@ -183,6 +183,11 @@ impl Model {
         let x = x.to_kind(Kind::Float);
         x.rms_norm([width], Some(&weight.to_kind(Kind::Float)), self.config.rms_norm_eps)
             .to_kind(self.compute)
+    }
+
+    /// The same of what is in the compute type already: queries and keys.
+    fn head_norm(&self, x: &Tensor, weight: &Tensor) -> Tensor {
+        x.rms_norm([weight.size()[0]], Some(&self.cast(weight)), self.config.rms_norm_eps)
     }
 
     fn block(
@@ -208,21 +213,23 @@ impl Model {
             num_attention_heads: heads, num_key_value_heads: groups, head_dim, ..
         } = self.config;
         let all = self.norm(stream, &layer.input_norm).linear(&self.cast(&layer.qkv), NONE);
+        // Parts of one split: their gradients are put together once.
         let all = all.view([-1, heads + 2 * groups, head_dim]);
-        let part = |from: i64, count: i64| all.narrow(1, from, count);
-        let q = turn(&self.norm(&part(0, heads), &layer.q_norm), at);
-        let k = turn(&self.norm(&part(heads, groups), &layer.k_norm), at);
-        (q, k, part(heads + groups, groups))
+        let [q, k, v] = parts(&all, [heads, groups, groups], 1);
+        let q = turn(&self.head_norm(&q, &layer.q_norm), at);
+        let k = turn(&self.head_norm(&k, &layer.k_norm), at);
+        (q, k, v)
     }
 
     /// What attention gave goes to the stream, then through the MLP (SwiGLU, arXiv 2002.05202).
     pub(crate) fn rest(&self, layer: &Layer, stream: &Tensor, out: &Tensor) -> Tensor {
         let out = out.reshape([stream.size()[0], -1]).linear(&self.cast(&layer.o), NONE);
-        let stream = stream + out.to_kind(Kind::Float);
+        // Sums are float32, as the stream is.
+        let stream = stream + out;
         let both = self.norm(&stream, &layer.post_norm).linear(&self.cast(&layer.gate_up), NONE);
         let half = self.config.intermediate_size;
-        let inner = both.narrow(-1, 0, half).silu() * both.narrow(-1, half, half);
-        &stream + inner.linear(&self.cast(&layer.down), NONE).to_kind(Kind::Float)
+        let [gate, up] = parts(&both, [half, half], -1);
+        stream + (gate.silu() * up).linear(&self.cast(&layer.down), NONE)
     }
 }
 
@@ -232,7 +239,14 @@ pub(crate) struct Kept {
     at: (Tensor, Tensor),
 }
 
-/// Angles of rotary positions (RoFormer, arXiv 2104.09864).
+/// A tensor's parts of these sizes.
+fn parts<const N: usize>(all: &Tensor, sizes: [i64; N], dim: i64) -> [Tensor; N] {
+    let mut parts = all.split_with_sizes(sizes, dim).into_iter();
+    std::array::from_fn(|_| parts.next().unwrap_or_default())
+}
+
+/// Cosines of the angles of rotary positions (RoFormer, arXiv 2104.09864), and sines, negative in the first
+/// half: `[positions, width]`, float32.
 fn angles(config: &ModelConfig, device: Device) -> (Tensor, Tensor) {
     let half = config.head_dim / 2;
     let double = (Kind::Double, Device::Cpu);
@@ -240,16 +254,16 @@ fn angles(config: &ModelConfig, device: Device) -> (Tensor, Tensor) {
     let frequencies = (exponents * -config.rope_theta.ln()).exp();
     let positions = Tensor::arange(config.max_position_embeddings, double);
     let angles = positions.unsqueeze(1) * frequencies.unsqueeze(0);
-    let table = |t: Tensor| t.to_kind(Kind::Float).to_device(device);
-    (table(angles.cos()), table(angles.sin()))
+    let table =
+        |a: Tensor, b: &Tensor| Tensor::cat(&[&a, b], 1).to_kind(Kind::Float).to_device(device);
+    let (cos, sin) = (angles.cos(), angles.sin());
+    (table(cos.shallow_clone(), &cos), table(-&sin, &sin))
 }
 
 /// Turns pairs of numbers (i, i + width / 2) by their position's angles.
 fn turn(x: &Tensor, (cos, sin): &(Tensor, Tensor)) -> Tensor {
     let half = x.size()[2] / 2;
-    let (cos, sin) = (cos.to_kind(x.kind()), sin.to_kind(x.kind()));
-    let (a, b) = (x.narrow(2, 0, half), x.narrow(2, half, half));
-    Tensor::cat(&[&a * &cos - &b * &sin, &b * &cos + &a * &sin], 2)
+    (x * cos).addcmul(&x.roll([half], [2]), sin)
 }
 
 /// Causal attention within each sequence: `[tokens, heads, width]`.

@@ -37,6 +37,16 @@ unsafe extern "C" {
         longest: i64,
         out: Pointer,
     ) -> c_int;
+    fn warpwright_cached_attention(
+        q: Pointer,
+        k: Pointer,
+        v: Pointer,
+        q_bounds: Pointer,
+        k_bounds: Pointer,
+        used: Pointer,
+        room: i64,
+        out: Pointer,
+    ) -> c_int;
     fn warpwright_precision(name: *const c_char) -> c_int;
     fn warpwright_empty_cache() -> c_int;
     fn warpwright_graph_begin(beside: *const c_void, out: *mut *mut c_void) -> c_int;
@@ -131,6 +141,36 @@ pub(crate) fn packed_attention(
     // SAFETY: live tensors; `out` is one, and is assigned.
     check(unsafe {
         warpwright_packed_attention(qp, kp, vp, bounds.as_ptr(), longest, out.as_ptr())
+    })?;
+    Ok(out)
+}
+
+/// Attention of one token of each row to what its row has kept, on a GPU in half precision. `q`: `[rows,
+/// heads, width]`, `k` and `v`: `[rows, room, groups, width]`, `bounds`: int32, `0, 1, 2, ...` and `0, room,
+/// 2 room, ...`, `used`: int32, how many of its room a row has kept: `[rows]`.
+pub(crate) fn cached_attention(
+    (q, k, v): (&Tensor, &Tensor, &Tensor),
+    (q_bounds, k_bounds): (&Tensor, &Tensor),
+    used: &Tensor,
+) -> Result<Tensor, EngineError> {
+    let out = Tensor::new();
+    let [rows, room, groups, width] = k.size()[..] else {
+        return Err(EngineError::of_torch("keys have four dimensions"));
+    };
+    let flat = |kept: &Tensor| kept.view([rows * room, groups, width]);
+    let (k, v) = (flat(k), flat(v));
+    // SAFETY: live tensors; `out` is one, and is assigned.
+    check(unsafe {
+        warpwright_cached_attention(
+            q.as_ptr(),
+            k.as_ptr(),
+            v.as_ptr(),
+            q_bounds.as_ptr(),
+            k_bounds.as_ptr(),
+            used.as_ptr(),
+            room,
+            out.as_ptr(),
+        )
     })?;
     Ok(out)
 }
