@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::Common;
 
@@ -29,6 +29,15 @@ pub(crate) enum BenchWhat {
     Judge(BenchJudge),
 }
 
+/// Forms of a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FormArg {
+    /// A `.cu` and a binding in C++.
+    Binding,
+    /// A `.cu` only.
+    Launcher,
+}
+
 /// `bench judge`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -45,6 +54,9 @@ pub(crate) struct BenchJudge {
     #[arg(long, value_name = "N", default_value_t = 7,
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) candidates: u32,
+    /// Which forms: with a C++ binding, of which compiling takes most of the time, or `.cu` only.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "binding,launcher")]
+    pub(crate) forms: Vec<FormArg>,
     /// Then so many at once, one number after the other.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,16",
         value_parser = clap::value_parser!(u32).range(1..=256))]

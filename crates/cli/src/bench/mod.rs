@@ -43,6 +43,8 @@ pub(crate) use table::render;
 pub(crate) struct Plan {
     /// Judged one after the other, of each form.
     pub(crate) candidates: usize,
+    /// Their forms.
+    pub(crate) forms: Vec<Form>,
     /// Workers that build and judge at once, one number after the other.
     pub(crate) builders: Vec<usize>,
     /// Seconds for each of these numbers.
@@ -121,11 +123,11 @@ pub(crate) fn run(
     let at = Place { bench: &bench, pool: SessionPool::new(&bench.judge), stop };
     let started = Instant::now();
     let first = &mut subjects[0];
-    at.judged(first, Form::Binding)?;
+    at.judged(first, plan.forms.first().copied().unwrap_or(Form::Launcher))?;
     report.first_seconds = started.elapsed().as_secs_f64();
     printer.say(&format!("first candidate: {:.1} s", report.first_seconds));
 
-    for form in Form::ALL {
+    for &form in &plan.forms {
         let row = latency::measure(&at, first, form, plan.candidates)?;
         printer.say(table::latency_row(&row).trim_end());
         report.latency.push(row);

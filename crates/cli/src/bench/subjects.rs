@@ -17,8 +17,6 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    pub(crate) const ALL: [Self; 2] = [Self::Binding, Self::Launcher];
-
     /// For people.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -192,7 +190,7 @@ mod tests {
         let mut subject = all(1, 512).remove(0);
         let mut hashes = std::collections::BTreeSet::new();
         for _ in 0..20 {
-            for form in Form::ALL {
+            for form in [Form::Binding, Form::Launcher] {
                 assert!(hashes.insert(subject.candidate(form).hash().to_owned()));
             }
         }
