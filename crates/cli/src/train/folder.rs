@@ -17,8 +17,6 @@ use warpwright_learn::engine::Engine;
 use crate::failure::Failure;
 
 const STATE: &str = "state.json";
-/// What the engine puts beside weights, and beside a critic's: needed to go on, and by far the largest.
-const OPTIMIZERS: [&str; 2] = ["optimizer.safetensors", "critic/optimizer.safetensors"];
 
 /// What a run was begun with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,17 +106,8 @@ impl StageFolder {
         read_json(&self.done())
     }
 
-    /// It is over, and came to this. Moments of gradients belong to what was learned here: whoever goes on from
-    /// these weights begins with none.
+    /// It is over, and came to this.
     pub(crate) fn finish<T: Serialize>(&self, result: &T) -> Result<(), Failure> {
-        for path in OPTIMIZERS.map(|name| self.checkpoint().join(name)) {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Failure::io("remove what is no longer needed", &error));
-                }
-                _ => {}
-            }
-        }
         write_json(&self.done(), result)
     }
 

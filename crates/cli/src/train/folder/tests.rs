@@ -34,27 +34,6 @@ fn at_every_moment_of_a_save_there_is_a_checkpoint_to_go_on_from() {
 }
 
 #[test]
-fn a_stage_that_is_done_keeps_weights_and_no_moments() {
-    let stage = tempfile::tempdir().unwrap();
-    checkpoint(stage.path(), "checkpoint/critic", 1);
-    checkpoint(stage.path(), "checkpoint", 1);
-    let folder = StageFolder::open(stage.path().to_owned()).unwrap();
-    let names = ["model", "optimizer", "critic/model", "critic/optimizer"];
-    let paths = names.map(|name| folder.checkpoint().join(format!("{name}.safetensors")));
-    for path in &paths {
-        fs::write(path, "weights").unwrap();
-    }
-    // A stage that has no checkpoint has nothing to remove.
-    for _ in 0..2 {
-        folder.finish(&1).unwrap();
-        assert_eq!(paths.each_ref().map(|path| path.exists()), [true, false, true, false]);
-    }
-    assert!(folder.is_done());
-    let empty = tempfile::tempdir().unwrap();
-    StageFolder::open(empty.path().to_owned()).unwrap().finish(&1).unwrap();
-}
-
-#[test]
 fn a_run_that_was_begun_with_something_else_is_left_alone() {
     let out = tempfile::tempdir().unwrap();
     let begun = |config: &str, seed, device: &str| Begun {
