@@ -10,6 +10,7 @@ use fs_err as fs;
 use serde_json::Value as Json;
 use tch::{Kind, Tensor};
 
+use crate::adapters;
 use crate::config::ModelConfig;
 use crate::error::EngineError;
 use crate::weights::{Layer, Weights};
@@ -21,13 +22,55 @@ const VALUE: &str = "value_head.safetensors";
 /// The value head's name in its file.
 const VALUE_NAME: &str = "value_head.weight";
 
-/// Reads a model's shape and weights, float32, on the host.
-pub(crate) fn read(folder: &Path) -> Result<(ModelConfig, Weights), EngineError> {
-    let config = ModelConfig::read(&folder.join(CONFIG))?;
-    let mut given = Given::read(folder)?;
-    let weights = given.weights(&config)?;
+/// What a folder has, float32, on the host.
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    pub(crate) config: ModelConfig,
+    pub(crate) weights: Weights,
+    /// Where the weights lie that adapters are for: the folder itself, or another.
+    pub(crate) base: PathBuf,
+}
+
+/// Reads a model's shape and weights, or adapters with the model that they are for.
+pub(crate) fn read(folder: &Path) -> Result<Checkpoint, EngineError> {
+    let base = adapters::base(folder)?;
+    let from = base.as_deref().unwrap_or(folder);
+    let config = ModelConfig::read(&from.join(CONFIG))?;
+    let mut given = Given::read(from)?;
+    let mut weights = given.weights(&config)?;
     given.finish(&config)?;
-    Ok((config, weights))
+    if base.is_some() {
+        adapters::attach(folder, &config, &mut weights)?;
+        let value = folder.join(VALUE);
+        if value.exists() {
+            let found = read_tensors(&value)?.into_iter().find(|(name, _)| name == VALUE_NAME);
+            let fits = found.filter(|(_, tensor)| tensor.size() == [1, config.hidden_size]);
+            let fits = fits.ok_or_else(|| EngineError::Model {
+                path: value,
+                message: format!("there is no {VALUE_NAME} that fits"),
+            })?;
+            weights.value = Some(fits.1.to_kind(Kind::Float));
+        }
+    }
+    let base = base.unwrap_or_else(|| folder.to_owned());
+    Ok(Checkpoint { config, weights, base })
+}
+
+/// Writes adapters, and the value head if there is one.
+pub(crate) fn write_adapters(
+    folder: &Path,
+    config: &ModelConfig,
+    weights: &Weights,
+    base: &Path,
+) -> Result<(), EngineError> {
+    adapters::write(folder, config, weights, base)?;
+    write_value(folder, weights, Kind::Float)
+}
+
+fn write_value(folder: &Path, weights: &Weights, kind: Kind) -> Result<(), EngineError> {
+    let Some(value) = &weights.value else { return Ok(()) };
+    let value = vec![(VALUE_NAME.to_owned(), value.shallow_clone())];
+    write_tensors(&folder.join(VALUE), value, Some(kind))
 }
 
 /// Writes shape and weights so that transformers reads them; numbers of type `kind`.
@@ -41,11 +84,7 @@ pub(crate) fn write(
         .map_err(|source| EngineError::Io { what: "make a folder for a checkpoint", source })?;
     config.write(&folder.join(CONFIG))?;
     write_tensors(&folder.join(WEIGHTS), hugging_face(config, weights), Some(kind))?;
-    if let Some(value) = &weights.value {
-        let value = vec![(VALUE_NAME.to_owned(), value.shallow_clone())];
-        write_tensors(&folder.join(VALUE), value, Some(kind))?;
-    }
-    Ok(())
+    write_value(folder, weights, kind)
 }
 
 /// Tensors by name, with the file that they came from.
@@ -114,6 +153,7 @@ impl Given {
             post_norm: next(),
             gate_up: next(),
             down: next(),
+            adapters: None,
         })
     }
 
@@ -140,9 +180,15 @@ impl Given {
 }
 
 /// A tensor of Hugging Face's.
-struct Part {
-    name: String,
-    shape: Vec<i64>,
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) shape: Vec<i64>,
+}
+
+/// Of one block: the matrices, in the order of [`Layer::matrices`].
+pub(crate) fn matrices(config: &ModelConfig, number: i64) -> [Vec<Part>; 4] {
+    let [_, qkv, _, _, o, _, gate_up, down] = parts(config, number);
+    [qkv, o, gate_up, down]
 }
 
 /// Of one block: each tensor of [`Layer`], in its order, with the parts that it is made of.
@@ -250,7 +296,8 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let (folder, config, weights) = folder();
-        let (read_config, read) = read(folder.path()).unwrap();
+        let Checkpoint { config: read_config, weights: read, base } = read(folder.path()).unwrap();
+        assert_eq!(base, folder.path());
         assert_eq!(read_config, config);
         for ((name, a), (_, b)) in weights.named().into_iter().zip(read.named()) {
             assert_eq!(*a, *b, "{name}");

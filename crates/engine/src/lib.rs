@@ -27,6 +27,7 @@
 //! # Ok::<(), warpwright_engine::EngineError>(())
 //! ```
 
+mod adapters;
 mod checkpoint;
 mod config;
 mod decoder;
@@ -45,3 +46,4 @@ pub use config::ModelConfig;
 pub use deviation::{Deviation, Rounding};
 pub use error::EngineError;
 pub use local::{Compute, LocalEngine, Settings};
+pub use weights::Lora;

@@ -9,7 +9,7 @@ use warpwright_learn::engine::{
     Description, Engine, Loss, Passed, Prompt, Row, Sampled, Sampling, Scores, Step, Which,
 };
 
-use crate::checkpoint;
+use crate::checkpoint::{self, Checkpoint};
 use crate::config::ModelConfig;
 use crate::decoder::Decoder;
 use crate::deviation::{Deviation, Drafts};
@@ -20,10 +20,12 @@ use crate::optimizer::Optimizer;
 use crate::pass::Pass;
 use crate::sampler;
 use crate::shim;
-use crate::weights::Weights;
+use crate::weights::{Lora, Weights};
 
 const OPTIMIZER: &str = "optimizer.safetensors";
 const CRITIC: &str = "critic";
+/// What new adapters are drawn by.
+const ADAPTERS_SEED: u64 = 1;
 /// Most bytes of keys and values that are kept from one call to the next: they are not there for training.
 const KEPT: u64 = 8 << 30;
 
@@ -68,6 +70,8 @@ pub struct Settings {
     /// Threads of this process that compute; without, as many as libtorch takes. Small models are quicker
     /// with one.
     pub threads: Option<usize>,
+    /// Adapters that are trained instead of the model: then its matrices are kept in the type of products only.
+    pub lora: Option<Lora>,
     /// How the sampler's weights differ from the trainer's, for experiments.
     pub sampler: Deviation,
 }
@@ -83,6 +87,7 @@ impl Default for Settings {
             slots: 256,
             graphs: true,
             threads: None,
+            lora: None,
             sampler: Deviation::default(),
         }
     }
@@ -93,12 +98,13 @@ impl Default for Settings {
 struct Trained {
     model: Model,
     optimizer: Optimizer,
+    /// Where the weights lie that adapters are for.
+    base: PathBuf,
 }
 
 impl Trained {
     fn new(
-        config: ModelConfig,
-        weights: &Weights,
+        Checkpoint { config, weights, base }: Checkpoint,
         settings: &Settings,
     ) -> Result<Self, EngineError> {
         // Set, never inherited: torch's own default has changed before.
@@ -107,23 +113,33 @@ impl Trained {
             tch::set_num_threads(threads.clamp(1, i32::MAX as usize) as i32);
         }
         let device = settings.gpu.map_or(Device::Cpu, Device::Cuda);
-        let weights = weights.trained_on(device);
+        let weights = match settings.lora {
+            None => weights.merged().trained_on(device),
+            Some(lora) => weights.adapted_on(device, settings.compute.kind(), lora, ADAPTERS_SEED),
+        };
         let optimizer = Optimizer::new(&weights, settings.moments.kind());
-        Ok(Self { model: Model::new(config, weights, settings.compute.kind()), optimizer })
+        Ok(Self { model: Model::new(config, weights, settings.compute.kind()), optimizer, base })
     }
 
     fn load(folder: &Path, settings: &Settings) -> Result<Self, EngineError> {
-        let (config, weights) = checkpoint::read(folder)?;
-        let mut trained = Self::new(config, &weights, settings)?;
+        let checkpoint = checkpoint::read(folder)?;
+        // Moments of a whole model say nothing of adapters, nor theirs of a whole model.
+        let goes_on = checkpoint.weights.is_adapted() == settings.lora.is_some();
+        let mut trained = Self::new(checkpoint, settings)?;
         let state = folder.join(OPTIMIZER);
-        if state.exists() {
+        if goes_on && state.exists() {
             trained.optimizer.restore(&checkpoint::read_tensors(&state)?)?;
         }
         Ok(trained)
     }
 
     fn save(&self, folder: &Path) -> Result<(), EngineError> {
-        checkpoint::write(folder, &self.model.config, &self.model.weights, Kind::Float)?;
+        let (config, weights) = (&self.model.config, &self.model.weights);
+        if weights.is_adapted() {
+            checkpoint::write_adapters(folder, config, weights, &self.base)?;
+        } else {
+            checkpoint::write(folder, config, weights, Kind::Float)?;
+        }
         // In the type that it has.
         checkpoint::write_tensors(&folder.join(OPTIMIZER), self.optimizer.state(), None)
     }
@@ -152,7 +168,12 @@ impl LocalEngine {
         config.check().map_err(EngineError::request)?;
         guarded(|| {
             let weights = Weights::initial(config, seed).with_value_head();
-            let policy = Trained::new(config.clone(), &weights, &settings)?;
+            if settings.lora.is_some() {
+                let message = "adapters are for a model that knows something: load one";
+                return Err(EngineError::request(message));
+            }
+            let begun = Checkpoint { config: config.clone(), weights, base: PathBuf::new() };
+            let policy = Trained::new(begun, &settings)?;
             Ok(Self::of(policy, None, settings))
         })
     }
@@ -328,7 +349,8 @@ impl Engine for LocalEngine {
             let mut config = self.policy.model.config.clone();
             // It predicts no tokens.
             config.tie_word_embeddings = true;
-            self.critic = Some(Trained::new(config, &weights, &self.settings)?);
+            let begun = Checkpoint { config, weights, base: self.policy.base.clone() };
+            self.critic = Some(Trained::new(begun, &self.settings)?);
             Ok(())
         })
     }

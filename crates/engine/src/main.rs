@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use warpwright_engine::{
-    Compute, Deviation, EngineError, LocalEngine, ModelConfig, Rounding, Settings,
+    Compute, Deviation, EngineError, LocalEngine, Lora, ModelConfig, Rounding, Settings,
 };
 use warpwright_learn::remote::serve;
 use warpwright_learn::wire::Refusal;
@@ -57,6 +57,12 @@ struct Args {
     /// Threads that compute on the host; without, as many as libtorch takes.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// Train adapters of this rank (LoRA) instead of the model; what is saved are these, as PEFT has them.
+    #[arg(long, value_name = "RANK", requires = "model", value_parser = clap::value_parser!(u32).range(1..))]
+    lora: Option<u32>,
+    /// What adapters' products are multiplied by: PEFT's lora_alpha / r.
+    #[arg(long, value_name = "FACTOR", default_value_t = 2.0)]
+    lora_scale: f64,
     /// For experiments: round the sampler's matrices.
     #[arg(long, value_name = "TYPE", default_value = "none", value_parser = roundings())]
     sampler_rounding: Rounding,
@@ -91,6 +97,7 @@ impl Args {
             slots: self.slots,
             graphs: !self.no_graphs,
             threads: self.threads,
+            lora: self.lora.map(|rank| Lora { rank, scale: self.lora_scale }),
             sampler: Deviation { rounding: self.sampler_rounding, behind: self.sampler_behind },
         };
         match (&self.model, &self.initial) {

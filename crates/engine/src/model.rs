@@ -12,7 +12,7 @@ use tch::{Device, Kind, Tensor};
 use crate::config::ModelConfig;
 use crate::error::EngineError;
 use crate::shim;
-use crate::weights::{Layer, Weights};
+use crate::weights::{Adapter, Layer, Weights};
 
 const NONE: Option<&Tensor> = None;
 
@@ -146,7 +146,9 @@ impl Model {
             let out = self.block(layer, &given, packed, &at)?;
             gradient = through(&given, &out, &gradient);
         }
-        (self.embedded(&packed.ids) * gradient).sum(Kind::Float).backward();
+        if self.weights.embed.requires_grad() {
+            (self.embedded(&packed.ids) * gradient).sum(Kind::Float).backward();
+        }
         Ok(())
     }
 
@@ -190,6 +192,18 @@ impl Model {
         x.rms_norm([weight.size()[0]], Some(&self.cast(weight)), self.config.rms_norm_eps)
     }
 
+    /// Through one of a block's matrices, with what its adapter adds.
+    fn through(&self, x: &Tensor, layer: &Layer, place: usize) -> Tensor {
+        let whole = x.linear(&self.cast(layer.matrices()[place]), NONE);
+        match layer.adapter(place) {
+            None => whole,
+            Some(Adapter { a, b, scale }) => {
+                let between = x.linear(&self.cast(a), NONE) * *scale;
+                whole + between.linear(&self.cast(b), NONE)
+            }
+        }
+    }
+
     fn block(
         &self,
         layer: &Layer,
@@ -212,7 +226,7 @@ impl Model {
         let ModelConfig {
             num_attention_heads: heads, num_key_value_heads: groups, head_dim, ..
         } = self.config;
-        let all = self.norm(stream, &layer.input_norm).linear(&self.cast(&layer.qkv), NONE);
+        let all = self.through(&self.norm(stream, &layer.input_norm), layer, 0);
         // Parts of one split: their gradients are put together once.
         let all = all.view([-1, heads + 2 * groups, head_dim]);
         let [q, k, v] = parts(&all, [heads, groups, groups], 1);
@@ -223,13 +237,13 @@ impl Model {
 
     /// What attention gave goes to the stream, then through the MLP (SwiGLU, arXiv 2002.05202).
     pub(crate) fn rest(&self, layer: &Layer, stream: &Tensor, out: &Tensor) -> Tensor {
-        let out = out.reshape([stream.size()[0], -1]).linear(&self.cast(&layer.o), NONE);
+        let out = self.through(&out.reshape([stream.size()[0], -1]), layer, 1);
         // Sums are float32, as the stream is.
         let stream = stream + out;
-        let both = self.norm(&stream, &layer.post_norm).linear(&self.cast(&layer.gate_up), NONE);
+        let both = self.through(&self.norm(&stream, &layer.post_norm), layer, 2);
         let half = self.config.intermediate_size;
         let [gate, up] = parts(&both, [half, half], -1);
-        stream + (gate.silu() * up).linear(&self.cast(&layer.down), NONE)
+        stream + self.through(&(gate.silu() * up), layer, 3)
     }
 }
 

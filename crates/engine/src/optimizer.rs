@@ -56,6 +56,9 @@ impl Optimizer {
     pub(crate) fn new(weights: &Weights, moments: Kind) -> Self {
         let mut groups = [Group::default(), Group::default()];
         for (name, tensor) in weights.named() {
+            if !tensor.requires_grad() {
+                continue;
+            }
             let group = usize::from(tensor.dim() < 2);
             groups[group].add(name, tensor, moments);
         }

@@ -1,5 +1,6 @@
 //! The tensors of a decoder, and how they begin.
 
+use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
 use crate::config::ModelConfig;
@@ -30,9 +31,75 @@ pub(crate) struct Layer {
     pub(crate) gate_up: Tensor,
     /// `[hidden, intermediate]`.
     pub(crate) down: Tensor,
+    /// Of its matrices, in the order of [`Layer::matrices`].
+    pub(crate) adapters: Option<[Adapter; 4]>,
+}
+
+/// A change of a matrix that has few numbers: `scale * b a` is added to it (LoRA, arXiv 2106.09685).
+#[derive(Debug)]
+pub(crate) struct Adapter {
+    /// `[rank, in]`.
+    pub(crate) a: Tensor,
+    /// `[out, rank]`.
+    pub(crate) b: Tensor,
+    pub(crate) scale: f64,
+}
+
+impl Adapter {
+    /// Nothing at first: what is drawn is `a`.
+    fn initial(matrix: &Tensor, Lora { rank, scale }: Lora) -> Self {
+        let (rows, columns) = (matrix.size()[0], matrix.size()[1]);
+        let (host, rank) = ((Kind::Float, Device::Cpu), i64::from(rank));
+        let a = Tensor::randn([rank, columns], host) / (columns as f64).sqrt();
+        Self { a, b: Tensor::zeros([rows, rank], host), scale }
+    }
+
+    fn map(&self, with: &impl Fn(&Tensor) -> Tensor) -> Self {
+        Self { a: with(&self.a), b: with(&self.b), scale: self.scale }
+    }
+}
+
+/// Adapters that are trained instead of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Lora {
+    /// Rows of what is between.
+    pub rank: u32,
+    /// What the product is multiplied by: PEFT's `lora_alpha / r`.
+    pub scale: f64,
 }
 
 impl Layer {
+    /// The matrices, each with its adapter if it has one.
+    pub(crate) fn matrices(&self) -> [&Tensor; 4] {
+        [&self.qkv, &self.o, &self.gate_up, &self.down]
+    }
+
+    /// That of a matrix, by its place in [`Layer::matrices`].
+    pub(crate) fn adapter(&self, place: usize) -> Option<&Adapter> {
+        self.adapters.as_ref().and_then(|adapters| adapters.get(place))
+    }
+
+    /// Its matrices with what adapters add to them, and without these; float32 where there are any.
+    fn merged(&self) -> Self {
+        let whole = |place: usize| {
+            let matrix = self.matrices()[place].detach();
+            match self.adapter(place) {
+                None => matrix,
+                Some(Adapter { a, b, scale }) => {
+                    matrix.to_kind(Kind::Float) + b.detach().matmul(&a.detach()) * *scale
+                }
+            }
+        };
+        Self {
+            qkv: whole(0),
+            o: whole(1),
+            gate_up: whole(2),
+            down: whole(3),
+            adapters: None,
+            ..self.map(&|t| t.detach())
+        }
+    }
+
     /// All tensors, in the order of their declaration.
     pub(crate) fn all(&self) -> [&Tensor; 8] {
         [
@@ -57,9 +124,13 @@ impl Layer {
             post_norm: with(&self.post_norm),
             gate_up: with(&self.gate_up),
             down: with(&self.down),
+            adapters: self.adapters.as_ref().map(|all| all.each_ref().map(|one| one.map(with))),
         }
     }
 }
+
+/// Names of the matrices that can be adapted.
+const MATRICES: [&str; 4] = ["qkv", "o", "gate_up", "down"];
 
 /// All of a decoder.
 #[derive(Debug)]
@@ -96,6 +167,7 @@ impl Weights {
             post_norm: ones(d),
             gate_up: normal(2 * config.intermediate_size, d, SPREAD),
             down: normal(d, config.intermediate_size, narrow),
+            adapters: None,
         };
         let embed = normal(config.vocab_size, d, SPREAD);
         let layers = (0..config.num_hidden_layers).map(layer).collect();
@@ -117,6 +189,10 @@ impl Weights {
         for (number, layer) in self.layers.iter().enumerate() {
             for (name, tensor) in NAMES.iter().zip(layer.all()) {
                 named.push((format!("layers.{number}.{name}"), tensor));
+            }
+            for (name, adapter) in MATRICES.iter().zip(layer.adapters.iter().flatten()) {
+                named.push((format!("layers.{number}.{name}.a"), &adapter.a));
+                named.push((format!("layers.{number}.{name}.b"), &adapter.b));
             }
         }
         named.push(("norm".to_owned(), &self.norm));
@@ -144,6 +220,45 @@ impl Weights {
         })
     }
 
+    /// On a device, in the type that products are computed in; only adapters, which begin as nothing where there
+    /// are none yet, and the value head gather gradients.
+    pub(crate) fn adapted_on(&self, device: Device, compute: Kind, lora: Lora, seed: u64) -> Self {
+        tch::manual_seed(seed as i64);
+        let frozen = |t: &Tensor| {
+            let t = t.detach().to_device(device);
+            if t.dim() < 2 { t } else { t.to_kind(compute) }
+        };
+        let trained = |t: &Tensor| {
+            t.detach().to_device(device).to_kind(Kind::Float).copy().set_requires_grad(true)
+        };
+        let layer = |layer: &Layer| {
+            let begin = |matrix| Adapter::initial(matrix, lora);
+            let all =
+                layer.adapters.as_ref().map(|all| all.each_ref().map(|one| one.map(&trained)));
+            let all =
+                all.unwrap_or_else(|| layer.matrices().map(|matrix| begin(matrix).map(&trained)));
+            Layer { adapters: Some(all), ..layer.map(&frozen) }
+        };
+        Self {
+            embed: frozen(&self.embed),
+            layers: self.layers.iter().map(layer).collect(),
+            norm: frozen(&self.norm),
+            head: self.head.as_ref().map(frozen),
+            value: self.value.as_ref().map(trained),
+        }
+    }
+
+    /// Whether it has adapters.
+    pub(crate) fn is_adapted(&self) -> bool {
+        self.layers.iter().any(|layer| layer.adapters.is_some())
+    }
+
+    /// As one model, without adapters.
+    pub(crate) fn merged(&self) -> Self {
+        let layers = self.layers.iter().map(Layer::merged).collect();
+        Self { layers, ..self.map(Tensor::detach) }
+    }
+
     /// For drawing only: what products read in their type, everything else as it is. What tokens are looked
     /// up in and what predicts them are two tensors then.
     pub(crate) fn drawing(&self, compute: Kind) -> Self {
@@ -153,7 +268,7 @@ impl Weights {
         };
         let embed = self.embed.detach();
         let head = Some(own(self.words()));
-        Self { embed, head, value: None, ..self.map(own) }
+        Self { embed, head, value: None, ..self.merged().map(own) }
     }
 
     /// What predicts tokens: `[vocabulary, hidden]`.

@@ -2,7 +2,8 @@
 
 ``write FOLDER`` makes a checkpoint with random weights, and beside it what transformers computes with it
 on some rows, and what one step of torch's own optimiser makes of it. ``logits FOLDER`` reads a checkpoint
-and writes its logits on the rows that lie there.
+and writes its logits on the rows that lie there; ``adapted FOLDER`` reads adapters and the model that they
+are for, adds them to its matrices and does the same.
 """
 
 import json
@@ -10,7 +11,7 @@ import sys
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 STEP = {"rate": 1e-3, "betas": [0.9, 0.95], "decay": 0.1, "clip": 0.5}
@@ -80,7 +81,25 @@ def write(folder: Path) -> None:
 
 
 def logits(folder: Path) -> None:
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tell(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), folder)
+
+
+def adapted(folder: Path) -> None:
+    told = json.loads((folder / "adapter_config.json").read_text())
+    base = told["base_model_name_or_path"]
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    changes = load_file(folder / "adapter_model.safetensors")
+    with torch.no_grad():
+        for name, module in model.named_modules():
+            if name.rsplit(".", 1)[-1] in told["target_modules"]:
+                stem = f"base_model.model.{name}.lora_"
+                a, b = (changes.pop(f"{stem}{side}.weight") for side in "AB")
+                module.weight += told["lora_alpha"] / told["r"] * (b @ a)
+    assert not changes, list(changes)
+    tell(model, folder)
+
+
+def tell(model: Qwen3ForCausalLM, folder: Path) -> None:
     found = {}
     with torch.no_grad():
         for number, row in enumerate(rows()):
@@ -91,4 +110,4 @@ def logits(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"write": write, "logits": logits}[sys.argv[1]](Path(sys.argv[2]))
+    {"write": write, "logits": logits, "adapted": adapted}[sys.argv[1]](Path(sys.argv[2]))

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside #[test]")]
 
+mod adapters;
 mod bad_input;
 mod gpu;
 mod learning;

@@ -1,0 +1,196 @@
+//! Adapters (LoRA): what is trained is theirs, what is written is what PEFT has, and what comes of it is what
+//! transformers computes with matrices to which they were added.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use warpwright_engine::{LocalEngine, Lora, Settings};
+use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampling, Step, Which};
+use warpwright_learn::recipe::Recipe;
+
+use crate::oracle::{actions, engine, named, rows, tensors, transformers};
+
+const LORA: Lora = Lora { rank: 3, scale: 2.0 };
+
+fn usual() -> Settings {
+    Settings { threads: Some(1), ..Settings::default() }
+}
+
+fn adapted() -> Settings {
+    Settings { lora: Some(LORA), ..usual() }
+}
+
+/// A model that knows something, on disk.
+fn base() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let mut engine = engine(usual());
+    learn(&mut engine, 3);
+    engine.save(folder.path()).unwrap();
+    folder
+}
+
+fn learn(engine: &mut LocalEngine, steps: usize) {
+    for _ in 0..steps {
+        engine.backward(&rows(), &Loss::Likelihood, actions(&rows())).unwrap();
+        engine.step(Which::Policy, &Step { rate: 1e-2, ..Step::default() }).unwrap();
+    }
+}
+
+fn scores(engine: &mut LocalEngine) -> Vec<f32> {
+    engine.score(&rows()).unwrap().into_iter().flat_map(|s| s.logprobs).collect()
+}
+
+fn furthest(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+fn load(folder: &Path, settings: Settings) -> LocalEngine {
+    LocalEngine::load(folder, settings).unwrap()
+}
+
+#[test]
+fn they_begin_as_nothing_and_learn_while_the_model_stays() {
+    let base = base();
+    let before = fs_err::read(base.path().join("model.safetensors")).unwrap();
+    let mut whole = load(base.path(), usual());
+    let mut engine = load(base.path(), adapted());
+    assert_eq!(scores(&mut engine), scores(&mut whole));
+    let likely = |scores: Vec<f32>| scores.iter().sum::<f32>();
+    let at_first = likely(scores(&mut engine));
+    learn(&mut engine, 12);
+    assert!(likely(scores(&mut engine)) > at_first + 5.0);
+
+    let out = tempfile::tempdir().unwrap();
+    engine.save(out.path()).unwrap();
+    assert!(!out.path().join("model.safetensors").exists(), "the model is where it was");
+    assert_eq!(fs_err::read(base.path().join("model.safetensors")).unwrap(), before);
+    // Every one of them has heard of the loss.
+    let written = tensors(&out.path().join("adapter_model.safetensors"));
+    assert_eq!(written.len(), 2 * 7 * 2);
+    for (name, tensor) in &written {
+        let largest = tensor.abs().max().double_value(&[]);
+        assert!(largest > 1e-3, "{name} is {largest}");
+    }
+}
+
+#[test]
+fn what_is_saved_goes_on_bit_for_bit_and_is_a_model_without_them_too() {
+    let (base, out) = (base(), tempfile::tempdir().unwrap());
+    let mut engine = load(base.path(), adapted());
+    learn(&mut engine, 4);
+    engine.save(out.path()).unwrap();
+    let mut again = load(out.path(), adapted());
+    let mut merged = load(out.path(), usual());
+    assert_eq!(scores(&mut again), scores(&mut engine));
+    let far = furthest(&scores(&mut merged), &scores(&mut engine));
+    assert!(far < 1e-4, "{far}");
+    learn(&mut again, 2);
+    learn(&mut engine, 2);
+    assert_eq!(scores(&mut again), scores(&mut engine));
+    // Saved again it still names the model, not itself.
+    let second = tempfile::tempdir().unwrap();
+    again.save(second.path()).unwrap();
+    assert_eq!(scores(&mut load(second.path(), adapted())), scores(&mut engine));
+}
+
+#[test]
+fn transformers_computes_the_same_with_what_is_written() {
+    let (base, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    transformers("write", base.path());
+    let mut engine = load(base.path(), adapted());
+    learn(&mut engine, 6);
+    engine.save(out.path()).unwrap();
+    transformers("adapted", out.path());
+    let found = tensors(&out.path().join("found.safetensors"));
+    let given = fs_err::read_to_string(base.path().join("rows.json")).unwrap();
+    let given: Value = serde_json::from_str(&given).unwrap();
+    let numbers = |list: &Value| serde_json::from_value::<Vec<u32>>(list.clone()).unwrap();
+    for (number, row) in given["rows"].as_array().unwrap().iter().enumerate() {
+        let row =
+            Row { ids: numbers(&row["ids"]), actions: numbers(&row["actions"]), ..Row::default() };
+        let mine = engine.score(&[row]).unwrap().remove(0).logprobs;
+        let theirs = named(&found, &format!("logprobs.{number}"));
+        let theirs: Vec<f32> = Vec::try_from(theirs).unwrap();
+        let far = furthest(&mine, &theirs);
+        assert!(far < 1e-4, "{far}");
+    }
+}
+
+#[test]
+fn a_policy_learns_draws_and_has_a_critic_with_them() {
+    let base = base();
+    for recompute in [false, true] {
+        let mut engine = load(base.path(), Settings { recompute, ..adapted() });
+        engine.begin_critic().unwrap();
+        learn(&mut engine, 3);
+        let prompts: Vec<Vec<u32>> = (1..9).map(|i| vec![i; i as usize]).collect();
+        let sampling = Sampling { most: 20, ..Sampling::default() };
+        let drawn = engine.sample(&Prompt::numbered(prompts.clone(), 0), &sampling).unwrap();
+        let row = |(prompt, drawn): (&Vec<u32>, &warpwright_learn::engine::Sampled)| Row {
+            ids: [&prompt[..], &drawn.ids].concat(),
+            actions: (prompt.len() as u32..(prompt.len() + drawn.ids.len()) as u32).collect(),
+            behaviour: drawn.logprobs.clone(),
+            advantages: vec![1.0; drawn.ids.len()],
+            targets: vec![0.5; drawn.ids.len()],
+            ..Row::default()
+        };
+        let mut rows: Vec<Row> = prompts.iter().zip(&drawn).map(row).collect();
+        let before = engine.score(&rows).unwrap();
+        for (row, scores) in rows.iter_mut().zip(&before) {
+            // The sampler's matrices have what adapters add; the trainer adds it to what comes out.
+            let far = furthest(&row.behaviour, &scores.logprobs);
+            assert!(far < 1e-4, "{far}");
+            row.before.clone_from(&scores.logprobs);
+        }
+        let step = Step { rate: 1e-3, ..Step::default() };
+        let policy = Loss::Policy(Recipe::robust().policy);
+        engine.backward(&rows, &policy, actions(&rows)).unwrap();
+        assert!(engine.step(Which::Policy, &step).unwrap() > 0.0);
+        engine.backward(&rows, &Loss::Value { clip: None }, actions(&rows)).unwrap();
+        assert!(engine.step(Which::Critic, &step).unwrap() > 0.0);
+        let after = engine.score(&rows).unwrap();
+        let sum = |scores: &[warpwright_learn::engine::Scores]| -> f32 {
+            scores.iter().flat_map(|s| &s.logprobs).sum()
+        };
+        assert!(sum(&after) > sum(&before), "what was good is likelier");
+        let out = tempfile::tempdir().unwrap();
+        engine.save(out.path()).unwrap();
+        let again = load(out.path(), Settings { recompute, ..adapted() }).score(&rows).unwrap();
+        assert_eq!(again, after);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_by_name() {
+    let (base, out) = (base(), tempfile::tempdir().unwrap());
+    load(base.path(), adapted()).save(out.path()).unwrap();
+    let refused = || LocalEngine::load(out.path(), adapted()).unwrap_err().to_string();
+    let path = out.path().join("adapter_config.json");
+    let text = fs_err::read_to_string(&path).unwrap();
+    let with = |key: &str, value: Value| {
+        let mut json: Value = serde_json::from_str(&text).unwrap();
+        json[key] = value;
+        fs_err::write(&path, json.to_string()).unwrap();
+    };
+    with("base_model_name_or_path", json!("/nowhere"));
+    assert!(refused().contains("read a model's description"), "{}", refused());
+    with("base_model_name_or_path", json!(null));
+    assert!(refused().contains("names no base_model_name_or_path"), "{}", refused());
+    with("r", json!(4));
+    assert!(refused().contains("does not fit"), "{}", refused());
+    with("r", json!("many"));
+    assert!(refused().contains("r is no number above 0"), "{}", refused());
+    with("peft_type", json!("IA3"));
+    assert!(refused().contains("peft_type is not LORA"), "{}", refused());
+    fs_err::write(&path, &text).unwrap();
+    let weights = out.path().join("adapter_model.safetensors");
+    let mut all = tensors(&weights);
+    let (lost, _) = all.remove(0);
+    tch::Tensor::write_safetensors(&all, &weights).unwrap();
+    assert!(refused().contains(&format!("there is no {lost}")), "{}", refused());
+    // Nothing to adapt.
+    let config = crate::oracle::tiny();
+    let nothing = LocalEngine::initial(&config, 1, adapted()).unwrap_err().to_string();
+    assert!(nothing.contains("load one"), "{nothing}");
+}
