@@ -3,7 +3,8 @@
 ``write FOLDER`` makes a checkpoint with random weights, and beside it what transformers computes with it
 on some rows, and what one step of torch's own optimiser makes of it. ``logits FOLDER`` reads a checkpoint
 and writes its logits on the rows that lie there; ``adapted FOLDER`` reads adapters and the model that they
-are for, adds them to its matrices and does the same.
+are for, adds them to its matrices and does the same. ``large FOLDER`` makes a checkpoint of Qwen3-0.6B's
+shape, in bfloat16 as that is, and its logits beside it.
 """
 
 import json
@@ -80,6 +81,25 @@ def write(folder: Path) -> None:
     (folder / "rows.json").write_text(json.dumps({"rows": rows(), "step": STEP}))
 
 
+def large(folder: Path) -> None:
+    torch.manual_seed(12)
+    shape = Qwen3Config(
+        vocab_size=151936,
+        hidden_size=1024,
+        intermediate_size=3072,
+        num_hidden_layers=28,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        head_dim=128,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+        tie_word_embeddings=True,
+        max_position_embeddings=40960,
+    )
+    Qwen3ForCausalLM(shape).to(torch.bfloat16).save_pretrained(folder)
+    (folder / "rows.json").write_text(json.dumps({"rows": rows(), "step": STEP}))
+    logits(folder)
+
+
 def logits(folder: Path) -> None:
     tell(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), folder)
 
@@ -110,4 +130,5 @@ def tell(model: Qwen3ForCausalLM, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"write": write, "logits": logits, "adapted": adapted}[sys.argv[1]](Path(sys.argv[2]))
+    ways = {"write": write, "logits": logits, "adapted": adapted, "large": large}
+    ways[sys.argv[1]](Path(sys.argv[2]))

@@ -102,18 +102,66 @@ fn transformers_computes_the_same_with_what_is_written() {
     learn(&mut engine, 6);
     engine.save(out.path()).unwrap();
     transformers("adapted", out.path());
-    let found = tensors(&out.path().join("found.safetensors"));
-    let given = fs_err::read_to_string(base.path().join("rows.json")).unwrap();
+    assert_agree(&mut engine, &given(base.path()), out.path());
+}
+
+/// Rows that lie in a folder.
+fn given(folder: &Path) -> Vec<Row> {
+    let given = fs_err::read_to_string(folder.join("rows.json")).unwrap();
     let given: Value = serde_json::from_str(&given).unwrap();
     let numbers = |list: &Value| serde_json::from_value::<Vec<u32>>(list.clone()).unwrap();
-    for (number, row) in given["rows"].as_array().unwrap().iter().enumerate() {
-        let row =
-            Row { ids: numbers(&row["ids"]), actions: numbers(&row["actions"]), ..Row::default() };
-        let mine = engine.score(&[row]).unwrap().remove(0).logprobs;
+    let row = |row: &Value| Row {
+        ids: numbers(&row["ids"]),
+        actions: numbers(&row["actions"]),
+        ..Row::default()
+    };
+    given["rows"].as_array().unwrap().iter().map(row).collect()
+}
+
+/// Says what transformers found, in `folder`.
+#[track_caller]
+fn assert_agree(engine: &mut LocalEngine, rows: &[Row], folder: &Path) {
+    let found = tensors(&folder.join("found.safetensors"));
+    for (number, scores) in engine.score(rows).unwrap().iter().enumerate() {
         let theirs = named(&found, &format!("logprobs.{number}"));
         let theirs: Vec<f32> = Vec::try_from(theirs).unwrap();
-        let far = furthest(&mine, &theirs);
+        let far = furthest(&scores.logprobs, &theirs);
         assert!(far < 1e-4, "{far}");
+    }
+}
+
+/// A checkpoint of Qwen3-0.6B's shape, written by transformers: read, scored, adapted, trained whole, drawn
+/// from, updated by PPO's loss, saved, and read by transformers again.
+#[test]
+fn long_a_checkpoint_of_a_real_models_shape_goes_all_the_way() {
+    let base = tempfile::tempdir().unwrap();
+    transformers("large", base.path());
+    let rows = given(base.path());
+    let settings = Settings { threads: None, ..usual() };
+    for lora in [Some(Lora { rank: 8, scale: 2.0 }), None] {
+        let mut engine = load(base.path(), Settings { lora, ..settings });
+        assert_agree(&mut engine, &rows, base.path());
+        let step = Step { rate: 1e-3, ..Step::default() };
+        let first = engine.backward(&rows, &Loss::Likelihood, actions(&rows)).unwrap().loss;
+        engine.step(Which::Policy, &step).unwrap();
+        let mut asked = rows.clone();
+        for (row, scores) in asked.iter_mut().zip(engine.score(&rows).unwrap()) {
+            (row.behaviour, row.before) = (scores.logprobs.clone(), scores.logprobs);
+            row.advantages = vec![1.0; row.actions.len()];
+        }
+        let policy = Loss::Policy(Recipe::robust().policy);
+        engine.backward(&asked, &policy, actions(&rows)).unwrap();
+        engine.step(Which::Policy, &step).unwrap();
+        let last = engine.backward(&rows, &Loss::Likelihood, actions(&rows)).unwrap().loss;
+        assert!(last < first, "{first} {last}");
+        let prompts = Prompt::numbered([vec![785, 6722], vec![315]], 0);
+        let sampling = Sampling { most: 4, ..Sampling::default() };
+        let drawn = engine.sample(&prompts, &sampling).unwrap();
+        assert!(drawn.iter().all(|drawn| drawn.ids.len() == 4));
+        let out = tempfile::tempdir().unwrap();
+        engine.save(out.path()).unwrap();
+        transformers(if lora.is_some() { "adapted" } else { "logits" }, out.path());
+        assert_agree(&mut engine, &rows, out.path());
     }
 }
 
