@@ -49,7 +49,7 @@ impl Compute {
     }
 }
 
-/// How an engine computes. None of it changes what is learned, up to rounding.
+/// How an engine computes. Of this only `lora` and `sampler` change what is learned, beyond rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
