@@ -18,7 +18,7 @@ struct Args {
     /// Number of the GPU; without, the host.
     #[arg(long)]
     gpu: Option<usize>,
-    /// A model of some 3M parameters and short rows, instead of 28M.
+    /// A model of some 2M parameters and short rows, instead of 28M.
     #[arg(long)]
     small: bool,
     /// Where to write what was measured.
@@ -36,7 +36,7 @@ const TIMES: usize = 10;
 
 fn main() {
     let args = Args::parse();
-    // Of `shared/prototypes/tch-engine`, which PyTorch was measured with.
+    // The shape that PyTorch was measured with.
     let big = ModelConfig {
         vocab_size: 1024,
         hidden_size: 512,

@@ -55,6 +55,15 @@ pub(crate) fn attach(
     if json["peft_type"] != "LORA" {
         return Err(broken(&folder.join(CONFIG), "peft_type is not LORA"));
     }
+    // Each would be another computation, or numbers that are left out of it.
+    for key in ["use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "modules_to_save"] {
+        let value = &json[key];
+        let is_absent =
+            value.is_null() || *value == false || *value == json!({}) || *value == json!([]);
+        if !is_absent {
+            return Err(broken(&folder.join(CONFIG), format!("{key} is not computed")));
+        }
+    }
     let (rank, alpha) = (number("r")?, number("lora_alpha")?);
     let mut given: HashMap<String, Tensor> = read_tensors(&path)?.into_iter().collect();
     let mut take = |part: &Part, side: &str| {

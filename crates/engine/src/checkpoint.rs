@@ -52,7 +52,9 @@ pub(crate) fn read(folder: &Path) -> Result<Checkpoint, EngineError> {
             weights.value = Some(fits.1.to_kind(Kind::Float));
         }
     }
-    let base = base.unwrap_or_else(|| folder.to_owned());
+    // Adapters name it, wherever they are read from.
+    let base = std::path::absolute(base.as_deref().unwrap_or(folder))
+        .map_err(|source| EngineError::Io { what: "find a model's folder", source })?;
     Ok(Checkpoint { config, weights, base })
 }
 

@@ -2,8 +2,9 @@
 //! every sequence and draws the next.
 //!
 //! A step is some hundred short kernels, which take a GPU less time than the host to start. There a step is
-//! recorded as a CUDA graph, one for each length of what is attended to, and replayed by one call. What
-//! graphs work on stays where it is, from one call of the engine to the next: weights are copied there anew.
+//! recorded as a CUDA graph and replayed by one call: one graph where attention goes over what each sequence has,
+//! else one for each length that is attended to. What graphs work on stays where it is, from one call of the
+//! engine to the next: weights are copied there anew.
 
 use std::collections::BTreeMap;
 

@@ -115,6 +115,13 @@ impl Trained {
         let device = settings.gpu.map_or(Device::Cpu, Device::Cuda);
         let weights = match settings.lora {
             None => weights.merged().trained_on(device),
+            Some(lora) if weights.lora().is_some_and(|found| !found.is_like(lora)) => {
+                let message = format!(
+                    "the adapters have {:?}, and {lora:?} was asked for",
+                    weights.lora().unwrap_or(lora)
+                );
+                return Err(EngineError::request(message));
+            }
             Some(lora) => weights.adapted_on(device, settings.compute.kind(), lora, ADAPTERS_SEED),
         };
         let optimizer = Optimizer::new(&weights, settings.moments.kind());

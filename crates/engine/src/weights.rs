@@ -68,6 +68,13 @@ pub struct Lora {
     pub scale: f64,
 }
 
+impl Lora {
+    /// The same, but for what a factor loses on its way through a file.
+    pub(crate) fn is_like(self, other: Self) -> bool {
+        self.rank == other.rank && (self.scale - other.scale).abs() <= 1e-9 * other.scale.abs()
+    }
+}
+
 impl Layer {
     /// The matrices, each with its adapter if it has one.
     pub(crate) fn matrices(&self) -> [&Tensor; 4] {
@@ -248,9 +255,16 @@ impl Weights {
         }
     }
 
+    /// What its adapters are like, if it has any.
+    pub(crate) fn lora(&self) -> Option<Lora> {
+        let first = self.layers.iter().find_map(|layer| layer.adapter(0))?;
+        let rank = u32::try_from(first.a.size()[0]).unwrap_or(u32::MAX);
+        Some(Lora { rank, scale: first.scale })
+    }
+
     /// Whether it has adapters.
     pub(crate) fn is_adapted(&self) -> bool {
-        self.layers.iter().any(|layer| layer.adapters.is_some())
+        self.lora().is_some()
     }
 
     /// As one model, without adapters.

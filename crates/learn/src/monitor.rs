@@ -84,7 +84,8 @@ const MEAN_RATIO: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 const EFFECTIVE_SHARE: f64 = 0.3;
 const KL: f64 = 0.1;
 
-/// The alarms of one step by itself; [`crate::course`] has those of its place among others. A critic has `warmed_up` before its explained variance counts.
+/// The alarms of one step by itself; [`crate::course`] has those of its place among others. A critic has
+/// `warmed_up` before its explained variance counts.
 pub fn alarms(ratios: &Ratios, explained: Option<f64>, warmed_up: bool) -> Vec<Alarm> {
     let figures = [ratios.mean, ratios.effective_share, ratios.kl, explained.unwrap_or(0.0)];
     let raised = [

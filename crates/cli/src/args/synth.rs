@@ -14,7 +14,7 @@ Examples:
   warpwright synth --count 200 --out tasks.parquet --device cpu
   warpwright synth --count 6000 --out tasks.parquet --against KernelBench/KernelBench --device all
   warpwright synth --count 500 --out hard.parquet --level 5 --operators 3-5
-  warpwright synth --count 150 --out rows.parquet --only torch.relu,torch.softmax --shape 8192x4096
+  warpwright synth --count 150 --out rows.parquet --only torch.nn.functional.relu,torch.nn.functional.softmax --shape 8192x4096
   warpwright synth --count 50 --out written.parquet --composer openai:MODEL --base-url http://127.0.0.1:8000/v1
 
 Tasks are composed from the catalogue of operators, tried in the judge's processes, and kept when
@@ -54,7 +54,7 @@ pub(crate) struct SynthArgs {
     /// Only tasks of this level, 1 to 5.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=5))]
     pub(crate) level: Option<u8>,
-    /// Only of these operators, by the catalogue's names, e.g. `torch.relu,torch.nn.LayerNorm`.
+    /// Only of these operators, by the catalogue's names, e.g. `torch.add,torch.nn.LayerNorm`.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
     /// Sizes of a task's first tensor, where it has as many dimensions; else they are drawn.

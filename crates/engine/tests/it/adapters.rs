@@ -10,7 +10,8 @@ use warpwright_learn::recipe::Recipe;
 
 use crate::oracle::{actions, engine, named, rows, tensors, transformers};
 
-const LORA: Lora = Lora { rank: 3, scale: 2.0 };
+/// A scale that is another one in its last bits once it was multiplied and divided by the rank.
+const LORA: Lora = Lora { rank: 3, scale: 1.9 };
 
 fn usual() -> Settings {
     Settings { threads: Some(1), ..Settings::default() }
@@ -88,6 +89,12 @@ fn what_is_saved_goes_on_bit_for_bit_and_is_a_model_without_them_too() {
     learn(&mut again, 2);
     learn(&mut engine, 2);
     assert_eq!(scores(&mut again), scores(&mut engine));
+    // A model that was named from where the program was.
+    let up = "../".repeat(std::env::current_dir().unwrap().components().count() - 1);
+    let relative = Path::new(&up).join(base.path().strip_prefix("/").unwrap());
+    let third = tempfile::tempdir().unwrap();
+    load(&relative, adapted()).save(third.path()).unwrap();
+    load(third.path(), adapted());
     // Saved again it still names the model, not itself.
     let second = tempfile::tempdir().unwrap();
     again.save(second.path()).unwrap();
@@ -232,6 +239,14 @@ fn what_does_not_fit_is_refused_by_name() {
     with("peft_type", json!("IA3"));
     assert!(refused().contains("peft_type is not LORA"), "{}", refused());
     fs_err::write(&path, &text).unwrap();
+    for (key, value) in [("use_rslora", json!(true)), ("alpha_pattern", json!({"q_proj": 8}))] {
+        with(key, value);
+        assert!(refused().contains(&format!("{key} is not computed")), "{}", refused());
+    }
+    fs_err::write(&path, &text).unwrap();
+    let other = Settings { lora: Some(Lora { rank: 4, ..LORA }), ..usual() };
+    let other = LocalEngine::load(out.path(), other).unwrap_err().to_string();
+    assert!(other.contains("rank: 3") && other.contains("rank: 4"), "{other}");
     let weights = out.path().join("adapter_model.safetensors");
     let mut all = tensors(&weights);
     let (lost, _) = all.remove(0);
