@@ -144,19 +144,12 @@ class Calibrator:
         return None
 
     def _reordered(self, inputs: Any, family: str) -> list[torch.Tensor] | None:
-        model = self.oracle.truth.models.get("init")
-        if model is None:
-            return None
-        with contextlib.suppress(Exception), torch.no_grad():
-            tensors: list[torch.Tensor] = []
+        tensors: list[torch.Tensor] = []
+        with contextlib.suppress(Exception):
             tree = flatten(to_double(inputs), tensors)
             for index, traits in self.oracle.traits.items():
                 jitter(tensors[index], traits.size if family in TIES else 0.0)
-            with Reordered():
-                given = model(*unflatten(tree, tensors))
-            outputs: list[torch.Tensor] = []
-            flatten(given, outputs)
-            return outputs
+            return self.oracle.truth.under(Reordered(), unflatten(tree, tensors))
         self.oracle.settle()
         return None
 

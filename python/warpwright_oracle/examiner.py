@@ -11,17 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .distance import pieces
+from .distance import distance, pieces
 from .families import OWN
 from .reference import seed_everything
+from .rounding import Reordered
 from .sizes import forward
-from .tensors import flatten, unflatten
+from .tensors import flatten, to_double, unflatten
 
 if TYPE_CHECKING:
     from .oracle import Oracle
 
 MOVED = 0.3
 """Relative size of the change of a parameter."""
+STRETCH, STRETCHES = 16, 3
+"""How many times what an honest program errs is put on, and how often, to see whether the results
+move as many times as far: a jump that one draw in 48 shows is seen then. Where more is put on,
+jumps are seen more often but must be larger to stand out."""
 SEEDS = 0x5EED_4000
 """What is added to a seed for other draws than its own."""
 
@@ -39,7 +44,9 @@ class Examiner:
         """Shares are of the elements of the output where it is largest. ``finite`` and ``common``
         (equal to the most common value) are per output, of the worse of two draws; ``inputs`` and
         ``parameters`` say how much of the outputs changes beyond the tolerance with each, by name;
-        ``counterfeits`` how much of each wrong answer is wrong."""
+        ``counterfeits`` how much of each wrong answer is wrong. ``stretched`` is the largest error
+        per output of a program that errs ``STRETCH`` times as much as an honest one, over that; for
+        integers one, where any differs; nothing where there is no truth in float64."""
         given = self.oracle.draw(seed, OWN)
         taken: list[torch.Tensor] = []
         tree = flatten(given, taken)
@@ -59,6 +66,7 @@ class Examiner:
         previous = self._outputs(other)
         answers = counterfeits(truth, previous, taken)
         wrong = {name: self._wrong(truth, answer) for name, answer in answers}
+        stretched = self._stretched(given)
         self.oracle.settle()
         return {
             "finite": [min(map(finite, pair)) for pair in zip(truth, previous, strict=True)],
@@ -66,7 +74,27 @@ class Examiner:
             "inputs": changed,
             "parameters": parameters,
             "counterfeits": wrong,
+            "stretched": stretched,
         }
+
+    def _stretched(self, given: Any) -> list[float]:
+        truth = self.oracle.truth
+        exact = truth.under(contextlib.nullcontext(), to_double(given))
+        if not exact:
+            return []
+        worst = [0.0] * len(exact)
+        seed_everything(1)
+        for _ in range(STRETCHES):
+            moved = truth.under(Reordered(STRETCH, everywhere=True), to_double(given))
+            if not moved or [t.shape for t in moved] != [t.shape for t in exact]:
+                return []
+            for i, (far, near) in enumerate(zip(moved, exact, strict=True)):
+                if near.is_floating_point():
+                    error = distance(far, near).error / STRETCH
+                else:
+                    error = float(not torch.equal(far, near))
+                worst[i] = max(worst[i], error)
+        return worst
 
     def _outputs(self, inputs: Any) -> list[torch.Tensor]:
         outputs, _, _ = forward(self.model, inputs, 1)

@@ -6,6 +6,7 @@ operators, so that every layer and function of torch is caught.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,8 +21,11 @@ BITS = {
     torch.bfloat16: (torch.int16, 7),
 }
 """The integer of the same size, and the bits of the fraction that are stored."""
-PRODUCTS = ("mm", "mv", "dot", "conv", "attention", "rnn", "lstm", "gru", "cdist", "bilinear")
-"""Parts of the names of operators that multiply and sum."""
+PRODUCTS = re.compile(
+    r"b?mm|(b?add)?b?mm|h?sp?mm|(add)?mv|(v|vec|tensor)?dot|conv(olution)?(tbc|\dd)?|attention"
+    r"|rnn|lstm|gru|cdist|(bi|tri)linear"
+)
+"""Words of the names of operators that multiply and sum. Whole words: `cummin` has none."""
 SUMS = ("sum", "mean", "vector_norm")
 UNIT = 2.0**-24
 """Unit roundoff of float32, in which honest programs sum."""
@@ -72,7 +76,7 @@ def _name(func: Any) -> str:
 
 def is_product(func: Any) -> bool:
     """Whether the operator multiplies and sums."""
-    return any(part in _name(func) for part in PRODUCTS)
+    return any(PRODUCTS.fullmatch(word) for word in _name(func).split("_"))
 
 
 class Rounded(TorchDispatchMode):
@@ -93,11 +97,7 @@ class Rounded(TorchDispatchMode):
             if product:
                 args, kwargs = tree_map(self._lower, (args, kwargs))
             return func(*args, **kwargs)
-        given = {
-            leaf.untyped_storage()._cdata
-            for leaf in tree_leaves((args, kwargs))
-            if isinstance(leaf, torch.Tensor)
-        }
+        given = _storages((args, kwargs))
         if product:
             args, kwargs = tree_map(self._lower, (args, kwargs))
         results = func(*args, **kwargs)
@@ -115,39 +115,70 @@ class Rounded(TorchDispatchMode):
 
 
 class Reordered(TorchDispatchMode):
-    """Adds to each product and sum the error that float32 would make in an unlucky order: to be
-    used on a reference in float64."""
+    """Adds to each product and sum the error that float32 would make in an unlucky order, so many
+    times: to be used on a reference in float64. With ``everywhere`` whatever is not exact errs by
+    as many units roundoff beside."""
+
+    def __init__(self, times: float = 1.0, *, everywhere: bool = False) -> None:
+        super().__init__()
+        self.unit = times * UNIT
+        self.everywhere = everywhere
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = _storages((args, kwargs)) if self.everywhere else set()
         results = func(*args, **(kwargs or {}))
+        self._reorder(func, args, results)
+        if self.everywhere:
+            for leaf in tree_leaves(results):
+                if isinstance(leaf, torch.Tensor) and not _storages(leaf) & given:
+                    _blur(leaf, self.unit)
+        return results
+
+    def _reorder(self, func: Any, args: Any, results: Any) -> None:
         name = _name(func)
         if "layer_norm" in name or "group_norm" in name or "batch_norm" in name:
-            _shift(name, results)
-            return results
+            _shift(name, results, self.unit)
+            return
         if name in ("var", "std", "var_mean", "std_mean"):
             first = results[0] if isinstance(results, tuple) else results
-            error = SHIFTED * SPREAD * UNIT * _root_of_terms(args[0], first)
+            error = SHIFTED * SPREAD * self.unit * _root_of_terms(args[0], first)
             # A root halves what a variance's error is.
             error *= 2 if "var" in name else 1
             first.mul_(1 + error * torch.randn_like(first))
-            return results
+            return
         terms = _terms(func, args, results)
         first = results[0] if isinstance(results, (tuple, list)) and results else results
         if terms and isinstance(first, torch.Tensor) and first.is_floating_point():
             # Row by row: rows may differ much in size.
             size = first.square().mean(-1, keepdim=True).sqrt() if first.dim() else first.abs()
             noise = torch.randn(first.shape, dtype=torch.float32, device=first.device)
-            noise *= (size * (SPREAD * UNIT * terms**0.5)).float()
+            noise *= (size * (SPREAD * self.unit * terms**0.5)).float()
             first.add_(torch.nan_to_num_(noise, 0.0, 0.0, 0.0))
-        return results
 
 
-def _shift(name: str, results: Any) -> None:
+def _storages(values: Any) -> set[int]:
+    tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
+    return {tensor.untyped_storage()._cdata for tensor in tensors}
+
+
+def _blur(tensor: torch.Tensor, unit: float) -> None:
+    """Moves each element by up to so much of itself, unless all are numbers of float32: then the
+    operator is taken to be exact, as a comparison, a copy or a rounding is."""
+    if tensor.dtype != torch.float64 or not tensor.is_contiguous():
+        return
+    if all(torch.equal(piece, piece.float().double()) for piece in _pieces(tensor)):
+        return
+    for piece in _pieces(tensor):
+        noise = 2 * torch.rand(piece.shape, dtype=torch.float32, device=piece.device) - 1
+        piece.mul_(1 + unit * noise.double())
+
+
+def _shift(name: str, results: Any, unit: float) -> None:
     """What a variance in one pass does to normalised values, each group by itself."""
     values, groups = results[0], results[1]
     if not values.numel() or not groups.numel():  # statistics were given
         return
-    error = SHIFTED * SPREAD * UNIT * _root_of_terms(values, groups)
+    error = SHIFTED * SPREAD * unit * _root_of_terms(values, groups)
     factor = 1 + error * torch.randn(groups.numel(), dtype=values.dtype, device=values.device)
     if "batch_norm" in name:
         values.mul_(factor.view(1, -1, *(1,) * (values.dim() - 2)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -57,6 +59,21 @@ class Truth:
             if model is None:
                 self.doubting(variant, reason)
         return None, []
+
+    def under(self, mode: AbstractContextManager[Any], inputs: Any) -> list[torch.Tensor] | None:
+        """The outputs for inputs in float64 under a mode, by the model with the weights it was made
+        with; None where there is none in float64, it does not run so, or memory is short."""
+        model = self.models.get("init")
+        if model is None:
+            return None
+        with contextlib.suppress(Exception), torch.no_grad():
+            with mode:
+                given = model(*inputs)
+            outputs: list[torch.Tensor] = []
+            flatten(given, outputs)
+            return outputs
+        self.oracle.settle()
+        return None
 
     def doubting(self, variant: str, reason: str) -> None:
         """Does without float64 from now on."""

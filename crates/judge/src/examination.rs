@@ -40,6 +40,14 @@ impl Bar {
         self.pick(1.0, 0.5)
     }
 
+    /// Errors of a program that errs many times as much as an honest one, over so many times, as a share
+    /// of what is allowed. Where results move with the errors they are a third of it; where there is
+    /// a jump, or nearly a pole, some draws have an honest program that is far off, and then a
+    /// tolerance that lets anything pass.
+    fn stretched(self) -> f64 {
+        self.pick(f64::INFINITY, 1.0)
+    }
+
     fn pick(self, sound: f64, clear: f64) -> f64 {
         match self {
             Self::Sound => sound,
@@ -149,6 +157,18 @@ pub enum Objection {
         /// What it returns.
         answer: String,
     },
+    /// Small errors within it become large ones.
+    #[error(
+        "output {output} jumps: where errors are larger it is off by {error:.1e} for each as large as usual, allowed {allowed:.1e}"
+    )]
+    Brittle {
+        /// Its number.
+        output: usize,
+        /// Of a program that errs many times as much as an honest one, over so many times.
+        error: f64,
+        /// Where the truth is largest.
+        allowed: f64,
+    },
     /// An honest program that would not pass.
     #[error("{baseline} would be wrong{}", by(*error, *allowed))]
     HonestFails {
@@ -176,13 +196,19 @@ impl Objection {
             Self::InputIgnored { .. } => "input_ignored",
             Self::ParameterIgnored { .. } => "parameter_ignored",
             Self::Counterfeit { .. } => "counterfeit",
+            Self::Brittle { .. } => "brittle",
             Self::HonestFails { .. } => "honest_fails",
         }
     }
 }
 
-/// What the oracle's look says.
-pub(crate) fn object(found: &Examined, doubt: &str, bar: Bar) -> Vec<Objection> {
+/// What the oracle's look says, given what is allowed of each output and its largest magnitude.
+pub(crate) fn object(
+    found: &Examined,
+    allowed: &[(Tolerance, f64)],
+    doubt: &str,
+    bar: Bar,
+) -> Vec<Objection> {
     let mut objections = Vec::new();
     if found.finite.is_empty() {
         objections.push(Objection::NoOutput);
@@ -210,6 +236,12 @@ pub(crate) fn object(found: &Examined, doubt: &str, bar: Bar) -> Vec<Objection> 
     objections.extend(ignored.map(|(name, share)| Objection::ParameterIgnored { name, share }));
     let passing = found.counterfeits.iter().filter(|(_, wrong)| **wrong <= bar.wrong());
     objections.extend(passing.map(|(answer, _)| Objection::Counterfeit { answer: answer.clone() }));
+    for (output, (error, (tolerance, largest))) in found.stretched.iter().zip(allowed).enumerate() {
+        let allowed = tolerance.atol + tolerance.rtol * largest;
+        if *error > bar.stretched() * allowed {
+            objections.push(Objection::Brittle { output, error: *error, allowed });
+        }
+    }
     objections
 }
 
@@ -251,6 +283,8 @@ mod tests {
 
     use super::*;
 
+    const ALLOWED: [(Tolerance, f64); 1] = [(Tolerance { atol: 1e-5, rtol: 0.0 }, 10.0)];
+
     fn sound() -> Examined {
         let of = |pairs: &[(&str, f64)]| {
             pairs
@@ -264,40 +298,41 @@ mod tests {
             inputs: of(&[("0", 0.6)]),
             parameters: of(&[("weight", 0.02)]),
             counterfeits: of(&[("zeros", 0.5), ("the previous result", 1e-6)]),
+            stretched: vec![2e-5],
         }
     }
 
     #[test]
     fn each_fault_is_named_and_a_sound_task_has_none() {
-        assert_eq!(object(&sound(), "", Bar::Sound), []);
+        assert_eq!(object(&sound(), &ALLOWED, "", Bar::Sound), []);
         let spoil = |change: fn(&mut Examined)| {
             let mut found = sound();
             change(&mut found);
-            object(&found, "", Bar::Sound).iter().map(Objection::name).collect::<Vec<_>>()
+            object(&found, &ALLOWED, "", Bar::Sound).iter().map(Objection::name).collect::<Vec<_>>()
         };
         assert_eq!(spoil(|f| f.finite[0] = 0.999), ["not_finite"]);
         assert_eq!(spoil(|f| f.common[0] = 0.95), ["one_value"]);
         assert_eq!(spoil(|f| f.inputs.extend([("1".into(), 0.0)])), ["input_ignored"]);
         assert_eq!(spoil(|f| f.parameters.extend([("b".into(), 0.009)])), ["parameter_ignored"]);
         assert_eq!(spoil(|f| f.counterfeits.extend([("x".into(), 0.0)])), ["counterfeit"]);
-        assert_eq!(object(&sound(), "why", Bar::Sound)[0].name(), "no_truth");
+        assert_eq!(object(&sound(), &ALLOWED, "why", Bar::Sound)[0].name(), "no_truth");
     }
 
     #[test]
     fn what_is_kept_has_room() {
         let mut found = sound();
         let names = |found: &Examined| {
-            object(found, "", Bar::Clear).iter().map(Objection::name).collect::<Vec<_>>()
+            object(found, &ALLOWED, "", Bar::Clear).iter().map(Objection::name).collect::<Vec<_>>()
         };
-        assert_eq!(names(&found), ["parameter_ignored", "counterfeit"]);
+        assert_eq!(names(&found), ["parameter_ignored", "counterfeit", "brittle"]);
+        found.stretched[0] = 0.5e-5;
         found.parameters.insert("weight".into(), 0.04);
         found.counterfeits.insert("the previous result".into(), 0.01);
         assert_eq!(names(&found), Vec::<&str>::new());
         found.common[0] = 0.8;
         assert_eq!(names(&found), ["one_value"]);
-        let allowed = [(Tolerance { atol: 1e-5, rtol: 0.0 }, 10.0)];
         let apart = BTreeMap::from([("compile".to_owned(), vec![Some(0.6e-5)])]);
-        assert_eq!(disagree(&Agreement { apart }, &allowed, Bar::Clear).len(), 1);
+        assert_eq!(disagree(&Agreement { apart }, &ALLOWED, Bar::Clear).len(), 1);
     }
 
     #[test]

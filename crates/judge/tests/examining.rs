@@ -71,6 +71,25 @@ fn a_sound_task_is_timed_and_nothing_speaks_against_it() {
     assert_eq!(serde_json::to_string(&read).unwrap(), kept);
 }
 
+/// Where a jump follows a computation an honest program is far off now and then, and so is what is
+/// allowed: no task to keep. One that jumps at its inputs, which are the same for everybody, is.
+#[test]
+fn a_task_that_jumps_where_errors_are_is_not_kept() {
+    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let pool = SessionPool::new(&judge);
+    let jumps = |name: &str, forward: &str, bar: Bar| {
+        let inputs = "torch.randn(1024, 1024), torch.randn(1024, 1024)";
+        let found =
+            pool.examine(&task(name, "pass", forward, inputs), None, bar, Processes::Own).unwrap();
+        found.objections.iter().any(|o| o.name() == "brittle")
+    };
+    let computed = "torch.fmod(torch.exp(x), 1.0) + y";
+    assert!(jumps("computed", computed, Bar::Clear));
+    assert!(!jumps("computed, looked at again", computed, Bar::Sound));
+    assert!(!jumps("given", "torch.fmod(x, 1.0) + y", Bar::Clear));
+    assert!(!jumps("no jump", "torch.softmax(torch.exp(x) @ y, dim=1)", Bar::Clear));
+}
+
 #[test]
 fn what_is_wrong_with_a_task_is_named() {
     let judge = LocalJudge::open(config(Device::Cpu)).unwrap();

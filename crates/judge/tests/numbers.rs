@@ -128,6 +128,19 @@ const EACH: &str = "out = torch.empty_like(x)\n\
     cuda_extension.each_launcher(x, out, x.numel())\n\
     return out";
 
+/// Its name has the letters of a product, but nothing is summed: no order of summation is allowed for.
+#[test]
+fn what_sums_nothing_is_allowed_no_other_order() {
+    let task = task("x", "torch.lgamma(x)", "torch.rand(4, 65536) + 0.1");
+    let verdicts = verified(&task, &[candidate(&task, "x", EACH, &pointwise("lgammaf(x[i])"))]);
+    assert!(verdicts[0].verified, "{:#?}", verdicts[0].failure);
+    let own = verdicts[0].checks.iter().filter(|check| check.family == InputFamily::Own);
+    for check in own {
+        let most = 16.0 * check.reference_max_abs_error + 2e-6;
+        assert!(check.atol < 2.0 * most, "{check:#?}");
+    }
+}
+
 /// A reference that takes negative numbers means them (decision 12), though its inputs have none.
 #[test]
 fn a_kernel_that_is_right_on_positive_inputs_only_fails_where_others_are_allowed() {

@@ -24,6 +24,8 @@ pub(crate) enum TaskAction {
     Show(Show),
     /// Show a set of tasks in numbers.
     Stats(StatsArgs),
+    /// Take tasks out of a data set of your own, for good.
+    Drop(DropArgs),
 }
 
 impl TaskArgs {
@@ -32,6 +34,7 @@ impl TaskArgs {
             TaskAction::Lint(args) => args.common.json,
             TaskAction::Show(args) => args.json,
             TaskAction::Stats(args) => args.json,
+            TaskAction::Drop(args) => args.json,
         }
     }
 }
@@ -72,6 +75,37 @@ pub(crate) struct StatsArgs {
     /// set that comes with the program.
     #[arg(value_name = "TASKS", default_value = crate::shipped::NAME)]
     pub(crate) tasks: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `task drop`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright task drop tasks.parquet relu_linear --because brittle
+  warpwright task drop tasks.parquet --names bad.txt --because lint --detail 'lint of 2026-11-24'
+
+The file is written anew, or stays as it was. The log of what was tried, beside it, says of each task
+that it was refused, and why, so that `synth` does not try its seed again. The card is made anew by the
+next `synth`.")]
+pub(crate) struct DropArgs {
+    /// A data set that `synth` wrote.
+    #[arg(value_name = "TASKS")]
+    pub(crate) tasks: PathBuf,
+    /// Tasks to take out.
+    #[arg(value_name = "NAME", required_unless_present = "names")]
+    pub(crate) chosen: Vec<String>,
+    /// A file with further names, one a line.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) names: Option<PathBuf>,
+    /// Why, in a word that counts are made by.
+    #[arg(long, value_name = "WORD")]
+    pub(crate) because: String,
+    /// Why, for people.
+    #[arg(long, value_name = "TEXT", default_value = "taken out by hand")]
+    pub(crate) detail: String,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

@@ -57,6 +57,20 @@ fn a_set_grows_over_runs_and_says_what_is_in_it() {
     assert!(ran.stdout.starts_with("# tasks\n\n3 tasks"), "{}", ran.show());
     let card = fs_err::read_to_string(program.path("set/tasks.md")).unwrap();
     assert!(card.contains("3 tasks in KernelBench form"), "{card}");
+
+    // What is taken out is not tried again.
+    let drop = ["task", "drop", "set/tasks.parquet", "--because", "brittle"];
+    let ran = program.run(&[&drop[..], &["nobody"]].concat());
+    assert_eq!(ran.code, Some(2), "{}", ran.show());
+    assert!(ran.stderr.contains("`nobody`") && ran.stderr.contains("hint: "), "{}", ran.show());
+    program.write("names.txt", &format!("{name}\n\n"));
+    let ran = program.run(&[&drop[..], &["--names", "names.txt", "--json"]].concat());
+    assert_eq!(ran.object()["dropped"], serde_json::json!([name]), "{}", ran.show());
+    let last = log(&program).pop().unwrap();
+    assert_eq!((&last["name"], &last["outcome"]["reason"]), (&name.into(), &"brittle".into()));
+    let made = synth(&program, "2");
+    assert_eq!((&made["admitted"], &made["added"]), (&2.into(), &0.into()), "{made:#}");
+    assert_eq!(made["refused"]["brittle"], 1, "{made:#}");
 }
 
 #[test]

@@ -142,7 +142,7 @@ impl TaskSession<'_> {
             // On some inputs it fails, and a verdict plays those: on which, does not matter.
             found.counterfeits.remove(HALF);
         }
-        Ok(object(&found, &self.oracle.doubt, bar))
+        Ok(object(&found, allowed, &self.oracle.doubt, bar))
     }
 
     /// The tolerance of each output on the inputs of a seed, and its largest magnitude there.

@@ -1,10 +1,11 @@
 //! All that was tried, a line of JSON each, beside the data set: why what was refused was, and which seeds
 //! need not be tried again.
 //!
-//! A seed is logged as admitted only when its task is on the disk. After a kill the last line may be
+//! A seed is logged as admitted only when its task is on the disk. Of several lines with one seed the last
+//! holds: a task may be taken out later. After a kill the last line may be
 //! half a line; it is not counted, and its seed is tried again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -68,9 +69,8 @@ pub enum LogError {
 pub struct TrialLog {
     path: PathBuf,
     file: fs::File,
-    tried: BTreeSet<u64>,
-    admitted: u64,
-    refused: BTreeMap<String, u64>,
+    /// By seed, why it was refused; none of those in the data set.
+    tried: BTreeMap<u64, Option<String>>,
 }
 
 impl TrialLog {
@@ -93,13 +93,7 @@ impl TrialLog {
         if whole < text.len() {
             file.set_len(whole as u64).map_err(io)?;
         }
-        let mut log = Self {
-            path: path.to_owned(),
-            file,
-            tried: BTreeSet::new(),
-            admitted: 0,
-            refused: BTreeMap::new(),
-        };
+        let mut log = Self { path: path.to_owned(), file, tried: BTreeMap::new() };
         for (i, line) in text[..whole].lines().enumerate() {
             let trial: Trial = serde_json::from_str(line).map_err(|error| LogError::Broken {
                 path: path.to_owned(),
@@ -122,18 +116,16 @@ impl TrialLog {
     }
 
     fn count(&mut self, trial: &Trial) {
-        self.tried.insert(trial.seed);
-        match &trial.outcome {
-            Outcome::Admitted => self.admitted += 1,
-            Outcome::Refused { reason, .. } => {
-                *self.refused.entry(reason.clone()).or_default() += 1;
-            }
-        }
+        let reason = match &trial.outcome {
+            Outcome::Admitted => None,
+            Outcome::Refused { reason, .. } => Some(reason.clone()),
+        };
+        self.tried.insert(trial.seed, reason);
     }
 
     /// Whether this seed was tried.
     pub fn knows(&self, seed: u64) -> bool {
-        self.tried.contains(&seed)
+        self.tried.contains_key(&seed)
     }
 
     /// Seeds that were tried.
@@ -143,12 +135,16 @@ impl TrialLog {
 
     /// Of these, how many are in the data set.
     pub fn admitted(&self) -> u64 {
-        self.admitted
+        self.tried.values().filter(|reason| reason.is_none()).count() as u64
     }
 
     /// How many were refused, by reason.
-    pub fn refused(&self) -> &BTreeMap<String, u64> {
-        &self.refused
+    pub fn refused(&self) -> BTreeMap<String, u64> {
+        let mut counts = BTreeMap::new();
+        for reason in self.tried.values().flatten() {
+            *counts.entry(reason.clone()).or_default() += 1;
+        }
+        counts
     }
 }
 
@@ -182,6 +178,10 @@ mod tests {
         assert!(log.knows(3) && !log.knows(4));
         log.append(&trial(4, None)).unwrap();
         assert_eq!(TrialLog::open(&path).unwrap().admitted(), 2);
+        // Taken out of the data set later.
+        log.append(&trial(4, Some("brittle"))).unwrap();
+        let log = TrialLog::open(&path).unwrap();
+        assert_eq!((log.tried(), log.admitted(), log.refused()["brittle"]), (4, 1, 1));
     }
 
     #[test]

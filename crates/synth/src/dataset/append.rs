@@ -18,6 +18,19 @@ pub struct Appended {
     pub total: usize,
 }
 
+/// Keeps other processes from changing the data sets of a file's folder as long as it is held.
+pub(super) fn lock(path: &Path) -> Result<fs::File, DataSetError> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let attempt = format!("lock {} to change a data set", folder.display());
+    let failed = |error| DataSetError::io(&attempt, folder, error);
+    let lock = fs::File::open(folder).map_err(failed)?;
+    lock.file().lock().map_err(failed)?;
+    Ok(lock)
+}
+
 impl DataSet {
     /// Adds rows to the file at `path`, or makes it, by writing it anew: whatever happens, the old file
     /// or the new one is there whole. Two processes that add to files of one folder wait for each other.
@@ -29,14 +42,7 @@ impl DataSet {
         shares: Shares,
         rows: impl IntoIterator<Item = Row>,
     ) -> Result<Appended, DataSetError> {
-        let folder = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let attempt = format!("lock {} to add to a data set", folder.display());
-        let lock =
-            fs::File::open(folder).map_err(|error| DataSetError::io(&attempt, folder, error))?;
-        lock.file().lock().map_err(|error| DataSetError::io(&attempt, folder, error))?;
+        let _lock = lock(path)?;
         let mut set = if path.exists() { read::read_own(path)? } else { Self::new(shares) };
         if set.shares != shares {
             let of = |shares: Shares| format!("{}/{}", shares.validation(), shares.test());

@@ -93,6 +93,14 @@ pub enum DataSetError {
         /// `validation/test` asked for.
         asked: String,
     },
+    /// A task that is not there.
+    #[error("failed to find task `{name}` in {path}")]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// Which one.
+        name: String,
+    },
     /// A table of somebody else's that is not one of tasks.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -110,6 +118,9 @@ impl DataSetError {
                 "a task must not move from one split to another: use the file's shares, or a new file"
             }
             Self::Foreign { .. } => "name a new file",
+            Self::Unknown { .. } => {
+                "`warpwright task show FILE --json` lists its tasks; none was taken out"
+            }
             Self::Parquet { .. } => "fetch or make the file again",
             Self::Read(error) => return error.hint(),
             _ => return None,

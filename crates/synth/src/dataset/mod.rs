@@ -25,6 +25,7 @@ mod card;
 mod error;
 mod measured;
 mod read;
+mod remove;
 mod row;
 mod schema;
 mod split;

@@ -43,6 +43,33 @@ fn proposals_run_and_give_the_inferred_shapes() {
 }
 
 #[test]
+fn of_a_few_operators_and_one_shape_nothing_else_is_composed() {
+    let library = || Library::new(&[Catalogue::torch().unwrap()]).unwrap();
+    let named =
+        ["torch.nn.functional.relu", "torch.abs", "torch.add", "torch.amax"].map(str::to_owned);
+    let unknown =
+        library().only(&["torch.abs".to_owned(), "torch.nonsense".to_owned()]).unwrap_err();
+    assert!(unknown.to_string().contains("torch.nonsense"), "{unknown}");
+    let shape = Some(vec![96, 48]);
+    let config =
+        GrammarConfig { budget: Budget::small(), operators: 2..=3, shape, ..Default::default() };
+    let grammar = Grammar::new(library().only(&named).unwrap(), config).unwrap();
+    let mut snippets = Vec::new();
+    for seed in 0..40 {
+        let plan = grammar.plan(seed).unwrap();
+        let proposal = grammar.propose(&plan, seed, None).unwrap();
+        assert!(proposal.operators.iter().all(|op| named.contains(op)), "{:?}", proposal.operators);
+        assert!((2..=3).contains(&proposal.operators.len()));
+        let Snippet { name, code } = snippet(&grammar, &plan, seed);
+        let code = format!(
+            "{code}first = get_inputs()[0].shape\nassert len(first) != 2 or list(first) == [96, 48]\n"
+        );
+        snippets.push(Snippet { name, code });
+    }
+    all_run(&torch(), &snippets);
+}
+
+#[test]
 fn mutations_run_and_give_the_inferred_shapes() {
     let grammar = small();
     let snippets: Vec<Snippet> = (0..60)

@@ -233,6 +233,23 @@ fn other_shares_would_move_rows_and_are_refused() {
 }
 
 #[test]
+fn what_is_taken_out_is_given_and_the_rest_stays_as_it_is() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("set.parquet");
+    let before = set((0..6).map(|n| row(n, &["torch.relu"])));
+    before.write(&path).unwrap();
+    let name = |n: usize| before.rows()[n].name.clone();
+    let unknown = DataSet::remove(&path, &[name(1), "nobody".to_owned()].into()).unwrap_err();
+    assert!(unknown.to_string().contains("`nobody`"), "{unknown}");
+    assert_eq!(DataSet::read(&path).unwrap(), before, "all or nothing");
+    let gone = DataSet::remove(&path, &[name(4), name(1)].into()).unwrap();
+    assert_eq!(gone, [before.rows()[1].clone(), before.rows()[4].clone()]);
+    let left = DataSet::read(&path).unwrap();
+    let stayed = [0, 2, 3, 5].map(|n| before.rows()[n].clone());
+    assert_eq!((left.rows(), left.shares()), (&stayed[..], before.shares()));
+}
+
+#[test]
 fn two_that_append_at_once_lose_nothing() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("set.parquet");

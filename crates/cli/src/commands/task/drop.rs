@@ -1,0 +1,48 @@
+//! `warpwright task drop`.
+
+use std::collections::BTreeSet;
+
+use fs_err as fs;
+use serde::Serialize;
+use warpwright_synth::{DataSet, Outcome, Trial, TrialLog};
+
+use crate::args::task::DropArgs;
+use crate::contract::VERSION;
+use crate::exit;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use crate::synth::unlogged;
+
+/// What `task drop` prints.
+#[derive(Serialize)]
+struct Told {
+    version: u32,
+    dropped: Vec<String>,
+}
+
+pub(super) fn run(args: &DropArgs, printer: Printer) -> Result<u8, Failure> {
+    let mut names: BTreeSet<String> = args.chosen.iter().cloned().collect();
+    if let Some(path) = &args.names {
+        let text =
+            fs::read_to_string(path).map_err(|error| Failure::io("read the names", &error))?;
+        names.extend(text.lines().map(str::trim).filter(|n| !n.is_empty()).map(str::to_owned));
+    }
+    let mut log =
+        TrialLog::open(&TrialLog::beside(&args.tasks)).map_err(|error| unlogged(&error))?;
+    let gone = DataSet::remove(&args.tasks, &names)?;
+    for row in &gone {
+        let Some(made) = &row.provenance else { continue };
+        let (reason, detail) = (args.because.clone(), args.detail.clone());
+        let trial = Trial {
+            seed: made.seed,
+            name: row.name.clone(),
+            operators: row.ops.clone(),
+            outcome: Outcome::Refused { reason, detail },
+        };
+        log.append(&trial).map_err(|error| unlogged(&error))?;
+    }
+    let dropped: Vec<String> = gone.into_iter().map(|row| row.name).collect();
+    printer.data(&format!("{} tasks taken out of {}\n", dropped.len(), args.tasks.display()));
+    printer.object(&Told { version: VERSION, dropped });
+    Ok(exit::OK)
+}
