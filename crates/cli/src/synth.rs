@@ -321,10 +321,9 @@ impl Maker<'_> {
     /// Writes the data set, its card, and the log of what it holds.
     fn write(&self, state: &mut State) -> Result<(), Failure> {
         state.written = Instant::now();
-        if state.unwritten.is_empty() {
-            return Ok(());
+        if !state.unwritten.is_empty() {
+            state.set.write(&self.plan.out)?;
         }
-        state.set.write(&self.plan.out)?;
         for trial in std::mem::take(&mut state.unwritten) {
             state.log.append(&trial).map_err(|error| unlogged(&error))?;
         }

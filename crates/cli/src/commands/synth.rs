@@ -10,7 +10,7 @@ use warpwright_judge::{BaselineSet, Processes};
 use warpwright_record::verdict::Profile;
 use warpwright_synth::{
     Author, Budget, Catalogue, Composer, DataSet, Decontamination, Grammar, GrammarConfig, Level,
-    Library, Likeness, Llm, LlmConfig, Shares, Thresholds, TrialLog, Window,
+    Library, Llm, LlmConfig, Shares, Thresholds, TrialLog, Window,
 };
 use warpwright_task::similarity::OpGraph;
 use warpwright_task::{Suite, Task};
@@ -234,10 +234,16 @@ fn copies(
             suite.tasks.len()
         ));
     }
-    for row in set.rows() {
-        let likeness = Likeness::of_task(&row.task(), row.graph.as_ref())
-            .map_err(|error| Failure::usage(error.to_string(), error.hint().to_owned()))?;
-        copies.keep(&row.name, likeness);
+    // The suites may be others than those the set was made with.
+    let found = copies
+        .admit_set(set)
+        .map_err(|error| Failure::usage(error.to_string(), error.hint().to_owned()))?;
+    if let Some((name, refusal)) = found.first() {
+        printer.say(&format!(
+            "{} of the tasks in {} are copies, which `warpwright task drop` takes out; {name}: {refusal}",
+            found.len(),
+            args.out.display()
+        ));
     }
     Ok(copies)
 }

@@ -168,24 +168,21 @@ impl Decontamination {
         finding
     }
 
-    /// Admits the rows of a data set in their order and gives the names and refusals of those that are
-    /// copies: none, where the set was made with the same suites and thresholds.
+    /// Checks and counts the rows of a data set in their order, keeps them all, and gives the names and
+    /// refusals of those that are copies: none, where the set was made with the same suites and thresholds.
     ///
     /// Fails where a row is no task.
     pub fn admit_set(&mut self, set: &DataSet) -> Result<Vec<(String, Refusal)>, TaskError> {
         let mut refused = Vec::new();
         for row in set.rows() {
             let likeness = Likeness::of_task(&row.task(), row.graph.as_ref())?;
+            let again = likeness.clone();
             if let Some(refusal) = self.admit(&row.name, likeness).refusal {
                 refused.push((row.name.clone(), refusal));
+                self.set.add(&row.name, again);
             }
         }
         Ok(refused)
-    }
-
-    /// Keeps a task that an earlier run admitted, unchecked and uncounted.
-    pub fn keep(&mut self, name: &str, likeness: Likeness) {
-        self.set.add(name, likeness);
     }
 
     /// How many tasks are kept.
