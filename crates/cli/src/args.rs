@@ -165,7 +165,8 @@ pub(crate) struct Episodes {
     /// Tasks: .py, .jsonl or .parquet files, or folders.
     #[arg(value_name = "TASK", conflicts_with = "resume")]
     pub(crate) tasks: Vec<PathBuf>,
-    /// What writes the kernels: `teacher`, built in; `openai:MODEL` (chat completions),
+    /// What writes the kernels: `teacher`, built in; `teacher:exhaustive`, which measures every version
+    /// it could write, some hundreds on a GPU (with `--max-turns 2000`); `openai:MODEL` (chat completions),
     /// `responses:MODEL` or `anthropic:MODEL`, a model behind an endpoint; `native:CHECKPOINT`, a model
     /// that `train` made; or `replay:RUN_DIR`.
     /// Repeated: each in turn.

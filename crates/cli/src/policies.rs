@@ -23,6 +23,8 @@ use crate::remote::{self, BaseUrls, PolicyArgs, Wire};
 pub(crate) enum PolicyName {
     /// The built-in one.
     Teacher,
+    /// The same, which measures every version that it could write.
+    Searched,
     /// A recorded run.
     Replay(PathBuf),
     /// A model behind an endpoint.
@@ -36,6 +38,7 @@ impl PolicyName {
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         match text.split_once(':') {
             None if text == "teacher" => Ok(Self::Teacher),
+            Some(("teacher", "exhaustive")) => Ok(Self::Searched),
             Some(("replay", path)) if !path.is_empty() => Ok(Self::Replay(PathBuf::from(path))),
             Some(("native", path)) if !path.is_empty() => Ok(Self::Native(PathBuf::from(path))),
             Some((wire, model))
@@ -45,7 +48,7 @@ impl PolicyName {
                 Ok(Self::Remote(wire, model.to_owned()))
             }
             _ => {
-                let hint = "policies are `teacher`, `openai:MODEL`, `responses:MODEL`, \
+                let hint = "policies are `teacher`, `teacher:exhaustive`, `openai:MODEL`, `responses:MODEL`, \
                     `anthropic:MODEL`, `native:CHECKPOINT` and `replay:RUN_DIR`";
                 Err(Failure::usage(format!("failed to find the policy {text}"), hint.to_owned()))
             }
@@ -56,6 +59,7 @@ impl PolicyName {
     pub(crate) fn absolute(&self) -> String {
         match self {
             Self::Teacher => "teacher".to_owned(),
+            Self::Searched => "teacher:exhaustive".to_owned(),
             Self::Replay(path) => format!("replay:{}", absolute(path).display()),
             Self::Native(path) => format!("native:{}", absolute(path).display()),
             Self::Remote(wire, model) => format!("{}:{model}", wire.name()),
@@ -113,6 +117,7 @@ impl Policies {
     pub(crate) fn make(&self, number: usize, task: &str) -> Result<Box<dyn Policy>, Failure> {
         match &self.names[number] {
             PolicyName::Teacher => Ok(Box::new(warpwright_teacher::Teacher::new())),
+            PolicyName::Searched => Ok(Box::new(warpwright_teacher::Teacher::exhaustive())),
             PolicyName::Replay(path) => replay(path, task),
             PolicyName::Native(folder) => {
                 let native = self.natives.get(folder).map(NativeModel::policy);

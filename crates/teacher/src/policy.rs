@@ -18,7 +18,7 @@ use warpwright_record::verdict::Verdict;
 use crate::draft::{Draft, NoDraft};
 use crate::plan::Target;
 use crate::program::Files;
-use crate::search::Search;
+use crate::search::{Breadth, Search};
 use crate::trace::{self, first_line, first_object};
 use crate::tune::Knobs;
 
@@ -30,6 +30,7 @@ const PAGES: usize = 64;
 /// The built-in policy. See the crate's root.
 #[derive(Debug, Default)]
 pub struct Teacher {
+    breadth: Breadth,
     target: Option<Target>,
     stage: Stage,
     /// Trace text as far as it was read.
@@ -71,6 +72,11 @@ impl Teacher {
     /// A teacher for one episode.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// One that measures every version its rules have.
+    pub fn exhaustive() -> Self {
+        Self { breadth: Breadth::Exhaustive, ..Self::default() }
     }
 
     fn call(&mut self, name: &str, arguments: serde_json::Value) -> ToolCall {
@@ -131,7 +137,7 @@ impl Teacher {
                 return self.stop(format!("The graph could not be planned: {reason}."));
             }
         };
-        let search = Search::new(&draft);
+        let search = Search::new(&draft, self.breadth);
         let first = search.best();
         let kernels = draft.plan(&first).steps.len();
         self.work = Some(Work { draft: Arc::new(draft), search });
@@ -141,6 +147,7 @@ impl Teacher {
                 return self.stop(format!("The kernels could not be written: {reason}."));
             }
         };
+        self.note(&files);
         let mut tools = self.write(&files);
         tools.push(self.bash("bash utils/compile.sh"));
         self.stage = Stage::Compile;
@@ -222,11 +229,14 @@ impl Teacher {
 
 impl Policy for Teacher {
     fn name(&self) -> String {
-        "teacher".to_owned()
+        match self.breadth {
+            Breadth::Climb => "teacher".to_owned(),
+            Breadth::Exhaustive => "teacher:exhaustive".to_owned(),
+        }
     }
 
     fn begin(&mut self, briefing: &Briefing) -> Result<Message, PolicyError> {
-        *self = Self::default();
+        *self = Self { breadth: self.breadth, ..Self::default() };
         (self.said, self.turns) = (1, briefing.turns);
         self.target = Some(Target::of(&briefing.device, briefing.profile));
         // Reading model_new.py, if there is one, is what allows writing it.

@@ -1,4 +1,4 @@
-//! The search over the teacher's own variants: one knob at a time from the best so far.
+//! The search over the teacher's own variants: one knob at a time from the best so far, or all of them.
 
 use std::collections::BTreeSet;
 
@@ -20,11 +20,20 @@ const MARGIN: f64 = 0.01;
 /// The search ends within this share of the floor.
 const NEAR_FLOOR: f64 = 1.05;
 
+/// How much of what the teacher could write it measures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Breadth {
+    /// One knob at a time from the best so far, until the budget or the floor: a handful of versions.
+    #[default]
+    Climb,
+    /// Every version that differs in its files: the best that these rules reach, to compare with.
+    Exhaustive,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Search {
-    moves: Vec<Move>,
-    profiles_left: u32,
+    walk: Walk,
     best: Knobs,
     best_ms: Option<f64>,
     /// The variant being measured.
@@ -38,46 +47,49 @@ pub(crate) struct Search {
 
 type Move = fn(&mut Knobs);
 
+/// What there is to turn knobs of.
+#[derive(Clone, Copy, Debug)]
+struct Kernels {
+    rows: bool,
+    elements: bool,
+    heavy: bool,
+    /// Whether large products are in parts at first, where there is such a form.
+    splits: Option<bool>,
+}
+
+/// Where the next variant comes from.
+#[derive(Debug)]
+enum Walk {
+    Climb {
+        moves: Vec<Move>,
+        profiles_left: u32,
+    },
+    /// What is left, the next last.
+    Grid(Vec<Knobs>),
+}
+
 impl Search {
-    pub(crate) fn new(draft: &Draft) -> Self {
+    pub(crate) fn new(draft: &Draft, breadth: Breadth) -> Self {
         let splits = draft.splits();
         let mut first = Knobs { split: splits == Some(true), chain: true, ..Knobs::default() };
         first.chain = draft.files(&first).is_ok_and(|files| files.contains_key(chain::FILE));
-        let (target, plan) = (draft.target(), draft.plan(&first));
-        let rows = plan.steps.iter().any(|s| matches!(s, Step::Rows(_)));
-        let elements = plan.steps.iter().any(|s| matches!(s, Step::Elementwise(_)));
-        let heavy = plan.steps.iter().any(|s| matches!(s, Step::Heavy { .. }));
-        let mut moves: Vec<Move> = Vec::new();
-        if heavy {
-            moves.push(|k| k.heavy += 1);
-        }
-        if target.cpu {
-            if rows {
-                moves.push(|k| k.reload = !k.reload);
-            }
-            moves.push(|k| k.items_shift += 2);
-            moves.push(|k| k.vec_shift -= 1);
-        } else {
-            moves.push(|k| k.streaming = !k.streaming);
-            moves.push(|k| k.items_shift += 1);
-            if rows {
-                moves.push(|k| k.threads_shift += 1);
-                moves.push(|k| k.reload = !k.reload);
-            }
-            if elements {
-                moves.push(|k| k.threads_shift += 1);
-                moves.push(|k| k.persistent = !k.persistent);
-            }
-            moves.push(|k| k.items_shift -= 1);
-            match splits {
-                Some(true) => moves.push(|k| k.split = false),
-                Some(false) => moves.insert(0, |k| k.split = true),
-                None => {}
-            }
-        }
+        let (cpu, plan) = (draft.target().cpu, draft.plan(&first));
+        let any = |is: fn(&Step) -> bool| plan.steps.iter().any(is);
+        let kernels = Kernels {
+            rows: any(|s| matches!(s, Step::Rows(_))),
+            elements: any(|s| matches!(s, Step::Elementwise(_))),
+            heavy: any(|s| matches!(s, Step::Heavy { .. })),
+            splits,
+        };
+        let walk = match breadth {
+            Breadth::Climb => Walk::Climb {
+                moves: moves(cpu, kernels),
+                profiles_left: if cpu { CPU_PROFILES } else { GPU_PROFILES },
+            },
+            Breadth::Exhaustive => Walk::Grid(grid(cpu, kernels)),
+        };
         Self {
-            moves,
-            profiles_left: if target.cpu { CPU_PROFILES } else { GPU_PROFILES },
+            walk,
             best: first.clone(),
             best_ms: None,
             trying: first,
@@ -93,14 +105,21 @@ impl Search {
     pub(crate) fn next(&mut self) -> Option<Knobs> {
         let at_floor =
             matches!((self.best_ms, self.floor_ms), (Some(t), Some(f)) if t <= f * NEAR_FLOOR);
-        if self.safe || at_floor || self.profiles_left == 0 || self.moves.is_empty() {
+        if self.safe {
             return None;
         }
-        let step = self.moves.remove(0);
-        let mut knobs = self.best.clone();
-        step(&mut knobs);
-        self.trying = knobs.clone();
-        Some(knobs)
+        self.trying = match &mut self.walk {
+            Walk::Climb { moves, profiles_left } => {
+                if at_floor || *profiles_left == 0 || moves.is_empty() {
+                    return None;
+                }
+                let mut knobs = self.best.clone();
+                moves.remove(0)(&mut knobs);
+                knobs
+            }
+            Walk::Grid(left) => left.pop()?,
+        };
+        Some(self.trying.clone())
     }
 
     /// Remembers files; false if these were measured before.
@@ -110,11 +129,12 @@ impl Search {
 
     /// Takes in a measurement of the variant being tried.
     pub(crate) fn measured(&mut self, verdict: &Verdict) {
-        self.profiles_left = self.profiles_left.saturating_sub(1);
+        self.spend();
         self.floor_ms = verdict.floor_ms.or(self.floor_ms);
         let Some(ms) = time_of(verdict) else { return };
         self.first_ms.get_or_insert(ms);
-        if self.best_ms.is_none_or(|best| ms < best * (1.0 - MARGIN)) {
+        let margin = if matches!(self.walk, Walk::Grid(_)) { 0.0 } else { MARGIN };
+        if self.best_ms.is_none_or(|best| ms < best * (1.0 - margin)) {
             self.best_ms = Some(ms);
             self.best = self.trying.clone();
             let name = verdict.speedup.best_baseline.clone();
@@ -124,12 +144,18 @@ impl Search {
 
     /// The variant could not be measured.
     pub(crate) fn failed(&mut self) {
-        self.profiles_left = self.profiles_left.saturating_sub(1);
+        self.spend();
+    }
+
+    fn spend(&mut self) {
+        if let Walk::Climb { profiles_left, .. } = &mut self.walk {
+            *profiles_left = profiles_left.saturating_sub(1);
+        }
     }
 
     /// Measuring does not work here: no search.
     pub(crate) fn give_up(&mut self) {
-        self.moves.clear();
+        self.walk = Walk::Grid(Vec::new());
     }
 
     /// What to try when a version failed: kernels one by one and whole products first, then the safe
@@ -169,7 +195,84 @@ impl Search {
         if let Some(floor) = self.floor_ms {
             text.push_str(&format!("; the bytes that must move need {floor:.4} ms"));
         }
+        if let Walk::Grid(left) = &self.walk
+            && !left.is_empty()
+        {
+            text.push_str(&format!("; {} settings were not reached", left.len()));
+        }
         text.push('.');
         text
     }
+}
+
+/// The knobs that are worth turning, the most promising first.
+fn moves(cpu: bool, kernels: Kernels) -> Vec<Move> {
+    let Kernels { rows, elements, heavy, splits } = kernels;
+    let mut moves: Vec<Move> = Vec::new();
+    if heavy {
+        moves.push(|k| k.heavy += 1);
+    }
+    if cpu {
+        if rows {
+            moves.push(|k| k.reload = !k.reload);
+        }
+        moves.push(|k| k.items_shift += 2);
+        moves.push(|k| k.vec_shift -= 1);
+    } else {
+        moves.push(|k| k.streaming = !k.streaming);
+        moves.push(|k| k.items_shift += 1);
+        if rows {
+            moves.push(|k| k.threads_shift += 1);
+            moves.push(|k| k.reload = !k.reload);
+        }
+        if elements {
+            moves.push(|k| k.threads_shift += 1);
+            moves.push(|k| k.persistent = !k.persistent);
+        }
+        moves.push(|k| k.items_shift -= 1);
+        match splits {
+            Some(true) => moves.push(|k| k.split = false),
+            Some(false) => moves.insert(0, |k| k.split = true),
+            None => {}
+        }
+    }
+    moves
+}
+
+/// Variants of heavy operators that are tried: none has more.
+const HEAVY: usize = 4;
+
+/// Every setting of the knobs that matter, the plainest last. Many give the same files; whoever writes
+/// them measures each once.
+fn grid(cpu: bool, kernels: Kernels) -> Vec<Knobs> {
+    let Kernels { rows, elements, heavy, splits } = kernels;
+    let flags = |free: bool| if free { vec![false, true] } else { vec![false] };
+    let all = vec![Knobs::default()];
+    let all = vary(all, &[true, false], |k, on| k.chain = on);
+    let all = vary(all, &flags(splits.is_some()), |k, on| k.split = on);
+    let variants: Vec<usize> = (0..if heavy { HEAVY } else { 1 }).collect();
+    let all = vary(all, &variants, |k, n| k.heavy = n);
+    let all = vary(all, &flags(rows), |k, on| k.reload = on);
+    let all = vary(all, &[0, 1, -1, 2], |k, n| k.items_shift = n);
+    let all = vary(all, &[0, -1], |k, n| k.vec_shift = n);
+    let all = vary(all, &flags(!cpu), |k, on| k.streaming = on);
+    let all = vary(all, &flags(!cpu && elements), |k, on| k.persistent = on);
+    let threads: &[i32] = if cpu { &[0] } else { &[0, 1, -1] };
+    let mut all = vary(all, threads, |k, n| k.threads_shift = n);
+    all.reverse();
+    all
+}
+
+fn vary<T: Copy>(all: Vec<Knobs>, values: &[T], set: impl Fn(&mut Knobs, T)) -> Vec<Knobs> {
+    let each = |knobs: Knobs| {
+        values
+            .iter()
+            .map(|value| {
+                let mut knobs = knobs.clone();
+                set(&mut knobs, *value);
+                knobs
+            })
+            .collect::<Vec<_>>()
+    };
+    all.into_iter().flat_map(each).collect()
 }

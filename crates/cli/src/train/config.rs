@@ -167,6 +167,20 @@ pub(crate) struct Valuing {
 pub(crate) struct Evaluating {
     /// Episodes of each task.
     pub(crate) episodes: usize,
+    /// Policies without weights that play beside, an episode of each task.
+    #[serde(default)]
+    pub(crate) rivals: Vec<Rival>,
+}
+
+/// A policy without weights to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Rival {
+    /// The built-in one.
+    #[serde(rename = "teacher")]
+    Teacher,
+    /// The same, which measures every version it could write.
+    #[serde(rename = "teacher:exhaustive")]
+    Exhaustive,
 }
 
 fn strict() -> Profile {

@@ -17,20 +17,23 @@ use warpwright_record::event::Outcome;
 use warpwright_record::history::Episode;
 use warpwright_report::evaluation::{Evaluation, table};
 use warpwright_task::Task;
-use warpwright_teacher::{Demonstrator, Drafts};
+use warpwright_teacher::{Demonstrator, Drafts, Teacher};
 
 use crate::commands::report::width;
 use crate::engine::{Engine, Host, Shared, Weights};
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
 use crate::train::board::Board;
-use crate::train::config::Config;
+use crate::train::config::{Config, Rival};
 use crate::train::figures::Figure;
 use crate::train::folder::StageFolder;
 use crate::train::players::{Field, Make, Players};
 use crate::train::progress::Progress;
 use crate::train::report;
 use crate::train::stage::Stage;
+
+/// Most messages of a policy without weights: more than it has versions.
+const RIVAL_TURNS: u32 = 4000;
 
 /// What the stages share.
 pub(crate) struct Run<'a, 'f> {
@@ -232,6 +235,7 @@ impl Run<'_, '_> {
     /// Every policy that came out of a stage, on tasks that none was trained on.
     fn eval(&self, folder: &StageFolder) -> Result<(), Failure> {
         let each = self.config.eval.as_ref().map_or(0, |eval| eval.episodes);
+        let rivals = self.config.eval.as_ref().map_or(&[][..], |eval| &eval.rivals);
         let mut tables = serde_json::Map::new();
         for stage in Stage::ALL.into_iter().filter(|s| s.trains() && *s != Stage::Value) {
             let checkpoint = self.folder(stage)?.checkpoint();
@@ -246,13 +250,30 @@ impl Run<'_, '_> {
                     self.play_all(&of, self.afresh, self.held_out, "native", make, each)?;
                 of.finish(&serde_json::json!({ "episodes": played.len() }))?;
             }
-            let evaluation = Evaluation::read(&of.path.join("record"))?;
-            self.printer.say(&format!("eval: {}", stage.name()));
-            self.printer.data(&format!("{}\n", table::tables(&evaluation, width())));
-            let scores = serde_json::to_value(&evaluation.overall).unwrap_or_default();
-            tables.insert(stage.name().to_owned(), scores);
+            tables.insert(stage.name().to_owned(), self.table(stage.name(), &of)?);
+        }
+        for rival in rivals {
+            let (name, make): (_, Make<'_>) = match rival {
+                Rival::Teacher => ("teacher", Box::new(|| Box::new(Teacher::new()))),
+                Rival::Exhaustive => ("exhaustive", Box::new(|| Box::new(Teacher::exhaustive()))),
+            };
+            let of = StageFolder::open(folder.path.join(name))?;
+            if !of.is_done() {
+                let field = self.afresh.with_turns(RIVAL_TURNS);
+                let played = self.play_all(&of, &field, self.held_out, "teacher", make, 1)?;
+                of.finish(&serde_json::json!({ "episodes": played.len() }))?;
+            }
+            tables.insert(name.to_owned(), self.table(name, &of)?);
         }
         folder.finish(&tables)
+    }
+
+    /// Prints what a policy reached, and gives it.
+    fn table(&self, name: &str, of: &StageFolder) -> Result<serde_json::Value, Failure> {
+        let evaluation = Evaluation::read(&of.path.join("record"))?;
+        self.printer.say(&format!("eval: {name}"));
+        self.printer.data(&format!("{}\n", table::tables(&evaluation, width())));
+        Ok(serde_json::to_value(&evaluation.overall).unwrap_or_default())
     }
 
     /// Mean rewards of the first and the last fifth of what was learned online, by the last such stage.

@@ -182,7 +182,7 @@ fn long_all_stages_from_nothing_in_a_quarter_of_an_hour() {
     let last = reward(ppo["updates"].as_array().unwrap().last().unwrap());
     assert!(last > first + 0.3, "{first} to {last}");
     let tables = done("eval");
-    for stage in ["sft", "single-turn", "rft", "ppo"] {
+    for stage in ["sft", "single-turn", "rft", "ppo", "teacher", "exhaustive"] {
         assert!(tables[stage].is_object(), "{tables}");
     }
 }

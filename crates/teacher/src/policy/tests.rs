@@ -136,6 +136,46 @@ fn the_search_keeps_the_fastest_and_stays_in_its_budget() {
     assert!(end.text.contains("7.0000 ms") || profiles < 2, "{}", end.text);
 }
 
+/// Plays a search to its end with times that only the files decide. Gives the times in their order, and the
+/// last message.
+fn searched(mut teacher: Teacher, briefing: &Briefing) -> (Vec<f64>, Message) {
+    let first = teacher.begin(briefing).unwrap();
+    let mut message = teacher.next(&answer(&first, TRACE, None)).unwrap();
+    let mut times = Vec::new();
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..2000 {
+        let asked = commands(&message);
+        let told = match asked.last().map(String::as_str) {
+            Some("python3 -m utils.profiling") => {
+                assert!(seen.insert(format!("{:?}", teacher.written)), "measured twice");
+                let hash = teacher.written.values().flat_map(|text| text.bytes());
+                let hash = hash.fold(7u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b)));
+                times.push(2.0 + f64::from(hash % 1000) / 1000.0);
+                verdict(Reached::Measured, times.last().copied())
+            }
+            Some(_) => verdict(Reached::Verified, None),
+            None => break,
+        };
+        message = teacher.next(&answer(&message, "", Some(told))).unwrap();
+    }
+    (times, message)
+}
+
+#[test]
+fn an_exhaustive_search_measures_each_version_once_and_keeps_the_fastest() {
+    for device in ["cpu", "cuda:0"] {
+        let (few, _) = searched(Teacher::new(), &briefing(device));
+        let (all, end) = searched(Teacher::exhaustive(), &briefing(device));
+        assert!(all.len() > 2 * few.len() && all.len() >= 8, "{} of {}", all.len(), few.len());
+        let best = all.iter().copied().fold(f64::INFINITY, f64::min);
+        assert!(end.text.contains(&format!("{best:.4} ms")), "{best}: {}", end.text);
+        assert!(!end.text.contains("not reached"), "{}", end.text);
+    }
+    let bounded = Briefing { turns: Some(6), ..briefing("cuda:0") };
+    let (some, end) = searched(Teacher::exhaustive(), &bounded);
+    assert!(some.len() < 6 && end.text.contains("not reached"), "{}", end.text);
+}
+
 #[test]
 fn the_last_turn_goes_back_to_the_fastest_version() {
     let bounded = Briefing { turns: Some(5), ..briefing("cuda:0") };
