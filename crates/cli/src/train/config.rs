@@ -167,6 +167,9 @@ pub(crate) struct Valuing {
 pub(crate) struct Evaluating {
     /// Episodes of each task.
     pub(crate) episodes: usize,
+    /// The first message of each policy is measured too, in as many episodes of its own.
+    #[serde(default)]
+    pub(crate) first: bool,
     /// Policies without weights that play beside, an episode of each task.
     #[serde(default)]
     pub(crate) rivals: Vec<Rival>,

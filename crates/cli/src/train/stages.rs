@@ -1,5 +1,6 @@
 //! Does the stages. Each takes up where it was stopped, and says what it came to.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,6 +16,8 @@ use warpwright_learn::update::UpdateError;
 use warpwright_native::{Dialogue, Native, Speech, Tokenizer};
 use warpwright_record::event::Outcome;
 use warpwright_record::history::Episode;
+use warpwright_report::evaluation::gap::Gap;
+use warpwright_report::evaluation::scores::Scores;
 use warpwright_report::evaluation::{Evaluation, table};
 use warpwright_task::Task;
 use warpwright_teacher::{Demonstrator, Drafts, Teacher};
@@ -232,48 +235,87 @@ impl Run<'_, '_> {
         folder.finish(&serde_json::json!({ "episodes": played.len(), "usable": usable }))
     }
 
-    /// Every policy that came out of a stage, on tasks that none was trained on.
+    /// Every policy that came out of a stage, on tasks that none was trained on: whole episodes, first
+    /// messages, and those that play beside.
     fn eval(&self, folder: &StageFolder) -> Result<(), Failure> {
-        let each = self.config.eval.as_ref().map_or(0, |eval| eval.episodes);
-        let rivals = self.config.eval.as_ref().map_or(&[][..], |eval| &eval.rivals);
-        let mut tables = serde_json::Map::new();
+        let Some(eval) = &self.config.eval else { return folder.finish(&()) };
+        let lengths: &[(&str, u32)] = if eval.first {
+            &[("", self.config.turns), ("-first", 1)]
+        } else {
+            &[("", self.config.turns)]
+        };
+        let mut arms = BTreeMap::new();
         for stage in Stage::ALL.into_iter().filter(|s| s.trains() && *s != Stage::Value) {
             let checkpoint = self.folder(stage)?.checkpoint();
             if !checkpoint.exists() {
                 continue;
             }
-            let of = StageFolder::open(folder.path.join(stage.name()))?;
-            if !of.is_done() {
-                let engine = self.engine(&Weights::Checkpoint(checkpoint))?;
-                let make = self.natives(&engine, stage.name())?;
-                let played =
-                    self.play_all(&of, self.afresh, self.held_out, "native", make, each)?;
-                of.finish(&serde_json::json!({ "episodes": played.len() }))?;
+            let mut engine = None;
+            for (suffix, turns) in lengths {
+                let name = format!("{}{suffix}", stage.name());
+                let of = StageFolder::open(folder.path.join(&name))?;
+                if !of.is_done() {
+                    let weights = Weights::Checkpoint(checkpoint.clone());
+                    let engine = match &mut engine {
+                        Some(engine) => engine,
+                        none => none.insert(self.engine(&weights)?),
+                    };
+                    let make = self.natives(engine, stage.name())?;
+                    self.compete(&of, "native", make, *turns, eval.episodes)?;
+                }
+                arms.insert(name.clone(), self.table(&name, &of)?);
             }
-            tables.insert(stage.name().to_owned(), self.table(stage.name(), &of)?);
         }
-        for rival in rivals {
+        for rival in &eval.rivals {
             let (name, make): (_, Make<'_>) = match rival {
                 Rival::Teacher => ("teacher", Box::new(|| Box::new(Teacher::new()))),
                 Rival::Exhaustive => ("exhaustive", Box::new(|| Box::new(Teacher::exhaustive()))),
             };
             let of = StageFolder::open(folder.path.join(name))?;
             if !of.is_done() {
-                let field = self.afresh.with_turns(RIVAL_TURNS);
-                let played = self.play_all(&of, &field, self.held_out, "teacher", make, 1)?;
-                of.finish(&serde_json::json!({ "episodes": played.len() }))?;
+                self.compete(&of, "teacher", make, RIVAL_TURNS, 1)?;
             }
-            tables.insert(name.to_owned(), self.table(name, &of)?);
+            arms.insert(name.to_owned(), self.table(name, &of)?);
         }
-        folder.finish(&tables)
+        let known: Vec<&Evaluation> = arms.values().collect();
+        let gaps = lengths.iter().filter_map(|(suffix, _)| {
+            let of = |stage: Stage| arms.get(&format!("{}{suffix}", stage.name()));
+            let (from, to) = (of(Stage::Rft)?, of(Stage::Ppo)?);
+            Some((format!("rft to ppo{suffix}"), Gap::of(from, to, &known)))
+        });
+        let gaps: BTreeMap<String, Gap> = gaps.collect();
+        for (name, Gap { closed, tasks, open }) in &gaps {
+            let closed = closed.map_or("nothing to be won".to_owned(), |c| {
+                let [value, low, high] = [c.value, c.low, c.high].map(|share| 100.0 * share);
+                format!("{value:.0} % [{low:.0}, {high:.0}] of the way to the best known")
+            });
+            self.printer.say(&format!("eval: {name}: {closed}, {open} of {tasks} tasks open"));
+        }
+        let scores: BTreeMap<&String, &Scores> =
+            arms.iter().map(|(name, arm)| (name, &arm.overall)).collect();
+        folder.finish(&serde_json::json!({ "policies": scores, "gaps": gaps }))
+    }
+
+    /// So many episodes of each task that is held out, with everything measured.
+    fn compete(
+        &self,
+        of: &StageFolder,
+        policy: &'static str,
+        make: Make<'_>,
+        turns: u32,
+        each: usize,
+    ) -> Result<(), Failure> {
+        let field = self.afresh.with_turns(turns);
+        let played = self.play_all(of, &field, self.held_out, policy, make, each)?;
+        of.finish(&serde_json::json!({ "episodes": played.len() }))
     }
 
     /// Prints what a policy reached, and gives it.
-    fn table(&self, name: &str, of: &StageFolder) -> Result<serde_json::Value, Failure> {
+    fn table(&self, name: &str, of: &StageFolder) -> Result<Evaluation, Failure> {
         let evaluation = Evaluation::read(&of.path.join("record"))?;
         self.printer.say(&format!("eval: {name}"));
         self.printer.data(&format!("{}\n", table::tables(&evaluation, width())));
-        Ok(serde_json::to_value(&evaluation.overall).unwrap_or_default())
+        Ok(evaluation)
     }
 
     /// Mean rewards of the first and the last fifth of what was learned online, by the last such stage.

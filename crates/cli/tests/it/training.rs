@@ -181,8 +181,12 @@ fn long_all_stages_from_nothing_in_a_quarter_of_an_hour() {
     let first = reward(&single["updates"][0]);
     let last = reward(ppo["updates"].as_array().unwrap().last().unwrap());
     assert!(last > first + 0.3, "{first} to {last}");
-    let tables = done("eval");
-    for stage in ["sft", "single-turn", "rft", "ppo", "teacher", "exhaustive"] {
-        assert!(tables[stage].is_object(), "{tables}");
+    let eval = done("eval");
+    for policy in
+        ["sft", "sft-first", "single-turn", "rft", "ppo", "ppo-first", "teacher", "exhaustive"]
+    {
+        assert!(eval["policies"][policy].is_object(), "{eval}");
     }
+    let gap = &eval["gaps"]["rft to ppo-first"];
+    assert!(gap["tasks"].as_u64().unwrap() > 0, "{eval}");
 }

@@ -6,6 +6,7 @@
 
 pub mod compare;
 pub mod export;
+pub mod gap;
 pub mod paper;
 pub mod rows;
 pub mod schema;

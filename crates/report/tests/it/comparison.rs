@@ -2,6 +2,7 @@
 
 use warpwright_report::evaluation::Evaluation;
 use warpwright_report::evaluation::compare::{Comparison, text};
+use warpwright_report::evaluation::gap::Gap;
 
 use crate::suite::{self, Attempt, ComesTo, attempt, right};
 
@@ -132,4 +133,34 @@ fn of_several_policies_one_must_be_named() {
     let comparison = Comparison::of(&run, &run, Some("alpha"), Some("beta")).unwrap();
     assert_eq!((comparison.a.policy.as_str(), comparison.b.policy.as_str()), ("alpha", "beta"));
     assert_eq!(comparison.tasks, 4);
+}
+
+/// Against the definition, written out: tasks a, b and d are shared by all; c is as fast as it gets, and
+/// what ended by our own failure is on neither side.
+#[test]
+fn a_gap_is_closed_by_its_share_of_what_could_be_won() {
+    let (wrong, broken) = (ComesTo::Wrong, ComesTo::Broken);
+    let from = evaluation("from", [right(2.0), wrong, right(4.0), wrong, broken, wrong], "cuda:0");
+    let to =
+        evaluation("to", [right(3.0), right(2.0), right(4.0), wrong, right(9.0), broken], "cuda:0");
+    let best = evaluation(
+        "best",
+        [right(4.0), right(4.0), right(1.0), right(3.0), wrong, wrong],
+        "cuda:0",
+    );
+    let over = |evaluation: &Evaluation, n: usize| {
+        let row = evaluation.rows.iter().find(|row| row.task == NAMES[n]).unwrap();
+        row.measured.best.map_or(0.0, |best| best.value.ln())
+    };
+    let gap = Gap::of(&from, &to, &[&from, &to, &best]);
+    let won: f64 = [0, 1].map(|n| over(&to, n) - over(&from, n)).iter().sum();
+    let could: f64 = [0, 1, 3].map(|n| over(&best, n) - over(&from, n)).iter().sum();
+    assert!(won > 0.0 && could > won);
+    let closed = gap.closed.unwrap();
+    assert!((closed.value - won / could).abs() < 1e-12, "{closed:?}, {won} of {could}");
+    assert!(closed.low <= closed.value && closed.value <= closed.high);
+    assert_eq!((gap.tasks, gap.open), (4, 3));
+    let nothing = Gap::of(&best, &from, &[&best]);
+    assert!(nothing.closed.is_some_and(|closed| closed.value < 0.0), "{nothing:?}");
+    assert_eq!(Gap::of(&to, &to, &[&to]).closed, None);
 }
