@@ -156,10 +156,13 @@ impl Decoder {
         }
     }
 
-    /// Bytes of keys and values.
+    /// Bytes of keys, values and weights of its own.
     pub(crate) fn bytes(&self) -> u64 {
-        let all = self.keys.iter().chain(&self.values);
-        all.map(|cache| cache.numel() as u64 * cache.kind().elt_size_in_bytes() as u64).sum()
+        let of = |tensor: &Tensor| tensor.numel() as u64 * tensor.kind().elt_size_in_bytes() as u64;
+        let kept: u64 = self.keys.iter().chain(&self.values).map(of).sum();
+        let copied = matches!(self.steps, Steps::Recorded(_));
+        let weights = self.model.weights.named();
+        kept + weights.iter().filter(|_| copied).map(|(_, weight)| of(weight)).sum::<u64>()
     }
 
     /// The model that draws.

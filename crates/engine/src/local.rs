@@ -26,7 +26,8 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 const CRITIC: &str = "critic";
 /// What new adapters are drawn by.
 const ADAPTERS_SEED: u64 = 1;
-/// Most bytes of keys and values that are kept from one call to the next: they are not there for training.
+/// Most bytes of keys, values and copied weights that are kept from one call to the next: they are not
+/// there for training.
 const KEPT: u64 = 8 << 30;
 
 /// The type that products are computed in; weights are float32.

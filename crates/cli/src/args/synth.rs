@@ -57,7 +57,7 @@ pub(crate) struct SynthArgs {
     /// Only of these operators, by the catalogue's names, e.g. `torch.add,torch.nn.LayerNorm`.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
-    /// Sizes of a task's first tensor, where it has as many dimensions; else they are drawn.
+    /// Sizes of a task's first tensor; by default they are drawn.
     #[arg(long, value_name = "N[xN]...", value_parser = shape)]
     pub(crate) shape: Option<Shape>,
     /// Compose of functions and modules of transformers too, which the interpreter must have.

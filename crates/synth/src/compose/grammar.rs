@@ -96,7 +96,7 @@ pub struct GrammarConfig {
     pub level: Option<Level>,
     /// How large.
     pub budget: Budget,
-    /// The sizes of the first tensor, where it has as many dimensions; else they are drawn.
+    /// The sizes of the first tensor; drawn.
     pub shape: Option<Vec<u64>>,
 }
 
@@ -211,16 +211,15 @@ impl Grammar {
     }
 
     fn draw(&self, count: usize, random: &mut StdRng) -> Option<Plan> {
-        let (name, number) = self.operator(random)?;
+        let (name, number, first) = self.first(random)?;
         let form = self.library.form(&name, number)?;
-        let first = main_input(form)?;
         let budget = &self.config.budget.traffic_bytes;
         // What each step reads and writes is about two tensors of this size.
         let share = 8 * count as u64;
         let least = (budget.start() / share).max(1);
         let most = (budget.end() / share).max(1);
         let rank = form.inputs[first].dims.len();
-        let wished = self.config.shape.clone().filter(|shape| shape.len() == rank);
+        let wished = self.config.shape.clone();
         let root = wished.unwrap_or_else(|| sizes::shape(rank, least, most, random));
         let mut plan = Plan { root: rooted(form, &form.inputs[first], &root)?, steps: Vec::new() };
         let step = self.complete(&plan, &name, number, &[(first, 0)], random)?;
@@ -231,6 +230,21 @@ impl Grammar {
             plan.steps.push(step);
         }
         Some(plan)
+    }
+
+    /// An operator to begin with, a form of it, and which of that one's inputs the first tensor is: one with
+    /// as many dimensions as the sizes that are wished for.
+    fn first(&self, random: &mut StdRng) -> Option<(String, usize, usize)> {
+        let wished = self.config.shape.as_ref().map(Vec::len);
+        for _ in 0..MAX_TRIES {
+            let (name, number) = self.operator(random)?;
+            let form = self.library.form(&name, number)?;
+            let first = main_input(form)?;
+            if wished.is_none_or(|rank| rank == form.inputs[first].dims.len()) {
+                return Some((name, number, first));
+            }
+        }
+        None
     }
 
     /// A step after the others, such that all values can still be used by the `after` that follow.
