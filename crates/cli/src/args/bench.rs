@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 use super::Common;
+use crate::bench::Form;
 
 /// `bench`.
 #[derive(Args, Debug)]
@@ -29,15 +30,6 @@ pub(crate) enum BenchWhat {
     Judge(BenchJudge),
 }
 
-/// Forms of a candidate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FormArg {
-    /// A `.cu` and a binding in C++.
-    Binding,
-    /// A `.cu` only.
-    Launcher,
-}
-
 /// `bench judge`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -56,7 +48,7 @@ pub(crate) struct BenchJudge {
     pub(crate) candidates: u32,
     /// Which forms: with a C++ binding, of which compiling takes most of the time, or `.cu` only.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "binding,launcher")]
-    pub(crate) forms: Vec<FormArg>,
+    pub(crate) forms: Vec<Form>,
     /// Then so many at once, one number after the other.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,16",
         value_parser = clap::value_parser!(u32).range(1..=256))]

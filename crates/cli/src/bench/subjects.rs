@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use clap::ValueEnum;
 use serde::Serialize;
 use warpwright_record::candidate::Candidate;
 use warpwright_task::Task;
 
 /// How a candidate's kernel is called from Python.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Form {
     /// A `.cu` and a C++ file with torch's headers, as the paper's workspaces have them.

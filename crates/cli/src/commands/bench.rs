@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::args::bench::{BenchArgs, BenchJudge, BenchWhat, FormArg};
-use crate::bench::{self, Form, Plan};
+use crate::args::bench::{BenchArgs, BenchJudge, BenchWhat};
+use crate::bench::{self, Plan};
 use crate::exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -15,13 +15,9 @@ pub(crate) fn run(args: &BenchArgs, printer: Printer) -> Result<u8, Failure> {
 }
 
 fn judge(args: &BenchJudge, printer: Printer) -> Result<u8, Failure> {
-    let form = |form: &FormArg| match form {
-        FormArg::Binding => Form::Binding,
-        FormArg::Launcher => Form::Launcher,
-    };
     let plan = Plan {
         candidates: args.candidates as usize,
-        forms: args.forms.iter().map(form).collect(),
+        forms: args.forms.clone(),
         builders: args.builders.iter().map(|count| *count as usize).collect(),
         seconds: args.seconds as f64,
         cold: args.cold as usize,

@@ -27,6 +27,8 @@ pub(super) fn run(args: &DropArgs, printer: Printer) -> Result<u8, Failure> {
             fs::read_to_string(path).map_err(|error| Failure::io("read the names", &error))?;
         names.extend(text.lines().map(str::trim).filter(|n| !n.is_empty()).map(str::to_owned));
     }
+    // A log that is broken is found before anything is taken out, and none is begun beside what is no set.
+    DataSet::read(&args.tasks)?;
     let mut log =
         TrialLog::open(&TrialLog::beside(&args.tasks)).map_err(|error| unlogged(&error))?;
     let gone = DataSet::remove(&args.tasks, &names)?;
