@@ -145,7 +145,7 @@ impl Maker<'_> {
         Ok(Made {
             admitted: state.set.rows().len(),
             tried: state.log.tried(),
-            refused: state.log.refused(),
+            refused: state.log.refused().clone(),
             added: state.set.rows().len() - had,
             seconds: started.elapsed().as_secs_f64(),
         })
@@ -340,8 +340,7 @@ impl Maker<'_> {
         // A seed of which a proposal was refused before is in the log already.
         let new = state.unwritten.iter().filter(|trial| !state.log.knows(trial.seed)).count();
         let tried = state.log.tried() + new as u64;
-        let refused = state.log.refused();
-        let mut refused: Vec<_> = refused.iter().collect();
+        let mut refused: Vec<_> = state.log.refused().iter().collect();
         refused.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         let refused: Vec<_> =
             refused.iter().map(|(reason, count)| format!("{reason} {count}")).collect();

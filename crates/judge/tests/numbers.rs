@@ -6,9 +6,10 @@ mod convolution;
 mod support;
 
 use support::{Case, body, judge_all};
-use warpwright_judge::Device;
+use warpwright_judge::{Bar, Device, LocalJudge, Processes, SessionPool};
 use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::{FailureClass, Profile, Stage, Verdict};
+use warpwright_task::Task;
 
 /// A task without weights.
 fn task(arguments: &str, result: &str, inputs: &str) -> String {
@@ -127,6 +128,57 @@ extern "C" void each_launcher(const float* x, float* out, int n, cudaStream_t st
 const EACH: &str = "out = torch.empty_like(x)\n\
     cuda_extension.each_launcher(x, out, x.numel())\n\
     return out";
+
+/// The examiner compares wrong answers itself, in the oracle. Here each is played by a candidate, and fails
+/// as the examiner says, or passes as it says.
+#[test]
+fn what_is_said_of_wrong_answers_is_what_judging_them_says() {
+    let judge = LocalJudge::open(support::config(Device::Cpu)).unwrap();
+    let objections = |name: &str, source: &str| -> Vec<String> {
+        let task = Task::from_source(name, source.to_owned());
+        let found =
+            SessionPool::new(&judge).examine(&task, None, Bar::Sound, Processes::Own).unwrap();
+        found.objections.iter().map(ToString::to_string).collect()
+    };
+    let sound = task("x", "torch.tanh(x)", "torch.randn(64, 512)");
+    assert_eq!(objections("sound", &sound), Vec::<String>::new());
+    let before = "__device__ float last[64 * 512];\n\
+        __device__ float swapped(float* at, float now) { float was = *at; *at = now; return was; }\n\
+        __global__";
+    let bits = "__float_as_uint(tanhf(x[i]))";
+    let half = format!("__uint_as_float(({bits} + 0xfffu + ({bits} >> 13 & 1u)) & ~0x1fffu)");
+    let answers = [
+        ("zeros", "0.f"),
+        ("its mean", "0.001f"),
+        ("input 0", "x[i]"),
+        ("the previous result", "swapped(last + i, tanhf(x[i]))"),
+        ("half precision", half.as_str()),
+        ("the first half only", "i < n / 2 ? tanhf(x[i]) : 0.f"),
+        ("rows in another order", "tanhf(x[(i + n - 512) % n])"),
+        ("memory that nobody wrote", "out[i]"),
+    ];
+    let kernel = |expression: &str| pointwise(expression).replacen("__global__", before, 1);
+    let honest = ("the truth", "tanhf(x[i])");
+    let cases: Vec<Case> = [honest]
+        .iter()
+        .chain(&answers)
+        .map(|(_, expression)| candidate(&sound, "x", EACH, &kernel(expression)))
+        .collect();
+    let verdicts = verified(&sound, &cases);
+    assert!(verdicts[0].verified, "positive control: {:#?}", verdicts[0].failure);
+    for (verdict, (name, _)) in verdicts[1..].iter().zip(&answers) {
+        let failure = verdict.failure.as_ref().map(|failure| failure.class);
+        // Results lie where there are no numbers until a candidate writes some.
+        let nothing = *name == "memory that nobody wrote";
+        let wanted = if nothing { FailureClass::NonFinite } else { FailureClass::Mismatch };
+        assert_eq!(failure, Some(wanted), "{name}");
+    }
+    let copied = task("x", "torch.where(x > 999, 0.5 * x, x)", "torch.randn(64, 512)");
+    let told = "a candidate that returns input 0 would be right".to_owned();
+    assert!(objections("copied", &copied).contains(&told), "{:?}", objections("copied", &copied));
+    let verdicts = verified(&copied, &[candidate(&copied, "x", EACH, &kernel("x[i]"))]);
+    assert!(verdicts[0].verified, "{:#?}", verdicts[0]);
+}
 
 /// Its name has the letters of a product, but nothing is summed: no order of summation is allowed for.
 #[test]

@@ -1,11 +1,11 @@
 //! All that was tried, a line of JSON each, beside the data set: why what was refused was, and which seeds
 //! need not be tried again.
 //!
-//! A seed is logged as admitted only when its task is on the disk. Of several lines with one seed the last
-//! holds: a task may be taken out later. After a kill the last line may be
+//! A seed is logged as admitted only when its task is on the disk. One that is refused after that was taken
+//! out of the data set. After a kill the last line may be
 //! half a line; it is not counted, and its seed is tried again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -69,8 +69,10 @@ pub enum LogError {
 pub struct TrialLog {
     path: PathBuf,
     file: fs::File,
-    /// By seed, why it was refused; none of those in the data set.
-    tried: BTreeMap<u64, Option<String>>,
+    tried: BTreeSet<u64>,
+    /// Of those, the ones in the data set.
+    admitted: BTreeSet<u64>,
+    refused: BTreeMap<String, u64>,
 }
 
 impl TrialLog {
@@ -93,7 +95,13 @@ impl TrialLog {
         if whole < text.len() {
             file.set_len(whole as u64).map_err(io)?;
         }
-        let mut log = Self { path: path.to_owned(), file, tried: BTreeMap::new() };
+        let mut log = Self {
+            path: path.to_owned(),
+            file,
+            tried: BTreeSet::new(),
+            admitted: BTreeSet::new(),
+            refused: BTreeMap::new(),
+        };
         for (i, line) in text[..whole].lines().enumerate() {
             let trial: Trial = serde_json::from_str(line).map_err(|error| LogError::Broken {
                 path: path.to_owned(),
@@ -116,16 +124,22 @@ impl TrialLog {
     }
 
     fn count(&mut self, trial: &Trial) {
-        let reason = match &trial.outcome {
-            Outcome::Admitted => None,
-            Outcome::Refused { reason, .. } => Some(reason.clone()),
-        };
-        self.tried.insert(trial.seed, reason);
+        self.tried.insert(trial.seed);
+        match &trial.outcome {
+            Outcome::Admitted => {
+                self.admitted.insert(trial.seed);
+            }
+            Outcome::Refused { reason, .. } => {
+                // It may have been in the data set until now.
+                self.admitted.remove(&trial.seed);
+                *self.refused.entry(reason.clone()).or_default() += 1;
+            }
+        }
     }
 
     /// Whether this seed was tried.
     pub fn knows(&self, seed: u64) -> bool {
-        self.tried.contains_key(&seed)
+        self.tried.contains(&seed)
     }
 
     /// Seeds that were tried.
@@ -135,16 +149,12 @@ impl TrialLog {
 
     /// Of these, how many are in the data set.
     pub fn admitted(&self) -> u64 {
-        self.tried.values().filter(|reason| reason.is_none()).count() as u64
+        self.admitted.len() as u64
     }
 
-    /// How many were refused, by reason.
-    pub fn refused(&self) -> BTreeMap<String, u64> {
-        let mut counts = BTreeMap::new();
-        for reason in self.tried.values().flatten() {
-            *counts.entry(reason.clone()).or_default() += 1;
-        }
-        counts
+    /// How many proposals were refused, by reason; of one seed there may be several.
+    pub fn refused(&self) -> &BTreeMap<String, u64> {
+        &self.refused
     }
 }
 
