@@ -166,7 +166,7 @@ pub(crate) struct Episodes {
     #[arg(value_name = "TASK", conflicts_with = "resume")]
     pub(crate) tasks: Vec<PathBuf>,
     /// What writes the kernels: `teacher`, built in; `teacher:exhaustive`, which measures every version
-    /// it could write, some hundreds on a GPU (with `--max-turns 2000`); `openai:MODEL` (chat completions),
+    /// it could write (raise `--max-turns`); `openai:MODEL` (chat completions),
     /// `responses:MODEL` or `anthropic:MODEL`, a model behind an endpoint; `native:CHECKPOINT`, a model
     /// that `train` made; or `replay:RUN_DIR`.
     /// Repeated: each in turn.

@@ -135,8 +135,8 @@ fn of_several_policies_one_must_be_named() {
     assert_eq!(comparison.tasks, 4);
 }
 
-/// Against the definition, written out: tasks a, b and d are shared by all; c is as fast as it gets, and
-/// what ended by our own failure is on neither side.
+/// Against the definition, written out: something is to be won on tasks a, b and d; c is as fast as it gets,
+/// and what ended by our own failure is on neither side.
 #[test]
 fn a_gap_is_closed_by_its_share_of_what_could_be_won() {
     let (wrong, broken) = (ComesTo::Wrong, ComesTo::Broken);

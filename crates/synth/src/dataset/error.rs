@@ -68,7 +68,7 @@ pub enum DataSetError {
         found: u32,
     },
     /// A file of somebody else's, which has no splits and no measurements.
-    #[error("failed to add to {path}: it is not a data set of this program")]
+    #[error("failed to change {path}: it is not a data set of this program")]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -117,7 +117,7 @@ impl DataSetError {
             Self::OtherShares { .. } => {
                 "a task must not move from one split to another: use the file's shares, or a new file"
             }
-            Self::Foreign { .. } => "name a new file",
+            Self::Foreign { .. } => "name a data set that `synth` wrote, or a new file",
             Self::Unknown { .. } => {
                 "`warpwright task show FILE --json` lists its tasks; none was taken out"
             }
