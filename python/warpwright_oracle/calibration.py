@@ -12,9 +12,9 @@ import torch
 
 from .distance import distance, pieces
 from .families import FAMILIES, OWN, TIES, Traits, changeable
-from .rounding import Reordered, Rounded, jitter
+from .rounding import Rounded
 from .sizes import forward
-from .tensors import DTYPES, flatten, to_double, unflatten
+from .tensors import DTYPES, flatten, unflatten
 
 if TYPE_CHECKING:
     from .oracle import Oracle
@@ -144,12 +144,8 @@ class Calibrator:
         return None
 
     def _reordered(self, inputs: Any, family: str) -> list[torch.Tensor] | None:
-        tensors: list[torch.Tensor] = []
         with contextlib.suppress(Exception):
-            tree = flatten(to_double(inputs), tensors)
-            for index, traits in self.oracle.traits.items():
-                jitter(tensors[index], traits.size if family in TIES else 0.0)
-            return self.oracle.truth.under(Reordered(), unflatten(tree, tensors))
+            return self.oracle.truth.astray(inputs, ties=family in TIES)
         self.oracle.settle()
         return None
 

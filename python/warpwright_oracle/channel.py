@@ -131,13 +131,18 @@ def serve(channel: Channel, handlers: dict[str, Handler]) -> None:
         channel.send(reply)
 
 
-def describe(error: BaseException) -> dict[str, str]:
-    """An exception as data: kind, message and the last frames outside this package."""
+def exhausted(error: BaseException) -> bool:
+    """Whether memory was short."""
     import torch
 
+    said = isinstance(error, RuntimeError) and any(t in str(error) for t in OUT_OF_MEMORY)
+    return said or isinstance(error, (torch.OutOfMemoryError, MemoryError))
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """An exception as data: kind, message and the last frames outside this package."""
     kind = "raised"
-    exhausted = isinstance(error, RuntimeError) and any(t in str(error) for t in OUT_OF_MEMORY)
-    if exhausted or isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+    if exhausted(error):
         kind = "memory"
     elif isinstance(error, ModuleNotFoundError):
         kind = "missing_module"

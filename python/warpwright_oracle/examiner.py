@@ -14,7 +14,6 @@ import torch
 from .distance import distance, pieces
 from .families import OWN
 from .reference import seed_everything
-from .rounding import Reordered
 from .sizes import forward
 from .tensors import flatten, to_double, unflatten
 
@@ -23,10 +22,15 @@ if TYPE_CHECKING:
 
 MOVED = 0.3
 """Relative size of the change of a parameter."""
-STRETCH, STRETCHES = 16, 3
-"""How many times what an honest program errs is put on, and how often, to see whether the results
-move as many times as far: a jump that one draw in 48 shows is seen then. Where more is put on,
-jumps are seen more often but must be larger to stand out."""
+STRETCHES = (64, 4)
+"""How many times what an honest program errs is put on, in turn, to see whether the results move as
+many times as far. A jump is seen in as many draws more; the smaller one tells what smooth results
+do, and shows those that jump in every draw."""
+NEAR_ZERO = 8
+"""An input whose least magnitude is below so many times what is left of its size for one of its
+elements may be zero as well: draws of the usual generators have an exact zero in 2^24."""
+FARTHEST = torch.finfo(torch.float64).max
+"""Farther than anything is allowed to be, and a number that JSON has."""
 SEEDS = 0x5EED_4000
 """What is added to a seed for other draws than its own."""
 
@@ -44,9 +48,7 @@ class Examiner:
         """Shares are of the elements of the output where it is largest. ``finite`` and ``common``
         (equal to the most common value) are per output, of the worse of two draws; ``inputs`` and
         ``parameters`` say how much of the outputs changes beyond the tolerance with each, by name;
-        ``counterfeits`` how much of each wrong answer is wrong. ``stretched`` is the largest error
-        per output of a program that errs ``STRETCH`` times as much as an honest one, over that; for
-        integers one, where any differs; nothing where there is no truth in float64."""
+        ``counterfeits`` how much of each wrong answer is wrong."""
         given = self.oracle.draw(seed, OWN)
         taken: list[torch.Tensor] = []
         tree = flatten(given, taken)
@@ -66,7 +68,6 @@ class Examiner:
         previous = self._outputs(other)
         answers = counterfeits(truth, previous, taken)
         wrong = {name: self._wrong(truth, answer) for name, answer in answers}
-        stretched = self._stretched(given)
         self.oracle.settle()
         return {
             "finite": [min(map(finite, pair)) for pair in zip(truth, previous, strict=True)],
@@ -74,27 +75,55 @@ class Examiner:
             "inputs": changed,
             "parameters": parameters,
             "counterfeits": wrong,
-            "stretched": stretched,
         }
 
-    def _stretched(self, given: Any) -> list[float]:
-        truth = self.oracle.truth
+    def redraw(self, seed: int, draws: int) -> dict[str, Any]:
+        """What few draws show, looked for on so many others than the seed's own. ``finite`` is the
+        share of finite elements per output, with zeros where inputs may have them; ``stretched``
+        per output and draw the largest error of a program that errs ``STRETCHES`` times as much as
+        an honest one, over that, as if the outputs were as large as on the seed's own draw; nothing
+        where there is no truth in float64."""
+        sizes = [size(tensor) for tensor in self._outputs(self.oracle.draw(seed, OWN))]
+        least = [1.0] * len(sizes)
+        stretched: list[list[float]] = [[] for _ in sizes]
+        for number in range(draws):
+            drawn, shares = self.draw_again(seed, number)
+            least = [min(pair) for pair in zip(least, shares, strict=True)]
+            errors = self.stretched(drawn, number, sizes)
+            for known, error in zip(stretched, errors, strict=False):
+                known.append(error)
+        self.oracle.settle()
+        return {"finite": least, "stretched": stretched}
+
+    def draw_again(self, seed: int, number: int) -> tuple[Any, list[float]]:
+        """Further inputs, with a zero in each that may have one, and which share of each output is
+        finite there."""
+        drawn = self.oracle.draw(seed + SEEDS + 1 + number, OWN)
+        self._zero(drawn, number)
+        return drawn, [finite(tensor) for tensor in self._outputs(drawn)]
+
+    def stretched(self, given: Any, number: int, sizes: list[float]) -> list[float]:
+        """Errors on inputs as ``redraw`` tells them, for outputs of these sizes."""
+        truth, stretch = self.oracle.truth, STRETCHES[number % len(STRETCHES)]
         exact = truth.under(contextlib.nullcontext(), to_double(given))
         if not exact:
             return []
-        worst = [0.0] * len(exact)
-        seed_everything(1)
-        for _ in range(STRETCHES):
-            moved = truth.under(Reordered(STRETCH, everywhere=True), to_double(given))
-            if not moved or [t.shape for t in moved] != [t.shape for t in exact]:
-                return []
-            for i, (far, near) in enumerate(zip(moved, exact, strict=True)):
-                if near.is_floating_point():
-                    error = distance(far, near).error / STRETCH
-                else:
-                    error = float(not torch.equal(far, near))
-                worst[i] = max(worst[i], error)
-        return worst
+        moved = truth.astray(given, stretch, everywhere=True)
+        if not moved or [t.shape for t in moved] != [t.shape for t in exact]:
+            return [FARTHEST] * len(exact)
+        return [
+            min(apart(far, near) / stretch * (wanted / (size(near) or 1.0) or 1.0), FARTHEST)
+            for far, near, wanted in zip(moved, exact, sizes, strict=True)
+        ]
+
+    def _zero(self, given: Any, number: int) -> None:
+        """Puts a zero into each input that may have one."""
+        tensors: list[torch.Tensor] = []
+        flatten(given, tensors)
+        for index, traits in self.oracle.traits.items():
+            flat = tensors[index].as_strided((tensors[index].numel(),), (1,))
+            if flat.abs().min().item() <= NEAR_ZERO * traits.size / flat.numel():
+                flat[(number * 0x9E3779B1) % flat.numel()] = 0.0
 
     def _outputs(self, inputs: Any) -> list[torch.Tensor]:
         outputs, _, _ = forward(self.model, inputs, 1)
@@ -107,6 +136,20 @@ class Examiner:
             return 1.0
         triples = zip(truth, answer, self.tolerances, strict=True)
         return max((beyond(t, a, allowed) for t, a, allowed in triples), default=0.0)
+
+
+def apart(given: torch.Tensor, truth: torch.Tensor) -> float:
+    """The largest difference; for integers ``FARTHEST`` where any differs, and where not the same
+    elements are finite."""
+    if not truth.is_floating_point():
+        return 0.0 if torch.equal(given, truth) else FARTHEST
+    found = distance(given, truth)
+    return found.error if found.agrees else FARTHEST
+
+
+def size(tensor: torch.Tensor) -> float:
+    """The root mean square; one for integers."""
+    return distance(tensor, tensor).rms if tensor.is_floating_point() else 1.0
 
 
 def beyond(truth: torch.Tensor, answer: torch.Tensor, allowed: tuple[float, float]) -> float:

@@ -202,6 +202,10 @@ class Oracle:
         """See ``Examiner``."""
         return Examiner(self, request["tolerances"]).examine(request["seed"])
 
+    def redraw(self, request: dict[str, Any]) -> dict[str, Any]:
+        """See ``Examiner``."""
+        return Examiner(self, []).redraw(request["seed"], request["draws"])
+
     def inputs(self, request: dict[str, Any]) -> dict[str, Any]:
         """Inputs of the given seeds and families, in the arena one after the other."""
         first = offset = request["offset"]
@@ -376,6 +380,7 @@ def main() -> None:
         "state",
         "calibrate",
         "examine",
+        "redraw",
         "graph",
         "inputs",
         "provide",

@@ -215,11 +215,12 @@ def _terms(func: Any, args: Any, results: Any) -> float:
     return 0
 
 
-def jitter(tensor: torch.Tensor, zeros: float) -> None:
-    """Moves each element by up to its own unit roundoff in float32, and zeros by up to that of
-    ``zeros``, within the range that they have. Nobody can ask of a program to be nearer to the
-    truth than that brings one."""
+def jitter(tensor: torch.Tensor, zeros: float, times: float = 1.0) -> None:
+    """Moves each element by up to its own unit roundoff in float32, so many times, and zeros by up
+    to that of ``zeros``, within the range that they have. Nobody can ask of a program to be nearer
+    to the truth than that brings one."""
+    unit = times * UNIT
     low, high = torch.aminmax(tensor)
     for piece in _pieces(tensor):
-        noise = (2 * torch.rand(piece.shape, dtype=piece.dtype, device=piece.device) - 1) * UNIT
+        noise = (2 * torch.rand(piece.shape, dtype=piece.dtype, device=piece.device) - 1) * unit
         piece.copy_(torch.where(piece == 0, noise * zeros, piece * (1 + noise)).clamp_(low, high))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -10,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .arena import ALIGN
+from .channel import exhausted
 from .families import OWN
 from .reference import seed_everything
-from .tensors import flatten, place, unflatten, widened
+from .rounding import Reordered, jitter
+from .tensors import flatten, place, to_double, unflatten, widened
 
 if TYPE_CHECKING:
     from .oracle import Oracle
@@ -62,18 +63,34 @@ class Truth:
 
     def under(self, mode: AbstractContextManager[Any], inputs: Any) -> list[torch.Tensor] | None:
         """The outputs for inputs in float64 under a mode, by the model with the weights it was made
-        with; None where there is none in float64, it does not run so, or memory is short."""
+        with; None where there is none in float64, or it does not run so. Raises what ``exhausted``
+        knows where memory is short."""
         model = self.models.get("init")
         if model is None:
             return None
-        with contextlib.suppress(Exception), torch.no_grad():
-            with mode:
+        try:
+            with torch.no_grad(), mode:
                 given = model(*inputs)
             outputs: list[torch.Tensor] = []
             flatten(given, outputs)
             return outputs
-        self.oracle.settle()
-        return None
+        except Exception as error:
+            self.oracle.settle()
+            if exhausted(error):
+                raise
+            return None
+
+    def astray(
+        self, inputs: Any, times: float = 1.0, *, everywhere: bool = False, ties: bool = False
+    ) -> list[torch.Tensor] | None:
+        """The outputs of a program that errs as an honest one may, so many times, and whose inputs
+        do; see ``Reordered`` for ``everywhere``. With ``ties`` zeros among the inputs err too. None
+        and raises as ``under``."""
+        tensors: list[torch.Tensor] = []
+        tree = flatten(to_double(inputs), tensors)
+        for index, traits in self.oracle.traits.items():
+            jitter(tensors[index], traits.size if ties else 0.0, times)
+        return self.under(Reordered(times, everywhere=everywhere), unflatten(tree, tensors))
 
     def doubting(self, variant: str, reason: str) -> None:
         """Does without float64 from now on."""

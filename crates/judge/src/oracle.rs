@@ -17,7 +17,9 @@ use crate::gate::{Gate, Purpose};
 use crate::memory::Memory;
 use crate::process::{Grant, Host, Role, Worker};
 use crate::tolerance::Tolerance;
-use crate::wire::{Calibrated, Examined, Expected, Graphed, Loaded, Opened, Sets, Sizes, State};
+use crate::wire::{
+    Calibrated, Examined, Expected, Graphed, Loaded, Opened, Redrawn, Sets, Sizes, State,
+};
 
 /// Longest an oracle may take over one request. Its code is the task's.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
@@ -201,6 +203,12 @@ impl Oracle {
         let tolerances: Vec<_> =
             tolerances.iter().map(|allowed| (allowed.atol, allowed.rtol)).collect();
         let request = json!({"do": "examine", "seed": seed, "tolerances": tolerances});
+        self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
+    }
+
+    /// Looks on so many draws of inputs for what few show. The caller holds the device.
+    pub(crate) fn redraw(&mut self, seed: u64, draws: u32) -> Result<Redrawn, JudgeError> {
+        let request = json!({"do": "redraw", "seed": seed, "draws": draws});
         self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
     }
 

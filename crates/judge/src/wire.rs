@@ -195,9 +195,16 @@ pub(crate) struct Examined {
     pub(crate) parameters: BTreeMap<String, f64>,
     /// What is wrong of each answer that computes nothing, or less than it should.
     pub(crate) counterfeits: BTreeMap<String, f64>,
-    /// Per output, how far a program is off that errs many times as much as an honest one, over so many;
-    /// empty where that is not known.
-    pub(crate) stretched: Vec<f64>,
+}
+
+/// The oracle's answer to `redraw`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Redrawn {
+    /// Finite elements as a share of each output, where that is least.
+    pub(crate) finite: Vec<f64>,
+    /// Per output and draw, how far a program is off that errs many times as much as an honest one, over
+    /// so many; empty where that is not known.
+    pub(crate) stretched: Vec<Vec<f64>>,
 }
 
 /// The oracle's answer to `graph`.

@@ -6,7 +6,8 @@ measurement, at tasks that were admitted before it, all in a few processes.
 Each line of TASKS.jsonl has `name` and `code`. Each of RESULTS.jsonl has, per output that is not of
 integers, the root mean square and the largest errors: of float32, of another order of summation,
 and of programs that err 8, 16, 64 and 512 times as much as an honest one (STRETCHES); for integers,
-whether any differs. Tasks are trusted here: the grammar wrote them.
+whether any differs. Tasks are trusted here: the grammar wrote them. RESULTS.jsonl.jump has the
+names of those that jump, as far as these errors tell.
 """
 
 from __future__ import annotations
@@ -71,6 +72,20 @@ def rms(truth: torch.Tensor) -> float | None:
     return distance(truth, truth).rms if truth.is_floating_point() else None
 
 
+def jumps(outputs: list[dict[str, Any]]) -> bool:
+    """Whether an output moves by more than what is allowed times the stretch, at any stretch below
+    that where even smooth programs do."""
+    for each in outputs:
+        allowed = max(8 * each["float32"], 3 * each["order"])
+        if each["rms"] is not None:
+            allowed += 8 * 2**-23 * each["rms"]
+        for stretch, error in zip(STRETCHES, each["stretched"], strict=True):
+            # Not `>`: what is not a number jumps as well.
+            if stretch < 512 and not error <= stretch * allowed:
+                return True
+    return False
+
+
 def work(number: int, of: int, tasks: list[Any], results: str, until: float) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.set_num_threads(1)
@@ -100,4 +115,16 @@ if __name__ == "__main__":
         for line in Path(f"{results}.{number}").read_text("utf-8").splitlines()
     ]
     Path(results).write_text("\n".join(lines) + "\n", "utf-8")
-    print(len(lines), "of", len(tasks), "looked at,", sum('"error"' in t for t in lines), "failed")
+    told = [json.loads(line) for line in lines]
+    names = [each["name"] for each in told if jumps(each.get("outputs", []))]
+    Path(f"{results}.jump").write_text("".join(f"{name}\n" for name in names), "utf-8")
+    print(
+        len(names),
+        "jump;",
+        len(lines),
+        "of",
+        len(tasks),
+        "looked at,",
+        sum('"error"' in t for t in lines),
+        "failed",
+    )
