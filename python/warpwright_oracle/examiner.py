@@ -78,8 +78,8 @@ class Examiner:
         }
 
     def redraw(self, seed: int, draws: int) -> dict[str, Any]:
-        """What few draws show, looked for on so many others than the seed's own. ``finite`` is the
-        share of finite elements per output, with zeros where inputs may have them; ``stretched``
+        """What few draws show, looked for on so many others than the seed's own, until one shows
+        it for certain. ``finite`` is the least share of finite elements per output; ``stretched``
         per output and draw the largest error of a program that errs ``STRETCHES`` times as much as
         an honest one, over that, as if the outputs were as large as on the seed's own draw; nothing
         where there is no truth in float64."""
@@ -87,34 +87,36 @@ class Examiner:
         least = [1.0] * len(sizes)
         stretched: list[list[float]] = [[] for _ in sizes]
         for number in range(draws):
-            drawn, shares = self.draw_again(seed, number)
+            shares, errors = self.stretched(seed, number, sizes)
             least = [min(pair) for pair in zip(least, shares, strict=True)]
-            errors = self.stretched(drawn, number, sizes)
-            for known, error in zip(stretched, errors, strict=False):
+            for known, error in zip(stretched, errors, strict=True):
                 known.append(error)
+            if min(least, default=1.0) < 1 or FARTHEST in errors:
+                break
         self.oracle.settle()
         return {"finite": least, "stretched": stretched}
 
-    def draw_again(self, seed: int, number: int) -> tuple[Any, list[float]]:
-        """Further inputs, with a zero in each that may have one, and which share of each output is
-        finite there."""
-        drawn = self.oracle.draw(seed + SEEDS + 1 + number, OWN)
-        self._zero(drawn, number)
-        return drawn, [finite(tensor) for tensor in self._outputs(drawn)]
-
-    def stretched(self, given: Any, number: int, sizes: list[float]) -> list[float]:
-        """Errors on inputs as ``redraw`` tells them, for outputs of these sizes."""
+    def stretched(
+        self, seed: int, number: int, sizes: list[float]
+    ) -> tuple[list[float], list[float]]:
+        """The share of each output that is finite on further inputs, with a zero in each that may
+        have one, and the errors there, for outputs of these sizes."""
+        given = self.oracle.draw(seed + SEEDS + 1 + number, OWN)
+        self._zero(given, number)
         truth, stretch = self.oracle.truth, STRETCHES[number % len(STRETCHES)]
         exact = truth.under(contextlib.nullcontext(), to_double(given))
-        if not exact:
-            return []
+        if not exact or len(exact) != len(sizes):
+            return [1.0] * len(sizes), [0.0] * len(sizes)
+        shares = [finite(tensor) for tensor in exact]
+        seed_everything(number + 2)  # or all draws would err alike
         moved = truth.astray(given, stretch, everywhere=True)
         if not moved or [t.shape for t in moved] != [t.shape for t in exact]:
-            return [FARTHEST] * len(exact)
-        return [
-            min(apart(far, near) / stretch * (wanted / (size(near) or 1.0) or 1.0), FARTHEST)
-            for far, near, wanted in zip(moved, exact, sizes, strict=True)
-        ]
+            return shares, [FARTHEST] * len(exact)
+        errors = []
+        for far, near, wanted in zip(moved, exact, sizes, strict=True):
+            error, found = apart(far, near)
+            errors.append(min(error / stretch * (wanted / found if found else 1.0), FARTHEST))
+        return shares, errors
 
     def _zero(self, given: Any, number: int) -> None:
         """Puts a zero into each input that may have one."""
@@ -138,13 +140,13 @@ class Examiner:
         return max((beyond(t, a, allowed) for t, a, allowed in triples), default=0.0)
 
 
-def apart(given: torch.Tensor, truth: torch.Tensor) -> float:
-    """The largest difference; for integers ``FARTHEST`` where any differs, and where not the same
-    elements are finite."""
+def apart(given: torch.Tensor, truth: torch.Tensor) -> tuple[float, float]:
+    """The largest difference and the truth's ``size``; the difference is ``FARTHEST`` for integers
+    where any differs, and where not the same elements are finite."""
     if not truth.is_floating_point():
-        return 0.0 if torch.equal(given, truth) else FARTHEST
+        return (0.0 if torch.equal(given, truth) else FARTHEST), 1.0
     found = distance(given, truth)
-    return found.error if found.agrees else FARTHEST
+    return (found.error if found.agrees else FARTHEST), found.rms
 
 
 def size(tensor: torch.Tensor) -> float:

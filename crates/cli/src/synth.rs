@@ -33,6 +33,8 @@ use refused::Refused;
 
 /// How often what was admitted is written.
 const WRITE_EVERY: Duration = Duration::from_secs(30);
+/// How lately at most, when it is being stopped.
+const ON_STOPPING: Duration = Duration::from_secs(2);
 /// How often people are told.
 const SAY_EVERY: Duration = Duration::from_secs(2);
 /// So many failures of the judge itself in a row are no task's doing.
@@ -204,7 +206,8 @@ impl Maker<'_> {
                 }
             }
         }
-        Ok(())
+        // The others may take long to end, and nobody may want to wait for them.
+        self.write_soon(&mut lock(state), ON_STOPPING)
     }
 
     /// Tries what a composer gave and notes what became of it.
@@ -255,13 +258,16 @@ impl Maker<'_> {
 
     /// Writes and tells, when it is time.
     fn look_after(&self, state: &mut State, started: Instant) -> Result<(), Failure> {
-        if state.written.elapsed() >= WRITE_EVERY {
-            self.write(state)?;
-        }
+        self.write_soon(state, WRITE_EVERY)?;
         if state.said.elapsed() >= SAY_EVERY {
             self.tell(state, started);
         }
         Ok(())
+    }
+
+    /// Writes, unless that was done so lately.
+    fn write_soon(&self, state: &mut State, lately: Duration) -> Result<(), Failure> {
+        if state.written.elapsed() >= lately { self.write(state) } else { Ok(()) }
     }
 
     fn examine(

@@ -75,8 +75,8 @@ def look(code: str, draws: int, device: torch.device) -> dict[str, Any]:
     near = examiner._outputs(given)
     outputs: list[dict[str, Any]] = [
         {
-            "float32": apart(n.double() if n.is_floating_point() else n, t),
-            "honest": apart(h, t),
+            "float32": apart(n.double() if n.is_floating_point() else n, t)[0],
+            "honest": apart(h, t)[0],
             "rms": size(t),
             "stretched": [],
         }
@@ -84,9 +84,8 @@ def look(code: str, draws: int, device: torch.device) -> dict[str, Any]:
     ]
     whole, sizes = True, [each["rms"] for each in outputs]
     for number in range(draws):
-        drawn, shares = examiner.draw_again(100, number)
+        shares, moved = examiner.stretched(100, number, sizes)
         whole = whole and min(shares) == 1.0
-        moved = examiner.stretched(drawn, number, sizes)
         for each, error in zip(outputs, moved, strict=True):
             each["stretched"].append(error)
         if not whole or (number % 2 and jumps(outputs)):
