@@ -159,7 +159,7 @@ impl Campaign<'_> {
                 &self.stop,
                 Some(self.printer),
             )?
-            .with_engines(&Host::beside(&self.benches[0], None))?,
+            .with_engines(&Host::beside(&self.benches[..1], None))?,
             history,
             plan: Mutex::new(plan),
             live: Mutex::new(live),

@@ -43,20 +43,25 @@ pub(crate) struct Host<'a> {
     pub(crate) jail: &'a Jail,
     /// The interpreter whose libtorch it takes.
     pub(crate) python: &'a Path,
-    /// Number of its GPU.
-    pub(crate) gpu: Option<u32>,
-    /// Who judges on the same device: while candidates are timed nothing is computed.
-    pub(crate) neighbour: Neighbour,
+    /// Numbers of its GPUs, which share the work; none: the host computes.
+    pub(crate) gpus: Vec<u32>,
+    /// Who judges on the same devices: while candidates are timed nothing is computed.
+    pub(crate) neighbours: Vec<Neighbour>,
     /// The folder that it may write to.
     pub(crate) folder: Option<&'a Path>,
 }
 
 impl<'a> Host<'a> {
-    /// On the device of a judge.
-    pub(crate) fn beside(bench: &'a Bench, folder: Option<&'a Path>) -> Self {
-        let gpu = bench.device().strip_prefix("cuda:").and_then(|number| number.parse().ok());
-        let neighbour = bench.judge.neighbour();
-        Self { jail: &bench.jail, python: &bench.python, gpu, neighbour, folder }
+    /// On the devices of these judges, at least one.
+    pub(crate) fn beside(benches: &'a [Bench], folder: Option<&'a Path>) -> Self {
+        let number = |bench: &Bench| bench.device().strip_prefix("cuda:")?.parse().ok();
+        Self {
+            jail: &benches[0].jail,
+            python: &benches[0].python,
+            gpus: benches.iter().filter_map(number).collect(),
+            neighbours: benches.iter().map(|bench| bench.judge.neighbour()).collect(),
+            folder,
+        }
     }
 }
 
@@ -88,7 +93,7 @@ impl Engine {
         let child = Arc::new(Mutex::new(child));
         match RemoteEngine::greet(ours) {
             Ok(engine) => {
-                let engine = Considerate::new(engine, host.neighbour.clone());
+                let engine = Considerate::new(engine, host.neighbours.clone());
                 Ok(Self { shared: Batcher::new(engine), child })
             }
             Err(error) => Err(failed(said(&child).unwrap_or_else(|| chain(&error)))),
@@ -141,7 +146,7 @@ fn spec(
             spec.args(["--initial".to_owned(), path(config), "--seed".to_owned(), seed.to_string()])
         }
     };
-    if let Some(gpu) = host.gpu {
+    for gpu in &host.gpus {
         spec = spec.gpu(Gpu::All).args(["--gpu".to_owned(), gpu.to_string()]);
     }
     if config.recompute {

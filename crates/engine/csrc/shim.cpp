@@ -1,5 +1,5 @@
 // What tch leaves out of libtorch: fused AdamW, clipping without a wait for the device, gradients that
-// are given up, attention over packed sequences, precision of products, CUDA graphs.
+// are given up or summed, attention over packed sequences, precision of products, CUDA graphs.
 // Each function gives 0, or 1 with words in warpwright_error(). A tensor is a `torch::Tensor*` of tch's.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -12,6 +12,7 @@
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
+#include <torch/csrc/cuda/nccl.h>
 #endif
 
 using at::Tensor;
@@ -91,6 +92,14 @@ int warpwright_clip(Tensor *const *parameters, size_t count, double most, Tensor
   });
 }
 
+int warpwright_gradient(Tensor *parameter, Tensor *out) {
+  return guarded([&] {
+    if (!parameter->grad().defined())
+      parameter->mutable_grad() = at::zeros_like(*parameter);
+    *out = parameter->grad();
+  });
+}
+
 int warpwright_forget_gradients(Tensor *const *parameters, size_t count) {
   return guarded([&] {
     for (size_t i = 0; i < count; i++)
@@ -133,6 +142,20 @@ int warpwright_empty_cache() {
 // What is computed between begin and end is recorded, not done; replay does it again, on the same tensors.
 // Graphs that are given the same `beside` share memory: only one of them may be at work.
 #ifdef WARPWRIGHT_CUDA
+
+// Each tensor, on a GPU of its own, becomes the sum of all.
+int warpwright_all_reduce(Tensor *const *tensors, size_t count) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    auto given = all(tensors, count);
+    torch::cuda::nccl::all_reduce(given, given);
+  });
+}
+
+int warpwright_use_gpu(int64_t gpu) {
+  return guarded([&] { c10::cuda::set_device(static_cast<c10::DeviceIndex>(gpu)); });
+}
+
 struct WarpwrightGraph {
   at::cuda::CUDAGraph graph;
   c10::cuda::CUDAStream stream;
@@ -151,9 +174,11 @@ int warpwright_graph_begin(const WarpwrightGraph *beside, WarpwrightGraph **out)
     c10::cuda::setCurrentCUDAStream(made->stream);
     try {
       if (beside)
-        made->graph.capture_begin(const_cast<WarpwrightGraph *>(beside)->graph.pool());
+        made->graph.capture_begin(const_cast<WarpwrightGraph *>(beside)->graph.pool(),
+                                  cudaStreamCaptureModeThreadLocal);
       else
-        made->graph.capture_begin();
+        // Threads of other GPUs may find memory meanwhile.
+        made->graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     } catch (...) {
       c10::cuda::setCurrentCUDAStream(made->before);
       throw;
@@ -190,6 +215,8 @@ static int without_cuda() {
   return guarded([] { TORCH_CHECK(false, "built against a libtorch without CUDA"); });
 }
 
+int warpwright_all_reduce(Tensor *const *, size_t) { return without_cuda(); }
+int warpwright_use_gpu(int64_t) { return without_cuda(); }
 int warpwright_graph_begin(const WarpwrightGraph *, WarpwrightGraph **) { return without_cuda(); }
 int warpwright_graph_end(WarpwrightGraph *) { return without_cuda(); }
 int warpwright_graph_replay(WarpwrightGraph *) { return without_cuda(); }

@@ -321,8 +321,30 @@ impl LocalEngine {
         Ok(passed)
     }
 
+    /// Whatever a step moves.
+    pub(crate) fn parameters(&self, which: Which) -> Result<Vec<Tensor>, EngineError> {
+        let none = || EngineError::request("there is no critic with weights of its own");
+        let trained = match which {
+            Which::Policy => &self.policy,
+            Which::Critic => self.critic.as_ref().ok_or_else(none)?,
+        };
+        Ok(trained.optimizer.parameters())
+    }
+
+    /// A number for each of the weights, equal for equal ones.
+    pub(crate) fn digest(&self) -> Result<Vec<u64>, EngineError> {
+        guarded(|| {
+            let _no_grad = tch::no_grad_guard();
+            let trained = std::iter::once(&self.policy).chain(&self.critic);
+            let tensors = trained.flat_map(|trained| trained.model.weights.named());
+            let sums: Vec<Tensor> = tensors.map(|(_, tensor)| tensor.sum(Kind::Double)).collect();
+            let sums = Vec::<f64>::try_from(Tensor::stack(&sums, 0))?;
+            Ok(sums.into_iter().map(f64::to_bits).collect())
+        })
+    }
+
     /// Gives all gradients up, and what the allocator keeps for later.
-    fn forget(&mut self) -> Result<(), EngineError> {
+    pub(crate) fn forget(&mut self) -> Result<(), EngineError> {
         self.pending.clear();
         for trained in std::iter::once(&self.policy).chain(&self.critic) {
             let all: Vec<Tensor> =

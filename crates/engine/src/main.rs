@@ -10,8 +10,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use warpwright_engine::{
-    Compute, Deviation, EngineError, LocalEngine, Lora, ModelConfig, Rounding, Settings,
+    Compute, Deviation, EngineError, LocalEngine, Lora, ModelConfig, Replicas, Rounding, Settings,
 };
+use warpwright_learn::engine::Engine;
 use warpwright_learn::remote::serve;
 use warpwright_learn::wire::Refusal;
 
@@ -33,9 +34,9 @@ struct Args {
     /// What the first weights are drawn by.
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// Number of the GPU; without, the host computes.
+    /// Number of the GPU; without, the host computes. Named several times, they share the work.
     #[arg(long, value_name = "N")]
-    gpu: Option<usize>,
+    gpu: Vec<usize>,
     /// The type of products.
     #[arg(long, value_name = "TYPE", default_value = "float32", value_parser = types())]
     compute: Compute,
@@ -87,9 +88,9 @@ fn roundings() -> impl TypedValueParser<Value = Rounding> {
 }
 
 impl Args {
-    fn engine(&self) -> Result<LocalEngine, EngineError> {
-        let settings = Settings {
-            gpu: self.gpu,
+    fn settings(&self, gpu: Option<usize>) -> Settings {
+        Settings {
+            gpu,
             compute: self.compute,
             moments: self.moments,
             pass_tokens: self.pass_tokens,
@@ -99,16 +100,44 @@ impl Args {
             threads: self.threads,
             lora: self.lora.map(|rank| Lora { rank, scale: self.lora_scale }),
             sampler: Deviation { rounding: self.sampler_rounding, behind: self.sampler_behind },
-        };
+        }
+    }
+
+    fn engine(&self) -> Result<LocalEngine, EngineError> {
+        let settings = self.settings(self.gpu.first().copied());
         match (&self.model, &self.initial) {
             (Some(folder), _) => LocalEngine::load(folder, settings),
             (None, Some(config)) => {
                 LocalEngine::initial(&ModelConfig::read(config)?, self.seed, settings)
             }
-            // clap asks for one of them.
-            (None, None) => Err(EngineError::Request { message: "no model is named".to_owned() }),
+            (None, None) => Err(nothing()),
         }
     }
+
+    /// One on each GPU.
+    fn replicas(&self) -> Result<Replicas, EngineError> {
+        let settings: Vec<Settings> =
+            self.gpu.iter().map(|gpu| self.settings(Some(*gpu))).collect();
+        match (&self.model, &self.initial) {
+            (Some(folder), _) => Replicas::load(folder, &settings),
+            (None, Some(config)) => {
+                Replicas::initial(&ModelConfig::read(config)?, self.seed, &settings)
+            }
+            (None, None) => Err(nothing()),
+        }
+    }
+}
+
+/// clap asks for a model.
+fn nothing() -> EngineError {
+    EngineError::Request { message: "no model is named".to_owned() }
+}
+
+/// Answers on standard input until the other side hangs up.
+fn answer<E: Engine<Error = EngineError>>(mut engine: E) -> Result<(), String> {
+    let line = std::io::stdin().as_fd().try_clone_to_owned();
+    let mut line = line.map(UnixStream::from).map_err(|error| error.to_string())?;
+    serve(&mut line, &mut engine, refuse).map_err(|error| chain(&error))
 }
 
 fn refuse(error: &EngineError) -> Refusal {
@@ -134,11 +163,11 @@ fn say_less_of_panics() {
 fn main() -> ExitCode {
     let args = Args::parse();
     say_less_of_panics();
-    let done = args.engine().map_err(|error| chain(&error)).and_then(|mut engine| {
-        let line = std::io::stdin().as_fd().try_clone_to_owned();
-        let mut line = line.map(UnixStream::from).map_err(|error| error.to_string())?;
-        serve(&mut line, &mut engine, refuse).map_err(|error| chain(&error))
-    });
+    let done = if args.gpu.len() > 1 {
+        args.replicas().map_err(|error| chain(&error)).and_then(answer)
+    } else {
+        args.engine().map_err(|error| chain(&error)).and_then(answer)
+    };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {

@@ -66,7 +66,7 @@ impl Optimizer {
     }
 
     /// Every parameter.
-    fn parameters(&self) -> Vec<Tensor> {
+    pub(crate) fn parameters(&self) -> Vec<Tensor> {
         let all = self.groups.iter().flat_map(|group| &group.parameters);
         all.map(Tensor::shallow_clone).collect()
     }

@@ -28,6 +28,9 @@ unsafe extern "C" {
     ) -> c_int;
     fn warpwright_clip(parameters: *const Pointer, count: usize, most: f64, norm: Pointer)
     -> c_int;
+    fn warpwright_gradient(parameter: Pointer, out: Pointer) -> c_int;
+    fn warpwright_all_reduce(tensors: *const Pointer, count: usize) -> c_int;
+    fn warpwright_use_gpu(gpu: i64) -> c_int;
     fn warpwright_forget_gradients(parameters: *const Pointer, count: usize) -> c_int;
     fn warpwright_packed_attention(
         q: Pointer,
@@ -119,6 +122,27 @@ pub(crate) fn clip(parameters: &[Tensor], most: f64) -> Result<Tensor, EngineErr
     // SAFETY: live tensors; `norm` is one, and is assigned.
     check(unsafe { warpwright_clip(p.as_ptr(), p.len(), most, norm.as_ptr()) })?;
     Ok(norm)
+}
+
+/// A parameter's gradient, which is zero from now on where there was none.
+pub(crate) fn gradient(parameter: &Tensor) -> Result<Tensor, EngineError> {
+    let out = Tensor::new();
+    // SAFETY: live tensors; `out` is assigned.
+    check(unsafe { warpwright_gradient(parameter.as_ptr(), out.as_ptr()) })?;
+    Ok(out)
+}
+
+/// Sums tensors that lie on as many GPUs, by NCCL; each becomes the sum.
+pub(crate) fn all_reduce(tensors: &[Tensor]) -> Result<(), EngineError> {
+    let p = pointers(tensors);
+    // SAFETY: live tensors.
+    check(unsafe { warpwright_all_reduce(p.as_ptr(), p.len()) })
+}
+
+/// Makes a GPU this thread's own.
+pub(crate) fn use_gpu(gpu: usize) -> Result<(), EngineError> {
+    // SAFETY: takes a number.
+    check(unsafe { warpwright_use_gpu(i64::try_from(gpu).unwrap_or(i64::MAX)) })
 }
 
 /// Gives gradients up, with their memory.

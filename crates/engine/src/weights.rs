@@ -1,5 +1,7 @@
 //! The tensors of a decoder, and how they begin.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
@@ -43,6 +45,15 @@ pub(crate) struct Adapter {
     /// `[out, rank]`.
     pub(crate) b: Tensor,
     pub(crate) scale: f64,
+}
+
+/// Seeds libtorch's generator of the host, which is every thread's: until the guard is dropped nobody
+/// else draws from it.
+fn seed_host(seed: u64) -> MutexGuard<'static, ()> {
+    static DRAWING: Mutex<()> = Mutex::new(());
+    let alone = DRAWING.lock().unwrap_or_else(PoisonError::into_inner);
+    tch::manual_seed(seed as i64);
+    alone
 }
 
 impl Adapter {
@@ -157,7 +168,7 @@ impl Weights {
     /// As they begin: normal, narrower where a block writes to the residual stream (GPT-2), ones in
     /// norms, zeros in the value head. Drawn on the host, so that every device begins alike.
     pub(crate) fn initial(config: &ModelConfig, seed: u64) -> Self {
-        tch::manual_seed(seed as i64);
+        let _alone = seed_host(seed);
         let host = (Kind::Float, Device::Cpu);
         let normal =
             |rows: i64, columns: i64, spread: f64| Tensor::randn([rows, columns], host) * spread;
@@ -230,7 +241,7 @@ impl Weights {
     /// On a device, in the type that products are computed in; only adapters, which begin as nothing where there
     /// are none yet, and the value head gather gradients.
     pub(crate) fn adapted_on(&self, device: Device, compute: Kind, lora: Lora, seed: u64) -> Self {
-        tch::manual_seed(seed as i64);
+        let _alone = seed_host(seed);
         let frozen = |t: &Tensor| {
             let t = t.detach().to_device(device);
             if t.dim() < 2 { t } else { t.to_kind(compute) }

@@ -48,6 +48,10 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
     let stop = interrupt::watch(printer)?;
     let wanted = Wanted::new(&args.common, config.profile);
     let benches = Bench::open_all(&args.common, &args.common.device, wanted, printer)?;
+    let computing = config.engine.gpus.unwrap_or(benches.len());
+    if computing == 0 || computing > benches.len() {
+        return Err(too_many(computing, benches.len()));
+    }
     let devices: Vec<String> = benches.iter().map(Bench::device).collect();
     let tasks =
         [&train[..], &held_out].map(|tasks| tasks.iter().map(|task| task.hash.clone()).collect());
@@ -67,7 +71,7 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
         Ok(Field { places: places()?.into(), verdicts, profile, turns, stop: &stop })
     };
     let (field, afresh) = (field(&kept)?, field(&fresh)?);
-    let host = Host::beside(&benches[0], Some(&out));
+    let host = Host::beside(&benches[..computing], Some(&out));
     let run = Run {
         config: &config,
         seed: args.common.seed,
@@ -107,6 +111,12 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
         seconds: began.elapsed().as_secs_f64(),
     });
     Ok(exit::OK)
+}
+
+fn too_many(wanted: usize, devices: usize) -> Failure {
+    let message = format!("failed to compute on {wanted} devices: the run has {devices}");
+    let hint = "name as many by `--device cuda:0,cuda:1`, or fewer as `engine.gpus`".to_owned();
+    Failure::usage(message, hint)
 }
 
 fn usual(config: &Path) -> PathBuf {

@@ -13,6 +13,8 @@ pub(crate) struct EngineConfig {
     pub(crate) slots: usize,
     /// Whether a GPU draws by CUDA graphs.
     pub(crate) graphs: bool,
+    /// How many of the run's devices compute, the first ones: the others only judge. Without, all.
+    pub(crate) gpus: Option<usize>,
     /// Threads on the host; 1 gives the same numbers again.
     pub(crate) threads: usize,
     pub(crate) sampler_rounding: Rounding,
@@ -66,6 +68,7 @@ impl Default for EngineConfig {
             recompute: false,
             slots: 256,
             graphs: true,
+            gpus: None,
             threads: 1,
             sampler_rounding: Rounding::None,
             sampler_behind: 0,

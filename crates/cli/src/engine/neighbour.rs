@@ -1,4 +1,4 @@
-//! An engine that shares its device with a judge: while a candidate is timed it computes nothing.
+//! An engine that shares its devices with judges: while a candidate is timed it computes nothing.
 
 use std::path::Path;
 
@@ -11,12 +11,24 @@ use warpwright_learn::engine::{
 #[derive(Debug)]
 pub(crate) struct Considerate<E> {
     engine: E,
-    neighbour: Neighbour,
+    /// In the order in which their turns are waited for.
+    neighbours: Vec<Neighbour>,
 }
 
 impl<E> Considerate<E> {
-    pub(crate) fn new(engine: E, neighbour: Neighbour) -> Self {
-        Self { engine, neighbour }
+    pub(crate) fn new(engine: E, neighbours: Vec<Neighbour>) -> Self {
+        Self { engine, neighbours }
+    }
+
+    /// Computes while nobody is measured on any device.
+    fn compute<T>(&mut self, work: impl FnOnce(&mut E) -> T) -> T {
+        fn within<T>(neighbours: &[Neighbour], work: impl FnOnce() -> T) -> T {
+            match neighbours {
+                [] => work(),
+                [first, others @ ..] => first.compute(|| within(others, work)),
+            }
+        }
+        within(&self.neighbours, || work(&mut self.engine))
     }
 }
 
@@ -28,19 +40,19 @@ impl<E: Engine> Engine for Considerate<E> {
     }
 
     fn begin_critic(&mut self) -> Result<(), E::Error> {
-        self.neighbour.compute(|| self.engine.begin_critic())
+        self.compute(E::begin_critic)
     }
 
     fn score(&mut self, rows: &[Row]) -> Result<Vec<Scores>, E::Error> {
-        self.neighbour.compute(|| self.engine.score(rows))
+        self.compute(|engine| engine.score(rows))
     }
 
     fn backward(&mut self, rows: &[Row], loss: &Loss, over: f64) -> Result<Passed, E::Error> {
-        self.neighbour.compute(|| self.engine.backward(rows, loss, over))
+        self.compute(|engine| engine.backward(rows, loss, over))
     }
 
     fn step(&mut self, which: Which, step: &Step) -> Result<f64, E::Error> {
-        self.neighbour.compute(|| self.engine.step(which, step))
+        self.compute(|engine| engine.step(which, step))
     }
 
     fn sample(
@@ -48,10 +60,10 @@ impl<E: Engine> Engine for Considerate<E> {
         prompts: &[Prompt],
         sampling: &Sampling,
     ) -> Result<Vec<Sampled>, E::Error> {
-        self.neighbour.compute(|| self.engine.sample(prompts, sampling))
+        self.compute(|engine| engine.sample(prompts, sampling))
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), E::Error> {
-        self.neighbour.compute(|| self.engine.save(folder))
+        self.compute(|engine| engine.save(folder))
     }
 }

@@ -55,6 +55,8 @@ fn configurations_that_make_no_sense_are_refused_before_anything_runs() {
     assert!(told.contains("a multiple of twice model.heads"), "{told}");
     let told = other("[sft]", "[eval]\nepisodes = 1\n\n[sft]");
     assert!(told.contains("eval needs tasks.held_out"), "{told}");
+    let told = other("[demos]", "[engine]\ngpus = 2\n\n[demos]");
+    assert!(told.contains("2 devices: the run has 1") && told.contains("engine.gpus"), "{told}");
 
     program.write("a.toml", CONFIG);
     let told = refused(&program, &["ppo", "a.toml"]);

@@ -8,6 +8,7 @@ mod gpu;
 mod learning;
 mod oracle;
 mod process;
+mod replicas;
 mod sampling;
 mod training;
 mod transformers;
