@@ -1,26 +1,26 @@
 //! How fast the engine is: a step of training, and drawing. To reach on an H200 with 28M parameters: a step in
 //! 46 ms (PyTorch eager), better 22.5 ms (`torch.compile`); 200,000 tokens a second.
 //!
-//!     engine [--gpu N] [--small] [--json FILE]
+//!     engine [--gpu N]... [--shape SHAPE] [--json FILE]
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark")]
 
 use std::time::Instant;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use serde_json::{Value, json};
 use tch::Cuda;
-use warpwright_engine::{Compute, LocalEngine, ModelConfig, Settings};
+use warpwright_engine::{Compute, LocalEngine, Lora, ModelConfig, Replicas, Settings, peak_bytes};
 use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampling, Step, Which};
 
 #[derive(Parser)]
 struct Args {
-    /// Number of the GPU; without, the host.
+    /// Number of the GPU; without, the host. Several share the work.
     #[arg(long)]
-    gpu: Option<usize>,
-    /// A model of some 2M parameters and short rows, instead of 28M.
-    #[arg(long)]
-    small: bool,
+    gpu: Vec<usize>,
+    /// What is computed with.
+    #[arg(long, value_enum, default_value_t = Shape::Usual)]
+    shape: Shape,
     /// Where to write what was measured.
     #[arg(long)]
     json: Option<std::path::PathBuf>,
@@ -28,61 +28,143 @@ struct Args {
     bench: bool,
 }
 
-/// Rows of training, and tokens of each.
-const ROWS: usize = 32;
-/// Sequences that are drawn at once.
-const DRAWN: u32 = 256;
-const TIMES: usize = 10;
+#[derive(Clone, Copy, ValueEnum)]
+enum Shape {
+    /// 2M parameters, short rows.
+    Small,
+    /// 28M, the shape that PyTorch was measured with.
+    Usual,
+    /// Of Qwen3-0.6B, all of it trained.
+    #[value(name = "qwen3-0.6b")]
+    Qwen600m,
+    /// Of Qwen3-4B, all of it trained.
+    #[value(name = "qwen3-4b")]
+    Qwen4b,
+    /// Of Qwen3-8B, adapters of rank 32 trained.
+    #[value(name = "qwen3-8b")]
+    Qwen8b,
+}
+
+/// What a shape is measured with.
+struct Load {
+    config: ModelConfig,
+    lora: Option<Lora>,
+    /// Rows of a step, and tokens of each.
+    rows: usize,
+    tokens: usize,
+    /// Sequences that are drawn at once, and tokens of each.
+    drawn: u32,
+    new: u32,
+    times: usize,
+}
+
+impl Shape {
+    fn load(self) -> Load {
+        let usual = ModelConfig {
+            vocab_size: 1024,
+            hidden_size: 512,
+            intermediate_size: 1536,
+            num_hidden_layers: 8,
+            num_attention_heads: 8,
+            num_key_value_heads: 8,
+            head_dim: 64,
+            max_position_embeddings: 1024,
+            rope_theta: 1e4,
+            rms_norm_eps: 1e-6,
+            tie_word_embeddings: true,
+        };
+        let small = ModelConfig {
+            vocab_size: 4096,
+            hidden_size: 192,
+            intermediate_size: 512,
+            num_hidden_layers: 4,
+            num_attention_heads: 6,
+            num_key_value_heads: 3,
+            head_dim: 32,
+            ..usual.clone()
+        };
+        // As their config.json on the hub says.
+        let qwen = |hidden, feed, layers, heads| ModelConfig {
+            vocab_size: 151_936,
+            hidden_size: hidden,
+            intermediate_size: feed,
+            num_hidden_layers: layers,
+            num_attention_heads: heads,
+            num_key_value_heads: 8,
+            head_dim: 128,
+            max_position_embeddings: 4096,
+            rope_theta: 1e6,
+            rms_norm_eps: 1e-6,
+            tie_word_embeddings: hidden < 4096,
+        };
+        let load = |config, tokens, new| Load {
+            config,
+            lora: None,
+            rows: 32,
+            tokens,
+            drawn: 256,
+            new,
+            times: 10,
+        };
+        let large =
+            |config, lora| Load { lora, rows: 8, drawn: 64, times: 3, ..load(config, 2048, 128) };
+        match self {
+            Self::Small => load(small, 512, 256),
+            Self::Usual => load(usual, 1024, 512),
+            Self::Qwen600m => large(qwen(1024, 3072, 28, 16), None),
+            Self::Qwen4b => large(qwen(2560, 9728, 36, 32), None),
+            Self::Qwen8b => large(qwen(4096, 12_288, 36, 32), Some(Lora { rank: 32, scale: 2.0 })),
+        }
+    }
+}
 
 fn main() {
     let args = Args::parse();
-    // The shape that PyTorch was measured with.
-    let big = ModelConfig {
-        vocab_size: 1024,
-        hidden_size: 512,
-        intermediate_size: 1536,
-        num_hidden_layers: 8,
-        num_attention_heads: 8,
-        num_key_value_heads: 8,
-        head_dim: 64,
-        max_position_embeddings: 1024,
-        rope_theta: 1e4,
-        rms_norm_eps: 1e-6,
-        tie_word_embeddings: true,
+    let load = args.shape.load();
+    let on = |gpu| Settings {
+        gpu,
+        compute: if gpu.is_some() { Compute::Bfloat16 } else { Compute::Float32 },
+        // What is kept of a large model for the way back is larger than the model.
+        recompute: load.config.hidden_size >= 1024,
+        pass_tokens: load.tokens * load.rows.min(32).div_ceil(args.gpu.len().max(1)),
+        slots: (load.drawn as usize).div_ceil(args.gpu.len().max(1)),
+        lora: load.lora,
+        ..Settings::default()
     };
-    let small = ModelConfig {
-        vocab_size: 4096,
-        hidden_size: 192,
-        intermediate_size: 512,
-        num_hidden_layers: 4,
-        num_attention_heads: 6,
-        num_key_value_heads: 3,
-        head_dim: 32,
-        ..big.clone()
-    };
-    let (config, tokens, new) = if args.small { (small, 512, 256) } else { (big, 1024, 512) };
-    let compute = if args.gpu.is_some() { Compute::Bfloat16 } else { Compute::Float32 };
-    let settings =
-        Settings { gpu: args.gpu, compute, slots: DRAWN as usize, ..Settings::default() };
-    let mut measured = vec![train(&config, settings, tokens)];
-    for graphs in [false, true] {
-        if args.gpu.is_some() || !graphs {
-            measured.push(draw(&config, Settings { graphs, ..settings }, new));
+    let measured = match args.gpu[..] {
+        [] | [_] => {
+            let settings = on(args.gpu.first().copied());
+            let begin = |settings| LocalEngine::initial(&load.config, 1, settings).unwrap();
+            let mut measured = vec![train(&mut begin(settings), &load, &args.gpu)];
+            if load.config.hidden_size < 1024 {
+                let without = Settings { graphs: false, ..settings };
+                measured.push(draw(&mut begin(without), &load, &args.gpu, false));
+            }
+            if settings.gpu.is_some() {
+                measured.push(draw(&mut begin(settings), &load, &args.gpu, true));
+            }
+            measured
         }
-    }
+        _ => {
+            let settings: Vec<Settings> = args.gpu.iter().map(|gpu| on(Some(*gpu))).collect();
+            let mut engine = Replicas::initial(&load.config, 1, &settings).unwrap();
+            let trained = train(&mut engine, &load, &args.gpu);
+            vec![trained, draw(&mut engine, &load, &args.gpu, true)]
+        }
+    };
     for line in &measured {
         println!("{line}");
     }
-    let parameters = config.parameters();
-    let told = json!({ "parameters": parameters, "gpu": args.gpu, "measured": measured });
+    let parameters = load.config.parameters();
+    let told = json!({ "parameters": parameters, "gpus": args.gpu, "measured": measured });
     if let Some(file) = args.json {
         fs_err::write(file, told.to_string()).unwrap();
     }
 }
 
-fn wait(settings: Settings) {
-    if let Some(gpu) = settings.gpu {
-        Cuda::synchronize(gpu as i64);
+fn wait(gpus: &[usize]) {
+    for gpu in gpus {
+        Cuda::synchronize(*gpu as i64);
     }
 }
 
@@ -91,25 +173,30 @@ fn median(mut seconds: Vec<f64>) -> f64 {
     seconds[seconds.len() / 2]
 }
 
+/// Most of a GPU's memory that tensors have taken, in GiB.
+fn peak(gpus: &[usize]) -> Option<f64> {
+    gpus.first().map(|gpu| peak_bytes(*gpu).unwrap() as f64 / f64::from(1 << 30))
+}
+
 /// Gradients of all rows and a step.
-fn train(config: &ModelConfig, settings: Settings, tokens: usize) -> Value {
-    let mut engine = LocalEngine::initial(config, 1, settings).unwrap();
+fn train<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize]) -> Value {
+    let (rows, tokens) = (load.rows, load.tokens);
     let row = |number: usize| Row {
         ids: (0..tokens).map(|at| ((number + 7 * at) % 1000) as u32).collect(),
         actions: (1..tokens as u32).collect(),
         ..Row::default()
     };
-    let rows: Vec<Row> = (0..ROWS).map(row).collect();
-    let over = (ROWS * (tokens - 1)) as f64;
+    let all: Vec<Row> = (0..rows).map(row).collect();
+    let over = (rows * (tokens - 1)) as f64;
     let (mut forth, mut steps) = (Vec::new(), Vec::new());
-    for number in 0..TIMES + 3 {
-        wait(settings);
+    for number in 0..load.times + 3 {
+        wait(gpus);
         let began = Instant::now();
-        engine.backward(&rows, &Loss::Likelihood, over).unwrap();
-        wait(settings);
+        engine.backward(&all, &Loss::Likelihood, over).unwrap();
+        wait(gpus);
         let back = began.elapsed().as_secs_f64();
         engine.step(Which::Policy, &Step { rate: 1e-4, ..Step::default() }).unwrap();
-        wait(settings);
+        wait(gpus);
         if number >= 3 {
             forth.push(back);
             steps.push(began.elapsed().as_secs_f64());
@@ -117,19 +204,19 @@ fn train(config: &ModelConfig, settings: Settings, tokens: usize) -> Value {
     }
     let seconds = median(steps);
     json!({
-        "what": "training", "rows": ROWS, "tokens": tokens, "ms": seconds * 1e3,
-        "gradients_ms": median(forth) * 1e3, "tokens_per_second": over / seconds,
+        "what": "training", "rows": rows, "tokens": tokens, "ms": seconds * 1e3,
+        "gradients_ms": median(forth) * 1e3, "tokens_per_second": over / seconds, "peak_gib": peak(gpus),
     })
 }
 
 /// So many new tokens after short prompts.
-fn draw(config: &ModelConfig, settings: Settings, new: u32) -> Value {
-    let mut engine = LocalEngine::initial(config, 1, settings).unwrap();
+fn draw<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize], graphs: bool) -> Value {
+    let (drawn, new) = (load.drawn, load.new);
     let sampling = Sampling { most: new, ..Sampling::default() };
-    let prompts: Vec<Vec<u32>> = (0..DRAWN).map(|i| vec![i + 1; 8]).collect();
+    let prompts: Vec<Vec<u32>> = (0..drawn).map(|i| vec![i + 1; 8]).collect();
     let mut seconds = Vec::new();
     for number in 0..5 {
-        wait(settings);
+        wait(gpus);
         let began = Instant::now();
         engine.sample(&Prompt::numbered(prompts.clone(), number), &sampling).unwrap();
         seconds.push(began.elapsed().as_secs_f64());
@@ -137,7 +224,8 @@ fn draw(config: &ModelConfig, settings: Settings, new: u32) -> Value {
     let first = seconds[0];
     let seconds = median(seconds[2..].to_vec());
     json!({
-        "what": "drawing", "graphs": settings.graphs, "at_once": DRAWN, "new": new, "first_seconds": first,
-        "tokens_per_second": f64::from(DRAWN * new) / seconds, "step_ms": seconds / f64::from(new) * 1e3,
+        "what": "drawing", "graphs": graphs, "at_once": drawn, "new": new, "first_seconds": first,
+        "tokens_per_second": f64::from(drawn * new) / seconds, "step_ms": seconds / f64::from(new) * 1e3,
+        "peak_gib": peak(gpus),
     })
 }

@@ -152,6 +152,13 @@ int warpwright_all_reduce(Tensor *const *tensors, size_t count) {
   });
 }
 
+int warpwright_peak_bytes(int64_t gpu, int64_t *out) {
+  return guarded([&] {
+    auto stats = at::getDeviceAllocator(at::kCUDA)->getDeviceStats(static_cast<c10::DeviceIndex>(gpu));
+    *out = stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
+  });
+}
+
 int warpwright_use_gpu(int64_t gpu) {
   return guarded([&] { c10::cuda::set_device(static_cast<c10::DeviceIndex>(gpu)); });
 }
@@ -217,6 +224,7 @@ static int without_cuda() {
 
 int warpwright_all_reduce(Tensor *const *, size_t) { return without_cuda(); }
 int warpwright_use_gpu(int64_t) { return without_cuda(); }
+int warpwright_peak_bytes(int64_t, int64_t *) { return without_cuda(); }
 int warpwright_graph_begin(const WarpwrightGraph *, WarpwrightGraph **) { return without_cuda(); }
 int warpwright_graph_end(WarpwrightGraph *) { return without_cuda(); }
 int warpwright_graph_replay(WarpwrightGraph *) { return without_cuda(); }

@@ -48,4 +48,5 @@ pub use deviation::{Deviation, Rounding};
 pub use error::EngineError;
 pub use local::{Compute, LocalEngine, Settings};
 pub use replicas::Replicas;
+pub use shim::peak_bytes;
 pub use weights::Lora;

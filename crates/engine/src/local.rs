@@ -144,6 +144,10 @@ impl Trained {
     fn save(&self, folder: &Path) -> Result<(), EngineError> {
         let (config, weights) = (&self.model.config, &self.model.weights);
         if weights.is_adapted() {
+            if self.base.as_os_str().is_empty() {
+                let message = "its adapters are of a model that lies nowhere";
+                return Err(EngineError::request(message));
+            }
             checkpoint::write_adapters(folder, config, weights, &self.base)?;
         } else {
             checkpoint::write(folder, config, weights, Kind::Float)?;
@@ -176,10 +180,6 @@ impl LocalEngine {
         config.check().map_err(EngineError::request)?;
         guarded(|| {
             let weights = Weights::initial(config, seed).with_value_head();
-            if settings.lora.is_some() {
-                let message = "adapters are for a model that knows something: load one";
-                return Err(EngineError::request(message));
-            }
             let begun = Checkpoint { config: config.clone(), weights, base: PathBuf::new() };
             let policy = Trained::new(begun, &settings)?;
             Ok(Self::of(policy, None, settings))

@@ -31,6 +31,7 @@ unsafe extern "C" {
     fn warpwright_gradient(parameter: Pointer, out: Pointer) -> c_int;
     fn warpwright_all_reduce(tensors: *const Pointer, count: usize) -> c_int;
     fn warpwright_use_gpu(gpu: i64) -> c_int;
+    fn warpwright_peak_bytes(gpu: i64, out: *mut i64) -> c_int;
     fn warpwright_forget_gradients(parameters: *const Pointer, count: usize) -> c_int;
     fn warpwright_packed_attention(
         q: Pointer,
@@ -143,6 +144,15 @@ pub(crate) fn all_reduce(tensors: &[Tensor]) -> Result<(), EngineError> {
 pub(crate) fn use_gpu(gpu: usize) -> Result<(), EngineError> {
     // SAFETY: takes a number.
     check(unsafe { warpwright_use_gpu(i64::try_from(gpu).unwrap_or(i64::MAX)) })
+}
+
+/// Most bytes of a GPU's memory that tensors have taken at once since this process began.
+pub fn peak_bytes(gpu: usize) -> Result<u64, EngineError> {
+    let mut bytes = 0;
+    let gpu = i64::try_from(gpu).unwrap_or(i64::MAX);
+    // SAFETY: a place for a number.
+    check(unsafe { warpwright_peak_bytes(gpu, &raw mut bytes) })?;
+    Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
 /// Gives gradients up, with their memory.

@@ -252,8 +252,8 @@ fn what_does_not_fit_is_refused_by_name() {
     let (lost, _) = all.remove(0);
     tch::Tensor::write_safetensors(&all, &weights).unwrap();
     assert!(refused().contains(&format!("there is no {lost}")), "{}", refused());
-    // Nothing to adapt.
-    let config = crate::oracle::tiny();
-    let nothing = LocalEngine::initial(&config, 1, adapted()).unwrap_err().to_string();
-    assert!(nothing.contains("load one"), "{nothing}");
+    // What is adapted was never saved.
+    let mut nothing = LocalEngine::initial(&crate::oracle::tiny(), 1, adapted()).unwrap();
+    let told = nothing.save(out.path()).unwrap_err().to_string();
+    assert!(told.contains("lies nowhere"), "{told}");
 }
