@@ -168,7 +168,7 @@ pub(crate) struct Episodes {
     /// What writes the kernels: `teacher`, built in; `teacher:exhaustive`, which measures every version
     /// it could write (raise `--max-turns`); `openai:MODEL` (chat completions),
     /// `responses:MODEL` or `anthropic:MODEL`, a model behind an endpoint; `native:CHECKPOINT`, a model
-    /// that `train` made; or `replay:RUN_DIR`.
+    /// that `train` made or one of the Qwen3 family; or `replay:RUN_DIR`.
     /// Repeated: each in turn.
     #[arg(long, value_name = "POLICY", default_value = "teacher")]
     pub(crate) policy: Vec<String>,

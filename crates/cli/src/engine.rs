@@ -38,6 +38,15 @@ pub(crate) enum Weights {
     Initial(PathBuf, u64),
 }
 
+/// Adapters that are trained instead of a model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Adapters {
+    /// Their rank.
+    pub(crate) rank: u32,
+    /// What their products are multiplied by.
+    pub(crate) scale: f64,
+}
+
 /// Where it runs.
 pub(crate) struct Host<'a> {
     pub(crate) jail: &'a Jail,
@@ -81,6 +90,7 @@ impl Engine {
         host: &Host<'_>,
         config: &EngineConfig,
         weights: &Weights,
+        adapters: Option<Adapters>,
     ) -> Result<Self, Failure> {
         let program = find()?;
         let failed = |reason: String| {
@@ -88,7 +98,10 @@ impl Engine {
         };
         let (ours, theirs) = UnixStream::pair().map_err(|error| failed(error.to_string()))?;
         ours.set_read_timeout(Some(PATIENCE)).map_err(|error| failed(error.to_string()))?;
-        let spec = spec(host, config, weights, &program, theirs.into());
+        let mut spec = spec(host, config, weights, &program, theirs.into());
+        if let Some(Adapters { rank, scale }) = adapters {
+            spec = spec.args([format!("--lora={rank}"), format!("--lora-scale={scale}")]);
+        }
         let child = host.jail.spawn(spec).map_err(|error| failed(chain(&error)))?;
         let child = Arc::new(Mutex::new(child));
         match RemoteEngine::greet(ours) {
@@ -140,6 +153,9 @@ fn spec(
     let path = |path: &Path| path.to_string_lossy().into_owned();
     spec = match weights {
         Weights::Checkpoint(folder) => {
+            if let Some(model) = adapted(folder) {
+                spec = spec.read_only(model);
+            }
             spec.read_only(folder).args(["--model".to_owned(), path(folder)])
         }
         Weights::Initial(config, seed) => {
@@ -164,6 +180,13 @@ fn spec(
         format!("--sampler-rounding={}", config.sampler_rounding.name()),
         format!("--sampler-behind={}", config.sampler_behind),
     ])
+}
+
+/// The model that a checkpoint's adapters are for, if it has any.
+fn adapted(folder: &Path) -> Option<PathBuf> {
+    let text = fs_err::read(folder.join("adapter_config.json")).ok()?;
+    let told: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    Some(folder.join(told.get("base_model_name_or_path")?.as_str()?))
 }
 
 /// The last line that it printed to standard error, once it has ended.

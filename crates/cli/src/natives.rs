@@ -1,11 +1,12 @@
-//! The policy `native:CHECKPOINT`: a model that `warpwright train` made, with an engine of its own.
+//! The policy `native:CHECKPOINT`: a model that `warpwright train` made, or a chat model of the Qwen3 family,
+//! with an engine of its own.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use warpwright_agent::policy::Policy;
 use warpwright_learn::engine::Engine as _;
-use warpwright_native::{Dialogue, Native, Settings, Speech, Tokenizer};
+use warpwright_native::{Dialogue, Native, Settings, Speech};
 
 use crate::engine::{Engine, EngineConfig, Host, Weights};
 use crate::failure::{Failure, chain};
@@ -13,15 +14,18 @@ use crate::failure::{Failure, chain};
 /// A model that speaks.
 pub(crate) struct NativeModel {
     engine: Engine,
-    dialogue: Arc<Dialogue>,
+    dialogue: Arc<dyn Dialogue>,
     settings: Settings,
 }
 
 /// What is in a checkpoint beside weights.
 struct Words {
     speech: Speech,
-    tokenizer: Tokenizer,
+    dialogue: Arc<dyn Dialogue>,
 }
+
+/// How a model speaks that does not say it: as long as it likes, within reason.
+const USUAL: Speech = Speech { temperature: 1.0, top_p: 1.0, most: 8192, result_tokens: 8192 };
 
 /// Whether there is a checkpoint.
 pub(crate) fn look(folder: &Path) -> Result<(), Failure> {
@@ -30,25 +34,31 @@ pub(crate) fn look(folder: &Path) -> Result<(), Failure> {
 
 fn words(folder: &Path) -> Result<Words, Failure> {
     let failed = |reason: String| {
-        let hint = "name the `checkpoint` folder of a stage of `warpwright train`".to_owned();
+        let hint = "name the `checkpoint` folder of a stage of `warpwright train`, or a model of the Qwen3 \
+            family as Hugging Face has it"
+            .to_owned();
         let message = format!("failed to find a model in {}: {reason}", folder.display());
         Failure::usage(message, hint)
     };
-    if !folder.join("config.json").is_file() {
+    if !["config.json", "adapter_config.json"].iter().any(|name| folder.join(name).is_file()) {
         return Err(failed("there is no config.json".to_owned()));
     }
-    let tokenizer = Tokenizer::load(&folder.join("tokenizer.json"));
-    let tokenizer = tokenizer.map_err(|error| failed(chain(&error)))?;
-    let speech = Speech::load(folder).map_err(|error| failed(chain(&error)))?;
-    Ok(Words { speech, tokenizer })
+    let speech = if folder.join(Speech::FILE).is_file() {
+        Speech::load(folder).map_err(|error| failed(chain(&error)))?
+    } else {
+        USUAL
+    };
+    let dialogue = warpwright_native::load(&folder.join("tokenizer.json"), speech.result_tokens);
+    let dialogue = dialogue.map_err(|error| failed(chain(&error)))?;
+    Ok(Words { speech, dialogue })
 }
 
 impl NativeModel {
     /// Starts its engine, and waits until that has loaded it.
     pub(crate) fn open(host: &Host<'_>, folder: &Path) -> Result<Self, Failure> {
-        let Words { speech, tokenizer } = words(folder)?;
+        let Words { speech, dialogue } = words(folder)?;
         let weights = Weights::Checkpoint(folder.to_owned());
-        let engine = Engine::start(host, &EngineConfig::default(), &weights)?;
+        let engine = Engine::start(host, &EngineConfig::default(), &weights, None)?;
         let loaded = engine.shared.clone().describe();
         let loaded = loaded.map_err(|error| engine.failure("load a model", &error))?;
         let settings = Settings {
@@ -56,7 +66,6 @@ impl NativeModel {
             sampling: speech.sampling(),
             positions: loaded.positions as usize,
         };
-        let dialogue = Arc::new(Dialogue::new(tokenizer, speech.result_tokens));
         Ok(Self { engine, dialogue, settings })
     }
 

@@ -20,7 +20,7 @@ mod speech;
 mod tokenizer;
 
 pub use batcher::{Batcher, Draws, NotDrawn};
-pub use dialogue::{Dialogue, target};
+pub use dialogue::{Chat, ChatError, Dialogue, DialogueError, Marks, load};
 pub use policy::{Native, Settings};
 pub use speech::{Speech, SpeechError};
 pub use tokenizer::{Mark, Split, Tokenizer, TokenizerError};

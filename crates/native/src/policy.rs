@@ -24,7 +24,7 @@ pub struct Settings {
 /// A model of our own in one episode.
 pub struct Native {
     draws: Arc<dyn Draws>,
-    dialogue: Arc<Dialogue>,
+    dialogue: Arc<dyn Dialogue>,
     settings: Settings,
     seed: u64,
     /// Everything it has read and said.
@@ -35,8 +35,8 @@ pub struct Native {
 
 impl Native {
     /// For one episode.
-    pub fn new(draws: Arc<dyn Draws>, dialogue: Arc<Dialogue>, mut settings: Settings) -> Self {
-        settings.sampling.stop = vec![dialogue.end()];
+    pub fn new(draws: Arc<dyn Draws>, dialogue: Arc<dyn Dialogue>, mut settings: Settings) -> Self {
+        settings.sampling.stop = dialogue.stops();
         Self { draws, dialogue, settings, seed: 0, context: Vec::new(), said: 0 }
     }
 
@@ -164,11 +164,12 @@ mod tests {
     use super::*;
     use crate::batcher::Batcher;
     use crate::batcher::tests::Echo;
+    use crate::dialogue::Marks;
     use crate::tokenizer::{Mark, Split, Tokenizer};
 
-    fn dialogue() -> Arc<Dialogue> {
+    fn dialogue() -> Arc<Marks> {
         let tokenizer = Tokenizer::train(["class Model: ...\n"], 280, Split::Words).unwrap();
-        Arc::new(Dialogue::new(tokenizer, 4))
+        Arc::new(Marks::new(tokenizer, 4))
     }
 
     fn briefing(seed: u64) -> Briefing {

@@ -13,6 +13,7 @@ use crate::judging::{Bench, Wanted};
 use crate::place::Place;
 use crate::printer::Printer;
 use crate::train::config::Config;
+use crate::train::corpus;
 use crate::train::folder::Begun;
 use crate::train::players::Field;
 use crate::train::stage::Stage;
@@ -45,6 +46,11 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
     let out = std::path::absolute(args.out.clone().unwrap_or_else(|| usual(&args.config)))
         .map_err(|error| Failure::io("find the run's folder", &error))?;
 
+    let pretrained =
+        config.pretrained.as_ref().map(|p| std::path::absolute(folder.join(&p.folder)));
+    let pretrained =
+        pretrained.transpose().map_err(|error| Failure::io("find the model", &error))?;
+
     let stop = interrupt::watch(printer)?;
     let wanted = Wanted::new(&args.common, config.profile);
     let benches = Bench::open_all(&args.common, &args.common.device, wanted, printer)?;
@@ -59,6 +65,9 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
     Begun { version: Begun::VERSION, config: text, folder, tasks, seed, devices }.enter(&out)?;
     printer.say(&format!("run: {}", out.display()));
 
+    if let Some(from) = &pretrained {
+        corpus::take_model(from, &config.speech, &out.join("model"))?;
+    }
     let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
     let places = || -> Result<Vec<Place<'_>>, Failure> {
         let each = benches.iter().zip(&pools);
@@ -76,6 +85,7 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
         config: &config,
         seed: args.common.seed,
         out: &out,
+        pretrained,
         host,
         field: &field,
         afresh: &afresh,

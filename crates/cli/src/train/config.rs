@@ -1,6 +1,6 @@
 //! `warpwright train`'s configuration: one TOML file for all stages. `docs/training.md` explains it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use warpwright_native::{Speech, Split};
 use warpwright_record::verdict::Profile;
 use warpwright_teacher::Flaws;
 
-use crate::engine::EngineConfig;
+use crate::engine::{Adapters, EngineConfig};
 use crate::failure::Failure;
 
 mod playing;
@@ -39,16 +39,18 @@ pub(crate) struct Config {
     /// everything is measured each time.
     #[serde(default = "verdicts")]
     pub(crate) verdicts: usize,
-    /// A model from scratch.
-    pub(crate) model: Model,
+    /// A model from scratch; or `pretrained`.
+    pub(crate) model: Option<Model>,
+    /// A model that is there.
+    pub(crate) pretrained: Option<Pretrained>,
     /// How the engine computes.
     #[serde(default)]
     pub(crate) engine: EngineConfig,
     /// How messages are drawn.
     #[serde(default)]
     pub(crate) speech: Speech,
-    pub(crate) demos: Demos,
-    pub(crate) sft: Fitting,
+    pub(crate) demos: Option<Demos>,
+    pub(crate) sft: Option<Fitting>,
     pub(crate) single_turn: Option<Playing>,
     pub(crate) collect: Option<Collecting>,
     pub(crate) rft: Option<Rejecting>,
@@ -78,6 +80,28 @@ pub(crate) struct Model {
     pub(crate) groups: i64,
     /// Tokens of the longest episode.
     pub(crate) positions: i64,
+}
+
+/// A model of the Qwen3 family: a folder as Hugging Face has it, or a checkpoint of another run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pretrained {
+    /// With `config.json`, `tokenizer.json` and safetensors.
+    pub(crate) folder: PathBuf,
+    /// Tokens of the longest episode, where that is less than the model can.
+    pub(crate) positions: Option<usize>,
+    /// Rank of adapters that are trained instead of the model.
+    pub(crate) lora: Option<u32>,
+    /// What their products are multiplied by.
+    #[serde(default = "lora_scale")]
+    pub(crate) lora_scale: f64,
+}
+
+impl Pretrained {
+    /// What is trained instead of it.
+    pub(crate) fn adapters(&self) -> Option<Adapters> {
+        self.lora.map(|rank| Adapters { rank, scale: self.lora_scale })
+    }
 }
 
 /// Demonstrations.
@@ -195,6 +219,9 @@ fn turns() -> u32 {
 fn verdicts() -> usize {
     1
 }
+fn lora_scale() -> f64 {
+    2.0
+}
 fn decay() -> f64 {
     0.1
 }
@@ -232,7 +259,7 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), &'static str> {
-        let flaws = &self.demos.flaws;
+        let flaws = self.demos.as_ref().map(|demos| demos.flaws).unwrap_or_default();
         let shares = [
             flaws.unfused,
             flaws.naive,
@@ -249,13 +276,26 @@ impl Config {
         if self.eval.is_some() && self.tasks.held_out.is_empty() {
             return Err("eval needs tasks.held_out");
         }
-        if self.demos.episodes == 0 || self.turns == 0 {
+        if self.demos.as_ref().is_some_and(|demos| demos.episodes == 0) || self.turns == 0 {
             return Err("demos.episodes and turns are at least 1");
         }
         if (self.rft.is_some() || self.value.is_some()) && self.collect.is_none() {
             return Err("rft and value need the episodes of collect");
         }
-        let model = &self.model;
+        if self.sft.is_some() && self.demos.is_none() {
+            return Err("sft needs demos");
+        }
+        let model = match (&self.model, &self.pretrained) {
+            (Some(_), None) if self.sft.is_none() => {
+                return Err("a model from scratch needs demos and sft");
+            }
+            (Some(model), None) => model,
+            (None, Some(pretrained)) if pretrained.lora == Some(0) => {
+                return Err("pretrained.lora is a rank, at least 1");
+            }
+            (None, Some(_)) => return self.check_playing(),
+            _ => return Err("give it [model], from scratch, or [pretrained], and not both"),
+        };
         let sizes = [model.hidden, model.feed_forward, model.layers, model.heads, model.groups];
         if sizes.iter().any(|size| *size < 1)
             || model.hidden % (2 * model.heads) != 0
@@ -265,6 +305,10 @@ impl Config {
                 "model.hidden is a multiple of twice model.heads, and these of model.groups",
             );
         }
+        self.check_playing()
+    }
+
+    fn check_playing(&self) -> Result<(), &'static str> {
         for playing in [&self.single_turn, &self.ppo].into_iter().flatten() {
             if playing.tasks == 0 || playing.episodes == 0 || playing.updates == 0 {
                 return Err("tasks, episodes and updates of a stage are at least 1");

@@ -3,36 +3,40 @@
 use std::path::Path;
 
 use fs_err as fs;
+use serde::Deserialize;
 use warpwright_agent::judge::DeviceFacts;
+use warpwright_agent::policy::Briefing;
 use warpwright_learn::batch;
-use warpwright_native::{Dialogue, Speech, Tokenizer, target};
+use warpwright_native::{Dialogue, Marks, Speech, Tokenizer};
 use warpwright_record::history::History;
 use warpwright_record::message::{Message, ToolResult};
 use warpwright_record::reader::RunReader;
 
 use crate::failure::{Failure, chain};
-use crate::train::config::Model;
-use crate::train::folder::write_json;
+use crate::train::config::{Model, Pretrained};
+use crate::train::folder::{read_json, write_json};
 
 /// One demonstration.
 pub(crate) struct Shown {
-    task: String,
-    target: String,
-    reference: String,
+    briefing: Briefing,
     turns: Vec<(Message, Vec<ToolResult>)>,
     reward: f64,
 }
 
 impl Shown {
-    pub(crate) fn episode(&self, dialogue: &Dialogue) -> batch::Episode {
-        let sequences = vec![dialogue.sequence(&self.target, &self.reference, &self.turns)];
-        batch::Episode { task: self.task.clone(), sequences, reward: self.reward }
+    pub(crate) fn episode(&self, dialogue: &dyn Dialogue) -> batch::Episode {
+        let sequences = vec![dialogue.sequence(&self.briefing, &self.turns)];
+        batch::Episode { task: self.briefing.task.clone(), sequences, reward: self.reward }
     }
 }
 
 /// The demonstrations of a record. Turns before the first file is written only look at the task in a way
 /// that a model does not: they are left out.
-pub(crate) fn shown(reader: &RunReader, device: &DeviceFacts) -> Result<Vec<Shown>, Failure> {
+pub(crate) fn shown(
+    reader: &RunReader,
+    device: &DeviceFacts,
+    skill: &str,
+) -> Result<Vec<Shown>, Failure> {
     let mut all = Vec::new();
     for episode in History::read(reader)?.episodes.into_values() {
         let Some(end) = episode.end.filter(|end| !end.outcome.is_resumable()) else { continue };
@@ -49,9 +53,15 @@ pub(crate) fn shown(reader: &RunReader, device: &DeviceFacts) -> Result<Vec<Show
         }
         let reference = reader.blob(episode.setup.source)?;
         all.push(Shown {
-            task: episode.setup.task,
-            target: target(device).to_owned(),
-            reference: String::from_utf8_lossy(&reference).into_owned(),
+            briefing: Briefing {
+                task: episode.setup.task,
+                reference: String::from_utf8_lossy(&reference).into_owned(),
+                skill: skill.to_owned(),
+                device: device.clone(),
+                profile: episode.setup.profile,
+                seed: episode.setup.seed,
+                turns: episode.setup.budget.turns,
+            },
             turns,
             reward: end.final_verdict.map_or(-1.0, |verdict| verdict.reward.bounded),
         });
@@ -61,6 +71,50 @@ pub(crate) fn shown(reader: &RunReader, device: &DeviceFacts) -> Result<Vec<Show
         return Err(Failure::usage("failed to find a demonstration: none shows a kernel", hint));
     }
     Ok(all)
+}
+
+/// What of a model's `config.json` is wanted here.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Described {
+    pub(crate) vocab_size: usize,
+    max_position_embeddings: usize,
+}
+
+impl Described {
+    /// Of the run's model.
+    pub(crate) fn read(folder: &Path) -> Result<Self, Failure> {
+        read_json(&folder.join("config.json"))
+    }
+
+    /// Tokens of the longest episode.
+    pub(crate) fn positions(self, pretrained: Option<&Pretrained>) -> usize {
+        let wanted = pretrained.and_then(|pretrained| pretrained.positions);
+        self.max_position_embeddings.min(wanted.unwrap_or(usize::MAX))
+    }
+}
+
+/// Takes a model that is there for the run's: its words, and its description.
+pub(crate) fn take_model(from: &Path, speech: &Speech, folder: &Path) -> Result<(), Failure> {
+    let failed = |e: std::io::Error| {
+        let hint =
+            "pretrained.folder is a model as Hugging Face has it, or a checkpoint".to_owned();
+        Failure::usage(format!("failed to take the model in {}: {e}", from.display()), hint)
+    };
+    let tokenizer = folder.join("tokenizer.json");
+    if tokenizer.exists() {
+        return Ok(());
+    }
+    warpwright_native::load(&from.join("tokenizer.json"), speech.result_tokens).map_err(|e| {
+        let message = format!("failed to take the model in {}: {}", from.display(), chain(&e));
+        Failure::usage(message, "its words must be a chat model's, or ours".to_owned())
+    })?;
+    fs::create_dir_all(folder).map_err(failed)?;
+    fs::copy(from.join("config.json"), folder.join("config.json")).map_err(failed)?;
+    speech.save(folder).map_err(|error| Failure::infrastructure(chain(&error), None))?;
+    // Last: where it is there, the description is too.
+    let beside = folder.join("tokenizer.json.tmp");
+    fs::copy(from.join("tokenizer.json"), &beside).map_err(failed)?;
+    fs::rename(&beside, &tokenizer).map_err(failed)
 }
 
 /// Trains the tokenizer, and writes it with how the model speaks and its description: what Hugging Face
@@ -73,10 +127,8 @@ pub(crate) fn begin_model(
 ) -> Result<(), Failure> {
     let failed = |e: std::io::Error| Failure::io("write the model's description", &e);
     fs::create_dir_all(folder).map_err(failed)?;
-    let texts: Vec<String> = shown
-        .iter()
-        .flat_map(|shown| Dialogue::texts(&shown.target, &shown.reference, &shown.turns))
-        .collect();
+    let texts: Vec<String> =
+        shown.iter().flat_map(|shown| Marks::texts(&shown.briefing, &shown.turns)).collect();
     let tokenizer =
         Tokenizer::train(texts.iter().map(String::as_str), model.vocabulary, model.split)
             .map_err(|error| Failure::infrastructure(chain(&error), None))?;

@@ -3,7 +3,7 @@
 
 mod board;
 pub(crate) mod config;
-mod corpus;
+pub(crate) mod corpus;
 mod figures;
 pub(crate) mod folder;
 mod online;

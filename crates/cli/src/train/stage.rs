@@ -47,7 +47,8 @@ impl Stage {
     /// Whether the configuration has it.
     pub(crate) fn is_in(self, config: &Config) -> bool {
         match self {
-            Self::Demos | Self::Sft => true,
+            Self::Demos => config.demos.is_some(),
+            Self::Sft => config.sft.is_some(),
             Self::SingleTurn => config.single_turn.is_some(),
             Self::Collect => config.collect.is_some(),
             Self::Rft => config.rft.is_some(),

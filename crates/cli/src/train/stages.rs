@@ -13,7 +13,7 @@ use warpwright_learn::online::{Play, Rollouts, State};
 use warpwright_learn::outcome;
 use warpwright_learn::remote::RemoteError;
 use warpwright_learn::update::UpdateError;
-use warpwright_native::{Dialogue, Native, Speech, Tokenizer};
+use warpwright_native::{Dialogue, Native, Speech};
 use warpwright_record::event::Outcome;
 use warpwright_record::history::Episode;
 use warpwright_report::evaluation::gap::Gap;
@@ -27,7 +27,8 @@ use crate::engine::{Engine, Host, Shared, Weights};
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
 use crate::train::board::Board;
-use crate::train::config::{Config, Rival};
+use crate::train::config::{Config, Pretrained, Rival};
+use crate::train::corpus::Described;
 use crate::train::figures::Figure;
 use crate::train::folder::StageFolder;
 use crate::train::players::{Field, Make, Players};
@@ -43,6 +44,8 @@ pub(crate) struct Run<'a, 'f> {
     pub(crate) config: &'a Config,
     pub(crate) seed: u64,
     pub(crate) out: &'a Path,
+    /// Where the model lies that is gone on from; none: it is from scratch.
+    pub(crate) pretrained: Option<PathBuf>,
     pub(crate) host: Host<'a>,
     /// Where episodes are played.
     pub(crate) field: &'a Field<'f>,
@@ -109,10 +112,9 @@ impl Run<'_, '_> {
         self.out.join("model/tokenizer.json")
     }
 
-    pub(super) fn dialogue(&self) -> Result<Arc<Dialogue>, Failure> {
-        let tokenizer = Tokenizer::load(&self.tokenizer())
-            .map_err(|error| Failure::infrastructure(chain(&error), None))?;
-        Ok(Arc::new(Dialogue::new(tokenizer, self.config.speech.result_tokens)))
+    pub(super) fn dialogue(&self) -> Result<Arc<dyn Dialogue>, Failure> {
+        warpwright_native::load(&self.tokenizer(), self.config.speech.result_tokens)
+            .map_err(|error| Failure::infrastructure(chain(&error), None))
     }
 
     /// The weights that a stage begins with: its own, else those of the last stage before it.
@@ -127,11 +129,15 @@ impl Run<'_, '_> {
                 return Ok(Weights::Checkpoint(checkpoint));
             }
         }
+        if let Some(pretrained) = &self.pretrained {
+            return Ok(Weights::Checkpoint(pretrained.clone()));
+        }
         Ok(Weights::Initial(self.out.join("model/config.json"), self.seed(1)))
     }
 
     pub(super) fn engine(&self, weights: &Weights) -> Result<Engine, Failure> {
-        Engine::start(&self.host, &self.config.engine, weights)
+        let adapters = self.config.pretrained.as_ref().and_then(Pretrained::adapters);
+        Engine::start(&self.host, &self.config.engine, weights, adapters)
     }
 
     pub(super) fn save<T: Serialize>(
@@ -160,7 +166,7 @@ impl Run<'_, '_> {
     }
 
     fn demos(&self, folder: &StageFolder) -> Result<(), Failure> {
-        let demos = &self.config.demos;
+        let Some(demos) = &self.config.demos else { return Ok(()) };
         let drafts = Drafts::default();
         let make: Make<'_> = Box::new(|| {
             Box::new(Demonstrator::new(demos.flaws, drafts.clone())) as Box<dyn Policy>
@@ -214,7 +220,8 @@ impl Run<'_, '_> {
         let settings = warpwright_native::Settings {
             model: name.to_owned(),
             sampling: self.config.speech.sampling(),
-            positions: self.config.model.positions as usize,
+            positions: Described::read(&self.out.join("model"))?
+                .positions(self.config.pretrained.as_ref()),
         };
         let (shared, dialogue) = (Arc::new(engine.shared.clone()), self.dialogue()?);
         Ok(Box::new(move || {
@@ -245,14 +252,16 @@ impl Run<'_, '_> {
             &[("", self.config.turns)]
         };
         let mut arms = BTreeMap::new();
-        for stage in Stage::ALL.into_iter().filter(|s| s.trains() && *s != Stage::Value) {
-            let checkpoint = self.folder(stage)?.checkpoint();
-            if !checkpoint.exists() {
-                continue;
-            }
+        let trained = Stage::ALL.into_iter().filter(|s| s.trains() && *s != Stage::Value);
+        let mut policies: Vec<(&str, PathBuf)> = Vec::new();
+        policies.extend(self.pretrained.iter().map(|folder| ("base", folder.clone())));
+        for stage in trained {
+            policies.push((stage.name(), self.folder(stage)?.checkpoint()));
+        }
+        for (policy, checkpoint) in policies.into_iter().filter(|(_, folder)| folder.exists()) {
             let mut engine = None;
             for (suffix, turns) in lengths {
-                let name = format!("{}{suffix}", stage.name());
+                let name = format!("{policy}{suffix}");
                 let of = StageFolder::open(folder.path.join(&name))?;
                 if !of.is_done() {
                     let weights = Weights::Checkpoint(checkpoint.clone());
@@ -260,7 +269,7 @@ impl Run<'_, '_> {
                         Some(engine) => engine,
                         none => none.insert(self.engine(&weights)?),
                     };
-                    let make = self.natives(engine, stage.name())?;
+                    let make = self.natives(engine, policy)?;
                     self.compete(&of, "native", make, *turns, eval.episodes)?;
                 }
                 arms.insert(name.clone(), self.table(&name, &of)?);

@@ -15,7 +15,7 @@ use warpwright_record::reader::RunReader;
 
 use crate::failure::Failure;
 use crate::train::config::{Config, Fitting};
-use crate::train::corpus;
+use crate::train::corpus::{self, Described};
 use crate::train::figures;
 use crate::train::folder::StageFolder;
 use crate::train::progress::told_epoch;
@@ -31,18 +31,20 @@ struct Fitted {
 impl Run<'_, '_> {
     pub(super) fn sft(&self, folder: &StageFolder) -> Result<(), Failure> {
         let reader = RunReader::open(&self.folder(Stage::Demos)?.path.join("record"))?;
-        let shown = corpus::shown(&reader, &self.field.places[0].facts)?;
-        if !self.tokenizer().exists() {
-            let Config { model, speech, .. } = self.config;
+        let Config { model, sft: Some(fitting), speech, .. } = self.config else { return Ok(()) };
+        let place = &self.field.places[0];
+        let shown = corpus::shown(&reader, &place.facts, &place.skill)?;
+        if let Some(model) = model.as_ref().filter(|_| !self.tokenizer().exists()) {
             corpus::begin_model(&shown, model, speech, &self.out.join("model"))?;
         }
         let dialogue = self.dialogue()?;
-        let positions = self.config.model.positions as usize;
+        let described = Described::read(&self.out.join("model"))?;
+        let positions = described.positions(self.config.pretrained.as_ref());
         let all = shown.len();
         let mut episodes = Vec::new();
         let mut longest = 0;
         for shown in shown {
-            let episode = shown.episode(&dialogue);
+            let episode = shown.episode(&*dialogue);
             let length = episode.sequences[0].ids.len();
             longest = longest.max(length);
             if length <= positions {
@@ -54,21 +56,21 @@ impl Run<'_, '_> {
         self.printer.say(&format!(
             "sft: {} demonstrations, {tokens} tokens of a vocabulary of {}, the longest {longest}",
             episodes.len(),
-            dialogue.tokenizer().len(),
+            described.vocab_size,
         ));
         if left_out > 0 {
             self.printer.say(&format!(
-                "warning: {left_out} demonstrations are longer than model.positions ({positions})"
+                "warning: {left_out} demonstrations are longer than the model's positions ({positions})"
             ));
         }
         if episodes.is_empty() {
-            let hint = "make model.positions larger, or the tasks smaller".to_owned();
+            let hint = "make positions larger, or the tasks smaller".to_owned();
             let message = format!(
                 "failed to learn from demonstrations: none is shorter than {positions} tokens"
             );
             return Err(Failure::usage(message, hint));
         }
-        self.fit(Stage::Sft, folder, &self.config.sft, Aim::Likelihood, &episodes, false)
+        self.fit(Stage::Sft, folder, fitting, Aim::Likelihood, &episodes, false)
     }
 
     fn fit(

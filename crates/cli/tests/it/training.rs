@@ -55,6 +55,8 @@ fn configurations_that_make_no_sense_are_refused_before_anything_runs() {
     assert!(told.contains("a multiple of twice model.heads"), "{told}");
     let told = other("[sft]", "[eval]\nepisodes = 1\n\n[sft]");
     assert!(told.contains("eval needs tasks.held_out"), "{told}");
+    let told = other("[demos]", "[pretrained]\nfolder = \"x\"\n\n[demos]");
+    assert!(told.contains("[model], from scratch, or [pretrained]"), "{told}");
     let told = other("[demos]", "[engine]\ngpus = 2\n\n[demos]");
     assert!(told.contains("2 devices: the run has 1") && told.contains("engine.gpus"), "{told}");
 
@@ -63,6 +65,64 @@ fn configurations_that_make_no_sense_are_refused_before_anything_runs() {
     assert!(told.contains("failed to find stage ppo") && told.contains("[ppo]"), "{told}");
     let told = refused(&program, &["run", "nothing.toml"]);
     assert!(told.contains("nothing.toml"), "{told}");
+}
+
+/// A chat model is trained by adapters and speaks afterwards; it is one from scratch with other words.
+#[test]
+fn a_model_that_is_there_is_gone_on_from() {
+    let program = Program::new();
+    program.write("task.py", TASK);
+    let scratch = CONFIG
+        .replace("vocabulary = 512", "vocabulary = 1024")
+        .replace("positions = 256", "positions = 20000");
+    program.write("scratch.toml", &scratch);
+    let ran = program.run(&["train", "run", "scratch.toml", "--device", "cpu", "--out", "scratch"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let (made, chat) = (program.path("scratch/sft/checkpoint"), program.path("chat"));
+    fs_err::create_dir(&chat).unwrap();
+    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
+        fs_err::copy(made.join(name), chat.join(name)).unwrap();
+    }
+    let words = fs_err::read_to_string(chat.join("tokenizer.json")).unwrap();
+    let words = words.replace("<|task|>", "<|im_start|>").replace("<|end|>", "<|im_end|>");
+    fs_err::write(chat.join("tokenizer.json"), words).unwrap();
+
+    let config = "\
+        [tasks]\n\
+        train = [\"task.py\"]\n\n\
+        [pretrained]\n\
+        folder = \"chat\"\n\
+        lora = 4\n\n\
+        [speech]\n\
+        most = 24\n\n\
+        [single_turn]\n\
+        rule = \"rloo\"\n\
+        updates = 1\n\
+        tasks = 1\n\
+        episodes = 2\n\
+        rate = 1e-3\n";
+    program.write("chat.toml", config);
+    let ran = program.run(&["train", "run", "chat.toml", "--device", "cpu", "--out", "out"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let checkpoint = program.path("out/single-turn/checkpoint");
+    assert!(checkpoint.join("adapter_model.safetensors").is_file());
+    assert!(!checkpoint.join("model.safetensors").exists(), "the model stays where it is");
+    let export = ["trajectory", "export", "out/single-turn/record", "--form", "tokens"];
+    let ran = program.run(&[&export[..], &["--out", "tokens.jsonl"]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let lines = fs_err::read_to_string(program.path("tokens.jsonl")).unwrap();
+    let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    let text = line.to_string();
+    assert!(text.len() > 10_000, "the skill and the tools are told: {text:.300}");
+
+    let policy = "native:out/single-turn/checkpoint";
+    let play = ["optimize", "task.py", "--device", "cpu", "--policy", policy, "--max-turns", "1"];
+    let ran = program.run(&play);
+    assert_eq!(ran.code, Some(3), "it speaks, and not of kernels: {}", ran.show());
+    let untold = config.replace("folder = \"chat\"", "folder = \"scratch\"");
+    program.write("chat.toml", &untold);
+    let told = refused(&program, &["run", "chat.toml", "--out", "other"]);
+    assert!(told.contains("failed to take the model in"), "{told}");
 }
 
 #[test]

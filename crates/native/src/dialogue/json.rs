@@ -1,0 +1,48 @@
+//! JSON as Python's `json.dumps` writes it, with a space after commas and colons: what models have seen
+//! tools and calls in.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::Serializer;
+use serde_json::ser::Formatter;
+
+struct Spaced;
+
+impl Formatter for Spaced {
+    fn begin_array_value<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        if first { Ok(()) } else { out.write_all(b", ") }
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        if first { Ok(()) } else { out.write_all(b", ") }
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        out.write_all(b": ")
+    }
+}
+
+/// One line.
+pub(super) fn spaced<T: Serialize>(value: &T) -> String {
+    let mut out = Vec::new();
+    // Into memory, and of values that JSON has.
+    let written = value.serialize(&mut Serializer::with_formatter(&mut out, Spaced));
+    debug_assert!(written.is_ok(), "{written:?}");
+    String::from_utf8(out).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    #[test]
+    fn it_is_what_python_writes() {
+        let value =
+            json!({ "a": [1, 2.5, null, true], "b": { "c": "d: e, \"f\" \u{e9}\n" }, "g": [] });
+        assert_eq!(
+            super::spaced(&value),
+            "{\"a\": [1, 2.5, null, true], \"b\": {\"c\": \"d: e, \\\"f\\\" \u{e9}\\n\"}, \"g\": []}"
+        );
+    }
+}
