@@ -81,8 +81,8 @@ class Examiner:
         """What few draws show, looked for on so many others than the seed's own, until one shows
         it for certain. ``finite`` is the least share of finite elements per output; ``stretched``
         per output and draw the largest error of a program that errs ``STRETCHES`` times as much as
-        an honest one, over that, as if the outputs were as large as on the seed's own draw; nothing
-        where there is no truth in float64."""
+        an honest one, over that, as if the outputs were as large as on the seed's own draw. There
+        must be a truth in float64."""
         sizes = [size(tensor) for tensor in self._outputs(self.oracle.draw(seed, OWN))]
         least = [1.0] * len(sizes)
         stretched: list[list[float]] = [[] for _ in sizes]
@@ -106,7 +106,7 @@ class Examiner:
         truth, stretch = self.oracle.truth, STRETCHES[number % len(STRETCHES)]
         exact = truth.under(contextlib.nullcontext(), to_double(given))
         if not exact or len(exact) != len(sizes):
-            return [1.0] * len(sizes), [0.0] * len(sizes)
+            return [1.0] * len(sizes), [FARTHEST] * len(sizes)
         shares = [finite(tensor) for tensor in exact]
         seed_everything(number + 2)  # or all draws would err alike
         moved = truth.astray(given, stretch, everywhere=True)
@@ -115,7 +115,9 @@ class Examiner:
         errors = []
         for far, near, wanted in zip(moved, exact, sizes, strict=True):
             error, found = apart(far, near)
-            errors.append(min(error / stretch * (wanted / found if found else 1.0), FARTHEST))
+            if error < FARTHEST:
+                error = min(error / stretch * (wanted / found if found else 1.0), FARTHEST)
+            errors.append(error)
         return shares, errors
 
     def _zero(self, given: Any, number: int) -> None:

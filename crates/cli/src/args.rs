@@ -5,6 +5,7 @@ pub(crate) mod synth;
 pub(crate) mod task;
 pub(crate) mod train;
 pub(crate) mod trajectory;
+pub(crate) mod watch;
 
 use std::path::PathBuf;
 
@@ -56,8 +57,10 @@ pub(crate) enum Command {
     Synth(synth::SynthArgs),
     /// Look at tasks themselves.
     Task(task::TaskArgs),
-    /// Train a policy from scratch on the run time of its kernels.
+    /// Train a policy on the run time of its kernels.
     Train(train::TrainArgs),
+    /// Watch a training run from another terminal.
+    Watch(watch::WatchArgs),
     /// Measure how fast judging is here.
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell.
@@ -85,7 +88,7 @@ impl Command {
             Self::Task(args) => args.wants_json(),
             Self::Train(args) => args.common.json,
             Self::Bench(args) => args.wants_json(),
-            Self::Completions(_) | Self::Man(_) => false,
+            Self::Watch(_) | Self::Completions(_) | Self::Man(_) => false,
         }
     }
 }

@@ -24,6 +24,7 @@ use warpwright_synth::{
     AuthorError, ComposeError, Composer, DataSet, Decontamination, Likeness, Measured, Outcome,
     Proposal, Row, TensorForm, Trial, TrialLog, Window, card,
 };
+use warpwright_task::similarity::OpGraph;
 
 use crate::device_use;
 use crate::failure::{Failure, chain};
@@ -286,7 +287,21 @@ impl Maker<'_> {
             }
         }
         let (window, processes) = (self.plan.window.range(), self.plan.processes);
-        let examined = pool.examine(&task, Some(window), Bar::Clear, processes);
+        // The cheapest look that many do not pass comes first.
+        let copy = Mutex::new(None);
+        let is_copy = |graph: &OpGraph| {
+            let likeness = Likeness::of_task(&task, Some(graph)).ok();
+            let refusal = likeness.and_then(|likeness| lock(state).copies.refuse(&likeness));
+            let refused = refusal.is_some();
+            *copy.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+            refused
+        };
+        let how = (Bar::Clear, processes);
+        let examined = pool.examine_unless(&task, Some(window), how, &is_copy);
+        let copy = copy.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(refusal) = copy {
+            return Ok(Err(Refused::copy(&refusal)));
+        }
         let found = match examined {
             Ok(found) => found,
             Err(JudgeError::Memory { message, .. }) => {

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{Findings, Inspection};
 use warpwright_record::verdict::{PhaseSeconds, Stage, Verdict};
+use warpwright_task::similarity::OpGraph;
 use warpwright_task::{Mode, Task};
 
 use crate::error::JudgeError;
@@ -269,6 +270,17 @@ impl<'j> SessionPool<'j> {
         bar: Bar,
         processes: Processes,
     ) -> Result<Examination, JudgeError> {
+        self.examine_unless(task, wanted_ms, (bar, processes), &|_| false)
+    }
+
+    /// The same, but where the operator graph is one that is not wanted, nothing else is looked at.
+    pub fn examine_unless(
+        &self,
+        task: &Task,
+        wanted_ms: Option<&RangeInclusive<f64>>,
+        (bar, processes): (Bar, Processes),
+        unwanted: &dyn Fn(&OpGraph) -> bool,
+    ) -> Result<Examination, JudgeError> {
         let judge = self.judge;
         let begin = || Begun::to_examine(judge, task, processes);
         loop {
@@ -284,7 +296,7 @@ impl<'j> SessionPool<'j> {
             let session = begun.and_then(|begun| {
                 TaskSession::open_to_examine(judge, task, begun, turn.memory(), opening)
             });
-            match session.and_then(|session| session.examine(wanted_ms, bar)) {
+            match session.and_then(|session| session.examine(wanted_ms, bar, unwanted)) {
                 Err(JudgeError::Memory { wanted, .. }) => turn.enlarge(wanted),
                 done => return done,
             }

@@ -7,6 +7,7 @@ mod support;
 use support::{body, config};
 use warpwright_judge::{Bar, Device, Examination, LocalJudge, Objection, Processes, SessionPool};
 use warpwright_task::Task;
+use warpwright_task::similarity::OpGraph;
 
 /// A task with this forward pass, and these lines in the constructor.
 fn task(name: &str, made: &str, forward: &str, inputs: &str) -> Task {
@@ -66,6 +67,11 @@ fn a_sound_task_is_timed_and_nothing_speaks_against_it() {
     ];
     assert_eq!(operators(&found), wanted);
     assert_eq!(judge.graph(&sound).unwrap(), found.graph);
+    // Where the graph is one that is not wanted, nothing is looked at or compiled.
+    let unwanted = |graph: &OpGraph| Some(graph) == found.graph.as_ref();
+    let how = (Bar::Clear, Processes::Own);
+    let copy = SessionPool::new(&judge).examine_unless(&sound, None, how, &unwanted).unwrap();
+    assert_eq!((copy.graph, copy.compiled_ms.len()), (found.graph.clone(), 0));
     let kept = serde_json::to_string(&found).unwrap();
     let read: Examination = serde_json::from_str(&kept).unwrap();
     assert_eq!(serde_json::to_string(&read).unwrap(), kept);

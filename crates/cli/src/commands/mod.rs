@@ -13,3 +13,4 @@ pub(crate) mod synth;
 pub(crate) mod task;
 pub(crate) mod train;
 pub(crate) mod trajectory;
+pub(crate) mod watch;

@@ -4,6 +4,7 @@
 mod board;
 pub(crate) mod config;
 pub(crate) mod corpus;
+pub(crate) mod dashboard;
 mod figures;
 pub(crate) mod folder;
 mod online;

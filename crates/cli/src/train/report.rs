@@ -22,6 +22,15 @@ pub(crate) fn is_training(dir: &Path) -> bool {
 
 /// Writes the page of the run in `dir`.
 pub(crate) fn present(dir: &Path, page: &Path) -> Result<(), Failure> {
+    Ok(write_training(&told(dir, true)?, page)?)
+}
+
+/// The run in `dir` without its kernels, which take long to find.
+pub(crate) fn outline(dir: &Path) -> Result<Training, Failure> {
+    told(dir, false)
+}
+
+fn told(dir: &Path, with_samples: bool) -> Result<Training, Failure> {
     let begun: Begun = read_json(&dir.join("train.json"))?;
     let name = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     let mut training = Training {
@@ -37,10 +46,10 @@ pub(crate) fn present(dir: &Path, page: &Path) -> Result<(), Failure> {
     for stage in Stage::ALL {
         let path = dir.join(stage.name());
         if path.is_dir() {
-            training.stages.push(shown(stage, &StageFolder { path })?);
+            training.stages.push(shown(stage, &StageFolder { path }, with_samples)?);
         }
     }
-    Ok(write_training(&training, page)?)
+    Ok(training)
 }
 
 #[derive(Default, Deserialize)]
@@ -53,8 +62,9 @@ struct Played {
     episodes: usize,
 }
 
-fn shown(stage: Stage, folder: &StageFolder) -> Result<Shown, Failure> {
+fn shown(stage: Stage, folder: &StageFolder, with_samples: bool) -> Result<Shown, Failure> {
     let is_done = folder.is_done();
+    let mut steps_of_samples = 0;
     let mut shown =
         Shown { name: stage.name().to_owned(), is_done, step: "epoch", ..Shown::default() };
     match stage {
@@ -71,13 +81,16 @@ fn shown(stage: Stage, folder: &StageFolder) -> Result<Shown, Failure> {
             shown.step = "update";
             let steps: Vec<_> = state.updates.iter().map(figures::of_update).collect();
             shown.curves = curves(&steps);
-            shown.samples = samples(folder, state.updates.len())?;
+            steps_of_samples = state.updates.len();
         }
         Stage::Demos | Stage::Collect if is_done => {
             shown.told = Some(format!("{} episodes", folder.result::<Played>()?.episodes));
-            shown.samples = samples(folder, 1)?;
+            steps_of_samples = 1;
         }
         Stage::Demos | Stage::Collect | Stage::Eval => {}
+    }
+    if with_samples {
+        shown.samples = samples(folder, steps_of_samples)?;
     }
     Ok(shown)
 }

@@ -23,7 +23,8 @@ fn help_names_the_commands_and_the_exit_codes() {
       doctor       Say what works on this machine, what is missing, and the command that mends it
       synth        Make tasks to train on
       task         Look at tasks themselves
-      train        Train a policy from scratch on the run time of its kernels
+      train        Train a policy on the run time of its kernels
+      watch        Watch a training run from another terminal
       bench        Measure how fast judging is here
       completions  Print a completion script for a shell
       help         Print this message or the help of the given subcommand(s)
@@ -55,6 +56,7 @@ fn every_command_has_help_with_examples() {
         "trajectory export",
         "doctor",
         "train",
+        "watch",
     ];
     for command in commands {
         let arguments: Vec<&str> = command.split(' ').chain(["--help"]).collect();
@@ -107,7 +109,7 @@ fn completions_and_man_pages_cover_every_command() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     pages.sort();
-    insta::assert_snapshot!(pages.join(" "), @"warpwright-bench-judge.1 warpwright-bench.1 warpwright-compare.1 warpwright-completions.1 warpwright-doctor.1 warpwright-eval.1 warpwright-judge.1 warpwright-optimize.1 warpwright-report.1 warpwright-synth.1 warpwright-task-drop.1 warpwright-task-lint.1 warpwright-task-show.1 warpwright-task-stats.1 warpwright-task.1 warpwright-train.1 warpwright-trajectory-export.1 warpwright-trajectory-show.1 warpwright-trajectory.1 warpwright.1");
+    insta::assert_snapshot!(pages.join(" "), @"warpwright-bench-judge.1 warpwright-bench.1 warpwright-compare.1 warpwright-completions.1 warpwright-doctor.1 warpwright-eval.1 warpwright-judge.1 warpwright-optimize.1 warpwright-report.1 warpwright-synth.1 warpwright-task-drop.1 warpwright-task-lint.1 warpwright-task-show.1 warpwright-task-stats.1 warpwright-task.1 warpwright-train.1 warpwright-trajectory-export.1 warpwright-trajectory-show.1 warpwright-trajectory.1 warpwright-watch.1 warpwright.1");
 }
 
 #[test]

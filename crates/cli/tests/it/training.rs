@@ -115,6 +115,20 @@ fn a_model_that_is_there_is_gone_on_from() {
     let text = line.to_string();
     assert!(text.len() > 10_000, "the skill and the tools are told: {text:.300}");
 
+    let ran = program.run(&["watch", "out"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    assert!(
+        ran.stdout.contains("single-turn done") && ran.stdout.contains("reward -"),
+        "{}",
+        ran.show()
+    );
+    let told = program.run(&["watch", "chat"]);
+    assert!(
+        told.code == Some(2) && told.stderr.contains("it is no training run"),
+        "{}",
+        told.show()
+    );
+
     let policy = "native:out/single-turn/checkpoint";
     let play = ["optimize", "task.py", "--device", "cpu", "--policy", policy, "--max-turns", "1"];
     let ran = program.run(&play);

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::inputs::InputFamily;
+use warpwright_task::similarity::OpGraph;
 
 use super::TaskSession;
 use crate::baseline::BaselineProcess;
@@ -64,15 +65,17 @@ impl TaskSession<'_> {
     /// Finds out whether the task is worth being judged against: whether every input and parameter
     /// matters, no answer that computes nothing would pass, and what compilers make of it would; how
     /// long the baselines take. Compiles nothing where there are objections before, or where a call of
-    /// eager takes far from `wanted_ms`. `bar`: how much room there must be.
+    /// eager takes far from `wanted_ms`, and looks no further where the operator graph is `unwanted`.
+    /// `bar`: how much room there must be.
     pub(crate) fn examine(
         mut self,
         wanted_ms: Option<&RangeInclusive<f64>>,
         bar: Bar,
+        unwanted: &dyn Fn(&OpGraph) -> bool,
     ) -> Result<Examination, JudgeError> {
         let (judge, all) = (self.judge, self.memory.is_all());
         judge.alive()?;
-        let examined = self.examine_within(wanted_ms, bar).map_err(|e| judge.explain(e));
+        let examined = self.examine_within(wanted_ms, bar, unwanted).map_err(|e| judge.explain(e));
         if examined.is_ok() {
             self.retire();
         }
@@ -100,16 +103,18 @@ impl TaskSession<'_> {
         &mut self,
         wanted_ms: Option<&RangeInclusive<f64>>,
         bar: Bar,
+        unwanted: &dyn Fn(&OpGraph) -> bool,
     ) -> Result<Examination, JudgeError> {
         let eager_ms = 1e3 * self.oracle.opened.forward_seconds;
-        let worth = near(wanted_ms, eager_ms, self.judge.config.device.is_cuda());
+        let graph = self.oracle.graph(self.judge.config.seed)?;
+        let worth = near(wanted_ms, eager_ms, self.judge.config.device.is_cuda())
+            && !graph.as_ref().is_some_and(unwanted);
         let seed = Draw::fresh(InputFamily::Own, &mut self.random).seed;
         let (mut allowed, mut objections) = (Vec::new(), Vec::new());
         if worth {
             allowed = self.allowed(seed)?;
             objections = self.objections(seed, &allowed, bar)?;
         }
-        let graph = self.oracle.graph(self.judge.config.seed)?;
         let sizes = &self.oracle.opened.sizes;
         let kinds = |places: &[_]| places.iter().map(TensorKind::of).collect();
         let mut examination = Examination {

@@ -157,6 +157,15 @@ impl Decontamination {
         Finding { nearest, refusal }
     }
 
+    /// Checks a task, and counts it only if it is refused.
+    pub fn refuse(&mut self, likeness: &Likeness) -> Option<Refusal> {
+        let finding = self.check(likeness);
+        if finding.refusal.is_some() {
+            self.summary.count(&finding, likeness.has_graph());
+        }
+        finding.refusal
+    }
+
     /// Checks a task, keeps it if it is not refused, and counts it: of tasks that are alike the first
     /// stays.
     pub fn admit(&mut self, name: &str, likeness: Likeness) -> Finding {
