@@ -142,13 +142,15 @@ fn title(curve: &Curve) -> Line<'_> {
         (low.min(value), high.max(value))
     });
     let bold = Style::default().add_modifier(Modifier::BOLD);
-    let mut spans = vec![Span::raw(format!("{} ", curve.name))];
+    let mut spans = Vec::new();
+    // First: there may be no room for all.
     if let Some(last) = known().next_back() {
-        spans.push(Span::styled(short(last), bold));
-        spans.push(Span::styled(
-            format!(" {} to {}", short(low), short(high)),
-            Style::default().add_modifier(Modifier::DIM),
-        ));
+        spans.push(Span::styled(format!("{} ", short(last)), bold));
+    }
+    spans.push(Span::raw(curve.name.as_str()));
+    if low < high {
+        let range = format!(" {}\u{2013}{}", short(low), short(high));
+        spans.push(Span::styled(range, Style::default().add_modifier(Modifier::DIM)));
     }
     Line::from(spans)
 }
@@ -235,8 +237,8 @@ mod tests {
         assert!(text.contains("rows   seed 3"), "{text}");
         assert!(text.contains(" demos  sft done  ppo 40 "), "{text}");
         let line = text.lines().find(|line| line.contains("reward")).unwrap();
-        assert!(line.contains("reward 0.97 0 to 0.97"), "{text}");
-        assert!(line.find("reward") < line.find("gradient norm 12.00"), "{text}");
+        assert!(line.contains("0.97 reward 0\u{2013}0.97"), "{text}");
+        assert!(line.find("reward") < line.find("12.00 gradient norm"), "{text}");
         assert!(text.contains('█') && text.contains('▁'), "a curve that rises: {text}");
     }
 
@@ -244,7 +246,7 @@ mod tests {
     fn another_stage_can_be_chosen_and_no_further_than_there_are() {
         let mut dashboard = dashboard();
         dashboard.choose(-1);
-        assert!(drawn(&dashboard, 80, 12).contains("loss 1.00"));
+        assert!(drawn(&dashboard, 80, 12).contains("1.00 loss"));
         dashboard.choose(-5);
         assert!(drawn(&dashboard, 80, 12).contains("no step is done yet"));
         dashboard.choose(9);
