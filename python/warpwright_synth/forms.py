@@ -349,6 +349,13 @@ def study(plan: Plan, draws: dict[str, Draw]) -> Form | None:
         raise Refused("changes its input")
     if call_with(plan, small, first.inputs, watch=True).warned:
         raise Refused("torch warns of such a call")
+    alike = {name: tensor.flatten()[:1].expand_as(tensor) for name, tensor in first.inputs.items()}
+    try:
+        repeated = call_with(plan, small, alike)
+    except Exception:  # what it cannot take says nothing of shapes
+        repeated = first
+    if [t.shape for _, t in repeated.outputs] != [t.shape for _, t in first.outputs]:
+        raise Refused("its shape depends on values")
     # Windows and choices that are drawn often agree at the smallest sizes.
     larger = call(plan, found.sizes(found.smallest(9)), draws)
     for seed, reason in ((0, "not deterministic"), (1, "random")):
