@@ -40,6 +40,7 @@ SHIFTED = 8.5
 """How many times a variance's own relative error a normalised value may have: one pass with a shift
 that lies up to four standard deviations off loses a factor of 17, of which a root halves."""
 FEW = 4096
+"""Elements of which one is no number of float32, as a rule, where any is none."""
 PIECE = 1 << 24
 
 

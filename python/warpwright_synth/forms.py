@@ -349,9 +349,9 @@ def study(plan: Plan, draws: dict[str, Draw]) -> Form | None:
         raise Refused("changes its input")
     if call_with(plan, small, first.inputs, watch=True).warned:
         raise Refused("torch warns of such a call")
-    alike = {name: tensor.flatten()[:1].expand_as(tensor) for name, tensor in first.inputs.items()}
+    equal = {name: tensor.flatten()[:1].expand_as(tensor) for name, tensor in first.inputs.items()}
     try:
-        repeated = call_with(plan, small, alike)
+        repeated = call_with(plan, small, equal)
     except Exception:  # what it cannot take says nothing of shapes
         repeated = first
     if [t.shape for _, t in repeated.outputs] != [t.shape for _, t in first.outputs]:

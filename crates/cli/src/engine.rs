@@ -182,7 +182,8 @@ fn spec(
     ])
 }
 
-/// The model that a checkpoint's adapters are for, if it has any.
+/// The model that a checkpoint's adapters are for, if it has any. What is wrong with their description
+/// the engine says when it reads it.
 fn adapted(folder: &Path) -> Option<PathBuf> {
     let text = fs_err::read(folder.join("adapter_config.json")).ok()?;
     let told: serde_json::Value = serde_json::from_slice(&text).ok()?;

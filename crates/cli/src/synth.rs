@@ -13,6 +13,7 @@
 pub(crate) mod author;
 mod refused;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -288,18 +289,17 @@ impl Maker<'_> {
         }
         let (window, processes) = (self.plan.window.range(), self.plan.processes);
         // The cheapest look that many do not pass comes first.
-        let copy = Mutex::new(None);
+        let copy = RefCell::new(None);
         let is_copy = |graph: &OpGraph| {
             let likeness = Likeness::of_task(&task, Some(graph)).ok();
             let refusal = likeness.and_then(|likeness| lock(state).copies.refuse(&likeness));
             let refused = refusal.is_some();
-            *copy.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+            copy.replace(refusal);
             refused
         };
         let how = (Bar::Clear, processes);
         let examined = pool.examine_unless(&task, Some(window), how, &is_copy);
-        let copy = copy.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(refusal) = copy {
+        if let Some(refusal) = copy.into_inner() {
             return Ok(Err(Refused::copy(&refusal)));
         }
         let found = match examined {

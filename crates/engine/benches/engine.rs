@@ -126,7 +126,7 @@ fn main() {
         compute: if gpu.is_some() { Compute::Bfloat16 } else { Compute::Float32 },
         // What is kept of a large model for the way back is larger than the model.
         recompute: load.config.hidden_size >= 1024,
-        pass_tokens: load.tokens * load.rows.min(32).div_ceil(args.gpu.len().max(1)),
+        pass_tokens: load.tokens * load.rows.div_ceil(args.gpu.len().max(1)),
         slots: (load.drawn as usize).div_ceil(args.gpu.len().max(1)),
         lora: load.lora,
         ..Settings::default()

@@ -65,7 +65,7 @@ impl Replicas {
     }
 
     fn must_be_alike(&self) -> Result<(), EngineError> {
-        let digests = self.together(|_| Box::new(|engine| engine.digest()))?;
+        let digests = self.each(|_| Box::new(|engine| engine.digest()))?;
         if digests.windows(2).all(|pair| pair[0] == pair[1]) {
             return Ok(());
         }
@@ -87,12 +87,20 @@ impl Replicas {
         asked.iter().map(answer).collect()
     }
 
-    /// The same where each may fail. What the others did is given up where one does.
+    /// The same where each may fail.
+    fn each<T: Send + 'static>(
+        &self,
+        work: impl Fn(usize) -> Work<Result<T, EngineError>>,
+    ) -> Result<Vec<T>, EngineError> {
+        self.all(work)?.into_iter().collect()
+    }
+
+    /// The same, where gradients are of no use if one fails: those of all are given up.
     fn together<T: Send + 'static>(
         &self,
         work: impl Fn(usize) -> Work<Result<T, EngineError>>,
     ) -> Result<Vec<T>, EngineError> {
-        let done: Result<Vec<T>, EngineError> = self.all(work)?.into_iter().collect();
+        let done = self.each(work);
         if done.is_err() {
             self.forget()?;
         }
@@ -101,7 +109,7 @@ impl Replicas {
 
     /// Gives all gradients up.
     fn forget(&self) -> Result<(), EngineError> {
-        self.all(|_| Box::new(|engine| guarded(|| engine.forget())))?.into_iter().collect()
+        self.each(|_| Box::new(|engine| guarded(|| engine.forget()))).map(|_| ())
     }
 
     /// Each engine's share of the rows, about equally many tokens.
@@ -115,7 +123,7 @@ impl Engine for Replicas {
     type Error = EngineError;
 
     fn describe(&mut self) -> Result<Description, EngineError> {
-        let each = self.together(|_| Box::new(LocalEngine::describe))?;
+        let each = self.each(|_| Box::new(LocalEngine::describe))?;
         let devices: Vec<&str> = each.iter().map(|one| one.device.as_str()).collect();
         let device = devices.join(",");
         let first = each.into_iter().next().ok_or_else(gone)?;
@@ -123,17 +131,17 @@ impl Engine for Replicas {
     }
 
     fn begin_critic(&mut self) -> Result<(), EngineError> {
-        self.together(|_| Box::new(LocalEngine::begin_critic))?;
+        self.each(|_| Box::new(LocalEngine::begin_critic))?;
         self.must_be_alike()
     }
 
     fn score(&mut self, rows: &[Row]) -> Result<Vec<Scores>, EngineError> {
         let dealt = self.deal(rows);
-        let scored = self.all(|i| {
+        let scored = self.each(|i| {
             let rows = dealt[i].clone();
             Box::new(move |engine| engine.score(&rows))
         })?;
-        Ok(scored.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
+        Ok(scored.concat())
     }
 
     fn backward(&mut self, rows: &[Row], loss: &Loss, over: f64) -> Result<Passed, EngineError> {
@@ -151,7 +159,7 @@ impl Engine for Replicas {
     }
 
     fn step(&mut self, which: Which, step: &Step) -> Result<f64, EngineError> {
-        let parameters = self.together(|_| Box::new(move |engine| engine.parameters(which)))?;
+        let parameters = self.each(|_| Box::new(move |engine| engine.parameters(which)))?;
         if let Err(error) = guarded(|| sum_gradients(&parameters)) {
             self.forget()?;
             return Err(error);
@@ -169,7 +177,7 @@ impl Engine for Replicas {
         // How much is drawn is not known before: as many for each, dealt in turn, since those beside each
         // other are alike.
         let of = self.workers.len();
-        let drawn = self.all(|i| {
+        let drawn = self.each(|i| {
             let dealt: Vec<Prompt> = prompts.iter().skip(i).step_by(of).cloned().collect();
             let sampling = sampling.clone();
             Box::new(move |engine| {
@@ -177,7 +185,6 @@ impl Engine for Replicas {
                 if dealt.is_empty() { Ok(Vec::new()) } else { engine.sample(&dealt, &sampling) }
             })
         })?;
-        let drawn: Vec<Vec<Sampled>> = drawn.into_iter().collect::<Result<_, _>>()?;
         let mut each: Vec<_> = drawn.into_iter().map(Vec::into_iter).collect();
         (0..prompts.len()).map(|i| each[i % of].next().ok_or_else(gone)).collect()
     }

@@ -243,7 +243,8 @@ pub(crate) fn object_to_draws(found: &Redrawn, allowed: &[(Tolerance, f64)]) -> 
 
 /// How many times the median of a program's errors on eight draws its largest is at most where results
 /// move with the errors, unless by chance: of errors that are each one normal number, in 98 of 100
-/// cases; of the largest of two or more, always (40,000 tried). A jump in every draw is beyond it.
+/// cases; of the largest of two or more, hardly ever (none of 40,000 that were drawn). A jump in every
+/// draw is beyond it.
 const SPREAD: f64 = 10.0;
 /// Errors that tell nothing, as a share of what is allowed.
 const SLIGHT: f64 = 1.0 / 16.0;

@@ -1,4 +1,4 @@
-//! The policy that is a model of our own: it speaks token by token, in the loop that every policy works in.
+//! The policy that is a model on this machine, ours or a pretrained one: it speaks token by token, in the loop that every policy works in.
 //!
 //! ```text
 //! Briefing ─► Dialogue ─► tokens ─► Draws (an engine, shared by all episodes) ─► tokens ─► Dialogue ─► Message
@@ -8,8 +8,8 @@
 //!
 //! [`Native`] is a [`Policy`](warpwright_agent::policy::Policy). What it draws is noted in the record with
 //! its log-probabilities (`Generation::tokens`): learning takes tokens from there, and no text is made into
-//! tokens twice. [`Tokenizer`] is byte-level BPE with marks of turns and calls; [`Dialogue`] says how a
-//! conversation is told with them, both ways. [`Batcher`] gathers what many episodes ask of one engine.
+//! tokens twice. [`Dialogue`] says how a conversation is told in tokens, both ways: [`Marks`] for models from
+//! scratch, whose [`Tokenizer`] is byte-level BPE with marks of turns and calls, [`Chat`] for pretrained ones. [`Batcher`] gathers what many episodes ask of one engine.
 //!
 //! It computes nothing: that is the engine's, behind `warpwright_learn::engine::Engine`.
 

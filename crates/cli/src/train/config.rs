@@ -115,6 +115,20 @@ pub(crate) struct Demos {
     pub(crate) flaws: Flaws,
 }
 
+impl Demos {
+    fn check(&self) -> Result<(), &'static str> {
+        let Flaws { unfused, naive, slow, wrong, checked, mended, improved } = self.flaws;
+        let shares = [unfused, naive, slow, wrong, checked, mended, improved];
+        if shares.iter().any(|share| !(0.0..=1.0).contains(share)) {
+            return Err("demos.flaws are shares between 0 and 1");
+        }
+        if self.episodes == 0 {
+            return Err("demos.episodes is at least 1");
+        }
+        Ok(())
+    }
+}
+
 /// Training on what is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -259,25 +273,15 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), &'static str> {
-        let flaws = self.demos.as_ref().map(|demos| demos.flaws).unwrap_or_default();
-        let shares = [
-            flaws.unfused,
-            flaws.naive,
-            flaws.slow,
-            flaws.wrong,
-            flaws.checked,
-            flaws.mended,
-            flaws.improved,
-        ];
-        if shares.iter().any(|share| !(0.0..=1.0).contains(share)) {
-            return Err("demos.flaws are shares between 0 and 1");
+        if let Some(demos) = &self.demos {
+            demos.check()?;
         }
         self.tasks.check()?;
         if self.eval.is_some() && self.tasks.held_out.is_empty() {
             return Err("eval needs tasks.held_out");
         }
-        if self.demos.as_ref().is_some_and(|demos| demos.episodes == 0) || self.turns == 0 {
-            return Err("demos.episodes and turns are at least 1");
+        if self.turns == 0 {
+            return Err("turns are at least 1");
         }
         if (self.rft.is_some() || self.value.is_some()) && self.collect.is_none() {
             return Err("rft and value need the episodes of collect");

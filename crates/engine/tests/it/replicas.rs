@@ -130,8 +130,11 @@ fn where_one_cannot_all_give_up_and_go_on_afterwards() {
     assert!(error.to_string().contains("no parameter has a gradient"), "{error}");
     let (mut one, lone) = (engine(Settings::default()), train(&mut two));
     assert!((train(&mut one) - lone).abs() < 1e-4 * lone);
+    // A refusal harms nothing.
+    two.backward(&rows(), &Loss::Likelihood, actions(&rows())).unwrap();
     let error = two.step(Which::Critic, &Step::default()).unwrap_err();
     assert!(error.to_string().contains("no critic"), "{error}");
+    two.step(Which::Policy, &Step::default()).unwrap();
 }
 
 #[test]

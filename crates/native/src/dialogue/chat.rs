@@ -62,7 +62,16 @@ pub enum ChatError {
         /// The token.
         token: &'static str,
     },
+    /// What it makes of a text does not give the text back.
+    #[error("failed to use the tokenizer {path}: it loses text")]
+    Lossy {
+        /// The file.
+        path: PathBuf,
+    },
 }
+
+/// What a tokenizer must give back.
+const PROBE: &str = "int a[4] = {0};\n\t// \u{e9} \u{2014} \u{65e5}\u{672c} <x> \u{1f600}\n\n";
 
 /// Tells conversations as chat models of the Qwen family know them.
 #[derive(Clone, Debug)]
@@ -96,11 +105,15 @@ impl Chat {
             tokenizer.token_to_id(token).ok_or_else(none)
         };
         let (start, end) = (id(START)?, id(END)?);
-        Ok(Self { tokenizer, start, end, result_tokens })
+        let chat = Self { tokenizer, start, end, result_tokens };
+        if chat.decode(&chat.encode(PROBE)) != PROBE {
+            return Err(ChatError::Lossy { path: path.to_owned() });
+        }
+        Ok(chat)
     }
 
     fn encode(&self, text: &str) -> Vec<u32> {
-        // Bytes are all there: nothing can be unknown.
+        // Bytes are all there, as was looked at: nothing can be unknown.
         self.tokenizer
             .encode_fast(text, false)
             .map_or_else(|_| Vec::new(), |e| e.get_ids().to_vec())
@@ -414,6 +427,11 @@ mod tests {
         Tokenizer::new(model).save(&path, false).unwrap();
         let told = Chat::load(&path, 1).unwrap_err().to_string();
         assert!(told.ends_with("it has no token <|im_start|>"), "{told}");
+        let mut wordless = Tokenizer::new(BPE::builder().build().unwrap());
+        wordless.add_special_tokens([START, END].map(|t| AddedToken::from(t, true))).unwrap();
+        wordless.save(&path, false).unwrap();
+        let told = Chat::load(&path, 1).unwrap_err().to_string();
+        assert!(told.ends_with("it loses text"), "{told}");
     }
 
     proptest! {

@@ -113,7 +113,9 @@ fn the_first_of_a_kind_stays_and_all_is_counted() {
     let refusal = found.admit("second", of(&[5, 6])).refusal.unwrap();
     assert_eq!((refusal.copied.suite, refusal.copied.task.as_str()), (None, "first"));
     assert!(found.admit("copied", of(&[0, 1, 2])).refusal.is_some());
-    assert!(found.admit("again", of(&[5, 6])).refusal.is_some());
+    // Whoever only asks is counted where it is a copy, and kept nowhere.
+    assert!(found.refuse(&of(&[5, 6])).is_some());
+    assert!(found.refuse(&of(&[3, 4])).is_none());
     assert_eq!(found.kept(), 1);
     let summary = found.summary();
     assert_eq!((summary.checked, summary.with_graph, summary.kept), (4, 4, 1));
