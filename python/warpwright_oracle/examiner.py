@@ -26,6 +26,10 @@ STRETCHES = (64, 4)
 """How many times what an honest program errs is put on, in turn, to see whether the results move as
 many times as far. A jump is seen in as many draws more; the smaller one tells what smooth results
 do, and shows those that jump in every draw."""
+WEIGHTS = ("init", "other")
+"""Which weights are taken in turn, for as many draws as there are stretches. Those that a model is
+made with hide jumps: what a batch norm by itself gives, an input scaled by 0.999995, is everywhere
+as far from a multiple of that input."""
 NEAR_ZERO = 8
 """An input whose least magnitude is below so many times what is left of its size for one of its
 elements may be zero as well: draws of the usual generators have an exact zero in 2^24."""
@@ -78,11 +82,11 @@ class Examiner:
         }
 
     def redraw(self, seed: int, draws: int) -> dict[str, Any]:
-        """What few draws show, looked for on so many others than the seed's own, until one shows
-        it for certain. ``finite`` is the least share of finite elements per output; ``stretched``
-        per output and draw the largest error of a program that errs ``STRETCHES`` times as much as
-        an honest one, over that, as if the outputs were as large as on the seed's own draw. There
-        must be a truth in float64."""
+        """What few draws show, looked for on so many others than the seed's own and with other
+        weights, until one shows it for certain. ``finite`` is the least share of finite elements
+        per output; ``stretched`` per output and draw the largest error of a program that errs
+        ``STRETCHES`` times as much as an honest one, over that, as if the outputs were as large as
+        on the seed's own draw. There must be a truth in float64."""
         sizes = [size(tensor) for tensor in self._outputs(self.oracle.draw(seed, OWN))]
         least = [1.0] * len(sizes)
         stretched: list[list[float]] = [[] for _ in sizes]
@@ -103,13 +107,14 @@ class Examiner:
         have one, and the errors there, for outputs of these sizes."""
         given = self.oracle.draw(seed + SEEDS + 1 + number, OWN)
         self._zero(given, number)
-        truth, stretch = self.oracle.truth, STRETCHES[number % len(STRETCHES)]
-        exact = truth.under(contextlib.nullcontext(), to_double(given))
+        turn, step = divmod(number, len(STRETCHES))
+        truth, stretch, weights = self.oracle.truth, STRETCHES[step], WEIGHTS[turn % len(WEIGHTS)]
+        exact = truth.under(contextlib.nullcontext(), to_double(given), weights)
         if not exact or len(exact) != len(sizes):
             return [1.0] * len(sizes), [FARTHEST] * len(sizes)
         shares = [finite(tensor) for tensor in exact]
         seed_everything(number + 2)  # or all draws would err alike
-        moved = truth.astray(given, stretch, everywhere=True)
+        moved = truth.astray(given, stretch, weights, everywhere=True)
         if not moved or [t.shape for t in moved] != [t.shape for t in exact]:
             return shares, [FARTHEST] * len(exact)
         errors = []

@@ -41,9 +41,7 @@ class Truth:
         variant = request["variant"]
         if not request["double"]:
             return None, []
-        if variant not in self.models:
-            self.models[variant] = copy.deepcopy(self.oracle.models[variant]).double()
-        model = self.models[variant]
+        model = self.model(variant)
         for afresh in (False, True):
             if model is None:
                 break
@@ -61,11 +59,18 @@ class Truth:
                 self.doubting(variant, reason)
         return None, []
 
-    def under(self, mode: AbstractContextManager[Any], inputs: Any) -> list[torch.Tensor] | None:
-        """The outputs for inputs in float64 under a mode, by the model with the weights it was made
-        with; None where there is none in float64, or it does not run so. Raises what ``exhausted``
-        knows where memory is short."""
-        model = self.models.get("init")
+    def model(self, variant: str) -> torch.nn.Module | None:
+        """The model with these weights in float64, if there is one."""
+        if variant not in self.models:
+            self.models[variant] = copy.deepcopy(self.oracle.models[variant]).double()
+        return self.models[variant]
+
+    def under(
+        self, mode: AbstractContextManager[Any], inputs: Any, variant: str = "init"
+    ) -> list[torch.Tensor] | None:
+        """The outputs for inputs in float64 under a mode; None where there is no model in float64,
+        or it does not run so. Raises what ``exhausted`` knows where memory is short."""
+        model = self.model(variant)
         if model is None:
             return None
         try:
@@ -81,7 +86,13 @@ class Truth:
             return None
 
     def astray(
-        self, inputs: Any, times: float = 1.0, *, everywhere: bool = False, ties: bool = False
+        self,
+        inputs: Any,
+        times: float = 1.0,
+        variant: str = "init",
+        *,
+        everywhere: bool = False,
+        ties: bool = False,
     ) -> list[torch.Tensor] | None:
         """The outputs of a program that errs as an honest one may, so many times, and whose inputs
         do; see ``Reordered`` for ``everywhere``. With ``ties`` zeros among the inputs err too. None
@@ -90,7 +101,8 @@ class Truth:
         tree = flatten(to_double(inputs), tensors)
         for index, traits in self.oracle.traits.items():
             jitter(tensors[index], traits.size if ties else 0.0, times)
-        return self.under(Reordered(times, everywhere=everywhere), unflatten(tree, tensors))
+        erring = Reordered(times, everywhere=everywhere)
+        return self.under(erring, unflatten(tree, tensors), variant)
 
     def doubting(self, variant: str, reason: str) -> None:
         """Does without float64 from now on."""

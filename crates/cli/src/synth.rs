@@ -6,6 +6,10 @@
 //!             └── why it is refused, for a composer that learns from it
 //! ```
 //!
+//! What tasks are not to be copies of takes a while to learn (the graphs of a suite), and on a cold machine
+//! so do the first processes: on a GPU both begin at once, and what is found sound waits for the other. On
+//! the cpu device the one would be in the way of what the other times.
+//!
 //! Each worker takes one seed after the other. What is kept is written now and then, and a seed is logged
 //! as admitted only when its task is on the disk. Each proposal that is refused is logged at once; where a
 //! composer makes several of one seed, the seed has a line for each.
@@ -17,7 +21,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use warpwright_judge::{Bar, Examination, JudgeError, Processes, SessionPool, TensorKind};
@@ -41,6 +45,9 @@ const ON_STOPPING: Duration = Duration::from_secs(2);
 const SAY_EVERY: Duration = Duration::from_secs(2);
 /// So many failures of the judge itself in a row are no task's doing.
 const MOST_FAILURES: u32 = 4;
+/// How often those who wait look whether they are to stop.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
 /// What to make, and where.
 pub(crate) struct Plan {
     /// Tasks that the data set is to have.
@@ -80,10 +87,17 @@ pub(crate) struct Maker<'a> {
 }
 
 /// What the workers share.
+struct Shared {
+    state: Mutex<State>,
+    /// What tasks are not to be copies of is known.
+    learnt: Condvar,
+}
+
 struct State {
     set: DataSet,
     log: TrialLog,
-    copies: Decontamination,
+    /// None until it is known. Nothing is kept before.
+    copies: Option<Decontamination>,
     /// Of tasks that are not on the disk yet.
     unwritten: Vec<Trial>,
     next: u64,
@@ -103,19 +117,21 @@ enum Tried {
 }
 
 impl Maker<'_> {
-    /// Makes tasks until the data set has as many as are wanted, or somebody stops it.
+    /// Makes tasks until the data set has as many as are wanted, or somebody stops it. `learn` finds
+    /// out what tasks are not to be copies of, what the set holds included.
     pub(crate) fn make(
         &self,
         set: DataSet,
         log: TrialLog,
-        copies: Decontamination,
+        learn: impl FnOnce(&DataSet) -> Result<Decontamination, Failure> + Send,
     ) -> Result<Made, Failure> {
         let started = Instant::now();
         let (had, next) = (set.rows().len(), self.plan.first_seed);
+        let held = set.clone();
         let state = State {
             set,
             log,
-            copies,
+            copies: None,
             unwritten: Vec::new(),
             next,
             had,
@@ -123,13 +139,14 @@ impl Maker<'_> {
             written: started,
             said: started,
         };
-        let state = Mutex::new(state);
+        let shared = Shared { state: Mutex::new(state), learnt: Condvar::new() };
         let pools: Vec<_> =
             self.benches.iter().map(|b| SessionPool::to_examine(&b.judge)).collect();
         let worked = std::thread::scope(|scope| {
-            let mut workers = Vec::new();
+            let learning = scope.spawn(|| self.ending(self.learn(&shared, || learn(&held))));
+            let mut workers = vec![learning];
             for pool in &pools {
-                let work = || self.work(pool, &state, started);
+                let work = || self.ending(self.work(pool, &shared, started));
                 workers.extend((0..self.plan.jobs.max(1)).map(|_| scope.spawn(work)));
             }
             let ends =
@@ -137,7 +154,7 @@ impl Maker<'_> {
             ends.collect::<Vec<_>>().into_iter().collect::<Result<Vec<()>, Failure>>()
         });
         // Whatever ended it: what was admitted is kept.
-        let mut state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         self.write(&mut state)?;
         for bench in self.benches.iter().filter(|b| b.judge.config().device.is_cuda()) {
             let used = bench.judge.device_use();
@@ -155,33 +172,58 @@ impl Maker<'_> {
         })
     }
 
-    fn work(
-        &self,
-        pool: &SessionPool<'_>,
-        state: &Mutex<State>,
-        started: Instant,
-    ) -> Result<(), Failure> {
-        let done = self.work_on(pool, state, started);
+    /// Whoever fails: the others need not go on.
+    fn ending(&self, done: Result<(), Failure>) -> Result<(), Failure> {
         if done.is_err() {
-            // The others need not go on.
             self.stop.store(true, Ordering::SeqCst);
         }
         done
     }
 
-    fn work_on(
+    /// Learns what tasks are not to be copies of.
+    fn learn(
+        &self,
+        shared: &Shared,
+        learn: impl FnOnce() -> Result<Decontamination, Failure>,
+    ) -> Result<(), Failure> {
+        let copies = learn()?;
+        // Suites that somebody stopped reading are not known as a whole.
+        if !self.stop.load(Ordering::SeqCst) {
+            shared.lock().copies = Some(copies);
+        }
+        shared.learnt.notify_all();
+        Ok(())
+    }
+
+    /// The state, as soon as something may be kept; none if that is not to be.
+    fn settled<'s>(&self, shared: &'s Shared) -> Option<MutexGuard<'s, State>> {
+        let mut state = shared.lock();
+        while state.copies.is_none() {
+            if self.stop.load(Ordering::SeqCst) {
+                return None;
+            }
+            let waited = shared.learnt.wait_timeout(state, LOOK_AGAIN);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Some(state)
+    }
+
+    fn work(
         &self,
         pool: &SessionPool<'_>,
-        state: &Mutex<State>,
+        shared: &Shared,
         started: Instant,
     ) -> Result<(), Failure> {
+        if !pool.judge().config().device.is_cuda() {
+            drop(self.settled(shared));
+        }
         while !self.stop.load(Ordering::SeqCst) {
-            let Some(seed) = lock(state).take_seed(self.plan.count) else { break };
+            let Some(seed) = shared.lock().take_seed(self.plan.count) else { break };
             let mut failed = None;
             let composed = self.composer.compose_until(seed, &mut |proposal| {
-                let tried = self.attempt(pool, state, seed, proposal);
+                let tried = self.attempt(pool, shared, seed, proposal);
                 let tried = tried.and_then(|tried| {
-                    self.look_after(&mut lock(state), started)?;
+                    self.look_after(&mut shared.lock(), started)?;
                     Ok(tried)
                 });
                 match tried {
@@ -209,14 +251,14 @@ impl Maker<'_> {
             }
         }
         // The others may take long to end, and nobody may want to wait for them.
-        self.write_soon(&mut lock(state), ON_STOPPING)
+        self.write_soon(&mut shared.lock(), ON_STOPPING)
     }
 
     /// Tries what a composer gave and notes what became of it.
     fn attempt(
         &self,
         pool: &SessionPool<'_>,
-        state: &Mutex<State>,
+        shared: &Shared,
         seed: u64,
         proposal: Result<Proposal, ComposeError>,
     ) -> Result<Tried, Failure> {
@@ -225,7 +267,7 @@ impl Maker<'_> {
             Ok(proposal) => {
                 let (name, operators) = (proposal.name.clone(), proposal.operators.clone());
                 let trial = Trial { seed, name, operators, outcome: admitted };
-                (trial, self.examine(pool, state, proposal)?)
+                (trial, self.examine(pool, shared, proposal)?)
             }
             Err(error) => {
                 let (name, operators) = (String::new(), Vec::new());
@@ -233,7 +275,8 @@ impl Maker<'_> {
                 (trial, Err(Refused::error(error.name(), &error.to_string())))
             }
         };
-        let mut state = lock(state);
+        let found = if row.is_ok() { self.settled(shared) } else { Some(shared.lock()) };
+        let Some(mut state) = found else { return Ok(Tried::Late) };
         let full = |state: &State| state.set.rows().len() >= self.plan.count;
         let kept = match row {
             Ok(_) if full(&state) => return Ok(Tried::Late),
@@ -275,14 +318,15 @@ impl Maker<'_> {
     fn examine(
         &self,
         pool: &SessionPool<'_>,
-        state: &Mutex<State>,
+        shared: &Shared,
         proposal: Proposal,
     ) -> Result<Result<Row, Refused>, Failure> {
         let task = proposal.task();
         match Likeness::of_task(&task, None) {
             Err(error) => return Ok(Err(Refused::new("no_task", error.to_string()))),
             Ok(likeness) => {
-                if let Some(refusal) = lock(state).copies.check(&likeness).refusal {
+                let copies = &shared.lock().copies;
+                if let Some(refusal) = copies.as_ref().and_then(|c| c.check(&likeness).refusal) {
                     return Ok(Err(Refused::copy(&refusal)));
                 }
             }
@@ -292,7 +336,9 @@ impl Maker<'_> {
         let copy = RefCell::new(None);
         let is_copy = |graph: &OpGraph| {
             let likeness = Likeness::of_task(&task, Some(graph)).ok();
-            let refusal = likeness.and_then(|likeness| lock(state).copies.refuse(&likeness));
+            // Nothing, while nothing is known: it will be asked again.
+            let copies = &mut shared.lock().copies;
+            let refusal = likeness.and_then(|likeness| copies.as_mut()?.refuse(&likeness));
             let refused = refusal.is_some();
             copy.replace(refusal);
             refused
@@ -312,7 +358,7 @@ impl Maker<'_> {
             }
             Err(error @ JudgeError::Infrastructure { .. }) => {
                 // One that a task provoked must not end the others.
-                let mut state = lock(state);
+                let mut state = shared.lock();
                 state.failures += 1;
                 if state.failures >= MOST_FAILURES {
                     return Err(error.into());
@@ -322,7 +368,7 @@ impl Maker<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        lock(state).failures = 0;
+        shared.lock().failures = 0;
         if let Some(objection) = found.objections.first() {
             let all: Vec<String> = found.objections.iter().map(ToString::to_string).collect();
             return Ok(Err(Refused::new(objection.name(), all.join("; "))));
@@ -342,6 +388,8 @@ impl Maker<'_> {
     /// Writes the data set, its card, and the log of what it holds.
     fn write(&self, state: &mut State) -> Result<(), Failure> {
         state.written = Instant::now();
+        // As long as nothing is known, nothing was kept.
+        let Some(copies) = &state.copies else { return Ok(()) };
         if !state.unwritten.is_empty() {
             state.set.write(&self.plan.out)?;
         }
@@ -349,7 +397,7 @@ impl Maker<'_> {
             state.log.append(&trial).map_err(|error| unlogged(&error))?;
         }
         let name = self.plan.out.file_stem().map_or("tasks".into(), |stem| stem.to_string_lossy());
-        let text = card(&name, &state.set, Some(state.copies.summary()));
+        let text = card(&name, &state.set, Some(copies.summary()));
         fs_err::write(self.plan.out.with_extension("md"), text)
             .map_err(|error| Failure::io("write the card of the data set", &error))
     }
@@ -377,6 +425,13 @@ impl Maker<'_> {
     }
 }
 
+impl Shared {
+    /// The bookkeeping is whole after every statement, also after a panic elsewhere.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl State {
     /// The next seed that was not tried, while tasks are wanted.
     fn take_seed(&mut self, count: usize) -> Option<u64> {
@@ -395,7 +450,9 @@ impl State {
         let broken = |reason: String| Failure::infrastructure(reason, "report it".to_owned());
         let likeness = Likeness::of_task(&row.task(), row.graph.as_ref())
             .map_err(|error| broken(error.to_string()))?;
-        if let Some(refusal) = self.copies.admit(&row.name, likeness).refusal {
+        let copies = self.copies.as_mut();
+        let copies = copies.ok_or_else(|| broken("a task came too early".to_owned()))?;
+        if let Some(refusal) = copies.admit(&row.name, likeness).refusal {
             return Ok(Err(Refused::copy(&refusal)));
         }
         self.set.push(row).map_err(|error| broken(chain(&error)))?;
@@ -440,9 +497,4 @@ pub(crate) fn unlogged(error: &warpwright_synth::LogError) -> Failure {
 
 fn died() -> Failure {
     Failure::infrastructure("failed to make tasks: a thread of ours died", "report it".to_owned())
-}
-
-/// The bookkeeping is whole after every statement, also after a panic elsewhere.
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -62,7 +62,6 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
         return Err(Failure::usage("failed to find a device", None));
     };
     let composer = composer(args, bench, model.clone())?;
-    let copies = copies(args, &suites, &set, bench, printer)?;
     let plan = Plan {
         count: args.count as usize,
         out: args.out.clone(),
@@ -74,7 +73,7 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
     };
     let composer = composer.as_ref();
     let maker = Maker { benches: &benches, composer, plan, stop: &stop, printer };
-    let made = maker.make(set, log, copies);
+    let made = maker.make(set, log, |set| copies(args, &suites, set, bench, printer));
     let spent = model.map(|model| model.spent());
     if let Some(spent) = spent.filter(|spent| spent.answers > 0) {
         // Also where it failed: the tokens are gone.
@@ -195,7 +194,8 @@ fn composer(
 fn graphs(suite: &Suite, bench: &Bench, printer: Printer) -> BTreeMap<String, OpGraph> {
     let (next, graphs) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let work = || {
-        while let Some(task) = suite.tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+        // Suites begin with what is small: what takes longest is not to come last.
+        while let Some(task) = suite.tasks.iter().rev().nth(next.fetch_add(1, Ordering::Relaxed)) {
             let graph = bench.judge.graph(task);
             let mut graphs = graphs.lock().unwrap_or_else(PoisonError::into_inner);
             graphs.insert(task.name.clone(), graph.ok().flatten());
