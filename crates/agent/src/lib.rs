@@ -33,4 +33,5 @@ mod scripted;
 pub mod service;
 pub mod skill;
 pub mod tools;
+pub mod tracer;
 pub mod workspace;

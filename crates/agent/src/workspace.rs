@@ -29,7 +29,7 @@ const CANDIDATE_LIMITS: SnapshotLimits =
     SnapshotLimits { files: MAX_FILES, file_bytes: MAX_FILE_BYTES, total_bytes: 32 << 20 };
 
 /// The scripts of `utils/`, embedded: the program is one file.
-const UTILS: [(&str, &str); 10] = [
+pub(crate) const UTILS: [(&str, &str); 10] = [
     ("utils/__init__.py", include_str!("../template/utils/__init__.py")),
     ("utils/compile.py", include_str!("../template/utils/compile.py")),
     ("utils/compile.sh", include_str!("../template/utils/compile.sh")),

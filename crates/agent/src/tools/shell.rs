@@ -99,15 +99,7 @@ pub enum ShellError {
 impl Shell {
     /// Commands run in `jail`.
     pub fn new(jail: Jail, mut provision: Provision) -> Self {
-        // A virtual environment is known by the link to its interpreter, so only the folder is
-        // resolved: a mount's name may hold no `..`.
-        provision.python = provision.python.map(|python| {
-            let folder = python.parent().and_then(|folder| fs_err::canonicalize(folder).ok());
-            match (folder, python.file_name()) {
-                (Some(folder), Some(name)) => folder.join(name),
-                _ => python,
-            }
-        });
+        provision.python = provision.python.map(|python| mountable(&python));
         provision.memory_bytes = provision.memory_bytes.or_else(default_memory);
         Self { jail, provision }
     }
@@ -153,6 +145,16 @@ impl Shell {
             spec = spec.read_only(folder);
         }
         spec
+    }
+}
+
+/// An interpreter's path without `..`, which a mount's name may not hold. A virtual environment is known by
+/// the link to its interpreter, so only the folder is resolved.
+pub(crate) fn mountable(python: &Path) -> PathBuf {
+    let folder = python.parent().and_then(|folder| fs_err::canonicalize(folder).ok());
+    match (folder, python.file_name()) {
+        (Some(folder), Some(name)) => folder.join(name),
+        _ => python.to_owned(),
     }
 }
 
