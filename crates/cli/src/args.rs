@@ -1,6 +1,7 @@
 //! Argument types: what the command line can say. Help, man pages and completions come from here.
 
 pub(crate) mod bench;
+pub(crate) mod compose;
 pub(crate) mod synth;
 pub(crate) mod task;
 pub(crate) mod train;

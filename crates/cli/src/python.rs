@@ -90,7 +90,7 @@ fn candidates() -> Vec<Python> {
     found
 }
 
-fn look_at(executable: &Path, found: &'static str) -> Python {
+pub(crate) fn look_at(executable: &Path, found: &'static str) -> Python {
     // Only the folder is resolved: the jail wants plain absolute names, and a virtual environment is
     // known by the link to its interpreter.
     let folder = executable.parent().and_then(|folder| fs::canonicalize(folder).ok());

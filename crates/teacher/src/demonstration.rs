@@ -16,8 +16,10 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use warpwright_agent::judge::DeviceFacts;
 use warpwright_agent::policy::{Briefing, Policy, PolicyError};
 use warpwright_record::message::{Message, ToolCall, ToolResult};
+use warpwright_record::verdict::Profile;
 
 use crate::draft::Draft;
 use crate::policy::Teacher;
@@ -57,6 +59,34 @@ impl Drafts {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(task.to_owned(), Arc::clone(draft));
     }
+}
+
+/// The messages that episodes of a traced task would begin with, one for each seed: files, and perhaps a
+/// call that asks what they are worth. For a policy that learns to write where nothing is judged. `trace`
+/// is what `utils/trace.py` printed; `seeds` decide which flaws there are.
+///
+/// # Errors
+///
+/// A sentence: the trace is unreadable, which operators have no rule, or no kernel could be written.
+pub fn first_messages(
+    trace: &str,
+    device: &DeviceFacts,
+    profile: Profile,
+    flaws: Flaws,
+    seeds: impl IntoIterator<Item = u64>,
+) -> Result<Vec<Message>, String> {
+    let draft = Arc::new(Draft::of(trace, device, profile)?);
+    let messages = seeds.into_iter().map(|seed| {
+        let mut demonstrator = Demonstrator::new(flaws, Drafts::default());
+        demonstrator.random = StdRng::seed_from_u64(seed);
+        demonstrator.draft = Some(Arc::clone(&draft));
+        demonstrator.first()
+    });
+    let messages: Vec<Message> = messages.filter(|message| !message.calls.is_empty()).collect();
+    if messages.is_empty() {
+        return Err("no kernel could be written".to_owned());
+    }
+    Ok(messages)
 }
 
 /// Shows one episode. See the module.
@@ -273,9 +303,7 @@ fn bounds(text: &str) -> Vec<(usize, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use warpwright_agent::judge::DeviceFacts;
     use warpwright_record::message::ToolStatus;
-    use warpwright_record::verdict::Profile;
 
     use super::*;
 
@@ -346,6 +374,19 @@ mod tests {
         let half = Flaws { wrong: 0.5, ..Flaws::default() };
         let right = (0..60).filter(|seed| version(half, &drafts, *seed) == good).count();
         assert!((15..=45).contains(&right), "{right}");
+    }
+
+    #[test]
+    fn without_an_episode_the_same_is_written() {
+        let flaws = Flaws { wrong: 0.5, slow: 0.5, unfused: 0.5, ..Flaws::default() };
+        let (device, drafts) = (DeviceFacts::assumed("cpu"), Drafts::default());
+        version(flaws, &drafts, 0);
+        let messages = first_messages(TRACE, &device, Profile::Strict, flaws, 0..16).unwrap();
+        let alone: Vec<Files> = messages.iter().map(written).collect();
+        let episodes: Vec<Files> = (0..16).map(|seed| version(flaws, &drafts, seed)).collect();
+        assert_eq!(alone, episodes);
+        let error = first_messages("{}", &device, Profile::Strict, flaws, 0..1).unwrap_err();
+        assert!(!error.is_empty());
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! A traced reference, planned: what every version of its kernels is written from.
 
+use warpwright_agent::judge::DeviceFacts;
+use warpwright_record::verdict::Profile;
+
 use crate::algebra;
 use crate::ir::Graph;
 use crate::lower::{self, Unsupported};
 use crate::plan::{self, Fusion, Plan, Products, Target};
 use crate::program::{self, Files};
-use crate::trace::Trace;
+use crate::trace::{self, Trace};
 use crate::tune::Knobs;
 
 /// See the module.
@@ -41,6 +44,17 @@ pub(crate) enum NoDraft {
 }
 
 impl Draft {
+    /// Of what `utils/trace.py` printed; else a sentence that says why there is none.
+    pub(crate) fn of(trace: &str, device: &DeviceFacts, profile: Profile) -> Result<Self, String> {
+        let target = Target::of(device, profile);
+        Self::new(trace::parse(trace)?, target).map_err(|none| match none {
+            NoDraft::Unsupported(u) => {
+                format!("no rule for these operators: {}", u.operators.join(", "))
+            }
+            NoDraft::Unplanned(reason) => reason,
+        })
+    }
+
     /// Lowers and plans a trace.
     pub(crate) fn new(trace: Trace, target: Target) -> Result<Self, NoDraft> {
         let graph = lower::lower(&trace, target.split()).map_err(NoDraft::Unsupported)?;

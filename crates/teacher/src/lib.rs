@@ -52,8 +52,8 @@ mod tune;
 
 use std::collections::BTreeMap;
 
-pub use demonstration::{Demonstrator, Drafts, Flaws};
-use draft::{Draft, NoDraft};
+pub use demonstration::{Demonstrator, Drafts, Flaws, first_messages};
+use draft::Draft;
 pub use policy::Teacher;
 use warpwright_agent::judge::DeviceFacts;
 use warpwright_record::verdict::Profile;
@@ -71,12 +71,6 @@ pub fn translate(
     profile: Profile,
     plain: bool,
 ) -> Result<BTreeMap<String, String>, String> {
-    let target = plan::Target::of(device, profile);
-    let draft = Draft::new(trace::parse(trace)?, target).map_err(|none| match none {
-        NoDraft::Unsupported(u) => {
-            format!("no rule for these operators: {}", u.operators.join(", "))
-        }
-        NoDraft::Unplanned(reason) => reason,
-    })?;
+    let draft = Draft::of(trace, device, profile)?;
     draft.files(&tune::Knobs { safe: plain, split: true, chain: true, ..tune::Knobs::default() })
 }

@@ -1,11 +1,11 @@
 //! What `synth` can be told.
 
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::Common;
+use super::compose::{ComposeArgs, WindowArg};
 
 /// `synth`.
 #[derive(Args, Debug)]
@@ -48,21 +48,9 @@ pub(crate) struct SynthArgs {
     #[arg(long, value_name = "N", default_value_t = 2,
         value_parser = clap::value_parser!(u32).range(0..=20))]
     pub(crate) repairs: u32,
-    /// Operators of a task, each number as often as the others; what a model is asked for.
-    #[arg(long, value_name = "LEAST-MOST", default_value = "1-5", value_parser = operators)]
-    pub(crate) operators: RangeInclusive<usize>,
-    /// Only tasks of this level, 1 to 5.
-    #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=5))]
-    pub(crate) level: Option<u8>,
-    /// Only of these operators, by the catalogue's names, e.g. `torch.add,torch.nn.LayerNorm`.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    pub(crate) only: Vec<String>,
-    /// Sizes of a task's first tensor; by default they are drawn.
-    #[arg(long, value_name = "N[xN]...", value_parser = shape)]
-    pub(crate) shape: Option<Shape>,
-    /// Compose of functions and modules of transformers too, which the interpreter must have.
-    #[arg(long)]
-    pub(crate) transformers: bool,
+    /// How tasks are composed.
+    #[command(flatten)]
+    pub(crate) compose: ComposeArgs,
     /// Tasks at once on each device; by default one per core, on a GPU 4 to 16.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
@@ -74,41 +62,7 @@ pub(crate) struct SynthArgs {
     pub(crate) remote: crate::remote::PolicyArgs,
 }
 
-/// How long a call of eager may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum WindowArg {
-    /// 0.05 to 10 ms: thousands can be judged.
-    Fast,
-    /// 1 to 100 ms, the paper's.
-    Paper,
-    /// 0.1 to 50 ms, for the cpu device.
-    Host,
-}
-
-/// The sizes of a tensor.
-#[derive(Clone, Debug)]
-pub(crate) struct Shape(pub(crate) Vec<u64>);
-
-fn shape(text: &str) -> Result<Shape, String> {
-    let sizes: Option<Vec<u64>> =
-        text.split('x').map(|size| size.parse().ok().filter(|size| *size > 0)).collect();
-    sizes.map(Shape).ok_or_else(|| "not sizes such as 8192x4096".to_owned())
-}
-
 fn share(text: &str) -> Result<f64, String> {
     let share: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("not between 0 and 1".to_owned()) }
-}
-
-fn operators(text: &str) -> Result<RangeInclusive<usize>, String> {
-    let number = |text: &str| text.trim().parse::<usize>().map_err(|_| "not a number".to_owned());
-    let (least, most) = match text.split_once('-') {
-        Some((least, most)) => (number(least)?, number(most)?),
-        None => (number(text)?, number(text)?),
-    };
-    if (1..=most).contains(&least) && most <= 12 {
-        Ok(least..=most)
-    } else {
-        Err("numbers from 1 to 12, the smaller one first".to_owned())
-    }
 }

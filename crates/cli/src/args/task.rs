@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::compose::{ComposeArgs, WindowArg};
 use super::{Common, ProfileArg};
 
 /// `task`.
@@ -24,6 +25,8 @@ pub(crate) enum TaskAction {
     Show(Show),
     /// Show a set of tasks in numbers.
     Stats(StatsArgs),
+    /// Compose tasks that nobody has looked at, to write kernels for or to look at elsewhere.
+    Compose(Compose),
     /// Take tasks out of a data set of your own, for good.
     Drop(DropArgs),
 }
@@ -34,6 +37,7 @@ impl TaskArgs {
             TaskAction::Lint(args) => args.common.json,
             TaskAction::Show(args) => args.json,
             TaskAction::Stats(args) => args.json,
+            TaskAction::Compose(args) => args.json,
             TaskAction::Drop(args) => args.json,
         }
     }
@@ -75,6 +79,37 @@ pub(crate) struct StatsArgs {
     /// set that comes with the program.
     #[arg(value_name = "TASKS", default_value = crate::shipped::NAME)]
     pub(crate) tasks: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `task compose`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright task compose --count 2000 --operators 2-3 --out written.jsonl
+  warpwright task compose --count 500 --only torch.add,torch.nn.functional.softmax --shape 8192x4096 --out rows.jsonl
+
+Tasks as `synth` composes them, with the splits that they would have, but not tried: some may be wrong,
+slow, or copies of others. Nothing is run; thousands take a second. `pretrain.tasks` of `warpwright
+train` reads them.")]
+pub(crate) struct Compose {
+    /// How many.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) count: u32,
+    /// Where they go, JSON Lines.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// Which ones: others for another number.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u32,
+    /// Sizes for a call of eager that takes so long.
+    #[arg(long, value_enum, default_value = "fast")]
+    pub(crate) window: WindowArg,
+    /// How they are composed.
+    #[command(flatten)]
+    pub(crate) compose: ComposeArgs,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

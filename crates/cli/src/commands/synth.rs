@@ -9,13 +9,13 @@ use serde::Serialize;
 use warpwright_judge::{BaselineSet, Processes};
 use warpwright_record::verdict::Profile;
 use warpwright_synth::{
-    Author, Budget, Catalogue, Composer, DataSet, Decontamination, Grammar, GrammarConfig, Level,
-    Library, Llm, LlmConfig, Shares, Thresholds, TrialLog, Window,
+    Author, Composer, DataSet, Decontamination, Llm, LlmConfig, Shares, Thresholds, TrialLog,
 };
 use warpwright_task::similarity::OpGraph;
 use warpwright_task::{Suite, Task};
 
-use crate::args::synth::{SynthArgs, WindowArg};
+use crate::args::compose::WindowArg;
+use crate::args::synth::SynthArgs;
 use crate::contract::VERSION;
 use crate::failure::{Failure, chain};
 use crate::judging::{Bench, Wanted};
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
     let plan = Plan {
         count: args.count as usize,
         out: args.out.clone(),
-        window: bounds(window(args, bench)),
+        window: window(args, bench).bounds(),
         jobs: args.jobs.map_or_else(|| crate::examining::usual_jobs(bench), usize::from),
         // What a model writes may leave anything behind.
         processes: if model.is_some() { Processes::Own } else { Processes::Shared },
@@ -107,14 +107,6 @@ fn window(args: &SynthArgs, bench: &Bench) -> WindowArg {
     args.window.unwrap_or(if cuda { WindowArg::Fast } else { WindowArg::Host })
 }
 
-fn bounds(window: WindowArg) -> Window {
-    match window {
-        WindowArg::Fast => Window::fast(),
-        WindowArg::Paper => Window::paper(),
-        WindowArg::Host => Window::host(),
-    }
-}
-
 /// The data set that is there, or an empty one.
 fn existing(path: &Path) -> Result<DataSet, Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -142,46 +134,21 @@ def get_inputs():
     return [torch.rand(4)]
 ";
 
-/// The catalogues to compose from.
-fn catalogues(args: &SynthArgs, bench: &Bench) -> Result<Vec<Catalogue>, Failure> {
-    let broken = |error: &dyn std::error::Error| Failure::usage(chain(error), None);
-    let mut catalogues = vec![Catalogue::torch().map_err(|error| broken(&error))?];
-    if args.transformers {
-        bench.judge.graph(&Task::from_source("transformers", TRANSFORMERS))?;
-        catalogues.push(Catalogue::transformers().map_err(|error| broken(&error))?);
-    }
-    Ok(catalogues)
-}
-
 /// The grammar, or the model with what the grammar draws for it.
 fn composer(
     args: &SynthArgs,
     bench: &Bench,
     model: Option<Arc<Model>>,
 ) -> Result<Box<dyn Composer>, Failure> {
-    let broken = |error: &dyn std::error::Error| Failure::usage(chain(error), None);
-    let catalogues = catalogues(args, bench)?;
-    let mut library = Library::new(&catalogues).map_err(|error| broken(&error))?;
-    if !args.only.is_empty() {
-        library = library.only(&args.only).map_err(|error| broken(&error))?;
+    if args.compose.transformers {
+        bench.judge.graph(&Task::from_source("transformers", TRANSFORMERS))?;
     }
+    let catalogues = args.compose.catalogues()?;
     let window = window(args, bench);
-    let budget = match window {
-        WindowArg::Fast => Budget::fast(),
-        WindowArg::Paper => Budget::paper(),
-        WindowArg::Host => Budget::small(),
-    };
-    let level = args.level.and_then(Level::new);
-    let config = GrammarConfig {
-        operators: args.operators.clone(),
-        level,
-        budget,
-        shape: args.shape.as_ref().map(|shape| shape.0.clone()),
-    };
-    let grammar = Grammar::new(library, config).map_err(|error| broken(&error))?;
+    let grammar = args.compose.grammar(&catalogues, window)?;
     let Some(model) = model else { return Ok(Box::new(grammar)) };
     let config = LlmConfig {
-        window: bounds(window),
+        window: window.bounds(),
         device: bench.judge.facts().hardware.clone(),
         repairs: args.repairs,
     };

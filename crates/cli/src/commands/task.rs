@@ -1,5 +1,6 @@
 //! `warpwright task`.
 
+mod compose;
 mod drop;
 mod lint;
 mod show;
@@ -14,6 +15,7 @@ pub(crate) fn run(args: &TaskArgs, printer: Printer) -> Result<u8, Failure> {
         TaskAction::Lint(args) => lint::run(args, printer),
         TaskAction::Show(args) => show::run(args, printer),
         TaskAction::Stats(args) => stats::run(args, printer),
+        TaskAction::Compose(args) => compose::run(args, printer),
         TaskAction::Drop(args) => drop::run(args, printer),
     }
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use warpwright_judge::SessionPool;
+use warpwright_task::Task;
 
 use crate::args::train::{StageArg, TrainArgs};
 use crate::engine::Host;
@@ -12,10 +13,11 @@ use crate::failure::Failure;
 use crate::judging::{Bench, Wanted};
 use crate::place::Place;
 use crate::printer::Printer;
-use crate::train::config::Config;
+use crate::train::config::{Config, Pretraining};
 use crate::train::corpus;
 use crate::train::folder::Begun;
 use crate::train::players::Field;
+use crate::train::sources::Places;
 use crate::train::stage::Stage;
 use crate::train::stages::Run;
 use crate::train::verdicts::Verdicts;
@@ -43,6 +45,10 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
     let stages = asked(args.stage, &config)?;
     let folder = args.config.parent().unwrap_or(Path::new(".")).to_owned();
     let (train, held_out) = config.tasks.read(&folder, args.common.seed, printer)?;
+    let read = |pretrain: &Pretraining| {
+        pretrain.read(&folder, args.common.seed, &held_out, printer)
+    };
+    let written = config.pretrain.as_ref().map(read).transpose()?.unwrap_or_default();
     let out = std::path::absolute(args.out.clone().unwrap_or_else(|| usual(&args.config)))
         .map_err(|error| Failure::io("find the run's folder", &error))?;
 
@@ -59,10 +65,10 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
         return Err(too_many(computing, benches.len()));
     }
     let devices: Vec<String> = benches.iter().map(Bench::device).collect();
-    let tasks =
-        [&train[..], &held_out].map(|tasks| tasks.iter().map(|task| task.hash.clone()).collect());
+    let hashes = |tasks: &[Task]| tasks.iter().map(|task| task.hash.clone()).collect::<Vec<_>>();
+    let tasks = [[hashes(&train), hashes(&written)].concat(), hashes(&held_out)];
     let seed = args.common.seed;
-    Begun { version: Begun::VERSION, config: text, folder, tasks, seed, devices }.enter(&out)?;
+    Begun { version: Begun::VERSION, config: text, folder: folder.clone(), tasks, seed, devices }.enter(&out)?;
     printer.say(&format!("run: {}", out.display()));
 
     if let Some(from) = &pretrained {
@@ -84,12 +90,15 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
     let run = Run {
         config: &config,
         seed: args.common.seed,
+        folder: &folder,
         out: &out,
         pretrained,
         host,
         field: &field,
         afresh: &afresh,
         train: &train,
+        written: &written,
+        places: Places::of(&benches[0]),
         held_out: &held_out,
         stop: &stop,
         printer,
@@ -106,7 +115,7 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
     let (reward_first, reward_last) = rewards.unzip();
     let mut done = Vec::new();
     for stage in Stage::ALL {
-        if stage.is_in(&config) && run.folder(stage)?.is_done() {
+        if stage.is_in(&config) && run.stage_folder(stage)?.is_done() {
             done.push(stage);
         }
     }
@@ -139,6 +148,7 @@ fn asked(stage: StageArg, config: &Config) -> Result<Vec<Stage>, Failure> {
             return Ok(Stage::ALL.into_iter().filter(|stage| stage.is_in(config)).collect());
         }
         StageArg::Demos => Stage::Demos,
+        StageArg::Pretrain => Stage::Pretrain,
         StageArg::Sft => Stage::Sft,
         StageArg::SingleTurn => Stage::SingleTurn,
         StageArg::Collect => Stage::Collect,

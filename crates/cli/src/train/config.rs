@@ -15,9 +15,11 @@ use crate::engine::{Adapters, EngineConfig};
 use crate::failure::Failure;
 
 mod playing;
+mod pretraining;
 mod tasks;
 
 pub(crate) use self::playing::{Playing, RecipeName};
+pub(crate) use self::pretraining::Pretraining;
 pub(crate) use self::tasks::Tasks;
 
 /// Everything that a run depends on, but for its seed and its device.
@@ -50,6 +52,7 @@ pub(crate) struct Config {
     #[serde(default)]
     pub(crate) speech: Speech,
     pub(crate) demos: Option<Demos>,
+    pub(crate) pretrain: Option<Pretraining>,
     pub(crate) sft: Option<Fitting>,
     pub(crate) single_turn: Option<Playing>,
     pub(crate) collect: Option<Collecting>,
@@ -117,16 +120,19 @@ pub(crate) struct Demos {
 
 impl Demos {
     fn check(&self) -> Result<(), &'static str> {
-        let Flaws { unfused, naive, slow, wrong, checked, mended, improved } = self.flaws;
-        let shares = [unfused, naive, slow, wrong, checked, mended, improved];
-        if shares.iter().any(|share| !(0.0..=1.0).contains(share)) {
-            return Err("demos.flaws are shares between 0 and 1");
-        }
+        check_flaws(&self.flaws, "demos.flaws are shares between 0 and 1")?;
         if self.episodes == 0 {
             return Err("demos.episodes is at least 1");
         }
         Ok(())
     }
+}
+
+fn check_flaws(flaws: &Flaws, refused: &'static str) -> Result<(), &'static str> {
+    let Flaws { unfused, naive, slow, wrong, checked, mended, improved } = *flaws;
+    let shares = [unfused, naive, slow, wrong, checked, mended, improved];
+    let right = shares.iter().all(|share| (0.0..=1.0).contains(share));
+    if right { Ok(()) } else { Err(refused) }
 }
 
 /// Training on what is stored.
@@ -276,6 +282,9 @@ impl Config {
         if let Some(demos) = &self.demos {
             demos.check()?;
         }
+        if let Some(pretrain) = &self.pretrain {
+            pretrain.check()?;
+        }
         self.tasks.check()?;
         if self.eval.is_some() && self.tasks.held_out.is_empty() {
             return Err("eval needs tasks.held_out");
@@ -290,10 +299,13 @@ impl Config {
             return Err("sft needs demos");
         }
         let model = match (&self.model, &self.pretrained) {
-            (Some(_), None) if self.sft.is_none() => {
-                return Err("a model from scratch needs demos and sft");
+            (Some(_), None) if self.sft.is_none() && self.pretrain.is_none() => {
+                return Err("a model from scratch needs pretrain, or demos and sft");
             }
             (Some(model), None) => model,
+            (None, Some(_)) if self.pretrain.is_some() => {
+                return Err("pretrain is for a model from scratch");
+            }
             (None, Some(pretrained)) if pretrained.lora == Some(0) => {
                 return Err("pretrained.lora is a rank, at least 1");
             }

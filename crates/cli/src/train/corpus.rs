@@ -24,6 +24,16 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
+    /// The first message of an episode that was never played.
+    pub(crate) fn first(briefing: Briefing, message: Message) -> Self {
+        Self { briefing, turns: vec![(message, Vec::new())], reward: 0.0 }
+    }
+
+    /// What a tokenizer is to be trained on.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        Marks::texts(&self.briefing, &self.turns)
+    }
+
     pub(crate) fn episode(&self, dialogue: &dyn Dialogue) -> batch::Episode {
         let sequences = vec![dialogue.sequence(&self.briefing, &self.turns)];
         batch::Episode { task: self.briefing.task.clone(), sequences, reward: self.reward }
@@ -120,15 +130,13 @@ pub(crate) fn take_model(from: &Path, speech: &Speech, folder: &Path) -> Result<
 /// Trains the tokenizer, and writes it with how the model speaks and its description: what Hugging Face
 /// calls `config.json`, of a Qwen3.
 pub(crate) fn begin_model(
-    shown: &[Shown],
+    texts: &[String],
     model: &Model,
     speech: &Speech,
     folder: &Path,
 ) -> Result<(), Failure> {
     let failed = |e: std::io::Error| Failure::io("write the model's description", &e);
     fs::create_dir_all(folder).map_err(failed)?;
-    let texts: Vec<String> =
-        shown.iter().flat_map(|shown| Marks::texts(&shown.briefing, &shown.turns)).collect();
     let tokenizer =
         Tokenizer::train(texts.iter().map(String::as_str), model.vocabulary, model.split)
             .map_err(|error| Failure::infrastructure(chain(&error), None))?;

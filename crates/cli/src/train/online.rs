@@ -23,7 +23,7 @@ impl Run<'_, '_> {
         turns: u32,
     ) -> Result<(), Failure> {
         let Some(playing) = playing else { return Ok(()) };
-        let online = playing.online(self.config.reward, self.seed(100 + stage as u64));
+        let online = playing.online(self.config.reward, self.seed(100 + stage.salt()));
         let mut state: State = folder.state()?;
         while let Some(back) = self.online_from(stage, folder, (&online, turns), &mut state)? {
             self.printer.say(&told_back(stage, back, state.back.len()));

@@ -68,7 +68,7 @@ fn shown(stage: Stage, folder: &StageFolder, with_samples: bool) -> Result<Shown
     let mut shown =
         Shown { name: stage.name().to_owned(), is_done, step: "epoch", ..Shown::default() };
     match stage {
-        Stage::Sft | Stage::Rft | Stage::Value => {
+        Stage::Pretrain | Stage::Sft | Stage::Rft | Stage::Value => {
             let epochs = if is_done {
                 folder.result::<Fitted>()?.epochs
             } else {

@@ -9,6 +9,7 @@ use crate::train::config::Config;
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stage {
     Demos,
+    Pretrain,
     Sft,
     SingleTurn,
     Collect,
@@ -20,8 +21,9 @@ pub(crate) enum Stage {
 
 impl Stage {
     /// In their order.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Demos,
+        Self::Pretrain,
         Self::Sft,
         Self::SingleTurn,
         Self::Collect,
@@ -34,6 +36,7 @@ impl Stage {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Demos => "demos",
+            Self::Pretrain => "pretrain",
             Self::Sft => "sft",
             Self::SingleTurn => "single-turn",
             Self::Collect => "collect",
@@ -48,6 +51,7 @@ impl Stage {
     pub(crate) fn is_in(self, config: &Config) -> bool {
         match self {
             Self::Demos => config.demos.is_some(),
+            Self::Pretrain => config.pretrain.is_some(),
             Self::Sft => config.sft.is_some(),
             Self::SingleTurn => config.single_turn.is_some(),
             Self::Collect => config.collect.is_some(),
@@ -55,6 +59,21 @@ impl Stage {
             Self::Value => config.value.is_some(),
             Self::Ppo => config.ppo.is_some(),
             Self::Eval => config.eval.is_some(),
+        }
+    }
+
+    /// What makes its seeds others than those of other stages; that of a stage never changes.
+    pub(crate) fn salt(self) -> u64 {
+        match self {
+            Self::Demos => 0,
+            Self::Sft => 1,
+            Self::SingleTurn => 2,
+            Self::Collect => 3,
+            Self::Rft => 4,
+            Self::Value => 5,
+            Self::Ppo => 6,
+            Self::Eval => 7,
+            Self::Pretrain => 8,
         }
     }
 

@@ -34,6 +34,7 @@ use crate::train::folder::StageFolder;
 use crate::train::players::{Field, Make, Players};
 use crate::train::progress::Progress;
 use crate::train::report;
+use crate::train::sources::Places;
 use crate::train::stage::Stage;
 
 /// Most messages of a policy without weights: more than it has versions.
@@ -43,6 +44,8 @@ const RIVAL_TURNS: u32 = 4000;
 pub(crate) struct Run<'a, 'f> {
     pub(crate) config: &'a Config,
     pub(crate) seed: u64,
+    /// Where the configuration lies.
+    pub(crate) folder: &'a Path,
     pub(crate) out: &'a Path,
     /// Where the model lies that is gone on from; none: it is from scratch.
     pub(crate) pretrained: Option<PathBuf>,
@@ -53,6 +56,10 @@ pub(crate) struct Run<'a, 'f> {
     pub(crate) afresh: &'a Field<'f>,
     pub(crate) train: &'a [Task],
     pub(crate) held_out: &'a [Task],
+    /// Tasks that kernels are written for in stage pretrain.
+    pub(crate) written: &'a [Task],
+    /// Where source code lies.
+    pub(crate) places: Places,
     pub(crate) stop: &'a AtomicBool,
     pub(crate) printer: Printer,
 }
@@ -60,7 +67,7 @@ pub(crate) struct Run<'a, 'f> {
 impl Run<'_, '_> {
     /// Does a stage, or finds that it is done.
     pub(crate) fn stage(&self, stage: Stage) -> Result<(), Failure> {
-        let folder = self.folder(stage)?;
+        let folder = self.stage_folder(stage)?;
         if folder.is_done() {
             self.printer.say(&format!("{}: done before", stage.name()));
             return Ok(());
@@ -69,6 +76,7 @@ impl Run<'_, '_> {
         let began = Instant::now();
         match stage {
             Stage::Demos => self.demos(&folder),
+            Stage::Pretrain => self.pretrain(&folder),
             Stage::Sft => self.sft(&folder),
             Stage::SingleTurn => self.online(stage, &folder, self.config.single_turn.as_ref(), 1),
             Stage::Collect => self.collect(&folder),
@@ -84,13 +92,13 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    pub(crate) fn folder(&self, stage: Stage) -> Result<StageFolder, Failure> {
+    pub(crate) fn stage_folder(&self, stage: Stage) -> Result<StageFolder, Failure> {
         StageFolder::open(self.out.join(stage.name()))
     }
 
     fn check_order(&self, stage: Stage) -> Result<(), Failure> {
         for before in Stage::ALL.into_iter().take_while(|before| *before != stage) {
-            if before.is_in(self.config) && !self.folder(before)?.is_done() {
+            if before.is_in(self.config) && !self.stage_folder(before)?.is_done() {
                 let hint = format!("do it first: `warpwright train {} ...`", before.name());
                 let message = format!(
                     "failed to begin stage {}: stage {} is not done",
@@ -119,12 +127,12 @@ impl Run<'_, '_> {
 
     /// The weights that a stage begins with: its own, else those of the last stage before it.
     pub(super) fn weights(&self, stage: Stage) -> Result<Weights, Failure> {
-        let own = self.folder(stage)?.checkpoint();
+        let own = self.stage_folder(stage)?.checkpoint();
         if stage.trains() && own.exists() {
             return Ok(Weights::Checkpoint(own));
         }
         for before in Stage::ALL.into_iter().rev().filter(|before| *before < stage) {
-            let checkpoint = self.folder(before)?.checkpoint();
+            let checkpoint = self.stage_folder(before)?.checkpoint();
             if before.trains() && checkpoint.exists() {
                 return Ok(Weights::Checkpoint(checkpoint));
             }
@@ -256,7 +264,7 @@ impl Run<'_, '_> {
         let mut policies: Vec<(&str, PathBuf)> = Vec::new();
         policies.extend(self.pretrained.iter().map(|folder| ("base", folder.clone())));
         for stage in trained {
-            policies.push((stage.name(), self.folder(stage)?.checkpoint()));
+            policies.push((stage.name(), self.stage_folder(stage)?.checkpoint()));
         }
         for (policy, checkpoint) in policies.into_iter().filter(|(_, folder)| folder.exists()) {
             let mut engine = None;
@@ -330,7 +338,7 @@ impl Run<'_, '_> {
     /// Mean rewards of the first and the last fifth of what was learned online, by the last such stage.
     pub(crate) fn first_and_last(&self) -> Result<Option<(f64, f64)>, Failure> {
         for stage in [Stage::Ppo, Stage::SingleTurn] {
-            let folder = self.folder(stage)?;
+            let folder = self.stage_folder(stage)?;
             if folder.is_done() {
                 let state: State = folder.result()?;
                 return Ok(first_and_last(&state.updates));

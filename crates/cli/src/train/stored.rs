@@ -15,7 +15,7 @@ use warpwright_record::reader::RunReader;
 
 use crate::failure::Failure;
 use crate::train::config::{Config, Fitting};
-use crate::train::corpus::{self, Described};
+use crate::train::corpus::{self, Described, Shown};
 use crate::train::figures;
 use crate::train::folder::StageFolder;
 use crate::train::progress::told_epoch;
@@ -30,12 +30,13 @@ struct Fitted {
 
 impl Run<'_, '_> {
     pub(super) fn sft(&self, folder: &StageFolder) -> Result<(), Failure> {
-        let reader = RunReader::open(&self.folder(Stage::Demos)?.path.join("record"))?;
+        let reader = RunReader::open(&self.stage_folder(Stage::Demos)?.path.join("record"))?;
         let Config { model, sft: Some(fitting), speech, .. } = self.config else { return Ok(()) };
         let place = &self.field.places[0];
         let shown = corpus::shown(&reader, &place.facts, &place.skill)?;
         if let Some(model) = model.as_ref().filter(|_| !self.tokenizer().exists()) {
-            corpus::begin_model(&shown, model, speech, &self.out.join("model"))?;
+            let texts: Vec<String> = shown.iter().flat_map(Shown::texts).collect();
+            corpus::begin_model(&texts, model, speech, &self.out.join("model"))?;
         }
         let dialogue = self.dialogue()?;
         let described = Described::read(&self.out.join("model"))?;
@@ -73,7 +74,7 @@ impl Run<'_, '_> {
         self.fit(Stage::Sft, folder, fitting, Aim::Likelihood, &episodes, false)
     }
 
-    fn fit(
+    pub(super) fn fit(
         &self,
         stage: Stage,
         folder: &StageFolder,
@@ -89,7 +90,7 @@ impl Run<'_, '_> {
         if with_critic && !shared.describe().map_err(|e| failed(&e))?.has_critic {
             shared.begin_critic().map_err(|e| failed(&e))?;
         }
-        let fit = fitting.fit(aim, self.seed(stage as u64));
+        let fit = fitting.fit(aim, self.seed(stage.salt()));
         let mut done: Vec<Epoch> = folder.state()?;
         let known: Vec<_> = done.iter().map(figures::of_epoch).collect();
         let mut board = self.board(stage, &known)?;
@@ -122,7 +123,7 @@ impl Run<'_, '_> {
 
     /// The episodes of stage collect.
     fn collected(&self) -> Result<Vec<Episode>, Failure> {
-        let reader = RunReader::open(&self.folder(Stage::Collect)?.path.join("record"))?;
+        let reader = RunReader::open(&self.stage_folder(Stage::Collect)?.path.join("record"))?;
         Ok(History::read(&reader)?.episodes.into_values().collect())
     }
 

@@ -98,7 +98,7 @@ impl Tasks {
     }
 }
 
-fn refuse_both(train: &[Task], held_out: &[Task]) -> Result<(), Failure> {
+pub(super) fn refuse_both(train: &[Task], held_out: &[Task]) -> Result<(), Failure> {
     let known: HashMap<&str, &Task> =
         train.iter().map(|task| (task.source.as_str(), task)).collect();
     let Some(both) = held_out.iter().find(|task| known.contains_key(task.source.as_str())) else {

@@ -1,0 +1,316 @@
+//! The stage that a policy from scratch begins with: source code as it lies on the machine, and kernels that
+//! the built-in policy's rules write for many tasks. Nothing is run, and nothing is judged.
+//!
+//! ```text
+//! tasks ─► traced ─► kernels with flaws ─┐
+//! folders ─► files ──────────────────────┴─► tokenizer ─► sequences, all in one order ─► likelihood
+//! ```
+
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::time::{Duration, Instant};
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use serde::Serialize;
+use warpwright_agent::policy::Briefing;
+use warpwright_agent::tracer::{Tracer, TracerError};
+use warpwright_learn::batch;
+use warpwright_learn::fit::Aim;
+use warpwright_native::{Dialogue, Marks, Tokenizer};
+use warpwright_record::reader::RunReader;
+use warpwright_record::tokens::Sequence;
+use warpwright_teacher::first_messages;
+
+use crate::failure::{Failure, chain};
+use crate::train::config::Pretraining;
+use crate::train::corpus::{self, Described, Shown};
+use crate::train::folder::{StageFolder, write_json};
+use crate::train::sources::Sources;
+use crate::train::stage::Stage;
+use crate::train::stages::Run;
+
+/// What the stage read, beside its weights.
+const CORPUS: &str = "corpus.json";
+/// Most bytes of each kind of text that the tokenizer learns from.
+const TOKENIZER_BYTES: usize = 8 << 20;
+/// Most tokens of a piece of source code.
+const PIECE_TOKENS: usize = 1024;
+/// How often it is said how many are traced.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// What was learned from.
+#[derive(Debug, Serialize)]
+struct Corpus {
+    tasks: usize,
+    /// Of tasks without kernels, how many for which reason.
+    without: BTreeMap<String, usize>,
+    kernels: usize,
+    /// Of these, how many have more tokens than the model has positions.
+    too_long: usize,
+    kernel_tokens: usize,
+    sources: Option<Sources>,
+    source_tokens: usize,
+}
+
+impl Run<'_, '_> {
+    pub(super) fn pretrain(&self, folder: &StageFolder) -> Result<(), Failure> {
+        let Some(pretrain) = &self.config.pretrain else { return Ok(()) };
+        let (kernels, without) = self.kernels(pretrain)?;
+        let sources = self.sources(pretrain)?;
+        self.tokenize_by(&kernels, sources.as_ref())?;
+        let read = Tokenizer::load(&self.tokenizer());
+        let tokenizer = read.map_err(|error| Failure::infrastructure(chain(&error), None))?;
+        let positions = Described::read(&self.out.join("model"))?.positions(None);
+        let dialogue = Marks::new(tokenizer, self.config.speech.result_tokens);
+
+        let mut told = side_by_side(&kernels, |shown| vec![shown.episode(&dialogue)]);
+        let written = told.len();
+        told.retain(|episode| length(episode) <= positions);
+        let too_long = written - told.len();
+        let texts = sources.as_ref().map_or(&[][..], |sources| &sources.texts);
+        let pieces = side_by_side(texts, |text| pieces(&dialogue, text, positions));
+        let source_tokens = pieces.iter().map(length).sum();
+        if let Some(share) = pretrain.share {
+            told.shuffle(&mut StdRng::seed_from_u64(self.seed(Stage::Pretrain.salt())));
+            keep_share(&mut told, source_tokens, share);
+        }
+        let corpus = Corpus {
+            tasks: self.written.len(),
+            without,
+            kernels: told.len(),
+            too_long,
+            kernel_tokens: told.iter().map(length).sum(),
+            source_tokens,
+            sources,
+        };
+        self.tell(&corpus);
+        write_json(&folder.path.join(CORPUS), &corpus)?;
+        told.extend(pieces);
+        if told.is_empty() {
+            let hint = "make positions larger, or the tasks smaller".to_owned();
+            let message = format!(
+                "failed to learn from kernels: none is shorter than the model's {positions} tokens"
+            );
+            return Err(Failure::usage(message, hint));
+        }
+        self.fit(Stage::Pretrain, folder, &pretrain.fit, Aim::Likelihood, &told, false)
+    }
+
+    /// Kernels for the tasks, and why there are none for the others.
+    fn kernels(
+        &self,
+        pretrain: &Pretraining,
+    ) -> Result<(Vec<Shown>, BTreeMap<String, usize>), Failure> {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let tracer = Tracer {
+            jail: self.host.jail,
+            python: self.host.python,
+            processes: cores,
+            stop: self.stop,
+        };
+        let references: Vec<&str> = self.written.iter().map(|task| task.source.as_str()).collect();
+        let last = std::sync::Mutex::new(Instant::now());
+        let traced = tracer.trace(&references, &|done| {
+            let mut last = last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if done == references.len() || last.elapsed() >= EVERY {
+                *last = Instant::now();
+                self.printer.say(&format!("pretrain: {done} of {} tasks traced", references.len()));
+            }
+        });
+        let traced = traced.map_err(|error| match error {
+            TracerError::Interrupted => Failure::interrupted(),
+            other => Failure::infrastructure(chain(&other), None),
+        })?;
+        let place = &self.field.places[0];
+        let numbered: Vec<_> = self.written.iter().zip(&traced).zip(0u64..).collect();
+        let written = side_by_side(&numbered, |((task, trace), number)| {
+            let seeds = (0..pretrain.versions as u64).map(|version| {
+                self.seed(1 << 32 | *number << 8 ^ version ^ Stage::Pretrain.salt() << 56)
+            });
+            let profile = self.config.profile;
+            let messages = trace.as_ref().map_err(String::clone).and_then(|trace| {
+                first_messages(trace, &place.facts, profile, pretrain.flaws, seeds)
+            });
+            let messages = match messages {
+                Ok(messages) => messages,
+                Err(reason) => return vec![Err(reason)],
+            };
+            let shown = messages.into_iter().map(|message| {
+                let briefing = Briefing {
+                    task: task.name.clone(),
+                    reference: task.source.clone(),
+                    skill: String::new(),
+                    device: place.facts.clone(),
+                    profile,
+                    seed: 0,
+                    turns: None,
+                };
+                Ok(Shown::first(briefing, message))
+            });
+            shown.collect()
+        });
+        let (mut kernels, mut without) = (Vec::new(), BTreeMap::new());
+        for one in written {
+            match one {
+                Ok(shown) => kernels.push(shown),
+                Err(reason) => *without.entry(reason).or_insert(0) += 1,
+            }
+        }
+        Ok((kernels, without))
+    }
+
+    fn sources(&self, pretrain: &Pretraining) -> Result<Option<Sources>, Failure> {
+        if pretrain.sources.is_empty() {
+            return Ok(None);
+        }
+        let most = (pretrain.source_mib * f64::from(1 << 20)) as usize;
+        let seed = self.seed(Stage::Pretrain.salt());
+        Sources::read(&pretrain.sources, &self.places, self.folder, most, seed).map(Some)
+    }
+
+    /// Trains the run's tokenizer where there is none yet: on what is learned from here and on the
+    /// demonstrations, as far as a part of each goes.
+    fn tokenize_by(&self, kernels: &[Shown], sources: Option<&Sources>) -> Result<(), Failure> {
+        let Some(model) = self.config.model.as_ref().filter(|_| !self.tokenizer().exists()) else {
+            return Ok(());
+        };
+        let mut texts = Vec::new();
+        if self.config.demos.is_some() {
+            let path = self.stage_folder(Stage::Demos)?.path.join("record");
+            let place = &self.field.places[0];
+            let shown = corpus::shown(&RunReader::open(&path)?, &place.facts, &place.skill)?;
+            texts.extend(up_to(shown.iter().flat_map(Shown::texts)));
+        }
+        texts.extend(up_to(kernels.iter().flat_map(Shown::texts)));
+        texts.extend(up_to(sources.into_iter().flat_map(|s| s.texts.iter().cloned())));
+        self.printer.say("pretrain: training the tokenizer");
+        corpus::begin_model(&texts, model, &self.config.speech, &self.out.join("model"))
+    }
+
+    fn tell(&self, corpus: &Corpus) {
+        self.printer.say(&format!(
+            "pretrain: {} kernels for {} tasks, {} tokens; {} tokens of source code",
+            corpus.kernels, corpus.tasks, corpus.kernel_tokens, corpus.source_tokens
+        ));
+        if corpus.too_long > 0 {
+            self.printer.say(&format!(
+                "warning: {} kernels are longer than the model's positions",
+                corpus.too_long
+            ));
+        }
+        let without: usize = corpus.without.values().sum();
+        if without > 0 {
+            let most = corpus.without.iter().max_by_key(|(_, count)| **count);
+            let most = most.map_or(String::new(), |(reason, count)| format!("; {count}: {reason}"));
+            self.printer.say(&format!("pretrain: {without} tasks have no kernel{most}"));
+        }
+    }
+}
+
+fn length(episode: &batch::Episode) -> usize {
+    episode.sequences.iter().map(|sequence| sequence.ids.len()).sum()
+}
+
+/// Leaves the first kernels that make at most this share of all tokens.
+fn keep_share(kernels: &mut Vec<batch::Episode>, source_tokens: usize, share: f64) {
+    let most = share / (1.0 - share) * source_tokens as f64;
+    let mut tokens = 0;
+    let kept = kernels.iter().take_while(|kernel| {
+        tokens += length(kernel);
+        tokens as f64 <= most
+    });
+    let kept = kept.count();
+    kernels.truncate(kept);
+}
+
+/// The first texts of so many bytes.
+fn up_to(texts: impl Iterator<Item = String>) -> impl Iterator<Item = String> {
+    let mut bytes = 0;
+    texts.take_while(move |text| {
+        bytes += text.len();
+        bytes <= TOKENIZER_BYTES
+    })
+}
+
+/// A text as sequences that the model has room for. Each begins after a mark that ends messages, so that the
+/// first token is learned too.
+fn pieces(dialogue: &Marks, text: &str, positions: usize) -> Vec<batch::Episode> {
+    let ids = dialogue.tokenizer().encode(text);
+    let begin = dialogue.stops()[0];
+    let pieces = ids.chunks((positions - 1).clamp(1, PIECE_TOKENS)).map(|piece| {
+        let count = piece.len();
+        let sequence = Sequence {
+            ids: [&[begin], piece].concat(),
+            is_action: [vec![0], vec![1; count]].concat(),
+            behaviour_logprobs: [vec![None], vec![Some(0.0); count]].concat(),
+            turns: vec![1; count + 1],
+        };
+        batch::Episode { task: String::new(), sequences: vec![sequence], reward: 0.0 }
+    });
+    pieces.collect()
+}
+
+/// Works on all cores, with the results in order.
+fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Vec<R> + Sync) -> Vec<R> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let size = items.len().div_ceil(cores).max(1);
+    std::thread::scope(|scope| {
+        let work = &work;
+        let parts: Vec<_> = items
+            .chunks(size)
+            .map(|part| scope.spawn(move || part.iter().flat_map(work).collect::<Vec<R>>()))
+            .collect();
+        let done = parts.into_iter().flat_map(|part| {
+            part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        done.collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use warpwright_native::Split;
+
+    use super::*;
+
+    #[test]
+    fn source_code_comes_back_from_its_pieces_and_every_token_of_it_is_learned() {
+        let text = "int add(int a, int b) { return a + b; }\n".repeat(9);
+        let tokenizer = Tokenizer::train([text.as_str()], 300, Split::Words).unwrap();
+        let dialogue = Marks::new(tokenizer, 8);
+        let pieces = pieces(&dialogue, &text, 7);
+        assert!(pieces.iter().all(|piece| length(piece) <= 7));
+        let learned = pieces.iter().flat_map(|piece| {
+            let sequence = &piece.sequences[0];
+            let actions = sequence.ids.iter().zip(&sequence.is_action);
+            actions.filter_map(|(id, is_action)| (*is_action == 1).then_some(*id))
+        });
+        assert_eq!(dialogue.tokenizer().decode(&learned.collect::<Vec<_>>()), text);
+        assert!(pieces.iter().all(|piece| piece.sequences[0].check().is_ok()));
+    }
+
+    #[test]
+    fn kernels_are_a_share_of_all_tokens() {
+        let of = |tokens: usize| batch::Episode {
+            task: String::new(),
+            sequences: vec![Sequence { ids: vec![0; tokens], ..Sequence::default() }],
+            reward: 0.0,
+        };
+        let left = |share| {
+            let mut kernels = vec![of(10); 100];
+            keep_share(&mut kernels, 9_000, share);
+            kernels.len()
+        };
+        assert_eq!([0.0, 0.001, 0.01, 0.1, 0.5].map(left), [0, 0, 9, 100, 100]);
+    }
+
+    #[test]
+    fn what_is_done_side_by_side_stays_in_order() {
+        let numbers: Vec<usize> = (0..97).collect();
+        let doubled = side_by_side(&numbers, |n| vec![*n; *n % 3]);
+        let expected: Vec<usize> = numbers.iter().flat_map(|n| vec![*n; *n % 3]).collect();
+        assert_eq!(doubled, expected);
+    }
+}

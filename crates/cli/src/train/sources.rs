@@ -1,0 +1,158 @@
+//! Source code as it lies on the machine: Python, C++ and CUDA of packages that are installed.
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use serde::Serialize;
+use warpwright_record::blob::BlobHash;
+
+use crate::failure::Failure;
+use crate::judging::Bench;
+use crate::python;
+
+/// Which files are read.
+const KINDS: [&str; 9] = ["py", "h", "hpp", "hh", "cuh", "cu", "c", "cc", "cpp"];
+/// Larger ones are tables.
+const MOST_BYTES: u64 = 256 << 10;
+
+/// Where `site-packages/` and `cuda/` are.
+pub(crate) struct Places {
+    pub(crate) site_packages: Option<PathBuf>,
+    pub(crate) cuda: Option<PathBuf>,
+}
+
+/// What was read.
+#[derive(Debug, Serialize)]
+pub(crate) struct Sources {
+    pub(crate) files: usize,
+    pub(crate) bytes: usize,
+    /// Of all texts one after the other.
+    pub(crate) hash: String,
+    #[serde(skip)]
+    pub(crate) texts: Vec<String>,
+}
+
+impl Sources {
+    /// Files below the folders, in an order that the seed decides, until there are so many bytes.
+    pub(crate) fn read(
+        named: &[PathBuf],
+        places: &Places,
+        base: &Path,
+        most_bytes: usize,
+        seed: u64,
+    ) -> Result<Self, Failure> {
+        let mut files = Vec::new();
+        for name in named {
+            let folder = places.find(name, base)?;
+            let before = files.len();
+            walk(&folder, &mut files).map_err(|error| unreadable(name, &error.to_string()))?;
+            if files.len() == before {
+                return Err(unreadable(name, "it has no Python, C++ or CUDA"));
+            }
+        }
+        files.sort();
+        files.dedup();
+        files.shuffle(&mut StdRng::seed_from_u64(seed));
+        let mut sources =
+            Self { files: 0, bytes: 0, hash: String::new(), texts: Vec::new() };
+        for file in files {
+            if sources.bytes >= most_bytes {
+                break;
+            }
+            // What is no text is no source code.
+            let Ok(text) = fs::read_to_string(&file) else { continue };
+            sources.files += 1;
+            sources.bytes += text.len();
+            sources.texts.push(text);
+        }
+        sources.hash = BlobHash::of(sources.texts.concat().as_bytes()).to_string();
+        Ok(sources)
+    }
+}
+
+impl Places {
+    /// Of the device's interpreter and toolkit.
+    pub(crate) fn of(bench: &Bench) -> Self {
+        Self {
+            site_packages: python::look_at(&bench.python, "").site_packages,
+            cuda: bench.judge.toolchain().nvcc.as_ref().map(|cuda| cuda.root.clone()),
+        }
+    }
+
+    fn find(&self, name: &Path, base: &Path) -> Result<PathBuf, Failure> {
+        let within = |prefix: &str, place: &Option<PathBuf>| {
+            let rest = name.strip_prefix(prefix).ok()?;
+            Some(place.as_ref().map(|place| place.join(rest)))
+        };
+        let found = within("site-packages", &self.site_packages)
+            .or_else(|| within("cuda", &self.cuda))
+            .unwrap_or_else(|| Some(base.join(name)));
+        let folder = found.ok_or_else(|| unreadable(name, "there is none on this machine"))?;
+        if !folder.is_dir() {
+            return Err(unreadable(name, &format!("{} is no folder", folder.display())));
+        }
+        Ok(folder)
+    }
+}
+
+fn unreadable(name: &Path, why: &str) -> Failure {
+    let message = format!("failed to read the source code of {}: {why}", name.display());
+    let hint = "pretrain.sources are folders, e.g. \"site-packages/torch/include\", \"cuda/include\"";
+    Failure::usage(message, hint.to_owned())
+}
+
+/// Links are not followed: they lead to what is elsewhere too, or round.
+fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        let path = entry.path();
+        if kind.is_dir() {
+            walk(&path, files)?;
+        } else if kind.is_file()
+            && path.extension().and_then(|e| e.to_str()).is_some_and(|e| KINDS.contains(&e))
+            && entry.metadata()?.len() <= MOST_BYTES
+        {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_code_is_found_in_an_order_of_the_seeds_and_ends_at_its_most() {
+        let base = tempfile::tempdir().unwrap();
+        for number in 0..20 {
+            let folder = base.path().join(format!("packages/p{number}"));
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("a.py"), format!("a = {number:04}\n")).unwrap();
+            fs::write(folder.join("b.bin"), "no source code").unwrap();
+        }
+        fs::write(base.path().join("packages/broken.py"), [0xff, 0xfe]).unwrap();
+        let places =
+            Places { site_packages: Some(base.path().join("packages")), cuda: None };
+        let read = |name: &str, most, seed| {
+            Sources::read(&[PathBuf::from(name)], &places, base.path(), most, seed)
+        };
+        let all = read("site-packages", 1 << 20, 1).unwrap();
+        assert_eq!((all.files, all.bytes), (20, 20 * 9));
+        assert_eq!(all.hash, read("packages", 1 << 20, 1).unwrap().hash);
+        assert_ne!(all.texts, read("packages", 1 << 20, 2).unwrap().texts);
+        assert_eq!(read("packages", 30, 1).unwrap().texts, all.texts[..4]);
+        for (name, why) in [
+            ("cuda/include", "there is none"),
+            ("elsewhere", "is no folder"),
+            ("packages/p1/a.py", "is no folder"),
+        ] {
+            let failure = read(name, 30, 1).unwrap_err();
+            assert!(failure.message.contains(why), "{}", failure.message);
+        }
+    }
+}
