@@ -2,8 +2,8 @@
 
     python3 -P trace_each.py REFERENCES TRACES
 
-REFERENCES holds `0.py`, `1.py` and so on; TRACES gets for each `0.json`, what `utils/trace.py` makes
-of it, or `0.error` with one sentence. What a reference does to its process ends with it.
+REFERENCES holds `0.py`, `1.py` and so on; TRACES gets for each `0.json`, what `utils/trace.py`
+makes of it, or `0.error` with one sentence. What a reference does to its process ends with it.
 """
 
 from __future__ import annotations

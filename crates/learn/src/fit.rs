@@ -38,6 +38,8 @@ pub struct Fit {
     pub aim: Aim,
     /// Every step.
     pub step: Step,
+    /// Whether the rate falls linearly, to nothing after the last of `most` epochs.
+    pub anneals: bool,
     /// Episodes of a step.
     pub episodes: usize,
     /// Share of the episodes that are measured with and not trained on.
@@ -126,6 +128,12 @@ impl Fit {
         (order, held_out)
     }
 
+    /// The step after so many epochs.
+    fn step_at(&self, epochs: f64) -> Step {
+        let left = if self.anneals { 1.0 - epochs / f64::from(self.most) } else { 1.0 };
+        Step { rate: self.step.rate * left, ..self.step }
+    }
+
     /// One epoch; the means of its steps' losses and norms.
     fn steps<E: Engine>(
         &self,
@@ -143,7 +151,9 @@ impl Fit {
         order.rotate_left(random.random_range(0..train.len()));
         let own = engine.describe().map_err(UpdateError::Engine)?.has_critic;
         let (mut losses, mut norms) = (Vec::new(), Vec::new());
-        for part in order.chunks(self.episodes.max(1)) {
+        let parts = order.chunks(self.episodes.max(1));
+        let of = parts.len() as f64;
+        for (part, step) in parts.zip(0u32..) {
             let part: Vec<Episode> = part.iter().map(|episode| (*episode).clone()).collect();
             let mut batch = Batch::new(&part)?;
             let (loss, which) = match self.aim {
@@ -157,7 +167,8 @@ impl Fit {
             let over = batch.actions() as f64;
             let passed = engine.backward(batch.rows(), &loss, over);
             losses.push(passed.map_err(UpdateError::Engine)?.loss);
-            norms.push(engine.step(which, &self.step).map_err(UpdateError::Engine)?);
+            let step = self.step_at(f64::from(number) + f64::from(step) / of);
+            norms.push(engine.step(which, &step).map_err(UpdateError::Engine)?);
         }
         Ok((mean(&losses), mean(&norms)))
     }
@@ -231,6 +242,7 @@ mod tests {
         Fit {
             aim,
             step,
+            anneals: false,
             episodes: 25,
             held_out: 0.25,
             patience: 3,
@@ -265,6 +277,19 @@ mod tests {
         assert!((after[1] - 0.75).abs() < 0.1 && (after[2] - 0.25).abs() < 0.1, "{after:?}");
         let still = Table::new();
         assert!(table.values.iter().eq(&still.values), "values are not what was learned");
+    }
+
+    #[test]
+    fn a_rate_that_falls_begins_whole_and_ends_at_nothing() {
+        let falls = Fit { anneals: true, most: 4, patience: 9, ..fit(Aim::Likelihood) };
+        for (epochs, rate) in [(0.0, 0.5), (1.0, 0.375), (2.5, 0.1875), (4.0, 0.0)] {
+            assert!((falls.step_at(epochs).rate - rate).abs() < 1e-12, "{epochs}");
+        }
+        let (mut falling, mut steady) = (Table::new(), Table::new());
+        assert_eq!(all(&falls, &mut falling).len(), 4);
+        all(&Fit { anneals: false, ..falls }, &mut steady);
+        let moved = |table: &Table| table.odds.iter().flatten().map(|odds| odds.abs()).sum::<f64>();
+        assert!(moved(&falling) < moved(&steady), "{:?} {:?}", falling.odds, steady.odds);
     }
 
     #[test]

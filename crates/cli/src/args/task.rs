@@ -109,7 +109,7 @@ pub(crate) struct Compose {
     pub(crate) window: WindowArg,
     /// How they are composed.
     #[command(flatten)]
-    pub(crate) compose: ComposeArgs,
+    pub(crate) how: ComposeArgs,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

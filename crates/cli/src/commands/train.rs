@@ -45,9 +45,8 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
     let stages = asked(args.stage, &config)?;
     let folder = args.config.parent().unwrap_or(Path::new(".")).to_owned();
     let (train, held_out) = config.tasks.read(&folder, args.common.seed, printer)?;
-    let read = |pretrain: &Pretraining| {
-        pretrain.read(&folder, args.common.seed, &held_out, printer)
-    };
+    let read =
+        |pretrain: &Pretraining| pretrain.read(&folder, args.common.seed, &held_out, printer);
     let written = config.pretrain.as_ref().map(read).transpose()?.unwrap_or_default();
     let out = std::path::absolute(args.out.clone().unwrap_or_else(|| usual(&args.config)))
         .map_err(|error| Failure::io("find the run's folder", &error))?;
@@ -68,7 +67,8 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
     let hashes = |tasks: &[Task]| tasks.iter().map(|task| task.hash.clone()).collect::<Vec<_>>();
     let tasks = [[hashes(&train), hashes(&written)].concat(), hashes(&held_out)];
     let seed = args.common.seed;
-    Begun { version: Begun::VERSION, config: text, folder: folder.clone(), tasks, seed, devices }.enter(&out)?;
+    Begun { version: Begun::VERSION, config: text, folder: folder.clone(), tasks, seed, devices }
+        .enter(&out)?;
     printer.say(&format!("run: {}", out.display()));
 
     if let Some(from) = &pretrained {

@@ -141,6 +141,9 @@ fn check_flaws(flaws: &Flaws, refused: &'static str) -> Result<(), &'static str>
 pub(crate) struct Fitting {
     /// Learning rate.
     pub(crate) rate: f64,
+    /// Whether it falls linearly, to nothing after the last of `epochs`.
+    #[serde(default)]
+    pub(crate) anneals: bool,
     /// Weight decay, of matrices.
     #[serde(default = "decay")]
     pub(crate) decay: f64,
@@ -165,6 +168,7 @@ impl Fitting {
         Fit {
             aim,
             step: Step { rate: self.rate, decay: self.decay, ..Step::default() },
+            anneals: self.anneals,
             episodes: self.batch,
             held_out: self.held_out,
             patience: self.patience,

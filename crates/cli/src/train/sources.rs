@@ -56,8 +56,7 @@ impl Sources {
         files.sort();
         files.dedup();
         files.shuffle(&mut StdRng::seed_from_u64(seed));
-        let mut sources =
-            Self { files: 0, bytes: 0, hash: String::new(), texts: Vec::new() };
+        let mut sources = Self { files: 0, bytes: 0, hash: String::new(), texts: Vec::new() };
         for file in files {
             if sources.bytes >= most_bytes {
                 break;
@@ -100,7 +99,8 @@ impl Places {
 
 fn unreadable(name: &Path, why: &str) -> Failure {
     let message = format!("failed to read the source code of {}: {why}", name.display());
-    let hint = "pretrain.sources are folders, e.g. \"site-packages/torch/include\", \"cuda/include\"";
+    let hint =
+        "pretrain.sources are folders, e.g. \"site-packages/torch/include\", \"cuda/include\"";
     Failure::usage(message, hint.to_owned())
 }
 
@@ -136,8 +136,7 @@ mod tests {
             fs::write(folder.join("b.bin"), "no source code").unwrap();
         }
         fs::write(base.path().join("packages/broken.py"), [0xff, 0xfe]).unwrap();
-        let places =
-            Places { site_packages: Some(base.path().join("packages")), cuda: None };
+        let places = Places { site_packages: Some(base.path().join("packages")), cuda: None };
         let read = |name: &str, most, seed| {
             Sources::read(&[PathBuf::from(name)], &places, base.path(), most, seed)
         };

@@ -59,12 +59,90 @@ fn configurations_that_make_no_sense_are_refused_before_anything_runs() {
     assert!(told.contains("[model], from scratch, or [pretrained]"), "{told}");
     let told = other("[demos]", "[engine]\ngpus = 2\n\n[demos]");
     assert!(told.contains("2 devices: the run has 1") && told.contains("engine.gpus"), "{told}");
+    let pretrain = |table: &str| other("[demos]", &format!("[pretrain]\n{table}\n[demos]"));
+    let fit = "fit = { rate = 1e-3, epochs = 1 }\n";
+    let told = pretrain(fit);
+    assert!(told.contains("pretrain needs tasks or sources"), "{told}");
+    let told = pretrain(&format!("sources = [\"a\"]\nshare = 1.0\n{fit}"));
+    assert!(told.contains("at least 0 and below 1"), "{told}");
+    let told = pretrain(&format!("tasks = [\"task.py\"]\nflaws = {{ wrong = 2.0 }}\n{fit}"));
+    assert!(told.contains("pretrain.flaws are shares"), "{told}");
+
+    program.write("other.py", &format!("{TASK}\n# Another.\n"));
+    let tasks = "train = [\"task.py\"]\nheld_out = [\"other.py\"]\n\n";
+    let written = format!("{tasks}[pretrain]\ntasks = [\"other.py\"]\n{fit}");
+    let told = other("train = [\"task.py\"]\n", &written);
+    assert!(told.contains("which is trained on"), "{told}");
 
     program.write("a.toml", CONFIG);
     let told = refused(&program, &["ppo", "a.toml"]);
     assert!(told.contains("failed to find stage ppo") && told.contains("[ppo]"), "{told}");
     let told = refused(&program, &["run", "nothing.toml"]);
     assert!(told.contains("nothing.toml"), "{told}");
+}
+
+/// Kernels that nobody judged, and source code: both are learned from, and what cannot be is told.
+#[test]
+fn what_is_written_and_never_judged_is_learned_from() {
+    let program = Program::new();
+    program.write("task.py", TASK);
+    let compose = |more: &str| {
+        let words = format!("task compose --window host --shape 64x64 {more}");
+        program.run(&words.split(' ').collect::<Vec<_>>())
+    };
+    let only = "torch.nn.functional.relu,torch.add,torch.cummax,torch.mul";
+    let all = format!("--count 12 --operators 1-2 --only {only} --out more.jsonl --json");
+    let ran = compose(&all);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let splits = ran.object()["splits"].clone();
+    let train = splits["train"].as_u64().unwrap();
+    assert!((6..=12).contains(&train), "{splits}");
+    let more = fs_err::read_to_string(program.path("more.jsonl")).unwrap();
+    assert_eq!(more.lines().count(), 12);
+    let ran = compose("--count 9999 --operators 1 --only torch.nn.functional.relu --out x.jsonl");
+    assert!(ran.code == Some(2) && ran.stderr.contains("that differ"), "{}", ran.show());
+
+    program.write("code/a/one.py", &"def one(x):\n    return x + 1\n".repeat(40));
+    program.write("code/two.cuh", &"__device__ float two(float x) { return x * 2; }\n".repeat(40));
+    program.write("code/table.bin", "no source code");
+    let pretrain = "[pretrain]\n\
+        tasks = [\"more.jsonl\"]\n\
+        versions = 3\n\
+        flaws = { wrong = 0.5 }\n\
+        sources = [\"code\"]\n\
+        share = 0.9\n\
+        fit = { rate = 3e-3, epochs = 2, batch = 4 }\n";
+    let config = CONFIG.replace("positions = 256", "positions = 2048");
+    program.write("a.toml", &format!("{config}\n{pretrain}"));
+    let run = |stage| program.run(&["train", stage, "a.toml", "--device", "cpu", "--out", "out"]);
+    let ran = run("run");
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let read = |path: &str| -> Value {
+        serde_json::from_str(&fs_err::read_to_string(program.path(path)).unwrap()).unwrap()
+    };
+    let corpus = read("out/pretrain/corpus.json");
+    let without: u64 =
+        corpus["without"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    assert!(without > 0, "there is no rule for torch.cummax: {corpus:#}");
+    assert_eq!(corpus["tasks"], train, "only what is trained on: {corpus:#}");
+    assert!(corpus["kernels"].as_u64().unwrap() <= 3 * (train - without), "{corpus:#}");
+    let tokens = |of: &str| corpus[of].as_f64().unwrap();
+    let share = tokens("kernel_tokens") / (tokens("kernel_tokens") + tokens("source_tokens"));
+    assert!((0.6..=0.9).contains(&share), "{corpus:#}");
+    assert_eq!(corpus["sources"]["files"], 2, "{corpus:#}");
+    assert!(corpus["source_tokens"].as_u64().unwrap() > 100, "{corpus:#}");
+    let epochs = read("out/pretrain/done.json")["epochs"].as_array().unwrap().clone();
+    let losses: Vec<f64> = epochs.iter().map(|epoch| epoch["loss"].as_f64().unwrap()).collect();
+    assert!(losses.len() == 2 && losses[1] < losses[0], "{losses:?}");
+    assert!(program.path("out/sft/checkpoint/model.safetensors").is_file());
+    assert!(run("pretrain").stderr.contains("pretrain: done before"));
+    let report = fs_err::read_to_string(program.path("out/report.html")).unwrap();
+    assert!(report.contains("pretrain"));
+
+    // Hardly any kernel is left where they are to be rare.
+    program.write("rare.toml", &format!("{config}\n{}", pretrain.replace("0.9", "0.0001")));
+    let rare = ["train", "pretrain", "rare.toml", "--device", "cpu", "--out", "rare"];
+    assert_eq!(program.run(&rare).code, Some(2), "demos come first");
 }
 
 /// A chat model is trained by adapters and speaks afterwards; it is one from scratch with other words.

@@ -15,6 +15,8 @@ use crate::printer::Printer;
 
 /// Seeds that may give nothing new before it is said that there is nothing more.
 const PATIENCE: u64 = 10_000;
+/// What a seed that gives nothing at all counts: it has drawn thousands of times.
+const IN_VAIN: u64 = 200;
 
 /// A line of the file.
 #[derive(Serialize)]
@@ -39,9 +41,10 @@ struct Told<'a> {
 }
 
 pub(super) fn run(args: &Compose, printer: Printer) -> Result<u8, Failure> {
-    let grammar = args.compose.grammar(&args.compose.catalogues()?, args.window)?;
+    let grammar = args.how.grammar(&args.how.catalogues()?, args.window)?;
     let shares = Shares::default();
-    let (mut lines, mut known, mut combinations) = (String::new(), BTreeSet::new(), BTreeSet::new());
+    let (mut lines, mut known, mut combinations) =
+        (String::new(), BTreeSet::new(), BTreeSet::new());
     let (mut splits, mut names) = (BTreeMap::new(), BTreeMap::<String, u32>::new());
     let (mut seed, mut last) = (u64::from(args.seed) << 32, None);
     let mut since = 0;
@@ -55,6 +58,7 @@ pub(super) fn run(args: &Compose, printer: Printer) -> Result<u8, Failure> {
             Ok(proposal) => proposal,
             Err(error) => {
                 last = Some(error.to_string());
+                since += IN_VAIN;
                 continue;
             }
         };
@@ -80,8 +84,9 @@ pub(super) fn run(args: &Compose, printer: Printer) -> Result<u8, Failure> {
             level: proposal.level,
             split,
         };
-        let line = serde_json::to_string(&line)
-            .map_err(|error| Failure::infrastructure(format!("failed to tell a task: {error}"), None))?;
+        let line = serde_json::to_string(&line).map_err(|error| {
+            Failure::infrastructure(format!("failed to tell a task: {error}"), None)
+        })?;
         lines.push_str(&line);
         lines.push('\n');
     }
