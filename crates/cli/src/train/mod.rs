@@ -7,6 +7,7 @@ pub(crate) mod corpus;
 pub(crate) mod dashboard;
 mod figures;
 pub(crate) mod folder;
+pub(crate) mod launch;
 mod online;
 pub(crate) mod players;
 mod pretrain;

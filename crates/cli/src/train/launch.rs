@@ -1,0 +1,149 @@
+//! A training run from its configuration to its end, on devices that are open.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use warpwright_judge::SessionPool;
+use warpwright_task::Task;
+
+use crate::engine::Host;
+use crate::failure::Failure;
+use crate::judging::Bench;
+use crate::place::Place;
+use crate::printer::Printer;
+use crate::train::config::{Config, Pretraining};
+use crate::train::corpus;
+use crate::train::folder::Begun;
+use crate::train::players::Field;
+use crate::train::sources::Places;
+use crate::train::stage::Stage;
+use crate::train::stages::Run;
+use crate::train::verdicts::Verdicts;
+
+/// What is to be done.
+pub(crate) struct Plan {
+    pub(crate) config: Config,
+    /// The same as it was written.
+    pub(crate) text: String,
+    /// The folder that its paths begin at.
+    pub(crate) folder: PathBuf,
+    /// The run's folder, absolute.
+    pub(crate) out: PathBuf,
+    pub(crate) seed: u64,
+    /// What decides which tasks are drawn.
+    pub(crate) task_seed: u64,
+    pub(crate) stages: Vec<Stage>,
+    /// Where verdicts are kept.
+    pub(crate) verdicts: PathBuf,
+}
+
+/// A run whose tasks are read.
+pub(crate) struct Launch {
+    pub(crate) plan: Plan,
+    train: Vec<Task>,
+    held_out: Vec<Task>,
+    /// Tasks that kernels are written for in stage pretrain.
+    written: Vec<Task>,
+    pretrained: Option<PathBuf>,
+}
+
+/// What a run came to.
+pub(crate) struct Landed {
+    /// Stages that are done.
+    pub(crate) done: Vec<Stage>,
+    /// Mean rewards of the first and the last fifth of what was learned online.
+    pub(crate) rewards: Option<(f64, f64)>,
+    /// Verdicts that were measured now, and given again.
+    pub(crate) judged: u64,
+    pub(crate) repeated: u64,
+}
+
+impl Launch {
+    /// Reads the tasks: what cannot be used is refused before anything starts.
+    pub(crate) fn prepare(plan: Plan, printer: Printer) -> Result<Self, Failure> {
+        let Plan { config, folder, task_seed, .. } = &plan;
+        let (train, held_out) = config.tasks.read(folder, *task_seed, printer)?;
+        let read = |pretrain: &Pretraining| pretrain.read(folder, *task_seed, &held_out, printer);
+        let written = config.pretrain.as_ref().map(read).transpose()?.unwrap_or_default();
+        let pretrained =
+            config.pretrained.as_ref().map(|p| std::path::absolute(folder.join(&p.folder)));
+        let pretrained =
+            pretrained.transpose().map_err(|error| Failure::io("find the model", &error))?;
+        Ok(Self { plan, train, held_out, written, pretrained })
+    }
+
+    /// Does the stages that are not done yet.
+    pub(crate) fn go(
+        &self,
+        benches: &[Bench],
+        stop: &AtomicBool,
+        printer: Printer,
+    ) -> Result<Landed, Failure> {
+        let Plan { config, text, folder, out, seed, stages, verdicts, .. } = &self.plan;
+        let computing = config.engine.gpus.unwrap_or(benches.len());
+        if computing == 0 || computing > benches.len() {
+            return Err(too_many(computing, benches.len()));
+        }
+        let devices: Vec<String> = benches.iter().map(Bench::device).collect();
+        let hashes =
+            |tasks: &[Task]| tasks.iter().map(|task| task.hash.clone()).collect::<Vec<_>>();
+        let tasks = [[hashes(&self.train), hashes(&self.written)].concat(), hashes(&self.held_out)];
+        let (config_text, folder_of) = (text.clone(), folder.clone());
+        let version = Begun::VERSION;
+        Begun { version, config: config_text, folder: folder_of, tasks, seed: *seed, devices }
+            .enter(out)?;
+        printer.say(&format!("run: {}", out.display()));
+
+        if let Some(from) = &self.pretrained {
+            corpus::take_model(from, &config.speech, &out.join("model"))?;
+        }
+        let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
+        let places = || -> Result<Vec<Place<'_>>, Failure> {
+            let each = benches.iter().zip(&pools);
+            each.map(|(bench, pool)| Place::new(bench, pool, None, config.profile)).collect()
+        };
+        let kept = Verdicts::open(verdicts, config.verdicts)?;
+        let fresh = Verdicts::open(verdicts, 0)?;
+        let field = |verdicts| -> Result<Field<'_>, Failure> {
+            let (profile, turns) = (config.profile, config.turns);
+            Ok(Field { places: places()?.into(), verdicts, profile, turns, stop })
+        };
+        let (field, afresh) = (field(&kept)?, field(&fresh)?);
+        let host = Host::beside(&benches[..computing], Some(out));
+        let run = Run {
+            config,
+            seed: *seed,
+            folder,
+            out,
+            pretrained: self.pretrained.clone(),
+            host,
+            field: &field,
+            afresh: &afresh,
+            train: &self.train,
+            written: &self.written,
+            places: Places::of(&benches[0]),
+            held_out: &self.held_out,
+            stop,
+            printer,
+        };
+        let done = stages.iter().try_for_each(|stage| run.stage(*stage));
+        let (kept, fresh) = (kept.count(), fresh.count());
+        let judged = kept.judged + fresh.judged;
+        printer.say(&format!("{judged} verdicts measured, {} given again", kept.repeated));
+        done?;
+        let mut done = Vec::new();
+        for stage in Stage::ALL {
+            if stage.is_in(config) && run.stage_folder(stage)?.is_done() {
+                done.push(stage);
+            }
+        }
+        let rewards = run.first_and_last()?;
+        Ok(Landed { done, rewards, judged, repeated: kept.repeated })
+    }
+}
+
+fn too_many(wanted: usize, devices: usize) -> Failure {
+    let message = format!("failed to compute on {wanted} devices: the run has {devices}");
+    let hint = "name as many by `--device cuda:0,cuda:1`, or fewer as `engine.gpus`".to_owned();
+    Failure::usage(message, hint)
+}
