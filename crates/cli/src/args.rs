@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod compose;
+pub(crate) mod experiment;
 pub(crate) mod synth;
 pub(crate) mod task;
 pub(crate) mod train;
@@ -60,6 +61,8 @@ pub(crate) enum Command {
     Task(task::TaskArgs),
     /// Train a policy on the run time of its kernels.
     Train(train::TrainArgs),
+    /// Hold ways to train against each other.
+    Experiment(experiment::ExperimentArgs),
     /// Watch a training run from another terminal.
     Watch(watch::WatchArgs),
     /// Measure how fast judging is here.
@@ -88,6 +91,7 @@ impl Command {
             Self::Synth(args) => args.common.json,
             Self::Task(args) => args.wants_json(),
             Self::Train(args) => args.common.json,
+            Self::Experiment(args) => args.common.json,
             Self::Bench(args) => args.wants_json(),
             Self::Watch(_) | Self::Completions(_) | Self::Man(_) => false,
         }

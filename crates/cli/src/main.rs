@@ -63,6 +63,7 @@ fn main() -> ExitCode {
         Command::Task(args) => commands::task::run(args, printer),
         Command::Bench(args) => commands::bench::run(args, printer),
         Command::Train(args) => commands::train::run(args, printer),
+        Command::Experiment(args) => commands::experiment::run(args, printer),
         Command::Watch(args) => commands::watch::run(args, printer),
         Command::Completions(args) => Ok(commands::completions::run(args, printer)),
         Command::Man(args) => commands::man::run(args, printer),

@@ -44,7 +44,9 @@
 
 pub mod actions;
 pub mod advantage;
+pub mod arms;
 pub mod batch;
+pub mod collapse;
 pub mod course;
 pub mod engine;
 pub mod fit;

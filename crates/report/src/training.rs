@@ -49,6 +49,10 @@ pub struct Curve {
     pub name: String,
     /// Its values from the first step on; where there is none, not a number.
     pub values: Vec<f64>,
+    /// The same of other runs, drawn beside.
+    pub others: Vec<Vec<f64>>,
+    /// What the scale reaches from and to, where others are to have the same; else what the values do.
+    pub span: Option<(f64, f64)>,
 }
 
 /// A candidate of an episode.
@@ -101,9 +105,10 @@ pub fn write_training(training: &Training, out: &Path) -> Result<(), ReportError
 }
 
 fn stage_view(stage: &Stage) -> StageView<'_> {
-    let plots = stage.curves.iter().filter_map(|curve| {
-        lines::curve(&curve.name, stage.step, &curve.values).map(Value::from_safe_string)
-    });
+    let plots = stage
+        .curves
+        .iter()
+        .filter_map(|curve| lines::curve(curve, stage.step).map(Value::from_safe_string));
     StageView {
         name: &stage.name,
         is_done: stage.is_done,
@@ -142,7 +147,7 @@ mod tests {
     }
 
     fn curve(name: &str, values: &[f64]) -> Curve {
-        Curve { name: name.to_owned(), values: values.to_vec() }
+        Curve { name: name.to_owned(), values: values.to_vec(), ..Curve::default() }
     }
 
     #[test]
@@ -166,6 +171,18 @@ mod tests {
         assert_eq!(html.matches("<svg class=\"plot\"").count(), 2);
         assert!(html.contains("kernels/a.cu") && html.contains("goes on"), "{html}");
         assert!(!html.contains("<script"), "{html}");
+    }
+
+    #[test]
+    fn several_runs_are_lines_of_one_plot_and_scales_can_be_the_same() {
+        let mut wide = curve("reward", &[0.0, 1.0]);
+        wide.others = vec![vec![0.0, 0.5, 0.25], vec![f64::NAN; 3]];
+        wide.span = Some((-4.0, 2.0));
+        let stage = Stage { step: "update", curves: vec![wide], ..Stage::default() };
+        let html = page(&Training { stages: vec![stage], ..Training::default() });
+        assert_eq!(html.matches("<svg class=\"plot\"").count(), 1);
+        assert_eq!(html.matches("<path class=\"line").count(), 2, "one has nothing to draw");
+        assert!(html.contains("update 3") && html.contains(">-4<"), "{html}");
     }
 
     #[test]

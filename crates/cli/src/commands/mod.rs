@@ -5,6 +5,7 @@ pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod eval;
+pub(crate) mod experiment;
 pub(crate) mod judge;
 pub(crate) mod man;
 pub(crate) mod optimize;

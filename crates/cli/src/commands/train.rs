@@ -85,6 +85,6 @@ fn asked(stage: StageArg, config: &Config) -> Result<Vec<Stage>, Failure> {
         return Ok(vec![one]);
     }
     let name = one.name();
-    let hint = format!("give it a table of that name: [{}]", name.replace('-', "_"));
+    let hint = format!("give it a table of that name: [{}]", one.table());
     Err(Failure::usage(format!("failed to find stage {name} in the configuration"), hint))
 }

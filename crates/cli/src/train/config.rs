@@ -276,7 +276,7 @@ impl Config {
         Ok((config, text))
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let config: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         config.check().map_err(str::to_owned)?;
         Ok(config)
@@ -332,6 +332,10 @@ impl Config {
         for playing in [&self.single_turn, &self.ppo].into_iter().flatten() {
             if playing.tasks == 0 || playing.episodes == 0 || playing.updates == 0 {
                 return Err("tasks, episodes and updates of a stage are at least 1");
+            }
+            let lambdas = [playing.actor_lambda, playing.critic_lambda];
+            if lambdas.into_iter().flatten().any(|lambda| !(0.0..=1.0).contains(&lambda)) {
+                return Err("actor_lambda and critic_lambda of a stage lie between 0 and 1");
             }
         }
         Ok(())

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     fn curve(name: &str, values: &[f64]) -> Curve {
-        Curve { name: name.to_owned(), values: values.to_vec() }
+        Curve { name: name.to_owned(), values: values.to_vec(), ..Curve::default() }
     }
 
     fn drawn(dashboard: &Dashboard, width: u16, height: u16) -> String {

@@ -5,6 +5,7 @@ mod board;
 pub(crate) mod config;
 pub(crate) mod corpus;
 pub(crate) mod dashboard;
+pub(crate) mod experiment;
 mod figures;
 pub(crate) mod folder;
 pub(crate) mod launch;

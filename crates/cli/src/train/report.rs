@@ -97,7 +97,7 @@ fn shown(stage: Stage, folder: &StageFolder, with_samples: bool) -> Result<Shown
 
 fn curves(steps: &[Vec<Figure>]) -> Vec<Curve> {
     let curves = figures::curves(steps).into_iter();
-    curves.map(|(name, values)| Curve { name, values }).collect()
+    curves.map(|(name, values)| Curve { name, values, ..Curve::default() }).collect()
 }
 
 /// The best kernels of the first, the middle and the last of `steps` updates.

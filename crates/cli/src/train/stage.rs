@@ -47,6 +47,11 @@ impl Stage {
         }
     }
 
+    /// What its table in the configuration is called.
+    pub(crate) fn table(self) -> String {
+        self.name().replace('-', "_")
+    }
+
     /// Whether the configuration has it.
     pub(crate) fn is_in(self, config: &Config) -> bool {
         match self {

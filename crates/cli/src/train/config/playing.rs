@@ -1,6 +1,7 @@
 //! Configuration of learning from episodes that are played.
 
 use serde::{Deserialize, Serialize};
+use warpwright_learn::advantage::Lambda;
 use warpwright_learn::engine::Step;
 use warpwright_learn::monitor::Alarm;
 use warpwright_learn::online::Online;
@@ -18,6 +19,10 @@ pub(crate) struct Playing {
     /// Constants of `ppo` and of the losses.
     #[serde(default)]
     pub(crate) recipe: RecipeName,
+    /// Another `lambda` than the recipe's for the policy's advantages; 1: what came of it.
+    pub(crate) actor_lambda: Option<f64>,
+    /// Another one for the critic's targets.
+    pub(crate) critic_lambda: Option<f64>,
     /// How many updates.
     pub(crate) updates: u32,
     /// Tasks of an update.
@@ -83,7 +88,9 @@ impl RecipeName {
 
 impl Playing {
     pub(crate) fn online(&self, reward: Scheme, seed: u64) -> Online {
-        let recipe = self.recipe.recipe();
+        let mut recipe = self.recipe.recipe();
+        recipe.lambda_actor = self.actor_lambda.map_or(recipe.lambda_actor, Lambda::Fixed);
+        recipe.lambda_critic = self.critic_lambda.unwrap_or(recipe.lambda_critic);
         let rule = match self.rule {
             RuleName::Ppo => {
                 Rule::Ppo { recipe, critic_steps: self.critic_steps, critic_only: false }

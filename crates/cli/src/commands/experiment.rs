@@ -1,0 +1,48 @@
+//! `warpwright experiment FILE`: ways to train, held against each other.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::args::experiment::ExperimentArgs;
+use crate::failure::Failure;
+use crate::judging::{Bench, Wanted};
+use crate::printer::Printer;
+use crate::train::experiment::{ArmResult, Experiment, Laboratory, table};
+use crate::{contract, exit, interrupt};
+
+/// What `experiment --json` prints.
+#[derive(Serialize)]
+struct Told {
+    version: u32,
+    out: PathBuf,
+    arms: Vec<ArmResult>,
+    seconds: f64,
+}
+
+pub(crate) fn run(args: &ExperimentArgs, printer: Printer) -> Result<u8, Failure> {
+    let began = Instant::now();
+    let experiment = Experiment::read(&args.experiment)?;
+    let usual =
+        || Path::new("warpwright-runs").join(args.experiment.file_stem().unwrap_or_default());
+    let out = std::path::absolute(args.out.clone().unwrap_or_else(usual))
+        .map_err(|error| Failure::io("find the experiment's folder", &error))?;
+    let stop = interrupt::watch(printer)?;
+    let wanted = Wanted::new(&args.common, experiment.base.config.profile);
+    let benches = Bench::open_all(&args.common, &args.common.device, wanted, printer)?;
+    let laboratory = Laboratory {
+        experiment: &experiment,
+        out: &out,
+        seed: args.common.seed,
+        benches: &benches,
+        stop: &stop,
+        printer,
+    };
+    let arms = laboratory.run()?;
+    printer.data(&table(&arms));
+    printer.say(&format!("page: {}", out.join("report.html").display()));
+    let seconds = began.elapsed().as_secs_f64();
+    printer.object(&Told { version: contract::VERSION, out, arms, seconds });
+    Ok(exit::OK)
+}

@@ -1,0 +1,191 @@
+//! Several ways to go on from the same stages, each with several seeds, held against each other.
+//!
+//! ```text
+//! OUT/shared/             what is done once: a training run
+//! OUT/arms/NAME/seed-N/   a training run each, whose first stages are those
+//! OUT/verdicts.jsonl      verdicts of all
+//! OUT/experiment.json  experiment.md  report.html
+//! ```
+
+mod config;
+mod results;
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use fs_err as fs;
+use serde::Serialize;
+use warpwright_learn::collapse::Collapse;
+use warpwright_learn::online::State;
+use warpwright_report::training::{Training, write_training};
+
+pub(crate) use self::config::Experiment;
+use self::config::Variant;
+use self::results::Ran;
+pub(crate) use self::results::{ArmResult, table};
+use crate::failure::Failure;
+use crate::judging::Bench;
+use crate::printer::Printer;
+use crate::train::folder::{StageFolder, read_json, write_json};
+use crate::train::launch::{Launch, Plan};
+use crate::train::stage::Stage;
+
+/// What is in `experiment.json`.
+#[derive(Debug, Serialize)]
+struct Told<'a> {
+    version: u32,
+    collapse: Collapse,
+    seeds: &'a [u64],
+    shared: &'a [Stage],
+    devices: Vec<String>,
+    arms: &'a [ArmResult],
+}
+
+const VERSION: u32 = 1;
+
+/// An experiment on devices that are open.
+pub(crate) struct Laboratory<'a> {
+    pub(crate) experiment: &'a Experiment,
+    pub(crate) out: &'a Path,
+    /// Of what is shared.
+    pub(crate) seed: u64,
+    pub(crate) benches: &'a [Bench],
+    pub(crate) stop: &'a AtomicBool,
+    pub(crate) printer: Printer,
+}
+
+impl Laboratory<'_> {
+    /// Does what is not done yet, and says what all came to.
+    pub(crate) fn run(&self) -> Result<Vec<ArmResult>, Failure> {
+        let Experiment { seeds, shared, base, arms, .. } = self.experiment;
+        let common = self.out.join("shared");
+        self.go(&common, base, shared.clone(), self.seed)?;
+        let all = seeds.len() * arms.len();
+        let mut done = 0;
+        // Seed by seed: whoever stops it has as many runs of each arm.
+        for seed in seeds {
+            for arm in arms {
+                let out = self.folder(&arm.name, *seed);
+                self.begin_with(&common, &out)?;
+                let own = arm.variant.own(shared);
+                done += 1;
+                let is_done =
+                    own.iter().all(|stage| out.join(stage.name()).join("done.json").exists());
+                if !is_done {
+                    self.printer.say(&format!("{}, seed {seed}: run {done} of {all}", arm.name));
+                    self.go(&out, &arm.variant, own, *seed)?;
+                }
+            }
+            self.tell()?;
+        }
+        self.tell()
+    }
+
+    fn folder(&self, arm: &str, seed: u64) -> std::path::PathBuf {
+        self.out.join("arms").join(arm).join(format!("seed-{seed}"))
+    }
+
+    fn go(
+        &self,
+        out: &Path,
+        variant: &Variant,
+        stages: Vec<Stage>,
+        seed: u64,
+    ) -> Result<(), Failure> {
+        let plan = Plan {
+            config: variant.config.clone(),
+            text: variant.text.clone(),
+            folder: self.experiment.folder.clone(),
+            out: out.to_owned(),
+            seed,
+            task_seed: self.seed,
+            stages,
+            verdicts: self.out.join("verdicts.jsonl"),
+        };
+        Launch::prepare(plan, self.printer)?.go(self.benches, self.stop, self.printer).map(|_| ())
+    }
+
+    /// Gives a run the stages that are shared, whole: each is there or is not.
+    fn begin_with(&self, common: &Path, out: &Path) -> Result<(), Failure> {
+        let failed = |error: std::io::Error| Failure::io("share what the arms begin with", &error);
+        let names = self.experiment.shared.iter().map(|stage| stage.name());
+        for name in std::iter::once("model").chain(names) {
+            let (from, to) = (common.join(name), out.join(name));
+            if to.exists() || !from.exists() {
+                continue;
+            }
+            let part = out.join(format!("{name}.part"));
+            if part.exists() {
+                fs::remove_dir_all(&part).map_err(failed)?;
+            }
+            copy(&from, &part).map_err(failed)?;
+            fs::rename(&part, &to).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what the runs that are over came to.
+    fn tell(&self) -> Result<Vec<ArmResult>, Failure> {
+        let mut arms = Vec::new();
+        for arm in &self.experiment.arms {
+            let mut runs = Vec::new();
+            for seed in &self.experiment.seeds {
+                if let Some(state) = online(&self.folder(&arm.name, *seed))? {
+                    runs.push(Ran::of(*seed, &state.updates, &self.experiment.collapse));
+                }
+            }
+            arms.push((arm.name.clone(), runs));
+        }
+        let arms = results::compare(arms);
+        let devices: Vec<String> = self.benches.iter().map(Bench::device).collect();
+        let told = Told {
+            version: VERSION,
+            collapse: self.experiment.collapse,
+            seeds: &self.experiment.seeds,
+            shared: &self.experiment.shared,
+            devices: devices.clone(),
+            arms: &arms,
+        };
+        write_json(&self.out.join("experiment.json"), &told)?;
+        fs::write(self.out.join("experiment.md"), table(&arms))
+            .map_err(|error| Failure::io("write the experiment's table", &error))?;
+        let name = self.out.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let training = Training {
+            title: name,
+            facts: vec![
+                ("devices".to_owned(), devices.join(", ")),
+                ("seeds".to_owned(), format!("{:?}", self.experiment.seeds)),
+            ],
+            is_cpu: devices.iter().any(|device| device == "cpu"),
+            stages: results::shown(&arms),
+        };
+        write_training(&training, &self.out.join("report.html"))?;
+        Ok(arms)
+    }
+}
+
+/// What the last stage that learned from play came to, if it is over.
+fn online(run: &Path) -> Result<Option<State>, Failure> {
+    for stage in [Stage::Ppo, Stage::SingleTurn] {
+        let folder = StageFolder { path: run.join(stage.name()) };
+        if folder.is_done() {
+            return read_json(&folder.path.join("done.json")).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// A folder with all that is in it.
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &to)?;
+        } else {
+            fs::copy(entry.path(), to)?;
+        }
+    }
+    Ok(())
+}

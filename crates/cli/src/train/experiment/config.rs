@@ -1,0 +1,239 @@
+//! What an experiment is: a configuration that arms change, each in one thing.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use serde::Deserialize;
+use toml::{Table, Value};
+use warpwright_learn::collapse::Collapse;
+
+use crate::failure::Failure;
+use crate::train::config::Config;
+use crate::train::stage::Stage;
+
+/// An experiment as it is written.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    /// The configuration, from this file's folder.
+    base: PathBuf,
+    /// An arm is run once for each.
+    seeds: Vec<u64>,
+    /// Stages that are done once, before arms part.
+    shared: Vec<String>,
+    /// What is called a collapse.
+    #[serde(default)]
+    collapse: Collapse,
+    /// Keys of the base that are others for all arms and for what they share.
+    #[serde(default)]
+    with: Table,
+    arms: Vec<WrittenArm>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenArm {
+    name: String,
+    /// Tables of the base that it does without.
+    #[serde(default)]
+    without: Vec<String>,
+    /// Keys that are others, laid over the base's.
+    #[serde(default)]
+    with: Table,
+}
+
+/// One that can be run.
+#[derive(Clone, Debug)]
+pub(crate) struct Experiment {
+    pub(crate) seeds: Vec<u64>,
+    pub(crate) shared: Vec<Stage>,
+    pub(crate) collapse: Collapse,
+    /// What the shared stages are done by.
+    pub(crate) base: Variant,
+    pub(crate) arms: Vec<Arm>,
+    /// Where paths of the configurations begin.
+    pub(crate) folder: PathBuf,
+}
+
+/// A whole configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct Variant {
+    pub(crate) config: Config,
+    pub(crate) text: String,
+}
+
+/// One way to go on.
+#[derive(Clone, Debug)]
+pub(crate) struct Arm {
+    pub(crate) name: String,
+    pub(crate) variant: Variant,
+}
+
+impl Experiment {
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let refused = |reason: String| {
+            let message = format!("failed to read the experiment {}: {reason}", path.display());
+            Failure::usage(message, "docs/training.md, \"Experiments\", lists every key".to_owned())
+        };
+        let text = fs::read_to_string(path).map_err(|error| {
+            let hint = "name a TOML file, e.g. configs/experiments/critic-cpu.toml".to_owned();
+            Failure::usage(format!("failed to read the experiment: {error}"), hint)
+        })?;
+        let written: Written = toml::from_str(&text).map_err(|error| refused(error.to_string()))?;
+        let base = path.parent().unwrap_or(Path::new(".")).join(&written.base);
+        let (_, text) = Config::read(&base)?;
+        let folder = base.parent().unwrap_or(Path::new(".")).to_owned();
+        let table: Table = toml::from_str(&text).map_err(|error| refused(error.to_string()))?;
+        Self::of(&written, table, folder).map_err(refused)
+    }
+
+    fn of(written: &Written, mut base: Table, folder: PathBuf) -> Result<Self, String> {
+        lay_over(&mut base, &written.with);
+        let first = Variant::of(&base)?;
+        let shared = shared(&written.shared, &first.config)?;
+        if written.seeds.is_empty() || written.arms.len() < 2 {
+            return Err("it needs seeds, and two arms or more".to_owned());
+        }
+        if written.seeds.iter().collect::<BTreeSet<_>>().len() < written.seeds.len() {
+            return Err("its seeds are not all different".to_owned());
+        }
+        let mut arms: Vec<Arm> = Vec::new();
+        for arm in &written.arms {
+            let name = &arm.name;
+            let is_plain =
+                |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+            if name.is_empty() || !name.chars().all(is_plain) || name.starts_with('.') {
+                return Err(format!(
+                    "arm `{name}`: names are of a-z, 0-9, `-` and `.`, since folders are called so"
+                ));
+            }
+            if arms.iter().any(|other| other.name == *name) {
+                return Err(format!("two arms are called `{name}`"));
+            }
+            let mut table = base.clone();
+            for key in &arm.without {
+                if table.remove(key).is_none() {
+                    return Err(format!(
+                        "arm `{name}` does without `{key}`, which the base has not"
+                    ));
+                }
+            }
+            lay_over(&mut table, &arm.with);
+            let variant =
+                Variant::of(&table).map_err(|reason| format!("arm `{name}`: {reason}"))?;
+            if let Some(key) = differs(&base, &table, &shared) {
+                return Err(format!(
+                    "arm `{name}` changes `{key}`, which what all arms share depends on"
+                ));
+            }
+            let online = variant.config.ppo.is_some() || variant.config.single_turn.is_some();
+            if !online {
+                return Err(format!("arm `{name}` has neither ppo nor single_turn to compare"));
+            }
+            arms.push(Arm { name: name.clone(), variant });
+        }
+        let (seeds, collapse) = (written.seeds.clone(), written.collapse);
+        Ok(Self { seeds, shared, collapse, base: first, arms, folder })
+    }
+}
+
+impl Variant {
+    fn of(table: &Table) -> Result<Self, String> {
+        let text = toml::to_string(table).map_err(|error| error.to_string())?;
+        Ok(Self { config: Config::parse(&text)?, text })
+    }
+
+    /// Its stages after those that are shared.
+    pub(crate) fn own(&self, shared: &[Stage]) -> Vec<Stage> {
+        let own = |stage: &Stage| stage.is_in(&self.config) && !shared.contains(stage);
+        Stage::ALL.into_iter().filter(own).collect()
+    }
+}
+
+/// The stages that are shared: the first ones of the base.
+fn shared(names: &[String], base: &Config) -> Result<Vec<Stage>, String> {
+    let all: Vec<Stage> = Stage::ALL.into_iter().filter(|stage| stage.is_in(base)).collect();
+    let first: Vec<String> = all.iter().take(names.len()).map(|stage| stage.table()).collect();
+    if first != names {
+        return Err(format!("shared stages are the first ones of the base: {}", first.join(", ")));
+    }
+    Ok(all[..names.len()].to_vec())
+}
+
+/// Puts the keys of one table over those of another, table by table.
+fn lay_over(table: &mut Table, over: &Table) {
+    for (key, value) in over {
+        match (table.get_mut(key), value) {
+            (Some(Value::Table(below)), Value::Table(above)) => lay_over(below, above),
+            _ => {
+                table.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// A key that differs though shared stages are made by it.
+fn differs(base: &Table, arm: &Table, shared: &[Stage]) -> Option<String> {
+    let stages = shared.iter().map(|stage| stage.table());
+    let always = ["tasks", "profile", "model", "pretrained", "verdicts"].map(str::to_owned);
+    let mut keys = stages.chain(always);
+    keys.find(|key| base.get(key) != arm.get(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = "\
+        [tasks]\ntrain = [\"a.py\"]\n\
+        [model]\nvocabulary = 300\nhidden = 8\nfeed_forward = 8\nlayers = 1\nheads = 2\ngroups = 1\npositions = 64\n\
+        [demos]\nepisodes = 1\n[sft]\nrate = 1e-3\nepochs = 1\n[collect]\nepisodes = 1\n\
+        [value]\nfit = { rate = 1e-3, epochs = 1 }\n\
+        [ppo]\nupdates = 2\ntasks = 1\nepisodes = 2\nrate = 1e-3\n";
+
+    fn read(rest: &str) -> Result<Experiment, String> {
+        let written: Written = toml::from_str(rest).map_err(|error| error.to_string())?;
+        Experiment::of(&written, toml::from_str(BASE).unwrap(), PathBuf::new())
+    }
+
+    const HEAD: &str = "base = \"a\"\nseeds = [1, 2]\nshared = [\"demos\", \"sft\", \"collect\"]\n";
+
+    #[test]
+    fn an_arm_is_the_base_but_for_what_it_says() {
+        let arms = "\
+            [[arms]]\nname = \"all\"\n\
+            [[arms]]\nname = \"none\"\nwithout = [\"value\"]\nwith.ppo.actor_lambda = 0.95\nwith.ppo.rule = \"rloo\"\n";
+        let experiment = read(&format!("{HEAD}with.ppo.updates = 7\n{arms}")).unwrap();
+        assert_eq!(experiment.shared, [Stage::Demos, Stage::Sft, Stage::Collect]);
+        let [all, none] = &experiment.arms[..] else { panic!("two arms") };
+        assert_eq!(all.variant.config, experiment.base.config);
+        let ppo = none.variant.config.ppo.as_ref().unwrap();
+        assert_eq!((ppo.updates, ppo.episodes, ppo.actor_lambda), (7, 2, Some(0.95)));
+        assert!(none.variant.config.value.is_none());
+        assert_eq!(all.variant.own(&experiment.shared), [Stage::Value, Stage::Ppo]);
+        assert_eq!(none.variant.own(&experiment.shared), [Stage::Ppo]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_name() {
+        let two = "[[arms]]\nname = \"a\"\n[[arms]]\nname = \"b\"\n";
+        let cases = [
+            (format!("{HEAD}[[arms]]\nname = \"a\"\n"), "two arms or more"),
+            (format!("{HEAD}{two}with.sft.epochs = 2\n"), "arm `b` changes `sft`"),
+            (format!("{HEAD}{two}with.tasks.sample = 2\n"), "arm `b` changes `tasks`"),
+            (format!("{HEAD}{two}without = [\"rft\"]\n"), "which the base has not"),
+            (format!("{HEAD}{two}without = [\"ppo\"]\n"), "neither ppo nor single_turn"),
+            (format!("{HEAD}{two}with.ppo.update = 3\n"), "arm `b`: "),
+            (format!("{HEAD}{two}with.ppo.actor_lambda = 1.5\n"), "between 0 and 1"),
+            (format!("{HEAD}{}", two.replace("\"b\"", "\"a\"")), "two arms are called `a`"),
+            (format!("{HEAD}{}", two.replace("\"b\"", "\"../b\"")), "names are of"),
+            (format!("{HEAD}{two}").replace("[1, 2]", "[1, 1]"), "not all different"),
+            (format!("{HEAD}{two}").replace("\"sft\", ", ""), "the first ones of the base"),
+        ];
+        for (text, told) in cases {
+            let error = read(&text).unwrap_err();
+            assert!(error.contains(told), "{told}: {error}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Whether a run collapsed, by a definition that stands before the run.
+
+use serde::{Deserialize, Serialize};
+
+use crate::course::Update;
+use crate::monitor::Alarm;
+
+/// The lowest reward there is.
+const WORST: f64 = -1.0;
+
+/// What is called a collapse.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Collapse {
+    /// The mean reward, from the worst one on, is below this share of its best so far...
+    pub reward_share: f64,
+    /// ...for so many updates in a row.
+    pub updates: usize,
+    /// More than this share of the episodes has a message that was cut short.
+    pub cut: f64,
+    /// One alarm is raised so many times in a row.
+    pub alarms: usize,
+}
+
+impl Default for Collapse {
+    fn default() -> Self {
+        Self { reward_share: 0.5, updates: 10, cut: 0.25, alarms: 10 }
+    }
+}
+
+/// How a run collapsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "by", rename_all = "snake_case")]
+pub enum Collapsed {
+    /// Rewards stayed low.
+    Reward {
+        /// The update at which that was certain, from 0.
+        at: u32,
+    },
+    /// Messages were cut short.
+    Cut {
+        /// The first such update.
+        at: u32,
+    },
+    /// An alarm did not clear.
+    Alarm {
+        /// The update at which that was certain.
+        at: u32,
+        /// Which.
+        alarm: Alarm,
+    },
+}
+
+impl Collapsed {
+    /// The update at which it was certain, from 0.
+    pub fn at(self) -> u32 {
+        match self {
+            Self::Reward { at } | Self::Cut { at } | Self::Alarm { at, .. } => at,
+        }
+    }
+}
+
+impl Collapse {
+    /// The first collapse of a run. Where messages were cut short from the start that is none: only what
+    /// was not so at the first update can become so.
+    pub fn of(&self, updates: &[Update]) -> Option<Collapsed> {
+        let (mut best, mut low) = (f64::NEG_INFINITY, 0);
+        let mut raised: Vec<(Alarm, usize)> = Vec::new();
+        let cut_at_first = updates.first().is_some_and(|update| update.cut > self.cut);
+        for update in updates {
+            let at = update.number;
+            let report = &update.report;
+            best = best.max(report.reward);
+            // A reward that is no number is none.
+            let is_low = (report.reward - WORST) < self.reward_share * (best - WORST);
+            low = if is_low || !report.reward.is_finite() { low + 1 } else { 0 };
+            if low >= self.updates {
+                return Some(Collapsed::Reward { at });
+            }
+            if update.cut > self.cut && !cut_at_first {
+                return Some(Collapsed::Cut { at });
+            }
+            raised.retain(|(alarm, _)| report.alarms.contains(alarm));
+            for alarm in &report.alarms {
+                match raised.iter_mut().find(|(known, _)| known == alarm) {
+                    Some((_, times)) => *times += 1,
+                    None => raised.push((*alarm, 1)),
+                }
+            }
+            if let Some((alarm, _)) = raised.iter().find(|(_, times)| *times >= self.alarms) {
+                return Some(Collapsed::Alarm { at, alarm: *alarm });
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::update::Report;
+
+    fn run(rewards: &[f64]) -> Vec<Update> {
+        let each = rewards.iter().zip(0u32..).map(|(reward, number)| Update {
+            number,
+            report: Report { reward: *reward, ..Report::default() },
+            ..Update::default()
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn a_reward_that_stays_low_is_a_collapse_and_one_that_comes_back_is_none() {
+        let rule = Collapse { updates: 3, ..Collapse::default() };
+        // From the worst one on, -0.3 is less than half of 0.5.
+        assert_eq!(rule.of(&run(&[0.0, 0.5, -0.3, -0.4, -0.3])), Some(Collapsed::Reward { at: 4 }));
+        assert_eq!(rule.of(&run(&[0.0, 0.5, -0.3, -0.4, -0.2, -0.9, -0.9])), None);
+        assert_eq!(rule.of(&run(&[-0.9, -0.95, -0.95, -0.95])), None, "it was never better");
+        let lost = [0.5, f64::NAN, f64::NAN, f64::NAN];
+        assert_eq!(rule.of(&run(&lost)), Some(Collapsed::Reward { at: 3 }));
+    }
+
+    #[test]
+    fn messages_cut_short_and_alarms_that_do_not_clear_are_a_collapse() {
+        let rule = Collapse { alarms: 2, ..Collapse::default() };
+        let mut cut = run(&[0.1; 4]);
+        cut[2].cut = 0.3;
+        assert_eq!(rule.of(&cut), Some(Collapsed::Cut { at: 2 }));
+        cut[0].cut = 0.3;
+        assert_eq!(rule.of(&cut), None, "it began so");
+        let mut alarmed = run(&[0.1; 5]);
+        for (at, alarm) in [(0, Alarm::Divergence), (2, Alarm::Divergence), (3, Alarm::MeanRatio)] {
+            alarmed[at].report.alarms = vec![alarm];
+        }
+        assert_eq!(rule.of(&alarmed), None);
+        alarmed[4].report.alarms = vec![Alarm::Clipping, Alarm::MeanRatio];
+        let expected = Collapsed::Alarm { at: 4, alarm: Alarm::MeanRatio };
+        assert_eq!(rule.of(&alarmed), Some(expected));
+    }
+}
