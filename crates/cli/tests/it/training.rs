@@ -145,6 +145,57 @@ fn what_is_written_and_never_judged_is_learned_from() {
     assert_eq!(program.run(&rare).code, Some(2), "demos come first");
 }
 
+/// Two ways to go on from the same demonstrations, with two seeds each.
+#[test]
+fn arms_go_on_from_what_they_share_and_are_held_against_each_other() {
+    let program = Program::new();
+    program.write("task.py", TASK);
+    let base = CONFIG.replace("positions = 256", "positions = 1024");
+    let ppo = "[ppo]\nupdates = 2\ntasks = 1\nepisodes = 3\nrate = 1e-3\n";
+    program.write("base.toml", &format!("turns = 2\n\n{base}\n[speech]\nmost = 16\n\n{ppo}"));
+    let experiment = "\
+        base = \"base.toml\"\n\
+        seeds = [5, 6]\n\
+        shared = [\"demos\", \"sft\"]\n\
+        with.ppo.episodes = 2\n\
+        [[arms]]\n\
+        name = \"critic\"\n\
+        [[arms]]\n\
+        name = \"rloo\"\n\
+        with.ppo.rule = \"rloo\"\n";
+    program.write("two.toml", experiment);
+    let run = || program.run(&["experiment", "two.toml", "--device", "cpu", "--json"]);
+    let first = run();
+    assert_eq!(first.code, Some(0), "{}", first.show());
+    let arms = first.object()["arms"].as_array().unwrap().clone();
+    for (arm, name) in arms.iter().zip(["critic", "rloo"]) {
+        assert_eq!(arm["name"], name);
+        let seeds: Vec<_> =
+            arm["runs"].as_array().unwrap().iter().map(|r| r["seed"].clone()).collect();
+        assert_eq!(seeds, [5, 6], "{arm:#}");
+        assert_eq!(arm["runs"][1]["updates"], 2, "{arm:#}");
+        assert_eq!(arm["runs"][1]["episodes"], 4, "{arm:#}");
+    }
+    let out = "warpwright-runs/two";
+    let read = |path: &str| fs_err::read(program.path(out).join(path)).unwrap();
+    let weights = "sft/checkpoint/model.safetensors";
+    for run in ["critic/seed-5", "rloo/seed-6"] {
+        assert!(read(&format!("shared/{weights}")) == read(&format!("arms/{run}/{weights}")));
+        assert!(program.path(out).join(format!("arms/{run}/ppo/done.json")).is_file());
+    }
+    let table = String::from_utf8(read("experiment.md")).unwrap();
+    assert!(table.contains("| `rloo` | 2 |"), "{table}");
+    assert!(String::from_utf8(read("report.html")).unwrap().contains("2 runs, 0 collapsed"));
+    // What is done is not done again.
+    let again = run();
+    assert_eq!(again.object()["arms"], first.object()["arms"], "{}", again.show());
+    assert!(!again.stderr.contains("run 1 of 4"), "{}", again.show());
+
+    program.write("bad.toml", &experiment.replace("seeds = [5, 6]", "seeds = [5, 6]\nseed = 1"));
+    let ran = program.run(&["experiment", "bad.toml", "--device", "cpu"]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("unknown field `seed`"), "{}", ran.show());
+}
+
 /// A chat model is trained by adapters and speaks afterwards; it is one from scratch with other words.
 #[test]
 fn a_model_that_is_there_is_gone_on_from() {
