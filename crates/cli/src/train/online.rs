@@ -25,7 +25,9 @@ impl Run<'_, '_> {
         let Some(playing) = playing else { return Ok(()) };
         let online = playing.online(self.config.reward, self.seed(100 + stage.salt()));
         let mut state: State = folder.state()?;
-        while let Some(back) = self.online_from(stage, folder, (&online, turns), &mut state)? {
+        while let Some(back) =
+            self.online_from(stage, folder, playing, (&online, turns), &mut state)?
+        {
             self.printer.say(&told_back(stage, back, state.back.len()));
             folder.keep_state(&state)?;
         }
@@ -45,11 +47,16 @@ impl Run<'_, '_> {
         &self,
         stage: Stage,
         folder: &StageFolder,
+        playing: &Playing,
         (online, turns): (&Online, u32),
         state: &mut State,
     ) -> Result<Option<Back>, Failure> {
         let engine = self.engine(&self.weights(stage)?)?;
         let mut shared = engine.shared.clone();
+        let attempt = format!("learn in stage {}", stage.name());
+        if playing.needs_critic() {
+            Self::begin_critic(&engine, &mut shared, &attempt)?;
+        }
         let field = self.field.with_turns(turns);
         let make = self.natives(&engine, stage.name())?;
         let mut players = Players::open(&field, self.train, "native", make, &folder.path)?;
@@ -68,7 +75,6 @@ impl Run<'_, '_> {
         if let Some(failure) = unsaved {
             return Err(failure);
         }
-        let attempt = format!("learn in stage {}", stage.name());
         let ended = made.map_err(|error| match error {
             OnlineError::Update(error) => not_updated(error, &engine, &attempt),
             OnlineError::Rollouts(error) => error.0,

@@ -13,6 +13,7 @@ use warpwright_learn::remote::RemoteError;
 use warpwright_record::history::{Episode, History};
 use warpwright_record::reader::RunReader;
 
+use crate::engine::{Engine, Shared};
 use crate::failure::Failure;
 use crate::train::config::{Config, Fitting};
 use crate::train::corpus::{self, Described, Shown};
@@ -86,9 +87,8 @@ impl Run<'_, '_> {
         let engine = self.engine(&self.weights(stage)?)?;
         let mut shared = engine.shared.clone();
         let attempt = format!("train in stage {}", stage.name());
-        let failed = |error: &RemoteError| engine.failure(&attempt, error);
-        if with_critic && !shared.describe().map_err(|e| failed(&e))?.has_critic {
-            shared.begin_critic().map_err(|e| failed(&e))?;
+        if with_critic {
+            Self::begin_critic(&engine, &mut shared, &attempt)?;
         }
         let fit = fitting.fit(aim, self.seed(stage.salt()));
         let mut done: Vec<Epoch> = folder.state()?;
@@ -119,6 +119,19 @@ impl Run<'_, '_> {
             self.save(folder, &engine, &mut shared, &epochs)?;
         }
         folder.finish(&Fitted { epochs })
+    }
+
+    /// A critic with weights of its own, where there is none.
+    pub(super) fn begin_critic(
+        engine: &Engine,
+        shared: &mut Shared,
+        attempt: &str,
+    ) -> Result<(), Failure> {
+        let failed = |error: RemoteError| engine.failure(attempt, &error);
+        if shared.describe().map_err(failed)?.has_critic {
+            return Ok(());
+        }
+        shared.begin_critic().map_err(failed)
     }
 
     /// The episodes of stage collect.

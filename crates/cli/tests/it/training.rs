@@ -160,6 +160,7 @@ fn arms_go_on_from_what_they_share_and_are_held_against_each_other() {
         with.ppo.episodes = 2\n\
         [[arms]]\n\
         name = \"critic\"\n\
+        with.ppo.critic_first = 1\n\
         [[arms]]\n\
         name = \"rloo\"\n\
         with.ppo.rule = \"rloo\"\n";
@@ -183,6 +184,8 @@ fn arms_go_on_from_what_they_share_and_are_held_against_each_other() {
         assert!(read(&format!("shared/{weights}")) == read(&format!("arms/{run}/{weights}")));
         assert!(program.path(out).join(format!("arms/{run}/ppo/done.json")).is_file());
     }
+    let critic = "arms/critic/seed-5/ppo/checkpoint";
+    assert!(program.path(out).join(critic).join("critic").exists());
     let table = String::from_utf8(read("experiment.md")).unwrap();
     assert!(table.contains("| `rloo` | 2 |"), "{table}");
     assert!(String::from_utf8(read("report.html")).unwrap().contains("2 runs, 0 collapsed"));

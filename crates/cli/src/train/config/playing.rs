@@ -34,6 +34,10 @@ pub(crate) struct Playing {
     /// Whether that rate falls linearly, to reach nothing after the last update.
     #[serde(default)]
     pub(crate) anneals: bool,
+    /// Whether there is a critic with weights of its own, begun from the policy's where no stage before
+    /// made one; else a value head shares the policy's.
+    #[serde(default)]
+    pub(crate) own_critic: bool,
     /// Learning rate of a critic with weights of its own.
     #[serde(default)]
     pub(crate) critic_rate: Option<f64>,
@@ -87,6 +91,11 @@ impl RecipeName {
 }
 
 impl Playing {
+    /// Whether it needs a critic with weights of its own.
+    pub(crate) fn needs_critic(&self) -> bool {
+        self.rule == RuleName::Ppo && (self.own_critic || self.critic_first > 0)
+    }
+
     pub(crate) fn online(&self, reward: Scheme, seed: u64) -> Online {
         let mut recipe = self.recipe.recipe();
         recipe.lambda_actor = self.actor_lambda.map_or(recipe.lambda_actor, Lambda::Fixed);
