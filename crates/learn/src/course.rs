@@ -9,6 +9,7 @@ use warpwright_record::history;
 use warpwright_record::message::StopReason;
 
 use crate::monitor::Alarm;
+use crate::online::Judged;
 use crate::update::Report;
 
 /// What came of an update and of the episodes before it.
@@ -30,6 +31,9 @@ pub struct Update {
     pub tokens: f64,
     /// What came of the update.
     pub report: Report,
+    /// What the judge was asked for the episodes.
+    #[serde(default)]
+    pub judged: Judged,
     /// Seconds that the episodes took.
     pub play_seconds: f64,
     /// Seconds that the update took.

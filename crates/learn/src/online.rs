@@ -37,6 +37,34 @@ pub trait Rollouts {
     /// Plays these; in their order. An episode that was played before and is in the record is not
     /// played again.
     fn play(&mut self, plays: &[Play]) -> Result<Vec<history::Episode>, Self::Error>;
+
+    /// What the judge was asked since this began.
+    fn judged(&self) -> Judged {
+        Judged::default()
+    }
+}
+
+/// What a judge was asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Judged {
+    /// Candidates that were judged.
+    pub judged: u64,
+    /// Those of which a verdict that was kept was given again.
+    pub repeated: u64,
+    /// Seconds that the former waited for their verdicts, all together.
+    pub seconds: f64,
+}
+
+impl std::ops::Sub for Judged {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            judged: self.judged - before.judged,
+            repeated: self.repeated - before.repeated,
+            seconds: self.seconds - before.seconds,
+        }
+    }
 }
 
 /// An episode to play.
@@ -162,9 +190,10 @@ impl Online {
         while !self.is_over(state) {
             let number = state.updates.len() as u32;
             let plays = self.plays(number, rollouts.tasks(), &state.flat);
-            let began = Instant::now();
+            let (began, before) = (Instant::now(), rollouts.judged());
             let played = rollouts.play(&plays).map_err(OnlineError::Rollouts)?;
             let play_seconds = began.elapsed().as_secs_f64();
+            let judged = rollouts.judged() - before;
             let (mut episodes, mut useless) = (Vec::new(), None);
             for (play, episode) in plays.iter().zip(&played) {
                 match outcome::learned(episode, self.reward) {
@@ -179,7 +208,7 @@ impl Online {
             let began = Instant::now();
             let learned: Vec<_> = episodes.iter().map(|(_, _, learned)| learned.clone()).collect();
             let report = update(engine, &self.rule_of(number), &self.steps_of(state), &learned)?;
-            let mut made = Update { number, report, play_seconds, ..Update::default() };
+            let mut made = Update { number, report, judged, play_seconds, ..Update::default() };
             made.failed = plays.len() - episodes.len();
             made.learn_seconds = began.elapsed().as_secs_f64();
             made.tell_of(episodes.iter().map(|(_, episode, _)| *episode));

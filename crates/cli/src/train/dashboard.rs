@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::train::report;
 
 /// What is looked at first; the others follow as they come.
-const FIRST: [&str; 12] = [
+const FIRST: [&str; 13] = [
     "reward",
     "verified",
     "faster",
@@ -25,6 +25,7 @@ const FIRST: [&str; 12] = [
     "after to before: mean ratio",
     "trainer to sampler: mean ratio",
     "episodes a minute",
+    "judge's queue",
     "alarms",
 ];
 /// Columns and lines of a curve with its name.

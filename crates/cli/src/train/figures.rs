@@ -30,6 +30,9 @@ pub(crate) fn of_update(update: &Update) -> Vec<Figure> {
     figures.extend(named([
         ("alarms", Some(report.alarms.len() as f64)),
         ("failed episodes", Some(update.failed as f64)),
+        ("verdicts judged", Some(update.judged.judged as f64)),
+        ("verdicts given again", Some(update.judged.repeated as f64)),
+        ("judge's queue", queue(update)),
         ("seconds of play", Some(update.play_seconds)),
         ("seconds of learning", Some(update.learn_seconds)),
         ("episodes a minute", per_minute(report.episodes, update.play_seconds)),
@@ -55,6 +58,11 @@ fn ratios(of: &str, ratios: Option<&Ratios>) -> Vec<Figure> {
         ("clipped", ratios.clipped),
     ];
     each.into_iter().map(|(name, value)| (format!("{of}: {name}"), value)).collect()
+}
+
+/// How many candidates were waiting for their verdicts, over the time of play (Little's law).
+fn queue(update: &Update) -> Option<f64> {
+    (update.play_seconds > 0.0).then(|| update.judged.seconds / update.play_seconds)
 }
 
 fn per_minute(episodes: usize, seconds: f64) -> Option<f64> {

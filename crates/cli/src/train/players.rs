@@ -9,7 +9,7 @@ use fs_err as fs;
 use thiserror::Error;
 use warpwright_agent::episode::{self, Parts, Start};
 use warpwright_agent::policy::{Briefing, Policy};
-use warpwright_learn::online::{Play, Rollouts};
+use warpwright_learn::online::{Judged, Play, Rollouts};
 use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event, EventLine, RunOutcome};
 use warpwright_record::history::{Episode, History};
 use warpwright_record::reader::RunReader;
@@ -187,6 +187,10 @@ impl Rollouts for Players<'_, '_> {
 
     fn tasks(&self) -> usize {
         self.tasks.len()
+    }
+
+    fn judged(&self) -> Judged {
+        self.field.verdicts.count()
     }
 
     fn play(&mut self, plays: &[Play]) -> Result<Vec<Episode>, NotPlayed> {

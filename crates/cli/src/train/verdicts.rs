@@ -7,11 +7,13 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use warpwright_agent::judge::{DeviceFacts, Judge, JudgeUnavailable};
+use warpwright_learn::online::Judged;
 use warpwright_record::blob::BlobHash;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{Findings, Inspection};
@@ -40,16 +42,7 @@ struct State {
     /// What somebody measures.
     under_way: HashSet<String>,
     file: fs::File,
-    count: Count,
-}
-
-/// How verdicts came about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Count {
-    /// Judged.
-    pub(crate) judged: u64,
-    /// Given again.
-    pub(crate) repeated: u64,
+    count: Judged,
 }
 
 impl Verdicts {
@@ -69,13 +62,13 @@ impl Verdicts {
             line.clear();
         }
         file.file().set_len(whole).map_err(failed)?;
-        let (under_way, count) = (HashSet::new(), Count::default());
+        let (under_way, count) = (HashSet::new(), Judged::default());
         let state = State { kept, under_way, file, count };
         Ok(Self { state: Mutex::new(state), changed: Condvar::new(), most })
     }
 
     /// How verdicts came about since it was opened.
-    pub(crate) fn count(&self) -> Count {
+    pub(crate) fn count(&self) -> Judged {
         self.lock().count
     }
 
@@ -112,9 +105,8 @@ impl Verdicts {
         }
         drop(state);
         let measuring = Measuring { verdicts: self, key };
-        let verdict = measure()?;
+        let verdict = self.timed(measure)?;
         let mut state = self.lock();
-        state.count.judged += 1;
         if self.most > 0 {
             let line = Line { key: key.to_owned(), verdict: verdict.clone() };
             let mut text = serde_json::to_vec(&line).map_err(|e| unkept(&e))?;
@@ -125,6 +117,21 @@ impl Verdicts {
         drop(state);
         drop(measuring);
         Ok(verdict)
+    }
+}
+
+impl Verdicts {
+    /// Has something judged, and counts it.
+    fn timed(
+        &self,
+        judge: impl FnOnce() -> Result<Verdict, JudgeUnavailable>,
+    ) -> Result<Verdict, JudgeUnavailable> {
+        let began = Instant::now();
+        let verdict = judge();
+        let mut state = self.lock();
+        state.count.judged += u64::from(verdict.is_ok());
+        state.count.seconds += began.elapsed().as_secs_f64();
+        verdict
     }
 }
 
@@ -169,7 +176,7 @@ impl<J: Judge> Judge for Thrifty<'_, J> {
         if stage == Stage::Measured {
             return self.measure_afresh(candidate);
         }
-        self.judge.judge(candidate, stage)
+        self.verdicts.timed(|| self.judge.judge(candidate, stage))
     }
 
     fn measure_afresh(&self, candidate: &Candidate) -> Result<Verdict, JudgeUnavailable> {

@@ -8,7 +8,9 @@ use warpwright_learn::engine::{
 };
 use warpwright_learn::losses::PolicyLoss;
 use warpwright_learn::monitor::Alarm;
-use warpwright_learn::online::{Ended, MOST_BACK, Online, OnlineError, Play, Rollouts, State};
+use warpwright_learn::online::{
+    Ended, Judged, MOST_BACK, Online, OnlineError, Play, Rollouts, State,
+};
 use warpwright_learn::outcome::Scheme;
 use warpwright_learn::update::{Comparison, Rule, Steps};
 use warpwright_record::event::{EpisodeId, Outcome};
@@ -111,6 +113,11 @@ impl Rollouts for Table {
         3
     }
 
+    fn judged(&self) -> Judged {
+        let judged = self.asked.len() as u64;
+        Judged { judged, repeated: 2 * judged, seconds: 0.5 * judged as f64 }
+    }
+
     fn play(&mut self, plays: &[Play]) -> Result<Vec<Episode>, Never> {
         self.asked.extend(plays);
         let of = |play: &Play| {
@@ -181,6 +188,10 @@ fn what_is_rewarded_becomes_likelier_and_the_rate_falls_to_nothing() {
     seeds.sort_unstable();
     seeds.dedup();
     assert_eq!(seeds.len(), 96);
+    // What the judge was asked is an update's own.
+    let judged = state.updates[3].judged;
+    assert_eq!((judged.judged, judged.repeated), (12, 24));
+    assert!((judged.seconds - 6.0).abs() < 1e-9);
     // Of one message each, half of them verified and three times as fast.
     let first = &state.updates[0];
     assert!(
