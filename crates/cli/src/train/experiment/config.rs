@@ -216,6 +216,18 @@ mod tests {
     }
 
     #[test]
+    fn those_that_come_with_the_program_can_be_run() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/experiments");
+        let mut count = 0;
+        for entry in fs::read_dir(folder).unwrap() {
+            let experiment = Experiment::read(&entry.unwrap().path()).unwrap();
+            assert_eq!(experiment.seeds.len(), 5);
+            count += 1;
+        }
+        assert!(count >= 3, "{count}");
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused_by_name() {
         let two = "[[arms]]\nname = \"a\"\n[[arms]]\nname = \"b\"\n";
         let cases = [

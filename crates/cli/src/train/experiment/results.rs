@@ -21,6 +21,9 @@ pub(crate) struct Ran {
     last: f64,
     /// The best update's.
     best: f64,
+    /// Shares of the episodes of the last fifth that ended verified, and faster than eager.
+    verified: f64,
+    faster: f64,
     collapsed: Option<Collapsed>,
     updates: usize,
     /// Episodes that were learned from: with one verdict each at the end, what it was charged.
@@ -38,12 +41,18 @@ impl Ran {
         for alarm in updates.iter().flat_map(|update| &update.report.alarms) {
             *alarms.entry(format!("{alarm:?}")).or_insert(0) += 1;
         }
+        let fifth = &updates[updates.len() - updates.len().div_ceil(5)..];
+        let of_fifth = |share: fn(&Update) -> f64| {
+            fifth.iter().map(share).sum::<f64>() / fifth.len().max(1) as f64
+        };
         let steps: Vec<_> = updates.iter().map(of_update).collect();
         Self {
             seed,
             first,
             last,
             best: updates.iter().map(|u| u.report.reward).fold(f64::NEG_INFINITY, f64::max),
+            verified: of_fifth(|update| update.passed),
+            faster: of_fifth(|update| update.faster),
             collapsed: rule.of(updates),
             updates: updates.len(),
             episodes: updates.iter().map(|update| update.report.episodes).sum(),
@@ -61,6 +70,8 @@ pub(crate) struct ArmResult {
     /// Over runs, with Student's interval.
     first: Option<Interval>,
     last: Option<Interval>,
+    verified: Option<Interval>,
+    faster: Option<Interval>,
     /// Of `last` less that of the first arm, paired by seed.
     beyond_first_arm: Option<Interval>,
     /// How many collapsed.
@@ -85,6 +96,8 @@ pub(crate) fn compare(arms: Vec<(String, Vec<Ran>)>) -> Vec<ArmResult> {
         ArmResult {
             first: of(|run| run.first),
             last: of(|run| run.last),
+            verified: of(|run| run.verified),
+            faster: of(|run| run.faster),
             beyond_first_arm: beyond.filter(|_| number > 0),
             p: (number > 0).then_some(p),
             collapsed,
@@ -98,8 +111,8 @@ pub(crate) fn compare(arms: Vec<(String, Vec<Ran>)>) -> Vec<ArmResult> {
 /// The same as a table in Markdown.
 pub(crate) fn table(arms: &[ArmResult]) -> String {
     let mut text = String::from(
-        "| arm | runs | reward at first | at last | beyond the first arm | collapsed | p | alarms |\n\
-         |---|---|---|---|---|---|---|---|\n",
+        "| arm | runs | reward at first | at last | beyond the first arm | verified at last | faster | collapsed | p | alarms |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
     );
     let interval = |interval: Option<Interval>| match interval {
         Some(i) if i.low.is_finite() => format!("{:.3} [{:.3}, {:.3}]", i.value, i.low, i.high),
@@ -114,12 +127,14 @@ pub(crate) fn table(arms: &[ArmResult]) -> String {
         let alarms: Vec<String> = alarms.iter().map(|(a, count)| format!("{count} {a}")).collect();
         let _ = writeln!(
             text,
-            "| `{}` | {} | {} | {} | {} | {} | {} | {} |",
+            "| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             arm.name,
             arm.runs.len(),
             interval(arm.first),
             interval(arm.last),
             interval(arm.beyond_first_arm),
+            interval(arm.verified),
+            interval(arm.faster),
             arm.collapsed,
             arm.p.map_or(String::new(), |p| format!("{p:.3}")),
             alarms.join(", ")
