@@ -156,6 +156,26 @@ pub struct Use {
     pub waited: Duration,
 }
 
+impl std::ops::Sub for Used {
+    type Output = Self;
+
+    /// What came since.
+    fn sub(self, before: Self) -> Self {
+        let mut since = Self {
+            alone: self.alone.saturating_sub(before.alone),
+            shared: self.shared.saturating_sub(before.shared),
+            starved: self.starved.saturating_sub(before.starved),
+            by: self.by,
+        };
+        for (now, before) in since.by.iter_mut().zip(before.by) {
+            now.turns = now.turns.saturating_sub(before.turns);
+            now.held = now.held.saturating_sub(before.held);
+            now.waited = now.waited.saturating_sub(before.waited);
+        }
+        since
+    }
+}
+
 impl State {
     /// Counts the time until now. To be called before it changes who holds the device, or who waits to
     /// measure.

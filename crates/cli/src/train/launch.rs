@@ -122,6 +122,7 @@ impl Launch {
             train: &self.train,
             written: &self.written,
             places: Places::of(&benches[0]),
+            benches,
             held_out: &self.held_out,
             stop,
             printer,

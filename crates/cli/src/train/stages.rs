@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use warpwright_agent::policy::Policy;
+use warpwright_judge::Used;
 use warpwright_learn::course::first_and_last;
 use warpwright_learn::online::{Play, Rollouts, State};
 use warpwright_learn::outcome;
@@ -23,8 +24,10 @@ use warpwright_task::Task;
 use warpwright_teacher::{Demonstrator, Drafts, Teacher};
 
 use crate::commands::report::width;
+use crate::device_use;
 use crate::engine::{Engine, Host, Shared, Weights};
 use crate::failure::{Failure, chain};
+use crate::judging::Bench;
 use crate::printer::Printer;
 use crate::train::board::Board;
 use crate::train::config::{Config, Pretrained, Rival};
@@ -60,6 +63,8 @@ pub(crate) struct Run<'a, 'f> {
     pub(crate) written: &'a [Task],
     /// Where source code lies.
     pub(crate) places: Places,
+    /// Whose devices the judge and the engine use.
+    pub(crate) benches: &'a [Bench],
     pub(crate) stop: &'a AtomicBool,
     pub(crate) printer: Printer,
 }
@@ -74,6 +79,7 @@ impl Run<'_, '_> {
         }
         self.check_order(stage)?;
         let began = Instant::now();
+        let before: Vec<Used> = self.benches.iter().map(|bench| bench.judge.device_use()).collect();
         match stage {
             Stage::Demos => self.demos(&folder),
             Stage::Pretrain => self.pretrain(&folder),
@@ -86,6 +92,10 @@ impl Run<'_, '_> {
             Stage::Eval => self.eval(&folder),
         }?;
         self.printer.say(&format!("{}: {:.0} s", stage.name(), began.elapsed().as_secs_f64()));
+        for (bench, before) in self.benches.iter().zip(before) {
+            let used = bench.judge.device_use() - before;
+            self.printer.say(&device_use::describe(&bench.device(), &used, began.elapsed()));
+        }
         if let Err(failure) = report::present(self.out, &self.out.join("report.html")) {
             self.printer.say(&format!("warning: {}", failure.message));
         }

@@ -247,6 +247,9 @@ fn time_is_counted_once_however_many_share_it() {
     drop(held);
     assert!(used.shared >= step && used.alone >= step, "{used:?}");
     drop(gate.share(Purpose::Start));
+    let since = gate.used() - used;
+    let turns = |purpose: Purpose| since.by[purpose as usize].turns;
+    assert_eq!((turns(Purpose::Reference), turns(Purpose::Start)), (0, 1), "what came since");
     let by = |purpose: Purpose| gate.used().by[purpose as usize];
     assert_eq!(by(Purpose::Reference).turns, 2);
     assert!(by(Purpose::Reference).held >= 2 * step, "both of two who shared it");
