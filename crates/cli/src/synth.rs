@@ -15,26 +15,28 @@
 //! composer makes several of one seed, the seed has a line for each.
 
 pub(crate) mod author;
+mod ledger;
 mod refused;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use warpwright_judge::{Bar, Examination, JudgeError, Processes, SessionPool, TensorKind};
 use warpwright_synth::{
     AuthorError, ComposeError, Composer, DataSet, Decontamination, Likeness, Measured, Outcome,
-    Proposal, Row, TensorForm, Trial, TrialLog, Window, card,
+    Proposal, Row, TensorForm, Trial, TrialLog, Window,
 };
 use warpwright_task::similarity::OpGraph;
 
 use crate::device_use;
-use crate::failure::{Failure, chain};
+use crate::failure::Failure;
 use crate::judging::Bench;
 use crate::printer::Printer;
+pub(crate) use ledger::unlogged;
+use ledger::{Shared, State};
 use refused::Refused;
 
 /// How often what was admitted is written.
@@ -45,9 +47,6 @@ const ON_STOPPING: Duration = Duration::from_secs(2);
 const SAY_EVERY: Duration = Duration::from_secs(2);
 /// So many failures of the judge itself in a row are no task's doing.
 const MOST_FAILURES: u32 = 4;
-/// How often those who wait look whether they are to stop.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-
 /// What to make, and where.
 pub(crate) struct Plan {
     /// Tasks that the data set is to have.
@@ -86,28 +85,6 @@ pub(crate) struct Maker<'a> {
     pub(crate) printer: Printer,
 }
 
-/// What the workers share.
-struct Shared {
-    state: Mutex<State>,
-    /// What tasks are not to be copies of is known.
-    learnt: Condvar,
-}
-
-struct State {
-    set: DataSet,
-    log: TrialLog,
-    /// None until it is known. Nothing is kept before.
-    copies: Option<Decontamination>,
-    /// Of tasks that are not on the disk yet.
-    unwritten: Vec<Trial>,
-    next: u64,
-    had: usize,
-    /// How often in a row the judge itself has failed.
-    failures: u32,
-    written: Instant,
-    said: Instant,
-}
-
 /// What became of a proposal.
 enum Tried {
     Kept,
@@ -128,18 +105,7 @@ impl Maker<'_> {
         let started = Instant::now();
         let (had, next) = (set.rows().len(), self.plan.first_seed);
         let held = set.clone();
-        let state = State {
-            set,
-            log,
-            copies: None,
-            unwritten: Vec::new(),
-            next,
-            had,
-            failures: 0,
-            written: started,
-            said: started,
-        };
-        let shared = Shared { state: Mutex::new(state), learnt: Condvar::new() };
+        let shared = Shared::new(State::new(set, log, next, started));
         let pools: Vec<_> =
             self.benches.iter().map(|b| SessionPool::to_examine(&b.judge)).collect();
         let worked = std::thread::scope(|scope| {
@@ -154,8 +120,8 @@ impl Maker<'_> {
             ends.collect::<Vec<_>>().into_iter().collect::<Result<Vec<()>, Failure>>()
         });
         // Whatever ended it: what was admitted is kept.
-        let mut state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        self.write(&mut state)?;
+        let mut state = shared.into_state();
+        state.write(&self.plan.out)?;
         for bench in self.benches.iter().filter(|b| b.judge.config().device.is_cuda()) {
             let used = bench.judge.device_use();
             let text = device_use::describe(&bench.device(), &used, started.elapsed());
@@ -195,19 +161,6 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// The state, as soon as something may be kept; none if that is not to be.
-    fn settled<'s>(&self, shared: &'s Shared) -> Option<MutexGuard<'s, State>> {
-        let mut state = shared.lock();
-        while state.copies.is_none() {
-            if self.stop.load(Ordering::SeqCst) {
-                return None;
-            }
-            let waited = shared.learnt.wait_timeout(state, LOOK_AGAIN);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        Some(state)
-    }
-
     fn work(
         &self,
         pool: &SessionPool<'_>,
@@ -215,7 +168,7 @@ impl Maker<'_> {
         started: Instant,
     ) -> Result<(), Failure> {
         if !pool.judge().config().device.is_cuda() {
-            drop(self.settled(shared));
+            drop(shared.settled(self.stop));
         }
         while !self.stop.load(Ordering::SeqCst) {
             let Some(seed) = shared.lock().take_seed(self.plan.count) else { break };
@@ -275,7 +228,7 @@ impl Maker<'_> {
                 (trial, Err(Refused::error(error.name(), &error.to_string())))
             }
         };
-        let found = if row.is_ok() { self.settled(shared) } else { Some(shared.lock()) };
+        let found = if row.is_ok() { shared.settled(self.stop) } else { Some(shared.lock()) };
         let Some(mut state) = found else { return Ok(Tried::Late) };
         let full = |state: &State| state.set.rows().len() >= self.plan.count;
         let kept = match row {
@@ -312,7 +265,7 @@ impl Maker<'_> {
 
     /// Writes, unless that was done so lately.
     fn write_soon(&self, state: &mut State, lately: Duration) -> Result<(), Failure> {
-        if state.written.elapsed() >= lately { self.write(state) } else { Ok(()) }
+        if state.written.elapsed() >= lately { state.write(&self.plan.out) } else { Ok(()) }
     }
 
     fn examine(
@@ -385,78 +338,8 @@ impl Maker<'_> {
         Ok(measured(&found).map(|measured| Row::admitted(proposal, measured, graph)))
     }
 
-    /// Writes the data set, its card, and the log of what it holds.
-    fn write(&self, state: &mut State) -> Result<(), Failure> {
-        state.written = Instant::now();
-        // As long as nothing is known, nothing was kept.
-        let Some(copies) = &state.copies else { return Ok(()) };
-        if !state.unwritten.is_empty() {
-            state.set.write(&self.plan.out)?;
-        }
-        for trial in std::mem::take(&mut state.unwritten) {
-            state.log.append(&trial).map_err(|error| unlogged(&error))?;
-        }
-        let name = self.plan.out.file_stem().map_or("tasks".into(), |stem| stem.to_string_lossy());
-        let text = card(&name, &state.set, Some(copies.summary()));
-        fs_err::write(self.plan.out.with_extension("md"), text)
-            .map_err(|error| Failure::io("write the card of the data set", &error))
-    }
-
     fn tell(&self, state: &mut State, started: Instant) {
-        state.said = Instant::now();
-        let admitted = state.set.rows().len();
-        let rate = (admitted - state.had) as f64 / started.elapsed().as_secs_f64();
-        // A seed of which a proposal was refused before is in the log already.
-        let new = state.unwritten.iter().filter(|trial| !state.log.knows(trial.seed)).count();
-        let tried = state.log.tried() + new as u64;
-        let mut refused: Vec<_> = state.log.refused().iter().collect();
-        refused.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-        let refused: Vec<_> =
-            refused.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
-        let refused = if refused.is_empty() {
-            String::new()
-        } else {
-            format!("; refused: {}", refused.join(", "))
-        };
-        self.printer.say(&format!(
-            "{admitted} of {} admitted, {tried} tried, {rate:.2} a second{refused}",
-            self.plan.count
-        ));
-    }
-}
-
-impl Shared {
-    /// The bookkeeping is whole after every statement, also after a panic elsewhere.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    /// The next seed that was not tried, while tasks are wanted.
-    fn take_seed(&mut self, count: usize) -> Option<u64> {
-        if self.set.rows().len() >= count {
-            return None;
-        }
-        while self.log.knows(self.next) {
-            self.next += 1;
-        }
-        self.next += 1;
-        Some(self.next - 1)
-    }
-
-    /// Keeps a task, unless it is a copy now that its graph is known.
-    fn keep(&mut self, row: Row) -> Result<Result<(), Refused>, Failure> {
-        let broken = |reason: String| Failure::infrastructure(reason, "report it".to_owned());
-        let likeness = Likeness::of_task(&row.task(), row.graph.as_ref())
-            .map_err(|error| broken(error.to_string()))?;
-        let copies = self.copies.as_mut();
-        let copies = copies.ok_or_else(|| broken("a task came too early".to_owned()))?;
-        if let Some(refusal) = copies.admit(&row.name, likeness).refusal {
-            return Ok(Err(Refused::copy(&refusal)));
-        }
-        self.set.push(row).map_err(|error| broken(chain(&error)))?;
-        Ok(Ok(()))
+        self.printer.say(&state.told(self.plan.count, started));
     }
 }
 
@@ -480,19 +363,6 @@ fn measured(found: &Examination) -> Result<Measured, Refused> {
         fingerprint: serde_json::to_string(&found.fingerprint)
             .map_err(|error| Refused::new("not_measured", error.to_string()))?,
     })
-}
-
-pub(crate) fn unlogged(error: &warpwright_synth::LogError) -> Failure {
-    match error {
-        warpwright_synth::LogError::Io { source, .. } => {
-            Failure::io("keep the log of what was tried", source)
-        }
-        broken @ warpwright_synth::LogError::Broken { .. } => {
-            let hint =
-                "move it away: its seeds are then tried again, and copies refused".to_owned();
-            Failure::usage(broken.to_string(), hint)
-        }
-    }
 }
 
 fn died() -> Failure {

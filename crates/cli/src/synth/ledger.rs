@@ -1,0 +1,157 @@
+//! What the workers that make tasks share: the set, its log, and what tasks are not to be copies of.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use warpwright_synth::{DataSet, Decontamination, Likeness, Row, Trial, TrialLog, card};
+
+use super::refused::Refused;
+use crate::failure::{Failure, chain};
+
+/// How often those who wait look whether they are to stop.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// What the workers share.
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// What tasks are not to be copies of is known.
+    pub(super) learnt: Condvar,
+}
+
+pub(super) struct State {
+    pub(super) set: DataSet,
+    pub(super) log: TrialLog,
+    /// None until it is known. Nothing is kept before.
+    pub(super) copies: Option<Decontamination>,
+    /// Of tasks that are not on the disk yet.
+    pub(super) unwritten: Vec<Trial>,
+    next: u64,
+    had: usize,
+    /// How often in a row the judge itself has failed.
+    pub(super) failures: u32,
+    pub(super) written: Instant,
+    pub(super) said: Instant,
+}
+
+impl Shared {
+    pub(super) fn new(state: State) -> Self {
+        Self { state: Mutex::new(state), learnt: Condvar::new() }
+    }
+
+    pub(super) fn into_state(self) -> State {
+        self.state.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state, as soon as something may be kept; none if that is not to be.
+    pub(super) fn settled(&self, stop: &AtomicBool) -> Option<MutexGuard<'_, State>> {
+        let mut state = self.lock();
+        while state.copies.is_none() {
+            if stop.load(Ordering::SeqCst) {
+                return None;
+            }
+            let waited = self.learnt.wait_timeout(state, LOOK_AGAIN);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Some(state)
+    }
+
+    /// The bookkeeping is whole after every statement, also after a panic elsewhere.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// With what the set and its log hold; the first seed to try is `next`.
+    pub(super) fn new(set: DataSet, log: TrialLog, next: u64, started: Instant) -> Self {
+        Self {
+            had: set.rows().len(),
+            set,
+            log,
+            copies: None,
+            unwritten: Vec::new(),
+            next,
+            failures: 0,
+            written: started,
+            said: started,
+        }
+    }
+
+    /// The next seed that was not tried, while tasks are wanted.
+    pub(super) fn take_seed(&mut self, count: usize) -> Option<u64> {
+        if self.set.rows().len() >= count {
+            return None;
+        }
+        while self.log.knows(self.next) {
+            self.next += 1;
+        }
+        self.next += 1;
+        Some(self.next - 1)
+    }
+
+    /// Keeps a task, unless it is a copy now that its graph is known.
+    pub(super) fn keep(&mut self, row: Row) -> Result<Result<(), Refused>, Failure> {
+        let broken = |reason: String| Failure::infrastructure(reason, "report it".to_owned());
+        let likeness = Likeness::of_task(&row.task(), row.graph.as_ref())
+            .map_err(|error| broken(error.to_string()))?;
+        let copies = self.copies.as_mut();
+        let copies = copies.ok_or_else(|| broken("a task came too early".to_owned()))?;
+        if let Some(refusal) = copies.admit(&row.name, likeness).refusal {
+            return Ok(Err(Refused::copy(&refusal)));
+        }
+        self.set.push(row).map_err(|error| broken(chain(&error)))?;
+        Ok(Ok(()))
+    }
+
+    /// Writes the data set, its card, and the log of what it holds.
+    pub(super) fn write(&mut self, out: &Path) -> Result<(), Failure> {
+        self.written = Instant::now();
+        // As long as nothing is known, nothing was kept.
+        let Some(copies) = &self.copies else { return Ok(()) };
+        if !self.unwritten.is_empty() {
+            self.set.write(out)?;
+        }
+        for trial in std::mem::take(&mut self.unwritten) {
+            self.log.append(&trial).map_err(|error| unlogged(&error))?;
+        }
+        let name = out.file_stem().map_or("tasks".into(), |stem| stem.to_string_lossy());
+        let text = card(&name, &self.set, Some(copies.summary()));
+        fs_err::write(out.with_extension("md"), text)
+            .map_err(|error| Failure::io("write the card of the data set", &error))
+    }
+
+    /// How far it has come, for people.
+    pub(super) fn told(&mut self, count: usize, started: Instant) -> String {
+        self.said = Instant::now();
+        let admitted = self.set.rows().len();
+        let rate = (admitted - self.had) as f64 / started.elapsed().as_secs_f64();
+        // A seed of which a proposal was refused before is in the log already.
+        let new = self.unwritten.iter().filter(|trial| !self.log.knows(trial.seed)).count();
+        let tried = self.log.tried() + new as u64;
+        let mut refused: Vec<_> = self.log.refused().iter().collect();
+        refused.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let refused: Vec<_> =
+            refused.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+        let refused = if refused.is_empty() {
+            String::new()
+        } else {
+            format!("; refused: {}", refused.join(", "))
+        };
+        format!("{admitted} of {count} admitted, {tried} tried, {rate:.2} a second{refused}")
+    }
+}
+
+pub(crate) fn unlogged(error: &warpwright_synth::LogError) -> Failure {
+    match error {
+        warpwright_synth::LogError::Io { source, .. } => {
+            Failure::io("keep the log of what was tried", source)
+        }
+        broken @ warpwright_synth::LogError::Broken { .. } => {
+            let hint =
+                "move it away: its seeds are then tried again, and copies refused".to_owned();
+            Failure::usage(broken.to_string(), hint)
+        }
+    }
+}
