@@ -24,6 +24,7 @@ fn help_names_the_commands_and_the_exit_codes() {
       synth        Make tasks to train on
       task         Look at tasks themselves
       train        Train a policy on the run time of its kernels
+      experiment   Hold ways to train against each other
       watch        Watch a training run from another terminal
       bench        Measure how fast judging is here
       completions  Print a completion script for a shell
