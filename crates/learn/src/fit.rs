@@ -85,7 +85,23 @@ impl Fit {
         engine: &mut E,
         episodes: &[Episode],
         done: Vec<Epoch>,
+        each: impl FnMut(&mut E, &Epoch) -> ControlFlow<()>,
+    ) -> Result<Vec<Epoch>, UpdateError<E::Error>>
+    where
+        E::Error: 'static,
+    {
+        self.run_watched(engine, episodes, done, each, &mut |_, _, _| {})
+    }
+
+    /// The same, where `step` is told after each step: the epoch's number, how many steps of it are made,
+    /// and of how many.
+    pub fn run_watched<E: Engine>(
+        &self,
+        engine: &mut E,
+        episodes: &[Episode],
+        done: Vec<Epoch>,
         mut each: impl FnMut(&mut E, &Epoch) -> ControlFlow<()>,
+        step: &mut dyn FnMut(u32, usize, usize),
     ) -> Result<Vec<Epoch>, UpdateError<E::Error>>
     where
         E::Error: 'static,
@@ -94,7 +110,7 @@ impl Fit {
         let mut epochs = done;
         while !train.is_empty() && !self.is_over(&epochs) {
             let number = epochs.len() as u32;
-            let (loss, norm) = self.steps(engine, &train, number)?;
+            let (loss, norm) = self.steps(engine, &train, number, step)?;
             // With nothing held out the training figures must do.
             let measured = if held_out.is_empty() { &train } else { &held_out };
             let (held_out, explained_variance) = self.measure(engine, measured)?;
@@ -140,6 +156,7 @@ impl Fit {
         engine: &mut E,
         train: &[&Episode],
         number: u32,
+        made: &mut dyn FnMut(u32, usize, usize),
     ) -> Result<(f64, f64), UpdateError<E::Error>>
     where
         E::Error: 'static,
@@ -152,7 +169,7 @@ impl Fit {
         let own = engine.describe().map_err(UpdateError::Engine)?.has_critic;
         let (mut losses, mut norms) = (Vec::new(), Vec::new());
         let parts = order.chunks(self.episodes.max(1));
-        let of = parts.len() as f64;
+        let of = parts.len();
         for (part, step) in parts.zip(0u32..) {
             let part: Vec<Episode> = part.iter().map(|episode| (*episode).clone()).collect();
             let mut batch = Batch::new(&part)?;
@@ -167,8 +184,9 @@ impl Fit {
             let over = batch.actions() as f64;
             let passed = engine.backward(batch.rows(), &loss, over);
             losses.push(passed.map_err(UpdateError::Engine)?.loss);
-            let step = self.step_at(f64::from(number) + f64::from(step) / of);
+            let step = self.step_at(f64::from(number) + f64::from(step) / of as f64);
             norms.push(engine.step(which, &step).map_err(UpdateError::Engine)?);
+            made(number, norms.len(), of);
         }
         Ok((mean(&losses), mean(&norms)))
     }
@@ -277,6 +295,17 @@ mod tests {
         assert!((after[1] - 0.75).abs() < 0.1 && (after[2] - 0.25).abs() < 0.1, "{after:?}");
         let still = Table::new();
         assert!(table.values.iter().eq(&still.values), "values are not what was learned");
+    }
+
+    #[test]
+    fn every_step_is_told_of() {
+        let mut told = Vec::new();
+        let few = Fit { most: 2, ..fit(Aim::Likelihood) };
+        let on = |_: &mut Table, _: &Epoch| ControlFlow::Continue(());
+        let step = &mut |epoch, made, of| told.push((epoch, made, of));
+        few.run_watched(&mut Table::new(), &episodes(), vec![], on, step).unwrap();
+        let expected = (0..2).flat_map(|epoch| (1..=6).map(move |made| (epoch, made, 6)));
+        assert_eq!(told, expected.collect::<Vec<_>>());
     }
 
     #[test]

@@ -35,6 +35,27 @@ impl Progress {
     }
 }
 
+/// Says how far an epoch has come, every few seconds.
+pub(crate) struct Steps {
+    printer: Printer,
+    stage: Stage,
+    said: Instant,
+}
+
+impl Steps {
+    pub(crate) fn new(printer: Printer, stage: Stage) -> Self {
+        Self { printer, stage, said: Instant::now() }
+    }
+
+    pub(crate) fn tell(&mut self, epoch: u32, made: usize, of: usize) {
+        if self.said.elapsed() >= EVERY {
+            self.said = Instant::now();
+            let (stage, epoch) = (self.stage.name(), epoch + 1);
+            self.printer.say(&format!("{stage}: epoch {epoch}: {made} of {of} steps"));
+        }
+    }
+}
+
 pub(crate) fn told_epoch(stage: Stage, epoch: &Epoch) -> String {
     let explained = epoch.explained_variance.map_or_else(String::new, |share| {
         format!(", {:.0} % of the variance explained", 100.0 * share)

@@ -19,7 +19,7 @@ use crate::train::config::{Config, Fitting};
 use crate::train::corpus::{self, Described, Shown};
 use crate::train::figures;
 use crate::train::folder::StageFolder;
-use crate::train::progress::told_epoch;
+use crate::train::progress::{Steps, told_epoch};
 use crate::train::stage::Stage;
 use crate::train::stages::{Run, not_updated};
 
@@ -95,13 +95,18 @@ impl Run<'_, '_> {
         let known: Vec<_> = done.iter().map(figures::of_epoch).collect();
         let mut board = self.board(stage, &known)?;
         let mut unsaved = None;
-        let made = fit.run(&mut shared, episodes, done.clone(), |shared, epoch| {
+        let mut progress = Steps::new(self.printer, stage);
+        let before = done.clone();
+        let each = |shared: &mut Shared, epoch: &Epoch| {
             done.push(*epoch);
             self.printer.say(&told_epoch(stage, epoch));
             self.note(&mut board, &figures::of_epoch(epoch));
             unsaved = self.save(folder, &engine, shared, &done).err();
             let stops = unsaved.is_some() || self.stop.load(Ordering::SeqCst);
             if stops { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let made = fit.run_watched(&mut shared, episodes, before, each, &mut |epoch, made, of| {
+            progress.tell(epoch, made, of);
         });
         if let Some(failure) = unsaved {
             return Err(failure);
