@@ -1,7 +1,8 @@
 //! Operator graphs of many references at once, without an episode: what `utils/trace.py` prints of each.
 //!
 //! References are hostile input as any program: they run in jails, each in a process of its own, and
-//! nothing is computed.
+//! nothing is computed. Those of one jail share its folder of graphs: one that wants to can leave graphs
+//! for others, but nothing outside.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn many_references_are_traced_and_none_reaches_another_or_the_host() {
+    fn many_references_are_traced_and_one_that_dies_takes_none_along_nor_reaches_the_host() {
         let jail = Jail::detect(Requirement::Any).unwrap();
         let stop = AtomicBool::new(false);
         let tracer = Tracer { jail: &jail, python: &python(), processes: 2, stop: &stop };

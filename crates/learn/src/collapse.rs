@@ -51,15 +51,6 @@ pub enum Collapsed {
     },
 }
 
-impl Collapsed {
-    /// The update at which it was certain, from 0.
-    pub fn at(self) -> u32 {
-        match self {
-            Self::Reward { at } | Self::Cut { at } | Self::Alarm { at, .. } => at,
-        }
-    }
-}
-
 impl Collapse {
     /// The first collapse of a run. Where messages were cut short from the start that is none: only what
     /// was not so at the first update can become so.

@@ -15,8 +15,9 @@ Examples:
   warpwright train run configs/smoke-cpu.toml --device cpu --seed 3 --json
 
 The same command goes on where it was stopped. `run` does every stage that the configuration has:
-demonstrations by rules, training on source code, supervised training on the demonstrations, PPO on single messages, collection of episodes,
-rejection fine-tuning, value pretraining, PPO over whole episodes, evaluation on tasks held out.
+demonstrations by rules, training on source code and on kernels that nobody judged, supervised training
+on the demonstrations, PPO on single messages, collection of episodes, rejection fine-tuning, value
+pretraining, PPO over whole episodes, evaluation on tasks held out.
 `docs/training.md` explains the configuration. The engine is a program of its own: `make engine`.")]
 pub(crate) struct TrainArgs {
     /// Which stage, or `run` for all.

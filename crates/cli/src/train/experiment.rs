@@ -26,7 +26,7 @@ pub(crate) use self::results::{ArmResult, table};
 use crate::failure::Failure;
 use crate::judging::Bench;
 use crate::printer::Printer;
-use crate::train::folder::{StageFolder, read_json, write_json};
+use crate::train::folder::{StageFolder, write_json};
 use crate::train::launch::{Launch, Plan};
 use crate::train::stage::Stage;
 
@@ -69,8 +69,7 @@ impl Laboratory<'_> {
                 self.begin_with(&common, &out)?;
                 let own = arm.variant.own(shared);
                 done += 1;
-                let is_done =
-                    own.iter().all(|stage| out.join(stage.name()).join("done.json").exists());
+                let is_done = own.iter().all(|stage| of(&out, *stage).is_done());
                 if !is_done {
                     self.printer.say(&format!("{}, seed {seed}: run {done} of {all}", arm.name));
                     self.go(&out, &arm.variant, own, *seed)?;
@@ -167,12 +166,17 @@ impl Laboratory<'_> {
 /// What the last stage that learned from play came to, if it is over.
 fn online(run: &Path) -> Result<Option<State>, Failure> {
     for stage in [Stage::Ppo, Stage::SingleTurn] {
-        let folder = StageFolder { path: run.join(stage.name()) };
+        let folder = of(run, stage);
         if folder.is_done() {
-            return read_json(&folder.path.join("done.json")).map(Some);
+            return folder.result().map(Some);
         }
     }
     Ok(None)
+}
+
+/// A stage's folder, which may not be there.
+fn of(run: &Path, stage: Stage) -> StageFolder {
+    StageFolder { path: run.join(stage.name()) }
 }
 
 /// A folder with all that is in it.

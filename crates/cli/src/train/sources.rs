@@ -61,8 +61,12 @@ impl Sources {
             if sources.bytes >= most_bytes {
                 break;
             }
-            // What is no text is no source code.
-            let Ok(text) = fs::read_to_string(&file) else { continue };
+            let text = match fs::read_to_string(&file) {
+                Ok(text) => text,
+                // What is no text is no source code.
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => continue,
+                Err(error) => return Err(Failure::io("read source code", &error)),
+            };
             sources.files += 1;
             sources.bytes += text.len();
             sources.texts.push(text);

@@ -65,6 +65,8 @@ fn configurations_that_make_no_sense_are_refused_before_anything_runs() {
     assert!(told.contains("pretrain needs tasks or sources"), "{told}");
     let told = pretrain(&format!("sources = [\"a\"]\nshare = 1.0\n{fit}"));
     assert!(told.contains("at least 0 and below 1"), "{told}");
+    let told = pretrain(&format!("tasks = [\"task.py\"]\nshare = 0.1\n{fit}"));
+    assert!(told.contains("pretrain.share needs sources"), "{told}");
     let told = pretrain(&format!("tasks = [\"task.py\"]\nflaws = {{ wrong = 2.0 }}\n{fit}"));
     assert!(told.contains("pretrain.flaws are shares"), "{told}");
 

@@ -60,6 +60,9 @@ impl Pretraining {
         if self.source_mib.is_nan() || self.source_mib <= 0.0 {
             return Err("pretrain.source_mib is more than 0");
         }
+        if self.share.is_some() && self.sources.is_empty() {
+            return Err("pretrain.share needs sources: of what kernels are to be a share");
+        }
         if self.share.is_some_and(|share| !(0.0..1.0).contains(&share)) {
             return Err("pretrain.share is at least 0 and below 1");
         }
