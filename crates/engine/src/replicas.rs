@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::JoinHandle;
 
-use tch::{Device, Tensor};
+use tch::{Device, Kind, Tensor};
 use warpwright_learn::engine::{
     Description, Engine, Loss, Passed, Prompt, Row, Sampled, Sampling, Scores, Step, Which,
 };
@@ -61,6 +61,13 @@ impl Replicas {
         let loaded = begun.into_iter().map(|(worker, ready)| answer(&ready)?.map(|()| worker));
         let replicas = Self { workers: loaded.collect::<Result<_, _>>()? };
         replicas.must_be_alike()?;
+        let devices: Vec<Device> =
+            settings.iter().map(|one| one.gpu.map_or(Device::Cpu, Device::Cuda)).collect();
+        if have_gpus_of_their_own(&devices) {
+            let each = |device: &Device| Tensor::f_zeros([1], (Kind::Float, *device));
+            let zeros: Vec<Tensor> = devices.iter().map(each).collect::<Result<_, _>>()?;
+            guarded(|| shim::begin_reductions(&zeros))?;
+        }
         Ok(replicas)
     }
 
@@ -211,8 +218,7 @@ fn sum_gradients(replicas: &[Vec<Tensor>]) -> Result<(), EngineError> {
         let gradients = same.iter().map(|parameter| shim::gradient(parameter));
         let mut gradients: Vec<Tensor> = gradients.collect::<Result<_, _>>()?;
         let devices: Vec<Device> = gradients.iter().map(Tensor::device).collect();
-        let distinct = (1..devices.len()).all(|i| !devices[..i].contains(&devices[i]));
-        if distinct && devices.iter().all(|device| device.is_cuda()) {
+        if have_gpus_of_their_own(&devices) {
             shim::all_reduce(&gradients)?;
             continue;
         }
@@ -225,6 +231,12 @@ fn sum_gradients(replicas: &[Vec<Tensor>]) -> Result<(), EngineError> {
         }
     }
     Ok(())
+}
+
+/// Whether NCCL can sum over them: several, and no GPU twice.
+fn have_gpus_of_their_own(devices: &[Device]) -> bool {
+    let distinct = (1..devices.len()).all(|i| !devices[..i].contains(&devices[i]));
+    devices.len() > 1 && distinct && devices.iter().all(|device| device.is_cuda())
 }
 
 /// Cuts a list of sizes into so many ranges of about equal sums, in order; some may be empty.

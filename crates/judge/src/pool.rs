@@ -10,7 +10,7 @@
 //! A session that is not used is kept for as long as it took to open, at the least: its episode will
 //! come back, and opening it again would cost the same. After that the longest unused gives way.
 
-use std::ops::RangeInclusive;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -164,6 +164,11 @@ impl<'j> SessionPool<'j> {
         Self { judge, work, parts, starts, state, changed, given: Given::default() }
     }
 
+    /// Sessions that it works with at once, if each needs as little as one may.
+    pub fn at_once(&self) -> usize {
+        self.lock().queue.units()
+    }
+
     /// The judge.
     pub fn judge(&self) -> &'j LocalJudge {
         self.judge
@@ -217,13 +222,17 @@ impl<'j> SessionPool<'j> {
         candidate: &Candidate,
         stage: Stage,
     ) -> Result<Verdict, JudgeError> {
-        if stage == Stage::Built {
-            // Needs no session: compiling is bounded by the cores, not by the device.
-            let known = self.known(task)?;
-            return built(self.judge, task, &known, candidate);
-        }
+        // Needs no session: compiling is bounded by the cores, not by the device. What is built here a session
+        // finds built.
+        let known = self.known(task)?;
+        let seconds = match built(self.judge, task, &known, candidate, stage)? {
+            ControlFlow::Break(verdict) => return Ok(verdict),
+            ControlFlow::Continue(seconds) => seconds,
+        };
         let alone = stage == Stage::Measured && !self.judge.config().device.is_cuda();
-        self.with(task, alone, |session| session.judge(candidate, stage))
+        let mut verdict = self.with(task, alone, |session| session.judge(candidate, stage))?;
+        verdict.seconds.build += seconds;
+        Ok(verdict)
     }
 
     /// Says that an episode of this task is over: its session may give way at once.

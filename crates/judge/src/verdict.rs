@@ -1,5 +1,7 @@
 //! From what was found out about a candidate to its verdict.
 
+use std::ops::ControlFlow;
+
 use warpwright_build::{Artifact, Instrument, Outcome};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::conditions::Conditions;
@@ -73,16 +75,28 @@ pub(crate) fn build(
     }
 }
 
-/// The verdict on a candidate that is only to be compiled.
+/// Compiles a candidate that is to be taken as far as `stage`: the verdict, if that was all or it failed, else
+/// the seconds it took.
 pub(crate) fn built(
     judge: &LocalJudge,
     task: &Task,
     known: &Known,
     candidate: &Candidate,
-) -> Result<Verdict, JudgeError> {
+    stage: Stage,
+) -> Result<ControlFlow<Verdict, f64>, JudgeError> {
     let mut found = Findings::default();
     let artifact = build(judge, task, candidate, &mut found)?;
-    Ok(verdict(judge, task, known, candidate, artifact.as_ref(), (Stage::Built, found)))
+    Ok(match &artifact {
+        Some(artifact) if stage > Stage::Built => ControlFlow::Continue(artifact.seconds),
+        artifact => ControlFlow::Break(verdict(
+            judge,
+            task,
+            known,
+            candidate,
+            artifact.as_ref(),
+            (stage, found),
+        )),
+    })
 }
 
 /// What was found, as the verdict.

@@ -382,3 +382,24 @@ fn the_same_files_are_judged_once_unless_a_fresh_verdict_is_asked_for() {
     let verdict = pool.verdict(&other, &candidate, Stage::Verified).unwrap();
     assert!(!repeated(&verdict) && !verdict.verified);
 }
+
+/// It is compiled before a session is asked for; its verdict is the one of its stage.
+#[test]
+fn what_cannot_be_compiled_has_a_verdict_of_its_stage() {
+    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let pool = SessionPool::new(&judge);
+    let task = Task::from_source("task", TASK);
+    let kernels = vec![("twice.cu", "int twice(int x) { return x + ; }".to_owned())];
+    let broken = Case { kernels, ..case(HONEST) };
+    let verdict = pool.afresh(&task, &broken.candidate(), Stage::Measured).unwrap();
+    assert_eq!((verdict.stage, verdict.verified), (Stage::Measured, false));
+    assert_eq!(verdict.reward, Reward::unverified());
+    assert_eq!(verdict.failure.unwrap().class, FailureClass::Build);
+    assert!(verdict.seconds.build > 0.0 && verdict.seconds.start == 0.0, "{:?}", verdict.seconds);
+    // What can be is looked at, and what compiling took is not forgotten. Nobody compiled these files before.
+    let mut new = case(HONEST);
+    let now = format!("// {:?}\n", std::time::SystemTime::now());
+    new.kernels[0].1.push_str(&now);
+    let seconds = pool.afresh(&task, &new.candidate(), Stage::Verified).unwrap().seconds;
+    assert!(seconds.build > 0.1 && seconds.verify > 0.0, "{seconds:?}");
+}

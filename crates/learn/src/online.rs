@@ -18,12 +18,13 @@ use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use warpwright_record::history;
+use warpwright_record::verdict::Scheme;
 
 use crate::course::{self, Update};
 use crate::engine::Engine;
 use crate::group::is_flat;
 use crate::monitor::Alarm;
-use crate::outcome::{self, Scheme};
+use crate::outcome;
 use crate::update::{Rule, Steps, UpdateError, update};
 
 /// Plays episodes with the policy as it is now.

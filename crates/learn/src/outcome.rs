@@ -7,34 +7,18 @@ use thiserror::Error;
 use warpwright_record::event::StoredFile;
 use warpwright_record::history;
 use warpwright_record::tokens::{NoTokens, sequences};
+use warpwright_record::verdict::Scheme;
 
 use crate::batch::Episode;
 
 /// Reward of an episode that left nothing to be judged: as of a candidate that is wrong.
 const NOTHING: f64 = -1.0;
 
-/// Which of a verdict's rewards counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Scheme {
-    /// -1, 1, 2 or 3: the paper's.
-    Paper,
-    /// By the lower bound of the speed-up over the best baseline, within bounds.
-    #[default]
-    Bounded,
-    /// That bound itself, for comparison only.
-    Speedup,
-}
-
 /// The reward of an episode's outcome: of the final verdict, which is of a fresh measurement. `None`
 /// where it is not over, or ended for no reason of its own: our failures are no reward.
 pub fn reward(episode: &history::Episode, scheme: Scheme) -> Option<f64> {
     let end = episode.end.as_ref().filter(|end| !end.outcome.is_resumable())?;
-    Some(end.final_verdict.as_ref().map_or(NOTHING, |verdict| match scheme {
-        Scheme::Paper => verdict.reward.paper,
-        Scheme::Bounded => verdict.reward.bounded,
-        Scheme::Speedup => verdict.reward.speedup,
-    }))
+    Some(end.final_verdict.as_ref().map_or(NOTHING, |verdict| verdict.reward.by(scheme)))
 }
 
 /// Why nothing is learned from an episode.

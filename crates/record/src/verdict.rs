@@ -175,6 +175,30 @@ pub struct Reward {
     pub bounded: f64,
 }
 
+impl Reward {
+    /// The one that counts.
+    pub const fn by(&self, scheme: Scheme) -> f64 {
+        match scheme {
+            Scheme::Paper => self.paper,
+            Scheme::Bounded => self.bounded,
+            Scheme::Speedup => self.speedup,
+        }
+    }
+}
+
+/// Which of a verdict's rewards counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Scheme {
+    /// -1, 1, 2 or 3: the paper's.
+    Paper,
+    /// By the lower bound of the speed-up over the best baseline, within bounds.
+    #[default]
+    Bounded,
+    /// That bound itself, for comparison only.
+    Speedup,
+}
+
 /// One comparison with the oracle.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {

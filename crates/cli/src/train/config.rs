@@ -6,9 +6,8 @@ use fs_err as fs;
 use serde::{Deserialize, Serialize};
 use warpwright_learn::engine::Step;
 use warpwright_learn::fit::{Aim, Fit};
-use warpwright_learn::outcome::Scheme;
 use warpwright_native::{Speech, Split};
-use warpwright_record::verdict::Profile;
+use warpwright_record::verdict::{Profile, Scheme};
 use warpwright_teacher::Flaws;
 
 use crate::engine::{Adapters, EngineConfig};

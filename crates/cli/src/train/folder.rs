@@ -88,6 +88,11 @@ impl StageFolder {
         self.path.join("checkpoint")
     }
 
+    /// Whether the checkpoint has the optimizer's state, as `warpwright-engine` writes it.
+    pub(crate) fn has_moments(&self) -> bool {
+        self.checkpoint().join("optimizer.safetensors").exists()
+    }
+
     fn other(&self, which: &str) -> PathBuf {
         self.path.join(format!("checkpoint.{which}"))
     }

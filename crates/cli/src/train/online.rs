@@ -51,6 +51,13 @@ impl Run<'_, '_> {
         (online, turns): (&Online, u32),
         state: &mut State,
     ) -> Result<Option<Back>, Failure> {
+        if !state.updates.is_empty() && !folder.has_moments() {
+            self.printer.say(&format!(
+                "warning: {} has no optimizer.safetensors: moments begin anew, and the first updates move the \
+                 policy farther than those before",
+                folder.checkpoint().display()
+            ));
+        }
         let engine = self.engine(&self.weights(stage)?)?;
         let mut shared = engine.shared.clone();
         let attempt = format!("learn in stage {}", stage.name());

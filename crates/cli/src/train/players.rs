@@ -109,8 +109,8 @@ impl<'a, 'f> Players<'a, 'f> {
         Ok(self.record.close()?)
     }
 
-    fn work(&self, number: usize, plan: &Mutex<VecDeque<Play>>) -> Result<(), Failure> {
-        let place = &self.field.places[number % self.field.places.len()];
+    /// Plays what is planned for one place.
+    fn work(&self, place: &Place<'_>, plan: &Mutex<VecDeque<Play>>) -> Result<(), Failure> {
         while !self.field.stop.load(Ordering::SeqCst) {
             let Some(play) = lock(plan).pop_front() else { break };
             let id = EpisodeId(play.number);
@@ -198,18 +198,23 @@ impl Rollouts for Players<'_, '_> {
             // Those before were used up.
             lock(&self.history).episodes.retain(|id, _| *id >= first);
         }
-        let plan: Mutex<VecDeque<Play>> = Mutex::new(plays.iter().copied().collect());
+        let plans = shared_out(plays, self.field.places.len());
         let failed: Mutex<Option<Failure>> = Mutex::new(None);
         std::thread::scope(|scope| {
-            for number in 0..plays.len().min(AT_ONCE) {
-                let (players, plan, failed) = (&*self, &plan, &failed);
-                scope.spawn(move || {
-                    if let Err(failure) = players.work(number, plan) {
-                        lock(failed).get_or_insert(failure);
-                        // The others end what they are at.
-                        lock(plan).clear();
-                    }
-                });
+            let at_once = (AT_ONCE / plans.len()).max(1);
+            for (place, plan) in self.field.places.iter().zip(&plans) {
+                for _ in 0..lock(plan).len().min(at_once) {
+                    let (players, plans, failed) = (&*self, &plans, &failed);
+                    scope.spawn(move || {
+                        if let Err(failure) = players.work(place, plan) {
+                            lock(failed).get_or_insert(failure);
+                            // The others end what they are at.
+                            for plan in plans {
+                                lock(plan).clear();
+                            }
+                        }
+                    });
+                }
             }
         });
         if let Some(failure) = lock(&failed).take() {
@@ -225,7 +230,41 @@ impl Rollouts for Players<'_, '_> {
     }
 }
 
+/// What each of so many places plays. A task is always played at the same one: opening it and preparing its
+/// baselines takes a device longer than a verdict, and what was measured there is given again only there.
+fn shared_out(plays: &[Play], places: usize) -> Vec<Mutex<VecDeque<Play>>> {
+    let of = |place| plays.iter().filter(move |play| play.task % places == place).copied();
+    (0..places).map(|place| Mutex::new(of(place).collect())).collect()
+}
+
 /// A panic in another worker leaves what is guarded here usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_play_has_a_place_and_a_task_always_the_same() {
+        let play = |number, task| Play { number, task, seed: 0 };
+        let plays: Vec<Play> = (0..40).map(|n| play(n, n as usize * 7 % 5)).collect();
+        for places in 1..4 {
+            let plans = shared_out(&plays, places);
+            assert_eq!(plans.len(), places);
+            let mut all = Vec::new();
+            for (place, plan) in plans.into_iter().enumerate() {
+                let plan = plan.into_inner().unwrap();
+                assert!(plan.iter().is_sorted_by_key(|play| play.number), "in their order");
+                assert!(plan.iter().all(|play| play.task % places == place));
+                all.extend(plan.iter().map(|play| play.number));
+            }
+            all.sort_unstable();
+            assert_eq!(all, (0..40).collect::<Vec<_>>());
+        }
+        // Fewer plays than places: the others have nothing to do.
+        let plans = shared_out(&[play(0, 3)], 2);
+        assert_eq!(plans.iter().map(|plan| lock(plan).len()).collect::<Vec<_>>(), [0, 1]);
+    }
 }

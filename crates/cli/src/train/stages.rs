@@ -215,9 +215,12 @@ impl Run<'_, '_> {
         let mut players = Players::open(field, tasks, policy, make, &folder.path)?
             .watched(|| progress.one_more());
         // One of every task before the others: what is found out of a task in its first episode, those use.
+        // Those of one task beside each other: the judge keeps few tasks open at once.
         let (first, others) = plays.split_at(tasks.len().min(plays.len()));
+        let mut others = others.to_vec();
+        others.sort_by_key(|play| play.task);
         let mut played = players.play(first).map_err(|error| error.0)?;
-        played.extend(players.play(others).map_err(|error| error.0)?);
+        played.extend(players.play(&others).map_err(|error| error.0)?);
         players.close()?;
         Ok(played)
     }

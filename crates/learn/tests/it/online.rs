@@ -11,12 +11,12 @@ use warpwright_learn::monitor::Alarm;
 use warpwright_learn::online::{
     Ended, Judged, MOST_BACK, Online, OnlineError, Play, Rollouts, State,
 };
-use warpwright_learn::outcome::Scheme;
 use warpwright_learn::update::{Comparison, Rule, Steps};
 use warpwright_record::event::{EpisodeId, Outcome};
 use warpwright_record::history::{Episode, History};
 use warpwright_record::message::{Generation, Tokens};
 use warpwright_record::reader::RunReader;
+use warpwright_record::verdict::Scheme;
 
 use crate::sample;
 

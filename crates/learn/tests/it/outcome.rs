@@ -1,10 +1,10 @@
-use warpwright_learn::outcome::{Fault, Scheme, Useless, fault, learned, reward};
+use warpwright_learn::outcome::{Fault, Useless, fault, learned, reward};
 use warpwright_record::event::{EpisodeId, Outcome};
 use warpwright_record::history::{Episode, History};
 use warpwright_record::message::{Generation, Tokens};
 use warpwright_record::reader::RunReader;
 use warpwright_record::tokens::NoTokens;
-use warpwright_record::verdict::IntegrityFinding;
+use warpwright_record::verdict::{IntegrityFinding, Scheme};
 
 use crate::sample;
 

@@ -5,9 +5,9 @@ use warpwright_learn::advantage::Lambda;
 use warpwright_learn::engine::Step;
 use warpwright_learn::monitor::Alarm;
 use warpwright_learn::online::Online;
-use warpwright_learn::outcome::Scheme;
 use warpwright_learn::recipe::Recipe;
 use warpwright_learn::update::{Comparison, Rule, Steps};
+use warpwright_record::verdict::Scheme;
 
 /// Learning from episodes that are played.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
