@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod compose;
 pub(crate) mod experiment;
+pub(crate) mod serve;
 pub(crate) mod synth;
 pub(crate) mod task;
 pub(crate) mod train;
@@ -65,6 +66,8 @@ pub(crate) enum Command {
     Experiment(experiment::ExperimentArgs),
     /// Watch a training run from another terminal.
     Watch(watch::WatchArgs),
+    /// Judge for other programs, over HTTP.
+    Serve(serve::ServeArgs),
     /// Measure how fast judging is here.
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell.
@@ -92,6 +95,7 @@ impl Command {
             Self::Task(args) => args.wants_json(),
             Self::Train(args) => args.common.json,
             Self::Experiment(args) => args.common.json,
+            Self::Serve(args) => args.common.json,
             Self::Bench(args) => args.wants_json(),
             Self::Watch(_) | Self::Completions(_) | Self::Man(_) => false,
         }
@@ -224,6 +228,7 @@ pub(crate) struct Episodes {
 Examples:
   warpwright judge model.py --candidate workspace/
   warpwright judge model.py --candidate model_new.py --profile paper --json
+  warpwright judge model.py --candidate workspace/ --server http://127.0.0.1:8000
 
 Exits with 0 when the candidate is verified and with 3 when it is not.")]
 pub(crate) struct JudgeArgs {
@@ -242,6 +247,17 @@ pub(crate) struct JudgeArgs {
     /// Folder to record the verdict in; by default nothing is recorded.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Have it judged by `warpwright serve` elsewhere, by its rules and on its devices.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["profile", "device", "baselines",
+        "require_isolation"])]
+    pub(crate) server: Option<String>,
+    /// The server's token.
+    #[arg(long, value_name = "TOKEN", env = environment::SERVER_TOKEN, hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// How long the server is waited for.
+    #[arg(long, value_name = "SECONDS", default_value_t = 900, requires = "server",
+        value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) deadline: u64,
     /// What every command that judges takes.
     #[command(flatten)]
     pub(crate) common: Common,

@@ -24,6 +24,9 @@ pub(crate) const ANTHROPIC_API_KEY: &str = "ANTHROPIC_API_KEY";
 /// Base URL of `anthropic:` policies. `--base-url` wins over it.
 pub(crate) const ANTHROPIC_BASE_URL: &str = "ANTHROPIC_BASE_URL";
 
+/// Token of the server that `judge --server` asks. `--token` wins over it.
+pub(crate) const SERVER_TOKEN: &str = "WARPWRIGHT_SERVER_TOKEN";
+
 /// A variable that is set and not empty.
 pub(crate) fn get(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())

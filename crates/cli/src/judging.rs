@@ -189,27 +189,34 @@ impl<'p, 'j> PoolJudge<'p, 'j> {
         self.patiently(|| self.pool.open(self.task))
     }
 
-    /// Tries again after a failure of our own.
     fn patiently<T>(&self, ask: impl Fn() -> Result<T, JudgeError>) -> Result<T, JudgeError> {
-        let mut pauses = PAUSES.into_iter();
-        loop {
-            let answer = ask();
-            // A GPU that is lost does not come back while this program runs.
-            let again =
-                matches!(answer, Err(JudgeError::Infrastructure { .. } | JudgeError::Unfit { .. }));
-            match pauses.next() {
-                Some(seconds) if again && !self.stop.load(Ordering::SeqCst) => self.pause(seconds),
-                _ => return answer,
-            }
+        patiently(self.stop, ask)
+    }
+}
+
+/// Tries again after a failure of our own, unless the user interrupts.
+pub(crate) fn patiently<T>(
+    stop: &AtomicBool,
+    ask: impl Fn() -> Result<T, JudgeError>,
+) -> Result<T, JudgeError> {
+    let mut pauses = PAUSES.into_iter();
+    loop {
+        let answer = ask();
+        // A GPU that is lost does not come back while this program runs.
+        let again =
+            matches!(answer, Err(JudgeError::Infrastructure { .. } | JudgeError::Unfit { .. }));
+        match pauses.next() {
+            Some(seconds) if again && !stop.load(Ordering::SeqCst) => pause(seconds, stop),
+            _ => return answer,
         }
     }
+}
 
-    /// Waits, unless the user interrupts.
-    fn pause(&self, seconds: u64) {
-        let until = Instant::now() + Duration::from_secs(seconds);
-        while Instant::now() < until && !self.stop.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(100));
-        }
+/// Waits, unless the user interrupts.
+fn pause(seconds: u64, stop: &AtomicBool) {
+    let until = Instant::now() + Duration::from_secs(seconds);
+    while Instant::now() < until && !stop.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 

@@ -7,6 +7,7 @@
 mod args;
 mod bench;
 mod campaign;
+mod client;
 mod commands;
 mod contract;
 mod device_use;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         Command::Train(args) => commands::train::run(args, printer),
         Command::Experiment(args) => commands::experiment::run(args, printer),
         Command::Watch(args) => commands::watch::run(args, printer),
+        Command::Serve(args) => commands::serve::run(args, printer),
         Command::Completions(args) => Ok(commands::completions::run(args, printer)),
         Command::Man(args) => commands::man::run(args, printer),
     };

@@ -11,6 +11,10 @@ pub const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Largest number of files a candidate may contain. A network of two hundred layers, or a loop unrolled
 /// over as many steps, with a kernel in each file has several hundred.
 pub const MAX_FILES: usize = 1024;
+/// The file with the model.
+const MODEL: &str = "model_new.py";
+/// Most folders and names beneath `kernels/`.
+const DEEPEST: usize = 5;
 
 /// The files of one candidate by workspace-relative path, e.g. `model_new.py`, `kernels/gelu.cu`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +57,51 @@ impl Candidate {
         }
         let hash = hasher.finalize().to_hex().to_string();
         Self { files, hash }
+    }
+
+    /// The same of files that somebody sent: `model_new.py`, and what lies in `kernels/`, by names that mean
+    /// nothing but a file beneath a folder.
+    pub fn from_stranger(files: BTreeMap<String, Vec<u8>>) -> Result<Self, CandidateError> {
+        let refused = |path: &str, reason: String| {
+            // Names are hostile too, and may be long.
+            let path = path.chars().take(100).collect::<String>().escape_debug().to_string();
+            CandidateError::Unacceptable { path: path.into(), reason }
+        };
+        if !files.contains_key(MODEL) {
+            return Err(refused(MODEL, "it is not there".to_owned()));
+        }
+        if files.len() > MAX_FILES {
+            return Err(refused(MODEL, format!("more than {MAX_FILES} files came with it")));
+        }
+        for (name, bytes) in &files {
+            if bytes.len() as u64 > MAX_FILE_BYTES {
+                return Err(refused(name, format!("larger than {} MiB", MAX_FILE_BYTES >> 20)));
+            }
+            let beneath = name.strip_prefix("kernels/");
+            let is_plain = |part: &str| {
+                let first = part.chars().next();
+                let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+                first.is_some_and(|c| c != '.') && part.chars().all(known) && part.len() <= 120
+            };
+            let parts = beneath.map(|path| path.split('/').collect::<Vec<_>>());
+            if name != MODEL
+                && !parts.is_some_and(|p| p.len() <= DEEPEST && p.iter().all(|p| is_plain(p)))
+            {
+                let reason = "it is neither model_new.py nor a plain name in kernels/".to_owned();
+                return Err(refused(name, reason));
+            }
+        }
+        // A file cannot be a folder as well.
+        for name in files.keys() {
+            let mut above = name.as_str();
+            while let Some((folder, _)) = above.rsplit_once('/') {
+                if files.contains_key(folder) {
+                    return Err(refused(name, format!("{folder} is a file")));
+                }
+                above = folder;
+            }
+        }
+        Ok(Self::from_files(files))
     }
 
     /// From a workspace folder (`model_new.py` and `kernels/`; nothing else counts), or from one

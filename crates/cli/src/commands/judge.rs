@@ -2,16 +2,19 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::Duration;
 
 use warpwright_agent::feedback;
 use warpwright_record::candidate::{Candidate, CandidateError};
 use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event, Outcome, RunOutcome};
 use warpwright_record::run::RunInfo;
-use warpwright_record::verdict::{Stage, Verdict};
+use warpwright_record::verdict::{Scheme, Stage, Verdict};
 use warpwright_record::writer::RunWriter;
+use warpwright_serve::JudgeRequest;
 use warpwright_task::Task;
 
 use crate::args::{JudgeArgs, StageArg};
+use crate::client::Client;
 use crate::contract::Judged;
 use crate::failure::{Failure, chain};
 use crate::judging::{Bench, Wanted};
@@ -27,6 +30,9 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
         StageArg::Verified => Stage::Verified,
         StageArg::Measured => Stage::Measured,
     };
+    if let Some(server) = &args.server {
+        return elsewhere(args, server, (&task, &candidate, stage), printer);
+    }
     let profile = args.profile.into();
     let wanted = Wanted::new(&args.common, profile);
     let [device] = args.common.device[..] else {
@@ -34,21 +40,69 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
         return Err(Failure::usage("failed to judge one candidate on several devices", hint));
     };
     let bench = Bench::open(&args.common, device, wanted, printer)?;
-    // The folder is made before the work: a full disk or a run that is there already is found now.
-    let record = match &args.out {
-        Some(dir) => {
-            Some(RunWriter::create(dir, RunInfo { command: command(), ..RunInfo::default() })?)
-        }
-        None => None,
-    };
+    let record = record(args)?;
     let mut session = bench.judge.task(&task)?;
     let verdict = session.judge(&candidate, stage)?;
-    if let Some(record) = record {
-        keep(record, args, &task, &candidate, &verdict)?;
+    told(args, record, (&task, &candidate, stage), &verdict, printer)
+}
+
+/// The same by a server.
+fn elsewhere(
+    args: &JudgeArgs,
+    server: &str,
+    (task, candidate, stage): (&Task, &Candidate, Stage),
+    printer: Printer,
+) -> Result<u8, Failure> {
+    let client = Client::new(server, args.token.clone())?;
+    let record = record(args)?;
+    let text = |(name, bytes): (&String, &Vec<u8>)| {
+        let text = String::from_utf8(bytes.clone()).map_err(|_| {
+            let hint = "what is sent to a server is text".to_owned();
+            Failure::usage(format!("failed to send {name}: it is not UTF-8"), hint)
+        });
+        Ok::<_, Failure>((name.clone(), text?))
+    };
+    let request = JudgeRequest {
+        task: task.name.clone(),
+        reference: Some(task.source.clone()),
+        files: candidate.files().iter().map(text).collect::<Result<_, _>>()?,
+        stage,
+        reward: Scheme::default(),
+        fresh: false,
+        deadline_seconds: None,
+    };
+    let answer = client.judge(request, Duration::from_secs(args.deadline), printer)?;
+    match (answer.verdict, answer.infra_error) {
+        (Some(verdict), _) => told(args, record, (task, candidate, stage), &verdict, printer),
+        (None, Some(error)) => Err(Failure::infrastructure(error.message, error.hint)),
+        (None, None) => {
+            let message =
+                format!("failed to have it judged: {server} gave neither verdict nor error");
+            Err(Failure::infrastructure(message, "is it another version's server?".to_owned()))
+        }
     }
-    printer.data(&feedback::render(&verdict));
-    printer.object(&Judged::new(&verdict));
-    let good = if stage == Stage::Built { feedback::succeeded(&verdict) } else { verdict.verified };
+}
+
+/// The folder is made before the work: a full disk or a run that is there already is found then.
+fn record(args: &JudgeArgs) -> Result<Option<RunWriter>, Failure> {
+    let info = || RunInfo { command: command(), ..RunInfo::default() };
+    Ok(args.out.as_ref().map(|dir| RunWriter::create(dir, info())).transpose()?)
+}
+
+/// Keeps and shows a verdict.
+fn told(
+    args: &JudgeArgs,
+    record: Option<RunWriter>,
+    (task, candidate, stage): (&Task, &Candidate, Stage),
+    verdict: &Verdict,
+    printer: Printer,
+) -> Result<u8, Failure> {
+    if let Some(record) = record {
+        keep(record, args, task, candidate, verdict)?;
+    }
+    printer.data(&feedback::render(verdict));
+    printer.object(&Judged::new(verdict));
+    let good = if stage == Stage::Built { feedback::succeeded(verdict) } else { verdict.verified };
     Ok(if good { exit::OK } else { exit::NOT_VERIFIED })
 }
 

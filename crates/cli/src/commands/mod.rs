@@ -10,6 +10,7 @@ pub(crate) mod judge;
 pub(crate) mod man;
 pub(crate) mod optimize;
 pub(crate) mod report;
+pub(crate) mod serve;
 pub(crate) mod synth;
 pub(crate) mod task;
 pub(crate) mod train;

@@ -16,6 +16,7 @@ mod resuming;
 #[path = "../../../record/tests/it/sample.rs"]
 mod sample;
 mod server;
+mod serving;
 #[path = "../../../report/tests/it/suite.rs"]
 mod suite;
 mod synthesis;

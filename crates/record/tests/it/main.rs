@@ -14,6 +14,7 @@ mod full_disk;
 mod lifecycle;
 mod reward;
 mod sample;
+mod stranger;
 mod wire;
 mod wire_findings;
 mod wire_verdict;

@@ -1,0 +1,59 @@
+//! What `serve` can be told.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Common, ProfileArg};
+
+/// `serve`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright serve --device all
+  warpwright serve --suite suites/starter --listen 127.0.0.1:8000
+  warpwright serve --listen 0.0.0.0:8000 --tokens tokens.txt --profile tf32
+  curl -s http://127.0.0.1:8000/judge -d @question.json
+  warpwright judge model.py --candidate workspace/ --server http://127.0.0.1:8000
+
+GET /openapi.json says what is served. A first interrupt lets what was asked be judged, a second one
+ends at once. Lines of the tokens' file are `CLIENT TOKEN [EXPIRES]`; `openssl rand -hex 32` makes a
+token. `docs/serve.md` has more.")]
+pub(crate) struct ServeArgs {
+    /// Where to listen; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
+    pub(crate) listen: SocketAddr,
+    /// Who may ask; needed to listen beyond this machine.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokens: Option<PathBuf>,
+    /// Tasks that can be asked for by name: files, folders, tables.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) suite: Vec<PathBuf>,
+    /// Precision and comparison rules.
+    #[arg(long, value_enum, default_value_t = ProfileArg::Strict)]
+    pub(crate) profile: ProfileArg,
+    /// Most candidates that wait; who comes then is told when to come again.
+    #[arg(long, value_name = "N", default_value_t = 1024,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) queue: u32,
+    /// Most candidates of one client, waiting or judged.
+    #[arg(long, value_name = "N", default_value_t = 512,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) per_client: u32,
+    /// Largest body of a request.
+    #[arg(long, value_name = "MIB", default_value_t = 16,
+        value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) body_mib: u32,
+    /// Deadline of those who name none.
+    #[arg(long, value_name = "SECONDS", default_value_t = 900,
+        value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) deadline: u64,
+    /// How long what was asked before an interrupt may still be judged.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600,
+        value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub(crate) drain: u64,
+    /// What every command that judges takes.
+    #[command(flatten)]
+    pub(crate) common: Common,
+}

@@ -1,0 +1,137 @@
+//! `warpwright serve`.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use warpwright_fleet::{Done, Failed, Job, Limits, Queue, work};
+use warpwright_judge::{JudgeError, SessionPool};
+use warpwright_serve::{App, Served, Settings, Tokens, router, serve};
+use warpwright_task::Task;
+
+use crate::args::serve::ServeArgs;
+use crate::contract;
+use crate::failure::{Failure, chain};
+use crate::judging::{Bench, Wanted, patiently};
+use crate::printer::Printer;
+use crate::{exit, interrupt, tasks};
+
+/// Threads that judge, for each session that a device has at once: some compile while others measure.
+const WORKERS: usize = 2;
+/// Most questions of a batch.
+const BATCH: usize = 256;
+/// How long a body may take to come.
+const BODY_TIME: Duration = Duration::from_mins(1);
+/// How long an answer is kept for its idempotency key, and most bytes of such answers.
+const REPLAY_TIME: Duration = Duration::from_hours(24);
+const REPLAY_BYTES: usize = 64 << 20;
+/// How often it is looked whether the user wants to stop.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
+    let tokens = match &args.tokens {
+        Some(path) => Tokens::read(path).map_err(|error| {
+            let hint = "its lines are `CLIENT TOKEN [EXPIRES]`".to_owned();
+            Failure::usage(format!("{}: {}", path.display(), chain(&error)), hint)
+        })?,
+        None if args.listen.ip().is_loopback() => Tokens::none(),
+        None => {
+            let hint = "name a file of tokens by `--tokens`, or listen on 127.0.0.1".to_owned();
+            let message = format!("failed to listen on {} without tokens", args.listen);
+            return Err(Failure::usage(message, hint));
+        }
+    };
+    let suite = tasks::read_all(&args.suite, printer)?;
+    let suite: BTreeMap<String, Task> =
+        suite.into_iter().map(|task| (task.name.clone(), task)).collect();
+    // Before the devices are opened: an address that is taken is found out now.
+    let listener = TcpListener::bind(args.listen).map_err(|error| {
+        let hint = "`--listen 127.0.0.1:0` takes a free port".to_owned();
+        Failure::usage(format!("failed to listen on {}: {error}", args.listen), hint)
+    })?;
+    let address = listener.local_addr().map_err(|error| Failure::io("listen", &error))?;
+    let profile = args.profile.into();
+    let wanted = Wanted::new(&args.common, profile);
+    let benches = Bench::open_all(&args.common, &args.common.device, wanted, printer)?;
+    let stop = interrupt::watch(printer)?;
+    let served = |bench: &Bench| Served {
+        device: bench.device(),
+        hardware: bench.judge.facts().hardware.clone(),
+    };
+    let settings = Settings {
+        tokens,
+        tasks: suite,
+        served: benches.iter().map(served).collect(),
+        profile,
+        body_bytes: (args.body_mib as usize) << 20,
+        body_time: BODY_TIME,
+        deadline: Duration::from_secs(args.deadline),
+        batch: BATCH,
+        replay_time: REPLAY_TIME,
+        replay_bytes: REPLAY_BYTES,
+    };
+    let limits = Limits { waiting: args.queue as usize, per_client: args.per_client as usize };
+    let queue = Arc::new(Queue::new(limits));
+    let app = App::new(settings, Arc::clone(&queue));
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::io("start threads", &error))?;
+
+    let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
+    let drain = Duration::from_secs(args.drain);
+    let ended = std::thread::scope(|scope| {
+        for pool in &pools {
+            for _ in 0..WORKERS * pool.at_once() {
+                let (queue, stop) = (&queue, &stop);
+                scope.spawn(move || work(queue, |job| judge(pool, job, stop)));
+            }
+        }
+        let devices: Vec<String> = benches.iter().map(Bench::device).collect();
+        printer.say(&format!("judging on {}: http://{address}", devices.join(", ")));
+        let url = format!("http://{address}");
+        printer.object(&json!({ "version": contract::VERSION, "url": url, "devices": devices }));
+        let stopped = async {
+            while !stop.load(Ordering::SeqCst) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let ended =
+            runtime.block_on(serve(listener, Arc::clone(&app), router(app), stopped, drain));
+        // Also when it failed: the workers end.
+        queue.abandon();
+        ended
+    });
+    ended.map_err(|error| Failure::io("serve", &error))?;
+    let load = queue.load();
+    printer.say(&format!("ended; {} candidates were given up", load.waiting));
+    Ok(exit::OK)
+}
+
+/// What becomes of a job on a device.
+fn judge(pool: &SessionPool<'_>, job: &Job, stop: &AtomicBool) -> Done {
+    // What is no task costs no device time.
+    if let Err(error) = job.task.facts() {
+        let hint = Some(error.hint().to_owned());
+        return Done::Answered(Err(Failed::Task { message: error.to_string(), hint }));
+    }
+    let Job { task, candidate, stage, fresh } = job;
+    let judged = patiently(stop, || {
+        if *fresh {
+            pool.afresh(task, candidate, *stage)
+        } else {
+            pool.verdict(task, candidate, *stage)
+        }
+    });
+    let error = match judged {
+        Ok(verdict) => return Done::Answered(Ok(Box::new(verdict))),
+        Err(JudgeError::DeviceLost { .. }) => return Done::Gone,
+        Err(error) => error,
+    };
+    let (message, hint) = (chain(&error), error.hint().map(str::to_owned));
+    Done::Answered(Err(match error {
+        JudgeError::Reference { .. } | JudgeError::Memory { .. } => Failed::Task { message, hint },
+        _ => Failed::Infrastructure { message, hint },
+    }))
+}

@@ -1,0 +1,17 @@
+//! Jobs for judges: who asks, who judges, and the queue between them.
+//!
+//! ```text
+//! submit ─► a line for each client ─► take, in turn ─► a worker judges ─► the listener is told, once
+//! ```
+//!
+//! Whatever happens to a worker, a job that was taken in ends once: with a verdict, or with why there is
+//! none. Which of these is whose fault is in the type: a task that cannot be judged against is the
+//! caller's, everything else is ours and never a reward.
+
+mod job;
+mod queue;
+mod worker;
+
+pub use job::{Answer, Failed, Job};
+pub use queue::{Leased, Limits, Listener, Load, News, Queue, Refused, Ticket};
+pub use worker::{Done, work};

@@ -1,0 +1,184 @@
+//! What the server knows, and which path leads where.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use warpwright_fleet::Queue;
+use warpwright_record::verdict::Profile;
+use warpwright_task::Task;
+
+use crate::auth::Tokens;
+use crate::metrics::Metrics;
+use crate::problem::{Kind, Problem};
+use crate::replays::Replays;
+use crate::{judge, openapi};
+
+/// How the server answers.
+#[derive(Debug)]
+pub struct Settings {
+    /// Who may ask.
+    pub tokens: Tokens,
+    /// Tasks that can be asked for by name.
+    pub tasks: BTreeMap<String, Task>,
+    /// What judges.
+    pub served: Vec<Served>,
+    /// The judge's rules.
+    pub profile: Profile,
+    /// Most bytes of a request's body.
+    pub body_bytes: usize,
+    /// How long a body may take to come.
+    pub body_time: Duration,
+    /// How long a question may take whose asker does not say.
+    pub deadline: Duration,
+    /// Most questions of a batch.
+    pub batch: usize,
+    /// How long an answer is kept for its idempotency key.
+    pub replay_time: Duration,
+    /// Most bytes of answers that are kept.
+    pub replay_bytes: usize,
+}
+
+/// A device that judges.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// `cuda:N` or `cpu`.
+    pub device: String,
+    /// `NVIDIA H200`, or the CPU's name.
+    pub hardware: String,
+}
+
+/// Everything that requests share.
+#[derive(Debug)]
+pub struct App {
+    pub(crate) settings: Settings,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) metrics: Metrics,
+    pub(crate) replays: Replays,
+}
+
+impl App {
+    /// For a queue that somebody works on.
+    pub fn new(settings: Settings, queue: Arc<Queue>) -> Arc<Self> {
+        let replays = Replays::new(settings.replay_time, settings.replay_bytes);
+        Arc::new(Self { settings, queue, metrics: Metrics::new(), replays })
+    }
+}
+
+/// Every path.
+pub fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/judge", post(judge::judge))
+        .route("/judge/batch", post(judge::batch))
+        .route("/tasks", get(tasks))
+        .route("/health", get(health))
+        .route("/metrics", get(metrics))
+        .route("/openapi.json", get(async || Json(openapi::document())))
+        .fallback(async || Problem::new(Kind::NotFound, "nothing is served at this path"))
+        .method_not_allowed_fallback(async || {
+            Problem::new(Kind::NotFound, "nothing is served at this path by this method")
+        })
+        .layer(from_fn_with_state(Arc::clone(&app), counted))
+        .with_state(app)
+}
+
+/// Counts requests by path and status.
+async fn counted(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    // Of what is not served a client could make any number of names.
+    let path = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let response = next.run(request).await;
+    app.metrics.answered(path.as_deref().unwrap_or("other"), response.status().as_u16());
+    response
+}
+
+/// Names of the tasks that can be asked for.
+async fn tasks(State(app): State<Arc<App>>, _client: Client) -> Json<Value> {
+    Json(json!({ "tasks": app.settings.tasks.keys().collect::<Vec<_>>() }))
+}
+
+/// For whoever starts and stops servers: needs no token and says nothing of clients.
+async fn health(State(app): State<Arc<App>>) -> Response {
+    let load = app.queue.load();
+    let (status, word) = if app.queue.has_ended() {
+        (Kind::Ending.status(), "ending")
+    } else if load.workers == 0 {
+        (Kind::Ending.status(), "nobody judges")
+    } else {
+        (axum::http::StatusCode::OK, "healthy")
+    };
+    let devices = app.settings.served.iter();
+    let devices = devices.map(|s| json!({ "device": s.device, "hardware": s.hardware }));
+    let body = json!({
+        "status": word,
+        "version": env!("CARGO_PKG_VERSION"),
+        "profile": app.settings.profile,
+        "devices": devices.collect::<Vec<_>>(),
+        "workers": load.workers,
+        "waiting": load.waiting,
+        "running": load.running,
+    });
+    (status, Json(body)).into_response()
+}
+
+/// In Prometheus' words.
+async fn metrics(State(app): State<Arc<App>>, _client: Client) -> Result<Response, Problem> {
+    let text = app.metrics.text(app.queue.load());
+    let text = text.map_err(|_| Problem::new(Kind::Internal, "the figures cannot be written"))?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(CONTENT_TYPE, kind)], text).into_response())
+}
+
+/// Who asks, if it may.
+pub(crate) struct Client(pub(crate) String);
+
+impl FromRequestParts<Arc<App>> for Client {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        app.settings.tokens.client(&parts.headers).map(Self)
+    }
+}
+
+/// The body's bytes, as long as they are not too many and do not take too long.
+pub(crate) async fn body(app: &App, request: Request) -> Result<Bytes, Problem> {
+    let Settings { body_bytes, body_time, .. } = app.settings;
+    let too_large = || {
+        let detail = format!("a body may have {} MiB here", body_bytes >> 20);
+        Problem::new(Kind::BodyTooLarge, detail)
+    };
+    let length = request.headers().get("content-length").and_then(|value| value.to_str().ok());
+    if length.and_then(|length| length.parse::<u64>().ok()).is_some_and(|n| n > body_bytes as u64) {
+        return Err(too_large());
+    }
+    // A cut connection has nobody to tell; what is left is a body that is too large.
+    let read = axum::body::to_bytes(request.into_body(), body_bytes);
+    let Ok(read) = tokio::time::timeout(body_time, read).await else {
+        let detail = format!("the body did not come within {} s", body_time.as_secs());
+        return Err(Problem::new(Kind::InvalidRequest, detail));
+    };
+    read.map_err(|_| too_large())
+}
+
+/// What a body says. Mistakes are told with their place.
+pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    let problem = |path: String, error: &serde_json::Error| {
+        let kind = if error.is_data() { Kind::InvalidRequest } else { Kind::MalformedJson };
+        let at = if path == "." { String::new() } else { format!("{path}: ") };
+        Problem::new(kind, format!("{at}{error}"))
+    };
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let parsed = serde_path_to_error::deserialize(&mut json)
+        .map_err(|error| problem(error.path().to_string(), error.inner()))?;
+    json.end().map_err(|error| problem(".".to_owned(), &error))?;
+    Ok(parsed)
+}

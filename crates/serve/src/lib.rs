@@ -1,0 +1,24 @@
+//! The judge for everybody's trainer, over HTTP.
+//!
+//! ```text
+//! request ─► who asks (auth) ─► what is asked (judge) ─► once (replays) ─► fleet's queue ─► response
+//! ```
+//!
+//! What a caller did wrong is a problem document (RFC 9457), what the candidate did wrong is a verdict, and
+//! what we did wrong is an `infra_error` without a reward: three things that no trainer can mix up.
+
+mod app;
+mod auth;
+mod http;
+mod judge;
+mod metrics;
+mod openapi;
+mod problem;
+mod replays;
+
+pub use app::{App, Served, Settings, router};
+pub use auth::{Tokens, TokensError};
+pub use http::serve;
+pub use judge::{Given, InfraError, JudgeRequest, JudgeResponse};
+pub use openapi::document;
+pub use problem::{Kind, MEDIA_TYPE, Problem};

@@ -1,0 +1,116 @@
+//! The document that says what is served (OpenAPI 3.1). Its schemas are those of the types.
+
+use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
+use serde_json::{Value, json};
+
+use crate::judge::{BatchRequest, BatchResponse, JudgeRequest, JudgeResponse, Progress};
+use crate::problem::{Kind, MEDIA_TYPE, Problem};
+
+/// Problems that any path may answer with.
+const ANYWHERE: [Kind; 3] = [Kind::Unauthorized, Kind::TokenExpired, Kind::Internal];
+
+/// The document.
+pub fn document() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+    });
+    let mut schemas = settings.into_generator();
+    let judging = [
+        Kind::MalformedJson,
+        Kind::InvalidRequest,
+        Kind::BodyTooLarge,
+        Kind::UnknownTask,
+        Kind::TaskRefused,
+        Kind::IdempotencyKeyReused,
+        Kind::Busy,
+        Kind::DeadlineExceeded,
+        Kind::Ending,
+    ];
+    let batching = [Kind::MalformedJson, Kind::InvalidRequest, Kind::BodyTooLarge];
+    let mut judge = operation::<JudgeRequest, JudgeResponse>(
+        &mut schemas,
+        "Judge a candidate",
+        "Waits for the verdict. With `Accept: text/event-stream` the answer is events: `progress`, then \
+         `result` or `problem`.",
+        &judging,
+    );
+    judge["parameters"] = json!([{
+        "name": "Idempotency-Key", "in": "header", "required": false,
+        "description": "The same question with the same key is asked once; answers say by \
+                        `Idempotency-Replayed` whether it was asked before.",
+        "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
+    }]);
+    judge["responses"]["200"]["content"]["text/event-stream"] =
+        json!({ "schema": reference::<Progress>(&mut schemas) });
+    let batch = operation::<BatchRequest, BatchResponse>(
+        &mut schemas,
+        "Judge several candidates",
+        "Each as if it were asked alone: what is wrong with one is told in its place.",
+        &batching,
+    );
+    let text = |summary: &str, kind: &str| {
+        json!({ "summary": summary, "responses": { "200": {
+            "description": "It", "content": { kind: {} } } } })
+    };
+    let mut health = text("Whether somebody judges", "application/json");
+    health["security"] = json!([]);
+    health["responses"]["503"] = json!({ "description": "Nobody does, or the server is ending" });
+    let mut openapi = text("This document", "application/json");
+    openapi["security"] = json!([]);
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Warpwright",
+            "version": env!("CARGO_PKG_VERSION"),
+            "summary": "Judges CUDA kernels: verdicts and rewards for RL trainers",
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "security": [{ "token": [] }],
+        "paths": {
+            "/judge": { "post": judge },
+            "/judge/batch": { "post": batch },
+            "/tasks": { "get": text("Names of the tasks that are served", "application/json") },
+            "/health": { "get": health },
+            "/metrics": { "get": text("Figures for Prometheus", "application/openmetrics-text") },
+            "/openapi.json": { "get": openapi },
+        },
+        "components": {
+            "schemas": schemas.take_definitions(true),
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+        },
+    })
+}
+
+fn reference<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
+    schemas.subschema_for::<T>().to_value()
+}
+
+fn operation<Q: JsonSchema, A: JsonSchema>(
+    schemas: &mut SchemaGenerator,
+    summary: &str,
+    description: &str,
+    problems: &[Kind],
+) -> Value {
+    let (asked, answered) = (reference::<Q>(schemas), reference::<A>(schemas));
+    let problem = reference::<Problem>(schemas);
+    let mut responses = json!({
+        "200": { "description": "Judged", "content": { "application/json": { "schema": answered } } },
+    });
+    for kind in problems.iter().chain(&ANYWHERE) {
+        let status = kind.status().as_u16().to_string();
+        let before = responses[&status]["description"].as_str().map(|text| format!("{text}; "));
+        let description = format!("{}{}", before.unwrap_or_default(), kind.title());
+        responses[&status] = json!({
+            "description": description,
+            "content": { MEDIA_TYPE: { "schema": problem } },
+        });
+    }
+    json!({
+        "summary": summary,
+        "description": description,
+        "requestBody": {
+            "required": true, "content": { "application/json": { "schema": asked } },
+        },
+        "responses": responses,
+    })
+}

@@ -1,0 +1,227 @@
+//! Answers by idempotency key: a question that comes again is not asked again.
+//!
+//! As in the IETF's draft "The Idempotency-Key HTTP Header Field": the same key with the same body has the
+//! same answer, whether that is there already or still made; with another body it is refused. A question is
+//! asked to its end although its asker went away, so that asking again finds the answer.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use tokio::sync::watch;
+
+use crate::problem::{Kind, Problem};
+
+/// Longest key, bytes.
+const LONGEST: usize = 255;
+
+/// An answer as it goes over the wire.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Stored {
+    pub(crate) status: StatusCode,
+    pub(crate) content_type: &'static str,
+    pub(crate) body: Bytes,
+}
+
+/// Whose key.
+pub(crate) type Key = (String, String);
+
+/// The answers that are kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Replays(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    time: Duration,
+    most_bytes: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    entries: HashMap<Key, Entry>,
+    /// Those with an answer, the oldest first.
+    kept: VecDeque<(Key, Instant, usize)>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    body: blake3::Hash,
+    answer: watch::Receiver<Option<Stored>>,
+}
+
+impl Replays {
+    pub(crate) fn new(time: Duration, most_bytes: usize) -> Self {
+        Self(Arc::new(Inner { time, most_bytes, state: Mutex::default() }))
+    }
+
+    /// The answer to a question that is asked once; whether it was asked before. `ask` gives the answer and
+    /// whether it is one to keep.
+    pub(crate) async fn once(
+        &self,
+        key: Key,
+        body: &[u8],
+        ask: impl Future<Output = (Stored, bool)> + Send + 'static,
+    ) -> Result<(Stored, bool), Problem> {
+        if key.1.is_empty() || key.1.len() > LONGEST {
+            let detail = format!("an idempotency key has 1 to {LONGEST} bytes");
+            return Err(Problem::new(Kind::InvalidRequest, detail));
+        }
+        let body = blake3::hash(body);
+        let (mut answer, again) = {
+            let mut state = self.0.lock();
+            self.0.forget_old(&mut state);
+            match state.entries.get(&key) {
+                Some(entry) if entry.body != body => {
+                    let hint = Some("use a key of its own for each question");
+                    let detail = "another body came with this key before";
+                    return Err(Problem::new(Kind::IdempotencyKeyReused, detail).hint(hint));
+                }
+                Some(entry) => (entry.answer.clone(), true),
+                None => {
+                    let (tell, answer) = watch::channel(None);
+                    state.entries.insert(key.clone(), Entry { body, answer: answer.clone() });
+                    let asking = Asking { of: Arc::clone(&self.0), key: Some(key) };
+                    tokio::spawn(async move {
+                        let (stored, keep) = ask.await;
+                        // Those who wait have it before it may be forgotten.
+                        let size = stored.body.len();
+                        let _ = tell.send(Some(stored));
+                        asking.done(keep.then_some(size));
+                    });
+                    (answer, false)
+                }
+            }
+        };
+        let there = answer.wait_for(Option::is_some).await;
+        let stored = there.ok().and_then(|stored| stored.clone());
+        let lost = || Problem::new(Kind::Internal, "the answer was lost: ask again");
+        Ok((stored.ok_or_else(lost)?, again))
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget_old(&self, state: &mut State) {
+        while let Some((_, since, _)) = state.kept.front() {
+            if state.bytes <= self.most_bytes && since.elapsed() < self.time {
+                break;
+            }
+            let Some((key, _, size)) = state.kept.pop_front() else { break };
+            state.entries.remove(&key);
+            state.bytes -= size;
+        }
+    }
+}
+
+/// A question that is asked now. One that ends without an answer is forgotten, so that it can be asked again.
+struct Asking {
+    of: Arc<Inner>,
+    key: Option<Key>,
+}
+
+impl Asking {
+    fn done(mut self, keep: Option<usize>) {
+        let (Some(size), Some(key)) = (keep, self.key.clone()) else { return };
+        self.key = None;
+        let size = size + key.0.len() + key.1.len();
+        let mut state = self.of.lock();
+        state.kept.push_back((key, Instant::now(), size));
+        state.bytes += size;
+        self.of.forget_old(&mut state);
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.of.lock().entries.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        ("client".to_owned(), name.to_owned())
+    }
+
+    fn stored(text: &str) -> Stored {
+        let body = Bytes::from(text.to_owned());
+        Stored { status: StatusCode::OK, content_type: "application/json", body }
+    }
+
+    #[tokio::test]
+    async fn a_question_is_asked_once_whoever_goes_away_and_comes_again() {
+        let (replays, asked) =
+            (Replays::new(Duration::from_mins(1), 1 << 20), Arc::new(AtomicU32::new(0)));
+        let ask = |asked: Arc<AtomicU32>| async move {
+            asked.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            (stored("answer"), true)
+        };
+        // The first asker goes away at once.
+        let gone = replays.once(key("k"), b"body", ask(Arc::clone(&asked)));
+        assert!(tokio::time::timeout(Duration::from_millis(5), gone).await.is_err());
+        let others = (0..20).map(|_| replays.once(key("k"), b"body", ask(Arc::clone(&asked))));
+        for answer in futures_util::future::join_all(others).await {
+            assert_eq!(answer.unwrap(), (stored("answer"), true));
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        let refused = replays.once(key("k"), b"other", ask(asked)).await.unwrap_err();
+        assert_eq!(refused.uri, "urn:warpwright:problem:idempotency-key-reused");
+        // Another client's key is another key.
+        let other = ("other".to_owned(), "k".to_owned());
+        let answer = replays.once(other, b"other", async { (stored("mine"), true) }).await;
+        assert_eq!(answer.unwrap(), (stored("mine"), false));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_kept_is_asked_again() {
+        let replays = Replays::new(Duration::from_mins(1), 100);
+        for answer in ["first", "second"] {
+            let told = replays.once(key("k"), b"", async move { (stored(answer), false) }).await;
+            assert_eq!(told.unwrap(), (stored(answer), false));
+            tokio::task::yield_now().await;
+        }
+        let panics =
+            replays.once(key("p"), b"", async { std::panic::resume_unwind(Box::new("quietly")) });
+        assert_eq!(panics.await.unwrap_err().uri, "urn:warpwright:problem:internal");
+        assert!(replays.once(key("p"), b"", async { (stored("now"), true) }).await.is_ok());
+        assert!(replays.once(key(""), b"", async { (stored(""), true) }).await.is_err());
+        assert!(
+            replays.once(key(&"k".repeat(256)), b"", async { (stored(""), true) }).await.is_err()
+        );
+    }
+
+    #[tokio::test]
+    async fn answers_are_bounded_by_bytes_and_time() {
+        let replays = Replays::new(Duration::from_millis(80), 1000);
+        for number in 0..50 {
+            let text = "x".repeat(100);
+            let ask = async move { (stored(&text), true) };
+            replays.once(key(&number.to_string()), b"", ask).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        {
+            let state = replays.0.lock();
+            assert!(state.bytes <= 1000 && state.entries.len() <= 10, "{}", state.bytes);
+            assert_eq!(state.entries.len(), state.kept.len());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let (_, again) = replays.once(key("49"), b"", async { (stored("y"), true) }).await.unwrap();
+        assert!(!again, "its time was over");
+        assert_eq!(replays.0.lock().entries.len(), 1);
+    }
+}
