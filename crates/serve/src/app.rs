@@ -1,13 +1,15 @@
 //! What the server knows, and which path leads where.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, HOST};
 use axum::http::request::Parts;
+use axum::http::uri::Authority;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -145,8 +147,27 @@ impl FromRequestParts<Arc<App>> for Client {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
-        app.settings.tokens.client(&parts.headers).map(Self)
+        let tokens = &app.settings.tokens;
+        // A page in a browser on this machine may have a name of its own lead here, and would be let in as
+        // anybody is. It cannot know a token.
+        if !tokens.are_needed() && !is_of_this_machine(parts) {
+            let hint = Some("ask 127.0.0.1 or localhost, or have the server ask for tokens");
+            let detail = "without tokens only requests to this machine's own names are answered";
+            return Err(Problem::new(Kind::MisdirectedRequest, detail).hint(hint));
+        }
+        tokens.client(&parts.headers).map(Self)
     }
+}
+
+/// Whether the host that is asked is one of the names that a machine has for itself.
+fn is_of_this_machine(parts: &Parts) -> bool {
+    let header = parts.headers.get(HOST).and_then(|value| value.to_str().ok());
+    let Some(authority) = header.and_then(|value| value.parse::<Authority>().ok()) else {
+        return false;
+    };
+    let host = authority.host().trim_matches(['[', ']']);
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 /// The body's bytes, as long as they are not too many and do not take too long.
@@ -156,6 +177,13 @@ pub(crate) async fn body(app: &App, request: Request) -> Result<Bytes, Problem> 
         let detail = format!("a body may have {} MiB here", body_bytes >> 20);
         Problem::new(Kind::BodyTooLarge, detail)
     };
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        let hint = Some("send `Content-Type: application/json`, as `curl --json` does");
+        let detail = format!("the body is said to be {kind:?}");
+        return Err(Problem::new(Kind::UnsupportedMediaType, detail).hint(hint));
+    }
     let length = request.headers().get("content-length").and_then(|value| value.to_str().ok());
     if length.and_then(|length| length.parse::<u64>().ok()).is_some_and(|n| n > body_bytes as u64) {
         return Err(too_large());

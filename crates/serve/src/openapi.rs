@@ -7,7 +7,8 @@ use crate::judge::{BatchRequest, BatchResponse, JudgeRequest, JudgeResponse, Pro
 use crate::problem::{Kind, MEDIA_TYPE, Problem};
 
 /// Problems that any path may answer with.
-const ANYWHERE: [Kind; 3] = [Kind::Unauthorized, Kind::TokenExpired, Kind::Internal];
+const ANYWHERE: [Kind; 4] =
+    [Kind::Unauthorized, Kind::TokenExpired, Kind::MisdirectedRequest, Kind::Internal];
 
 /// The document.
 pub fn document() -> Value {
@@ -18,6 +19,7 @@ pub fn document() -> Value {
     let judging = [
         Kind::MalformedJson,
         Kind::InvalidRequest,
+        Kind::UnsupportedMediaType,
         Kind::BodyTooLarge,
         Kind::UnknownTask,
         Kind::TaskRefused,
@@ -26,7 +28,8 @@ pub fn document() -> Value {
         Kind::DeadlineExceeded,
         Kind::Ending,
     ];
-    let batching = [Kind::MalformedJson, Kind::InvalidRequest, Kind::BodyTooLarge];
+    let batching =
+        [Kind::MalformedJson, Kind::InvalidRequest, Kind::UnsupportedMediaType, Kind::BodyTooLarge];
     let mut judge = operation::<JudgeRequest, JudgeResponse>(
         &mut schemas,
         "Judge a candidate",

@@ -20,8 +20,12 @@ pub enum Kind {
     MalformedJson,
     /// The body is JSON, but not what is asked for here.
     InvalidRequest,
+    /// The body is not said to be JSON: a page in a browser could have sent it.
+    UnsupportedMediaType,
     /// The body is larger than is read here.
     BodyTooLarge,
+    /// The request was meant for another host: a name that a page in a browser had lead here.
+    MisdirectedRequest,
     /// No token, or one that is not known.
     Unauthorized,
     /// The token was good until some time ago.
@@ -52,7 +56,9 @@ impl Kind {
             Self::InvalidRequest | Self::TaskRefused | Self::IdempotencyKeyReused => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
+            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::MisdirectedRequest => StatusCode::MISDIRECTED_REQUEST,
             Self::Unauthorized | Self::TokenExpired => StatusCode::UNAUTHORIZED,
             Self::NotFound | Self::UnknownTask => StatusCode::NOT_FOUND,
             Self::Busy => StatusCode::TOO_MANY_REQUESTS,
@@ -67,7 +73,9 @@ impl Kind {
         match self {
             Self::MalformedJson => "The body is not JSON",
             Self::InvalidRequest => "The request is not one that is understood here",
+            Self::UnsupportedMediaType => "The body is not said to be JSON",
             Self::BodyTooLarge => "The body is too large",
+            Self::MisdirectedRequest => "The request was meant for another host",
             Self::Unauthorized => "A token is needed",
             Self::TokenExpired => "The token has expired",
             Self::NotFound => "Nothing is served here",

@@ -116,7 +116,8 @@ fn answer(job: &Job) -> Answer {
 }
 
 fn post(path: &str, body: impl Into<Body>) -> Request<Body> {
-    Request::post(path).body(body.into()).unwrap()
+    let request = Request::post(path).header("host", "127.0.0.1:1");
+    request.header("content-type", "application/json").body(body.into()).unwrap()
 }
 
 fn question(task: &str) -> Value {
@@ -129,7 +130,7 @@ fn with_key(question: &Value, key: &str) -> Request<Body> {
     request
 }
 
-fn kind(body: &Value) -> &str {
+fn kind_of(body: &Value) -> &str {
     body["type"].as_str().unwrap_or_default().trim_start_matches("urn:warpwright:problem:")
 }
 
@@ -161,7 +162,7 @@ async fn our_failures_are_no_rewards_and_the_task_s_are_the_caller_s() {
         json!({ "message": "the GPU is too hot", "hint": "look at it" })
     );
     let (status, body) = server.judge(&question("refused")).await;
-    assert_eq!((status.as_u16(), kind(&body)), (422, "task-refused"));
+    assert_eq!((status.as_u16(), kind_of(&body)), (422, "task-refused"));
     assert_eq!(body["detail"], "it has no Model");
 }
 
@@ -210,7 +211,7 @@ async fn every_wrong_request_has_its_problem() {
     for (path, body, status, name) in cases {
         let shown = body.chars().take(80).collect::<String>();
         let (found, body, headers) = server.send(post(path, body)).await;
-        assert_eq!((found.as_u16(), kind(&body)), (status, name), "{path} {shown}");
+        assert_eq!((found.as_u16(), kind_of(&body)), (status, name), "{path} {shown}");
         assert_eq!(headers["content-type"], "application/problem+json");
         assert_eq!(body["status"], status);
     }
@@ -220,10 +221,49 @@ async fn every_wrong_request_has_its_problem() {
         (0..40).map(|_| Ok::<_, std::io::Error>(Bytes::from(vec![b' '; 1 << 16]))),
     );
     let (status, body, _) = server.send(post("/judge", Body::from_stream(pieces))).await;
-    assert_eq!((status.as_u16(), kind(&body)), (413, "body-too-large"));
+    assert_eq!((status.as_u16(), kind_of(&body)), (413, "body-too-large"));
     let never = futures_util::stream::pending::<Result<Bytes, std::io::Error>>();
     let (status, body, _) = server.send(post("/judge", Body::from_stream(never))).await;
-    assert_eq!((status.as_u16(), kind(&body)), (422, "invalid-request"));
+    assert_eq!((status.as_u16(), kind_of(&body)), (422, "invalid-request"));
+}
+
+/// What a page in a browser can send without being asked first, and what it can have a name lead to.
+#[tokio::test]
+async fn pages_in_a_browser_are_not_judged_for() {
+    let server = Server::usual();
+    for kind in [None, Some("text/plain"), Some("application/x-www-form-urlencoded")] {
+        let mut request = post("/judge", question("t").to_string());
+        request.headers_mut().remove("content-type");
+        if let Some(kind) = kind {
+            request.headers_mut().insert("content-type", kind.parse().unwrap());
+        }
+        let (status, body, _) = server.send(request).await;
+        assert_eq!((status.as_u16(), kind_of(&body)), (415, "unsupported-media-type"));
+    }
+    for host in [
+        "attacker.example",
+        "127.0.0.1.attacker.example:8000",
+        "localhost.attacker.example",
+        "",
+        "[::2]",
+    ] {
+        let mut request = post("/judge", question("t").to_string());
+        request.headers_mut().insert("host", host.parse().unwrap());
+        let (status, body, _) = server.send(request).await;
+        assert_eq!((status.as_u16(), kind_of(&body)), (421, "misdirected-request"), "{host}");
+    }
+    assert_eq!(server.judged(), 0);
+    // With a token it is whose it is, by whatever name.
+    let tokens = Tokens::parse(&format!("trainer {TOKEN}")).unwrap();
+    let server =
+        Server::new(1, Settings { tokens, ..settings() }, Limits { waiting: 9, per_client: 9 });
+    let mut request = post("/judge", question("t").to_string());
+    request.headers_mut().insert("host", "judge.example".parse().unwrap());
+    request.headers_mut().insert("authorization", format!("Bearer {TOKEN}").parse().unwrap());
+    request
+        .headers_mut()
+        .insert("content-type", "application/json; charset=utf-8".parse().unwrap());
+    assert_eq!(server.send(request).await.0, StatusCode::OK);
 }
 
 #[tokio::test]
@@ -236,7 +276,7 @@ async fn tokens_are_asked_for_and_never_told() {
     let server =
         Server::new(1, Settings { tokens, ..settings() }, Limits { waiting: 9, per_client: 9 });
     let ask = |path: &'static str, token: Option<String>| {
-        let mut request = Request::get(path);
+        let mut request = Request::get(path).header("host", "localhost");
         if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
@@ -244,10 +284,10 @@ async fn tokens_are_asked_for_and_never_told() {
     };
     for path in ["/tasks", "/metrics"] {
         let (status, body, headers) = ask(path, None).await;
-        assert_eq!((status.as_u16(), kind(&body)), (401, "unauthorized"));
+        assert_eq!((status.as_u16(), kind_of(&body)), (401, "unauthorized"));
         assert_eq!(headers["www-authenticate"], "Bearer");
         let (status, body, _) = ask(path, Some(TOKEN.replace('0', "x"))).await;
-        assert_eq!((status.as_u16(), kind(&body)), (401, "token-expired"));
+        assert_eq!((status.as_u16(), kind_of(&body)), (401, "token-expired"));
         let (status, body, _) =
             ask(path, Some("secret-that-is-not-known-here-at-all".to_owned())).await;
         assert_eq!(status.as_u16(), 401);
@@ -274,7 +314,7 @@ async fn a_key_is_asked_once_unless_the_failure_was_ours() {
         answers.iter().all(|(status, body, _)| *status == StatusCode::OK && *body == answers[0].1)
     );
     let (status, body, _) = server.send(with_key(&question("other"), "k")).await;
-    assert_eq!((status.as_u16(), kind(&body)), (422, "idempotency-key-reused"));
+    assert_eq!((status.as_u16(), kind_of(&body)), (422, "idempotency-key-reused"));
     for judged in [2, 3] {
         let (_, body, _) = server.send(with_key(&question("ours"), "o")).await;
         assert!(body["infra_error"].is_object());
@@ -284,7 +324,7 @@ async fn a_key_is_asked_once_unless_the_failure_was_ours() {
     // What the task does wrong it does again.
     for _ in 0..2 {
         let (status, body, _) = server.send(with_key(&question("refused"), "r")).await;
-        assert_eq!((status.as_u16(), kind(&body)), (422, "task-refused"));
+        assert_eq!((status.as_u16(), kind_of(&body)), (422, "task-refused"));
     }
     assert_eq!(server.judged(), 4);
 }
@@ -298,7 +338,7 @@ async fn who_is_too_many_is_told_when_to_come_again() {
         many.iter().partition(|(status, _, _)| *status == StatusCode::OK);
     assert!((2..=3).contains(&served.len()), "{}", served.len());
     for (status, body, headers) in refused {
-        assert_eq!((status.as_u16(), kind(body)), (429, "busy"));
+        assert_eq!((status.as_u16(), kind_of(body)), (429, "busy"));
         let after: u64 = headers["retry-after"].to_str().unwrap().parse().unwrap();
         assert!((1..=60).contains(&after) && body["retry_after"] == after);
     }
@@ -319,7 +359,7 @@ async fn who_goes_away_or_is_late_is_not_judged_for() {
     let mut late = question("late");
     late["deadline_seconds"] = json!(0.05);
     let (status, body) = server.judge(&late).await;
-    assert_eq!((status.as_u16(), kind(&body)), (504, "deadline-exceeded"));
+    assert_eq!((status.as_u16(), kind_of(&body)), (504, "deadline-exceeded"));
     assert_eq!(server.queue.load().waiting, 0, "given up");
     assert_eq!(busy.await.unwrap().unwrap().status(), StatusCode::OK);
     assert_eq!(server.judged(), 1);
@@ -335,9 +375,9 @@ async fn a_batch_is_as_many_questions() {
     assert_eq!(status, StatusCode::OK);
     let items = body["items"].as_array().unwrap();
     assert_eq!(items[0]["verdict"]["task"], "a");
-    assert_eq!(kind(&items[1]["problem"]), "invalid-request");
+    assert_eq!(kind_of(&items[1]["problem"]), "invalid-request");
     assert!(items[2]["infra_error"].is_object() && items[2]["reward"].is_null());
-    assert_eq!(kind(&items[3]["problem"]), "task-refused");
+    assert_eq!(kind_of(&items[3]["problem"]), "task-refused");
 }
 
 #[tokio::test]
@@ -432,7 +472,7 @@ fn asked(address: std::net::SocketAddr, body: &str) -> String {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     let head = format!(
-        "POST /judge HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        "POST /judge HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all((head + body).as_bytes()).unwrap();
@@ -454,7 +494,7 @@ async fn health_says_whether_somebody_judges() {
     let (status, body, _) = server.send(health()).await;
     assert_eq!((status.as_u16(), &body["status"]), (503, &json!("ending")));
     let (status, body) = server.judge(&question("t")).await;
-    assert_eq!((status.as_u16(), kind(&body)), (503, "ending"));
+    assert_eq!((status.as_u16(), kind_of(&body)), (503, "ending"));
 }
 
 #[tokio::test]
@@ -463,7 +503,8 @@ async fn figures_count_what_was_done() {
     server.judge(&question("a")).await;
     server.judge(&question("ours")).await;
     server.send(post("/nowhere/1", "")).await;
-    let request = Request::get("/metrics").body(Body::empty()).unwrap();
+    let request =
+        Request::get("/metrics").header("host", "[::1]:8000").body(Body::empty()).unwrap();
     let response = server.router.clone().oneshot(request).await.unwrap();
     let text = to_bytes(response.into_body(), 1 << 20).await.unwrap();
     let text = String::from_utf8_lossy(&text);

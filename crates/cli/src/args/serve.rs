@@ -14,7 +14,7 @@ Examples:
   warpwright serve --device all
   warpwright serve --suite suites/starter --listen 127.0.0.1:8000
   warpwright serve --listen 0.0.0.0:8000 --tokens tokens.txt --profile tf32
-  curl -s http://127.0.0.1:8000/judge -d @question.json
+  curl -s http://127.0.0.1:8000/judge --json @question.json
   warpwright judge model.py --candidate workspace/ --server http://127.0.0.1:8000
 
 GET /openapi.json says what is served. A first interrupt lets what was asked be judged, a second one

@@ -79,8 +79,26 @@ impl Program {
         command
     }
 
+    /// The tests of a Python package, in this folder.
+    #[expect(clippy::disallowed_types, reason = "the test starts an interpreter")]
+    pub(crate) fn python_tests(&self, package: &Path, environment: &[(&str, &str)]) -> Ran {
+        let mut command = std::process::Command::new(self.python());
+        command
+            .args(["-B", "-m", "unittest", "discover"])
+            .arg(package.join("tests"))
+            .current_dir(self.folder.path())
+            .env("PYTHONPATH", package.join("src"))
+            .envs(environment.iter().copied());
+        self.ran(command)
+    }
+
     pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
-        let output = self.command(arguments).output().unwrap();
+        self.ran(self.command(arguments))
+    }
+
+    #[expect(clippy::disallowed_types, reason = "the test starts programs")]
+    fn ran(&self, mut command: std::process::Command) -> Ran {
+        let output = command.output().unwrap();
         let folder = self.folder.path().display().to_string();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&folder, "[folder]");
         Ran {

@@ -126,6 +126,23 @@ fn tokens_are_needed_where_there_are_some() {
     assert_eq!(good.code, Some(0), "{}", good.show());
 }
 
+/// `clients/python`, with its own tests against a server here.
+#[test]
+fn the_python_client_has_the_verdicts() {
+    let program = Program::new();
+    program.write("model.py", TASK);
+    candidate(&program, "good", KERNEL);
+    let served = Served::start(&program, &["--suite", "model.py"]);
+    let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/python");
+    let ran = program.python_tests(&client, &[("WARPWRIGHT_SERVER_URL", &served.url)]);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    assert!(
+        ran.stderr.contains("Ran 8 tests") && !ran.stderr.contains("skipped"),
+        "{}",
+        ran.show()
+    );
+}
+
 #[test]
 fn what_cannot_be_served_or_asked_is_said_at_once() {
     let program = Program::new();
