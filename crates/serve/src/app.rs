@@ -24,7 +24,7 @@ use crate::auth::Tokens;
 use crate::metrics::Metrics;
 use crate::problem::{Kind, Problem};
 use crate::replays::Replays;
-use crate::{judge, openapi};
+use crate::{judge, openapi, rewards};
 
 /// How the server answers.
 #[derive(Debug)]
@@ -82,6 +82,8 @@ pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/judge", post(judge::judge))
         .route("/judge/batch", post(judge::batch))
+        .route("/reward/slime", post(rewards::slime))
+        .route("/reward/openrlhf", post(rewards::openrlhf))
         .route("/tasks", get(tasks))
         .route("/health", get(health))
         .route("/metrics", get(metrics))

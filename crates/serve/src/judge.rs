@@ -205,7 +205,7 @@ impl Asked {
 }
 
 /// Asks, and tells how it goes on.
-async fn ask(
+pub(crate) async fn ask(
     app: &Arc<App>,
     client: &str,
     request: JudgeRequest,

@@ -7,6 +7,7 @@
 //! What a caller did wrong is a problem document (RFC 9457), what the candidate did wrong is a verdict, and
 //! what we did wrong is an `infra_error` without a reward: three things that no trainer can mix up.
 
+mod answer;
 mod app;
 mod auth;
 mod http;
@@ -15,6 +16,7 @@ mod metrics;
 mod openapi;
 mod problem;
 mod replays;
+mod rewards;
 
 pub use app::{App, Served, Settings, router};
 pub use auth::{Tokens, TokensError};

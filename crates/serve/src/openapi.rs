@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::judge::{BatchRequest, BatchResponse, JudgeRequest, JudgeResponse, Progress};
 use crate::problem::{Kind, MEDIA_TYPE, Problem};
+use crate::rewards::{OpenRlhf, OpenRlhfRewards, Slime};
 
 /// Problems that any path may answer with.
 const ANYWHERE: [Kind; 4] =
@@ -51,6 +52,20 @@ pub fn document() -> Value {
         "Each as if it were asked alone: what is wrong with one is told in its place.",
         &batching,
     );
+    let rewarding =
+        [&judging[..5], &[Kind::Busy, Kind::DeadlineExceeded, Kind::InfraError]].concat();
+    let slime = operation::<Slime, f64>(
+        &mut schemas,
+        "A reward, as slime's remote_rm asks",
+        "The code blocks of `response` are the candidate. Our own failure is no number but 503.",
+        &rewarding,
+    );
+    let openrlhf = operation::<OpenRlhf, OpenRlhfRewards>(
+        &mut schemas,
+        "Rewards, as OpenRLHF asks its remote_rm_url",
+        "The code blocks of each answer are a candidate. Our own failure at one is no number but 503.",
+        &rewarding,
+    );
     let text = |summary: &str, kind: &str| {
         json!({ "summary": summary, "responses": { "200": {
             "description": "It", "content": { kind: {} } } } })
@@ -72,6 +87,8 @@ pub fn document() -> Value {
         "paths": {
             "/judge": { "post": judge },
             "/judge/batch": { "post": batch },
+            "/reward/slime": { "post": slime },
+            "/reward/openrlhf": { "post": openrlhf },
             "/tasks": { "get": text("Names of the tasks that are served", "application/json") },
             "/health": { "get": health },
             "/metrics": { "get": text("Figures for Prometheus", "application/openmetrics-text") },

@@ -42,6 +42,8 @@ pub enum Kind {
     Busy,
     /// The deadline passed. What was begun is finished; the same question may be answered at once later.
     DeadlineExceeded,
+    /// A judge, a compiler or a GPU failed, and the form of the answer has no place to say so.
+    InfraError,
     /// The server is ending.
     Ending,
     /// Ours.
@@ -63,7 +65,7 @@ impl Kind {
             Self::NotFound | Self::UnknownTask => StatusCode::NOT_FOUND,
             Self::Busy => StatusCode::TOO_MANY_REQUESTS,
             Self::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
-            Self::Ending => StatusCode::SERVICE_UNAVAILABLE,
+            Self::InfraError | Self::Ending => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -84,6 +86,7 @@ impl Kind {
             Self::IdempotencyKeyReused => "The idempotency key was used with another body",
             Self::Busy => "Too much is under way",
             Self::DeadlineExceeded => "The deadline has passed",
+            Self::InfraError => "The judge failed",
             Self::Ending => "The server is ending",
             Self::Internal => "The server failed",
         }

@@ -380,6 +380,70 @@ async fn a_batch_is_as_many_questions() {
     assert_eq!(kind_of(&items[3]["problem"]), "task-refused");
 }
 
+const ANSWER: &str = "Here:\n```python\nclass ModelNew: pass\n```\n";
+
+/// In the forms of trainers that know no answer without a number.
+#[tokio::test]
+async fn remote_rewards_are_numbers_unless_we_fail() {
+    let server = Server::usual();
+    let slime = |label: Value, response: &str| {
+        let body = json!({ "prompt": [{ "role": "user" }], "response": response, "label": label });
+        server.send(post("/reward/slime?reward=paper", body.to_string()))
+    };
+    let paper = verdict().reward.paper;
+    for label in [
+        json!("known"),
+        json!({ "task": "a", "reference": "x" }),
+        json!("{\"task\": \"a\", \"reference\": \"x\"}"),
+    ] {
+        let (status, body, _) = slime(label.clone(), ANSWER).await;
+        assert_eq!((status, body), (StatusCode::OK, json!(paper)), "{label}");
+    }
+    assert_eq!(server.judged(), 3);
+    // An answer without code is the model's mistake, and costs no judging.
+    assert_eq!(slime(json!("known"), "I would rather not.").await.1, json!(-1.0));
+    assert_eq!(server.judged(), 3);
+    // What is not the model's mistake has no number.
+    for (label, status, name) in [("ours", 503, "infra-error"), ("refused", 422, "task-refused")] {
+        let (found, body, _) = slime(json!({ "task": label, "reference": "" }), ANSWER).await;
+        assert_eq!((found.as_u16(), kind_of(&body)), (status, name));
+    }
+    let (status, body, _) = slime(json!("unknown"), ANSWER).await;
+    assert_eq!((status.as_u16(), kind_of(&body)), (404, "unknown-task"));
+
+    let ask = |labels: Value| {
+        let body = json!({
+            "query": [format!("prompt {ANSWER}"), "prompt none", "other"],
+            "prompts": ["prompt ", "prompt ", "not its beginning"],
+            "labels": labels,
+        });
+        server.send(post("/reward/openrlhf", body.to_string()))
+    };
+    let (status, body, _) = ask(json!(["known", "known", "known"])).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(body["rewards"], json!([verdict().reward.bounded, -1.0, -1.0]));
+    assert_eq!(
+        (&body["scores"], &body["extra_logs"]["verified"]),
+        (&body["rewards"], &json!([1.0, 0.0, 0.0]))
+    );
+    let (status, body, _) =
+        ask(json!([{ "task": "ours", "reference": "" }, "known", "known"])).await;
+    assert_eq!((status.as_u16(), kind_of(&body)), (503, "infra-error"));
+    let (status, body, _) = ask(json!(["known"])).await;
+    assert_eq!((status.as_u16(), kind_of(&body)), (422, "invalid-request"));
+}
+
+/// A prompt that shows code is not the answer.
+#[tokio::test]
+async fn of_a_query_only_what_follows_its_prompt_is_judged() {
+    let server = Server::usual();
+    let body = json!({
+        "query": [format!("{ANSWER}I have nothing to add.")], "prompts": [ANSWER], "labels": ["known"],
+    });
+    let (_, body, _) = server.send(post("/reward/openrlhf", body.to_string())).await;
+    assert_eq!((&body["rewards"], server.judged()), (&json!([-1.0]), 0));
+}
+
 #[tokio::test]
 async fn events_end_with_the_answer() {
     let server = Server::new(1, settings(), Limits { waiting: 100, per_client: 100 });
@@ -524,7 +588,17 @@ async fn figures_count_what_was_done() {
 fn the_document_has_every_path_and_every_schema_it_names() {
     let document = document();
     let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
-    assert_eq!(paths, ["/judge", "/judge/batch", "/tasks", "/health", "/metrics", "/openapi.json"]);
+    let expected = [
+        "/judge",
+        "/judge/batch",
+        "/reward/slime",
+        "/reward/openrlhf",
+        "/tasks",
+        "/health",
+        "/metrics",
+        "/openapi.json",
+    ];
+    assert_eq!(paths, expected);
     let text = document.to_string();
     let named = text.split("\"$ref\":\"#").skip(1).map(|rest| rest.split('"').next().unwrap());
     let mut count = 0;
