@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import runpy
 import socket
 import threading
 import unittest
@@ -106,6 +107,22 @@ class TestClient(unittest.TestCase):
         self.assertEqual(cut.count, 2)
         self.assertEqual(figure("warpwright_jobs_total"), before + 1)
         cut.listener.close()
+
+    def test_what_a_model_said_has_a_reward(self) -> None:
+        client = Client(URL)
+        blocks = [f"**{name}**\n```\n{text}```\n" for name, text in files().items()]
+        said = "I would write:\n" + "".join(blocks)
+        right = client.score(said, "model", stage="verified", reward="paper")
+        judged = client.judge("model", files=files(), stage="verified", reward="paper")
+        self.assertEqual(right, judged.reward)
+        self.assertEqual(client.score("I do not know.", "model"), -1.0)
+        # As verl calls it.
+        path = Path(__file__).parent.parent / "examples" / "verl_reward.py"
+        example = runpy.run_path(str(path))
+        given = {"stage": "verified", "reward": "paper"}
+        self.assertEqual(example["compute_score"]("any", said, "model", given), right)
+        with self.assertRaises(Refused):
+            client.score(said, "nothing")
 
     def test_many_have_their_answers_in_order(self) -> None:
         given = [files() | {"kernels/n.cu": f"// {number}"} for number in range(6)]

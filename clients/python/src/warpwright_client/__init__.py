@@ -132,10 +132,7 @@ class Client:
     def ask(self, question: Question, deadline: float | None = None) -> Judged:
         """The same of a `Question`."""
         within = self.patience if deadline is None else deadline
-        until = time.monotonic() + within
-        # The same each time: to the server a key stands for a body.
-        key = uuid.uuid4().hex
-        body = {
+        body: dict[str, Any] = {
             "task": question.task,
             "files": dict(question.files),
             "stage": question.stage,
@@ -145,15 +142,39 @@ class Client:
         }
         if question.reference is not None:
             body["reference"] = question.reference
+        answer = self._ask("/judge", body, within)
+        error = answer.get("infra_error") or {}
+        return Judged(answer["reward"], answer["verdict"], error.get("message"), error.get("hint"))
+
+    def score(
+        self,
+        response: str,
+        task: str,
+        *,
+        reference: str | None = None,
+        stage: Stage = "measured",
+        reward: Scheme = "bounded",
+        deadline: float | None = None,
+    ) -> float:
+        """The reward of what a language model said, whose code blocks are the candidate.
+
+        Raises `Refused`, and `Unreachable` where the server failed or did not answer until the
+        deadline: there is no number for that.
+        """
+        label = {"task": task} | ({} if reference is None else {"reference": reference})
+        body = {"prompt": None, "response": response, "label": label}
+        within = self.patience if deadline is None else deadline
+        return float(self._ask(f"/reward/slime?reward={reward}&stage={stage}", body, within))
+
+    def _ask(self, path: str, body: dict[str, Any], within: float) -> Any:
+        until = time.monotonic() + within
+        # The same each time: to the server a key stands for a body.
+        key = uuid.uuid4().hex
         while True:
             left = max(until - time.monotonic(), 0.001)
             pause = 1.0
             try:
-                answer = self._post("/judge", body, left, key)
-                error = answer.get("infra_error") or {}
-                return Judged(
-                    answer["reward"], answer["verdict"], error.get("message"), error.get("hint")
-                )
+                return self._post(path, body, left, key)
             except urllib.error.HTTPError as refused:
                 problem = self._problem(refused)
                 if refused.code not in AGAIN:
@@ -191,12 +212,12 @@ class Client:
         except OSError as broken:
             raise Unreachable(f"{self.url}: {broken}") from broken
 
-    def _post(self, path: str, body: dict[str, Any], left: float, key: str) -> dict[str, Any]:
+    def _post(self, path: str, body: dict[str, Any], left: float, key: str) -> Any:
         headers = self._headers() | {"content-type": "application/json", "idempotency-key": key}
         data = json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}{path}", data, headers)
         with self._opener.open(request, timeout=left + GRACE) as response:
-            return dict(json.load(response))
+            return json.load(response)
 
     def _headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self._token}"} if self._token else {}

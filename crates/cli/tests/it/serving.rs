@@ -137,7 +137,7 @@ fn the_python_client_has_the_verdicts() {
     let ran = program.python_tests(&client, &[("WARPWRIGHT_SERVER_URL", &served.url)]);
     assert_eq!(ran.code, Some(0), "{}", ran.show());
     assert!(
-        ran.stderr.contains("Ran 8 tests") && !ran.stderr.contains("skipped"),
+        ran.stderr.contains("Ran 9 tests") && !ran.stderr.contains("skipped"),
         "{}",
         ran.show()
     );
