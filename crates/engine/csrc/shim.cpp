@@ -143,18 +143,6 @@ int warpwright_empty_cache() {
 // Graphs that are given the same `beside` share memory: only one of them may be at work.
 #ifdef WARPWRIGHT_CUDA
 
-// Has NCCL make what it needs to sum tensors that lie where these do. Its memory is not from torch's pool,
-// which may have taken all that there is: what of that is unused is given back first.
-int warpwright_begin_reductions(Tensor *const *tensors, size_t count) {
-  return guarded([&] {
-    c10::NoGradGuard no_grad;
-    c10::cuda::device_synchronize();
-    at::getDeviceAllocator(at::kCUDA)->emptyCache();
-    auto given = all(tensors, count);
-    torch::cuda::nccl::all_reduce(given, given);
-  });
-}
-
 // Each tensor, on a GPU of its own, becomes the sum of all.
 int warpwright_all_reduce(Tensor *const *tensors, size_t count) {
   return guarded([&] {
@@ -234,7 +222,6 @@ static int without_cuda() {
   return guarded([] { TORCH_CHECK(false, "built against a libtorch without CUDA"); });
 }
 
-int warpwright_begin_reductions(Tensor *const *, size_t) { return without_cuda(); }
 int warpwright_all_reduce(Tensor *const *, size_t) { return without_cuda(); }
 int warpwright_use_gpu(int64_t) { return without_cuda(); }
 int warpwright_peak_bytes(int64_t, int64_t *) { return without_cuda(); }

@@ -66,7 +66,9 @@ impl Replicas {
         if have_gpus_of_their_own(&devices) {
             let each = |device: &Device| Tensor::f_zeros([1], (Kind::Float, *device));
             let zeros: Vec<Tensor> = devices.iter().map(each).collect::<Result<_, _>>()?;
-            guarded(|| shim::begin_reductions(&zeros))?;
+            // What NCCL needs is made at the first sum. It is not from torch's pool, which may have taken all
+            // that there is: what is unused of that is given back before.
+            guarded(|| shim::empty_cache().and_then(|()| shim::all_reduce(&zeros)))?;
         }
         Ok(replicas)
     }

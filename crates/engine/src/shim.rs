@@ -29,7 +29,6 @@ unsafe extern "C" {
     fn warpwright_clip(parameters: *const Pointer, count: usize, most: f64, norm: Pointer)
     -> c_int;
     fn warpwright_gradient(parameter: Pointer, out: Pointer) -> c_int;
-    fn warpwright_begin_reductions(tensors: *const Pointer, count: usize) -> c_int;
     fn warpwright_all_reduce(tensors: *const Pointer, count: usize) -> c_int;
     fn warpwright_use_gpu(gpu: i64) -> c_int;
     fn warpwright_peak_bytes(gpu: i64, out: *mut i64) -> c_int;
@@ -132,14 +131,6 @@ pub(crate) fn gradient(parameter: &Tensor) -> Result<Tensor, EngineError> {
     // SAFETY: live tensors; `out` is assigned.
     check(unsafe { warpwright_gradient(parameter.as_ptr(), out.as_ptr()) })?;
     Ok(out)
-}
-
-/// Makes ready what [`all_reduce`] needs where these tensors lie, each on a GPU of its own: later there may
-/// be no memory for it. They become their sum.
-pub(crate) fn begin_reductions(tensors: &[Tensor]) -> Result<(), EngineError> {
-    let p = pointers(tensors);
-    // SAFETY: live tensors.
-    check(unsafe { warpwright_begin_reductions(p.as_ptr(), p.len()) })
 }
 
 /// Sums tensors that lie on as many GPUs, by NCCL; each becomes the sum.

@@ -28,14 +28,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Answers until `stop`. Then no job is taken in any more, those that are there are judged, for `drain` at
-/// the most, and their answers read.
+/// the most, and their answers read. Whether all were judged.
 pub async fn serve(
     listener: TcpListener,
     app: Arc<App>,
     router: Router,
     stop: impl Future<Output = ()>,
     drain: Duration,
-) -> io::Result<()> {
+) -> io::Result<bool> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (places, graceful) = (Arc::new(Semaphore::new(CONNECTIONS)), GracefulShutdown::new());
@@ -72,12 +72,13 @@ pub async fn serve(
     app.queue.end();
     let queue = Arc::clone(&app.queue);
     let idle = tokio::task::spawn_blocking(move || queue.wait_idle(drain)).await;
-    if !idle.unwrap_or(false) {
+    let all = idle.unwrap_or(false);
+    if !all {
         app.queue.abandon();
     }
     // Those who are silent are not waited for.
     let _ = tokio::time::timeout(LAST_WORDS, graceful.shutdown()).await;
-    Ok(())
+    Ok(all)
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {

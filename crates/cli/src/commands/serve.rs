@@ -103,9 +103,12 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
         queue.abandon();
         ended
     });
-    ended.map_err(|error| Failure::io("serve", &error))?;
-    let load = queue.load();
-    printer.say(&format!("ended; {} candidates were given up", load.waiting));
+    let all = ended.map_err(|error| Failure::io("serve", &error))?;
+    printer.say(if all {
+        "ended; what was asked was judged"
+    } else {
+        "ended; what could not be judged in time was given up (`--drain`)"
+    });
     Ok(exit::OK)
 }
 

@@ -66,11 +66,11 @@ proptest! {
     fn no_name_leads_out(name in "[a-z./\\\\~ -]{0,24}|kernels/[a-zA-Z0-9._/-]{0,24}") {
         let taken = Candidate::from_stranger(files(&["model_new.py", &name]));
         if taken.is_ok() && name != "model_new.py" {
-            let path = std::path::Path::new("/work").join(&name);
+            let path = std::path::Path::new("/base").join(&name);
             let plain = |part| matches!(part, std::path::Component::Normal(_));
-            prop_assert!(path.starts_with("/work/kernels"));
+            prop_assert!(path.starts_with("/base/kernels"));
             prop_assert!(path.components().skip(1).all(plain));
-            prop_assert_eq!(path.to_str().unwrap(), format!("/work/{name}"));
+            prop_assert_eq!(path.to_str().unwrap(), format!("/base/{name}"));
         }
     }
 }

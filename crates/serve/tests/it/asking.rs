@@ -1,0 +1,216 @@
+//! What is asked, and what is answered.
+
+use axum::body::to_bytes;
+use axum::http::StatusCode;
+use futures_util::future::join_all;
+use serde_json::Value;
+use serde_json::json;
+use std::time::Duration;
+use std::time::Instant;
+use tower::ServiceExt;
+use warpwright_fleet::Limits;
+
+use crate::server::{Server, kind_of, post, question, settings, verdict, with_key};
+
+#[tokio::test]
+async fn a_verdict_has_its_reward() {
+    let server = Server::usual();
+    let (status, body) = server.judge(&question("any")).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!((&body["infra_error"], &body["verdict"]["task"]), (&Value::Null, &json!("any")));
+    assert_eq!(body["reward"], body["verdict"]["reward"]["bounded"]);
+    let mut paper = question("any");
+    paper["reward"] = json!("paper");
+    let (_, body) = server.judge(&paper).await;
+    assert_eq!(body["reward"], body["verdict"]["reward"]["paper"]);
+    // One that is served by name needs no source.
+    let (_, body) =
+        server.judge(&json!({ "task": "known", "files": { "model_new.py": "" } })).await;
+    assert_eq!(body["verdict"]["task"], "known");
+}
+
+#[tokio::test]
+async fn our_failures_are_no_rewards_and_the_task_s_are_the_caller_s() {
+    let server = Server::usual();
+    let (status, body) = server.judge(&question("ours")).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!((&body["reward"], &body["verdict"]), (&Value::Null, &Value::Null));
+    assert_eq!(
+        body["infra_error"],
+        json!({ "message": "the GPU is too hot", "hint": "look at it" })
+    );
+    let (status, body) = server.judge(&question("refused")).await;
+    assert_eq!((status.as_u16(), kind_of(&body)), (422, "task-refused"));
+    assert_eq!(body["detail"], "it has no Model");
+}
+
+#[tokio::test]
+async fn a_key_is_asked_once_unless_the_failure_was_ours() {
+    let server = Server::usual();
+    let ask = || server.send(with_key(&question("slow"), "k"));
+    let answers = join_all((0..10).map(|_| ask())).await;
+    assert_eq!(server.judged(), 1);
+    let replayed = answers.iter().filter(|(_, _, h)| h["idempotency-replayed"] == "true").count();
+    assert_eq!(replayed, 9);
+    assert!(
+        answers.iter().all(|(status, body, _)| *status == StatusCode::OK && *body == answers[0].1)
+    );
+    let (status, body, _) = server.send(with_key(&question("other"), "k")).await;
+    assert_eq!((status.as_u16(), kind_of(&body)), (422, "idempotency-key-reused"));
+    for judged in [2, 3] {
+        let (_, body, _) = server.send(with_key(&question("ours"), "o")).await;
+        assert!(body["infra_error"].is_object());
+        assert_eq!(server.judged(), judged, "asked again");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // What the task does wrong it does again.
+    for _ in 0..2 {
+        let (status, body, _) = server.send(with_key(&question("refused"), "r")).await;
+        assert_eq!((status.as_u16(), kind_of(&body)), (422, "task-refused"));
+    }
+    assert_eq!(server.judged(), 4);
+}
+
+#[tokio::test]
+async fn a_batch_is_as_many_questions() {
+    let server = Server::usual();
+    let mut bad = question("bad");
+    bad["files"] = json!({ "x": "" });
+    let items = json!({ "items": [question("a"), bad, question("ours"), question("refused")] });
+    let (status, body, _) = server.send(post("/judge/batch", items.to_string())).await;
+    assert_eq!(status, StatusCode::OK);
+    let items = body["items"].as_array().unwrap();
+    assert_eq!(items[0]["verdict"]["task"], "a");
+    assert_eq!(kind_of(&items[1]["problem"]), "invalid-request");
+    assert!(items[2]["infra_error"].is_object() && items[2]["reward"].is_null());
+    assert_eq!(kind_of(&items[3]["problem"]), "task-refused");
+}
+
+const ANSWER: &str = "Here:\n```python\nclass ModelNew: pass\n```\n";
+
+/// In the forms of trainers that know no answer without a number.
+#[tokio::test]
+async fn remote_rewards_are_numbers_unless_we_fail() {
+    let server = Server::usual();
+    let slime = |label: Value, response: &str| {
+        let body = json!({ "prompt": [{ "role": "user" }], "response": response, "label": label });
+        server.send(post("/reward/slime?reward=paper", body.to_string()))
+    };
+    let paper = verdict().reward.paper;
+    for label in [
+        json!("known"),
+        json!({ "task": "a", "reference": "x" }),
+        json!("{\"task\": \"a\", \"reference\": \"x\"}"),
+    ] {
+        let (status, body, _) = slime(label.clone(), ANSWER).await;
+        assert_eq!((status, body), (StatusCode::OK, json!(paper)), "{label}");
+    }
+    assert_eq!(server.judged(), 3);
+    // An answer without code is the model's mistake, and costs no judging.
+    assert_eq!(slime(json!("known"), "I would rather not.").await.1, json!(-1.0));
+    assert_eq!(server.judged(), 3);
+    // What is not the model's mistake has no number.
+    for (label, status, name) in [("ours", 503, "infra-error"), ("refused", 422, "task-refused")] {
+        let (found, body, _) = slime(json!({ "task": label, "reference": "" }), ANSWER).await;
+        assert_eq!((found.as_u16(), kind_of(&body)), (status, name));
+    }
+    let (status, body, _) = slime(json!("unknown"), ANSWER).await;
+    assert_eq!((status.as_u16(), kind_of(&body)), (404, "unknown-task"));
+
+    let ask = |labels: Value| {
+        let body = json!({
+            "query": [format!("prompt {ANSWER}"), "prompt none", "other"],
+            "prompts": ["prompt ", "prompt ", "not its beginning"],
+            "labels": labels,
+        });
+        server.send(post("/reward/openrlhf", body.to_string()))
+    };
+    let (status, body, _) = ask(json!(["known", "known", "known"])).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(body["rewards"], json!([verdict().reward.bounded, -1.0, -1.0]));
+    assert_eq!(
+        (&body["scores"], &body["extra_logs"]["verified"]),
+        (&body["rewards"], &json!([1.0, 0.0, 0.0]))
+    );
+    let (status, body, _) =
+        ask(json!([{ "task": "ours", "reference": "" }, "known", "known"])).await;
+    assert_eq!((status.as_u16(), kind_of(&body)), (503, "infra-error"));
+    let (status, body, _) = ask(json!(["known"])).await;
+    assert_eq!((status.as_u16(), kind_of(&body)), (422, "invalid-request"));
+}
+
+/// A prompt that shows code is not the answer.
+#[tokio::test]
+async fn of_a_query_only_what_follows_its_prompt_is_judged() {
+    let server = Server::usual();
+    let body = json!({
+        "query": [format!("{ANSWER}I have nothing to add.")], "prompts": [ANSWER], "labels": ["known"],
+    });
+    let (_, body, _) = server.send(post("/reward/openrlhf", body.to_string())).await;
+    assert_eq!((&body["rewards"], server.judged()), (&json!([-1.0]), 0));
+}
+
+#[tokio::test]
+async fn events_end_with_the_answer() {
+    let server = Server::new(1, settings(), Limits { waiting: 100, per_client: 100 });
+    let busy =
+        tokio::spawn(server.router.clone().oneshot(post("/judge", question("slow").to_string())));
+    while server.queue.load().running == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let ask = |task: &str| {
+        let mut request = post("/judge", question(task).to_string());
+        request.headers_mut().insert("accept", "text/event-stream".parse().unwrap());
+        server.router.clone().oneshot(request)
+    };
+    let response = ask("any").await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let text = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    let text = String::from_utf8(text.to_vec()).unwrap();
+    let events: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+    assert_eq!(events, ["progress", "progress", "result"], "{text}");
+    assert!(
+        text.contains(r#"{"event":"waiting","ahead":0,"#)
+            && text.contains(r#"{"event":"started"}"#)
+    );
+    assert!(busy.await.is_ok());
+    let text = to_bytes(ask("refused").await.unwrap().into_body(), 1 << 20).await.unwrap();
+    assert!(String::from_utf8_lossy(&text).contains("event: problem"));
+    // Who stops reading gives it up.
+    let busy =
+        tokio::spawn(server.router.clone().oneshot(post("/judge", question("slow").to_string())));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let mut body = ask("gone").await.unwrap().into_body().into_data_stream();
+    assert!(futures_util::StreamExt::next(&mut body).await.is_some());
+    assert_eq!(server.queue.load().waiting, 1);
+    drop(body);
+    assert_eq!(server.queue.load().waiting, 0);
+    assert!(busy.await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_hundreds_at_once_none_is_lost_or_doubled() {
+    let server = Server::new(4, settings(), Limits { waiting: 1000, per_client: 1000 });
+    let names: Vec<String> = (0..256).map(|number| format!("task{number}")).collect();
+    let questions: Vec<Value> = names.iter().map(|name| question(name)).collect();
+    let answers = join_all(questions.iter().map(|question| server.judge(question))).await;
+    for (name, (status, body)) in names.iter().zip(answers) {
+        assert_eq!((status, &body["verdict"]["task"]), (StatusCode::OK, &json!(name)));
+    }
+    assert_eq!(server.judged(), 256);
+    assert_eq!(server.queue.load().waiting + server.queue.load().running, 0);
+}
+
+#[tokio::test]
+async fn a_step_costs_next_to_nothing_beside_the_judge() {
+    let server = Server::usual();
+    server.judge(&question("a")).await;
+    let mut times = Vec::new();
+    for _ in 0..200 {
+        let begun = Instant::now();
+        server.judge(&question("a")).await;
+        times.push(begun.elapsed());
+    }
+    times.sort();
+    assert!(times[100] < Duration::from_millis(2), "median {:?}", times[100]);
+}

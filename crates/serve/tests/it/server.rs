@@ -1,0 +1,148 @@
+//! A server whose judge says what the test wants, and how it is asked.
+
+use axum::Router;
+use axum::body::Body;
+use axum::body::to_bytes;
+use axum::http::Request;
+use axum::http::StatusCode;
+use serde_json::Value;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tower::ServiceExt;
+use warpwright_fleet::Answer;
+use warpwright_fleet::Done;
+use warpwright_fleet::Failed;
+use warpwright_fleet::Job;
+use warpwright_fleet::Limits;
+use warpwright_fleet::Queue;
+use warpwright_fleet::work;
+use warpwright_record::verdict::Profile;
+use warpwright_record::verdict::Verdict;
+use warpwright_serve::App;
+use warpwright_serve::Served;
+use warpwright_serve::Settings;
+use warpwright_serve::Tokens;
+use warpwright_serve::router;
+use warpwright_task::Task;
+
+pub(crate) const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+pub(crate) fn verdict() -> Box<Verdict> {
+    serde_json::from_str(include_str!("../verdict.json")).unwrap()
+}
+
+pub(crate) fn settings() -> Settings {
+    Settings {
+        tokens: Tokens::none(),
+        tasks: BTreeMap::from([("known".to_owned(), Task::from_source("known", "x = 1"))]),
+        served: vec![Served { device: "cpu".to_owned(), hardware: "a host".to_owned() }],
+        profile: Profile::Strict,
+        body_bytes: 1 << 20,
+        body_time: Duration::from_millis(300),
+        deadline: Duration::from_secs(20),
+        batch: 8,
+        replay_time: Duration::from_mins(1),
+        replay_bytes: 1 << 20,
+    }
+}
+
+/// A server with so many workers, who give an answer by the task's name.
+pub(crate) struct Server {
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) app: Arc<App>,
+    pub(crate) router: Router,
+    judged: Arc<AtomicU32>,
+}
+
+impl Server {
+    pub(crate) fn new(workers: usize, settings: Settings, limits: Limits) -> Self {
+        let queue = Arc::new(Queue::new(limits));
+        let judged = Arc::new(AtomicU32::new(0));
+        for _ in 0..workers {
+            let (queue, judged) = (Arc::clone(&queue), Arc::clone(&judged));
+            // They end with the queue, at the latest with the test.
+            std::thread::spawn(move || {
+                work(&queue, |job| {
+                    judged.fetch_add(1, Ordering::SeqCst);
+                    Done::Answered(answer(job))
+                });
+            });
+        }
+        while queue.load().workers < workers {
+            std::thread::yield_now();
+        }
+        let app = App::new(settings, Arc::clone(&queue));
+        Self { queue, router: router(Arc::clone(&app)), app, judged }
+    }
+
+    pub(crate) fn usual() -> Self {
+        Self::new(2, settings(), Limits { waiting: 1000, per_client: 1000 })
+    }
+
+    pub(crate) fn judged(&self) -> u32 {
+        self.judged.load(Ordering::SeqCst)
+    }
+
+    pub(crate) async fn send(
+        &self,
+        request: Request<Body>,
+    ) -> (StatusCode, Value, axum::http::HeaderMap) {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = to_bytes(response.into_body(), 64 << 20).await.unwrap();
+        (status, serde_json::from_slice(&body).unwrap_or(Value::Null), headers)
+    }
+
+    pub(crate) async fn judge(&self, question: &Value) -> (StatusCode, Value) {
+        let (status, body, _) = self.send(post("/judge", question.to_string())).await;
+        (status, body)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.queue.abandon();
+    }
+}
+
+pub(crate) fn answer(job: &Job) -> Answer {
+    match job.task.name.as_str() {
+        "ours" => {
+            let hint = Some("look at it".to_owned());
+            Err(Failed::Infrastructure { message: "the GPU is too hot".to_owned(), hint })
+        }
+        "refused" => Err(Failed::Task { message: "it has no Model".to_owned(), hint: None }),
+        "slow" => {
+            std::thread::sleep(Duration::from_millis(400));
+            Ok(verdict())
+        }
+        name => {
+            let mut verdict = verdict();
+            name.clone_into(&mut verdict.task);
+            Ok(verdict)
+        }
+    }
+}
+
+pub(crate) fn post(path: &str, body: impl Into<Body>) -> Request<Body> {
+    let request = Request::post(path).header("host", "127.0.0.1:1");
+    request.header("content-type", "application/json").body(body.into()).unwrap()
+}
+
+pub(crate) fn question(task: &str) -> Value {
+    json!({ "task": task, "reference": "x = 1", "files": { "model_new.py": "y = 1" } })
+}
+
+pub(crate) fn with_key(question: &Value, key: &str) -> Request<Body> {
+    let mut request = post("/judge", question.to_string());
+    request.headers_mut().insert("idempotency-key", key.parse().unwrap());
+    request
+}
+
+pub(crate) fn kind_of(body: &Value) -> &str {
+    body["type"].as_str().unwrap_or_default().trim_start_matches("urn:warpwright:problem:")
+}
