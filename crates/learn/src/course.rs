@@ -29,6 +29,9 @@ pub struct Update {
     pub turns: f64,
     /// Their mean number of tokens that the policy drew.
     pub tokens: f64,
+    /// The policy's learning rate.
+    #[serde(default)]
+    pub rate: f64,
     /// What came of the update.
     pub report: Report,
     /// What the judge was asked for the episodes.
@@ -41,6 +44,12 @@ pub struct Update {
 }
 
 impl Update {
+    /// How far the policy moved: divergence of before from after, nats an episode. `None` where it did not.
+    pub fn moved(&self) -> Option<f64> {
+        let actions = self.report.actions as f64 / self.report.used.max(1) as f64;
+        Some(self.report.moved?.kl * actions)
+    }
+
     pub(crate) fn tell_of<'e>(&mut self, episodes: impl Iterator<Item = &'e history::Episode>) {
         let mut count = 0.0;
         for episode in episodes {

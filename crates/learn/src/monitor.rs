@@ -79,6 +79,28 @@ pub enum Alarm {
     Failures,
 }
 
+impl Alarm {
+    /// Whether the update that raises it is what is wrong. Else its episodes are, and with them the policy that
+    /// played them, which earlier updates made.
+    pub fn is_of_update(self) -> bool {
+        match self {
+            Self::MeanRatio
+            | Self::EffectiveSampleSize
+            | Self::Divergence
+            | Self::NotFinite
+            | Self::GradientNorm
+            | Self::Clipping => true,
+            Self::ExplainedVariance
+            | Self::Truncation
+            | Self::EntropySurge
+            | Self::EntropyCollapse
+            | Self::Spread
+            | Self::Mismatch
+            | Self::Failures => false,
+        }
+    }
+}
+
 /// Bounds of `docs/learning.md`.
 const MEAN_RATIO: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 const EFFECTIVE_SHARE: f64 = 0.3;

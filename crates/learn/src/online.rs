@@ -7,7 +7,7 @@
 //!
 //! Which tasks come next, and by which seeds they are played, follows from the state and the number of
 //! the update: a run that goes on from a state does what one that was never interrupted does. That is also
-//! how a run is taken back when an alarm says so: it goes on from the state before.
+//! how a run is taken back when an alarm says so: it goes on from a state before, which [`State::shelf`] names.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -105,15 +105,37 @@ pub struct Online {
     pub flat_share: f64,
     /// Alarms that end it.
     pub stop_at: Vec<Alarm>,
-    /// Alarms that take it back by an update, to make that again with half the policy's learning rate; at
-    /// most [`MOST_BACK`] times, then they end it.
+    /// Alarms that take it back, to go on with half the policy's learning rate; at most [`MOST_BACK`] times,
+    /// then they end it. Where the update is what is wrong ([`Alarm::is_of_update`]) that is made again from
+    /// the same episodes. Where its episodes are, the policy had gone wrong before: it goes back to one of
+    /// [`State::shelf`], and other episodes are played.
     pub back_at: Vec<Alarm>,
+    /// How far an update should move the policy at most: divergence of before from after, nats an episode
+    /// (its mean over actions, times the actions of an episode). The rate begins at a tenth of `steps` and
+    /// follows what the update before came to, since the divergence grows with the rate's square; it never
+    /// exceeds that of `steps`. Four times as far is [`Alarm::Divergence`].
+    ///
+    /// Such schedules are known from continuous control (Rudin et al., arXiv 2109.11978, appendix); here they
+    /// make what an update does depend less on the moments that an optimizer happens to have.
+    pub trust: Option<f64>,
     /// What decides the tasks and all draws.
     pub seed: u64,
 }
 
 /// How often a run may be taken back: a rate that was halved so often is not what is wrong.
 pub const MOST_BACK: usize = 6;
+
+/// A policy is put on the shelf every so many updates, if none of these raised an alarm; two lie there, so that
+/// one has proved itself for that long.
+pub const SHELF_EVERY: u32 = 5;
+const SHELF_HOLDS: usize = 2;
+
+/// Of [`Online::trust`]: the first rate as a share of the most, bounds of what one update does to it, and when
+/// it is an alarm.
+const FIRST_RATE: f64 = 0.1;
+const SLOWER: f64 = 0.5;
+const FASTER: f64 = 1.5;
+const TOO_FAR: f64 = 4.0;
 
 /// An update that was made and thrown away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,6 +144,17 @@ pub struct Back {
     pub number: u32,
     /// Why.
     pub alarm: Alarm,
+    /// How many updates are left, where others were thrown away with it; else it is made again from the same
+    /// episodes.
+    #[serde(default)]
+    pub to: Option<u32>,
+}
+
+impl Back {
+    /// The number of the update that comes next.
+    pub fn next(&self) -> u32 {
+        self.to.unwrap_or(self.number)
+    }
 }
 
 /// Why [`Online::run`] came back.
@@ -129,8 +162,7 @@ pub struct Back {
 pub enum Ended {
     /// All updates are made, an alarm ended it, or `each` did.
     Here,
-    /// The last update is to be thrown away, which the state says already: whoever goes on from the
-    /// weights of the update before makes it anew, more carefully.
+    /// It is to go on from the weights after as many updates as the state has now, more carefully.
     Back(Back),
 }
 
@@ -144,9 +176,31 @@ pub struct State {
     /// Updates that were thrown away.
     #[serde(default)]
     pub back: Vec<Back>,
+    /// After how many updates there was a policy that the run may go back to. Whoever keeps weights keeps
+    /// those as well; what is before the first is the policy that the run began with.
+    #[serde(default)]
+    pub shelf: Vec<u32>,
 }
 
 impl State {
+    /// How often episodes were played for an update: those of updates that were thrown away with later ones
+    /// are in the record, and their numbers are used.
+    fn played(&self) -> u32 {
+        let thrown = self.back.iter().filter_map(|back| Some(back.number + 1 - back.to?));
+        self.updates.len() as u32 + thrown.sum::<u32>()
+    }
+
+    /// Throws away the update that comes next, and those before it which made its episodes what they are.
+    fn go_back(&mut self, alarm: Alarm) -> Back {
+        let number = self.updates.len() as u32;
+        let to = (!alarm.is_of_update()).then(|| self.shelf.first().copied().unwrap_or(0));
+        let back = Back { number, alarm, to };
+        self.updates.truncate(back.next() as usize);
+        self.shelf.retain(|kept| *kept <= back.next());
+        self.back.push(back);
+        back
+    }
+
     fn may_go_back(&self) -> bool {
         self.back.len() < MOST_BACK
     }
@@ -190,7 +244,7 @@ impl Online {
     {
         while !self.is_over(state) {
             let number = state.updates.len() as u32;
-            let plays = self.plays(number, rollouts.tasks(), &state.flat);
+            let plays = self.plays(state.played(), rollouts.tasks(), &state.flat);
             let (began, before) = (Instant::now(), rollouts.judged());
             let played = rollouts.play(&plays).map_err(OnlineError::Rollouts)?;
             let play_seconds = began.elapsed().as_secs_f64();
@@ -208,22 +262,30 @@ impl Online {
             }
             let began = Instant::now();
             let learned: Vec<_> = episodes.iter().map(|(_, _, learned)| learned.clone()).collect();
-            let report = update(engine, &self.rule_of(number), &self.steps_of(state), &learned)?;
-            let mut made = Update { number, report, judged, play_seconds, ..Update::default() };
+            let steps = self.steps_of(state);
+            let report = update(engine, &self.rule_of(number), &steps, &learned)?;
+            let rate = steps.policy.rate;
+            let mut made =
+                Update { number, report, rate, judged, play_seconds, ..Update::default() };
             made.failed = plays.len() - episodes.len();
             made.learn_seconds = began.elapsed().as_secs_f64();
             made.tell_of(episodes.iter().map(|(_, episode, _)| *episode));
             let of_course = course::alarms(&state.updates[self.warming(state)..], &made);
             made.report.alarms.extend(of_course);
+            let too_far = self.trust.map_or(f64::INFINITY, |trust| TOO_FAR * trust);
+            if made.moved().is_some_and(|moved| moved > too_far)
+                && !made.report.alarms.contains(&Alarm::Divergence)
+            {
+                made.report.alarms.push(Alarm::Divergence);
+            }
             if let Some(alarm) = self.raised(&made, &self.back_at).filter(|_| state.may_go_back()) {
-                let back = Back { number, alarm };
-                state.back.push(back);
-                return Ok(Ended::Back(back));
+                return Ok(Ended::Back(state.go_back(alarm)));
             }
             for (task, rewards) in by_task(episodes.iter().map(|(t, _, e)| (*t, e.reward))) {
                 state.flat.insert(task, is_flat(&rewards));
             }
             state.updates.push(made);
+            self.shelve(state);
             if each(engine, state).is_break() {
                 break;
             }
@@ -270,8 +332,29 @@ impl Online {
             let share = state.updates.len() as f64 / f64::from(self.updates.max(1));
             steps.policy.rate *= 1.0 - share;
         }
-        steps.policy.rate *= 0.5f64.powi(state.back.len() as i32);
+        let halved = match self.trust {
+            None => state.back.len(),
+            Some(trust) => {
+                steps.policy.rate = trusted(trust, steps.policy.rate, &state.updates);
+                // Of those before, the rates of the updates since know.
+                let next = state.updates.len() as u32;
+                state.back.iter().filter(|back| back.next() == next).count()
+            }
+        };
+        steps.policy.rate *= 0.5f64.powi(halved as i32);
         steps
+    }
+
+    /// Puts the policy as it is now on the shelf, if it has earned it.
+    fn shelve(&self, state: &mut State) {
+        let number = state.updates.len() as u32;
+        let lately = state.updates.iter().rev().take(SHELF_EVERY as usize);
+        let is_sound = lately.map(|update| self.raised(update, &self.back_at)).all(|a| a.is_none());
+        if !self.back_at.is_empty() && number.is_multiple_of(SHELF_EVERY) && is_sound {
+            state.shelf.push(number);
+            let too_many = state.shelf.len().saturating_sub(SHELF_HOLDS);
+            state.shelf.drain(..too_many);
+        }
     }
 
     /// The episodes of an update: tasks drawn without putting back, each with its episodes.
@@ -298,6 +381,16 @@ impl Online {
             })
             .collect()
     }
+}
+
+/// The rate by which the next update should move the policy by `trust`, and at most `most`.
+fn trusted(trust: f64, most: f64, updates: &[Update]) -> f64 {
+    let mut moved = updates.iter().rev().filter_map(|update| Some((update.rate, update.moved()?)));
+    let rate = moved.next().map_or(FIRST_RATE * most, |(rate, moved)| {
+        // `max` and `min` take what is no number for slower.
+        rate * (trust / moved).sqrt().max(SLOWER).min(FASTER)
+    });
+    rate.min(most)
 }
 
 /// Rewards by task.

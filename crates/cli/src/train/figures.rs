@@ -23,6 +23,8 @@ pub(crate) fn of_update(update: &Update) -> Vec<Figure> {
         ("loss", Some(report.loss)),
         ("value loss", report.value_loss),
         ("gradient norm", Some(report.norm)),
+        ("learning rate", Some(update.rate)),
+        ("moved, nats an episode", update.moved()),
     ]);
     figures.extend(ratios("trainer to sampler", report.mismatch.as_ref()));
     figures.extend(ratios("trainer to sampler, rare", report.rare_mismatch.as_ref()));

@@ -4,6 +4,7 @@
 //! OUT/train.json  config.toml  verdicts.jsonl  model/config.json  model/tokenizer.json
 //! OUT/<stage>/record/       episodes, a run folder like any other
 //! OUT/<stage>/checkpoint/   weights, and state.json: how far the stage has come
+//! OUT/<stage>/checkpoint.N/ the same after N updates, where the stage may have to go back to that
 //! OUT/<stage>/done.json     the stage is over
 //! ```
 
@@ -140,7 +141,7 @@ impl StageFolder {
         unsaved: impl Fn(&E::Error) -> Failure,
     ) -> Result<(), Failure> {
         let failed = |e: std::io::Error| Failure::io("save a checkpoint", &e);
-        let (new, old, now) = (self.other("new"), self.other("old"), self.checkpoint());
+        let (new, old) = (self.other("new"), self.other("old"));
         for stale in [&new, &old] {
             if stale.exists() {
                 fs::remove_dir_all(stale).map_err(failed)?;
@@ -154,15 +155,88 @@ impl StageFolder {
             }
         }
         write_json(&new.join(STATE), state)?;
+        self.replace().map_err(failed)
+    }
+
+    /// Puts `checkpoint.new` in the checkpoint's place.
+    fn replace(&self) -> std::io::Result<()> {
+        let (new, old, now) = (self.other("new"), self.other("old"), self.checkpoint());
         if now.exists() {
-            fs::rename(&now, &old).map_err(failed)?;
+            fs::rename(&now, &old)?;
         }
-        fs::rename(&new, &now).map_err(failed)?;
+        fs::rename(&new, &now)?;
         if old.exists() {
-            fs::remove_dir_all(&old).map_err(failed)?;
+            fs::remove_dir_all(&old)?;
         }
         Ok(())
     }
+
+    /// Keeps the checkpoint, which is that after `number` updates, where it is one of those `wanted`; of those
+    /// kept before, what is not wanted any more goes. Files are linked, not copied.
+    pub(crate) fn shelve(&self, number: u32, wanted: &[u32]) -> Result<(), Failure> {
+        let failed = |e: std::io::Error| Failure::io("keep a checkpoint", &e);
+        for kept in self.shelf().map_err(failed)? {
+            if !wanted.contains(&kept) {
+                fs::remove_dir_all(self.other(&kept.to_string())).map_err(failed)?;
+            }
+        }
+        let place = self.other(&number.to_string());
+        if wanted.contains(&number) && !place.exists() {
+            let half = self.other("half");
+            link(&self.checkpoint(), &half)
+                .and_then(|()| fs::rename(&half, &place))
+                .map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Goes back to the checkpoint that was kept after so many updates, with this state; after none to what
+    /// the stage began with.
+    pub(crate) fn go_back<T: Serialize>(&self, to: u32, state: &T) -> Result<(), Failure> {
+        let failed = |e: std::io::Error| Failure::io("go back to a checkpoint", &e);
+        if to == 0 {
+            return fs::remove_dir_all(self.checkpoint()).map_err(failed);
+        }
+        let new = self.other("new");
+        link(&self.other(&to.to_string()), &new).map_err(failed)?;
+        write_json(&new.join(STATE), state)?;
+        self.replace().map_err(failed)
+    }
+
+    /// Whether the checkpoint after so many updates is kept.
+    pub(crate) fn keeps(&self, number: u32) -> bool {
+        self.other(&number.to_string()).exists()
+    }
+
+    /// Numbers of the checkpoints that are kept.
+    fn shelf(&self) -> std::io::Result<Vec<u32>> {
+        let mut kept = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix("checkpoint."));
+            kept.extend(number.and_then(|number| number.parse::<u32>().ok()));
+        }
+        Ok(kept)
+    }
+}
+
+/// Makes a folder of the same files in another place, which is emptied first.
+fn link(from: &Path, to: &Path) -> std::io::Result<()> {
+    if to.exists() {
+        fs::remove_dir_all(to)?;
+    }
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (path, place) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            link(&path, &place)?;
+        } else if fs::hard_link(&path, &place).is_err() {
+            // Where there are no links.
+            fs::copy(&path, &place)?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes a file whole or not at all.

@@ -25,11 +25,16 @@ impl Run<'_, '_> {
         let Some(playing) = playing else { return Ok(()) };
         let online = playing.online(self.config.reward, self.seed(100 + stage.salt()));
         let mut state: State = folder.state()?;
+        // Of a run that was taken elsewhere they may have stayed behind.
+        state.shelf.retain(|kept| folder.keeps(*kept));
         while let Some(back) =
             self.online_from(stage, folder, playing, (&online, turns), &mut state)?
         {
-            self.printer.say(&told_back(stage, back, state.back.len()));
-            folder.keep_state(&state)?;
+            self.printer.say(&told_back(stage, back));
+            match back.to {
+                None => folder.keep_state(&state)?,
+                Some(to) => folder.go_back(to, &state)?,
+            }
         }
         if let Some(alarm) = online.alarm(&state) {
             self.printer.say(&format!(
@@ -39,7 +44,8 @@ impl Run<'_, '_> {
                 online.updates
             ));
         }
-        folder.finish(&state)
+        folder.finish(&state)?;
+        folder.shelve(0, &[])
     }
 
     /// Goes on from the last checkpoint, until all is done or an update is to be thrown away.
@@ -75,7 +81,9 @@ impl Run<'_, '_> {
                 self.printer.say(&told_update(stage, update, online.updates));
                 self.note(&mut board, &figures::of_update(update));
             }
-            unsaved = self.save(folder, &engine, shared, state).err();
+            let saved = self.save(folder, &engine, shared, state);
+            let number = state.updates.len() as u32;
+            unsaved = saved.and_then(|()| folder.shelve(number, &state.shelf)).err();
             let stops = unsaved.is_some() || self.stop.load(Ordering::SeqCst);
             if stops { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });

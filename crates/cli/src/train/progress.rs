@@ -74,12 +74,13 @@ pub(crate) fn told_update(stage: Stage, update: &Update, of: u32) -> String {
     let explained = report
         .explained_variance
         .map_or_else(String::new, |share| format!(", explained {share:.2}"));
+    let moved = update.moved().map_or_else(String::new, |nats| format!(", moved {nats:.3}"));
     let alarms: Vec<String> = report.alarms.iter().map(|alarm| format!("{alarm:?}")).collect();
     let alarms =
         if alarms.is_empty() { String::new() } else { format!(", alarms {}", alarms.join(" ")) };
     format!(
         "{}: update {}/{of}: reward {:.2}, verified {:.0} %, faster {:.0} %, entropy {:.3}, {:.0} \
-         tokens{explained}, {:.1} s + {:.1} s{alarms}",
+         tokens{explained}{moved}, {:.1} s + {:.1} s{alarms}",
         stage.name(),
         update.number + 1,
         report.reward,
@@ -92,12 +93,11 @@ pub(crate) fn told_update(stage: Stage, update: &Update, of: u32) -> String {
     )
 }
 
-pub(crate) fn told_back(stage: Stage, back: Back, times: usize) -> String {
-    format!(
-        "warning: {}: update {} is thrown away, alarm {:?}; it is made again with 1/{} of the rate",
-        stage.name(),
-        back.number + 1,
-        back.alarm,
-        1u64 << times
-    )
+pub(crate) fn told_back(stage: Stage, back: Back) -> String {
+    let (number, Back { alarm, .. }) = (back.number + 1, back);
+    let goes_on = match back.to {
+        None => "it is made again with half the rate".to_owned(),
+        Some(to) => format!("it goes on from update {to} with half the rate and other episodes"),
+    };
+    format!("warning: {}: update {number} is thrown away, alarm {alarm:?}; {goes_on}", stage.name())
 }

@@ -1,4 +1,4 @@
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 
 use thiserror::Error;
@@ -9,12 +9,12 @@ use warpwright_learn::engine::{
 use warpwright_learn::losses::PolicyLoss;
 use warpwright_learn::monitor::Alarm;
 use warpwright_learn::online::{
-    Ended, Judged, MOST_BACK, Online, OnlineError, Play, Rollouts, State,
+    Back, Ended, Judged, MOST_BACK, Online, OnlineError, Play, Rollouts, State,
 };
 use warpwright_learn::update::{Comparison, Rule, Steps};
 use warpwright_record::event::{EpisodeId, Outcome};
 use warpwright_record::history::{Episode, History};
-use warpwright_record::message::{Generation, Tokens};
+use warpwright_record::message::{Generation, StopReason, Tokens};
 use warpwright_record::reader::RunReader;
 use warpwright_record::verdict::Scheme;
 
@@ -93,6 +93,8 @@ struct Table {
     asked: Vec<Play>,
     /// Every so many episodes one fails by our fault.
     fails_every: u32,
+    /// Numbers of episodes whose message is cut short.
+    cut: Range<u32>,
 }
 
 impl Table {
@@ -102,7 +104,7 @@ impl Table {
         sample::finish(sample::write_run(&path));
         let mut history = History::read(&RunReader::open(&path).unwrap()).unwrap();
         let [good, bad] = [0, 1].map(|n| history.episodes.remove(&EpisodeId(n)).unwrap());
-        Self { good, bad, asked: vec![], fails_every }
+        Self { good, bad, asked: vec![], fails_every, cut: 0..0 }
     }
 }
 
@@ -129,6 +131,9 @@ impl Rollouts for Table {
                 Tokens { kept: 0, prompt: vec![5], sampled: vec![token], logprobs: vec![-0.7] };
             episode.turns[0].message.generation =
                 Some(Box::new(Generation { tokens: Some(tokens), ..Generation::default() }));
+            if self.cut.contains(&play.number) {
+                episode.turns[0].message.stop = StopReason::Length;
+            }
             if self.fails_every > 0 && play.number.is_multiple_of(self.fails_every) {
                 let message = "the GPU is lost".to_owned();
                 episode.end.as_mut().unwrap().outcome = Outcome::Infrastructure { message };
@@ -154,6 +159,7 @@ fn online() -> Online {
         flat_share: 0.1,
         stop_at: vec![Alarm::NotFinite],
         back_at: vec![],
+        trust: None,
         seed: 7,
     }
 }
@@ -314,4 +320,98 @@ fn a_run_that_was_taken_back_often_enough_ends_by_its_alarm() {
     assert_eq!((times, state.back.len()), (MOST_BACK, MOST_BACK));
     assert_eq!(hopeless.alarm(&state), Some(Alarm::NotFinite));
     assert!(hopeless.is_over(&state));
+}
+
+#[test]
+fn episodes_that_are_wrong_take_it_back_to_a_policy_that_has_proved_itself() {
+    let online =
+        Online { back_at: vec![Alarm::Truncation], updates: 20, anneals: false, ..online() };
+    let (mut coin, mut state) = (Coin::default(), State::default());
+    // Those of the thirteenth update, 12 each.
+    let mut table = Table { cut: 12 * 12..13 * 12, ..Table::new(0) };
+    let mut kept = Vec::new();
+    let mut run = |coin: &mut Coin, table: &mut Table, state: &mut State| {
+        let each = |coin: &mut Coin, state: &State| {
+            kept.push((state.updates.len(), coin.clone()));
+            GO_ON
+        };
+        online.run(coin, table, state, each).unwrap()
+    };
+    let back = Back { number: 12, alarm: Alarm::Truncation, to: Some(5) };
+    assert_eq!(run(&mut coin, &mut table, &mut state), Ended::Back(back));
+    assert_eq!(
+        (state.updates.len(), &state.shelf[..], &state.back[..]),
+        (5, &[5][..], &[back][..])
+    );
+
+    // As somebody does who has kept the weights, and the state as it is stored.
+    let (_, mut coin) = kept.iter().find(|(number, _)| *number == 5).unwrap().clone();
+    let before = coin.rates.len();
+    let mut state: State = serde_json::from_str(&serde_json::to_string(&state).unwrap()).unwrap();
+    let mut run = |coin: &mut Coin, table: &mut Table, state: &mut State| {
+        online.run(coin, table, state, |_, _| GO_ON).unwrap()
+    };
+    assert_eq!(run(&mut coin, &mut table, &mut state), Ended::Here);
+    assert_eq!((state.updates.len(), online.alarm(&state)), (20, None));
+    assert_eq!(state.shelf, [15, 20]);
+    assert!(coin.rates[before..].iter().all(|rate| (rate - 0.25).abs() < 1e-12));
+    let numbers: Vec<u32> = table.asked.iter().map(|play| play.number).collect();
+    assert!(numbers.iter().copied().eq(0..(13 + 15) * 12), "no episode is played twice");
+}
+
+#[test]
+fn without_a_policy_that_has_proved_itself_it_goes_back_to_the_first() {
+    let online = Online { back_at: vec![Alarm::Failures], ..online() };
+    let mut state = State::default();
+    // Four of twelve from the first update on.
+    let ended = online.run(&mut Coin::default(), &mut Table::new(3), &mut state, |_, _| GO_ON);
+    let back = Back { number: 0, alarm: Alarm::Failures, to: Some(0) };
+    assert_eq!(ended.unwrap(), Ended::Back(back));
+    assert_eq!((state.updates.len(), &state.shelf[..]), (0, &[][..]));
+}
+
+/// However large the rate, an update moves the policy about as far as it is trusted to; one that is small
+/// stays what it is.
+#[test]
+fn a_policy_moves_as_far_as_it_is_trusted() {
+    let step = |rate| Step { rate, ..Step::default() };
+    let with = |rate| Online {
+        steps: Steps { policy: step(rate), ..online().steps },
+        trust: Some(2e-3),
+        anneals: false,
+        updates: 30,
+        // Of both tasks, so that each update has something to learn from.
+        tasks: 3,
+        episodes: 32,
+        ..online()
+    };
+    let (coin, state, _) = whole(&with(1e-3));
+    assert!((coin.rates[0] - 1e-4).abs() < 1e-12 && (coin.rates[29] - 1e-3).abs() < 1e-12);
+    assert!(state.updates.iter().all(|u| u.moved().unwrap() < 2e-3));
+    for (rate, first) in [(20.0, 2.0), (5.0, 0.5)] {
+        let (coin, state, _) = whole(&with(rate));
+        assert!((coin.rates[0] - first).abs() < 1e-12);
+        let pairs: Vec<f64> = coin.rates.windows(2).map(|pair| pair[1] / pair[0]).collect();
+        assert!(pairs.iter().all(|by| (0.5..=1.5).contains(by)), "{pairs:?}");
+        let mut moved: Vec<f64> =
+            state.updates[10..].iter().map(|update| update.moved().unwrap()).collect();
+        moved.sort_by(f64::total_cmp);
+        assert!((1e-3..4e-3).contains(&moved[10]), "{moved:?}");
+        assert!(
+            state.updates.iter().zip(&coin.rates).all(|(u, rate)| (u.rate - rate).abs() < 1e-12)
+        );
+    }
+}
+
+#[test]
+fn a_step_that_goes_four_times_as_far_as_it_may_is_an_alarm() {
+    let careless = |trust| Online { trust: Some(trust), updates: 1, ..online() };
+    let alarms = |online: &Online| {
+        let (_, state, _) = whole(online);
+        (state.updates[0].moved().unwrap(), state.updates[0].report.alarms.clone())
+    };
+    let (moved, _) = alarms(&careless(1e9));
+    assert!(moved > 0.0);
+    assert_eq!(alarms(&careless(moved / 3.9)).1, []);
+    assert_eq!(alarms(&careless(moved / 4.1)).1, [Alarm::Divergence]);
 }

@@ -56,9 +56,11 @@ pub(crate) struct Playing {
     /// Alarms that end the stage.
     #[serde(default = "stop_at")]
     pub(crate) stop_at: Vec<Alarm>,
-    /// Alarms that throw an update away, to make it again with half the rate.
+    /// Alarms that take the policy back, to go on with half the rate.
     #[serde(default)]
     pub(crate) back_at: Vec<Alarm>,
+    /// How far an update should move the policy at most, nats an episode; `rate` is then the most.
+    pub(crate) trust: Option<f64>,
 }
 
 /// How a policy is updated.
@@ -123,6 +125,7 @@ impl Playing {
             flat_share: self.flat_share,
             stop_at: self.stop_at.clone(),
             back_at: self.back_at.clone(),
+            trust: self.trust,
             seed,
         }
     }

@@ -34,6 +34,43 @@ fn at_every_moment_of_a_save_there_is_a_checkpoint_to_go_on_from() {
 }
 
 #[test]
+fn a_checkpoint_that_is_kept_stays_what_it_was_and_is_gone_back_to() {
+    let stage = tempfile::tempdir().unwrap();
+    let folder = StageFolder::open(stage.path().to_owned()).unwrap();
+    let at = |far: u32| {
+        checkpoint(stage.path(), "checkpoint", far);
+        fs::create_dir_all(stage.path().join("checkpoint/critic")).unwrap();
+        fs::write(stage.path().join("checkpoint/critic/weights"), [far as u8]).unwrap();
+    };
+    let weights = || fs::read(stage.path().join("checkpoint/critic/weights")).unwrap();
+    at(5);
+    folder.shelve(5, &[5]).unwrap();
+    // What is left where it was stopped is in nobody's way.
+    checkpoint(stage.path(), "checkpoint.half", 9);
+    fs::remove_dir_all(stage.path().join("checkpoint")).unwrap();
+    at(10);
+    folder.shelve(10, &[5, 10]).unwrap();
+    // As it is written beside weights that stay.
+    folder.keep_state(&Far(11)).unwrap();
+    folder.shelve(11, &[5, 10]).unwrap();
+    assert!(folder.keeps(5) && folder.keeps(10) && !folder.keeps(11));
+
+    folder.go_back(5, &Far(55)).unwrap();
+    assert_eq!((folder.state::<Far>().unwrap(), weights()), (Far(55), vec![5]));
+    // Once more, and to another.
+    folder.go_back(5, &Far(56)).unwrap();
+    folder.go_back(10, &Far(57)).unwrap();
+    assert_eq!((folder.state::<Far>().unwrap(), weights()), (Far(57), vec![10]));
+    let kept: Far = read_json(&stage.path().join("checkpoint.5").join(STATE)).unwrap();
+    assert_eq!(kept, Far(5));
+
+    folder.shelve(6, &[5]).unwrap();
+    assert!(folder.keeps(5) && !folder.keeps(10));
+    folder.go_back(0, &Far(58)).unwrap();
+    assert_eq!(folder.state::<Far>().unwrap(), Far(0));
+}
+
+#[test]
 fn a_run_that_was_begun_with_something_else_is_left_alone() {
     let out = tempfile::tempdir().unwrap();
     let begun = |config: &str, seed, device: &str| Begun {
