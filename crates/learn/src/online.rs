@@ -266,7 +266,7 @@ impl Online {
             let report = update(engine, &self.rule_of(number), &steps, &learned)?;
             let rate = steps.policy.rate;
             let mut made =
-                Update { number, report, rate, judged, play_seconds, ..Update::default() };
+                Update { number, rate, report, judged, play_seconds, ..Update::default() };
             made.failed = plays.len() - episodes.len();
             made.learn_seconds = began.elapsed().as_secs_f64();
             made.tell_of(episodes.iter().map(|(_, episode, _)| *episode));
@@ -387,8 +387,8 @@ impl Online {
 fn trusted(trust: f64, most: f64, updates: &[Update]) -> f64 {
     let mut moved = updates.iter().rev().filter_map(|update| Some((update.rate, update.moved()?)));
     let rate = moved.next().map_or(FIRST_RATE * most, |(rate, moved)| {
-        // `max` and `min` take what is no number for slower.
-        rate * (trust / moved).sqrt().max(SLOWER).min(FASTER)
+        // What did not move it at all may be faster; what is no number has an alarm of its own.
+        rate * (trust / moved).sqrt().clamp(SLOWER, FASTER)
     });
     rate.min(most)
 }

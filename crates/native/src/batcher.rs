@@ -6,16 +6,21 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use warpwright_learn::engine::{
     Description, Engine, Loss, Passed, Prompt, Row, Sampled, Sampling, Scores, Step, Which,
 };
 
-/// How long nobody more must have asked before a batch begins: episodes that go on at the same time ask
-/// within microseconds of each other.
+/// How long nobody more must have asked before a batch begins, at least: episodes that go on at the same time
+/// ask within microseconds of each other.
 const QUIET: Duration = Duration::from_millis(3);
+/// At most. In between it is this share of the time that the last batch took, and in all no longer than that
+/// took: on a GPU a token of one sequence takes as long as one of fifty, so that those who come a little late
+/// would cost as much again as all before them.
+const MOST_QUIET: Duration = Duration::from_millis(50);
+const QUIET_SHARE: u32 = 4;
 
 /// Draws what comes after a prompt.
 pub trait Draws: Send + Sync {
@@ -49,6 +54,8 @@ struct Queue {
     next: u64,
     /// Whether somebody draws for those who wait.
     is_led: bool,
+    /// How long the last batch took.
+    took: Duration,
 }
 
 #[derive(Debug)]
@@ -85,16 +92,28 @@ impl<E> Batcher<E> {
 impl<E: Engine> Batcher<E> {
     /// Waits until nobody more asks, and draws for all who do. Gives back the queue.
     fn lead<'b>(&'b self, mut queue: MutexGuard<'b, Queue>) -> MutexGuard<'b, Queue> {
-        let mut count = 0;
-        while queue.waiting.len() > count {
-            count = queue.waiting.len();
-            let waited = self.shared.changed.wait_timeout(queue, QUIET);
+        let quiet = (queue.took / QUIET_SHARE).clamp(QUIET, MOST_QUIET);
+        let latest = Instant::now() + queue.took.max(QUIET);
+        let (mut count, mut until) = (0, Instant::now());
+        loop {
+            let now = Instant::now();
+            if queue.waiting.len() > count {
+                (count, until) = (queue.waiting.len(), latest.min(now + quiet));
+            }
+            let Some(left) = until.checked_duration_since(now).filter(|left| !left.is_zero())
+            else {
+                break;
+            };
+            // Woken also by those who only look whether they have been answered.
+            let waited = self.shared.changed.wait_timeout(queue, left);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let asked = std::mem::take(&mut queue.waiting);
         drop(queue);
+        let began = Instant::now();
         let drawn = self.draw_all(asked);
         let mut queue = self.queue();
+        queue.took = began.elapsed();
         queue.drawn.extend(drawn);
         queue
     }
@@ -209,6 +228,8 @@ pub(crate) mod tests {
         pub(crate) batches: Vec<usize>,
         /// What is drawn, by the last token of a prompt; else the prompt's stream.
         pub(crate) answers: HashMap<u32, Sampled>,
+        /// How long a batch takes beside what it always does.
+        pub(crate) slow: Duration,
     }
 
     #[derive(Debug, Error)]
@@ -223,7 +244,7 @@ pub(crate) mod tests {
             if s.temperature > 5.0 {
                 return Err(Broken);
             }
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5) + self.slow);
             let answer = |prompt: &Prompt| {
                 let told = self.answers.get(prompt.ids.last().unwrap());
                 let ids = vec![prompt.stream as u32];
@@ -274,6 +295,29 @@ pub(crate) mod tests {
         let batches = &batcher.engine().batches;
         assert_eq!(batches.iter().sum::<usize>(), 200);
         assert!(batches.len() <= 60, "{batches:?}");
+    }
+
+    /// Episodes whose tools take a few milliseconds, each others: where a batch takes long, it waits for them.
+    #[test]
+    fn a_batch_that_takes_long_waits_for_those_who_come_a_little_late() {
+        let slow = Duration::from_millis(200);
+        let batcher = Batcher::new(Echo { slow, ..Echo::default() });
+        std::thread::scope(|scope| {
+            for number in 0..24u64 {
+                let batcher = &batcher;
+                scope.spawn(move || {
+                    for turn in 0..4 {
+                        let stream = number * 10 + turn;
+                        assert_eq!(ask(batcher, stream, 1.0).unwrap().ids, [stream as u32]);
+                        std::thread::sleep(Duration::from_millis(5 + 3 * number % 40));
+                    }
+                });
+            }
+        });
+        let batches = &batcher.engine().batches;
+        assert_eq!(batches.iter().sum::<usize>(), 96);
+        // The first, which knows nothing yet, and one for each turn.
+        assert!(batches.len() <= 7, "{batches:?}");
     }
 
     #[test]
