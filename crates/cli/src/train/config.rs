@@ -336,7 +336,7 @@ impl Config {
             if lambdas.into_iter().flatten().any(|lambda| !(0.0..=1.0).contains(&lambda)) {
                 return Err("actor_lambda and critic_lambda of a stage lie between 0 and 1");
             }
-            if playing.trust.is_some_and(|trust| !(trust > 0.0)) {
+            if playing.trust.is_some_and(|trust| trust <= 0.0 || !trust.is_finite()) {
                 return Err("trust of a stage is above 0");
             }
         }
