@@ -24,7 +24,8 @@ use crate::auth::Tokens;
 use crate::metrics::Metrics;
 use crate::problem::{Kind, Problem};
 use crate::replays::Replays;
-use crate::{judge, openapi, rewards};
+use crate::sessions::{SessionLimits, Sessions};
+use crate::{gym, judge, openapi, openenv, rewards};
 
 /// How the server answers.
 #[derive(Debug)]
@@ -49,6 +50,10 @@ pub struct Settings {
     pub replay_time: Duration,
     /// Most bytes of answers that are kept.
     pub replay_bytes: usize,
+    /// How many sessions there may be, and for how long.
+    pub sessions: SessionLimits,
+    /// What who plays an episode is told of the device and the tools.
+    pub skill: String,
 }
 
 /// A device that judges.
@@ -67,13 +72,16 @@ pub struct App {
     pub(crate) queue: Arc<Queue>,
     pub(crate) metrics: Metrics,
     pub(crate) replays: Replays,
+    /// Episodes that clients play. Somebody is to host them.
+    pub sessions: Sessions,
 }
 
 impl App {
     /// For a queue that somebody works on.
     pub fn new(settings: Settings, queue: Arc<Queue>) -> Arc<Self> {
         let replays = Replays::new(settings.replay_time, settings.replay_bytes);
-        Arc::new(Self { settings, queue, metrics: Metrics::new(), replays })
+        let sessions = Sessions::new(settings.sessions);
+        Arc::new(Self { settings, queue, metrics: Metrics::new(), replays, sessions })
     }
 }
 
@@ -84,6 +92,13 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/judge/batch", post(judge::batch))
         .route("/reward/slime", post(rewards::slime))
         .route("/reward/openrlhf", post(rewards::openrlhf))
+        .route("/seed_session", post(gym::seed_session))
+        .route("/verify", post(gym::verify))
+        .route("/{tool}", post(gym::tool))
+        .route("/gym/rows.jsonl", get(gym::rows))
+        .route("/ws", get(openenv::ws))
+        .route("/schema", get(openenv::schema))
+        .route("/metadata", get(openenv::metadata))
         .route("/tasks", get(tasks))
         .route("/health", get(health))
         .route("/metrics", get(metrics))
@@ -130,13 +145,14 @@ async fn health(State(app): State<Arc<App>>) -> Response {
         "workers": load.workers,
         "waiting": load.waiting,
         "running": load.running,
+        "sessions": app.sessions.played(),
     });
     (status, Json(body)).into_response()
 }
 
 /// In Prometheus' words.
 async fn metrics(State(app): State<Arc<App>>, _client: Client) -> Result<Response, Problem> {
-    let text = app.metrics.text(app.queue.load());
+    let text = app.metrics.text(app.queue.load(), app.sessions.played());
     let text = text.map_err(|_| Problem::new(Kind::Internal, "the figures cannot be written"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, kind)], text).into_response())
@@ -170,6 +186,25 @@ fn is_of_this_machine(parts: &Parts) -> bool {
     let host = authority.host().trim_matches(['[', ']']);
     host.eq_ignore_ascii_case("localhost")
         || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+}
+
+/// Longest source of a reference, bytes.
+const REFERENCE_BYTES: usize = 1 << 20;
+
+/// The task of this name: one that is served, or, with its source, any.
+pub(crate) fn named(app: &App, name: &str, reference: Option<String>) -> Result<Task, Problem> {
+    match reference {
+        Some(source) if source.len() > REFERENCE_BYTES => {
+            let detail = format!("reference: it has more than {REFERENCE_BYTES} bytes");
+            Err(Problem::new(Kind::InvalidRequest, detail))
+        }
+        Some(source) => Ok(Task::from_source(name, source)),
+        None => app.settings.tasks.get(name).cloned().ok_or_else(|| {
+            let name: String = name.chars().take(120).collect();
+            Problem::new(Kind::UnknownTask, format!("no task {name:?} is served"))
+                .hint(Some("GET /tasks names them; or send its source as `reference`"))
+        }),
+    }
 }
 
 /// The body's bytes, as long as they are not too many and do not take too long.

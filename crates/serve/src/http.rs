@@ -22,13 +22,13 @@ const CONNECTIONS: usize = 2048;
 const HEAD_TIME: Duration = Duration::from_secs(30);
 /// Longest time that what was sent may stay unread: one who never reads is cut off.
 const UNREAD_TIME: Duration = Duration::from_mins(1);
-/// After an error to accept (too many descriptors, mostly).
+/// After an error to accept (too many descriptors, mostly), and between looks whether sessions are over.
 const PAUSE: Duration = Duration::from_millis(100);
 /// For answers to be read when the server has given everything up.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Answers until `stop`. Then no job is taken in any more, those that are there are judged, for `drain` at
-/// the most, and their answers read. Whether all were judged.
+/// the most, sessions played to their end, and answers read. Whether all were.
 pub async fn serve(
     listener: TcpListener,
     app: Arc<App>,
@@ -70,12 +70,18 @@ pub async fn serve(
     }
     drop(listener);
     app.queue.end();
-    let queue = Arc::clone(&app.queue);
+    app.sessions.end();
+    let (queue, until) = (Arc::clone(&app.queue), tokio::time::Instant::now() + drain);
     let idle = tokio::task::spawn_blocking(move || queue.wait_idle(drain)).await;
-    let all = idle.unwrap_or(false);
+    let mut all = idle.unwrap_or(false);
     if !all {
         app.queue.abandon();
     }
+    while app.sessions.played() > 0 && tokio::time::Instant::now() < until {
+        tokio::time::sleep(PAUSE).await;
+    }
+    all &= app.sessions.played() == 0;
+    app.sessions.abandon();
     // Those who are silent are not waited for.
     let _ = tokio::time::timeout(LAST_WORDS, graceful.shutdown()).await;
     Ok(all)

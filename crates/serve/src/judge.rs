@@ -19,16 +19,13 @@ use tokio::time::timeout_at;
 use warpwright_fleet::{Failed, Job, News, Refused, Ticket};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{Scheme, Stage, Verdict};
-use warpwright_task::Task;
 
-use crate::app::{App, Client, body, parse};
+use crate::app::{App, Client, body, named, parse};
 use crate::problem::{Kind, MEDIA_TYPE, Problem};
 use crate::replays::Stored;
 
 /// Longest deadline, seconds: a day.
 const LONGEST: f64 = 86_400.0;
-/// Longest source of a reference, bytes.
-const REFERENCE_BYTES: usize = 1 << 20;
 /// How often who waits is told for how long.
 const TELL: Duration = Duration::from_secs(2);
 /// News of one job that are kept until they are read.
@@ -130,18 +127,7 @@ pub(crate) enum Progress {
 
 /// What can be asked of a judge, from what somebody sent.
 fn job(app: &App, request: JudgeRequest) -> Result<Job, Problem> {
-    let task = match request.reference {
-        Some(source) if source.len() > REFERENCE_BYTES => {
-            let detail = format!("reference: it has more than {REFERENCE_BYTES} bytes");
-            return Err(Problem::new(Kind::InvalidRequest, detail));
-        }
-        Some(source) => Task::from_source(&request.task, source),
-        None => app.settings.tasks.get(&request.task).cloned().ok_or_else(|| {
-            let name: String = request.task.chars().take(120).collect();
-            Problem::new(Kind::UnknownTask, format!("no task {name:?} is served"))
-                .hint(Some("GET /tasks names them; or send its source as `reference`"))
-        })?,
-    };
+    let task = named(app, &request.task, request.reference)?;
     let files = request.files.into_iter().map(|(name, text)| (name, text.into_bytes())).collect();
     let candidate = Candidate::from_stranger(files)
         .map_err(|error| Problem::new(Kind::InvalidRequest, format!("files: {error}")))?;

@@ -1,7 +1,8 @@
-//! The judge for everybody's trainer, over HTTP.
+//! The judge and the environment for everybody's trainer, over HTTP.
 //!
 //! ```text
-//! request ─► who asks (auth) ─► what is asked (judge) ─► once (replays) ─► fleet's queue ─► response
+//! request ─► who asks (auth) ─┬─► what is asked (judge, rewards) ─► once (replays) ─► fleet's queue ─► response
+//!                             └─► gym, openenv ─► sessions ─► agent::episode, hosted by whoever has devices
 //! ```
 //!
 //! What a caller did wrong is a problem document (RFC 9457), what the candidate did wrong is a verdict, and
@@ -10,13 +11,16 @@
 mod answer;
 mod app;
 mod auth;
+mod gym;
 mod http;
 mod judge;
 mod metrics;
 mod openapi;
+mod openenv;
 mod problem;
 mod replays;
 mod rewards;
+mod sessions;
 
 pub use app::{App, Served, Settings, router};
 pub use auth::{Tokens, TokensError};
@@ -24,3 +28,4 @@ pub use http::serve;
 pub use judge::{Given, InfraError, JudgeRequest, JudgeResponse};
 pub use openapi::document;
 pub use problem::{Kind, MEDIA_TYPE, Problem};
+pub use sessions::{Opening, SessionLimits, Sessions};

@@ -35,6 +35,7 @@ pub(crate) struct Metrics {
     waiting: Gauge,
     running: Gauge,
     workers: Gauge,
+    sessions: Gauge,
 }
 
 impl Metrics {
@@ -51,6 +52,7 @@ impl Metrics {
             waiting: Gauge::default(),
             running: Gauge::default(),
             workers: Gauge::default(),
+            sessions: Gauge::default(),
             registry: Registry::default(),
         };
         registry.register("requests", "Requests by path and status", new.requests.clone());
@@ -62,6 +64,7 @@ impl Metrics {
         registry.register("waiting", "Candidates that wait", new.waiting.clone());
         registry.register("running", "Candidates that are judged", new.running.clone());
         registry.register("workers", "Threads that judge", new.workers.clone());
+        registry.register("sessions", "Episodes that clients play", new.sessions.clone());
         Self { registry, ..new }
     }
 
@@ -88,11 +91,12 @@ impl Metrics {
         self.judged.observe(after.as_secs_f64());
     }
 
-    pub(crate) fn text(&self, load: Load) -> Result<String, fmt::Error> {
+    pub(crate) fn text(&self, load: Load, sessions: usize) -> Result<String, fmt::Error> {
         let gauges = [
             (&self.waiting, load.waiting),
             (&self.running, load.running),
             (&self.workers, load.workers),
+            (&self.sessions, sessions),
         ];
         for (gauge, value) in gauges {
             gauge.set(value as i64);

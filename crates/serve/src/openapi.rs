@@ -1,8 +1,10 @@
 //! The document that says what is served (OpenAPI 3.1). Its schemas are those of the types.
 
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use warpwright_agent::tools::specification::specifications;
 
+use crate::gym::{SeedSession, SeedSessionResponse, VerifyRequest, VerifyResponse};
 use crate::judge::{BatchRequest, BatchResponse, JudgeRequest, JudgeResponse, Progress};
 use crate::problem::{Kind, MEDIA_TYPE, Problem};
 use crate::rewards::{OpenRlhf, OpenRlhfRewards, Slime};
@@ -66,6 +68,38 @@ pub fn document() -> Value {
         "The code blocks of each answer are a candidate. Our own failure at one is no number but 503.",
         &rewarding,
     );
+    let beginning = [&judging[..5], &[Kind::Busy, Kind::InfraError, Kind::Ending]].concat();
+    let seed = operation::<SeedSession, SeedSessionResponse>(
+        &mut schemas,
+        "Begin an episode, as NeMo-Gym does",
+        "The session is the cookie that this sets.",
+        &beginning,
+    );
+    let playing = [
+        Kind::MalformedJson,
+        Kind::UnsupportedMediaType,
+        Kind::BodyTooLarge,
+        Kind::UnknownSession,
+        Kind::InfraError,
+    ];
+    let mut tool = operation::<Map<String, Value>, String>(
+        &mut schemas,
+        "Have a tool of the session do something",
+        "The body is the tool's arguments, the answer its text for the model.",
+        &playing,
+    );
+    tool["parameters"] = json!([{
+        "name": "tool", "in": "path", "required": true,
+        "schema": { "enum": specifications().iter().map(|tool| tool.name).collect::<Vec<_>>() },
+    }]);
+    let plain = json!({ "text/plain": { "schema": { "type": "string" } } });
+    tool["responses"]["200"]["content"] = plain;
+    let verify = operation::<VerifyRequest, VerifyResponse>(
+        &mut schemas,
+        "End the session's episode: its reward",
+        "What lies in the workspace is judged afresh. Our own failure is no number but 503.",
+        &playing,
+    );
     let text = |summary: &str, kind: &str| {
         json!({ "summary": summary, "responses": { "200": {
             "description": "It", "content": { kind: {} } } } })
@@ -89,6 +123,17 @@ pub fn document() -> Value {
             "/judge/batch": { "post": batch },
             "/reward/slime": { "post": slime },
             "/reward/openrlhf": { "post": openrlhf },
+            "/seed_session": { "post": seed },
+            "/{tool}": { "post": tool },
+            "/verify": { "post": verify },
+            "/gym/rows.jsonl": { "get": text("A row for each task that is served, as NeMo-Gym has them", "application/jsonl") },
+            "/ws": { "get": {
+                "summary": "Episodes as OpenEnv has them, over a WebSocket",
+                "description": "`reset`, `step`, `state`, `close`; `/schema` says what actions are.",
+                "responses": { "101": { "description": "A WebSocket" } },
+            } },
+            "/schema": { "get": text("What OpenEnv's actions and observations are", "application/json") },
+            "/metadata": { "get": text("What OpenEnv's clients are told of this environment", "application/json") },
             "/tasks": { "get": text("Names of the tasks that are served", "application/json") },
             "/health": { "get": health },
             "/metrics": { "get": text("Figures for Prometheus", "application/openmetrics-text") },

@@ -34,6 +34,8 @@ pub enum Kind {
     NotFound,
     /// No suite that is served has a task of this name.
     UnknownTask,
+    /// The session was ended, or never begun, or is another client's.
+    UnknownSession,
     /// The task cannot be judged against.
     TaskRefused,
     /// The key was used with another body.
@@ -62,7 +64,7 @@ impl Kind {
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::MisdirectedRequest => StatusCode::MISDIRECTED_REQUEST,
             Self::Unauthorized | Self::TokenExpired => StatusCode::UNAUTHORIZED,
-            Self::NotFound | Self::UnknownTask => StatusCode::NOT_FOUND,
+            Self::NotFound | Self::UnknownTask | Self::UnknownSession => StatusCode::NOT_FOUND,
             Self::Busy => StatusCode::TOO_MANY_REQUESTS,
             Self::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
             Self::InfraError | Self::Ending => StatusCode::SERVICE_UNAVAILABLE,
@@ -82,6 +84,7 @@ impl Kind {
             Self::TokenExpired => "The token has expired",
             Self::NotFound => "Nothing is served here",
             Self::UnknownTask => "There is no such task",
+            Self::UnknownSession => "There is no such session",
             Self::TaskRefused => "The task cannot be judged against",
             Self::IdempotencyKeyReused => "The idempotency key was used with another body",
             Self::Busy => "Too much is under way",

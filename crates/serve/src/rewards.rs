@@ -22,7 +22,7 @@ use crate::judge::{JudgeRequest, ask};
 use crate::problem::{Kind, Problem};
 
 /// Reward of an answer that leaves nothing to be judged: as of a candidate that is wrong.
-const NOTHING: f64 = -1.0;
+pub(crate) const NOTHING: f64 = -1.0;
 /// After our own failure.
 const AGAIN: Duration = Duration::from_secs(10);
 

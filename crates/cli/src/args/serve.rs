@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use warpwright_agent::episode::DEFAULT_TURNS;
 
 use super::{Common, ProfileArg};
 
@@ -53,6 +54,29 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 600,
         value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub(crate) drain: u64,
+    /// Most episodes that clients play at once (NeMo-Gym, OpenEnv).
+    #[arg(long, value_name = "N", default_value_t = 512,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) sessions: u32,
+    /// Most episodes of one client.
+    #[arg(long, value_name = "N", default_value_t = 512,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) sessions_per_client: u32,
+    /// How long a client may leave an episode alone before it is ended.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800,
+        value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    pub(crate) session_idle: u64,
+    /// Most messages of an episode.
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_TURNS,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) session_turns: u32,
+    /// Keep the records of episodes here, each a run to look at (`report`, `watch`).
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep_sessions: Option<PathBuf>,
+    /// How many of them; older ones are removed.
+    #[arg(long, value_name = "N", default_value_t = 1000, requires = "keep_sessions",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) keep: u32,
     /// What every command that judges takes.
     #[command(flatten)]
     pub(crate) common: Common,

@@ -9,13 +9,15 @@ use std::time::Duration;
 use serde_json::json;
 use warpwright_fleet::{Done, Failed, Job, Limits, Queue, work};
 use warpwright_judge::{JudgeError, SessionPool};
-use warpwright_serve::{App, Served, Settings, Tokens, router, serve};
+use warpwright_serve::{App, Served, SessionLimits, Settings, Tokens, router, serve};
 use warpwright_task::Task;
 
 use crate::args::serve::ServeArgs;
 use crate::contract;
 use crate::failure::{Failure, chain};
+use crate::hosting::{Host, Kept};
 use crate::judging::{Bench, Wanted, patiently};
+use crate::place::Place;
 use crate::printer::Printer;
 use crate::{exit, interrupt, tasks};
 
@@ -61,6 +63,23 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
         device: bench.device(),
         hardware: bench.judge.facts().hardware.clone(),
     };
+    let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
+    let places: Result<Vec<Place<'_>>, Failure> = benches
+        .iter()
+        .zip(&pools)
+        .map(|(bench, pool)| Place::new(bench, pool, None, profile))
+        .collect();
+    let scratch = tempfile::Builder::new().prefix("warpwright-serve-").tempdir();
+    let scratch = scratch.map_err(|error| Failure::io("make a folder for sessions", &error))?;
+    let kept = args.keep_sessions.as_ref().map(|folder| Kept::new(folder, args.keep as usize));
+    let host = Host {
+        places: places?,
+        profile,
+        turns: args.session_turns,
+        scratch: scratch.path().to_owned(),
+        kept: kept.transpose()?,
+        printer,
+    };
     let settings = Settings {
         tokens,
         tasks: suite,
@@ -72,6 +91,12 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
         batch: BATCH,
         replay_time: REPLAY_TIME,
         replay_bytes: REPLAY_BYTES,
+        sessions: SessionLimits {
+            most: args.sessions as usize,
+            per_client: args.sessions_per_client as usize,
+            idle: Duration::from_secs(args.session_idle),
+        },
+        skill: host.places.first().map(|place| place.skill.clone()).unwrap_or_default(),
     };
     let limits = Limits { waiting: args.queue as usize, per_client: args.per_client as usize };
     let queue = Arc::new(Queue::new(limits));
@@ -79,7 +104,6 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::io("start threads", &error))?;
 
-    let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
     let drain = Duration::from_secs(args.drain);
     let ended = std::thread::scope(|scope| {
         for pool in &pools {
@@ -88,6 +112,8 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
                 scope.spawn(move || work(queue, |job| judge(pool, job, stop)));
             }
         }
+        let (host, sessions) = (&host, &app.sessions);
+        scope.spawn(move || host.host(scope, sessions));
         let devices: Vec<String> = benches.iter().map(Bench::device).collect();
         printer.say(&format!("judging on {}: http://{address}", devices.join(", ")));
         let url = format!("http://{address}");
@@ -97,10 +123,16 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
                 tokio::time::sleep(LOOK).await;
             }
         };
-        let ended =
-            runtime.block_on(serve(listener, Arc::clone(&app), router(app), stopped, drain));
+        let ended = runtime.block_on(serve(
+            listener,
+            Arc::clone(&app),
+            router(Arc::clone(&app)),
+            stopped,
+            drain,
+        ));
         // Also when it failed: the workers end.
         queue.abandon();
+        app.sessions.abandon();
         ended
     });
     let all = ended.map_err(|error| Failure::io("serve", &error))?;

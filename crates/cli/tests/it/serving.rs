@@ -126,6 +126,136 @@ fn tokens_are_needed_where_there_are_some() {
     assert_eq!(good.code, Some(0), "{}", good.show());
 }
 
+/// One who asks by hand, and keeps cookies.
+struct Hand {
+    url: String,
+    cookie: Option<String>,
+}
+
+impl Hand {
+    fn post(&mut self, path: &str, body: &Value) -> (u16, String) {
+        use std::io::{Read, Write};
+        let host = self.url.trim_start_matches("http://");
+        let mut stream = std::net::TcpStream::connect(host).unwrap();
+        let (body, cookie) = (body.to_string(), self.cookie.clone().unwrap_or_default());
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\ncookie: {cookie}\r\n\
+             connection: close\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + &body).as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let set = head.lines().find_map(|line| line.strip_prefix("set-cookie: "));
+        if let Some(cookie) = set.and_then(|line| line.split(';').next()) {
+            self.cookie = Some(cookie.to_owned());
+        }
+        (head[9..12].parse().unwrap(), body.to_owned())
+    }
+}
+
+/// Right, wrong, and none at all: each session has a workspace of its own, and its reward is the judge's.
+#[test]
+fn an_episode_as_nemo_gym_plays_it() {
+    let program = Program::new();
+    program.write("model.py", TASK);
+    let keep = ["--suite", "model.py", "--keep-sessions", "kept", "--keep", "2"];
+    let mut served = Served::start(&program, &keep);
+    let play = |kernel: Option<&str>| {
+        let mut hand = Hand { url: served.url.clone(), cookie: None };
+        assert_eq!(hand.post("/seed_session", &json!({ "task": "model" })).0, 200);
+        let mut tool = |name: &str, arguments: Value| {
+            let (status, text) = hand.post(&format!("/{name}"), &arguments);
+            assert_eq!(status, 200, "{text}");
+            text
+        };
+        let files = tool("Bash", json!({ "command": "ls; ls kernels" }));
+        assert!(files.contains("model.py") && !files.contains("scaled"), "{files}");
+        if let Some(kernel) = kernel {
+            let write =
+                |path: &str, content: &str| json!({ "file_path": path, "content": content });
+            tool("Write", write("kernels/scaled_relu.cu", kernel));
+            tool("Write", write("model_new.py", MODEL_NEW));
+            let said = tool("Bash", json!({ "command": "python3 -m utils.verification" }));
+            assert_eq!(said.contains("VERIFICATION OK"), kernel == KERNEL, "{said}");
+        }
+        let (status, text) = hand.post("/verify?reward=paper", &json!({ "response": {} }));
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let wrong = KERNEL.replace("0.5f", "0.25f");
+    let (good, bad, none) = std::thread::scope(|scope| {
+        let each =
+            [Some(KERNEL), Some(&wrong), None].map(|kernel| scope.spawn(move || play(kernel)));
+        each.map(|played| played.join().unwrap()).into()
+    });
+    assert_eq!((&good["verified"], &bad["verified"]), (&json!(true), &json!(false)));
+    assert!(
+        good["reward"].as_f64().unwrap() >= 1.0 && good["speedup_eager"].as_f64().unwrap() > 0.0
+    );
+    assert_eq!((&bad["reward"], &none["reward"]), (&json!(-1.0), &json!(-1.0)));
+    served.signal(Signal::SIGTERM);
+    assert_eq!(served.child.wait().unwrap().code(), Some(0));
+    // The last two are there to be looked at.
+    let kept: Vec<_> = fs_err::read_dir(program.path("kept")).unwrap().collect();
+    assert_eq!(kept.len(), 2);
+    for run in kept {
+        let run = run.unwrap().path();
+        assert_eq!(program.run(&["report", run.to_str().unwrap()]).code, Some(0));
+    }
+}
+
+#[test]
+fn an_episode_as_openenv_plays_it_and_one_that_is_left() {
+    let program = Program::new();
+    program.write("model.py", TASK);
+    let served = Served::start(&program, &["--suite", "model.py"]);
+    let host = served.url.trim_start_matches("http://").to_owned();
+    let open = || {
+        let stream = std::net::TcpStream::connect(&host).unwrap();
+        tungstenite::client(format!("ws://{host}/ws"), stream).unwrap().0
+    };
+    let ask = |socket: &mut tungstenite::WebSocket<_>, said: Value| -> Value {
+        socket.send(tungstenite::Message::text(said.to_string())).unwrap();
+        serde_json::from_str(socket.read().unwrap().to_text().unwrap()).unwrap()
+    };
+    let step = |tool: &str, arguments: Value| json!({ "type": "step", "data": { "tool": tool, "arguments": arguments } });
+    let mut socket = open();
+    let first = ask(&mut socket, json!({ "type": "reset", "data": {} }));
+    assert!(first["data"]["observation"]["prompt"].as_str().unwrap().contains("torch.relu"));
+    for (path, content) in [("kernels/scaled_relu.cu", KERNEL), ("model_new.py", MODEL_NEW)] {
+        let write = json!({ "file_path": path, "content": content });
+        let said = ask(&mut socket, step("Write", write));
+        assert_eq!(said["data"]["done"], false, "{said}");
+    }
+    let last = ask(&mut socket, step("submit", json!({})))["data"].clone();
+    let verdict = &last["observation"]["verdict"];
+    assert_eq!((&last["done"], &verdict["verified"]), (&json!(true), &json!(true)), "{last}");
+    assert_eq!(last["reward"], verdict["reward"]["bounded"]);
+
+    // Who goes in the middle of a command leaves nothing of it.
+    let mut left = open();
+    let _ = ask(&mut left, json!({ "type": "reset" }));
+    let sleeps = step("Bash", json!({ "command": "sleep 1234.5" }));
+    left.send(tungstenite::Message::text(sleeps.to_string())).unwrap();
+    let sleepers = || {
+        let all = fs_err::read_dir("/proc").unwrap().flatten();
+        let lines = all.filter_map(|process| fs_err::read(process.path().join("cmdline")).ok());
+        lines.filter(|line| line.starts_with(b"sleep\x001234.5")).count()
+    };
+    let until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let began = std::time::Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < std::time::Duration::from_secs(30), "{what}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    until("it never slept", &|| sleepers() == 1);
+    drop(left);
+    until("it sleeps still", &|| sleepers() == 0);
+}
+
 /// `clients/python`, with its own tests against a server here.
 #[test]
 fn the_python_client_has_the_verdicts() {

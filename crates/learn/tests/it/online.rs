@@ -348,7 +348,7 @@ fn episodes_that_are_wrong_take_it_back_to_a_policy_that_has_proved_itself() {
     let (_, mut coin) = kept.iter().find(|(number, _)| *number == 5).unwrap().clone();
     let before = coin.rates.len();
     let mut state: State = serde_json::from_str(&serde_json::to_string(&state).unwrap()).unwrap();
-    let mut run = |coin: &mut Coin, table: &mut Table, state: &mut State| {
+    let run = |coin: &mut Coin, table: &mut Table, state: &mut State| {
         online.run(coin, table, state, |_, _| GO_ON).unwrap()
     };
     assert_eq!(run(&mut coin, &mut table, &mut state), Ended::Here);

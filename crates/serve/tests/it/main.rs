@@ -7,3 +7,4 @@ mod asking;
 mod refusing;
 mod running;
 mod server;
+mod sessions;

@@ -24,6 +24,7 @@ use warpwright_record::verdict::Profile;
 use warpwright_record::verdict::Verdict;
 use warpwright_serve::App;
 use warpwright_serve::Served;
+use warpwright_serve::SessionLimits;
 use warpwright_serve::Settings;
 use warpwright_serve::Tokens;
 use warpwright_serve::router;
@@ -47,6 +48,8 @@ pub(crate) fn settings() -> Settings {
         batch: 8,
         replay_time: Duration::from_mins(1),
         replay_bytes: 1 << 20,
+        sessions: SessionLimits { most: 8, per_client: 5, idle: Duration::from_secs(20) },
+        skill: "Make it fast.".to_owned(),
     }
 }
 

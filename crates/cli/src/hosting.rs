@@ -1,0 +1,206 @@
+//! Hosts the sessions of `serve`: each an episode on one of the devices, in a folder of its own.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
+
+use fs_err as fs;
+use warpwright_agent::episode::{self, Ended, Parts, Start};
+use warpwright_agent::policy::{Briefing, Policy};
+use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event, RunOutcome};
+use warpwright_record::run::RunInfo;
+use warpwright_record::verdict::Profile;
+use warpwright_record::writer::RunWriter;
+use warpwright_serve::{Opening, Sessions};
+use warpwright_task::Task;
+
+use crate::commands::judge::command;
+use crate::failure::{Failure, chain};
+use crate::judging::PoolJudge;
+use crate::place::Place;
+use crate::printer::Printer;
+
+/// What sessions are hosted with.
+pub(crate) struct Host<'a> {
+    pub(crate) places: Vec<Place<'a>>,
+    pub(crate) profile: Profile,
+    /// Most messages of an episode.
+    pub(crate) turns: u32,
+    /// Where episodes are while they are played.
+    pub(crate) scratch: PathBuf,
+    /// Where their records go when they are over.
+    pub(crate) kept: Option<Kept>,
+    pub(crate) printer: Printer,
+}
+
+/// Records of sessions, the newest so many.
+pub(crate) struct Kept {
+    folder: PathBuf,
+    most: usize,
+    /// The oldest first.
+    names: Mutex<VecDeque<PathBuf>>,
+}
+
+impl Kept {
+    /// In a folder, which may have some of before.
+    pub(crate) fn new(folder: &Path, most: usize) -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| Failure::io("use the folder of sessions", &error);
+        fs::create_dir_all(folder).map_err(failed)?;
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            // What is no run is not ours.
+            if entry.path().join("run.json").exists() {
+                let changed = entry.metadata().and_then(|data| data.modified()).map_err(failed)?;
+                found.push((changed, entry.path()));
+            }
+        }
+        found.sort();
+        let names = Mutex::new(found.into_iter().map(|(_, path)| path).collect());
+        let kept = Self { folder: folder.to_owned(), most, names };
+        kept.trim().map_err(failed)?;
+        Ok(kept)
+    }
+
+    fn add(&self, record: &Path, id: &str) -> std::io::Result<()> {
+        let place = self.folder.join(id);
+        // Beside the scratch folder it may lie on another disk.
+        if fs::rename(record, &place).is_err() {
+            copy(record, &place)?;
+        }
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).push_back(place);
+        self.trim()
+    }
+
+    fn trim(&self) -> std::io::Result<()> {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        while names.len() > self.most {
+            if let Some(oldest) = names.pop_front() {
+                fs::remove_dir_all(oldest)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let place = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &place)?;
+        } else {
+            fs::copy(entry.path(), place)?;
+        }
+    }
+    Ok(())
+}
+
+impl<'a> Host<'a> {
+    /// Hosts until there will be no more sessions. Each has a thread of its own.
+    pub(crate) fn host<'s>(
+        &'s self,
+        scope: &'s std::thread::Scope<'s, '_>,
+        sessions: &'s Sessions,
+    ) {
+        while let Some(opening) = sessions.next() {
+            let host = move || {
+                let id = opening.id.clone();
+                self.play(opening);
+                let folder = self.scratch.join(&id);
+                if let Err(error) = fs::remove_dir_all(&folder) {
+                    self.printer.say(&format!(
+                        "warning: session {id}: failed to clear its folder: {error}"
+                    ));
+                }
+                sessions.hosted();
+            };
+            let spawned =
+                std::thread::Builder::new().name("session".to_owned()).spawn_scoped(scope, host);
+            if let Err(error) = spawned {
+                // Its client is told when the opening is dropped.
+                self.printer.say(&format!("warning: failed to host a session: {error}"));
+                sessions.hosted();
+            }
+        }
+    }
+
+    fn play(&self, opening: Opening) {
+        let id = opening.id.clone();
+        opening.play(|task, seed, policy, stop| {
+            let played = self.episode(&id, task, seed, policy, stop);
+            played.map_err(|failure| {
+                self.printer.say(&format!("warning: session {id}: {}", failure.message));
+                failure.message
+            })
+        });
+    }
+
+    fn episode(
+        &self,
+        id: &str,
+        task: &Task,
+        seed: u64,
+        policy: &mut dyn Policy,
+        stop: &AtomicBool,
+    ) -> Result<Ended, Failure> {
+        let place = self.place(task);
+        let folder = self.scratch.join(id);
+        let workspace = place.workspace(&folder.join("workspace"), task)?;
+        let config = serde_json::json!({ "version": 1, "purpose": "session" });
+        let record = folder.join("record");
+        let record = RunWriter::create(&record, RunInfo { command: command(), config })?;
+        let judge = PoolJudge::new(place.pool, task, place.facts.clone(), stop);
+        let skill = record.put_blob(place.skill.as_bytes())?;
+        let parts = Parts {
+            id: EpisodeId(0),
+            setup: EpisodeSetup {
+                task: task.name.clone(),
+                source: record.put_blob(task.source.as_bytes())?,
+                skill: Some(skill),
+                policy: policy.name(),
+                device: place.facts.device.clone(),
+                profile: self.profile,
+                seed,
+                attempt: 0,
+                level: task.level.map(|level| format!("level{level}")),
+                budget: Budget { turns: Some(self.turns), ..Budget::default() },
+            },
+            briefing: Briefing {
+                task: task.name.clone(),
+                reference: task.source.clone(),
+                skill: place.skill.clone(),
+                device: place.facts.clone(),
+                profile: self.profile,
+                seed,
+                turns: Some(self.turns),
+            },
+            workspace: &workspace,
+            shell: &place.shell,
+            judge: &judge,
+            record: &record,
+            observer: &|_| {},
+            stop,
+        };
+        let ended = episode::run(&parts, policy, Start::Fresh)
+            .map_err(|error| Failure::infrastructure(chain(&error), None))?;
+        if let Some(kept) = &self.kept {
+            record.append(&Event::RunFinished { outcome: RunOutcome::Completed })?;
+            let folder = record.dir().to_owned();
+            record.close()?;
+            kept.add(&folder, id)
+                .map_err(|error| Failure::io("keep a session's record", &error))?;
+        }
+        Ok(ended)
+    }
+
+    /// A task is always worked on at the same device, which has it prepared then.
+    fn place(&self, task: &Task) -> &Place<'a> {
+        let mut hasher = DefaultHasher::new();
+        task.source.hash(&mut hasher);
+        &self.places[(hasher.finish() % self.places.len() as u64) as usize]
+    }
+}

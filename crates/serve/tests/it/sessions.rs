@@ -1,0 +1,525 @@
+//! Sessions, with a host that repeats what it is told: real episodes are in the tests of the program.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+use tungstenite::{Message as Frame, WebSocket};
+use warpwright_agent::episode::Ended;
+use warpwright_agent::judge::DeviceFacts;
+use warpwright_agent::policy::{Briefing, Policy};
+use warpwright_fleet::Limits;
+use warpwright_record::event::Outcome;
+use warpwright_record::message::{ToolResult, ToolStatus};
+use warpwright_record::verdict::Profile;
+use warpwright_serve::{Opening, SessionLimits, Settings, Tokens};
+use warpwright_task::Task;
+
+use crate::server::{Server, TOKEN, kind_of, post, settings, verdict};
+
+/// Turns of an episode here.
+const TURNS: u32 = 4;
+
+/// What the host of a test saw.
+#[derive(Default)]
+struct Seen {
+    hosted: AtomicUsize,
+    stopped: AtomicUsize,
+}
+
+struct Hosted {
+    server: Server,
+    seen: Arc<Seen>,
+}
+
+impl Hosted {
+    fn new(settings: Settings) -> Self {
+        let server = Server::new(1, settings, Limits { waiting: 9, per_client: 9 });
+        let seen = Arc::new(Seen::default());
+        let (app, saw) = (Arc::clone(&server.app), Arc::clone(&seen));
+        // It ends with the sessions, at the latest with the test.
+        std::thread::spawn(move || {
+            while let Some(opening) = app.sessions.next() {
+                let (app, saw) = (Arc::clone(&app), Arc::clone(&saw));
+                std::thread::spawn(move || {
+                    host(opening, &saw);
+                    app.sessions.hosted();
+                });
+            }
+        });
+        Self { server, seen }
+    }
+
+    fn usual() -> Self {
+        Self::new(settings())
+    }
+
+    async fn text(&self, request: Request<Body>) -> (StatusCode, String, Option<String>) {
+        let response = self.server.router.clone().oneshot(request).await.unwrap();
+        let cookie = response.headers().get("set-cookie").map(|c| c.to_str().unwrap().to_owned());
+        let status = response.status();
+        let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap(), cookie)
+    }
+
+    /// Begins a session; the cookie that it is gone on with.
+    async fn seed(&self, body: &Value) -> String {
+        let (status, text, cookie) = self.text(post("/seed_session", body.to_string())).await;
+        assert_eq!(status, StatusCode::OK, "{text}");
+        let cookie = cookie.unwrap();
+        assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict"), "{cookie}");
+        cookie.split(';').next().unwrap().to_owned()
+    }
+
+    async fn with(&self, cookie: &str, path: &str, body: &Value) -> (StatusCode, String) {
+        let (status, text, _) = self.text(with(cookie, path, body)).await;
+        (status, text)
+    }
+
+    async fn none_is_played(&self) {
+        let began = Instant::now();
+        while self.server.app.sessions.played() > 0 {
+            assert!(began.elapsed() < Duration::from_secs(20), "an episode is left");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+impl Drop for Hosted {
+    fn drop(&mut self) {
+        self.server.app.sessions.abandon();
+    }
+}
+
+fn with(cookie: &str, path: &str, body: &Value) -> Request<Body> {
+    let mut request = post(path, body.to_string());
+    request.headers_mut().insert("cookie", cookie.parse().unwrap());
+    request
+}
+
+/// Repeats arguments. Of the task `ours` the judge fails at the end, `slow` runs until it is stopped, `panics`
+/// does, `nothing` leaves nothing to judge.
+fn host(opening: Opening, seen: &Seen) {
+    seen.hosted.fetch_add(1, Ordering::SeqCst);
+    opening.play(|task, seed, policy, stop| {
+        let ended = episode(task, seed, policy, stop);
+        seen.stopped.fetch_add(usize::from(stop.load(Ordering::SeqCst)), Ordering::SeqCst);
+        Ok(ended)
+    });
+}
+
+fn episode(task: &Task, seed: u64, policy: &mut dyn Policy, stop: &AtomicBool) -> Ended {
+    let briefing = Briefing {
+        task: task.name.clone(),
+        reference: task.source.clone(),
+        skill: String::new(),
+        device: DeviceFacts::assumed("cpu"),
+        profile: Profile::Strict,
+        seed,
+        turns: Some(TURNS),
+    };
+    let mut message = policy.begin(&briefing);
+    for turn in 0.. {
+        let Ok(said) = &message else { break };
+        assert_ne!(task.name, "panics");
+        while task.name == "slow" && !stop.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if said.calls.is_empty() || turn == TURNS {
+            break;
+        }
+        let result = |call: &warpwright_record::message::ToolCall| ToolResult {
+            call: call.id.clone(),
+            status: ToolStatus::Ok,
+            text: format!("{} {} {seed} {}", task.name, call.name, call.arguments),
+            verdicts: vec![],
+            findings: vec![],
+        };
+        let results: Vec<ToolResult> = said.calls.iter().map(result).collect();
+        message = policy.next(&results);
+    }
+    let outcome = match (task.name.as_str(), &message) {
+        (_, Err(error)) => Outcome::Infrastructure { message: error.to_string() },
+        ("ours", _) => Outcome::Infrastructure { message: "the GPU is too hot".to_owned() },
+        _ => Outcome::Stopped,
+    };
+    let final_verdict = (task.name != "nothing").then(|| *verdict());
+    let (best_verdict, candidate) = (None, None);
+    Ended { outcome, final_verdict, best_verdict, candidate, turns: 3, seconds: 0.0 }
+}
+
+fn task(name: &str) -> Value {
+    json!({ "task": name, "reference": "x = 1", "seed": 7, "responses_create_params": { "input": [] } })
+}
+
+#[tokio::test]
+async fn a_session_is_played_tool_by_tool_and_its_reward_is_the_verdict_s() {
+    let hosted = Hosted::usual();
+    let cookie = hosted.seed(&task("any")).await;
+    for number in 0..2 {
+        let arguments = json!({ "command": number });
+        let (status, text) = hosted.with(&cookie, "/Bash", &arguments).await;
+        assert_eq!((status, text), (StatusCode::OK, format!("any Bash 7 {arguments}")));
+    }
+    let row = json!({ "mine": 1, "responses_create_params": {}, "response": { "output": [] } });
+    let (status, text) = hosted.with(&cookie, "/verify?reward=paper", &row).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    let verified: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(verified["reward"], json!(verdict().reward.paper));
+    assert_eq!((&verified["mine"], &verified["response"]), (&row["mine"], &row["response"]));
+    // Asked again it says the same; a tool says that it is over.
+    let (_, again) = hosted.with(&cookie, "/verify?reward=paper", &row).await;
+    assert_eq!(again, text);
+    let (status, over) = hosted.with(&cookie, "/Bash", &json!({})).await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(over.contains("is over"), "{over}");
+    hosted.none_is_played().await;
+}
+
+#[tokio::test]
+async fn an_episode_that_reaches_its_limits_has_its_reward_all_the_same() {
+    let hosted = Hosted::usual();
+    let cookie = hosted.seed(&task("any")).await;
+    let mut texts = Vec::new();
+    for _ in 0..TURNS + 2 {
+        texts.push(hosted.with(&cookie, "/Glob", &json!({})).await.1);
+    }
+    let over = texts.iter().filter(|text| text.contains("is over")).count();
+    assert_eq!(over, 2, "{texts:?}");
+    assert_eq!(hosted.with(&cookie, "/verify", &json!({})).await.0, StatusCode::OK);
+    // One that left nothing is as one that is wrong.
+    let cookie = hosted.seed(&task("nothing")).await;
+    let (_, text) = hosted.with(&cookie, "/verify", &json!({})).await;
+    let verified: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&verified["reward"], &verified["verified"]), (&json!(-1.0), &json!(false)));
+}
+
+#[tokio::test]
+async fn our_failures_are_no_rewards() {
+    let hosted = Hosted::usual();
+    for name in ["ours", "panics"] {
+        let cookie = hosted.seed(&task(name)).await;
+        for _ in 0..2 {
+            let (status, text) = hosted.with(&cookie, "/verify", &json!({})).await;
+            assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{name}: {text}");
+            let problem: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(kind_of(&problem), "infra-error");
+            assert!(problem.get("reward").is_none());
+        }
+    }
+    hosted.none_is_played().await;
+}
+
+#[tokio::test]
+async fn what_is_asked_wrongly_is_a_problem() {
+    let hosted = Hosted::usual();
+    let cookie = hosted.seed(&task("any")).await;
+    let none = "warpwright_session=00000000000000000000000000000000";
+    let cases = [
+        (with("", "/Bash", &json!({})), "unknown-session"),
+        (with(none, "/Bash", &json!({})), "unknown-session"),
+        (with(none, "/verify", &json!({})), "unknown-session"),
+        (with("other=1", "/verify", &json!({})), "unknown-session"),
+        (with(&cookie, "/Format", &json!({})), "not-found"),
+        (post("/Bash", "{"), "unknown-session"),
+        (post("/seed_session", "{"), "malformed-json"),
+        (post("/seed_session", "{}"), "invalid-request"),
+        (post("/seed_session", r#"{"task":"unheard of"}"#), "unknown-task"),
+    ];
+    for (request, kind) in cases {
+        let path = request.uri().clone();
+        let (_, text, _) = hosted.text(request).await;
+        let problem: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(kind_of(&problem), kind, "{path}: {text}");
+    }
+    // It is none the worse for it.
+    let (status, text) = hosted.with(&cookie, "/Bash", &json!({})).await;
+    assert_eq!((status, text.as_str()), (StatusCode::OK, "any Bash 7 {}"));
+}
+
+#[tokio::test]
+async fn a_session_is_its_client_s_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokens");
+    let other = TOKEN.replace('0', "9");
+    fs_err::write(&path, format!("one {TOKEN}\ntwo {other}\n")).unwrap();
+    let hosted = Hosted::new(Settings { tokens: Tokens::read(&path).unwrap(), ..settings() });
+    let by = |mut request: Request<Body>, token: &str| {
+        let value = format!("Bearer {token}").parse().unwrap();
+        request.headers_mut().insert("authorization", value);
+        request
+    };
+    let seed = by(post("/seed_session", task("any").to_string()), TOKEN);
+    let (_, _, cookie) = hosted.text(seed).await;
+    let cookie = cookie.unwrap().split(';').next().unwrap().to_owned();
+    let ask = || with(&cookie, "/Bash", &json!({}));
+    assert_eq!(hosted.text(by(ask(), TOKEN)).await.0, StatusCode::OK);
+    assert_eq!(hosted.text(by(ask(), &other)).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(hosted.text(ask()).await.0, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn there_are_so_many_at_once_and_no_more() {
+    let hosted = Hosted::usual();
+    let mut cookies = Vec::new();
+    for _ in 0..5 {
+        cookies.push(hosted.seed(&task("any")).await);
+    }
+    let (status, text, _) = hosted.text(post("/seed_session", task("any").to_string())).await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{text}");
+    assert!(text.contains("5 sessions of this client"), "{text}");
+    // One that has ended makes room.
+    assert_eq!(hosted.with(&cookies[0], "/verify", &json!({})).await.0, StatusCode::OK);
+    cookies.push(hosted.seed(&task("any")).await);
+    hosted.server.app.sessions.end();
+    let (status, text, _) = hosted.text(post("/seed_session", task("any").to_string())).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{text}");
+    // Those that are there go on.
+    assert_eq!(hosted.with(&cookies[5], "/verify", &json!({})).await.0, StatusCode::OK);
+}
+
+/// Of many that were played one after the other no more are remembered than may be at once.
+#[tokio::test]
+async fn what_has_ended_is_forgotten_in_time() {
+    let hosted = Hosted::usual();
+    let mut cookies = Vec::new();
+    for _ in 0..30 {
+        let cookie = hosted.seed(&task("any")).await;
+        assert_eq!(hosted.with(&cookie, "/verify", &json!({})).await.0, StatusCode::OK);
+        cookies.push(cookie);
+    }
+    let mut found = 0;
+    for cookie in &cookies {
+        let (status, _) = hosted.with(cookie, "/verify", &json!({})).await;
+        found += usize::from(status == StatusCode::OK);
+    }
+    assert!((8..=10).contains(&found), "{found}");
+    assert_eq!(hosted.with(&cookies[29], "/verify", &json!({})).await.0, StatusCode::OK);
+    hosted.none_is_played().await;
+    assert_eq!(hosted.seen.hosted.load(Ordering::SeqCst), 30);
+}
+
+#[tokio::test]
+async fn a_session_that_nobody_asks_for_is_ended() {
+    let idle = Duration::from_millis(200);
+    let limits = SessionLimits { idle, ..settings().sessions };
+    let hosted = Hosted::new(Settings { sessions: limits, ..settings() });
+    let left = hosted.seed(&task("any")).await;
+    // One that runs longer than that, for somebody who waits, goes on.
+    let busy = hosted.seed(&task("slow")).await;
+    let nothing = json!({});
+    let waits = hosted.with(&busy, "/Bash", &nothing);
+    let waited = tokio::time::timeout(Duration::from_secs(3), waits).await;
+    assert!(waited.is_err(), "the slow one was ended: {waited:?}");
+    assert_eq!(hosted.with(&left, "/Bash", &json!({})).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(hosted.server.app.sessions.played(), 1);
+    hosted.server.app.sessions.abandon();
+    hosted.none_is_played().await;
+    assert_eq!(hosted.seen.stopped.load(Ordering::SeqCst), 2, "what ran was stopped");
+}
+
+/// Who asks and goes away leaves no results for whoever asks next.
+#[tokio::test]
+async fn results_that_nobody_waits_for_are_nobody_else_s() {
+    let hosted = Hosted::usual();
+    let cookie = hosted.seed(&task("any")).await;
+    for number in 0..2 {
+        let arguments = json!({ "gone": number });
+        let asked = hosted.with(&cookie, "/Bash", &arguments);
+        // Once it has been polled it is under way.
+        let _ = tokio::time::timeout(Duration::ZERO, asked).await;
+    }
+    let (_, text) = hosted.with(&cookie, "/Bash", &json!({ "mine": true })).await;
+    assert_eq!(text, r#"any Bash 7 {"mine":true}"#);
+}
+
+#[tokio::test]
+async fn rows_have_what_a_trainer_needs() {
+    let hosted = Hosted::usual();
+    let request = Request::get("/gym/rows.jsonl").header("host", "localhost");
+    let (status, text, _) = hosted.text(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(status, StatusCode::OK);
+    let row: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    let params = &row["responses_create_params"];
+    assert_eq!((&row["task"], text.lines().count()), (&json!("known"), 1));
+    assert_eq!(params["input"][0], json!({ "role": "system", "content": "Make it fast." }));
+    assert!(params["input"][1]["content"].as_str().unwrap().contains("x = 1"));
+    let tool = &params["tools"][0];
+    assert_eq!((&tool["type"], &tool["name"]), (&json!("function"), &json!("Bash")));
+    assert_eq!(tool["parameters"]["type"], "object");
+    // It begins a session as it stands.
+    hosted.seed(&row).await;
+}
+
+/// A server on a socket, for what is no request with an answer.
+struct Listening {
+    hosted: Hosted,
+    address: SocketAddr,
+}
+
+impl Listening {
+    fn new(settings: Settings) -> Self {
+        let hosted = Hosted::new(settings);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (app, router) = (Arc::clone(&hosted.server.app), hosted.server.router.clone());
+        let forever = std::future::pending();
+        tokio::spawn(warpwright_serve::serve(listener, app, router, forever, Duration::ZERO));
+        Self { hosted, address }
+    }
+
+    /// What is done with a socket, on a thread of its own.
+    async fn speak<T: Send + 'static>(
+        &self,
+        with: impl FnOnce(WebSocket<TcpStream>) -> T + Send + 'static,
+    ) -> T {
+        let address = self.address;
+        let spoken = tokio::task::spawn_blocking(move || {
+            let stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let (socket, _) = tungstenite::client(format!("ws://{address}/ws"), stream).unwrap();
+            with(socket)
+        });
+        spoken.await.unwrap()
+    }
+}
+
+fn ask(socket: &mut WebSocket<TcpStream>, said: &Value) -> Value {
+    socket.send(Frame::text(said.to_string())).unwrap();
+    hear(socket)
+}
+
+fn hear(socket: &mut WebSocket<TcpStream>) -> Value {
+    serde_json::from_str(socket.read().unwrap().to_text().unwrap()).unwrap()
+}
+
+fn reset(name: &str) -> Value {
+    json!({ "type": "reset", "data": { "task": name, "reference": "x = 1", "seed": 7, "episode_id": "e" } })
+}
+
+fn step(tool: &str) -> Value {
+    json!({ "type": "step", "data": { "tool": tool, "arguments": { "a": 1 } } })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_episode_over_a_websocket() {
+    let listening = Listening::new(settings());
+    listening
+        .speak(|mut socket| {
+            let first = ask(&mut socket, &reset("any"));
+            assert_eq!(
+                (&first["type"], &first["data"]["done"]),
+                (&json!("observation"), &json!(false))
+            );
+            assert_eq!(first["data"]["reward"], Value::Null);
+            let prompt = first["data"]["observation"]["prompt"].as_str().unwrap();
+            assert!(prompt.starts_with("Make it fast.") && prompt.contains("x = 1"), "{prompt}");
+            let result = ask(&mut socket, &step("Bash"));
+            assert_eq!(result["data"]["observation"]["text"], r#"any Bash 7 {"a":1}"#);
+            let state = ask(&mut socket, &json!({ "type": "state" }))["data"].clone();
+            assert_eq!((&state["step_count"], &state["task"]), (&json!(1), &json!("any")));
+            let last = ask(&mut socket, &step("submit"))["data"].clone();
+            assert_eq!(
+                (&last["done"], &last["reward"]),
+                (&json!(true), &json!(verdict().reward.bounded))
+            );
+            assert_eq!(last["observation"]["verdict"]["version"], json!(verdict().version));
+            // After the end it stays the end.
+            assert_eq!(ask(&mut socket, &step("Bash"))["data"]["reward"], last["reward"]);
+            // Another one in its place, to its limits; without a name the first task that is served.
+            let _ = ask(&mut socket, &json!({ "type": "reset" }));
+            assert_eq!(ask(&mut socket, &json!({ "type": "state" }))["data"]["task"], "known");
+            let done = |_| ask(&mut socket, &step("Glob"))["data"]["done"].as_bool().unwrap();
+            let done: Vec<bool> = (0..=TURNS).map(done).collect();
+            assert_eq!(done, [false, false, false, false, true]);
+            let _ = ask(&mut socket, &reset("any"));
+            socket.send(Frame::text(r#"{"type":"close"}"#)).unwrap();
+        })
+        .await;
+    listening.hosted.none_is_played().await;
+    assert_eq!(listening.hosted.seen.hosted.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_over_a_websocket_is_said_there() {
+    let listening = Listening::new(settings());
+    listening
+        .speak(|mut socket| {
+            let mut refused = |said: Frame| {
+                socket.send(said).unwrap();
+                let answer = hear(&mut socket);
+                assert_eq!(answer["type"], "error", "{answer}");
+                answer["data"]["code"].as_str().unwrap().to_owned()
+            };
+            let text = |said: &Value| Frame::text(said.to_string());
+            assert_eq!(refused(text(&step("Bash"))), "UNKNOWN_SESSION");
+            assert_eq!(refused(Frame::text("{")), "MALFORMED_JSON");
+            assert_eq!(refused(Frame::binary(vec![1, 2])), "MALFORMED_JSON");
+            assert_eq!(refused(text(&json!({ "type": "dance" }))), "INVALID_REQUEST");
+            assert_eq!(
+                refused(text(&json!({ "type": "reset", "data": { "task": "no" } }))),
+                "UNKNOWN_TASK"
+            );
+            // Our own failure is no reward.
+            let _ = ask(&mut socket, &reset("ours"));
+            let answer = ask(&mut socket, &step("submit"));
+            assert_eq!(
+                (&answer["type"], &answer["data"]["code"]),
+                (&json!("error"), &json!("INFRA_ERROR"))
+            );
+            // It is none the worse for all that.
+            let _ = ask(&mut socket, &reset("any"));
+            assert_eq!(ask(&mut socket, &step("submit"))["data"]["done"], true);
+        })
+        .await;
+}
+
+/// What runs for a client that is gone is stopped, also in the middle of a step.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_vanishes_takes_its_episode_with_it() {
+    let listening = Listening::new(settings());
+    for in_a_step in [false, true] {
+        listening
+            .speak(move |mut socket| {
+                let _ = ask(&mut socket, &reset("slow"));
+                if in_a_step {
+                    socket.send(Frame::text(step("Bash").to_string())).unwrap();
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                // Without a word.
+                socket.get_ref().shutdown(std::net::Shutdown::Both).unwrap();
+            })
+            .await;
+        listening.hosted.none_is_played().await;
+    }
+    assert_eq!(listening.hosted.seen.stopped.load(Ordering::SeqCst), 2);
+}
+
+/// A page in a browser can open a WebSocket to any host, and would be let in as anybody is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_in_a_browser_is_not_spoken_with() {
+    let listening = Listening::new(settings());
+    let address = listening.address;
+    let status = tokio::task::spawn_blocking(move || {
+        use std::io::{Read, Write};
+        let status = |more: &str| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            let head = format!(
+                "GET /ws HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+                 sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n"
+            );
+            stream.write_all(head.as_bytes()).unwrap();
+            let mut start = [0; 12];
+            stream.read_exact(&mut start).unwrap();
+            String::from_utf8_lossy(&start[9..]).into_owned()
+        };
+        [status(""), status("origin: http://localhost\r\n")]
+    });
+    // The first is the control.
+    assert_eq!(status.await.unwrap(), ["101", "421"]);
+}
