@@ -4,7 +4,7 @@
 ROOT := $(shell dirname "$(strip $(MAKEFILE_LIST))")
 SCRIPTS := "$(ROOT)"/scripts
 
-.PHONY: help setup demo engine test test-long test-gpu bench lint
+.PHONY: help setup demo engine test test-long test-clients test-gpu bench lint
 .NOTPARALLEL:
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo 'make engine     set up, then build target/release/warpwright-engine, which training needs'
 	@echo 'make test       set up, then check and test everything that must pass'
 	@echo 'make test-long  set up, then run the exhaustive tests'
+	@echo "make test-clients  set up, then have others' trainers (verifiers, OpenEnv) play episodes here"
 	@echo 'make test-gpu   set up, then run the tests that need an NVIDIA GPU'
 	@echo 'make bench      set up, then run the benchmarks in benches/'
 	@echo 'make lint       documentation, and licences and sources of the dependencies'
@@ -36,6 +37,9 @@ test:
 test-long:
 	@$(SCRIPTS)/setup --without-program
 	@$(SCRIPTS)/test long
+
+test-clients: setup
+	@$(SCRIPTS)/test-clients
 
 test-gpu:
 	@$(SCRIPTS)/setup --without-program

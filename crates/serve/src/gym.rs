@@ -73,6 +73,8 @@ pub(crate) struct VerifyResponse {
     speedup_best: f64,
     /// Turns of the episode.
     turns: u32,
+    /// The session: its record's name, where records are kept.
+    session_id: String,
 }
 
 /// What can be said of a reward, in the URL.
@@ -153,6 +155,7 @@ pub(crate) async fn verify(
         speedup_eager: right.map_or(0.0, |verdict| of(verdict.speedup.eager)),
         speedup_best: right.map_or(0.0, |verdict| of(verdict.speedup.best)),
         turns: ended.turns,
+        session_id: room.id.clone(),
     }))
 }
 
