@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use warpwright_judge::{Purpose, Used};
+use warpwright_serve::DeviceUse;
 
 /// What held the device for how much of the time `of`, the longest first.
 pub(crate) fn describe(device: &str, used: &Used, of: Duration) -> String {
@@ -29,6 +30,17 @@ pub(crate) fn describe(device: &str, used: &Used, of: Duration) -> String {
         );
     }
     text
+}
+
+/// The same as shares of the time, for a page.
+pub(crate) fn share(device: &str, used: &Used, of: Duration) -> DeviceUse {
+    let share = |part: Duration| part.as_secs_f64() / of.as_secs_f64().max(1e-9);
+    let by = Purpose::ALL.into_iter().zip(used.by).filter(|(_, part)| !part.held.is_zero());
+    DeviceUse {
+        device: device.to_owned(),
+        busy: share(used.alone + used.shared).min(1.0),
+        by: by.map(|(purpose, part)| (purpose.name().to_owned(), share(part.held))).collect(),
+    }
 }
 
 #[cfg(test)]

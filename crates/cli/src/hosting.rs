@@ -35,6 +35,43 @@ pub(crate) struct Host<'a> {
     pub(crate) printer: Printer,
 }
 
+/// A folder of this process, which goes with it. Of one that was killed it stays, until another process makes its
+/// own: the lock in it is its process's, and goes with that in any case.
+pub(crate) struct Scratch {
+    folder: tempfile::TempDir,
+    _lock: std::fs::File,
+}
+
+impl Scratch {
+    const PREFIX: &str = "warpwright-serve-";
+    const LOCK: &str = "lock";
+
+    /// Under `base`, where those of dead processes are removed.
+    pub(crate) fn new(base: &Path) -> std::io::Result<Self> {
+        let folder = tempfile::Builder::new().prefix(Self::PREFIX).tempdir_in(base)?;
+        let lock = std::fs::File::create(folder.path().join(Self::LOCK))?;
+        lock.lock()?;
+        for entry in fs::read_dir(base)?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(Self::PREFIX) {
+                // Another's, or of another user: it is none of ours.
+                let _ = Self::clear(&entry.path());
+            }
+        }
+        Ok(Self { folder, _lock: lock })
+    }
+
+    /// Removes the folder of a process that is dead. One without a lock was made just now.
+    fn clear(folder: &Path) -> std::io::Result<()> {
+        let lock = std::fs::File::open(folder.join(Self::LOCK))?;
+        if lock.try_lock().is_ok() { fs::remove_dir_all(folder) } else { Ok(()) }
+    }
+
+    /// For sessions.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("sessions")
+    }
+}
+
 /// Records of sessions, the newest so many.
 pub(crate) struct Kept {
     folder: PathBuf,
@@ -202,5 +239,53 @@ impl<'a> Host<'a> {
         let mut hasher = DefaultHasher::new();
         task.source.hash(&mut hasher);
         &self.places[(hasher.finish() % self.places.len() as u64) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_dead_process_left_is_cleared_and_what_a_living_one_has_is_not() {
+        let base = tempfile::tempdir().unwrap();
+        let dead = base.path().join("warpwright-serve-dead");
+        fs::create_dir_all(dead.join("sessions/1/workspace")).unwrap();
+        fs::write(dead.join("lock"), "").unwrap();
+        let (begun, other) =
+            (base.path().join("warpwright-serve-begun"), base.path().join("other"));
+        fs::create_dir_all(&begun).unwrap();
+        fs::create_dir_all(&other).unwrap();
+        let living = Scratch::new(base.path()).unwrap();
+        fs::create_dir_all(living.path()).unwrap();
+        let another = Scratch::new(base.path()).unwrap();
+        assert!(!dead.exists() && begun.exists() && other.exists());
+        assert!(living.path().exists());
+        drop((living, another));
+        assert_eq!(fs::read_dir(base.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn so_many_records_are_kept_and_what_is_no_record_is_left_alone() {
+        let base = tempfile::tempdir().unwrap();
+        let record = |name: &str| {
+            let path = base.path().join(name);
+            fs::create_dir_all(path.join("blobs")).unwrap();
+            fs::write(path.join("run.json"), name).unwrap();
+            path
+        };
+        let folder = base.path().join("kept");
+        fs::create_dir_all(folder.join("mine")).unwrap();
+        let kept = Kept::new(&folder, 2).unwrap();
+        for id in ["a", "b", "c"] {
+            kept.add(&record("record"), id).unwrap();
+        }
+        let has = |id: &str| folder.join(id).join("run.json").exists();
+        assert!(!has("a") && has("b") && has("c") && folder.join("mine").exists());
+        // Taken up by another process, with room for less.
+        let kept = Kept::new(&folder, 1).unwrap();
+        assert_eq!(usize::from(has("b")) + usize::from(has("c")), 1);
+        kept.add(&record("record"), "d").unwrap();
+        assert!(has("d") && !has("b") && !has("c") && folder.join("mine").exists());
     }
 }

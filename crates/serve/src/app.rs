@@ -21,11 +21,13 @@ use warpwright_record::verdict::Profile;
 use warpwright_task::Task;
 
 use crate::auth::Tokens;
+use crate::dashboard::Uses;
 use crate::metrics::Metrics;
 use crate::problem::{Kind, Problem};
 use crate::replays::Replays;
+use crate::seen::Seen;
 use crate::sessions::{SessionLimits, Sessions};
-use crate::{gym, judge, openapi, openenv, rewards};
+use crate::{dashboard, gym, judge, openapi, openenv, rewards};
 
 /// How the server answers.
 #[derive(Debug)]
@@ -74,6 +76,9 @@ pub struct App {
     pub(crate) replays: Replays,
     /// Episodes that clients play. Somebody is to host them.
     pub sessions: Sessions,
+    /// How busy devices are, as whoever has them says.
+    pub uses: Uses,
+    pub(crate) seen: Seen,
 }
 
 impl App {
@@ -81,7 +86,15 @@ impl App {
     pub fn new(settings: Settings, queue: Arc<Queue>) -> Arc<Self> {
         let replays = Replays::new(settings.replay_time, settings.replay_bytes);
         let sessions = Sessions::new(settings.sessions);
-        Arc::new(Self { settings, queue, metrics: Metrics::new(), replays, sessions })
+        Arc::new(Self {
+            settings,
+            queue,
+            metrics: Metrics::new(),
+            replays,
+            sessions,
+            uses: Uses::default(),
+            seen: Seen::default(),
+        })
     }
 }
 
@@ -99,6 +112,11 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/ws", get(openenv::ws))
         .route("/schema", get(openenv::schema))
         .route("/metadata", get(openenv::metadata))
+        .route("/", get(dashboard::page))
+        .route("/dashboard/app.js", get(dashboard::script))
+        .route("/dashboard/style.css", get(dashboard::style))
+        .route("/dashboard/state", get(dashboard::state))
+        .route("/dashboard/verdicts/{number}", get(dashboard::verdict))
         .route("/tasks", get(tasks))
         .route("/health", get(health))
         .route("/metrics", get(metrics))

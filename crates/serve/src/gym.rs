@@ -143,7 +143,7 @@ pub(crate) async fn verify(
 ) -> Result<Json<VerifyResponse>, Problem> {
     let room = of_cookie(&app, &client, request.headers())?;
     let VerifyRequest { row } = parse(&body(&app, request).await?)?;
-    let ended = room.finish().await?;
+    let ended = room.finish(&app.seen).await?;
     let verdict = ended.final_verdict.as_ref();
     let right = verdict.filter(|verdict| verdict.verified);
     let of =

@@ -169,10 +169,17 @@ impl Asked {
     fn new(app: &Arc<App>, client: &str, job: Job) -> Result<Self, Problem> {
         let (tell, news) = mpsc::channel(NEWS);
         let (counts, mut since) = (Arc::clone(app), Instant::now());
+        let (client_of, reference) = (client.to_owned(), job.task.source.clone());
+        let candidate = job.candidate.clone();
         let listener = Box::new(move |news: News| {
             match &news {
                 News::Started => counts.metrics.began(since.elapsed()),
-                News::Ended(answer) => counts.metrics.ended(answer, since.elapsed()),
+                News::Ended(answer) => {
+                    counts.metrics.ended(answer, since.elapsed());
+                    if let Ok(verdict) = answer {
+                        counts.seen.add((&client_of, "judge"), &reference, &candidate, verdict);
+                    }
+                }
             }
             since = Instant::now();
             // Whoever asked may be gone. There is room for all news that there may be of a job.

@@ -11,6 +11,7 @@
 mod answer;
 mod app;
 mod auth;
+mod dashboard;
 mod gym;
 mod http;
 mod judge;
@@ -20,10 +21,12 @@ mod openenv;
 mod problem;
 mod replays;
 mod rewards;
+mod seen;
 mod sessions;
 
 pub use app::{App, Served, Settings, router};
 pub use auth::{Tokens, TokensError};
+pub use dashboard::{DeviceUse, Uses};
 pub use http::serve;
 pub use judge::{Given, InfraError, JudgeRequest, JudgeResponse};
 pub use openapi::document;

@@ -104,6 +104,12 @@ pub fn document() -> Value {
         json!({ "summary": summary, "responses": { "200": {
             "description": "It", "content": { kind: {} } } } })
     };
+    let mut dashboard = text("A page to look at", "text/html");
+    dashboard["security"] = json!([]);
+    let mut one = text("One of the client's last verdicts, with its candidate", "application/json");
+    one["parameters"] = json!([{
+        "name": "number", "in": "path", "required": true, "schema": { "type": "integer" },
+    }]);
     let mut health = text("Whether somebody judges", "application/json");
     health["security"] = json!([]);
     health["responses"]["503"] = json!({ "description": "Nobody does, or the server is ending" });
@@ -134,6 +140,9 @@ pub fn document() -> Value {
             } },
             "/schema": { "get": text("What OpenEnv's actions and observations are", "application/json") },
             "/metadata": { "get": text("What OpenEnv's clients are told of this environment", "application/json") },
+            "/": { "get": dashboard },
+            "/dashboard/state": { "get": text("What the page at `/` shows: load, devices, the client's verdicts after `after`", "application/json") },
+            "/dashboard/verdicts/{number}": { "get": one },
             "/tasks": { "get": text("Names of the tasks that are served", "application/json") },
             "/health": { "get": health },
             "/metrics": { "get": text("Figures for Prometheus", "application/openmetrics-text") },

@@ -238,7 +238,7 @@ impl Seat {
         {
             return Ok(observed(&json!({ "text": text }), None, false));
         }
-        let ended = room.finish().await?;
+        let ended = room.finish(&self.app.seen).await?;
         Ok(self.last(ended))
     }
 

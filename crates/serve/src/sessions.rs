@@ -144,8 +144,8 @@ impl Sessions {
         let stop = Arc::new(AtomicBool::new(false));
         let (says, heard) = mpsc::channel(1);
         let (tell, news) = mpsc::channel(4);
-        let names = (id.clone(), client.to_owned(), task.name.clone());
-        let room = Arc::new(Room::new(names, Arc::clone(&stop), says, news));
+        let names = (id.clone(), client.to_owned());
+        let room = Arc::new(Room::new(names, &task, Arc::clone(&stop), says, news));
         state.rooms.insert(id.clone(), Arc::clone(&room));
         let visitor = Visitor { says: heard, news: tell };
         state.openings.push_back(Opening { id, task, seed, visitor, stop });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use warpwright_fleet::{Done, Failed, Job, Limits, Queue, work};
@@ -15,11 +15,11 @@ use warpwright_task::Task;
 use crate::args::serve::ServeArgs;
 use crate::contract;
 use crate::failure::{Failure, chain};
-use crate::hosting::{Host, Kept};
+use crate::hosting::{Host, Kept, Scratch};
 use crate::judging::{Bench, Wanted, patiently};
 use crate::place::Place;
 use crate::printer::Printer;
-use crate::{exit, interrupt, tasks};
+use crate::{device_use, exit, interrupt, tasks};
 
 /// Threads that judge, for each session that a device has at once: some compile while others measure.
 const WORKERS: usize = 2;
@@ -30,6 +30,8 @@ const BODY_TIME: Duration = Duration::from_mins(1);
 /// How long an answer is kept for its idempotency key, and most bytes of such answers.
 const REPLAY_TIME: Duration = Duration::from_hours(24);
 const REPLAY_BYTES: usize = 64 << 20;
+/// Time of which it is said how busy a device was.
+const USE_OF: Duration = Duration::from_secs(2);
 /// How often it is looked whether the user wants to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -69,14 +71,14 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
         .zip(&pools)
         .map(|(bench, pool)| Place::new(bench, pool, None, profile))
         .collect();
-    let scratch = tempfile::Builder::new().prefix("warpwright-serve-").tempdir();
-    let scratch = scratch.map_err(|error| Failure::io("make a folder for sessions", &error))?;
+    let scratch = Scratch::new(&std::env::temp_dir())
+        .map_err(|error| Failure::io("make a folder for sessions", &error))?;
     let kept = args.keep_sessions.as_ref().map(|folder| Kept::new(folder, args.keep as usize));
     let host = Host {
         places: places?,
         profile,
         turns: args.session_turns,
-        scratch: scratch.path().to_owned(),
+        scratch: scratch.path(),
         kept: kept.transpose()?,
         printer,
     };
@@ -104,7 +106,7 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::io("start threads", &error))?;
 
-    let drain = Duration::from_secs(args.drain);
+    let (drain, is_over) = (Duration::from_secs(args.drain), AtomicBool::new(false));
     let ended = std::thread::scope(|scope| {
         for pool in &pools {
             for _ in 0..WORKERS * pool.at_once() {
@@ -112,6 +114,9 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
                 scope.spawn(move || work(queue, |job| judge(pool, job, stop)));
             }
         }
+        let (told, seen) = (&app, &benches);
+        let ends = &is_over;
+        scope.spawn(move || tell_uses(told, seen, ends));
         let (host, sessions) = (&host, &app.sessions);
         scope.spawn(move || host.host(scope, sessions));
         let devices: Vec<String> = benches.iter().map(Bench::device).collect();
@@ -133,6 +138,7 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
         // Also when it failed: the workers end.
         queue.abandon();
         app.sessions.abandon();
+        is_over.store(true, Ordering::SeqCst);
         ended
     });
     let all = ended.map_err(|error| Failure::io("serve", &error))?;
@@ -142,6 +148,26 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
         "ended; what could not be judged in time was given up (`--drain`)"
     });
     Ok(exit::OK)
+}
+
+/// Says how busy devices are, again and again.
+fn tell_uses(app: &App, benches: &[Bench], is_over: &AtomicBool) {
+    let now = || benches.iter().map(|bench| bench.judge.device_use()).collect::<Vec<_>>();
+    let (mut before, mut since) = (now(), Instant::now());
+    while !is_over.load(Ordering::SeqCst) {
+        std::thread::sleep(LOOK);
+        let of = since.elapsed();
+        if of < USE_OF {
+            continue;
+        }
+        let used = now();
+        let each = benches.iter().zip(&used).zip(&before);
+        let uses = each.map(|((bench, now), before)| {
+            device_use::share(&bench.device(), &(*now - *before), of)
+        });
+        app.uses.say(uses.collect());
+        (before, since) = (used, Instant::now());
+    }
 }
 
 /// What becomes of a job on a device.

@@ -92,6 +92,34 @@ impl Program {
         self.ran(command)
     }
 
+    /// What a real browser makes of a page once its script has run. Without one nothing is looked at, but where
+    /// tests must not be left out (CI).
+    #[expect(clippy::disallowed_types, reason = "a browser, which looks at what a user would")]
+    pub(crate) fn browsed(&self, url: &str) -> Option<String> {
+        let browser = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
+            let found = std::process::Command::new(name).arg("--version").output();
+            found.is_ok_and(|ran| ran.status.success())
+        });
+        let Some(browser) = browser else {
+            assert!(std::env::var_os("CI").is_none(), "chromium is not installed");
+            return None;
+        };
+        let profile = format!("--user-data-dir={}", self.path("browser").display());
+        let ran = std::process::Command::new(browser)
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--virtual-time-budget=8000",
+                &profile,
+            ])
+            .args(["--dump-dom", url])
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        Some(String::from_utf8(ran.stdout).unwrap())
+    }
+
     pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
         self.ran(self.command(arguments))
     }

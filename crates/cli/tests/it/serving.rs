@@ -256,6 +256,56 @@ fn an_episode_as_openenv_plays_it_and_one_that_is_left() {
     until("it sleeps still", &|| sleepers() == 0);
 }
 
+#[test]
+fn the_dashboard_in_a_browser() {
+    let program = Program::new();
+    program.write("model.py", TASK);
+    candidate(&program, "good", KERNEL);
+    let hostile = "</pre><img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
+    candidate(&program, "hostile", &KERNEL.replace("0.5f", hostile));
+    let served = Served::start(&program, &["--suite", "model.py"]);
+    let url = &served.url;
+    let Some(empty) = program.browsed(url) else { return };
+    assert!(empty.contains("None yet") && empty.contains(">cpu<"), "{empty}");
+    for (folder, code) in [("good", 0), ("hostile", 3)] {
+        let judged = program.run(&["judge", "model.py", "--candidate", folder, "--server", url]);
+        assert_eq!(judged.code, Some(code), "{}", judged.show());
+    }
+    let all = program.browsed(url).unwrap();
+    for shown in [
+        "href=\"#/verdict/1\"",
+        "href=\"#/verdict/2\"",
+        "href=\"#/task/model\"",
+        ">verified<",
+        ">build<",
+        ">50 %<",
+    ] {
+        assert!(all.contains(shown), "{shown}: {all}");
+    }
+    let good = program.browsed(&format!("{url}/#/verdict/1")).unwrap();
+    for shown in [
+        "__global__ void",
+        "class ModelNew",
+        "class Model(nn.Module)",
+        ">candidate<",
+        ">eager<",
+        ">passed<",
+    ] {
+        assert!(good.contains(shown), "{shown}: {good}");
+    }
+    let task = program.browsed(&format!("{url}/#/task/model")).unwrap();
+    assert!(
+        task.contains("<svg")
+            && task.contains("class=\"point\"")
+            && task.contains("class=\"failed\""),
+        "{task}"
+    );
+    // What a candidate says is text.
+    let bad = program.browsed(&format!("{url}/#/verdict/2")).unwrap();
+    assert!(bad.contains("What went wrong") && bad.contains("&lt;/pre&gt;&lt;img src=x"), "{bad}");
+    assert!(bad.contains("<title>Warpwright</title>") && !bad.contains("<img"), "{bad}");
+}
+
 /// `clients/python`, with its own tests against a server here.
 #[test]
 fn the_python_client_has_the_verdicts() {

@@ -9,10 +9,12 @@ use warpwright_agent::episode::Ended;
 use warpwright_record::event::Outcome;
 use warpwright_record::message::{Message, ToolResult};
 use warpwright_record::verdict::Scheme;
+use warpwright_task::Task;
 
 use super::visitor::News;
 use crate::problem::{Kind, Problem};
 use crate::rewards::NOTHING;
+use crate::seen::Seen;
 
 /// After our own failure.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -23,6 +25,7 @@ pub(crate) struct Room {
     pub(crate) id: String,
     pub(crate) client: String,
     pub(crate) task: String,
+    reference: String,
     /// Ends what the episode runs.
     stop: Arc<AtomicBool>,
     /// None when the room is closed: the episode hears that nobody speaks any more.
@@ -36,6 +39,8 @@ pub(crate) struct Room {
     turns: AtomicUsize,
     /// Whether it is in the list of those that have ended.
     pub(super) is_listed: AtomicBool,
+    /// Whether its verdict was seen.
+    is_seen: AtomicBool,
 }
 
 /// What came of a message.
@@ -49,7 +54,8 @@ pub(crate) enum Turn {
 
 impl Room {
     pub(super) fn new(
-        (id, client, task): (String, String, String),
+        (id, client): (String, String),
+        task: &Task,
         stop: Arc<AtomicBool>,
         says: mpsc::Sender<Message>,
         news: mpsc::Receiver<News>,
@@ -57,7 +63,8 @@ impl Room {
         Self {
             id,
             client,
-            task,
+            task: task.name.clone(),
+            reference: task.source.clone(),
             stop,
             says: Mutex::new(Some(says)),
             news: tokio::sync::Mutex::new(news),
@@ -66,6 +73,7 @@ impl Room {
             touched: Mutex::new(Instant::now()),
             turns: AtomicUsize::new(0),
             is_listed: AtomicBool::new(false),
+            is_seen: AtomicBool::new(false),
         }
     }
 
@@ -115,14 +123,26 @@ impl Room {
     }
 
     /// Ends the episode, if it has not ended: the final candidate is measured. How it came out.
-    pub(crate) async fn finish(self: &Arc<Self>) -> Result<&Ended, Problem> {
+    pub(crate) async fn finish(self: &Arc<Self>, seen: &Seen) -> Result<&Ended, Problem> {
         while self.ended.get().is_none() {
             // A message without calls.
             self.say(Message::default()).await?;
         }
         match self.ended.get() {
-            Some(Ok(ended)) if !ended.outcome.is_resumable() => Ok(ended),
+            Some(Ok(ended)) if !ended.outcome.is_resumable() => {
+                self.show(ended, seen);
+                Ok(ended)
+            }
             _ => Err(self.infrastructure()),
+        }
+    }
+
+    /// Puts its verdict among those that are looked at, once.
+    fn show(&self, ended: &Ended, seen: &Seen) {
+        if let (Some(verdict), Some(candidate)) = (&ended.final_verdict, &ended.candidate)
+            && !self.is_seen.swap(true, Ordering::SeqCst)
+        {
+            seen.add((&self.client, "session"), &self.reference, candidate, verdict);
         }
     }
 

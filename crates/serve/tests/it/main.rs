@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests, outside #[test]")]
 
 mod asking;
+mod looking;
 mod refusing;
 mod running;
 mod server;
