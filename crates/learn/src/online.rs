@@ -130,11 +130,12 @@ pub const MOST_BACK: usize = 6;
 pub const SHELF_EVERY: u32 = 5;
 const SHELF_HOLDS: usize = 2;
 
-/// Of [`Online::trust`]: the first rate as a share of the most, bounds of what one update does to it, and when
-/// it is an alarm.
+/// Of [`Online::trust`]: the first rate as a share of the most, bounds of what one update does to it, by how many
+/// updates, and when it is an alarm.
 const FIRST_RATE: f64 = 0.1;
 const SLOWER: f64 = 0.5;
-const FASTER: f64 = 1.5;
+const FASTER: f64 = 2.0;
+const TRUST_OF: usize = 5;
 const TOO_FAR: f64 = 4.0;
 
 /// An update that was made and thrown away.
@@ -383,14 +384,16 @@ impl Online {
     }
 }
 
-/// The rate by which the next update should move the policy by `trust`, and at most `most`.
+/// The rate by which the next update should move the policy by `trust`, and at most `most`. Batches differ: of
+/// the last few the one that moved it furthest for its rate counts.
 fn trusted(trust: f64, most: f64, updates: &[Update]) -> f64 {
-    let mut moved = updates.iter().rev().filter_map(|update| Some((update.rate, update.moved()?)));
-    let rate = moved.next().map_or(FIRST_RATE * most, |(rate, moved)| {
-        // What did not move it at all may be faster; what is no number has an alarm of its own.
-        rate * (trust / moved).sqrt().clamp(SLOWER, FASTER)
-    });
-    rate.min(most)
+    let moved = updates.iter().rev().filter_map(|update| Some((update.rate, update.moved()?)));
+    let lately: Vec<(f64, f64)> = moved.take(TRUST_OF).collect();
+    let Some((last, _)) = lately.first() else { return FIRST_RATE * most };
+    // The divergence grows with the rate's square.
+    let steepest = lately.iter().map(|(rate, moved)| moved / rate.powi(2)).fold(0.0, f64::max);
+    let rate = (trust / steepest).sqrt();
+    rate.clamp(SLOWER * last, FASTER * last).min(most)
 }
 
 /// Rewards by task.
