@@ -148,7 +148,9 @@ impl<'a> Host<'a> {
                 let id = opening.id.clone();
                 self.play(opening);
                 let folder = self.scratch.join(&id);
-                if let Err(error) = fs::remove_dir_all(&folder) {
+                // What failed early has none.
+                let cleared = if folder.exists() { fs::remove_dir_all(&folder) } else { Ok(()) };
+                if let Err(error) = cleared {
                     self.printer.say(&format!(
                         "warning: session {id}: failed to clear its folder: {error}"
                     ));

@@ -113,11 +113,12 @@ impl Sessions {
         seed: u64,
     ) -> Result<Arc<Room>, Problem> {
         let room = self.take_in(client, task, seed)?;
-        let begun = room.begun().await;
-        if begun.is_err() {
-            self.close(&room.id);
-        }
-        begun.map(|()| room)
+        // Also where whoever asks goes away meanwhile: nobody knows its name then.
+        let mut unbegun = Unbegun(Some((self, &room.id)));
+        room.begun().await?;
+        unbegun.0 = None;
+        drop(unbegun);
+        Ok(room)
     }
 
     fn take_in(&self, client: &str, task: Task, seed: u64) -> Result<Arc<Room>, Problem> {
@@ -222,6 +223,17 @@ impl Sessions {
             room.close();
         }
         self.changed.notify_all();
+    }
+}
+
+/// Closes a session that nobody was told of.
+struct Unbegun<'s>(Option<(&'s Sessions, &'s str)>);
+
+impl Drop for Unbegun<'_> {
+    fn drop(&mut self) {
+        if let Some((sessions, id)) = self.0 {
+            sessions.close(id);
+        }
     }
 }
 

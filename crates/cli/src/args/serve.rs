@@ -15,10 +15,11 @@ Examples:
   warpwright serve --device all
   warpwright serve --suite suites/starter --listen 127.0.0.1:8000
   warpwright serve --listen 0.0.0.0:8000 --tokens tokens.txt --profile tf32
+  warpwright serve --suite suites/starter --sessions 1024 --keep-sessions sessions/
   curl -s http://127.0.0.1:8000/judge --json @question.json
   warpwright judge model.py --candidate workspace/ --server http://127.0.0.1:8000
 
-GET /openapi.json says what is served. A first interrupt lets what was asked be judged, a second one
+http://127.0.0.1:8000/ is a page to look at; GET /openapi.json says what is served. A first interrupt lets what was asked be judged, a second one
 ends at once. Lines of the tokens' file are `CLIENT TOKEN [EXPIRES]`; `openssl rand -hex 32` makes a
 token. `docs/serve.md` has more.")]
 pub(crate) struct ServeArgs {

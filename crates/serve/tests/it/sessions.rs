@@ -102,8 +102,8 @@ fn with(cookie: &str, path: &str, body: &Value) -> Request<Body> {
     request
 }
 
-/// Repeats arguments. Of the task `ours` the judge fails at the end, `slow` runs until it is stopped, `panics`
-/// does, `nothing` leaves nothing to judge.
+/// Repeats arguments. Of the task `ours` the judge fails at the end, `slow` runs until it is stopped, `late` takes
+/// its time to begin, `panics` does, `nothing` leaves nothing to judge.
 fn host(opening: Opening, seen: &Seen) {
     seen.hosted.fetch_add(1, Ordering::SeqCst);
     opening.play(|task, seed, policy, stop| {
@@ -123,6 +123,9 @@ fn episode(task: &Task, seed: u64, policy: &mut dyn Policy, stop: &AtomicBool) -
         seed,
         turns: Some(TURNS),
     };
+    if task.name == "late" {
+        std::thread::sleep(Duration::from_millis(200));
+    }
     let mut message = policy.begin(&briefing);
     for turn in 0.. {
         let Ok(said) = &message else { break };
@@ -336,6 +339,18 @@ async fn results_that_nobody_waits_for_are_nobody_else_s() {
     }
     let (_, text) = hosted.with(&cookie, "/Bash", &json!({ "mine": true })).await;
     assert_eq!(text, r#"any Bash 7 {"mine":true}"#);
+}
+
+/// Who goes away before it was told of its session leaves none.
+#[tokio::test]
+async fn a_session_that_nobody_was_told_of_is_ended() {
+    let hosted = Hosted::usual();
+    let asked = hosted.text(post("/seed_session", task("late").to_string()));
+    let waited = tokio::time::timeout(Duration::from_millis(50), asked).await;
+    assert!(waited.is_err() && hosted.server.app.sessions.played() == 1, "{waited:?}");
+    let began = Instant::now();
+    hosted.none_is_played().await;
+    assert!(began.elapsed() < settings().sessions.idle / 2, "it was not waited for");
 }
 
 #[tokio::test]
