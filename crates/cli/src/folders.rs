@@ -1,6 +1,8 @@
-//! Where things are kept that can be made again.
+//! Folders: where things are kept that can be made again, and copies of whole ones.
 
 use std::path::{Path, PathBuf};
+
+use fs_err as fs;
 
 use crate::environment;
 
@@ -13,4 +15,19 @@ pub(crate) fn cache(named: Option<&Path>) -> PathBuf {
         environment::get(environment::HOME).map(|home| PathBuf::from(home).join(".cache"))
     });
     base.unwrap_or_else(|| PathBuf::from(".cache")).join("warpwright")
+}
+
+/// Copies a folder with all that is in it.
+pub(crate) fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let place = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &place)?;
+        } else {
+            fs::copy(entry.path(), place)?;
+        }
+    }
+    Ok(())
 }

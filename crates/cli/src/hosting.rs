@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
@@ -18,6 +19,7 @@ use warpwright_task::Task;
 
 use crate::commands::judge::command;
 use crate::failure::{Failure, chain};
+use crate::folders;
 use crate::judging::PoolJudge;
 use crate::place::Place;
 use crate::printer::Printer;
@@ -51,9 +53,13 @@ impl Scratch {
         let folder = tempfile::Builder::new().prefix(Self::PREFIX).tempdir_in(base)?;
         let lock = std::fs::File::create(folder.path().join(Self::LOCK))?;
         lock.lock()?;
+        let own = fs::metadata(folder.path())?.uid();
         for entry in fs::read_dir(base)?.flatten() {
-            if entry.file_name().to_string_lossy().starts_with(Self::PREFIX) {
-                // Another's, or of another user: it is none of ours.
+            let found = entry.metadata()?;
+            let named = entry.file_name().to_string_lossy().starts_with(Self::PREFIX);
+            // Here anybody may make folders of any name.
+            if named && found.is_dir() && found.uid() == own {
+                // What cannot be removed now is tried again by the next.
                 let _ = Self::clear(&entry.path());
             }
         }
@@ -105,7 +111,7 @@ impl Kept {
         let place = self.folder.join(id);
         // Beside the scratch folder it may lie on another disk.
         if fs::rename(record, &place).is_err() {
-            copy(record, &place)?;
+            folders::copy(record, &place)?;
         }
         self.names.lock().unwrap_or_else(PoisonError::into_inner).push_back(place);
         self.trim()
@@ -120,20 +126,6 @@ impl Kept {
         }
         Ok(())
     }
-}
-
-fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let place = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &place)?;
-        } else {
-            fs::copy(entry.path(), place)?;
-        }
-    }
-    Ok(())
 }
 
 impl<'a> Host<'a> {

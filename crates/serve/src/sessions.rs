@@ -114,10 +114,9 @@ impl Sessions {
     ) -> Result<Arc<Room>, Problem> {
         let room = self.take_in(client, task, seed)?;
         // Also where whoever asks goes away meanwhile: nobody knows its name then.
-        let mut unbegun = Unbegun(Some((self, &room.id)));
+        let unbegun = Unbegun(self, &room.id);
         room.begun().await?;
-        unbegun.0 = None;
-        drop(unbegun);
+        std::mem::forget(unbegun);
         Ok(room)
     }
 
@@ -227,13 +226,11 @@ impl Sessions {
 }
 
 /// Closes a session that nobody was told of.
-struct Unbegun<'s>(Option<(&'s Sessions, &'s str)>);
+struct Unbegun<'s>(&'s Sessions, &'s str);
 
 impl Drop for Unbegun<'_> {
     fn drop(&mut self) {
-        if let Some((sessions, id)) = self.0 {
-            sessions.close(id);
-        }
+        self.0.close(self.1);
     }
 }
 

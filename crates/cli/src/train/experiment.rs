@@ -24,6 +24,7 @@ use self::config::Variant;
 use self::results::Ran;
 pub(crate) use self::results::{ArmResult, table};
 use crate::failure::Failure;
+use crate::folders;
 use crate::judging::Bench;
 use crate::printer::Printer;
 use crate::train::folder::{StageFolder, write_json};
@@ -117,7 +118,7 @@ impl Laboratory<'_> {
             if part.exists() {
                 fs::remove_dir_all(&part).map_err(failed)?;
             }
-            copy(&from, &part).map_err(failed)?;
+            folders::copy(&from, &part).map_err(failed)?;
             fs::rename(&part, &to).map_err(failed)?;
         }
         Ok(())
@@ -177,19 +178,4 @@ fn online(run: &Path) -> Result<Option<State>, Failure> {
 /// A stage's folder, which may not be there.
 fn of(run: &Path, stage: Stage) -> StageFolder {
     StageFolder { path: run.join(stage.name()) }
-}
-
-/// A folder with all that is in it.
-fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let to = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &to)?;
-        } else {
-            fs::copy(entry.path(), to)?;
-        }
-    }
-    Ok(())
 }

@@ -9,3 +9,4 @@ mod refusing;
 mod running;
 mod server;
 mod sessions;
+mod sockets;

@@ -1,6 +1,5 @@
 //! Sessions, with a host that repeats what it is told: real episodes are in the tests of the program.
 
-use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +8,6 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use tungstenite::{Message as Frame, WebSocket};
 use warpwright_agent::episode::Ended;
 use warpwright_agent::judge::DeviceFacts;
 use warpwright_agent::policy::{Briefing, Policy};
@@ -23,22 +21,22 @@ use warpwright_task::Task;
 use crate::server::{Server, TOKEN, kind_of, post, settings, verdict};
 
 /// Turns of an episode here.
-const TURNS: u32 = 4;
+pub(crate) const TURNS: u32 = 4;
 
 /// What the host of a test saw.
 #[derive(Default)]
-struct Seen {
-    hosted: AtomicUsize,
-    stopped: AtomicUsize,
+pub(crate) struct Seen {
+    pub(crate) hosted: AtomicUsize,
+    pub(crate) stopped: AtomicUsize,
 }
 
-struct Hosted {
-    server: Server,
-    seen: Arc<Seen>,
+pub(crate) struct Hosted {
+    pub(crate) server: Server,
+    pub(crate) seen: Arc<Seen>,
 }
 
 impl Hosted {
-    fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         let server = Server::new(1, settings, Limits { waiting: 9, per_client: 9 });
         let seen = Arc::new(Seen::default());
         let (app, saw) = (Arc::clone(&server.app), Arc::clone(&seen));
@@ -81,7 +79,7 @@ impl Hosted {
         (status, text)
     }
 
-    async fn none_is_played(&self) {
+    pub(crate) async fn none_is_played(&self) {
         let began = Instant::now();
         while self.server.app.sessions.played() > 0 {
             assert!(began.elapsed() < Duration::from_secs(20), "an episode is left");
@@ -369,172 +367,4 @@ async fn rows_have_what_a_trainer_needs() {
     assert_eq!(tool["parameters"]["type"], "object");
     // It begins a session as it stands.
     hosted.seed(&row).await;
-}
-
-/// A server on a socket, for what is no request with an answer.
-struct Listening {
-    hosted: Hosted,
-    address: SocketAddr,
-}
-
-impl Listening {
-    fn new(settings: Settings) -> Self {
-        let hosted = Hosted::new(settings);
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let (app, router) = (Arc::clone(&hosted.server.app), hosted.server.router.clone());
-        let forever = std::future::pending();
-        tokio::spawn(warpwright_serve::serve(listener, app, router, forever, Duration::ZERO));
-        Self { hosted, address }
-    }
-
-    /// What is done with a socket, on a thread of its own.
-    async fn speak<T: Send + 'static>(
-        &self,
-        with: impl FnOnce(WebSocket<TcpStream>) -> T + Send + 'static,
-    ) -> T {
-        let address = self.address;
-        let spoken = tokio::task::spawn_blocking(move || {
-            let stream = TcpStream::connect(address).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-            let (socket, _) = tungstenite::client(format!("ws://{address}/ws"), stream).unwrap();
-            with(socket)
-        });
-        spoken.await.unwrap()
-    }
-}
-
-fn ask(socket: &mut WebSocket<TcpStream>, said: &Value) -> Value {
-    socket.send(Frame::text(said.to_string())).unwrap();
-    hear(socket)
-}
-
-fn hear(socket: &mut WebSocket<TcpStream>) -> Value {
-    serde_json::from_str(socket.read().unwrap().to_text().unwrap()).unwrap()
-}
-
-fn reset(name: &str) -> Value {
-    json!({ "type": "reset", "data": { "task": name, "reference": "x = 1", "seed": 7, "episode_id": "e" } })
-}
-
-fn step(tool: &str) -> Value {
-    json!({ "type": "step", "data": { "tool": tool, "arguments": { "a": 1 } } })
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_episode_over_a_websocket() {
-    let listening = Listening::new(settings());
-    listening
-        .speak(|mut socket| {
-            let first = ask(&mut socket, &reset("any"));
-            assert_eq!(
-                (&first["type"], &first["data"]["done"]),
-                (&json!("observation"), &json!(false))
-            );
-            assert_eq!(first["data"]["reward"], Value::Null);
-            let prompt = first["data"]["observation"]["prompt"].as_str().unwrap();
-            assert!(prompt.starts_with("Make it fast.") && prompt.contains("x = 1"), "{prompt}");
-            let result = ask(&mut socket, &step("Bash"));
-            assert_eq!(result["data"]["observation"]["text"], r#"any Bash 7 {"a":1}"#);
-            let state = ask(&mut socket, &json!({ "type": "state" }))["data"].clone();
-            assert_eq!((&state["step_count"], &state["task"]), (&json!(1), &json!("any")));
-            let last = ask(&mut socket, &step("submit"))["data"].clone();
-            assert_eq!(
-                (&last["done"], &last["reward"]),
-                (&json!(true), &json!(verdict().reward.bounded))
-            );
-            assert_eq!(last["observation"]["verdict"]["version"], json!(verdict().version));
-            // After the end it stays the end.
-            assert_eq!(ask(&mut socket, &step("Bash"))["data"]["reward"], last["reward"]);
-            // Another one in its place, to its limits; without a name the first task that is served.
-            let _ = ask(&mut socket, &json!({ "type": "reset" }));
-            assert_eq!(ask(&mut socket, &json!({ "type": "state" }))["data"]["task"], "known");
-            let done = |_| ask(&mut socket, &step("Glob"))["data"]["done"].as_bool().unwrap();
-            let done: Vec<bool> = (0..=TURNS).map(done).collect();
-            assert_eq!(done, [false, false, false, false, true]);
-            let _ = ask(&mut socket, &reset("any"));
-            socket.send(Frame::text(r#"{"type":"close"}"#)).unwrap();
-        })
-        .await;
-    listening.hosted.none_is_played().await;
-    assert_eq!(listening.hosted.seen.hosted.load(Ordering::SeqCst), 3);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_over_a_websocket_is_said_there() {
-    let listening = Listening::new(settings());
-    listening
-        .speak(|mut socket| {
-            let mut refused = |said: Frame| {
-                socket.send(said).unwrap();
-                let answer = hear(&mut socket);
-                assert_eq!(answer["type"], "error", "{answer}");
-                answer["data"]["code"].as_str().unwrap().to_owned()
-            };
-            let text = |said: &Value| Frame::text(said.to_string());
-            assert_eq!(refused(text(&step("Bash"))), "UNKNOWN_SESSION");
-            assert_eq!(refused(Frame::text("{")), "MALFORMED_JSON");
-            assert_eq!(refused(Frame::binary(vec![1, 2])), "MALFORMED_JSON");
-            assert_eq!(refused(text(&json!({ "type": "dance" }))), "INVALID_REQUEST");
-            assert_eq!(
-                refused(text(&json!({ "type": "reset", "data": { "task": "no" } }))),
-                "UNKNOWN_TASK"
-            );
-            // Our own failure is no reward.
-            let _ = ask(&mut socket, &reset("ours"));
-            let answer = ask(&mut socket, &step("submit"));
-            assert_eq!(
-                (&answer["type"], &answer["data"]["code"]),
-                (&json!("error"), &json!("INFRA_ERROR"))
-            );
-            // It is none the worse for all that.
-            let _ = ask(&mut socket, &reset("any"));
-            assert_eq!(ask(&mut socket, &step("submit"))["data"]["done"], true);
-        })
-        .await;
-}
-
-/// What runs for a client that is gone is stopped, also in the middle of a step.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_vanishes_takes_its_episode_with_it() {
-    let listening = Listening::new(settings());
-    for in_a_step in [false, true] {
-        listening
-            .speak(move |mut socket| {
-                let _ = ask(&mut socket, &reset("slow"));
-                if in_a_step {
-                    socket.send(Frame::text(step("Bash").to_string())).unwrap();
-                    std::thread::sleep(Duration::from_millis(100));
-                }
-                // Without a word.
-                socket.get_ref().shutdown(std::net::Shutdown::Both).unwrap();
-            })
-            .await;
-        listening.hosted.none_is_played().await;
-    }
-    assert_eq!(listening.hosted.seen.stopped.load(Ordering::SeqCst), 2);
-}
-
-/// A page in a browser can open a WebSocket to any host, and would be let in as anybody is.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_in_a_browser_is_not_spoken_with() {
-    let listening = Listening::new(settings());
-    let address = listening.address;
-    let status = tokio::task::spawn_blocking(move || {
-        use std::io::{Read, Write};
-        let status = |more: &str| {
-            let mut stream = TcpStream::connect(address).unwrap();
-            let head = format!(
-                "GET /ws HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
-                 sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n"
-            );
-            stream.write_all(head.as_bytes()).unwrap();
-            let mut start = [0; 12];
-            stream.read_exact(&mut start).unwrap();
-            String::from_utf8_lossy(&start[9..]).into_owned()
-        };
-        [status(""), status("origin: http://localhost\r\n")]
-    });
-    // The first is the control.
-    assert_eq!(status.await.unwrap(), ["101", "421"]);
 }
