@@ -51,11 +51,15 @@ impl Scratch {
     /// Under `base`, where those of dead processes are removed.
     pub(crate) fn new(base: &Path) -> std::io::Result<Self> {
         let folder = tempfile::Builder::new().prefix(Self::PREFIX).tempdir_in(base)?;
-        let lock = std::fs::File::create(folder.path().join(Self::LOCK))?;
+        // Locked before it has its name: others take one that is not locked for a dead process's.
+        let unnamed = folder.path().join("unnamed");
+        let lock = std::fs::File::create(&unnamed)?;
         lock.lock()?;
+        fs::rename(unnamed, folder.path().join(Self::LOCK))?;
         let own = fs::metadata(folder.path())?.uid();
         for entry in fs::read_dir(base)?.flatten() {
-            let found = entry.metadata()?;
+            // Others come and go meanwhile.
+            let Ok(found) = entry.metadata() else { continue };
             let named = entry.file_name().to_string_lossy().starts_with(Self::PREFIX);
             // Here anybody may make folders of any name.
             if named && found.is_dir() && found.uid() == own {

@@ -7,18 +7,15 @@ use thiserror::Error;
 use warpwright_record::event::StoredFile;
 use warpwright_record::history;
 use warpwright_record::tokens::{NoTokens, sequences};
-use warpwright_record::verdict::Scheme;
+use warpwright_record::verdict::{Reward, Scheme};
 
 use crate::batch::Episode;
-
-/// Reward of an episode that left nothing to be judged: as of a candidate that is wrong.
-const NOTHING: f64 = -1.0;
 
 /// The reward of an episode's outcome: of the final verdict, which is of a fresh measurement. `None`
 /// where it is not over, or ended for no reason of its own: our failures are no reward.
 pub fn reward(episode: &history::Episode, scheme: Scheme) -> Option<f64> {
     let end = episode.end.as_ref().filter(|end| !end.outcome.is_resumable())?;
-    Some(end.final_verdict.as_ref().map_or(NOTHING, |verdict| verdict.reward.by(scheme)))
+    Some(end.final_verdict.as_ref().map_or(Reward::NOTHING, |verdict| verdict.reward.by(scheme)))
 }
 
 /// Why nothing is learned from an episode.

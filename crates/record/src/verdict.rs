@@ -176,6 +176,9 @@ pub struct Reward {
 }
 
 impl Reward {
+    /// Where nothing was left to be judged, by every scheme: as of a candidate that is wrong.
+    pub const NOTHING: f64 = -1.0;
+
     /// The one that counts.
     pub const fn by(&self, scheme: Scheme) -> f64 {
         match scheme {

@@ -14,15 +14,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use warpwright_record::candidate::Candidate;
-use warpwright_record::verdict::{Scheme, Stage, Verdict};
+use warpwright_record::verdict::{Reward, Scheme, Stage, Verdict};
 
 use crate::answer;
 use crate::app::{App, Client, body, parse};
 use crate::judge::{JudgeRequest, ask};
 use crate::problem::{Kind, Problem};
 
-/// Reward of an answer that leaves nothing to be judged: as of a candidate that is wrong.
-pub(crate) const NOTHING: f64 = -1.0;
 /// After our own failure.
 const AGAIN: Duration = Duration::from_secs(10);
 
@@ -160,7 +158,7 @@ async fn reward(
     let bytes = files.iter().map(|(name, text)| (name.clone(), text.clone().into_bytes()));
     // What a model says is no request: where it is nothing that can be judged, the model is wrong.
     if Candidate::from_stranger(bytes.collect()).is_err() {
-        return Ok((NOTHING, None));
+        return Ok((Reward::NOTHING, None));
     }
     let Labelled { task, reference } = label.task();
     let stage = options.stage.unwrap_or(Stage::Measured);

@@ -8,12 +8,11 @@ use tokio::sync::mpsc;
 use warpwright_agent::episode::Ended;
 use warpwright_record::event::Outcome;
 use warpwright_record::message::{Message, ToolResult};
-use warpwright_record::verdict::Scheme;
+use warpwright_record::verdict::{Reward, Scheme};
 use warpwright_task::Task;
 
 use super::visitor::News;
 use crate::problem::{Kind, Problem};
-use crate::rewards::NOTHING;
 use crate::seen::Seen;
 
 /// After our own failure.
@@ -200,7 +199,7 @@ impl Drop for Room {
 
 /// The reward of an episode that ended for reasons of its own.
 pub(crate) fn reward(ended: &Ended, scheme: Scheme) -> f64 {
-    ended.final_verdict.as_ref().map_or(NOTHING, |verdict| verdict.reward.by(scheme))
+    ended.final_verdict.as_ref().map_or(Reward::NOTHING, |verdict| verdict.reward.by(scheme))
 }
 
 /// Somebody waits for a session.
