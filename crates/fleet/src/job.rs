@@ -1,5 +1,6 @@
 //! What is asked, and what comes of it.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{Stage, Verdict};
@@ -22,7 +23,7 @@ pub struct Job {
 pub type Answer = Result<Box<Verdict>, Failed>;
 
 /// Why a job has no verdict. Never a reward.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum Failed {
     /// The task cannot be judged against: the caller's mistake.
     #[error("{message}")]
@@ -46,7 +47,7 @@ pub enum Failed {
 }
 
 impl Failed {
-    pub(crate) fn ours(message: &str) -> Self {
-        Self::Infrastructure { message: message.to_owned(), hint: None }
+    pub(crate) fn ours(message: impl Into<String>) -> Self {
+        Self::Infrastructure { message: message.into(), hint: None }
     }
 }

@@ -57,6 +57,17 @@ pub enum News {
 /// Told of one job. Called from the thread of a worker, or of whoever ends the queue.
 pub type Listener = Box<dyn FnMut(News) + Send>;
 
+/// Whether somebody would take a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// The next one.
+    Yes,
+    /// None now.
+    NotYet,
+    /// None any more.
+    Never,
+}
+
 /// What a queue has to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
@@ -163,9 +174,19 @@ impl Queue {
 
     /// The next job. Waits for one; none once the queue has ended and all are begun.
     pub fn take(&self) -> Option<Leased<'_>> {
+        self.take_when(|| Ready::Yes)
+    }
+
+    /// The same for one who is not always ready, and asked again at every [`Queue::nudge`].
+    pub fn take_when(&self, ready: impl Fn() -> Ready) -> Option<Leased<'_>> {
         let mut state = self.lock();
         loop {
-            if let Some(at) = state.lines.iter().position(|line| !line.waiting.is_empty()) {
+            let ready = ready();
+            if ready == Ready::Never {
+                return None;
+            }
+            let at = state.lines.iter().position(|line| !line.waiting.is_empty());
+            if let (Some(at), Ready::Yes) = (at, ready) {
                 // Whoever is served goes behind the others.
                 let mut line = state.lines.remove(at)?;
                 let waiting = line.waiting.pop_front()?;
@@ -185,6 +206,13 @@ impl Queue {
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Who waits in [`Queue::take_when`] is asked again.
+    pub fn nudge(&self) {
+        // Under the lock: nobody is between having been asked and waiting.
+        let _state = self.lock();
+        self.changed.notify_all();
     }
 
     /// Takes no more in; what is there is still judged.
@@ -314,6 +342,11 @@ impl Leased<'_> {
         &self.job
     }
 
+    /// The same, for longer than it is held.
+    pub(crate) fn shared_job(&self) -> Arc<Job> {
+        Arc::clone(&self.job)
+    }
+
     /// Tells the listener that it is begun.
     pub fn started(&mut self) {
         if let Some((_, waiting)) = &mut self.held {
@@ -332,7 +365,7 @@ impl Leased<'_> {
         if waiting.attempts >= ATTEMPTS {
             self.held = Some((client, waiting));
             let message = format!("failed to judge: {ATTEMPTS} devices went while this was judged");
-            return self.finish(Err(Failed::ours(&message)), false);
+            return self.finish(Err(Failed::ours(message)), false);
         }
         let mut state = self.queue.lock();
         state.load.running -= 1;
