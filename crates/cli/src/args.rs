@@ -9,6 +9,7 @@ pub(crate) mod task;
 pub(crate) mod train;
 pub(crate) mod trajectory;
 pub(crate) mod watch;
+pub(crate) mod worker;
 
 use std::path::PathBuf;
 
@@ -68,6 +69,8 @@ pub(crate) enum Command {
     Watch(watch::WatchArgs),
     /// Judge for other programs, over HTTP.
     Serve(serve::ServeArgs),
+    /// Judge for a server on another host, over NATS.
+    Worker(worker::WorkerArgs),
     /// Measure how fast judging is here.
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell.
@@ -96,6 +99,7 @@ impl Command {
             Self::Train(args) => args.common.json,
             Self::Experiment(args) => args.common.json,
             Self::Serve(args) => args.common.json,
+            Self::Worker(args) => args.common.json,
             Self::Bench(args) => args.wants_json(),
             Self::Watch(_) | Self::Completions(_) | Self::Man(_) => false,
         }

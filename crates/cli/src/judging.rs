@@ -57,6 +57,19 @@ impl Wanted {
     }
 }
 
+impl Wanted {
+    /// What verdicts must have in common beside the hardware, in words.
+    pub(crate) fn rules(self) -> String {
+        let Self { profile, seed, baselines, require_full_isolation, window_ms } = self;
+        let isolation = if require_full_isolation { "full" } else { "any" };
+        let window = window_ms.map_or_else(|| "usual".to_owned(), |ms| format!("{ms} ms"));
+        format!(
+            "profile {}, baselines {baselines:?}, seed {seed}, isolation {isolation}, windows {window}",
+            profile.name()
+        )
+    }
+}
+
 impl Bench {
     /// Finds interpreter, jail and device, and opens the judge.
     pub(crate) fn open(

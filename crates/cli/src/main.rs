@@ -68,6 +68,7 @@ fn main() -> ExitCode {
         Command::Experiment(args) => commands::experiment::run(args, printer),
         Command::Watch(args) => commands::watch::run(args, printer),
         Command::Serve(args) => commands::serve::run(args, printer),
+        Command::Worker(args) => commands::worker::run(args, printer),
         Command::Completions(args) => Ok(commands::completions::run(args, printer)),
         Command::Man(args) => commands::man::run(args, printer),
     };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -17,6 +17,7 @@ use axum::{Json, Router};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use warpwright_fleet::Queue;
+use warpwright_fleet::nats::{Far, Roster};
 use warpwright_record::verdict::Profile;
 use warpwright_task::Task;
 
@@ -78,6 +79,8 @@ pub struct App {
     pub sessions: Sessions,
     /// How busy devices are, as whoever has them says.
     pub uses: Uses,
+    /// Workers of other hosts, if there may be some.
+    pub far: OnceLock<Arc<Roster>>,
     pub(crate) seen: Seen,
 }
 
@@ -93,8 +96,16 @@ impl App {
             replays,
             sessions,
             uses: Uses::default(),
+            far: OnceLock::new(),
             seen: Seen::default(),
         })
+    }
+}
+
+impl App {
+    /// Workers of other hosts that are there.
+    pub(crate) fn far_workers(&self) -> Vec<Far> {
+        self.far.get().map(|roster| roster.there()).unwrap_or_default()
     }
 }
 
@@ -164,6 +175,7 @@ async fn health(State(app): State<Arc<App>>) -> Response {
         "waiting": load.waiting,
         "running": load.running,
         "sessions": app.sessions.played(),
+        "far": app.far_workers(),
     });
     (status, Json(body)).into_response()
 }

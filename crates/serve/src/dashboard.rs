@@ -92,6 +92,10 @@ pub(crate) async fn state(
         let used = uses.iter().find(|used| used.device == served.device);
         json!({ "device": served.device, "hardware": served.hardware, "use": used })
     });
+    let far = app.far_workers().into_iter().map(|far| {
+        let device = format!("{}: {}", far.worker, far.devices.join(", "));
+        json!({ "device": device, "hardware": far.hardware, "use": null })
+    });
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "profile": app.settings.profile,
@@ -101,7 +105,7 @@ pub(crate) async fn state(
         "seconds": load.seconds,
         "ending": app.queue.has_ended(),
         "sessions": app.sessions.played(),
-        "devices": devices.collect::<Vec<_>>(),
+        "devices": devices.chain(far).collect::<Vec<_>>(),
         "verdicts": app.seen.since(&client, after, LINES),
     }))
 }

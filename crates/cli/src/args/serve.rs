@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use warpwright_agent::episode::DEFAULT_TURNS;
 
+use super::worker::FleetArgs;
 use super::{Common, ProfileArg};
 
 /// `serve`.
@@ -16,6 +17,7 @@ Examples:
   warpwright serve --suite suites/starter --listen 127.0.0.1:8000
   warpwright serve --listen 0.0.0.0:8000 --tokens tokens.txt --profile tf32
   warpwright serve --suite suites/starter --sessions 1024 --keep-sessions sessions/
+  warpwright serve --nats nats://127.0.0.1:4222 --no-device
   curl -s http://127.0.0.1:8000/judge --json @question.json
   warpwright judge model.py --candidate workspace/ --server http://127.0.0.1:8000
 
@@ -78,6 +80,16 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "keep_sessions",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) keep: u32,
+    /// Where NATS is, over which workers of other hosts judge (`warpwright worker`); may hold a name and a password, which
+    /// `WARPWRIGHT_NATS` hides from others.
+    #[arg(long, value_name = "URL", env = "WARPWRIGHT_NATS", hide_env_values = true)]
+    pub(crate) nats: Option<String>,
+    /// Which fleet, and how long its workers may be silent.
+    #[command(flatten)]
+    pub(crate) fleet: FleetArgs,
+    /// Judge on no device of this host; episodes, which are played here, are not served then.
+    #[arg(long, requires = "nats")]
+    pub(crate) no_device: bool,
     /// What every command that judges takes.
     #[command(flatten)]
     pub(crate) common: Common,

@@ -16,3 +16,4 @@ pub(crate) mod task;
 pub(crate) mod train;
 pub(crate) mod trajectory;
 pub(crate) mod watch;
+pub(crate) mod worker;

@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use warpwright_fleet::nats::Bridge;
 use warpwright_fleet::{Done, Failed, Job, Limits, Queue, work};
 use warpwright_judge::{JudgeError, SessionPool};
 use warpwright_serve::{App, Served, SessionLimits, Settings, Tokens, router, serve};
 use warpwright_task::Task;
 
+use super::worker::link;
 use crate::args::serve::ServeArgs;
 use crate::contract;
 use crate::failure::{Failure, chain};
@@ -22,7 +24,7 @@ use crate::printer::Printer;
 use crate::{device_use, exit, interrupt, tasks};
 
 /// Threads that judge, for each session that a device has at once: some compile while others measure.
-const WORKERS: usize = 2;
+pub(crate) const WORKERS: usize = 2;
 /// Most questions of a batch.
 const BATCH: usize = 256;
 /// How long a body may take to come.
@@ -59,7 +61,17 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
     let address = listener.local_addr().map_err(|error| Failure::io("listen", &error))?;
     let profile = args.profile.into();
     let wanted = Wanted::new(&args.common, profile);
-    let benches = Bench::open_all(&args.common, &args.common.device, wanted, printer)?;
+    let benches = if args.no_device {
+        Vec::new()
+    } else {
+        Bench::open_all(&args.common, &args.common.device, wanted, printer)?
+    };
+    let hardware = benches.first().map(|bench| bench.judge.facts().hardware.as_str());
+    let bridge = args.nats.as_ref().map(|url| {
+        let (config, rules) = (link(url, &args.fleet), wanted.rules());
+        Bridge::open(&config, env!("CARGO_PKG_VERSION"), &rules, hardware)
+    });
+    let bridge = bridge.transpose()?;
     let stop = interrupt::watch(printer)?;
     let served = |bench: &Bench| Served {
         device: bench.device(),
@@ -94,7 +106,8 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
         replay_time: REPLAY_TIME,
         replay_bytes: REPLAY_BYTES,
         sessions: SessionLimits {
-            most: args.sessions as usize,
+            // They are played beside a device.
+            most: if benches.is_empty() { 0 } else { args.sessions as usize },
             per_client: args.sessions_per_client as usize,
             idle: Duration::from_secs(args.session_idle),
         },
@@ -103,6 +116,9 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
     let limits = Limits { waiting: args.queue as usize, per_client: args.per_client as usize };
     let queue = Arc::new(Queue::new(limits));
     let app = App::new(settings, Arc::clone(&queue));
+    if let Some(bridge) = &bridge {
+        app.far.set(bridge.roster()).ok();
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::io("start threads", &error))?;
 
@@ -114,13 +130,19 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
                 scope.spawn(move || work(queue, |job| judge(pool, job, stop)));
             }
         }
+        if let Some(bridge) = &bridge {
+            let (queue, is_over) = (&queue, &is_over);
+            scope.spawn(move || bridge.run(queue, is_over));
+        }
         let (told, seen) = (&app, &benches);
         let ends = &is_over;
         scope.spawn(move || tell_uses(told, seen, ends));
         let (host, sessions) = (&host, &app.sessions);
         scope.spawn(move || host.host(scope, sessions));
         let devices: Vec<String> = benches.iter().map(Bench::device).collect();
-        printer.say(&format!("judging on {}: http://{address}", devices.join(", ")));
+        let mut judges = devices.clone();
+        judges.extend(bridge.is_some().then(|| "workers of other hosts".to_owned()));
+        printer.say(&format!("judging on {}: http://{address}", judges.join(", ")));
         let url = format!("http://{address}");
         printer.object(&json!({ "version": contract::VERSION, "url": url, "devices": devices }));
         let stopped = async {
@@ -171,7 +193,7 @@ fn tell_uses(app: &App, benches: &[Bench], is_over: &AtomicBool) {
 }
 
 /// What becomes of a job on a device.
-fn judge(pool: &SessionPool<'_>, job: &Job, stop: &AtomicBool) -> Done {
+pub(crate) fn judge(pool: &SessionPool<'_>, job: &Job, stop: &AtomicBool) -> Done {
     // What is no task costs no device time.
     if let Err(error) = job.task.facts() {
         let hint = Some(error.hint().to_owned());

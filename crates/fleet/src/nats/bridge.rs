@@ -26,6 +26,8 @@ use crate::queue::{AtWork, Leased, Queue, Ready};
 const LOOK: Duration = Duration::from_millis(200);
 /// Leases that a worker may be silent for before it counts as gone.
 const SILENT: u32 = 2;
+/// And at least: connections are made anew in seconds.
+const SILENT_LEAST: Duration = Duration::from_secs(6);
 /// Answers that are asked for at once, and for how long.
 const ANSWERS: usize = 64;
 const ASKING: Duration = Duration::from_secs(1);
@@ -375,6 +377,15 @@ impl<'p, 'q> Pump<'p, 'q> {
 
     /// Gives a job to NATS.
     fn send(&mut self, leased: Leased<'q>) {
+        if self.workers.is_empty() {
+            self.room.out.fetch_sub(1, Ordering::SeqCst);
+            if self.queue.load().workers > 0 {
+                leased.give_back();
+            } else {
+                leased.end(Err(Failed::ours("failed to judge: every device is gone")));
+            }
+            return;
+        }
         let id = fresh_name();
         let job = leased.shared_job();
         self.out.insert(id.clone(), Out { leased, order: None, workers: Vec::new() });
@@ -412,6 +423,8 @@ impl<'p, 'q> Pump<'p, 'q> {
 
     fn lose(&mut self, worker: &str) {
         if self.workers.len() == 1 && self.workers.contains_key(worker) {
+            // None is taken again for those who have gone.
+            self.room.slots.store(0, Ordering::SeqCst);
             // Before nobody is there: somebody else, here or later elsewhere, is to judge them.
             for (_, out) in self.out.drain() {
                 self.room.out.fetch_sub(1, Ordering::SeqCst);
@@ -436,7 +449,8 @@ impl<'p, 'q> Pump<'p, 'q> {
             return;
         }
         let connected = *self.connected.get_or_insert_with(Instant::now);
-        let silent = |seen: Instant| seen.max(connected).elapsed() > link.lease * SILENT;
+        let silent =
+            |seen: Instant| seen.max(connected).elapsed() > (link.lease * SILENT).max(SILENT_LEAST);
         let gone: Vec<String> = self
             .workers
             .iter()

@@ -123,7 +123,7 @@ impl Link {
             // Who vanishes without a word is missed soon.
             .ping_interval((config.lease / 2).max(Duration::from_secs(1)))
             .reconnect_delay_callback(|tries| {
-                Duration::from_millis(100 * u64::try_from(tries.clamp(1, 20)).unwrap_or(20))
+                Duration::from_millis(100 * u64::try_from(tries.clamp(1, 10)).unwrap_or(10))
             });
         let client = options.connect(address).await.map_err(|error| {
             let why = error.to_string();

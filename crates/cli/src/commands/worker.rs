@@ -1,0 +1,113 @@
+//! `warpwright worker`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use fs_err as fs;
+use serde_json::json;
+use warpwright_fleet::nats::{Bridge, Ended, FarWorker, Kind, LinkConfig, LinkError, Slot};
+use warpwright_judge::SessionPool;
+use warpwright_record::candidate::Candidate;
+
+use super::serve::{WORKERS, judge};
+use crate::args::worker::{FleetArgs, WorkerArgs};
+use crate::failure::{Failure, chain};
+use crate::judging::{Bench, Wanted};
+use crate::printer::Printer;
+use crate::{contract, exit, interrupt};
+
+pub(crate) fn run(args: &WorkerArgs, printer: Printer) -> Result<u8, Failure> {
+    let config = link(&args.connect, &args.fleet);
+    if let Some(folder) = &args.parked {
+        return parked(&config, folder, printer);
+    }
+    let wanted = Wanted::new(&args.common, args.profile.into());
+    let benches = Bench::open_all(&args.common, &args.common.device, wanted, printer)?;
+    let stop = interrupt::watch(printer)?;
+    let hardware = benches.first().map(|bench| bench.judge.facts().hardware.clone());
+    let kind = Kind {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        rules: wanted.rules(),
+        hardware: hardware.unwrap_or_default(),
+    };
+    let devices: Vec<String> = benches.iter().map(Bench::device).collect();
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = if host.trim().is_empty() { "worker" } else { host.trim() };
+    let worker = FarWorker::open(&config, kind, host, devices.clone())?;
+    let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
+    let stopped = &stop;
+    let slots: Vec<Slot<'_>> = pools
+        .iter()
+        .flat_map(|pool| {
+            (0..WORKERS * pool.at_once())
+                .map(move |_| -> Slot<'_> { Box::new(move |job| judge(pool, job, stopped)) })
+        })
+        .collect();
+    let name = worker.name();
+    printer.say(&format!("{name} judges on {}, {} at once", devices.join(", "), slots.len()));
+    printer.object(&json!({
+        "version": contract::VERSION, "worker": name, "devices": devices, "slots": slots.len(),
+    }));
+    match worker.run(&slots, &stop, |text| printer.say(text)) {
+        Ended::Asked => {
+            printer.say("ended; what was begun was judged");
+            Ok(exit::OK)
+        }
+        Ended::Deserted => {
+            let hint = Some("`warpwright doctor` says what works".to_owned());
+            Err(Failure::infrastructure("failed to judge: every device is gone".to_owned(), hint))
+        }
+        Ended::Refused(why) => {
+            let hint = "start it with the server's options, of the server's version, on the same \
+                hardware, or in another `--fleet`";
+            Err(Failure::usage(format!("failed to judge for this server: {why}"), hint.to_owned()))
+        }
+    }
+}
+
+pub(crate) fn link(url: &str, fleet: &FleetArgs) -> LinkConfig {
+    let lease = Duration::from_secs(fleet.lease);
+    LinkConfig { url: url.to_owned(), fleet: fleet.fleet.clone(), lease }
+}
+
+/// Writes what nobody survived, as tasks and candidates that `warpwright judge` takes.
+fn parked(config: &LinkConfig, folder: &Path, printer: Printer) -> Result<u8, Failure> {
+    let failed = |error: std::io::Error| Failure::io("write what is parked", &error);
+    let all = Bridge::parked(config)?;
+    for parked in &all {
+        // Written by whoever may connect: names are no paths.
+        let word = parked.id.chars().all(|c| c.is_ascii_hexdigit()) && !parked.id.is_empty();
+        let files =
+            parked.files.iter().map(|(name, text)| (name.clone(), text.clone().into_bytes()));
+        let Ok(candidate) = Candidate::from_stranger(files.collect()) else { continue };
+        if !word {
+            continue;
+        }
+        let place = folder.join(&parked.id);
+        fs::create_dir_all(&place).map_err(failed)?;
+        fs::write(place.join("task.py"), &parked.reference).map_err(failed)?;
+        let told = serde_json::to_vec_pretty(parked).unwrap_or_default();
+        fs::write(place.join("parked.json"), told).map_err(failed)?;
+        for (name, bytes) in candidate.files() {
+            let file = place.join("candidate").join(name);
+            fs::create_dir_all(file.parent().unwrap_or(&place)).map_err(failed)?;
+            fs::write(file, bytes).map_err(failed)?;
+        }
+        let workers = parked.workers.join(", ");
+        printer.say(&format!("{}: {}, begun by {workers}", place.display(), parked.task));
+    }
+    printer.say(&format!("{} parked", all.len()));
+    let ids: Vec<_> = all.iter().map(|parked| &parked.id).collect();
+    printer.object(&json!({ "version": contract::VERSION, "parked": ids }));
+    Ok(exit::OK)
+}
+
+impl From<LinkError> for Failure {
+    fn from(error: LinkError) -> Self {
+        let (message, hint) = (chain(&error), error.hint().to_owned());
+        match error {
+            LinkError::Address(_) | LinkError::Name(_) => Self::usage(message, hint),
+            _ => Self::infrastructure(message, Some(hint)),
+        }
+    }
+}

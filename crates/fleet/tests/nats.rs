@@ -1,0 +1,419 @@
+//! Workers of other hosts, with a real NATS server and workers that are processes: killed, cut off, of
+//! another version, with another clock, and NATS itself killed and started again.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use warpwright_fleet::nats::{Bridge, Ended, FarWorker, Kind, LinkConfig, Slot};
+use warpwright_fleet::{Answer, Done, Failed, Job, Limits, News, Queue, Ticket};
+use warpwright_record::candidate::Candidate;
+use warpwright_record::verdict::Stage;
+use warpwright_task::Task;
+
+const LEASE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(60);
+const URL: &str = "FLEET_TEST_URL";
+
+/// A NATS server with its own store; the same again after it was killed.
+struct Nats {
+    child: Child,
+    store: tempfile::TempDir,
+    port: u16,
+}
+
+impl Nats {
+    /// None where there is no server and none must be.
+    fn start() -> Option<Self> {
+        let store = tempfile::tempdir().unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        match Self::spawn(port, store.path()) {
+            Ok(child) => {
+                let nats = Self { child, store, port };
+                nats.wait();
+                Some(nats)
+            }
+            Err(error) => {
+                assert!(std::env::var_os("CI").is_none(), "nats-server is not installed: {error}");
+                None
+            }
+        }
+    }
+
+    #[expect(clippy::disallowed_types, reason = "a test starts a server")]
+    fn spawn(port: u16, store: &std::path::Path) -> std::io::Result<Child> {
+        Command::new("nats-server")
+            .args([
+                "--jetstream",
+                "--addr",
+                "127.0.0.1",
+                "--port",
+                &port.to_string(),
+                "--store_dir",
+            ])
+            .arg(store)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+    }
+
+    fn wait(&self) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            assert!(Instant::now() < until, "nats-server did not start");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn restart(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        self.child = Self::spawn(self.port, self.store.path()).unwrap();
+        self.wait();
+    }
+
+    fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for Nats {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn config(url: &str) -> LinkConfig {
+    LinkConfig { url: url.to_owned(), fleet: "test".to_owned(), lease: LEASE }
+}
+
+fn kind() -> Kind {
+    let word = |word: &str| word.to_owned();
+    Kind { version: word("1"), rules: word("strict"), hardware: word("paper") }
+}
+
+/// What a worker of these tests does with a job, by the task's name.
+fn judge(job: &Job) -> Done {
+    let name = &job.task.name;
+    if name == "kill" {
+        std::process::abort();
+    }
+    if let Some(ms) = name.strip_prefix("slow-") {
+        std::thread::sleep(Duration::from_millis(ms.parse().unwrap_or(0)));
+    }
+    let message = format!("{name} of {}", std::process::id());
+    Done::Answered(Err(Failed::Task { message, hint: None }))
+}
+
+/// Not a test, but what [`Worker`] starts: a worker that is a process.
+#[test]
+fn as_a_worker() {
+    let Ok(url) = std::env::var(URL) else { return };
+    let worker = FarWorker::open(&config(&url), kind(), "host", vec!["cpu".to_owned()]).unwrap();
+    let slots: Vec<Slot<'_>> = (0..4).map(|_| -> Slot<'_> { Box::new(judge) }).collect();
+    worker.run(&slots, &AtomicBool::new(false), |_| {});
+}
+
+struct Worker(Child);
+
+impl Worker {
+    #[expect(clippy::disallowed_types, reason = "a test starts itself")]
+    fn start(url: &str, more: &[(&str, &str)]) -> Self {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "as_a_worker"])
+            .env(URL, url)
+            .envs(more.iter().copied())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    /// SIGKILL.
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    fn is_gone(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A queue that only workers of other hosts work on, until the test is over.
+fn served(url: &str, hardware: Option<&str>, test: impl FnOnce(&Arc<Queue>, &Bridge)) {
+    let queue = Arc::new(Queue::new(Limits { waiting: 10_000, per_client: 10_000 }));
+    let bridge = Bridge::open(&config(url), "1", "strict", hardware).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let over = Over(&is_over);
+        scope.spawn(|| bridge.run(&queue, &is_over));
+        test(&queue, &bridge);
+        drop(over);
+    });
+}
+
+/// Also where the test panics: who waits for the bridge would wait for ever.
+struct Over<'o>(&'o AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+type Told = (Ticket, Receiver<Answer>);
+
+fn submit(queue: &Arc<Queue>, name: &str, file: &[u8]) -> Told {
+    let files = BTreeMap::from([("model_new.py".to_owned(), file.to_vec())]);
+    let candidate = Candidate::from_files(files);
+    let task = Task::from_source(name, "source");
+    let job = Job { task, candidate, stage: Stage::Measured, fresh: false };
+    // A second end of a job would be seen.
+    let (tell, told) = sync_channel(8);
+    let listener = Box::new(move |news| {
+        if let News::Ended(answer) = news {
+            tell.send(answer).unwrap();
+        }
+    });
+    (queue.submit("client", job, listener).unwrap(), told)
+}
+
+fn failure(told: &Told) -> Failed {
+    told.1.recv_timeout(PATIENCE).unwrap().unwrap_err()
+}
+
+/// That of a worker that judged it.
+fn judged(told: &Told, name: &str) -> String {
+    let failed = failure(told);
+    let Failed::Task { message, .. } = failed else { panic!("not judged: {failed}") };
+    assert!(message.starts_with(&format!("{name} of ")), "{message}");
+    message
+}
+
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn every_job_ends_once_whoever_dies() {
+    let Some(mut nats) = Nats::start() else { return };
+    let url = nats.url();
+    served(&url, None, |queue, bridge| {
+        // One with a clock of its own, where there is a library for it.
+        let skewed = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+        let skew =
+            [("LD_PRELOAD", skewed), ("FAKETIME", "+3d"), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")];
+        let has = std::path::Path::new(skewed).exists();
+        let mut one = Worker::start(&url, &[]);
+        let _two = Worker::start(&url, if has { &skew } else { &[] });
+        wait_for("two workers", || bridge.roster().there().len() == 2);
+        // Large ones are in parts.
+        let large: Vec<u8> =
+            (0..900_000_u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        let names: Vec<String> = (0..200).map(|i| format!("slow-{}", i % 40)).collect();
+        let all: Vec<_> = names
+            .iter()
+            .enumerate()
+            .map(|(i, name)| submit(queue, name, if i % 50 == 7 { &large } else { b"small" }))
+            .collect();
+        std::thread::sleep(Duration::from_millis(300));
+        one.kill();
+        std::thread::sleep(Duration::from_millis(200));
+        nats.restart();
+        for (told, name) in all.iter().zip(&names) {
+            judged(told, name);
+        }
+        wait_for("an end", || queue.load().running == 0);
+        // What was delivered twice is not answered twice.
+        std::thread::sleep(LEASE * 2);
+        assert!(all.iter().all(|told| told.1.try_recv().is_err()));
+    });
+}
+
+#[test]
+fn what_nobody_survives_is_parked_with_what_is_known_of_it() {
+    let Some(nats) = Nats::start() else { return };
+    let url = nats.url();
+    served(&url, None, |queue, _| {
+        let told = submit(queue, "kill", b"evil");
+        let mut workers = Vec::new();
+        let mut fell = 0;
+        let failed = loop {
+            if workers.iter_mut().all(Worker::is_gone) {
+                fell += workers.len();
+                workers = vec![Worker::start(&url, &[])];
+            }
+            if let Ok(answer) = told.1.recv_timeout(Duration::from_millis(50)) {
+                break answer.unwrap_err();
+            }
+            assert!(fell < 10, "it is tried for ever");
+        };
+        let Failed::Infrastructure { message, hint } = failed else { panic!("{failed}") };
+        assert!(message.contains("3 workers took this job"), "{message}");
+        assert_eq!(fell, 3);
+        let parked = Bridge::parked(&config(&url)).unwrap();
+        assert_eq!(parked.len(), 1);
+        assert!(hint.unwrap().contains(&parked[0].id));
+        assert_eq!((parked[0].task.as_str(), parked[0].deliveries), ("kill", 3));
+        assert_eq!(parked[0].files["model_new.py"], "evil");
+        assert_eq!(parked[0].workers.len(), 3, "{:?}", parked[0].workers);
+        // The next job is judged.
+        judged(&submit(queue, "slow-0", b""), "slow-0");
+    });
+}
+
+#[test]
+fn only_workers_of_the_same_kind_judge() {
+    let Some(nats) = Nats::start() else { return };
+    let url = nats.url();
+    let refused = |kind: Kind| {
+        let worker = FarWorker::open(&config(&url), kind, "host", Vec::new()).unwrap();
+        let slots: [Slot<'_>; 1] = [Box::new(|_| panic!("it must not judge"))];
+        match worker.run(&slots, &AtomicBool::new(false), |_| {}) {
+            Ended::Refused(why) => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    served(&url, None, |queue, bridge| {
+        let word = |word: &str| word.to_owned();
+        let told = submit(queue, "slow-0", b"");
+        let why = refused(Kind { version: word("0"), ..kind() });
+        assert_eq!(why, r#"its version is "0", the server's "1""#);
+        assert!(refused(Kind { rules: word("paper"), ..kind() }).contains("rules"));
+        let _worker = Worker::start(&url, &[]);
+        judged(&told, "slow-0");
+        // The first that came says what hardware it is.
+        assert!(refused(Kind { hardware: word("stone"), ..kind() }).contains("hardware"));
+        assert_eq!(bridge.roster().there().len(), 1);
+    });
+}
+
+/// A line to NATS that can be cut as a network is: nobody is told.
+struct Proxy {
+    url: String,
+    cut: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    fn new(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("nats://{}", listener.local_addr().unwrap());
+        let cut = Arc::new(AtomicBool::new(false));
+        let is_cut = Arc::clone(&cut);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { return };
+                let ways =
+                    [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)];
+                for (from, to) in ways {
+                    let is_cut = Arc::clone(&is_cut);
+                    std::thread::spawn(move || pass(from, to, &is_cut));
+                }
+            }
+        });
+        Self { url, cut }
+    }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
+    let mut bytes = [0; 16_384];
+    while let Ok(n) = from.read(&mut bytes) {
+        while is_cut.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if n == 0 || to.write_all(&bytes[..n]).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_is_cut_off_loses_its_jobs_to_another() {
+    let Some(nats) = Nats::start() else { return };
+    let proxy = Proxy::new(nats.port);
+    served(&nats.url(), None, |queue, bridge| {
+        let far = Worker::start(&proxy.url, &[]);
+        wait_for("a worker", || bridge.roster().there().len() == 1);
+        let told = submit(queue, "slow-1500", b"");
+        wait_for("a begin", || bridge.roster().there().iter().any(|far| far.running == 1));
+        proxy.cut.store(true, Ordering::SeqCst);
+        let near = Worker::start(&nats.url(), &[]);
+        let message = judged(&told, "slow-1500");
+        assert!(message.ends_with(&format!(" of {}", near.0.id())), "{message}");
+        // It comes back, and what it says of that job interests nobody.
+        proxy.cut.store(false, Ordering::SeqCst);
+        drop(near);
+        wait_for("its return", || {
+            let again = submit(queue, "slow-0", b"");
+            again.1.recv_timeout(Duration::from_secs(10)).is_ok_and(|answer| {
+                answer.unwrap_err().to_string().ends_with(&format!(" of {}", far.0.id()))
+            })
+        });
+        assert!(told.1.try_recv().is_err());
+    });
+}
+
+#[test]
+fn where_all_have_gone_nobody_waits_for_ever() {
+    let Some(nats) = Nats::start() else { return };
+    let url = nats.url();
+    served(&url, Some("paper"), |queue, bridge| {
+        let mut worker = Worker::start(&url, &[]);
+        wait_for("a worker", || bridge.roster().there().len() == 1);
+        let all: Vec<_> = (0..10).map(|_| submit(queue, "slow-60000", b"")).collect();
+        wait_for("a begin", || bridge.roster().there().iter().any(|far| far.running > 0));
+        worker.kill();
+        for told in &all {
+            assert!(matches!(failure(told), Failed::Infrastructure { .. }));
+        }
+        assert!(bridge.roster().there().is_empty());
+        assert_eq!(queue.load().workers, 0);
+        // Whoever comes later finds nothing of that, and judges what is new.
+        let _next = Worker::start(&url, &[]);
+        wait_for("a worker", || queue.load().workers > 0);
+        judged(&submit(queue, "slow-0", b""), "slow-0");
+    });
+}
+
+#[test]
+fn a_server_that_ends_leaves_nothing_to_judge() {
+    let Some(nats) = Nats::start() else { return };
+    let url = nats.url();
+    let kept = Mutex::new(Vec::new());
+    let mut worker = None;
+    served(&url, None, |queue, bridge| {
+        worker = Some(Worker::start(&url, &[]));
+        wait_for("a worker", || bridge.roster().there().len() == 1);
+        kept.lock().unwrap().extend((0..8).map(|_| submit(queue, "slow-3000", b"")));
+        wait_for("a begin", || queue.load().running == 4);
+    });
+    for told in kept.lock().unwrap().iter() {
+        if let Ok(answer) = told.1.try_recv() {
+            let failed = answer.unwrap_err();
+            assert!(!matches!(failed, Failed::Task { .. }), "{failed}");
+        }
+    }
+    // The next server's jobs are not behind those.
+    served(&url, None, |queue, _| {
+        judged(&submit(queue, "slow-0", b""), "slow-0");
+    });
+}
