@@ -4,11 +4,15 @@
 mod bad_input;
 mod composing;
 mod evaluating;
+mod far;
 mod first_contact;
 mod judging;
 mod linting;
 mod many;
 mod measuring;
+#[expect(dead_code, reason = "shared with the tests of the fleet, which use all of it")]
+#[path = "../../../fleet/tests/nats/server.rs"]
+mod nats;
 mod program;
 mod records;
 mod resuming;

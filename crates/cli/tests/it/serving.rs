@@ -10,14 +10,18 @@ use serde_json::{Value, json};
 use crate::program::{KERNEL, MODEL_NEW, Program, TASK};
 
 /// A server that ends with the test, at the latest.
-struct Served {
-    child: std::process::Child,
-    url: String,
+pub(crate) struct Served {
+    pub(crate) child: std::process::Child,
+    pub(crate) url: String,
 }
 
 impl Served {
-    fn start(program: &Program, more: &[&str]) -> Self {
-        let arguments = ["serve", "--device", "cpu", "--listen", "127.0.0.1:0", "--json"];
+    pub(crate) fn start(program: &Program, more: &[&str]) -> Self {
+        Self::on(program, &[&["--device", "cpu"], more].concat())
+    }
+
+    pub(crate) fn on(program: &Program, more: &[&str]) -> Self {
+        let arguments = ["serve", "--listen", "127.0.0.1:0", "--json"];
         let mut command = program.command(&[&arguments, more].concat());
         let child = command
             .stdout(std::process::Stdio::piped())
@@ -31,7 +35,7 @@ impl Served {
         Self { child, url }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 }
@@ -44,13 +48,13 @@ impl Drop for Served {
     }
 }
 
-fn candidate(program: &Program, folder: &str, kernel: &str) {
+pub(crate) fn candidate(program: &Program, folder: &str, kernel: &str) {
     program.write(&format!("{folder}/model_new.py"), MODEL_NEW);
     program.write(&format!("{folder}/kernels/scaled_relu.cu"), kernel);
 }
 
 /// What a verdict says, without what is another each time.
-fn essence(judged: &Value) -> Value {
+pub(crate) fn essence(judged: &Value) -> Value {
     json!({
         "task": judged["task"],
         "verified": judged["verified"],

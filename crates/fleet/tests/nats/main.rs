@@ -1,10 +1,14 @@
 //! Workers of other hosts, with a real NATS server and workers that are processes: killed, cut off, of
 //! another version, with another clock, and NATS itself killed and started again.
 
+#![cfg(test)]
+
+mod server;
+
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -16,79 +20,11 @@ use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::Stage;
 use warpwright_task::Task;
 
+use crate::server::Nats;
+
 const LEASE: Duration = Duration::from_secs(1);
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const URL: &str = "FLEET_TEST_URL";
-
-/// A NATS server with its own store; the same again after it was killed.
-struct Nats {
-    child: Child,
-    store: tempfile::TempDir,
-    port: u16,
-}
-
-impl Nats {
-    /// None where there is no server and none must be.
-    fn start() -> Option<Self> {
-        let store = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        match Self::spawn(port, store.path()) {
-            Ok(child) => {
-                let nats = Self { child, store, port };
-                nats.wait();
-                Some(nats)
-            }
-            Err(error) => {
-                assert!(std::env::var_os("CI").is_none(), "nats-server is not installed: {error}");
-                None
-            }
-        }
-    }
-
-    #[expect(clippy::disallowed_types, reason = "a test starts a server")]
-    fn spawn(port: u16, store: &std::path::Path) -> std::io::Result<Child> {
-        Command::new("nats-server")
-            .args([
-                "--jetstream",
-                "--addr",
-                "127.0.0.1",
-                "--port",
-                &port.to_string(),
-                "--store_dir",
-            ])
-            .arg(store)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-    }
-
-    fn wait(&self) {
-        let until = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            assert!(Instant::now() < until, "nats-server did not start");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn restart(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-        std::thread::sleep(Duration::from_millis(300));
-        self.child = Self::spawn(self.port, self.store.path()).unwrap();
-        self.wait();
-    }
-
-    fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
-    }
-}
-
-impl Drop for Nats {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn config(url: &str) -> LinkConfig {
     LinkConfig { url: url.to_owned(), fleet: "test".to_owned(), lease: LEASE }
@@ -126,7 +62,7 @@ struct Worker(Child);
 impl Worker {
     #[expect(clippy::disallowed_types, reason = "a test starts itself")]
     fn start(url: &str, more: &[(&str, &str)]) -> Self {
-        let child = Command::new(std::env::current_exe().unwrap())
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "as_a_worker"])
             .env(URL, url)
             .envs(more.iter().copied())
@@ -349,7 +285,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
 #[test]
 fn a_worker_that_is_cut_off_loses_its_jobs_to_another() {
     let Some(nats) = Nats::start() else { return };
-    let proxy = Proxy::new(nats.port);
+    let proxy = Proxy::new(nats.port());
     served(&nats.url(), None, |queue, bridge| {
         let far = Worker::start(&proxy.url, &[]);
         wait_for("a worker", || bridge.roster().there().len() == 1);

@@ -1,0 +1,156 @@
+//! `serve --nats` and `worker` with a real NATS server, and the real judge on the cpu device.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::nats::Nats;
+use crate::program::{KERNEL, Program, TASK};
+use crate::serving::{Served, candidate, essence};
+
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// One that ends with the test, at the latest.
+struct Worker {
+    child: Child,
+    name: String,
+}
+
+impl Worker {
+    fn start(program: &Program, nats: &Nats) -> Self {
+        let url = nats.url();
+        let arguments = ["worker", "--connect", &url, "--lease", "2", "--device", "cpu", "--json"];
+        let mut command = program.command(&arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let told: Value = serde_json::from_str(&line).unwrap();
+        Self { child, name: told["worker"].as_str().unwrap().to_owned() }
+    }
+
+    fn end(mut self) -> Option<i32> {
+        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Judges on no device of its own.
+fn serve(program: &Program, nats: &Nats) -> Served {
+    let more = ["--nats", &nats.url(), "--no-device", "--lease", "2", "--suite", "model.py"];
+    Served::on(program, &more)
+}
+
+fn health(served: &Served) -> Value {
+    let host = served.url.trim_start_matches("http://");
+    let mut stream = std::net::TcpStream::connect(host).unwrap();
+    let head = format!("GET /health HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+/// Of the workers of other hosts.
+fn wait_for(served: &Served, what: &str, is_so: impl Fn(&[Value]) -> bool) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let health = health(served);
+        if health["far"].as_array().is_some_and(|far| is_so(far)) {
+            return;
+        }
+        assert!(Instant::now() < until, "{what}: {health}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_verdict_of_another_host_is_the_local_one() {
+    let Some(nats) = Nats::start() else { return };
+    let program = Program::new();
+    program.write("model.py", TASK);
+    candidate(&program, "good", KERNEL);
+    candidate(&program, "wrong", &KERNEL.replace("0.5f", "0.25f"));
+    candidate(&program, "broken", &KERNEL.replace("0.5f", "half"));
+    let mut served = serve(&program, &nats);
+    let url = served.url.clone();
+    // Nobody is there yet.
+    let alone = program.run(&[
+        "judge",
+        "model.py",
+        "--candidate",
+        "good",
+        "--server",
+        &url,
+        "--deadline",
+        "2",
+    ]);
+    assert_eq!(alone.code, Some(4), "{}", alone.show());
+    let worker = Worker::start(&program, &nats);
+    wait_for(&served, "a worker", |far| far.len() == 1);
+    for (folder, code) in [("good", 0), ("wrong", 3), ("broken", 3)] {
+        let common = ["judge", "model.py", "--candidate", folder, "--stage", "verified", "--json"];
+        let here = program.run(&[&common[..], &["--device", "cpu"]].concat());
+        let there = program.run(&[&common[..], &["--server", &url]].concat());
+        assert_eq!((here.code, there.code), (Some(code), Some(code)), "{}", there.show());
+        assert_eq!(essence(&here.object()), essence(&there.object()), "{folder}");
+    }
+    // Whoever judges by other rules is sent away.
+    let connect = nats.url();
+    let other = ["worker", "--connect", &connect, "--device", "cpu", "--profile", "paper"];
+    let refused = program.run(&other);
+    assert_eq!(refused.code, Some(2), "{}", refused.show());
+    assert!(refused.stderr.contains("its rules"), "{}", refused.stderr);
+    if let Some(page) = program.browsed(&url) {
+        assert!(page.contains(&worker.name), "{page}");
+    }
+    assert_eq!(worker.end(), Some(0));
+    wait_for(&served, "nobody", <[Value]>::is_empty);
+    served.signal(Signal::SIGTERM);
+    assert_eq!(served.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_worker_that_is_killed_costs_its_server_nothing_but_time() {
+    let Some(nats) = Nats::start() else { return };
+    let program = Program::new();
+    program.write("model.py", TASK);
+    candidate(&program, "good", KERNEL);
+    let served = serve(&program, &nats);
+    let mut first = Worker::start(&program, &nats);
+    wait_for(&served, "a worker", |far| far.len() == 1);
+    let ask = ["judge", "model.py", "--candidate", "good", "--server", &served.url];
+    let judged = std::thread::scope(|scope| {
+        let judged = scope.spawn(|| program.run(&ask));
+        wait_for(&served, "a begin", |far| far.iter().any(|far| far["running"] == 1));
+        let _second = Worker::start(&program, &nats);
+        first.child.kill().unwrap();
+        judged.join().unwrap()
+    });
+    assert_eq!(judged.code, Some(0), "{}", judged.show());
+    let none = program.run(&["worker", "--connect", &nats.url(), "--parked", "parked"]);
+    assert_eq!(none.code, Some(0), "{}", none.show());
+    assert!(none.stderr.contains("0 parked"), "{}", none.show());
+}
+
+#[test]
+fn what_cannot_be_connected_is_said_at_once() {
+    let program = Program::new();
+    let nowhere = ["worker", "--connect", "nats://127.0.0.1:1", "--device", "cpu"];
+    let failed = program.run(&nowhere);
+    assert_eq!(failed.code, Some(4), "{}", failed.show());
+    assert!(failed.stderr.contains("nats-server"), "{}", failed.stderr);
+    let other = program.run(&["worker", "--connect", "http://127.0.0.1:1", "--device", "cpu"]);
+    assert_eq!(other.code, Some(2), "{}", other.show());
+}

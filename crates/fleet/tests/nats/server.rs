@@ -1,0 +1,79 @@
+//! A NATS server for tests.
+
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// A NATS server with its own store; the same again after it was killed.
+pub(crate) struct Nats {
+    child: Child,
+    store: tempfile::TempDir,
+    port: u16,
+}
+
+impl Nats {
+    /// None where there is no server and none must be.
+    pub(crate) fn start() -> Option<Self> {
+        let store = tempfile::tempdir().unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        match Self::spawn(port, store.path()) {
+            Ok(child) => {
+                let nats = Self { child, store, port };
+                nats.wait();
+                Some(nats)
+            }
+            Err(error) => {
+                assert!(std::env::var_os("CI").is_none(), "nats-server is not installed: {error}");
+                None
+            }
+        }
+    }
+
+    #[expect(clippy::disallowed_types, reason = "a test starts a server")]
+    fn spawn(port: u16, store: &std::path::Path) -> std::io::Result<Child> {
+        std::process::Command::new("nats-server")
+            .args([
+                "--jetstream",
+                "--addr",
+                "127.0.0.1",
+                "--port",
+                &port.to_string(),
+                "--store_dir",
+            ])
+            .arg(store)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn wait(&self) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            assert!(Instant::now() < until, "nats-server did not start");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        self.child = Self::spawn(self.port, self.store.path()).unwrap();
+        self.wait();
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for Nats {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
