@@ -72,6 +72,29 @@ impl Worker {
         Self(child.unwrap())
     }
 
+    /// In a network namespace of its own, to which the end of a wire is given.
+    #[expect(clippy::disallowed_types, reason = "a test starts itself")]
+    fn start_in_a_namespace(url: &str, wire: &str, address: &str) -> Self {
+        let line = format!(
+            "ip link set lo up; until ip link show {wire}; do sleep 0.05; done; \
+             ip addr add {address} dev {wire}; ip link set {wire} up; exec \"$0\" --exact as_a_worker"
+        );
+        let child = std::process::Command::new("unshare")
+            .args(["--net", "--", "sh", "-ec", &line])
+            .arg(std::env::current_exe().unwrap())
+            .env(URL, url)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // `unshare` leaves its own namespace before it becomes the shell.
+        let there = || format!("/proc/{}/ns/net", child.id());
+        let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+        wait_for("a namespace", || std::fs::read_link(there()).is_ok_and(|link| link != own));
+        assert!(shell(&format!("ip link set {wire} netns {}", child.id())));
+        Self(child)
+    }
+
     /// SIGKILL.
     fn kill(&mut self) {
         self.0.kill().unwrap();
@@ -297,6 +320,58 @@ fn a_worker_that_is_cut_off_loses_its_jobs_to_another() {
         assert!(message.ends_with(&format!(" of {}", near.0.id())), "{message}");
         // It comes back, and what it says of that job interests nobody.
         proxy.cut.store(false, Ordering::SeqCst);
+        drop(near);
+        wait_for("its return", || {
+            let again = submit(queue, "slow-0", b"");
+            again.1.recv_timeout(Duration::from_secs(10)).is_ok_and(|answer| {
+                answer.unwrap_err().to_string().ends_with(&format!(" of {}", far.0.id()))
+            })
+        });
+        assert!(told.1.try_recv().is_err());
+    });
+}
+
+/// Runs one that is done there.
+#[expect(clippy::disallowed_types, reason = "a test lays wires")]
+fn shell(line: &str) -> bool {
+    let ran = std::process::Command::new("sh").args(["-ec", line]).stderr(Stdio::null()).status();
+    ran.is_ok_and(|status| status.success())
+}
+
+/// A wire between two network namespaces, taken down and up again: packets vanish, nobody is told. All of it is
+/// in a namespace of its own, of this test started anew, so that nothing of this machine is touched.
+#[test]
+fn a_worker_whose_network_is_gone_loses_its_jobs_to_another() {
+    if std::env::var_os("FLEET_TEST_INSIDE").is_none() {
+        let inside = "unshare --user --map-root-user --net --";
+        if !shell(&format!(
+            "command -v ip nats-server; {inside} ip link add name here type veth peer name there"
+        )) {
+            return;
+        }
+        let me = std::env::current_exe().unwrap();
+        let name = "a_worker_whose_network_is_gone_loses_its_jobs_to_another";
+        let line = format!("FLEET_TEST_INSIDE=1 exec {inside} {} --exact {name}", me.display());
+        assert!(shell(&line), "{line}");
+        return;
+    }
+    assert!(shell("ip link set lo up; ip link add name here type veth peer name there"));
+    assert!(shell("ip addr add 10.9.0.1/24 dev here; ip link set here up"));
+    let Some(nats) = Nats::start_at("10.9.0.1") else { return };
+    served(&nats.url(), None, |queue, bridge| {
+        let far = Worker::start_in_a_namespace(&nats.url(), "there", "10.9.0.2/24");
+        wait_for("a worker", || bridge.roster().there().len() == 1);
+        let told = submit(queue, "slow-1500", b"");
+        wait_for("a begin", || bridge.roster().there().iter().any(|far| far.running == 1));
+        assert!(shell("ip link set here down"));
+        // There is no way from here to that address any more, but from itself.
+        assert!(shell("ip addr replace 10.9.0.1/24 dev lo"));
+        let near = Worker::start(&nats.url(), &[]);
+        let message = judged(&told, "slow-1500");
+        assert!(message.ends_with(&format!(" of {}", near.0.id())), "{message}");
+        assert!(shell(
+            "ip addr del 10.9.0.1/24 dev lo; ip addr replace 10.9.0.1/24 dev here; ip link set here up"
+        ));
         drop(near);
         wait_for("its return", || {
             let again = submit(queue, "slow-0", b"");

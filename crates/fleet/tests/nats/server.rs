@@ -8,17 +8,22 @@ use std::time::{Duration, Instant};
 pub(crate) struct Nats {
     child: Child,
     store: tempfile::TempDir,
+    at: &'static str,
     port: u16,
 }
 
 impl Nats {
     /// None where there is no server and none must be.
     pub(crate) fn start() -> Option<Self> {
+        Self::start_at("127.0.0.1")
+    }
+
+    pub(crate) fn start_at(at: &'static str) -> Option<Self> {
         let store = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        match Self::spawn(port, store.path()) {
+        let port = TcpListener::bind((at, 0)).unwrap().local_addr().unwrap().port();
+        match Self::spawn(at, port, store.path()) {
             Ok(child) => {
-                let nats = Self { child, store, port };
+                let nats = Self { child, store, at, port };
                 nats.wait();
                 Some(nats)
             }
@@ -30,16 +35,9 @@ impl Nats {
     }
 
     #[expect(clippy::disallowed_types, reason = "a test starts a server")]
-    fn spawn(port: u16, store: &std::path::Path) -> std::io::Result<Child> {
+    fn spawn(at: &str, port: u16, store: &std::path::Path) -> std::io::Result<Child> {
         std::process::Command::new("nats-server")
-            .args([
-                "--jetstream",
-                "--addr",
-                "127.0.0.1",
-                "--port",
-                &port.to_string(),
-                "--store_dir",
-            ])
+            .args(["--jetstream", "--addr", at, "--port", &port.to_string(), "--store_dir"])
             .arg(store)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -52,7 +50,7 @@ impl Nats {
 
     fn wait(&self) {
         let until = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        while TcpStream::connect((self.at, self.port)).is_err() {
             assert!(Instant::now() < until, "nats-server did not start");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -62,12 +60,12 @@ impl Nats {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         std::thread::sleep(Duration::from_millis(300));
-        self.child = Self::spawn(self.port, self.store.path()).unwrap();
+        self.child = Self::spawn(self.at, self.port, self.store.path()).unwrap();
         self.wait();
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
+        format!("nats://{}:{}", self.at, self.port)
     }
 }
 

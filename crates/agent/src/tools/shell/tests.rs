@@ -418,7 +418,8 @@ fn the_shell_works_on_every_backend_of_this_machine() {
         session.jobs.kill("bash_1").unwrap();
         assert!(eventually(|| processes_with(&seconds) == 0), "{name}");
         assert!(session.shown("bash_1", None).contains("at work\n"), "{name}");
-        assert!(session.text("exit 2").contains("the shell itself ended"), "{name}");
+        let ended = session.text("exit 2");
+        assert!(ended.contains("the shell itself ended"), "{name}: {ended}");
         assert_eq!(session.text("echo [$x]; basename $PWD | wc -l"), "[]\n1\n", "{name}");
     }
     assert!(tried > 1, "{tried} backends");
