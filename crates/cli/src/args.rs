@@ -14,7 +14,7 @@ pub(crate) mod worker;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use warpwright_record::verdict::Profile;
+use warpwright_record::verdict::{Profile, Stage};
 
 use crate::environment;
 
@@ -412,6 +412,16 @@ pub(crate) enum StageArg {
     Verified,
     /// Build, compare and time.
     Measured,
+}
+
+impl From<StageArg> for Stage {
+    fn from(stage: StageArg) -> Self {
+        match stage {
+            StageArg::Built => Self::Built,
+            StageArg::Verified => Self::Verified,
+            StageArg::Measured => Self::Measured,
+        }
+    }
 }
 
 /// Which baselines.

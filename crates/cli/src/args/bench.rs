@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::Common;
+use super::{Common, StageArg};
 use crate::bench::Form;
 
 /// `bench`.
@@ -17,8 +17,10 @@ pub(crate) struct BenchArgs {
 
 impl BenchArgs {
     pub(crate) fn wants_json(&self) -> bool {
-        let BenchWhat::Judge(args) = &self.what;
-        args.common.json
+        match &self.what {
+            BenchWhat::Judge(args) => args.common.json,
+            BenchWhat::Serve(args) => args.common.json,
+        }
     }
 }
 
@@ -28,6 +30,41 @@ pub(crate) enum BenchWhat {
     /// How long a verdict takes, by stage; how many an hour there can be; and how long the same work
     /// takes in a new process each time.
     Judge(BenchJudge),
+    /// What asking over HTTP, and from other hosts, costs beside asking the judge in this process.
+    Serve(BenchServe),
+}
+
+/// `bench serve`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright bench serve --device cpu --stage verified
+  warpwright bench serve --device cuda:0,cuda:1 --candidates 200 --out serve.json
+  warpwright bench serve --device all --nats nats://127.0.0.1:4222
+
+The same judge with as many hands is asked each way in turn, for new candidates of its own each time.
+With several devices also on the first alone.")]
+pub(crate) struct BenchServe {
+    /// Candidates each time.
+    #[arg(long, value_name = "N", default_value_t = 64,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) candidates: u32,
+    /// Times that each way is gone.
+    #[arg(long, value_name = "N", default_value_t = 3,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// How far candidates are taken.
+    #[arg(long, value_enum, default_value_t = StageArg::Measured)]
+    pub(crate) stage: StageArg,
+    /// Also over NATS with JetStream, there.
+    #[arg(long, value_name = "URL", env = "WARPWRIGHT_NATS", hide_env_values = true)]
+    pub(crate) nats: Option<String>,
+    /// Also write every figure to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// What every command that judges takes.
+    #[command(flatten)]
+    pub(crate) common: Common,
 }
 
 /// `bench judge`.

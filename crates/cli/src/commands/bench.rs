@@ -1,8 +1,9 @@
-//! `warpwright bench judge`.
+//! `warpwright bench judge` and `bench serve`.
 
 use std::path::Path;
 
-use crate::args::bench::{BenchArgs, BenchJudge, BenchWhat};
+use crate::args::bench::{BenchArgs, BenchJudge, BenchServe, BenchWhat};
+use crate::bench::serving::{self, ServingPlan};
 use crate::bench::{self, Plan};
 use crate::exit;
 use crate::failure::Failure;
@@ -11,6 +12,7 @@ use crate::printer::Printer;
 pub(crate) fn run(args: &BenchArgs, printer: Printer) -> Result<u8, Failure> {
     match &args.what {
         BenchWhat::Judge(args) => judge(args, printer),
+        BenchWhat::Serve(args) => serve(args, printer),
     }
 }
 
@@ -36,7 +38,24 @@ fn judge(args: &BenchJudge, printer: Printer) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-fn written(report: &bench::Report, file: &Path) -> std::io::Result<()> {
+fn serve(args: &BenchServe, printer: Printer) -> Result<u8, Failure> {
+    let plan = ServingPlan {
+        candidates: args.candidates as usize,
+        rounds: args.rounds as usize,
+        stage: args.stage.into(),
+        nats: args.nats.clone(),
+    };
+    args.out.as_ref().map(fs_err::File::create).transpose().map_err(unwritten)?;
+    let report = serving::run(&plan, &args.common, printer)?;
+    if let Some(file) = &args.out {
+        written(&report, file).map_err(unwritten)?;
+    }
+    printer.data(&serving::render(&report));
+    printer.object(&report);
+    Ok(exit::OK)
+}
+
+fn written(report: &impl serde::Serialize, file: &Path) -> std::io::Result<()> {
     let text = serde_json::to_string_pretty(report)?;
     fs_err::write(file, text + "\n")
 }

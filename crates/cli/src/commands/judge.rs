@@ -13,7 +13,7 @@ use warpwright_record::writer::RunWriter;
 use warpwright_serve::JudgeRequest;
 use warpwright_task::Task;
 
-use crate::args::{JudgeArgs, StageArg};
+use crate::args::JudgeArgs;
 use crate::client::Client;
 use crate::contract::Judged;
 use crate::failure::{Failure, chain};
@@ -25,11 +25,7 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
     let task = tasks::read_one(&args.task, printer)?;
     let read = Candidate::read(&args.candidate);
     let candidate = read.map_err(|error| no_candidate(&args.candidate, &error))?;
-    let stage = match args.stage {
-        StageArg::Built => Stage::Built,
-        StageArg::Verified => Stage::Verified,
-        StageArg::Measured => Stage::Measured,
-    };
+    let stage = args.stage.into();
     if let Some(server) = &args.server {
         return elsewhere(args, server, (&task, &candidate, stage), printer);
     }
