@@ -183,7 +183,8 @@ pub(crate) struct Episodes {
     pub(crate) tasks: Vec<PathBuf>,
     /// What writes the kernels: `teacher`, built in; `teacher:exhaustive`, which measures every version
     /// it could write (raise `--max-turns`); `openai:MODEL` (chat completions),
-    /// `responses:MODEL` or `anthropic:MODEL`, a model behind an endpoint; `native:CHECKPOINT`, a model
+    /// `responses:MODEL` or `anthropic:MODEL`, a model behind an endpoint; `native`, the small model
+    /// that comes with the program, with the teacher for what it does not know; `native:CHECKPOINT`, a model
     /// that `train` made or one of the Qwen3 family; or `replay:RUN_DIR`.
     /// Repeated: each in turn.
     #[arg(long, value_name = "POLICY", default_value = "teacher")]

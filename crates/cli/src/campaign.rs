@@ -159,7 +159,10 @@ impl Campaign<'_> {
                 &self.stop,
                 Some(self.printer),
             )?
-            .with_engines(&Host::beside(&self.benches[..1], None))?,
+            .with_engines(
+                &Host::beside(&self.benches[..1], None),
+                &self.benches[0].judge.config().cache,
+            )?,
             history,
             plan: Mutex::new(plan),
             live: Mutex::new(live),

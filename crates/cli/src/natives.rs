@@ -1,6 +1,10 @@
 //! The policy `native:CHECKPOINT`: a model that `warpwright train` made, or a chat model of the Qwen3 family,
-//! with an engine of its own.
+//! with an engine of its own. `native` alone is the one that comes with the program, and the teacher where it
+//! does not help.
 
+mod fallback;
+
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,12 +14,16 @@ use warpwright_native::{Dialogue, Native, Settings, Speech};
 
 use crate::engine::{Engine, EngineConfig, Host, Weights};
 use crate::failure::{Failure, chain};
+use crate::natives::fallback::WithTeacher;
+use crate::shipped;
 
 /// A model that speaks.
 pub(crate) struct NativeModel {
     engine: Engine,
     dialogue: Arc<dyn Dialogue>,
     settings: Settings,
+    /// The operators that it knows, if the teacher has the others.
+    known: Option<BTreeSet<String>>,
 }
 
 /// What is in a checkpoint beside weights.
@@ -54,6 +62,14 @@ fn words(folder: &Path) -> Result<Words, Failure> {
 }
 
 impl NativeModel {
+    /// Starts the engine of the one that comes with the program.
+    pub(crate) fn shipped(host: &Host<'_>, cache: &Path) -> Result<Self, Failure> {
+        let mut model = Self::open(host, &shipped::policy(cache)?)?;
+        shipped::POLICY.clone_into(&mut model.settings.model);
+        model.known = Some(shipped::known_operators()?);
+        Ok(model)
+    }
+
     /// Starts its engine, and waits until that has loaded it.
     pub(crate) fn open(host: &Host<'_>, folder: &Path) -> Result<Self, Failure> {
         let Words { speech, dialogue } = words(folder)?;
@@ -66,12 +82,16 @@ impl NativeModel {
             sampling: speech.sampling(),
             positions: loaded.positions as usize,
         };
-        Ok(Self { engine, dialogue, settings })
+        Ok(Self { engine, dialogue, settings, known: None })
     }
 
     /// The policy of one episode.
     pub(crate) fn policy(&self) -> Box<dyn Policy> {
         let draws = Arc::new(self.engine.shared.clone());
-        Box::new(Native::new(draws, Arc::clone(&self.dialogue), self.settings.clone()))
+        let native = Native::new(draws, Arc::clone(&self.dialogue), self.settings.clone());
+        match &self.known {
+            None => Box::new(native),
+            Some(known) => Box::new(WithTeacher::new(Box::new(native), known.clone())),
+        }
     }
 }

@@ -31,6 +31,8 @@ pub(crate) enum PolicyName {
     Remote(Wire, String),
     /// A model of our own, from a checkpoint's folder.
     Native(PathBuf),
+    /// The one that comes with the program.
+    Shipped,
 }
 
 impl PolicyName {
@@ -38,6 +40,7 @@ impl PolicyName {
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         match text.split_once(':') {
             None if text == "teacher" => Ok(Self::Teacher),
+            None if text == "native" => Ok(Self::Shipped),
             Some(("teacher", "exhaustive")) => Ok(Self::Searched),
             Some(("replay", path)) if !path.is_empty() => Ok(Self::Replay(PathBuf::from(path))),
             Some(("native", path)) if !path.is_empty() => Ok(Self::Native(PathBuf::from(path))),
@@ -48,7 +51,7 @@ impl PolicyName {
                 Ok(Self::Remote(wire, model.to_owned()))
             }
             _ => {
-                let hint = "policies are `teacher`, `teacher:exhaustive`, `openai:MODEL`, `responses:MODEL`, \
+                let hint = "policies are `teacher`, `teacher:exhaustive`, `native`, `openai:MODEL`, `responses:MODEL`, \
                     `anthropic:MODEL`, `native:CHECKPOINT` and `replay:RUN_DIR`";
                 Err(Failure::usage(format!("failed to find the policy {text}"), hint.to_owned()))
             }
@@ -62,6 +65,7 @@ impl PolicyName {
             Self::Searched => "teacher:exhaustive".to_owned(),
             Self::Replay(path) => format!("replay:{}", absolute(path).display()),
             Self::Native(path) => format!("native:{}", absolute(path).display()),
+            Self::Shipped => "native".to_owned(),
             Self::Remote(wire, model) => format!("{}:{model}", wire.name()),
         }
     }
@@ -78,6 +82,8 @@ pub(crate) struct Policies {
     endpoints: BTreeMap<Wire, Arc<Endpoint>>,
     /// By the folder of their checkpoint.
     natives: BTreeMap<PathBuf, NativeModel>,
+    /// The one that comes with the program.
+    shipped: Option<NativeModel>,
     remote: PolicyArgs,
 }
 
@@ -99,12 +105,21 @@ impl Policies {
                 place.insert(remote::endpoint(*wire, remote, &url, Arc::clone(stop), printer)?);
             }
         }
-        Ok(Self { names, endpoints, natives: BTreeMap::new(), remote: remote.clone() })
+        Ok(Self {
+            names,
+            endpoints,
+            natives: BTreeMap::new(),
+            shipped: None,
+            remote: remote.clone(),
+        })
     }
 
     /// Starts the engines of models of our own.
-    pub(crate) fn with_engines(mut self, host: &Host<'_>) -> Result<Self, Failure> {
+    pub(crate) fn with_engines(mut self, host: &Host<'_>, cache: &Path) -> Result<Self, Failure> {
         for name in &self.names {
+            if *name == PolicyName::Shipped && self.shipped.is_none() {
+                self.shipped = Some(NativeModel::shipped(host, cache)?);
+            }
             let PolicyName::Native(folder) = name else { continue };
             if let Entry::Vacant(place) = self.natives.entry(folder.clone()) {
                 place.insert(NativeModel::open(host, folder)?);
@@ -119,10 +134,13 @@ impl Policies {
             PolicyName::Teacher => Ok(Box::new(warpwright_teacher::Teacher::new())),
             PolicyName::Searched => Ok(Box::new(warpwright_teacher::Teacher::exhaustive())),
             PolicyName::Replay(path) => replay(path, task),
-            PolicyName::Native(folder) => {
-                let native = self.natives.get(folder).map(NativeModel::policy);
-                native.ok_or_else(|| {
-                    let message = format!("failed to use {}: no engine runs", folder.display());
+            name @ (PolicyName::Native(_) | PolicyName::Shipped) => {
+                let model = match name {
+                    PolicyName::Native(folder) => self.natives.get(folder),
+                    _ => self.shipped.as_ref(),
+                };
+                model.map(NativeModel::policy).ok_or_else(|| {
+                    let message = format!("failed to use {}: no engine runs", name.absolute());
                     Failure::infrastructure(message, None)
                 })
             }
@@ -159,6 +177,7 @@ pub(crate) fn check(
         let made = Policies::open(policies, remote, &BaseUrls::new(), &Arc::default(), None)?;
         match &policy {
             PolicyName::Native(folder) => natives::look(folder)?,
+            PolicyName::Shipped => {}
             _ => tasks.iter().try_for_each(|task| made.make(0, &task.name).map(|_| ()))?,
         }
         let name = policy.absolute();

@@ -1,32 +1,74 @@
-//! The data set that comes with the program.
+//! What comes with the program: a data set, and a policy.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
 use crate::failure::Failure;
 
-/// What names it where a path is expected.
+/// What names the data set where a path is expected.
 pub(crate) const NAME: &str = "shipped";
 
 const TASKS: &[u8] =
     include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../datasets/ops.parquet"));
+
+/// The policy's name in records, and its folder in the cache.
+pub(crate) const POLICY: &str = "warpwright-rows";
+
+macro_rules! of_policy {
+    ($($name:literal),*) => {
+        [$(($name, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/rows/", $name)).as_slice())),*]
+    };
+}
+
+/// Its checkpoint.
+const CHECKPOINT: [(&str, &[u8]); 5] = of_policy![
+    "config.json",
+    "model.safetensors",
+    "operators.json",
+    "speech.json",
+    "tokenizer.json"
+];
+
+/// Full names of the operators that the policy was trained on (see [`warpwright_task::operators`]).
+pub(crate) fn known_operators() -> Result<BTreeSet<String>, Failure> {
+    let found = CHECKPOINT.iter().find(|(name, _)| *name == "operators.json");
+    let text = found.map(|(_, text)| *text).unwrap_or_default();
+    serde_json::from_slice(text).map_err(|error| {
+        let message = format!("failed to read the operators of the policy: {error}");
+        Failure::infrastructure(message, None)
+    })
+}
+
+/// The folder of the policy that comes with the program, in the cache.
+pub(crate) fn policy(cache: &Path) -> Result<PathBuf, Failure> {
+    let folder = cache.join("policies").join(POLICY);
+    for (name, content) in CHECKPOINT {
+        put(&folder, name, content)?;
+    }
+    Ok(folder)
+}
 
 /// The path itself, or of the data set that comes with the program, put into the cache.
 pub(crate) fn found(path: &Path, cache: &Path) -> Result<PathBuf, Failure> {
     if path != Path::new(NAME) {
         return Ok(path.to_owned());
     }
-    let folder = cache.join("datasets");
-    let file = folder.join("ops.parquet");
-    let failed = |error| Failure::io("put the data set that comes with the program there", &error);
+    put(&cache.join("datasets"), "ops.parquet", TASKS)
+}
+
+/// Writes it there, if it is not there already.
+fn put(folder: &Path, name: &str, content: &[u8]) -> Result<PathBuf, Failure> {
+    let file = folder.join(name);
+    let failed = |error| Failure::io("put what comes with the program into the cache", &error);
     // Another version's, or one that is cut short, is written again.
-    if fs::read(&file).is_ok_and(|found| found == TASKS) {
+    if fs::read(&file).is_ok_and(|found| found == content) {
         return Ok(file);
     }
-    fs::create_dir_all(&folder).map_err(failed)?;
-    let mut partial = tempfile::NamedTempFile::new_in(&folder).map_err(failed)?;
-    std::io::Write::write_all(&mut partial, TASKS).map_err(failed)?;
+    fs::create_dir_all(folder).map_err(failed)?;
+    let mut partial = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    std::io::Write::write_all(&mut partial, content).map_err(failed)?;
     partial.persist(&file).map_err(|error| failed(error.error))?;
     Ok(file)
 }

@@ -46,6 +46,7 @@ mod task;
 
 pub use facts::error::{TaskError, TaskErrorKind};
 pub use facts::excerpt::{Place, Position};
+pub use facts::operators::operators;
 pub use facts::{
     DeviceUse, Facts, Import, InitInputs, Presence, RandomUse, RandomWhen, Warning, facts,
 };

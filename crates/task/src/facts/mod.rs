@@ -7,6 +7,7 @@ pub(crate) mod excerpt;
 mod imports;
 pub(crate) mod module;
 pub(crate) mod names;
+pub(crate) mod operators;
 mod random;
 
 use crate::task::{MAX_SOURCE_BYTES, Mode};

@@ -1,0 +1,229 @@
+//! A model that knows few operators, and the teacher for everything else.
+
+use std::collections::BTreeSet;
+
+use warpwright_agent::policy::{Briefing, Past, Policy, PolicyError, ResumeError};
+use warpwright_record::message::{Message, ToolResult};
+use warpwright_teacher::Teacher;
+
+/// The model works on tasks whose operators it all knows. The teacher works on the others, and goes on where the
+/// model has ended without a kernel that is right.
+pub(crate) struct WithTeacher {
+    model: Box<dyn Policy>,
+    teacher: Teacher,
+    known: BTreeSet<String>,
+    at_work: Worker,
+    briefing: Option<Briefing>,
+    /// Messages that were said.
+    said: u32,
+    /// Whether the last verdict was good.
+    verified: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Worker {
+    Model,
+    Teacher,
+}
+
+impl WithTeacher {
+    /// For one episode.
+    pub(crate) fn new(model: Box<dyn Policy>, known: BTreeSet<String>) -> Self {
+        let teacher = Teacher::new();
+        let (at_work, briefing) = (Worker::Model, None);
+        Self { model, teacher, known, at_work, briefing, said: 0, verified: false }
+    }
+
+    fn start(&mut self, briefing: &Briefing) {
+        let found = warpwright_task::operators(&briefing.reference);
+        let knows = found.is_some_and(|found| !found.is_empty() && found.is_subset(&self.known));
+        self.at_work = if knows { Worker::Model } else { Worker::Teacher };
+        self.briefing = Some(briefing.clone());
+        (self.said, self.verified) = (0, false);
+    }
+
+    fn look(&mut self, results: &[ToolResult]) {
+        if let Some(verdict) = results.iter().flat_map(|result| &result.verdicts).next_back() {
+            self.verified = verdict.verified;
+        }
+    }
+
+    /// What the model says, or the teacher after its end.
+    fn or_teacher(&mut self, said: Message) -> Result<Message, PolicyError> {
+        let is_end = said.calls.is_empty() && said.stop.is_done();
+        let message = match &self.briefing {
+            Some(briefing) if is_end && !self.verified => {
+                self.at_work = Worker::Teacher;
+                self.teacher.begin(&after(briefing, self.said))?
+            }
+            _ => said,
+        };
+        self.said += 1;
+        Ok(message)
+    }
+}
+
+/// With fewer messages left.
+fn after(briefing: &Briefing, said: u32) -> Briefing {
+    let turns = briefing.turns.map(|turns| turns.saturating_sub(said).max(1));
+    Briefing { turns, ..briefing.clone() }
+}
+
+impl Policy for WithTeacher {
+    fn name(&self) -> String {
+        "native".to_owned()
+    }
+
+    fn begin(&mut self, briefing: &Briefing) -> Result<Message, PolicyError> {
+        self.start(briefing);
+        match self.at_work {
+            Worker::Teacher => self.teacher.begin(briefing),
+            Worker::Model => {
+                let said = self.model.begin(briefing)?;
+                self.or_teacher(said)
+            }
+        }
+    }
+
+    fn next(&mut self, results: &[ToolResult]) -> Result<Message, PolicyError> {
+        match self.at_work {
+            Worker::Teacher => self.teacher.next(results),
+            Worker::Model => {
+                self.look(results);
+                let said = self.model.next(results)?;
+                self.or_teacher(said)
+            }
+        }
+    }
+
+    /// Each has said what it said: the model's messages were drawn, the teacher's were not.
+    fn resume(&mut self, briefing: &Briefing, past: &[Past]) -> Result<Message, ResumeError> {
+        self.start(briefing);
+        if self.at_work == Worker::Teacher {
+            return self.teacher.resume(briefing, past);
+        }
+        let drawn = past.iter().take_while(|past| past.message.generation.is_some()).count();
+        let (models, teachers) = past.split_at(drawn);
+        self.said = models.len() as u32;
+        if !teachers.is_empty() {
+            self.at_work = Worker::Teacher;
+            return self.teacher.resume(&after(briefing, self.said), teachers);
+        }
+        models.iter().for_each(|past| self.look(&past.results));
+        let said = self.model.resume(briefing, models)?;
+        Ok(self.or_teacher(said)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use warpwright_agent::judge::DeviceFacts;
+    use warpwright_record::message::{Generation, ToolCall, ToolStatus};
+    use warpwright_record::verdict::Profile;
+
+    use super::*;
+
+    /// Says so many calls, then nothing.
+    struct Model(u32);
+
+    impl Policy for Model {
+        fn name(&self) -> String {
+            "model".to_owned()
+        }
+
+        fn begin(&mut self, _: &Briefing) -> Result<Message, PolicyError> {
+            self.next(&[])
+        }
+
+        fn next(&mut self, _: &[ToolResult]) -> Result<Message, PolicyError> {
+            let (name, arguments) = ("Bash".to_owned(), json!({}));
+            let call = ToolCall { id: self.0.to_string(), name, arguments };
+            let calls = if self.0 > 0 { vec![call] } else { Vec::new() };
+            self.0 = self.0.saturating_sub(1);
+            let generation = Some(Box::new(Generation::default()));
+            Ok(Message { text: "model".to_owned(), calls, generation, ..Message::default() })
+        }
+
+        fn resume(&mut self, _: &Briefing, past: &[Past]) -> Result<Message, ResumeError> {
+            self.0 -= past.len() as u32;
+            Ok(self.next(&[])?)
+        }
+    }
+
+    fn briefing(forward: &str) -> Briefing {
+        Briefing {
+            task: "task".to_owned(),
+            reference: format!(
+                "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        \
+                 return {forward}\n"
+            ),
+            skill: String::new(),
+            device: DeviceFacts::assumed("cpu"),
+            profile: Profile::Strict,
+            seed: 0,
+            turns: Some(20),
+        }
+    }
+
+    fn policy(calls: u32) -> WithTeacher {
+        let known = BTreeSet::from(["torch.relu".to_owned()]);
+        WithTeacher::new(Box::new(Model(calls)), known)
+    }
+
+    fn result(verified: Option<bool>) -> ToolResult {
+        let text = include_str!("../../../serve/tests/verdict.json");
+        let verdict: warpwright_record::verdict::Verdict = serde_json::from_str(text).unwrap();
+        let verdicts = verified.map(|verified| {
+            let mut verdict = verdict;
+            verdict.verified = verified;
+            verdict
+        });
+        ToolResult {
+            call: "1".to_owned(),
+            status: ToolStatus::Ok,
+            text: String::new(),
+            verdicts: verdicts.into_iter().collect(),
+            findings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_teacher_has_what_the_model_does_not_know() {
+        for unknown in ["torch.erf(x)", "torch.relu(x) + x", "self.y(x)", "x"] {
+            let first = policy(3).begin(&briefing(unknown)).unwrap();
+            assert_ne!(first.text, "model", "{unknown}");
+            assert!(!first.calls.is_empty());
+        }
+        assert_eq!(policy(3).begin(&briefing("torch.relu(x)")).unwrap().text, "model");
+    }
+
+    #[test]
+    fn the_teacher_goes_on_where_the_model_ended_without_a_right_kernel() {
+        for (verdict, ends) in [(Some(true), true), (Some(false), false), (None, false)] {
+            let mut policy = policy(1);
+            policy.begin(&briefing("torch.relu(x)")).unwrap();
+            let second = policy.next(&[result(verdict)]).unwrap();
+            assert_eq!(second.calls.is_empty(), ends, "{verdict:?}");
+            assert_eq!(second.text == "model", ends);
+        }
+        // One that says nothing at all.
+        assert!(!policy(0).begin(&briefing("torch.relu(x)")).unwrap().calls.is_empty());
+    }
+
+    #[test]
+    fn an_episode_is_taken_up_where_it_was() {
+        let briefing = briefing("torch.relu(x)");
+        let mut whole = policy(2);
+        let mut past = Vec::new();
+        let mut message = whole.begin(&briefing).unwrap();
+        for verified in [Some(true), Some(false), None] {
+            let results = vec![result(verified)];
+            past.push(Past { message, results: results.clone() });
+            message = whole.next(&results).unwrap();
+            let again = policy(2).resume(&briefing, &past).unwrap();
+            assert_eq!(again, message, "after {}", past.len());
+        }
+        assert_ne!(message.text, "model");
+    }
+}
