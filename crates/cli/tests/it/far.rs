@@ -145,6 +145,36 @@ fn a_worker_that_is_killed_costs_its_server_nothing_but_time() {
 }
 
 #[test]
+fn every_way_to_ask_is_measured() {
+    let Some(nats) = Nats::start() else { return };
+    let program = Program::new();
+    let arguments = [
+        "bench",
+        "serve",
+        "--device",
+        "cpu",
+        "--stage",
+        "verified",
+        "--candidates",
+        "2",
+        "--rounds",
+        "2",
+        "--nats",
+        &nats.url(),
+        "--json",
+    ];
+    let ran = program.run(&arguments);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let ways = ran.object()["ways"].as_array().unwrap().clone();
+    let names: Vec<_> = ways.iter().map(|way| way["way"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(names, ["here", "http", "nats"]);
+    for way in ways {
+        let rates: Vec<f64> = serde_json::from_value(way["rates"].clone()).unwrap();
+        assert!(rates.len() == 2 && rates.iter().all(|rate| *rate > 0.0), "{way}");
+    }
+}
+
+#[test]
 fn what_cannot_be_connected_is_said_at_once() {
     let program = Program::new();
     let nowhere = ["worker", "--connect", "nats://127.0.0.1:1", "--device", "cpu"];

@@ -112,7 +112,7 @@ fn completions_and_man_pages_cover_every_command() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     pages.sort();
-    insta::assert_snapshot!(pages.join(" "), @"warpwright-bench-judge.1 warpwright-bench.1 warpwright-compare.1 warpwright-completions.1 warpwright-doctor.1 warpwright-eval.1 warpwright-experiment.1 warpwright-judge.1 warpwright-optimize.1 warpwright-report.1 warpwright-serve.1 warpwright-synth.1 warpwright-task-compose.1 warpwright-task-drop.1 warpwright-task-lint.1 warpwright-task-show.1 warpwright-task-stats.1 warpwright-task.1 warpwright-train.1 warpwright-trajectory-export.1 warpwright-trajectory-show.1 warpwright-trajectory.1 warpwright-watch.1 warpwright-worker.1 warpwright.1");
+    insta::assert_snapshot!(pages.join(" "), @"warpwright-bench-judge.1 warpwright-bench-serve.1 warpwright-bench.1 warpwright-compare.1 warpwright-completions.1 warpwright-doctor.1 warpwright-eval.1 warpwright-experiment.1 warpwright-judge.1 warpwright-optimize.1 warpwright-report.1 warpwright-serve.1 warpwright-synth.1 warpwright-task-compose.1 warpwright-task-drop.1 warpwright-task-lint.1 warpwright-task-show.1 warpwright-task-stats.1 warpwright-task.1 warpwright-train.1 warpwright-trajectory-export.1 warpwright-trajectory-show.1 warpwright-trajectory.1 warpwright-watch.1 warpwright-worker.1 warpwright.1");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod judging;
 mod linting;
 mod many;
 mod measuring;
+mod native;
 #[expect(dead_code, reason = "shared with the tests of the fleet, which use all of it")]
 #[path = "../../../fleet/tests/nats/server.rs"]
 mod nats;
