@@ -376,7 +376,7 @@ fn request(job: &Job) -> JudgeRequest {
     let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
     JudgeRequest {
         task: job.task.name.clone(),
-        reference: Some(job.task.source.to_string()),
+        reference: Some(job.task.source.clone()),
         files: files.map(|(name, bytes)| (name.clone(), text(bytes))).collect(),
         stage: job.stage,
         reward: warpwright_record::verdict::Scheme::default(),

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use warpwright_agent::policy::{Briefing, Past, Policy, PolicyError, ResumeError};
+use warpwright_agent::tools::arguments::Bash;
 use warpwright_record::message::{Message, ToolResult};
 use warpwright_teacher::Teacher;
 
 /// The model works on tasks whose operators it all knows. The teacher works on the others, and goes on where the
-/// model has ended without a kernel that is right.
+/// model has ended without a kernel that is right; what the model left lying there goes first.
 pub(crate) struct WithTeacher {
     model: Box<dyn Policy>,
     teacher: Teacher,
@@ -20,9 +21,14 @@ pub(crate) struct WithTeacher {
     verified: bool,
 }
 
+/// Throws away what lies there.
+const SWEEP: &str = "rm -rf model_new.py kernels/*";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Worker {
     Model,
+    /// What the model left is thrown away.
+    Broom,
     Teacher,
 }
 
@@ -48,18 +54,25 @@ impl WithTeacher {
         }
     }
 
-    /// What the model says, or the teacher after its end.
-    fn or_teacher(&mut self, said: Message) -> Result<Message, PolicyError> {
+    /// What the model says, or what comes after its end.
+    fn or_broom(&mut self, said: Message) -> Message {
         let is_end = said.calls.is_empty() && said.stop.is_done();
-        let message = match &self.briefing {
-            Some(briefing) if is_end && !self.verified => {
-                self.at_work = Worker::Teacher;
-                self.teacher.begin(&after(briefing, self.said))?
-            }
-            _ => said,
-        };
         self.said += 1;
-        Ok(message)
+        if !is_end || self.verified {
+            return said;
+        }
+        self.at_work = Worker::Broom;
+        let text = "Nothing that was written is right: begin anew.".to_owned();
+        Message { text, calls: vec![Bash::call("anew", SWEEP)], ..Message::default() }
+    }
+
+    fn teacher_begins(&mut self) -> Result<Message, PolicyError> {
+        self.at_work = Worker::Teacher;
+        let Some(briefing) = &self.briefing else {
+            let message = "it has not begun".to_owned();
+            return Err(PolicyError { policy: self.name(), message });
+        };
+        self.teacher.begin(&after(briefing, self.said))
     }
 }
 
@@ -80,8 +93,9 @@ impl Policy for WithTeacher {
             Worker::Teacher => self.teacher.begin(briefing),
             Worker::Model => {
                 let said = self.model.begin(briefing)?;
-                self.or_teacher(said)
+                Ok(self.or_broom(said))
             }
+            Worker::Broom => self.teacher_begins(),
         }
     }
 
@@ -91,8 +105,9 @@ impl Policy for WithTeacher {
             Worker::Model => {
                 self.look(results);
                 let said = self.model.next(results)?;
-                self.or_teacher(said)
+                Ok(self.or_broom(said))
             }
+            Worker::Broom => self.teacher_begins(),
         }
     }
 
@@ -105,13 +120,16 @@ impl Policy for WithTeacher {
         let drawn = past.iter().take_while(|past| past.message.generation.is_some()).count();
         let (models, teachers) = past.split_at(drawn);
         self.said = models.len() as u32;
-        if !teachers.is_empty() {
+        if let [_sweep, teachers @ ..] = teachers {
+            self.said += 1;
             self.at_work = Worker::Teacher;
             return self.teacher.resume(&after(briefing, self.said), teachers);
         }
-        models.iter().for_each(|past| self.look(&past.results));
+        for past in models {
+            self.look(&past.results);
+        }
         let said = self.model.resume(briefing, models)?;
-        Ok(self.or_teacher(said)?)
+        Ok(self.or_broom(said))
     }
 }
 
@@ -217,7 +235,7 @@ mod tests {
         let mut whole = policy(2);
         let mut past = Vec::new();
         let mut message = whole.begin(&briefing).unwrap();
-        for verified in [Some(true), Some(false), None] {
+        for verified in [Some(true), Some(false), None, None] {
             let results = vec![result(verified)];
             past.push(Past { message, results: results.clone() });
             message = whole.next(&results).unwrap();
