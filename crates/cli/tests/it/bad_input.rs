@@ -77,7 +77,7 @@ fn arguments_that_make_no_sense() {
     exit code 2
     --- stderr
     error: failed to find the policy magic
-    hint: policies are `teacher`, `teacher:exhaustive`, `openai:MODEL`, `responses:MODEL`, `anthropic:MODEL`, `native:CHECKPOINT` and `replay:RUN_DIR`
+    hint: policies are `teacher`, `teacher:exhaustive`, `native`, `openai:MODEL`, `responses:MODEL`, `anthropic:MODEL`, `native:CHECKPOINT` and `replay:RUN_DIR`
     ");
     let ran = program.run(&["optimize", "task.py", "--device", "gpu"]);
     insta::assert_snapshot!(ran.show(), @r"
