@@ -13,7 +13,7 @@ fn every_example_is_a_task_without_warnings() {
     for folder in [examples(), examples().join("h200")] {
         let suite = Suite::read(&folder).expect("a suite");
         let names: Vec<_> = suite.tasks.iter().map(|task| task.name.as_str()).collect();
-        assert_eq!(names, ["bias_gelu_residual", "masked_softmax", "rms_norm"]);
+        assert_eq!(names, ["bias_gelu_residual", "geglu", "masked_softmax", "rms_norm"]);
         for task in &suite.tasks {
             let facts = task.facts().expect("an example is a task");
             assert_eq!(facts.init_inputs, InitInputs::Declared);
