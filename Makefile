@@ -9,8 +9,8 @@ SCRIPTS := "$(ROOT)"/scripts
 
 help:
 	@echo 'make setup      check prerequisites, install torch into .venv, build target/release/warpwright'
-	@echo 'make demo       set up, then optimise three example modules and show the report'
-	@echo 'make engine     set up, then build target/release/warpwright-engine, which training needs'
+	@echo 'make demo       set up, then optimise four example modules and show the report'
+	@echo 'make engine     set up, then build target/release/warpwright-engine too: for training and --policy native'
 	@echo 'make test       set up, then check and test everything that must pass'
 	@echo 'make test-long  set up, then run the exhaustive tests'
 	@echo "make test-clients  set up, then have others' trainers (verifiers, OpenEnv) play episodes here"
@@ -24,10 +24,12 @@ help:
 setup:
 	@$(SCRIPTS)/setup
 
-demo: setup
+demo:
+	@$(SCRIPTS)/setup --without-program
 	@$(SCRIPTS)/demo
 
-engine: setup
+engine:
+	@$(SCRIPTS)/setup --without-program
 	@$(SCRIPTS)/engine
 
 test:

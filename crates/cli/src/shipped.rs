@@ -23,19 +23,15 @@ macro_rules! of_policy {
 }
 
 /// Its checkpoint.
-const CHECKPOINT: [(&str, &[u8]); 5] = of_policy![
-    "config.json",
-    "model.safetensors",
-    "operators.json",
-    "speech.json",
-    "tokenizer.json"
-];
+const CHECKPOINT: [(&str, &[u8]); 4] =
+    of_policy!["config.json", "model.safetensors", "speech.json", "tokenizer.json"];
+
+const OPERATORS: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/rows/operators.json"));
 
 /// Full names of the operators that the policy was trained on (see [`warpwright_task::operators`]).
 pub(crate) fn known_operators() -> Result<BTreeSet<String>, Failure> {
-    let found = CHECKPOINT.iter().find(|(name, _)| *name == "operators.json");
-    let text = found.map(|(_, text)| *text).unwrap_or_default();
-    serde_json::from_slice(text).map_err(|error| {
+    serde_json::from_str(OPERATORS).map_err(|error| {
         let message = format!("failed to read the operators of the policy: {error}");
         Failure::infrastructure(message, None)
     })

@@ -18,6 +18,7 @@ mod files;
 mod kind;
 mod link;
 mod notes;
+mod parking;
 mod roster;
 mod worker;
 

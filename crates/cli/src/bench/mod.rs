@@ -97,13 +97,7 @@ pub(crate) fn run(
     printer: Printer,
     mut more: impl FnMut(&Report) -> Result<(), Failure>,
 ) -> Result<Report, Failure> {
-    let folders = crate::folders::cache(common.cache.as_deref());
-    let failed = |error: std::io::Error| {
-        let hint = "name a folder that can be written with --cache".to_owned();
-        Failure::infrastructure(format!("failed to make a cache of its own: {error}"), hint)
-    };
-    fs_err::create_dir_all(&folders).map_err(failed)?;
-    let own = tempfile::Builder::new().prefix("bench-").tempdir_in(&folders).map_err(failed)?;
+    let own = own_cache(common)?;
     let [device] = common.device[..] else {
         let hint = "name one device".to_owned();
         return Err(Failure::usage("failed to measure several devices at once", hint));
@@ -185,6 +179,17 @@ impl Runners {
 /// Tasks that can be open at once.
 fn sessions(bench: &Bench) -> usize {
     if bench.device() == "cpu" { 2 } else { 8 }
+}
+
+/// A new one, in which nothing is.
+fn own_cache(common: &Common) -> Result<tempfile::TempDir, Failure> {
+    let folders = crate::folders::cache(common.cache.as_deref());
+    let failed = |error: std::io::Error| {
+        let hint = "name a folder that can be written with --cache".to_owned();
+        Failure::infrastructure(format!("failed to make a cache of its own: {error}"), hint)
+    };
+    fs_err::create_dir_all(&folders).map_err(failed)?;
+    tempfile::Builder::new().prefix("bench-").tempdir_in(&folders).map_err(failed)
 }
 
 fn with_cache(common: &Common, cache: &Path) -> Common {

@@ -23,7 +23,7 @@ use warpwright_judge::SessionPool;
 use warpwright_record::verdict::{Profile, Stage};
 use warpwright_serve::{App, JudgeRequest, Served, SessionLimits, Settings, Tokens, router, serve};
 
-use super::{Form, Subject, median, sessions, subjects, with_cache};
+use super::{Form, Subject, median, own_cache, sessions, subjects, with_cache};
 use crate::args::Common;
 use crate::client::Client;
 use crate::commands::serve::{WORKERS, judge};
@@ -103,13 +103,7 @@ pub(crate) fn run(
     common: &Common,
     printer: Printer,
 ) -> Result<ServingReport, Failure> {
-    let folders = crate::folders::cache(common.cache.as_deref());
-    let failed = |error: std::io::Error| {
-        let hint = "name a folder that can be written with --cache".to_owned();
-        Failure::infrastructure(format!("failed to make a cache of its own: {error}"), hint)
-    };
-    fs_err::create_dir_all(&folders).map_err(failed)?;
-    let own = tempfile::Builder::new().prefix("bench-").tempdir_in(&folders).map_err(failed)?;
+    let own = own_cache(common)?;
     let common = with_cache(common, own.path());
     let wanted = Wanted::new(&common, Profile::Strict);
     let stop = interrupt::watch(printer)?;
@@ -300,10 +294,12 @@ impl Place<'_> {
             let server = runtime.spawn(server);
             let asked = self.asked(pools, jobs, &client, far.as_ref().map(|(bridge, _)| bridge));
             let _ = end.send(());
-            let _ = runtime.block_on(server);
+            let ended = runtime.block_on(server);
             queue.abandon();
             is_over.store(true, Ordering::SeqCst);
-            asked
+            let seconds = asked?;
+            ended.map_err(std::io::Error::other).flatten().map_err(io)?;
+            Ok(seconds)
         })
     }
 

@@ -17,7 +17,7 @@ pub(crate) struct WithTeacher {
     briefing: Option<Briefing>,
     /// Messages that were said.
     said: u32,
-    /// Whether the last verdict was good.
+    /// Whether the last call brought a good verdict: after any other the files may be different ones.
     verified: bool,
 }
 
@@ -49,8 +49,9 @@ impl WithTeacher {
     }
 
     fn look(&mut self, results: &[ToolResult]) {
-        if let Some(verdict) = results.iter().flat_map(|result| &result.verdicts).next_back() {
-            self.verified = verdict.verified;
+        // After a message that was cut short there are none.
+        if let Some(last) = results.last() {
+            self.verified = last.verdicts.last().is_some_and(|verdict| verdict.verified);
         }
     }
 
@@ -224,6 +225,13 @@ mod tests {
             let second = policy.next(&[result(verdict)]).unwrap();
             assert_eq!(second.calls.is_empty(), ends, "{verdict:?}");
             assert_eq!(second.text == "model", ends);
+        }
+        // What was written after the verdict has none.
+        for late in [vec![result(Some(true)), result(None)], vec![result(None)]] {
+            let mut policy = policy(2);
+            policy.begin(&briefing("torch.relu(x)")).unwrap();
+            policy.next(&[result(Some(true))]).unwrap();
+            assert!(!policy.next(&late).unwrap().calls.is_empty());
         }
         // One that says nothing at all.
         assert!(!policy(0).begin(&briefing("torch.relu(x)")).unwrap().calls.is_empty());

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::nats::Nats;
 use crate::program::{KERNEL, Program, TASK};
-use crate::serving::{Served, candidate, essence};
+use crate::serving::{Served, candidate, candidates, local_verdicts};
 
 const PATIENCE: Duration = Duration::from_mins(2);
 
@@ -80,9 +80,7 @@ fn a_verdict_of_another_host_is_the_local_one() {
     let Some(nats) = Nats::start() else { return };
     let program = Program::new();
     program.write("model.py", TASK);
-    candidate(&program, "good", KERNEL);
-    candidate(&program, "wrong", &KERNEL.replace("0.5f", "0.25f"));
-    candidate(&program, "broken", &KERNEL.replace("0.5f", "half"));
+    candidates(&program);
     let mut served = serve(&program, &nats);
     let url = served.url.clone();
     // Nobody is there yet.
@@ -99,13 +97,7 @@ fn a_verdict_of_another_host_is_the_local_one() {
     assert_eq!(alone.code, Some(4), "{}", alone.show());
     let worker = Worker::start(&program, &nats);
     wait_for(&served, "a worker", |far| far.len() == 1);
-    for (folder, code) in [("good", 0), ("wrong", 3), ("broken", 3)] {
-        let common = ["judge", "model.py", "--candidate", folder, "--stage", "verified", "--json"];
-        let here = program.run(&[&common[..], &["--device", "cpu"]].concat());
-        let there = program.run(&[&common[..], &["--server", &url]].concat());
-        assert_eq!((here.code, there.code), (Some(code), Some(code)), "{}", there.show());
-        assert_eq!(essence(&here.object()), essence(&there.object()), "{folder}");
-    }
+    local_verdicts(&program, &url);
     // Whoever judges by other rules is sent away.
     let connect = nats.url();
     let other = ["worker", "--connect", &connect, "--device", "cpu", "--profile", "paper"];

@@ -27,7 +27,7 @@ def get_inputs() -> list[torch.Tensor]:
 fn the_model_that_comes_with_the_program_and_the_teacher_behind_it() {
     let program = Program::new();
     program.write("known.py", KNOWN);
-    // A sum with a constant by `torch.sub`, which it was never shown.
+    // It was never shown `torch.sub`.
     program.write("other.py", &TASK.replace("x + 1.0", "torch.sub(x, 1.0)"));
     let ran = program.run(&[
         "optimize", "known.py", "other.py", "--policy", "native", "--device", "cpu", "--out", "run",
@@ -44,6 +44,5 @@ fn the_model_that_comes_with_the_program_and_the_teacher_behind_it() {
             (episode.setup.task.clone(), first.message.generation.is_some())
         })
         .collect();
-    let is_model = |task: &str| drawn[task];
-    assert!(is_model("known") && !is_model("other"), "{drawn:?}");
+    assert!(drawn["known"] && !drawn["other"], "{drawn:?}");
 }

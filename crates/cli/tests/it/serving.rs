@@ -54,7 +54,7 @@ pub(crate) fn candidate(program: &Program, folder: &str, kernel: &str) {
 }
 
 /// What a verdict says, without what is another each time.
-pub(crate) fn essence(judged: &Value) -> Value {
+fn essence(judged: &Value) -> Value {
     json!({
         "task": judged["task"],
         "verified": judged["verified"],
@@ -67,24 +67,38 @@ pub(crate) fn essence(judged: &Value) -> Value {
     })
 }
 
+/// One that is right, one that is wrong and one that does not build.
+pub(crate) fn candidates(program: &Program) {
+    candidate(program, "good", KERNEL);
+    candidate(program, "wrong", &KERNEL.replace("0.5f", "0.25f"));
+    candidate(program, "broken", &KERNEL.replace("0.5f", "half"));
+}
+
+/// Sees that the verdicts on these are the local ones, and gives their essence.
+pub(crate) fn local_verdicts(program: &Program, url: &str) -> [(&'static str, Value); 3] {
+    [("good", 0), ("wrong", 3), ("broken", 3)].map(|(folder, code)| {
+        let common = ["judge", "model.py", "--candidate", folder, "--stage", "verified", "--json"];
+        let here = program.run(&[&common[..], &["--device", "cpu"]].concat());
+        let there = program.run(&[&common[..], &["--server", url]].concat());
+        assert_eq!((here.code, there.code), (Some(code), Some(code)), "{}", there.show());
+        let told = essence(&there.object());
+        assert_eq!(essence(&here.object()), told, "{folder}");
+        (folder, told)
+    })
+}
+
 #[test]
 fn a_served_verdict_is_the_local_one() {
     let program = Program::new();
     program.write("model.py", TASK);
-    candidate(&program, "good", KERNEL);
-    candidate(&program, "wrong", &KERNEL.replace("0.5f", "0.25f"));
-    candidate(&program, "broken", &KERNEL.replace("0.5f", "half"));
+    candidates(&program);
     let mut served = Served::start(&program, &["--suite", "model.py"]);
     let url = served.url.clone();
-    for (folder, code) in [("good", 0), ("wrong", 3), ("broken", 3)] {
+    for (folder, there) in local_verdicts(&program, &url) {
         let common = ["judge", "model.py", "--candidate", folder, "--stage", "verified", "--json"];
-        let here = program.run(&[&common[..], &["--device", "cpu"]].concat());
-        let there = program.run(&[&common[..], &["--server", &url]].concat());
-        assert_eq!((here.code, there.code), (Some(code), Some(code)), "{}", there.show());
-        assert_eq!(essence(&here.object()), essence(&there.object()), "{folder}");
         // The same files have the same verdict, and it says so.
         let again = program.run(&[&common[..], &["--server", &url]].concat()).object();
-        assert_eq!(essence(&there.object()), essence(&again));
+        assert_eq!(there, essence(&again));
         if folder != "broken" {
             let caveats = again["caveats"].to_string();
             assert!(caveats.contains("nothing was run again"), "{caveats}");

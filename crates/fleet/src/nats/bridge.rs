@@ -16,9 +16,9 @@ use tokio::sync::mpsc;
 use super::files::{self, Files};
 use super::kind::Kind;
 use super::link::{Link, LinkConfig, LinkError, fresh_name};
-use super::notes::{Begun, Greeting, Note, Order, Outcome, Parked, Presence};
+use super::notes::{Begun, Greeting, Note, Order, Outcome, Presence};
 use super::roster::Roster;
-use super::worker::{contents, json, unpacked};
+use super::worker::{contents, json};
 use crate::job::{Answer, Failed, Job};
 use crate::queue::{AtWork, Leased, Queue, Ready};
 
@@ -38,7 +38,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Bridge {
     runtime: Runtime,
-    link: Link,
+    pub(super) link: Link,
     files: Files,
     version: String,
     rules: String,
@@ -66,7 +66,7 @@ struct Room {
 }
 
 /// An order, and who began it.
-type Asked = (Order, Vec<String>);
+pub(super) type Asked = (Order, Vec<String>);
 
 /// What was waited for.
 enum Came {
@@ -102,24 +102,6 @@ impl Bridge {
     /// Who is there.
     pub fn roster(&self) -> Arc<Roster> {
         Arc::clone(&self.roster)
-    }
-
-    /// What could not be judged so far by anybody, oldest first.
-    pub fn parked(config: &LinkConfig) -> Result<Vec<Parked>, LinkError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let mut link = Link::open(config).await?;
-            let state = link.parked.info().await.map(|info| info.state.clone());
-            let mut all = Vec::new();
-            if let Ok(state) = state {
-                for sequence in state.first_sequence..=state.last_sequence {
-                    // Some may have gone.
-                    let Ok(message) = link.parked.get_raw_message(sequence).await else { continue };
-                    all.extend(serde_json::from_slice::<Parked>(&message.payload));
-                }
-            }
-            Ok(all)
-        })
     }
 
     /// Works on the queue by the hands of others, until `is_over`, or until the queue has ended and what was
@@ -160,7 +142,7 @@ impl Bridge {
         });
     }
 
-    fn kind(&self) -> Option<Kind> {
+    pub(super) fn kind(&self) -> Option<Kind> {
         let hardware = self.hardware.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
         Some(Kind { version: self.version.clone(), rules: self.rules.clone(), hardware })
     }
@@ -252,45 +234,6 @@ impl Bridge {
             Outcome::Exhausted(deliveries) => Err(self.park(asked, &note.id, deliveries).await),
         };
         Came::Answered(Box::new(message), note.id, answer)
-    }
-
-    /// Keeps what nobody survived, for people.
-    async fn park(&self, asked: Option<Asked>, id: &str, deliveries: i64) -> Failed {
-        let message =
-            format!("failed to judge: {deliveries} workers took this job and did not answer");
-        let hint = Some(format!(
-            "it is parked as {id}: `warpwright worker --parked DIR` has what was asked"
-        ));
-        let Some((order, workers)) = asked else {
-            return Failed::Infrastructure { message, hint: None };
-        };
-        let get = async |file| files::get(&self.link, &self.link.files, file).await;
-        let job = match (get(&order.task).await, get(&order.candidate).await) {
-            (Ok(task), Ok(candidate)) => unpacked(&task, &candidate, &order).ok(),
-            _ => None,
-        };
-        let files = job
-            .iter()
-            .flat_map(|job| job.candidate.files())
-            .map(|(name, bytes)| (name.clone(), String::from_utf8_lossy(bytes).into_owned()));
-        let parked = Parked {
-            id: id.to_owned(),
-            files: files.collect(),
-            reference: job.as_ref().map(|job| job.task.source.clone()).unwrap_or_default(),
-            task: order.name,
-            stage: order.stage,
-            deliveries,
-            workers,
-        };
-        self.keep(parked).await;
-        Failed::Infrastructure { message, hint }
-    }
-
-    async fn keep(&self, parked: Parked) {
-        let Some(kind) = self.kind() else { return };
-        let id = parked.id.clone();
-        let subject = self.link.parked_subject(&kind.word());
-        let _ = self.link.publish(subject, json(&parked), Some(&id)).await;
     }
 }
 
