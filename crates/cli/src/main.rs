@@ -19,6 +19,7 @@ mod exit;
 mod failure;
 mod folders;
 mod gpu;
+mod hands;
 mod hosting;
 mod interrupt;
 mod judging;

@@ -17,5 +17,5 @@ mod queue;
 mod worker;
 
 pub use job::{Answer, Failed, Job};
-pub use queue::{Leased, Limits, Listener, Load, News, Queue, Ready, Refused, Ticket};
+pub use queue::{Leased, Limits, Listener, Load, News, Queue, Ready, Refused, Station, Ticket};
 pub use worker::{Done, work};

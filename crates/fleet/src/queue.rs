@@ -5,8 +5,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
+use warpwright_task::Task;
 
+use self::homes::Homes;
+pub use self::homes::Station;
 use crate::job::{Answer, Failed, Job};
+
+mod homes;
 
 /// How often a job is begun: one that takes every device with it is not tried for ever.
 const ATTEMPTS: u32 = 3;
@@ -106,6 +111,18 @@ struct State {
     /// Everyone who was there to judge has gone.
     deserted: bool,
     came: u64,
+    homes: Homes,
+}
+
+impl State {
+    /// The line, and the job in it, that a station is to take.
+    fn choose(&self, station: Station) -> Option<(usize, usize)> {
+        let jobs = self.lines.iter().enumerate().flat_map(|(at, line)| {
+            let waiting = line.waiting.iter().enumerate();
+            waiting.map(move |(index, waiting)| ((at, index), &*waiting.job.task.hash))
+        });
+        self.homes.choose(station, jobs)
+    }
 }
 
 #[derive(Debug)]
@@ -172,24 +189,25 @@ impl Queue {
         Ok(Ticket { queue: Arc::clone(self), number })
     }
 
-    /// The next job. Waits for one; none once the queue has ended and all are begun.
-    pub fn take(&self) -> Option<Leased<'_>> {
-        self.take_when(|| Ready::Yes)
+    /// The next job for whoever judges there. Waits for one; none once the queue has ended and all are begun.
+    pub fn take(&self, station: Station) -> Option<Leased<'_>> {
+        self.take_when(station, || Ready::Yes)
     }
 
     /// The same for one who is not always ready, and asked again at every [`Queue::nudge`].
-    pub fn take_when(&self, ready: impl Fn() -> Ready) -> Option<Leased<'_>> {
+    pub fn take_when(&self, station: Station, ready: impl Fn() -> Ready) -> Option<Leased<'_>> {
         let mut state = self.lock();
         loop {
             let ready = ready();
             if ready == Ready::Never {
                 return None;
             }
-            let at = state.lines.iter().position(|line| !line.waiting.is_empty());
-            if let (Some(at), Ready::Yes) = (at, ready) {
+            let chosen = if ready == Ready::Yes { state.choose(station) } else { None };
+            if let Some((at, index)) = chosen {
                 // Whoever is served goes behind the others.
                 let mut line = state.lines.remove(at)?;
-                let waiting = line.waiting.pop_front()?;
+                let waiting = line.waiting.remove(index)?;
+                state.homes.begin(station, &waiting.job.task.hash);
                 line.running += 1;
                 let client = line.client.clone();
                 state.lines.push_back(line);
@@ -198,7 +216,7 @@ impl Queue {
                 let Waiting { number, job, listener, attempts } = waiting;
                 let waiting = Waiting { number, job, listener, attempts: attempts + 1 };
                 let (job, held) = (Arc::clone(&waiting.job), Some((client, waiting)));
-                return Some(Leased { queue: self, job, held, since: Instant::now() });
+                return Some(Leased { queue: self, station, job, held, since: Instant::now() });
             }
             // What somebody judges may come back.
             if state.ended && state.load.running == 0 {
@@ -245,12 +263,18 @@ impl Queue {
         !busy(&mut state)
     }
 
-    /// One more works here, for as long as this lives.
-    pub(crate) fn enter(&self) -> AtWork<'_> {
+    /// A task is open there: its jobs are for that station, until another is far ahead.
+    pub fn settle(&self, station: Station, task: &Task) {
+        self.lock().homes.settle(station, &task.hash);
+    }
+
+    /// One more works there, for as long as this lives.
+    pub(crate) fn enter(&self, station: Station) -> AtWork<'_> {
         let mut state = self.lock();
         state.load.workers += 1;
         state.deserted = false;
-        AtWork(self)
+        state.homes.enter(station);
+        AtWork { queue: self, station }
     }
 
     fn give_up(&self, why: &Failed) {
@@ -274,17 +298,23 @@ impl Queue {
 
 /// A thread that judges; when the last one goes before the end, what waits has nobody to wait for.
 #[derive(Debug)]
-pub(crate) struct AtWork<'q>(&'q Queue);
+pub(crate) struct AtWork<'q> {
+    queue: &'q Queue,
+    station: Station,
+}
 
 impl Drop for AtWork<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        let mut state = self.queue.lock();
         state.load.workers -= 1;
+        state.homes.leave(self.station);
         state.deserted = state.load.workers == 0;
         let deserted = state.deserted;
         drop(state);
+        // What was at home there is anybody's.
+        self.queue.changed.notify_all();
         if deserted {
-            self.0.give_up(&Failed::ours("failed to judge: every device is gone"));
+            self.queue.give_up(&Failed::ours("failed to judge: every device is gone"));
         }
     }
 }
@@ -330,6 +360,7 @@ impl Drop for Ticket {
 #[derive(Debug)]
 pub struct Leased<'q> {
     queue: &'q Queue,
+    station: Station,
     job: Arc<Job>,
     /// None once it is over.
     held: Option<(String, Waiting)>,
@@ -369,6 +400,7 @@ impl Leased<'_> {
         }
         let mut state = self.queue.lock();
         state.load.running -= 1;
+        state.homes.end(self.station);
         state.load.waiting += 1;
         if let Some(line) = state.lines.iter_mut().find(|line| line.client == client) {
             line.running -= 1;
@@ -383,6 +415,7 @@ impl Leased<'_> {
         let seconds = self.since.elapsed().as_secs_f64();
         let mut state = self.queue.lock();
         state.load.running -= 1;
+        state.homes.end(self.station);
         if counts {
             let mean = state.load.seconds;
             state.load.seconds =

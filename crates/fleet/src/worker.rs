@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::job::{Answer, Failed, Job};
-use crate::queue::Queue;
+use crate::queue::{Queue, Station};
 
 /// How a worker left a job.
 #[derive(Debug)]
@@ -14,11 +14,11 @@ pub enum Done {
     Gone,
 }
 
-/// Judges what the queue has until it is closed and empty, or the device is gone. What panics has an answer
-/// too, and the next job is taken.
-pub fn work(queue: &Queue, judge: impl Fn(&Job) -> Done) {
-    let _at_work = queue.enter();
-    while let Some(mut leased) = queue.take() {
+/// Judges what the queue has for this station until it is closed and empty, or the device is gone. What panics has
+/// an answer too, and the next job is taken.
+pub fn work(queue: &Queue, station: Station, judge: impl Fn(&Job) -> Done) {
+    let _at_work = queue.enter(station);
+    while let Some(mut leased) = queue.take(station) {
         leased.started();
         let done = catch_unwind(AssertUnwindSafe(|| judge(leased.job())));
         match done {

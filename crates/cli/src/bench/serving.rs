@@ -7,36 +7,40 @@
 //! ```
 //!
 //! The same judge with as many hands each way, in turn, several times over: what the machine does meanwhile meets
-//! them alike. Every candidate is one that was never seen.
+//! them alike. Every candidate is one that was never seen. Each device has as many tasks as it keeps open, which
+//! are opened before anything is measured.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use warpwright_fleet::nats::{Bridge, FarWorker, Kind, LinkConfig, Slot};
-use warpwright_fleet::{Done, Job, Limits, Queue, work};
+use warpwright_fleet::nats::{Bridge, FarWorker, Kind, LinkConfig};
+use warpwright_fleet::{Job, Limits, News, Queue, Station};
 use warpwright_judge::SessionPool;
 use warpwright_record::verdict::{Profile, Stage};
 use warpwright_serve::{App, JudgeRequest, Served, SessionLimits, Settings, Tokens, router, serve};
+use warpwright_task::Task;
 
 use super::{Form, Subject, median, own_cache, sessions, subjects, with_cache};
 use crate::args::Common;
 use crate::client::Client;
-use crate::commands::serve::{WORKERS, judge};
 use crate::contract::VERSION;
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::judging::{Bench, Wanted};
 use crate::printer::Printer;
+use crate::{hands, interrupt};
 
 /// Clients for each hand: the queue is never empty before the end.
 const CLIENTS: usize = 2;
 /// How long an answer is waited for.
 const DEADLINE: Duration = Duration::from_hours(1);
+/// How often it is looked whether the user interrupts.
+const LOOK: Duration = Duration::from_millis(200);
 /// How long a worker may take to be there.
 const COMING: Duration = Duration::from_secs(30);
 
@@ -110,28 +114,27 @@ pub(crate) fn run(
     let benches = Bench::open_all(&common, &common.device, wanted, printer)?;
     let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
     let hardware = benches.first().map(|bench| bench.judge.facts().hardware.clone());
-    let at = Place {
+    let is_cuda = benches.first().is_some_and(|bench| bench.judge.config().device.is_cuda());
+    let tasks = benches.iter().map(sessions).sum();
+    let mut subjects = subjects::all(tasks, subjects::least_rows(is_cuda));
+    let at = Site {
         pools: &pools,
+        tasks: subjects.iter().map(|subject| subject.task.clone()).collect(),
         devices: benches.iter().map(Bench::device).collect(),
         hardware: hardware.unwrap_or_default(),
         rules: wanted.rules(),
         stop: &stop,
         printer,
     };
-    let is_cuda = benches.first().is_some_and(|bench| bench.judge.config().device.is_cuda());
-    let tasks = benches.iter().map(sessions).sum();
-    let mut subjects = subjects::all(tasks, subjects::least_rows(is_cuda));
     printer.say(&format!("opening {} tasks on {}", subjects.len(), at.devices.join(", ")));
-    for pool in &pools {
-        let jobs: Vec<Job> = subjects.iter_mut().map(|subject| job(subject, plan.stage)).collect();
-        at.here(std::slice::from_ref(pool), &jobs)?;
-    }
+    let one_each: Vec<Job> = subjects.iter_mut().map(|subject| job(subject, plan.stage)).collect();
+    at.here(&at.pools(Way::Here), &one_each)?;
     let mut report = ServingReport {
         version: VERSION,
         devices: at.devices.clone(),
         hardware: at.hardware.clone(),
         cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-        hands: hands(&pools),
+        hands: hands::count(&at.pools(Way::Here)),
         candidates: plan.candidates,
         stage: plan.stage,
         ways: Vec::new(),
@@ -152,12 +155,14 @@ pub(crate) fn run(
         }
         for index in order {
             let way = report.ways[index].way;
-            let of = |i: usize| i % tasks;
-            let jobs: Vec<Job> = (0..plan.candidates)
-                .map(|number| job(&mut subjects[of(number)], plan.stage))
+            // Of one device those that are open there.
+            let count = plan.candidates / if way == Way::HttpOneDevice { pools.len() } else { 1 };
+            let step = if way == Way::HttpOneDevice { pools.len() } else { 1 };
+            let jobs: Vec<Job> = (0..count.max(1))
+                .map(|number| job(&mut subjects[number * step % tasks], plan.stage))
                 .collect();
             let seconds = at.go(way, &jobs, plan.nats.as_deref())?;
-            let rate = plan.candidates as f64 / seconds;
+            let rate = jobs.len() as f64 / seconds;
             printer.say(&format!("round {}: {rate:.2} a second {}", round + 1, way.name()));
             report.ways[index].rates.push(rate);
         }
@@ -174,10 +179,6 @@ fn job(subject: &mut Subject, stage: Stage) -> Job {
     Job { task: subject.task.clone(), candidate, stage, fresh: false }
 }
 
-fn hands(pools: &[SessionPool<'_>]) -> usize {
-    pools.iter().map(|pool| WORKERS * pool.at_once()).sum()
-}
-
 fn wrong(why: &str) -> Failure {
     let hint = "run `warpwright doctor`".to_owned();
     Failure::infrastructure(
@@ -187,8 +188,10 @@ fn wrong(why: &str) -> Failure {
 }
 
 /// Where it is measured.
-struct Place<'p> {
+struct Site<'p> {
     pools: &'p [SessionPool<'p>],
+    /// As many as all devices together keep open.
+    tasks: Vec<Task>,
     devices: Vec<String>,
     hardware: String,
     rules: String,
@@ -196,69 +199,113 @@ struct Place<'p> {
     printer: Printer,
 }
 
-impl Place<'_> {
+impl<'p> Site<'p> {
     /// Seconds that all jobs took.
     fn go(&self, way: Way, jobs: &[Job], nats: Option<&str>) -> Result<f64, Failure> {
+        let pools = self.pools(way);
         match way {
-            Way::Here => self.here(self.pools, jobs),
-            Way::Http => self.served(self.pools, jobs, None),
-            Way::HttpOneDevice => self.served(&self.pools[..1], jobs, None),
-            Way::Nats => self.served(self.pools, jobs, nats),
+            Way::Here => self.here(&pools, jobs),
+            Way::Http | Way::HttpOneDevice => self.served(&pools, jobs, None),
+            Way::Nats => self.served(&pools, jobs, nats),
         }
+    }
+
+    fn pools(&self, way: Way) -> Vec<&'p SessionPool<'p>> {
+        let most = if way == Way::HttpOneDevice { 1 } else { self.pools.len() };
+        self.pools.iter().take(most).collect()
+    }
+
+    /// A queue that knows where tasks are open: they are dealt out to the devices.
+    fn queue(&self, jobs: usize) -> Arc<Queue> {
+        let queue = Queue::new(Limits { waiting: jobs + 1, per_client: jobs + 1 });
+        for (number, task) in self.tasks.iter().enumerate() {
+            queue.settle(Station(number % self.pools.len()), task);
+        }
+        Arc::new(queue)
     }
 
     fn go_on(&self) -> Result<(), Failure> {
         if self.stop.load(Ordering::SeqCst) { Err(Failure::interrupted()) } else { Ok(()) }
     }
 
-    fn here(&self, pools: &[SessionPool<'_>], jobs: &[Job]) -> Result<f64, Failure> {
-        let begun = Instant::now();
-        self.each(pools, 1, jobs, |pool, job| match judge(pool, job, self.stop) {
-            Done::Answered(Ok(verdict)) if verdict.verified => Ok(()),
-            Done::Answered(Ok(_)) => Err(wrong("it was not verified")),
-            Done::Answered(Err(failed)) => Err(wrong(&failed.to_string())),
-            Done::Gone => Err(wrong("its device is gone")),
-        })?;
-        Ok(begun.elapsed().as_secs_f64())
+    fn here(&self, pools: &[&SessionPool<'_>], jobs: &[Job]) -> Result<f64, Failure> {
+        let queue = self.queue(jobs.len());
+        std::thread::scope(|scope| {
+            hands::start(scope, pools, &queue, self.stop);
+            let begun = Instant::now();
+            let judged = self.judged(&queue, jobs);
+            queue.abandon();
+            judged.map(|()| begun.elapsed().as_secs_f64())
+        })
     }
 
-    /// All jobs, by so many threads for each hand of each pool.
+    /// Puts all jobs into the queue, and waits until they are judged.
+    fn judged(&self, queue: &Arc<Queue>, jobs: &[Job]) -> Result<(), Failure> {
+        let (tell, told) = mpsc::sync_channel(jobs.len());
+        let mut tickets = Vec::new();
+        for job in jobs {
+            let tell = tell.clone();
+            let listener = Box::new(move |news| {
+                if let News::Ended(answer) = news {
+                    // Whoever waits may have given up.
+                    let _ = tell.send(answer);
+                }
+            });
+            let ticket = queue.submit("bench", job.clone(), listener);
+            tickets.push(ticket.map_err(|refused| wrong(&refused.to_string()))?);
+        }
+        drop(tell);
+        for _ in jobs {
+            let answer = loop {
+                self.go_on()?;
+                match told.recv_timeout(LOOK) {
+                    Ok(answer) => break answer,
+                    Err(mpsc::RecvTimeoutError::Timeout) => {}
+                    Err(mpsc::RecvTimeoutError::Disconnected) => {
+                        return Err(wrong("a job is lost"));
+                    }
+                }
+            };
+            match answer {
+                Ok(verdict) if verdict.verified => {}
+                Ok(_) => return Err(wrong("it was not verified")),
+                Err(failed) => return Err(wrong(&failed.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    /// All jobs, by so many threads.
     fn each(
         &self,
-        pools: &[SessionPool<'_>],
-        times: usize,
+        threads: usize,
         jobs: &[Job],
-        ask: impl Fn(&SessionPool<'_>, &Job) -> Result<(), Failure> + Sync,
+        ask: impl Fn(&Job) -> Result<(), Failure> + Sync,
     ) -> Result<(), Failure> {
         let next = AtomicUsize::new(0);
+        let client = || {
+            while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                self.go_on()?;
+                ask(job)?;
+            }
+            Ok(())
+        };
         std::thread::scope(|scope| {
-            let (next, ask) = (&next, &ask);
-            let hand = move |pool| {
-                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    self.go_on()?;
-                    ask(pool, job)?;
-                }
-                Ok(())
-            };
-            let all: Vec<_> = pools
-                .iter()
-                .flat_map(|pool| std::iter::repeat_n(pool, times * WORKERS * pool.at_once()))
-                .map(|pool| scope.spawn(move || hand(pool)))
-                .collect();
-            all.into_iter().try_for_each(|hand| hand.join().map_err(|_| wrong("a thread died"))?)
+            let all: Vec<_> = (0..threads).map(|_| scope.spawn(client)).collect();
+            all.into_iter().try_for_each(|one| one.join().map_err(|_| wrong("a thread died"))?)
         })
     }
 
     /// Asked by clients over HTTP, and judged by hands here, or by those of a worker beyond NATS.
     fn served(
         &self,
-        pools: &[SessionPool<'_>],
+        pools: &[&SessionPool<'_>],
         jobs: &[Job],
         nats: Option<&str>,
     ) -> Result<f64, Failure> {
         let io = |error: std::io::Error| Failure::io("serve", &error);
-        let limits = Limits { waiting: jobs.len() + 1, per_client: jobs.len() + 1 };
-        let queue = Arc::new(Queue::new(limits));
+        // The worker's own beyond NATS.
+        let (queue, nearby) = (self.queue(jobs.len()), self.queue(jobs.len()));
         let app = App::new(self.settings(), Arc::clone(&queue));
         let listener = TcpListener::bind("127.0.0.1:0").map_err(io)?;
         let url = format!("http://{}", listener.local_addr().map_err(io)?);
@@ -269,22 +316,14 @@ impl Place<'_> {
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let (is_over, queue) = (&is_over, &queue);
+            let (is_over, queue, nearby) = (&is_over, &queue, &nearby);
             if let Some((bridge, worker)) = &far {
-                let slots = pools.iter().flat_map(|pool| {
-                    (0..WORKERS * pool.at_once()).map(move |_| -> Slot<'_> {
-                        Box::new(move |job| judge(pool, job, self.stop))
-                    })
-                });
-                let slots: Vec<Slot<'_>> = slots.collect();
+                hands::start(scope, pools, nearby, self.stop);
+                let slots = hands::slots(nearby, hands::count(pools));
                 scope.spawn(move || worker.run(&slots, is_over, |text| self.printer.say(text)));
                 scope.spawn(move || bridge.run(queue, is_over));
             } else {
-                for pool in pools {
-                    for _ in 0..WORKERS * pool.at_once() {
-                        scope.spawn(move || work(queue, |job| judge(pool, job, self.stop)));
-                    }
-                }
+                hands::start(scope, pools, queue, self.stop);
             }
             let stopped = async {
                 let _ = ended.await;
@@ -292,10 +331,16 @@ impl Place<'_> {
             let server =
                 serve(listener, Arc::clone(&app), router(Arc::clone(&app)), stopped, COMING);
             let server = runtime.spawn(server);
-            let asked = self.asked(pools, jobs, &client, far.as_ref().map(|(bridge, _)| bridge));
+            let asked = self.asked(
+                CLIENTS * hands::count(pools),
+                jobs,
+                &client,
+                far.as_ref().map(|(bridge, _)| bridge),
+            );
             let _ = end.send(());
             let ended = runtime.block_on(server);
             queue.abandon();
+            nearby.abandon();
             is_over.store(true, Ordering::SeqCst);
             let seconds = asked?;
             ended.map_err(std::io::Error::other).flatten().map_err(io)?;
@@ -305,7 +350,7 @@ impl Place<'_> {
 
     fn asked(
         &self,
-        pools: &[SessionPool<'_>],
+        clients: usize,
         jobs: &[Job],
         client: &Client,
         bridge: Option<&Bridge>,
@@ -319,7 +364,7 @@ impl Place<'_> {
             std::thread::sleep(Duration::from_millis(20));
         }
         let begun = Instant::now();
-        self.each(pools, CLIENTS, jobs, |_, job| {
+        self.each(clients, jobs, |job| {
             let answer = client.judge(request(job), DEADLINE, self.printer)?;
             match (answer.verdict, answer.infra_error) {
                 (Some(verdict), _) if verdict.verified => Ok(()),

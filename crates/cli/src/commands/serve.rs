@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use warpwright_fleet::nats::Bridge;
-use warpwright_fleet::{Done, Failed, Job, Limits, Queue, work};
-use warpwright_judge::{JudgeError, SessionPool};
+use warpwright_fleet::{Limits, Queue};
+use warpwright_judge::SessionPool;
 use warpwright_serve::{App, Served, SessionLimits, Settings, Tokens, router, serve};
 use warpwright_task::Task;
 
@@ -18,13 +18,11 @@ use crate::args::serve::ServeArgs;
 use crate::contract;
 use crate::failure::{Failure, chain};
 use crate::hosting::{Host, Kept, Scratch};
-use crate::judging::{Bench, Wanted, patiently};
+use crate::judging::{Bench, Wanted};
 use crate::place::Place;
 use crate::printer::Printer;
-use crate::{device_use, exit, interrupt, tasks};
+use crate::{device_use, exit, hands, interrupt, tasks};
 
-/// Threads that judge, for each session that a device has at once: some compile while others measure.
-pub(crate) const WORKERS: usize = 2;
 /// Most questions of a batch.
 const BATCH: usize = 256;
 /// How long a body may take to come.
@@ -124,12 +122,7 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
 
     let (drain, is_over) = (Duration::from_secs(args.drain), AtomicBool::new(false));
     let ended = std::thread::scope(|scope| {
-        for pool in &pools {
-            for _ in 0..WORKERS * pool.at_once() {
-                let (queue, stop) = (&queue, &stop);
-                scope.spawn(move || work(queue, |job| judge(pool, job, stop)));
-            }
-        }
+        hands::start(scope, &pools, &queue, &stop);
         if let Some(bridge) = &bridge {
             let (queue, is_over) = (&queue, &is_over);
             scope.spawn(move || bridge.run(queue, is_over));
@@ -190,31 +183,4 @@ fn tell_uses(app: &App, benches: &[Bench], is_over: &AtomicBool) {
         app.uses.say(uses.collect());
         (before, since) = (used, Instant::now());
     }
-}
-
-/// What becomes of a job on a device.
-pub(crate) fn judge(pool: &SessionPool<'_>, job: &Job, stop: &AtomicBool) -> Done {
-    // What is no task costs no device time.
-    if let Err(error) = job.task.facts() {
-        let hint = Some(error.hint().to_owned());
-        return Done::Answered(Err(Failed::Task { message: error.to_string(), hint }));
-    }
-    let Job { task, candidate, stage, fresh } = job;
-    let judged = patiently(stop, || {
-        if *fresh {
-            pool.afresh(task, candidate, *stage)
-        } else {
-            pool.verdict(task, candidate, *stage)
-        }
-    });
-    let error = match judged {
-        Ok(verdict) => return Done::Answered(Ok(Box::new(verdict))),
-        Err(JudgeError::DeviceLost { .. }) => return Done::Gone,
-        Err(error) => error,
-    };
-    let (message, hint) = (chain(&error), error.hint().map(str::to_owned));
-    Done::Answered(Err(match error {
-        JudgeError::Reference { .. } | JudgeError::Memory { .. } => Failed::Task { message, hint },
-        _ => Failed::Infrastructure { message, hint },
-    }))
 }

@@ -1,20 +1,21 @@
 //! `warpwright worker`.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fs_err as fs;
 use serde_json::json;
-use warpwright_fleet::nats::{Bridge, Ended, FarWorker, Kind, LinkConfig, LinkError, Slot};
+use warpwright_fleet::nats::{Bridge, Ended, FarWorker, Kind, LinkConfig, LinkError};
+use warpwright_fleet::{Limits, Queue};
 use warpwright_judge::SessionPool;
 use warpwright_record::candidate::Candidate;
 
-use super::serve::{WORKERS, judge};
 use crate::args::worker::{FleetArgs, WorkerArgs};
 use crate::failure::{Failure, chain};
 use crate::judging::{Bench, Wanted};
 use crate::printer::Printer;
-use crate::{contract, exit, interrupt};
+use crate::{contract, exit, hands, interrupt};
 
 pub(crate) fn run(args: &WorkerArgs, printer: Printer) -> Result<u8, Failure> {
     let config = link(&args.connect, &args.fleet);
@@ -35,20 +36,20 @@ pub(crate) fn run(args: &WorkerArgs, printer: Printer) -> Result<u8, Failure> {
     let host = if host.trim().is_empty() { "worker" } else { host.trim() };
     let worker = FarWorker::open(&config, kind, host, devices.clone())?;
     let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
-    let stopped = &stop;
-    let slots: Vec<Slot<'_>> = pools
-        .iter()
-        .flat_map(|pool| {
-            (0..WORKERS * pool.at_once())
-                .map(move |_| -> Slot<'_> { Box::new(move |job| judge(pool, job, stopped)) })
-        })
-        .collect();
+    let count = hands::count(&pools);
     let name = worker.name();
-    printer.say(&format!("{name} judges on {}, {} at once", devices.join(", "), slots.len()));
+    printer.say(&format!("{name} judges on {}, {count} at once", devices.join(", ")));
     printer.object(&json!({
-        "version": contract::VERSION, "worker": name, "devices": devices, "slots": slots.len(),
+        "version": contract::VERSION, "worker": name, "devices": devices, "slots": count,
     }));
-    match worker.run(&slots, &stop, |text| printer.say(text)) {
+    let queue = Arc::new(Queue::new(Limits { waiting: count, per_client: count }));
+    let ended = std::thread::scope(|scope| {
+        hands::start(scope, &pools, &queue, &stop);
+        let ended = worker.run(&hands::slots(&queue, count), &stop, |text| printer.say(text));
+        queue.abandon();
+        ended
+    });
+    match ended {
         Ended::Asked => {
             printer.say("ended; what was begun was judged");
             Ok(exit::OK)

@@ -20,7 +20,7 @@ use super::notes::{Begun, Greeting, Note, Order, Outcome, Presence};
 use super::roster::Roster;
 use super::worker::{contents, json};
 use crate::job::{Answer, Failed, Job};
-use crate::queue::{AtWork, Leased, Queue, Ready};
+use crate::queue::{AtWork, Leased, Queue, Ready, Station};
 
 /// How often it is looked who has gone, and whether all is over.
 const LOOK: Duration = Duration::from_millis(200);
@@ -121,7 +121,7 @@ impl Bridge {
                         room.out.load(Ordering::SeqCst) < room.slots.load(Ordering::SeqCst);
                     if is_room { Ready::Yes } else { Ready::NotYet }
                 };
-                while let Some(leased) = queue.take_when(ready) {
+                while let Some(leased) = queue.take_when(Station::ELSEWHERE, ready) {
                     room.out.fetch_add(1, Ordering::SeqCst);
                     if give.send(leased).is_err() {
                         return;
@@ -356,7 +356,7 @@ impl<'p, 'q> Pump<'p, 'q> {
             present.seen = Instant::now();
             present.at_work.truncate(slots);
             while present.at_work.len() < slots {
-                present.at_work.push(self.queue.enter());
+                present.at_work.push(self.queue.enter(Station::ELSEWHERE));
             }
             self.bridge.roster.came(presence);
         }

@@ -9,6 +9,7 @@ use warpwright_task::Task;
 use super::*;
 use crate::worker::{Done, work};
 
+const HERE: Station = Station(0);
 const WIDE: Limits = Limits { waiting: 1000, per_client: 1000 };
 
 fn job(name: &str) -> Job {
@@ -49,7 +50,7 @@ fn clients_are_served_in_turn() {
     assert_eq!((many[3].0.ahead(), one.0.ahead()), (Some(3), Some(4)), "by arrival");
     let mut order = Vec::new();
     for _ in 0..5 {
-        let leased = queue.take().unwrap();
+        let leased = queue.take(HERE).unwrap();
         order.push(leased.job().task.name.clone());
         leased.end(failed());
     }
@@ -68,7 +69,7 @@ fn limits_hold_and_say_what_they_are() {
     let _third = submit(&queue, "b", "3");
     assert_eq!(refused("c"), Refused::Full { waiting: 3 });
     // One that is judged counts for its client, and leaves room for others.
-    let leased = queue.take().unwrap();
+    let leased = queue.take(HERE).unwrap();
     assert_eq!(refused("a"), Refused::Client { jobs: 2 });
     let _fourth = submit(&queue, "c", "4");
     leased.end(failed());
@@ -85,7 +86,7 @@ fn who_goes_away_is_not_judged_for() {
     drop(gone);
     assert!(told.recv().is_err(), "nothing is told, and nobody holds its listener");
     assert_eq!(stays.ahead(), Some(0));
-    assert_eq!(queue.take().unwrap().job().task.name, "stays");
+    assert_eq!(queue.take(HERE).unwrap().job().task.name, "stays");
 }
 
 #[test]
@@ -97,7 +98,7 @@ fn what_panics_or_is_left_has_an_answer_and_the_worker_goes_on() {
     queue.end();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            work(&queue, |job| {
+            work(&queue, HERE, |job| {
                 assert!(job.task.name != "panics", "on purpose");
                 Done::Answered(failed())
             });
@@ -109,7 +110,7 @@ fn what_panics_or_is_left_has_an_answer_and_the_worker_goes_on() {
 
     let queue = Arc::new(Queue::new(WIDE));
     let (_d, died) = submit(&queue, "a", "died");
-    drop(queue.take());
+    drop(queue.take(HERE));
     assert!(ended(&died).to_string().contains("died"));
 }
 
@@ -118,11 +119,11 @@ fn a_device_that_goes_leaves_its_job_to_another_and_the_last_one_ends_all() {
     let queue = Arc::new(Queue::new(WIDE));
     let (_a, told) = submit(&queue, "a", "a");
     // One device goes, the other judges.
-    let judges = queue.enter();
+    let judges = queue.enter(HERE);
     std::thread::scope(|scope| {
-        scope.spawn(|| work(&queue, |_| Done::Gone));
+        scope.spawn(|| work(&queue, HERE, |_| Done::Gone));
     });
-    queue.take().unwrap().end(failed());
+    queue.take(HERE).unwrap().end(failed());
     assert_eq!(ended(&told), failed().unwrap_err());
     let (_b, told) = submit(&queue, "a", "b");
     drop(judges);
@@ -134,10 +135,10 @@ fn a_device_that_goes_leaves_its_job_to_another_and_the_last_one_ends_all() {
 #[test]
 fn a_job_that_takes_every_device_with_it_is_given_up() {
     let queue = Arc::new(Queue::new(WIDE));
-    let _judges = queue.enter();
+    let _judges = queue.enter(HERE);
     let (_a, told) = submit(&queue, "a", "a");
     for _ in 0..ATTEMPTS {
-        queue.take().unwrap().give_back();
+        queue.take(HERE).unwrap().give_back();
     }
     assert!(ended(&told).to_string().contains("3 devices"));
 }
@@ -147,14 +148,14 @@ fn what_waits_when_the_queue_is_abandoned_is_told_and_what_runs_is_finished() {
     let queue = Arc::new(Queue::new(WIDE));
     let (_a, runs) = submit(&queue, "a", "runs");
     let (_b, waits) = submit(&queue, "a", "waits");
-    let leased = queue.take().unwrap();
+    let leased = queue.take(HERE).unwrap();
     queue.abandon();
     assert_eq!(ended(&waits), Failed::Ending);
     assert!(!queue.wait_idle(Duration::from_millis(10)));
     leased.end(failed());
     assert!(queue.wait_idle(Duration::from_secs(1)));
     assert_eq!(ended(&runs), failed().unwrap_err());
-    assert!(queue.take().is_none());
+    assert!(queue.take(HERE).is_none());
 }
 
 #[test]
@@ -184,7 +185,7 @@ proptest! {
             for number in 0..workers {
                 let queue = &queue;
                 // The first one always stays.
-                scope.spawn(move || work(queue, |job| match job.task.name.as_str() {
+                scope.spawn(move || work(queue, Station(number % 2), |job| match job.task.name.as_str() {
                     "does0" if number > 0 => Done::Gone,
                     "does1" => std::panic::resume_unwind(Box::new("quietly")),
                     _ => Done::Answered(failed()),

@@ -19,7 +19,7 @@ use warpwright_fleet::Failed;
 use warpwright_fleet::Job;
 use warpwright_fleet::Limits;
 use warpwright_fleet::Queue;
-use warpwright_fleet::work;
+use warpwright_fleet::{Station, work};
 use warpwright_record::verdict::Profile;
 use warpwright_record::verdict::Verdict;
 use warpwright_serve::App;
@@ -69,7 +69,7 @@ impl Server {
             let (queue, judged) = (Arc::clone(&queue), Arc::clone(&judged));
             // They end with the queue, at the latest with the test.
             std::thread::spawn(move || {
-                work(&queue, |job| {
+                work(&queue, Station(0), |job| {
                     judged.fetch_add(1, Ordering::SeqCst);
                     Done::Answered(answer(job))
                 });

@@ -1,0 +1,151 @@
+//! Threads that judge what a queue has, on devices that are open.
+//!
+//! ```text
+//! serve:   queue ─────────────────────────────────► hands of each device
+//! worker:  NATS ─► slots ─► a queue of its own ───► hands of each device
+//! ```
+//!
+//! The queue knows which device keeps a task open, also that of a worker: without it every device of a host
+//! would open every task.
+
+use std::borrow::Borrow;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, mpsc};
+use std::thread::Scope;
+
+use warpwright_fleet::nats::Slot;
+use warpwright_fleet::{Done, Failed, Job, News, Queue, Station, work};
+use warpwright_judge::{JudgeError, SessionPool};
+
+use crate::failure::chain;
+use crate::judging::patiently;
+
+/// Threads that judge, for each session that a device has at once: some compile while others measure.
+const EACH: usize = 2;
+
+/// How many there are for these devices.
+pub(crate) fn count<'p>(pools: &[impl Borrow<SessionPool<'p>>]) -> usize {
+    pools.iter().map(|pool| EACH * pool.borrow().at_once()).sum()
+}
+
+/// Starts them. They end with the queue.
+pub(crate) fn start<'s, 'p: 's>(
+    scope: &'s Scope<'s, '_>,
+    pools: &'s [impl Borrow<SessionPool<'p>> + Sync],
+    queue: &'s Queue,
+    stop: &'s AtomicBool,
+) {
+    for (number, pool) in pools.iter().enumerate() {
+        for _ in 0..count(std::slice::from_ref(pool)) {
+            scope.spawn(move || {
+                work(queue, Station(number), |job| judge(pool.borrow(), job, stop));
+            });
+        }
+    }
+}
+
+/// So many ways into the queue for jobs of other hosts.
+pub(crate) fn slots(queue: &Arc<Queue>, count: usize) -> Vec<Slot<'_>> {
+    (0..count).map(|_| -> Slot<'_> { Box::new(|job| through(queue, job)) }).collect()
+}
+
+/// Has the queue's hands judge it. Where none is left, another host is to.
+fn through(queue: &Arc<Queue>, job: &Job) -> Done {
+    let (tell, told) = mpsc::sync_channel(1);
+    let listener = Box::new(move |news| {
+        if let News::Ended(answer) = news {
+            // Whoever asked waits for it.
+            let _ = tell.send(answer);
+        }
+    });
+    let Ok(_ticket) = queue.submit("another host", job.clone(), listener) else {
+        return Done::Gone;
+    };
+    match told.recv() {
+        Ok(Err(Failed::Infrastructure { .. } | Failed::Ending)) if queue.load().workers == 0 => {
+            Done::Gone
+        }
+        Ok(answer) => Done::Answered(answer),
+        Err(mpsc::RecvError) => Done::Gone,
+    }
+}
+
+/// What becomes of a job on a device.
+fn judge(pool: &SessionPool<'_>, job: &Job, stop: &AtomicBool) -> Done {
+    // What is no task costs no device time.
+    if let Err(error) = job.task.facts() {
+        let hint = Some(error.hint().to_owned());
+        return Done::Answered(Err(Failed::Task { message: error.to_string(), hint }));
+    }
+    let Job { task, candidate, stage, fresh } = job;
+    let judged = patiently(stop, || {
+        if *fresh {
+            pool.afresh(task, candidate, *stage)
+        } else {
+            pool.verdict(task, candidate, *stage)
+        }
+    });
+    let error = match judged {
+        Ok(verdict) => return Done::Answered(Ok(Box::new(verdict))),
+        Err(JudgeError::DeviceLost { .. }) => return Done::Gone,
+        Err(error) => error,
+    };
+    let (message, hint) = (chain(&error), error.hint().map(str::to_owned));
+    Done::Answered(Err(match error {
+        JudgeError::Reference { .. } | JudgeError::Memory { .. } => Failed::Task { message, hint },
+        _ => Failed::Infrastructure { message, hint },
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use warpwright_fleet::Limits;
+    use warpwright_record::candidate::Candidate;
+    use warpwright_record::verdict::Stage;
+    use warpwright_task::Task;
+
+    use super::*;
+
+    fn job(name: &str) -> Job {
+        let candidate = Candidate::from_files(BTreeMap::new());
+        Job { task: Task::from_source(name, ""), candidate, stage: Stage::Built, fresh: false }
+    }
+
+    /// What came of the job, in a word.
+    fn word(done: &Done) -> String {
+        match done {
+            Done::Gone => "gone".to_owned(),
+            Done::Answered(Ok(_)) => "verdict".to_owned(),
+            Done::Answered(Err(failed)) => failed.to_string(),
+        }
+    }
+
+    #[test]
+    fn jobs_of_other_hosts_are_judged_by_hands_here_as_long_as_there_are_any() {
+        let queue = Arc::new(Queue::new(Limits { waiting: 8, per_client: 8 }));
+        let slots = slots(&queue, 3);
+        let fails = |job: &Job| {
+            let message = job.task.name.clone();
+            Done::Answered(Err(Failed::Infrastructure { message, hint: None }))
+        };
+        std::thread::scope(|scope| {
+            // One of two devices goes; the other one judges on.
+            scope.spawn(|| work(&queue, Station(0), |_| Done::Gone));
+            scope.spawn(|| {
+                work(&queue, Station(1), |job| {
+                    if job.task.name == "last" { Done::Gone } else { fails(job) }
+                });
+            });
+            while queue.load().workers < 2 {
+                std::thread::yield_now();
+            }
+            for name in ["a", "b", "a"] {
+                assert_eq!(word(&slots[0](&job(name))), name);
+            }
+            assert_eq!(word(&slots[1](&job("last"))), "gone");
+            assert_eq!(word(&slots[2](&job("after it"))), "gone");
+        });
+    }
+}
