@@ -96,9 +96,12 @@ pub(crate) async fn seed_session(
     let task = named(&app, &name, reference)?;
     let seed = seed.unwrap_or_else(rand::random);
     let room = app.sessions.open(&client, task, seed).await?;
-    let cookie = format!("{COOKIE_NAME}={}; Path=/; HttpOnly; SameSite=Strict", room.id);
-    Ok(([(SET_COOKIE, cookie)], Json(SeedSessionResponse { session_id: room.id.clone() }))
-        .into_response())
+    let session = SeedSessionResponse { session_id: room.id.clone() };
+    Ok(([(SET_COOKIE, cookie(&room))], Json(session)).into_response())
+}
+
+fn cookie(room: &Room) -> String {
+    format!("{COOKIE_NAME}={}; Path=/; HttpOnly; SameSite=Strict", room.id)
 }
 
 /// `POST /{tool}`: the arguments in, the tool's text out.
@@ -114,7 +117,10 @@ pub(crate) async fn tool(
     let room = of_cookie(&app, &client, request.headers())?;
     let arguments: Value = parse(&body(&app, request).await?)?;
     let text = call(&room, name, arguments).await?.unwrap_or_else(|| OVER.to_owned());
-    Ok(([(CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response())
+    // Some of Gym's agents know only the cookies of the last answer (NeMo-Gym 0.4.0 and 0.5.1).
+    let headers =
+        [(CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()), (SET_COOKIE, cookie(&room))];
+    Ok((headers, text).into_response())
 }
 
 /// Has a tool do something; `None` where the episode is over.

@@ -132,8 +132,7 @@ pub(crate) async fn openrlhf(
         return Err(Problem::new(Kind::InvalidRequest, detail));
     }
     let each = query.iter().zip(&prompts).zip(labels).map(|((query, prompt), label)| {
-        let answer = query.strip_prefix(prompt.as_str()).unwrap_or(query);
-        reward(&app, &client, *options, label, answer)
+        reward(&app, &client, *options, label, answer_in(query, prompt))
     });
     let judged = try_join_all(each).await?;
     let rewards: Vec<f64> = judged.iter().map(|(reward, _)| *reward).collect();
@@ -145,6 +144,36 @@ pub(crate) async fn openrlhf(
         ("speedup", of(|verdict| verdict.speedup.best.map_or(0.0, |best| best.value))),
     ]);
     Ok(Json(OpenRlhfRewards { scores: rewards.clone(), rewards, extra_logs }))
+}
+
+/// Bytes of a cut prompt that must be left for it to be told from an answer that begins like that.
+const LEAST_PROMPT: usize = 16;
+
+/// What the model said: the query without the prompt that it begins with, or, where a trainer has cut that from
+/// the front to make it fit, without the longest end of it. Code in a prompt is nobody's answer.
+fn answer_in<'q>(query: &'q str, prompt: &str) -> &'q str {
+    if let Some(answer) = query.strip_prefix(prompt) {
+        return answer;
+    }
+    let left = overlap(prompt.as_bytes(), query.as_bytes());
+    let answer = (left >= LEAST_PROMPT).then(|| query.get(left..)).flatten();
+    answer.unwrap_or(query)
+}
+
+/// Length of the longest end of one text that the other begins with, by the failure function of Knuth, Morris and
+/// Pratt: in time linear in both.
+fn overlap(ends: &[u8], begins: &[u8]) -> usize {
+    let mut shorter = vec![0; begins.len()];
+    let next = |shorter: &[usize], mut length: usize, byte: u8| {
+        while length > 0 && begins.get(length) != Some(&byte) {
+            length = shorter[length - 1];
+        }
+        length + usize::from(begins.get(length) == Some(&byte))
+    };
+    for at in 1..begins.len() {
+        shorter[at] = next(&shorter, shorter[at - 1], begins[at]);
+    }
+    ends.iter().fold(0, |length, byte| next(&shorter, length, *byte))
 }
 
 async fn reward(
@@ -172,6 +201,40 @@ async fn reward(
             let detail = error.as_ref().map_or("there is no verdict", |error| &error.message);
             let hint = error.as_ref().and_then(|error| error.hint.clone());
             Err(Problem::new(Kind::InfraError, detail).hint(hint).retry_after(AGAIN))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_prompt_is_not_the_answer_also_when_it_was_cut() {
+        let prompt = "A prompt with ```cuda\ncode\n``` in it. Geschrieben für dich:";
+        for cut in [0, 1, 14, 30] {
+            let query = format!("{}I do not know.", &prompt[cut..]);
+            assert_eq!(answer_in(&query, prompt), "I do not know.", "{cut}");
+        }
+        // An answer that begins like the prompt ends, by chance.
+        assert_eq!(answer_in("dich: ja", prompt), "dich: ja");
+        assert_eq!(answer_in("", prompt), "");
+        assert_eq!(answer_in("an answer", ""), "an answer");
+        // What was cut within a letter has lost it.
+        let inside = prompt.find('ü').unwrap();
+        let query = format!("\u{fffd}{}yes", &prompt[inside + 'ü'.len_utf8()..]);
+        assert_eq!(answer_in(&query, prompt), query, "and cannot be told");
+    }
+
+    proptest! {
+        #[test]
+        fn the_longest_end_is_found(ends in "[abü]{0,24}", begins in "[abü]{0,24}") {
+            let starts = |end: &usize| begins.as_bytes().starts_with(&ends.as_bytes()[ends.len() - end..]);
+            let longest = (0..=ends.len()).rev().find(starts).unwrap();
+            prop_assert_eq!(overlap(ends.as_bytes(), begins.as_bytes()), longest);
+            let _ = answer_in(&begins, &ends);
         }
     }
 }

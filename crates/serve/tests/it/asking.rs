@@ -143,11 +143,14 @@ async fn remote_rewards_are_numbers_unless_we_fail() {
 #[tokio::test]
 async fn of_a_query_only_what_follows_its_prompt_is_judged() {
     let server = Server::usual();
-    let body = json!({
-        "query": [format!("{ANSWER}I have nothing to add.")], "prompts": [ANSWER], "labels": ["known"],
-    });
-    let (_, body, _) = server.send(post("/reward/openrlhf", body.to_string())).await;
-    assert_eq!((&body["rewards"], server.judged()), (&json!([-1.0]), 0));
+    let prompt = format!("Some words before it.\n{ANSWER}");
+    // Whole, and cut from the front, as OpenRLHF does with one that is too long.
+    for left in [&*prompt, &prompt[9..]] {
+        let query = format!("{left}I have nothing to add.");
+        let body = json!({ "query": [query], "prompts": [prompt], "labels": ["known"] });
+        let (_, body, _) = server.send(post("/reward/openrlhf", body.to_string())).await;
+        assert_eq!((&body["rewards"], server.judged()), (&json!([-1.0]), 0));
+    }
 }
 
 #[tokio::test]

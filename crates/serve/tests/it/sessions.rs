@@ -167,6 +167,9 @@ async fn a_session_is_played_tool_by_tool_and_its_reward_is_the_verdict_s() {
         let (status, text) = hosted.with(&cookie, "/Bash", &arguments).await;
         assert_eq!((status, text), (StatusCode::OK, format!("any Bash 7 {arguments}")));
     }
+    // Some agents know no cookie but the last answer's.
+    let (_, _, again) = hosted.text(with(&cookie, "/Bash", &json!({}))).await;
+    assert!(again.unwrap().starts_with(&cookie));
     let row = json!({ "mine": 1, "responses_create_params": {}, "response": { "output": [] } });
     let (status, text) = hosted.with(&cookie, "/verify?reward=paper", &row).await;
     assert_eq!(status, StatusCode::OK, "{text}");
