@@ -13,7 +13,7 @@ help:
 	@echo 'make engine     set up, then build target/release/warpwright-engine too: for training and --policy native'
 	@echo 'make test       set up, then check and test everything that must pass'
 	@echo 'make test-long  set up, then run the exhaustive tests'
-	@echo "make test-clients  set up, then have others' trainers (verifiers, OpenEnv) play episodes here"
+	@echo "make test-clients  set up, then have others' trainers (TRL, verl, NeMo-Gym, ...) ask here"
 	@echo 'make test-gpu   set up, then run the tests that need an NVIDIA GPU'
 	@echo 'make bench      set up, then run the benchmarks in benches/'
 	@echo 'make lint       documentation, and licences and sources of the dependencies'

@@ -51,6 +51,18 @@ def get_inputs() -> list[torch.Tensor]:
 """
 
 
+# What a model says that answers once.
+ANSWER = f"""\
+Here it is.
+
+```cuda kernels/relu_add.cu
+{{kernel}}```
+
+```python model_new.py
+{MODEL_NEW}```
+"""
+
+
 def calls(kernel: str) -> list[tuple[str, dict]]:
     """What is to be done, tool by tool."""
     return [

@@ -1,10 +1,11 @@
 """Others' trainers, as they lie on PyPI, play whole episodes with the real judge on the cpu device,
-and get the reward that the verdict says: `make test-clients`.
+or have single answers judged, and get the reward that the verdict says: `make test-clients`.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -19,7 +20,7 @@ TRAINERS = ROOT / ".cache/trainers"
 sys.path[:0] = [str(HERE), str(ROOT / "scripts")]
 
 from records import events  # noqa: E402
-from scripted_model import MODEL  # noqa: E402
+from scripted_model import KERNEL, MODEL, MODEL_NEW  # noqa: E402
 
 WRONG = MODEL.replace("class Model", "# the wrong one\nclass Model", 1)
 
@@ -56,6 +57,35 @@ class Trainers(unittest.TestCase):
         ended = [json.loads(line)["event"] for line in lines]
         (ended,) = [event for event in ended if event["type"] == "episode_finished"]
         return ended.get("final_verdict")
+
+    def sessions(self) -> set[str]:
+        """Those that were recorded."""
+        return set(os.listdir(self.folder / "kept"))
+
+    def says(self, trainer: str, script: str, *arguments: object, **environment: str) -> str:
+        """What a script of this folder prints in the environment of a trainer."""
+        ran = subprocess.run(
+            [TRAINERS / trainer / "bin/python", HERE / script, *arguments],
+            env=os.environ | environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        return ran.stdout
+
+    def verdict(self, kernel: str, **task: str) -> dict:
+        """What the judge said of an answer before; it is not judged again."""
+        files = {"model_new.py": MODEL_NEW, "kernels/relu_add.cu": kernel}
+        request = urllib.request.Request(
+            f"{self.url}/judge",
+            json.dumps(task | {"files": files}).encode(),
+            {"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request) as answer:
+            judged = json.load(answer)
+        return judged["verdict"]
 
     def evaluated(self, taskset: str, player: str) -> list[dict]:
         """What verifiers' own evaluation wrote of a taskset."""
@@ -168,6 +198,108 @@ id = "null"
                     self.assertGreater(played["reward"], 0.0)
                 else:
                     self.assertEqual(played["reward"], -1.0)
+
+    def test_trl_trains(self) -> None:
+        """TRL 1.16.0: steps of its GRPOTrainer, with the tool calls of a model that it samples."""
+        before = self.sessions()
+        said = self.says("trl", "train_trl.py", self.folder / "trl", WARPWRIGHT_URL=self.url)
+        trained = json.loads(said.splitlines()[-1])
+        rollouts = trained["rollouts"]
+        rewards = [rollout["reward"] for rollout in rollouts]
+        self.assertEqual(len(rewards), 24)
+        verdicts = [self.final_verdict(session) for session in self.sessions() - before]
+        recorded = [verdict["reward"]["bounded"] if verdict else -1.0 for verdict in verdicts]
+        # The trainer keeps them as 32-bit numbers.
+        for said, judged in zip(
+            sorted(rewards + trained["demonstrated"]), sorted(recorded), strict=True
+        ):
+            self.assertAlmostEqual(said, judged, places=5)
+        # What the model saw at its end, if it came so far, is what it was rewarded for.
+        ended = [rollout for rollout in rollouts if len(rollout["told"]) == 4]
+        self.assertGreater(len(ended), 12)
+        for rollout in ended:
+            self.assertEqual("VERIFICATION OK" in rollout["told"][-1], rollout["reward"] > 0.0)
+        *steps, summary = trained["log"]
+        for number, step in enumerate(steps, 1):
+            of_step = [rollout["reward"] for rollout in rollouts if rollout["step"] == number]
+            mean = sum(of_step) / len(of_step)
+            self.assertAlmostEqual(step["rewards/KernelEnvironment/mean"], mean, places=5)
+            self.assertGreater(step["tools/call_frequency"], 2.0)
+        self.assertEqual(len(steps), 3)
+        self.assertTrue(math.isfinite(summary["train_loss"]))
+        self.assertTrue(any(step["reward_std"] > 0.0 for step in steps))
+        self.assertEqual(trained["changed"], trained["parameters"])
+        # What was rewarded is likelier than it was.
+        self.assertGreater(trained["preferences"][1], trained["preferences"][0])
+
+    def test_verl_rewards(self) -> None:
+        """verl 0.9.1: its reward loop, with clients/python/examples/verl_reward.py."""
+        client = ROOT / "clients/python"
+        said = self.says(
+            "verl",
+            "reward_verl.py",
+            f"reward.custom_reward_function.path={client}/examples/verl_reward.py",
+            "reward.num_workers=2",
+            PYTHONPATH=str(client / "src"),
+            RAY_AUTH_MODE="disabled",
+            WARPWRIGHT_SERVER_URL=self.url,
+        )
+        scored = json.loads(said.splitlines()[-1])
+        self.assertEqual(scored["acc"], self.rewards_of_answers())
+        self.assertEqual(scored["at the end"], scored["in all"])
+        for place, reward in zip(scored["in all"], scored["acc"], strict=True):
+            self.assertAlmostEqual(place, reward, places=5)
+
+    def test_openrlhf_rewards(self) -> None:
+        """OpenRLHF 0.11.2: its rollout of one turn, with a remote reward model."""
+        said = self.says("openrlhf", "reward_openrlhf.py", f"{self.url}/reward/openrlhf")
+        played = json.loads(said.splitlines()[-1])
+        expected = self.rewards_of_answers()
+        self.assertEqual([one["reward"] for one in played], [[reward] for reward in expected])
+        self.assertEqual([one["scores"] for one in played], [[reward] for reward in expected])
+        verified = [one["extra_logs"]["verified"] for one in played]
+        self.assertEqual(verified, [[1.0], [0.0], [0.0], [1.0]])
+
+    def rewards_of_answers(self) -> list[float]:
+        """Of a right answer, a wrong one, one without code, and a right one to another task."""
+        right = self.verdict(KERNEL, task="right")
+        wrong = self.verdict(KERNEL.replace("0.5f", "0.25f"), task="right")
+        other = self.verdict(KERNEL, task="mine", reference=MODEL)
+        self.assertTrue(right["verified"] and other["verified"] and not wrong["verified"])
+        return [
+            right["reward"]["bounded"],
+            wrong["reward"]["bounded"],
+            -1.0,
+            other["reward"]["bounded"],
+        ]
+
+    def test_nemo_gym_plays(self) -> None:
+        """NeMo-Gym 0.7.0: its agent, over clients/nemo_gym."""
+        folder = self.folder / "gym"
+        folder.mkdir()
+        self.says(
+            "nemo-gym",
+            "play_nemo_gym.py",
+            folder,
+            self.url,
+            self.model,
+            RAY_AUTH_MODE="disabled",
+        )
+        rollouts = json.loads((folder / "rollouts.json").read_text())
+        self.assertEqual(len(rollouts), 4)
+        for rollout in rollouts:
+            with self.subTest(task=rollout["task"]):
+                verdict = self.final_verdict(rollout["session_id"])
+                self.assertEqual(rollout["reward"], verdict["reward"]["bounded"])
+                self.assertEqual(rollout["verified"], verdict["verified"])
+                self.assertEqual(verdict["verified"], rollout["task"] == "right")
+                self.assertFalse(rollout["mask_sample"])
+                calls = [
+                    item
+                    for item in rollout["response"]["output"]
+                    if item["type"] == "function_call"
+                ]
+                self.assertEqual(len(calls), 4)
 
     def test_five_hundred_at_once(self) -> None:
         """openenv 0.10.0: as many as are admitted."""

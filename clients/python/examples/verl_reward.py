@@ -1,7 +1,7 @@
 """A reward function for verl, judged by a Warpwright server.
 
-    custom_reward_function.path=clients/python/examples/verl_reward.py
-    custom_reward_function.name=compute_score
+    reward.custom_reward_function.path=clients/python/examples/verl_reward.py
+    reward.custom_reward_function.name=compute_score
 
 `data_source` does not matter; `ground_truth` is the name of a task that the server has, or
 `extra_info["reference"]` its source. WARPWRIGHT_SERVER_URL says where the server is, and
