@@ -38,9 +38,11 @@ pub struct Flaws {
     pub slow: f64,
     /// First versions with a bound that is off by one.
     pub wrong: f64,
+    /// First versions that do not build: a value has the name of another.
+    pub misnamed: f64,
     /// Versions whose verdict is asked for.
     pub checked: f64,
-    /// Of versions that are found wrong, those that are mended.
+    /// Of versions that are found wrong or do not build, those that are mended.
     pub mended: f64,
     /// Of slow versions that are found right, those that are made faster.
     pub improved: f64,
@@ -112,11 +114,17 @@ struct Version {
     knobs: Knobs,
     /// Number of the bound that is off by one, drawn anew for each version.
     wrong: Option<u64>,
+    /// Number of the value that has the name of another.
+    misnamed: Option<u64>,
 }
 
 impl Version {
     fn is_slow(&self) -> bool {
         self.is_unfused || self.knobs != best()
+    }
+
+    fn is_wrong(&self) -> bool {
+        self.wrong.is_some() || self.misnamed.is_some()
     }
 }
 
@@ -169,6 +177,11 @@ impl Demonstrator {
         if self.happens(self.flaws.wrong) {
             version.wrong = Some(self.random.random());
         }
+        // Of two flaws it would not show which one was mended.
+        if self.flaws.misnamed > 0.0 && version.wrong.is_none() && self.happens(self.flaws.misnamed)
+        {
+            version.misnamed = Some(self.random.random());
+        }
         self.show(version)
     }
 
@@ -208,6 +221,9 @@ impl Demonstrator {
         if let Some(number) = version.wrong {
             break_a_bound(&mut files, number);
         }
+        if let Some(number) = version.misnamed {
+            misname(&mut files, number);
+        }
         Some(files)
     }
 
@@ -215,8 +231,8 @@ impl Demonstrator {
         let verdict = results.last().and_then(|result| result.verdicts.last());
         let is_right = verdict.map(|verdict| verdict.verified);
         match is_right {
-            Some(false) if self.version.wrong.is_some() && self.happens(self.flaws.mended) => {
-                let version = Version { wrong: None, ..self.version.clone() };
+            Some(false) if self.version.is_wrong() && self.happens(self.flaws.mended) => {
+                let version = Version { wrong: None, misnamed: None, ..self.version.clone() };
                 self.show(version)
             }
             Some(true) if self.version.is_slow() && self.happens(self.flaws.improved) => {
@@ -275,6 +291,49 @@ fn break_a_bound(files: &mut Files, number: u64) {
     {
         text.replace_range(*from..*to, &(bound - 1).to_string());
     }
+}
+
+/// Gives a value the name of another that is declared in the same kernel: one is declared twice then, and one not
+/// at all. Models from scratch make this mistake more than any other.
+fn misname(files: &mut Files, number: u64) {
+    let kernels = files.iter().filter(|(path, _)| is_kernel(path));
+    let names: Vec<_> = kernels.map(|(path, text)| (path.clone(), declared(text))).collect();
+    let Some((path, places)) = names.into_iter().max_by_key(|(_, places)| places.len()) else {
+        return;
+    };
+    let count = places.len() as u64;
+    if count < 2 {
+        return;
+    }
+    let (from, to) = places[(number % count) as usize];
+    let (other_from, other_to) = places[((number + 1) % count) as usize];
+    if let Some(text) = files.get_mut(&path) {
+        let other = text[other_from..other_to].to_owned();
+        text.replace_range(from..to, &other);
+    }
+}
+
+/// Where the names of float values stand that are declared in the one block that declares the most: of others
+/// that are alike, each is its own.
+fn declared(text: &str) -> Vec<(usize, usize)> {
+    const BEFORE: &str = "const float ";
+    let mut blocks: Vec<Vec<(usize, usize)>> = vec![vec![]];
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let inside = line.trim_start();
+        match inside.strip_prefix(BEFORE).and_then(|rest| rest.split_once(" = ")) {
+            Some((name, _)) if name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => {
+                let from = at + line.len() - inside.len() + BEFORE.len();
+                blocks
+                    .last_mut()
+                    .into_iter()
+                    .for_each(|block| block.push((from, from + name.len())));
+            }
+            _ => blocks.push(vec![]),
+        }
+        at += line.len();
+    }
+    blocks.into_iter().max_by_key(Vec::len).unwrap_or_default()
 }
 
 fn is_kernel(path: &str) -> bool {
@@ -371,6 +430,16 @@ mod tests {
             let lines = text.lines().zip(good[path].lines()).filter(|(a, b)| a != b);
             assert_eq!(lines.count(), 1, "one bound in one line");
         }
+        for seed in 0..8 {
+            let misnamed = version(Flaws { misnamed: 1.0, ..Flaws::default() }, &drafts, seed);
+            let (path, text) = misnamed.iter().find(|(path, text)| good[*path] != **text).unwrap();
+            let lines: Vec<_> =
+                text.lines().zip(good[path].lines()).filter(|(a, b)| a != b).collect();
+            let [(bad, right)] = lines[..] else { panic!("{lines:?}") };
+            let name = |line: &str| line.trim().split(' ').nth(2).unwrap().to_owned();
+            assert_eq!(bad.replace(&name(bad), &name(right)), right);
+            assert!(good[path].contains(&format!("const float {} = ", name(bad))), "of another");
+        }
         let half = Flaws { wrong: 0.5, ..Flaws::default() };
         let right = (0..60).filter(|seed| version(half, &drafts, *seed) == good).count();
         assert!((15..=45).contains(&right), "{right}");
@@ -387,6 +456,13 @@ mod tests {
         assert_eq!(alone, episodes);
         let error = first_messages("{}", &device, Profile::Strict, flaws, 0..1).unwrap_err();
         assert!(!error.is_empty());
+    }
+
+    #[test]
+    fn names_are_found_of_one_block() {
+        let text = "const float a = 1;\n{\n  const float b = 2;\n  const float c_1 = b;\n}\n  const float d;\n";
+        let found: Vec<&str> = declared(text).iter().map(|(from, to)| &text[*from..*to]).collect();
+        assert_eq!(found, ["b", "c_1"]);
     }
 
     #[test]

@@ -352,6 +352,17 @@ const TAKEN: &str = " add abs exp log pow sqrt floor ceil round trunc sin cos ta
     struct union template this true false and or not xor private public protected sigmoid \
     gamma j0 j1 y0 y1 jn yn signal time clock i i0 j ";
 
+/// A traced name without the number that tells it from others: `mul` of `mul_3`. What is called by it can be
+/// named before it is known how many there will be, by people and by models alike.
+pub(crate) fn stem(name: &str) -> &str {
+    match name.rsplit_once('_') {
+        Some((stem, number)) if !stem.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => {
+            stem
+        }
+        _ => name,
+    }
+}
+
 /// A C++ identifier from a traced name.
 pub(crate) fn identifier(name: &str) -> String {
     let mut out: String =

@@ -6,7 +6,7 @@ use crate::chain::Chain;
 use crate::dtype::DType;
 use crate::emit::KernelFile;
 use crate::index::{numel, strides_of};
-use crate::ir::{Graph, NodeId, Op, Source};
+use crate::ir::{Graph, NodeId, Op, Source, stem};
 use crate::trace::Trace;
 
 /// Bytes of an input that kernels may read, given its node.
@@ -85,11 +85,8 @@ pub(crate) fn write(
         let mut args = Vec::new();
         for node in &k.args {
             if !names.contains_key(node) {
-                let mut name = python_name(&graph.node(*node).name);
-                if *once {
-                    name = format!("self.prepared_{name}");
-                }
-                let name = free(&mut taken, name);
+                let prefix = if *once { "self.prepared_" } else { "" };
+                let name = variable(&mut taken, prefix, &graph.node(*node).name);
                 lines.push(format!("{name} = {}", empty(graph.shape(*node), graph.dtype(*node))));
                 names.insert(*node, name);
             }
@@ -104,7 +101,7 @@ pub(crate) fn write(
     }
     if let Some(chain) = chain {
         for node in &chain.results {
-            let name = free(&mut taken, python_name(&graph.node(*node).name));
+            let name = variable(&mut taken, "", &graph.node(*node).name);
             body.push(format!("{name} = {}", empty(graph.shape(*node), graph.dtype(*node))));
             names.insert(*node, name);
         }
@@ -194,6 +191,15 @@ _MODELS = itertools.count()
 /// A copy of a prepared model has other weights than the one that it was made of.
 const NUMBERED: &str = "if self.chain_of != id(self):
             self.chain_of, self.chain_model = id(self), next(_MODELS)";
+
+/// A variable for a traced name: without its number, or with it if there is one of that name.
+fn variable(taken: &mut BTreeSet<String>, prefix: &str, traced: &str) -> String {
+    let short = format!("{prefix}{}", python_name(stem(traced)));
+    if taken.insert(short.clone()) {
+        return short;
+    }
+    free(taken, format!("{prefix}{}", python_name(traced)))
+}
 
 /// `name`, or with underscores if that is taken.
 fn free(taken: &mut BTreeSet<String>, mut name: String) -> String {

@@ -128,8 +128,8 @@ impl Demos {
 }
 
 fn check_flaws(flaws: &Flaws, refused: &'static str) -> Result<(), &'static str> {
-    let Flaws { unfused, naive, slow, wrong, checked, mended, improved } = *flaws;
-    let shares = [unfused, naive, slow, wrong, checked, mended, improved];
+    let Flaws { unfused, naive, slow, wrong, misnamed, checked, mended, improved } = *flaws;
+    let shares = [unfused, naive, slow, wrong, misnamed, checked, mended, improved];
     let right = shares.iter().all(|share| (0.0..=1.0).contains(share));
     if right { Ok(()) } else { Err(refused) }
 }
@@ -184,6 +184,8 @@ impl Fitting {
 pub(crate) struct Collecting {
     /// Of each task.
     pub(crate) episodes: usize,
+    /// Most tasks, the first of those that are trained on; all if none is named.
+    pub(crate) tasks: Option<usize>,
 }
 
 /// Rejection fine-tuning.

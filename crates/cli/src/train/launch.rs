@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
+use fs_err as fs;
 use warpwright_judge::SessionPool;
 use warpwright_task::Task;
 
@@ -65,8 +66,9 @@ impl Launch {
         let (train, held_out) = config.tasks.read(folder, *task_seed, printer)?;
         let read = |pretrain: &Pretraining| pretrain.read(folder, *task_seed, &held_out, printer);
         let written = config.pretrain.as_ref().map(read).transpose()?.unwrap_or_default();
+        // Without `..`: the engine's jail shows it at its own path.
         let pretrained =
-            config.pretrained.as_ref().map(|p| std::path::absolute(folder.join(&p.folder)));
+            config.pretrained.as_ref().map(|p| fs::canonicalize(folder.join(&p.folder)));
         let pretrained =
             pretrained.transpose().map_err(|error| Failure::io("find the model", &error))?;
         Ok(Self { plan, train, held_out, written, pretrained })

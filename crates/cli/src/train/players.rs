@@ -1,6 +1,6 @@
 //! Plays episodes for a stage, many at once, and keeps their record.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -110,9 +110,9 @@ impl<'a, 'f> Players<'a, 'f> {
     }
 
     /// Plays what is planned for one place.
-    fn work(&self, place: &Place<'_>, plan: &Mutex<VecDeque<Play>>) -> Result<(), Failure> {
+    fn work(&self, place: &Place<'_>, plan: &Mutex<Plan>) -> Result<(), Failure> {
         while !self.field.stop.load(Ordering::SeqCst) {
-            let Some(play) = lock(plan).pop_front() else { break };
+            let Some(play) = lock(plan).waiting.pop_front() else { break };
             let id = EpisodeId(play.number);
             let start = match lock(&self.history).episodes.get(&id) {
                 None => Some(Start::Fresh),
@@ -120,6 +120,10 @@ impl<'a, 'f> Players<'a, 'f> {
             };
             if let Some(start) = start {
                 self.episode(place, play, start)?;
+            }
+            if lock(plan).was_last(play.task) {
+                // What it has open would be kept for its next episode, and others would wait.
+                place.pool.finished(&self.tasks[play.task]);
             }
             (self.ended)();
         }
@@ -203,14 +207,14 @@ impl Rollouts for Players<'_, '_> {
         std::thread::scope(|scope| {
             let at_once = (AT_ONCE / plans.len()).max(1);
             for (place, plan) in self.field.places.iter().zip(&plans) {
-                for _ in 0..lock(plan).len().min(at_once) {
+                for _ in 0..lock(plan).waiting.len().min(at_once) {
                     let (players, plans, failed) = (&*self, &plans, &failed);
                     scope.spawn(move || {
                         if let Err(failure) = players.work(place, plan) {
                             lock(failed).get_or_insert(failure);
                             // The others end what they are at.
                             for plan in plans {
-                                lock(plan).clear();
+                                lock(plan).waiting.clear();
                             }
                         }
                     });
@@ -230,11 +234,33 @@ impl Rollouts for Players<'_, '_> {
     }
 }
 
+/// What is to be played at one place.
+#[derive(Debug, Default)]
+struct Plan {
+    waiting: VecDeque<Play>,
+    /// By task, how many episodes are not over.
+    left: HashMap<usize, usize>,
+}
+
+impl Plan {
+    /// An episode of this task is over: whether it was the last one.
+    fn was_last(&mut self, task: usize) -> bool {
+        let left = self.left.entry(task).or_default();
+        *left = left.saturating_sub(1);
+        *left == 0
+    }
+}
+
 /// What each of so many places plays. A task is always played at the same one: opening it and preparing its
 /// baselines takes a device longer than a verdict, and what was measured there is given again only there.
-fn shared_out(plays: &[Play], places: usize) -> Vec<Mutex<VecDeque<Play>>> {
-    let of = |place| plays.iter().filter(move |play| play.task % places == place).copied();
-    (0..places).map(|place| Mutex::new(of(place).collect())).collect()
+fn shared_out(plays: &[Play], places: usize) -> Vec<Mutex<Plan>> {
+    let mut plans: Vec<Plan> = (0..places).map(|_| Plan::default()).collect();
+    for play in plays {
+        let plan = &mut plans[play.task % places];
+        plan.waiting.push_back(*play);
+        *plan.left.entry(play.task).or_default() += 1;
+    }
+    plans.into_iter().map(Mutex::new).collect()
 }
 
 /// A panic in another worker leaves what is guarded here usable.
@@ -255,7 +281,12 @@ mod tests {
             assert_eq!(plans.len(), places);
             let mut all = Vec::new();
             for (place, plan) in plans.into_iter().enumerate() {
-                let plan = plan.into_inner().unwrap();
+                let mut whole = plan.into_inner().unwrap();
+                let plan = std::mem::take(&mut whole.waiting);
+                for (number, play) in plan.iter().enumerate() {
+                    let is_last = plan.iter().skip(number + 1).all(|later| later.task != play.task);
+                    assert_eq!(whole.was_last(play.task), is_last);
+                }
                 assert!(plan.iter().is_sorted_by_key(|play| play.number), "in their order");
                 assert!(plan.iter().all(|play| play.task % places == place));
                 all.extend(plan.iter().map(|play| play.number));
@@ -265,6 +296,6 @@ mod tests {
         }
         // Fewer plays than places: the others have nothing to do.
         let plans = shared_out(&[play(0, 3)], 2);
-        assert_eq!(plans.iter().map(|plan| lock(plan).len()).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(plans.iter().map(|plan| lock(plan).waiting.len()).collect::<Vec<_>>(), [0, 1]);
     }
 }

@@ -189,13 +189,29 @@ impl Run<'_, '_> {
         let make: Make<'_> = Box::new(|| {
             Box::new(Demonstrator::new(demos.flaws, drafts.clone())) as Box<dyn Policy>
         });
+        // What the first episode of a task finds out of it, its others use.
+        let is_first = |play: &Play| (play.number as usize) < self.train.len();
+        let (first, others) =
+            self.plays(self.train, demos.episodes).into_iter().partition(is_first);
+        let phases = [first, others];
         let played =
-            self.play_all(folder, self.field, self.train, "demonstrator", make, demos.episodes)?;
+            self.play_all(folder, self.field, self.train, "demonstrator", make, &phases)?;
         Self::refuse_broken(&played)?;
         folder.finish(&serde_json::json!({ "episodes": played.len() }))
     }
 
-    /// So many episodes of each task, with their record closed.
+    /// So many episodes of each task. Those of one beside each other: the judge keeps few tasks open at once.
+    fn plays(&self, tasks: &[Task], each: usize) -> Vec<Play> {
+        let count = tasks.len();
+        let all = (0..count).flat_map(|task| (0..each).map(move |episode| (task, episode)));
+        all.map(|(task, episode)| {
+            let number = (episode * count + task) as u32;
+            Play { number, task, seed: self.seed(2 + u64::from(number)) }
+        })
+        .collect()
+    }
+
+    /// Episodes, some after others, with their record closed.
     fn play_all(
         &self,
         folder: &StageFolder,
@@ -203,24 +219,16 @@ impl Run<'_, '_> {
         tasks: &[Task],
         policy: &'static str,
         make: Make<'_>,
-        each: usize,
+        phases: &[Vec<Play>],
     ) -> Result<Vec<Episode>, Failure> {
-        let plays: Vec<Play> = (0..each)
-            .flat_map(|_| 0..tasks.len())
-            .zip(0u32..)
-            .map(|(task, number)| Play { number, task, seed: self.seed(2 + u64::from(number)) })
-            .collect();
         let name = folder.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let progress = Progress::new(self.printer, &name, plays.len());
+        let progress = Progress::new(self.printer, &name, phases.iter().map(Vec::len).sum());
         let mut players = Players::open(field, tasks, policy, make, &folder.path)?
             .watched(|| progress.one_more());
-        // One of every task before the others: what is found out of a task in its first episode, those use.
-        // Those of one task beside each other: the judge keeps few tasks open at once.
-        let (first, others) = plays.split_at(tasks.len().min(plays.len()));
-        let mut others = others.to_vec();
-        others.sort_by_key(|play| play.task);
-        let mut played = players.play(first).map_err(|error| error.0)?;
-        played.extend(players.play(&others).map_err(|error| error.0)?);
+        let mut played = Vec::new();
+        for plays in phases.iter().filter(|plays| !plays.is_empty()) {
+            played.extend(players.play(plays).map_err(|error| error.0)?);
+        }
         players.close()?;
         Ok(played)
     }
@@ -252,9 +260,12 @@ impl Run<'_, '_> {
 
     fn collect(&self, folder: &StageFolder) -> Result<(), Failure> {
         let each = self.config.collect.as_ref().map_or(0, |collect| collect.episodes);
+        let most = self.config.collect.as_ref().and_then(|collect| collect.tasks);
+        let tasks = &self.train[..most.map_or(self.train.len(), |most| most.min(self.train.len()))];
         let engine = self.engine(&self.weights(Stage::Collect)?)?;
         let make = self.natives(&engine, "collect")?;
-        let played = self.play_all(folder, self.field, self.train, "native", make, each)?;
+        let plays = self.plays(tasks, each);
+        let played = self.play_all(folder, self.field, tasks, "native", make, &[plays])?;
         let usable = played.iter().filter(|e| outcome::reward(e, self.config.reward).is_some());
         let usable = usable.count();
         if usable == 0 {
@@ -336,7 +347,8 @@ impl Run<'_, '_> {
         each: usize,
     ) -> Result<(), Failure> {
         let field = self.afresh.with_turns(turns);
-        let played = self.play_all(of, &field, self.held_out, policy, make, each)?;
+        let plays = self.plays(self.held_out, each);
+        let played = self.play_all(of, &field, self.held_out, policy, make, &[plays])?;
         of.finish(&serde_json::json!({ "episodes": played.len() }))
     }
 

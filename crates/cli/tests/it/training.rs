@@ -225,7 +225,7 @@ fn a_model_that_is_there_is_gone_on_from() {
         [tasks]\n\
         train = [\"task.py\"]\n\n\
         [pretrained]\n\
-        folder = \"chat\"\n\
+        folder = \"out/../chat\"\n\
         lora = 4\n\n\
         [speech]\n\
         most = 24\n\n\
@@ -236,6 +236,7 @@ fn a_model_that_is_there_is_gone_on_from() {
         episodes = 2\n\
         rate = 1e-3\n";
     program.write("chat.toml", config);
+    fs_err::create_dir(program.path("out")).unwrap();
     let ran = program.run(&["train", "run", "chat.toml", "--device", "cpu", "--out", "out"]);
     assert_eq!(ran.code, Some(0), "{}", ran.show());
     let checkpoint = program.path("out/single-turn/checkpoint");
@@ -267,7 +268,7 @@ fn a_model_that_is_there_is_gone_on_from() {
     let play = ["optimize", "task.py", "--device", "cpu", "--policy", policy, "--max-turns", "1"];
     let ran = program.run(&play);
     assert_eq!(ran.code, Some(3), "it speaks, and not of kernels: {}", ran.show());
-    let untold = config.replace("folder = \"chat\"", "folder = \"scratch\"");
+    let untold = config.replace("folder = \"out/../chat\"", "folder = \"scratch\"");
     program.write("chat.toml", &untold);
     let told = refused(&program, &["run", "chat.toml", "--out", "other"]);
     assert!(told.contains("failed to take the model in"), "{told}");

@@ -4,7 +4,7 @@ use super::scalar::{Value, from_storage};
 use super::{Emitter, Scope, address};
 use crate::dtype::DType;
 use crate::index::{self, Expr};
-use crate::ir::{Bound, NodeId, Op, Pick, apply, apply_all};
+use crate::ir::{Bound, NodeId, Op, Pick, apply, apply_all, stem};
 
 impl Emitter<'_> {
     /// The source index of a gather: loaded indices become variables.
@@ -87,7 +87,7 @@ impl Emitter<'_> {
 
     /// A name for a stored node, distinct from all others.
     pub(crate) fn output_param(&mut self, node: NodeId) -> String {
-        let base = format!("{}_out", self.graph.node(node).name);
+        let base = format!("{}_out", stem(&self.graph.node(node).name));
         self.fresh(&base)
     }
 

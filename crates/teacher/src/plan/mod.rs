@@ -23,7 +23,7 @@ use crate::emit::elementwise::Elementwise;
 use crate::emit::rows::{Frame, RowProgram};
 use crate::heavy::{self, HeavyOp};
 use crate::index::{Expr, numel, strides_of};
-use crate::ir::{Graph, NodeId, Op, Split};
+use crate::ir::{Graph, NodeId, Op, Split, stem};
 use group::{Group, Kind};
 
 /// The device, as far as planning and code depend on it.
@@ -262,7 +262,7 @@ fn order(groups: Vec<Group>) -> Vec<Group> {
 
 /// A file name and a sentence for people.
 fn describe(graph: &Graph, group: &Group, stores: &[NodeId]) -> (String, String) {
-    let last = stores.last().map_or("kernel", |s| graph.node(*s).name.as_str());
+    let last = stores.last().map_or("kernel", |s| stem(&graph.node(*s).name));
     let shape = stores.last().map(|s| graph.shape(*s).to_vec()).unwrap_or_default();
     let base = match &group.kind {
         Kind::Elementwise { .. } => format!("pointwise_{last}"),

@@ -86,7 +86,7 @@ fn large_products_are_written_in_parts() {
     assert_eq!(
         names,
         [
-            "kernels/matmul_add_1.cu",
+            "kernels/matmul_add.cu",
             "kernels/matmul_mul_2_low.cu",
             "kernels/pointwise_up_weight_low.cu",
             "kernels/pointwise_x_low.cu",
@@ -96,7 +96,7 @@ fn large_products_are_written_in_parts() {
     let (prepare, forward) = split["model_new.py"].split_once("def forward").unwrap();
     assert_eq!(prepare.matches("pointwise_up_weight_low_launcher(").count(), 2, "{prepare}");
     assert!(!forward.contains("weight_low_launcher"), "{forward}");
-    let product: Vec<&str> = split["kernels/matmul_add_1.cu"]
+    let product: Vec<&str> = split["kernels/matmul_add.cu"]
         .lines()
         .skip_while(|l| !l.starts_with("extern"))
         .filter(|l| l.contains("for (") || l.contains("FAST_TF32"))
@@ -108,5 +108,5 @@ fn large_products_are_written_in_parts() {
     for (int first = 0; first < 4096 && status == CUBLAS_STATUS_SUCCESS; first += 1024) {
     status = cublasGemmStridedBatchedEx(handle, CUBLAS_OP_T, CUBLAS_OP_N, 1024, 4096, 1024
     ");
-    assert!(files(false)["kernels/matmul_add_1.cu"].contains("cublasSgemm("));
+    assert!(files(false)["kernels/matmul_add.cu"].contains("cublasSgemm("));
 }

@@ -109,7 +109,7 @@ fn an_episode_ends_at_the_floor() {
     let first = teacher.begin(&briefing("cpu")).unwrap();
     assert!(commands(&first).contains(&"python3 -m utils.trace".to_owned()));
     let build = teacher.next(&answer(&first, TRACE, None)).unwrap();
-    assert_eq!(written(&build), ["kernels/rows_mul_1.cu", "model_new.py"]);
+    assert_eq!(written(&build), ["kernels/rows_mul.cu", "model_new.py"]);
     assert_eq!(commands(&build), ["bash utils/compile.sh"]);
     let profile = teacher.next(&answer(&build, "", Some(verdict(Reached::Built, None)))).unwrap();
     assert_eq!(commands(&profile), ["python3 -m utils.profiling"]);
@@ -195,7 +195,7 @@ fn a_mismatch_falls_back_to_plain_code_once() {
     let wrong = broken(Reached::Verified, FailureClass::Mismatch);
     let plain = teacher.next(&answer(&profile, "", Some(wrong.clone()))).unwrap();
     assert!(plain.text.contains("plain scalar code"), "{}", plain.text);
-    assert_eq!(written(&plain), ["kernels/rows_mul_1.cu"]);
+    assert_eq!(written(&plain), ["kernels/rows_mul.cu"]);
     let end = teacher.next(&answer(&plain, "", Some(wrong))).unwrap();
     assert!(end.calls.is_empty() && end.text.contains("giving up"), "{}", end.text);
 }
