@@ -29,6 +29,18 @@ class Memory:
         self.device = device
         self.base = base
         self.size = size
+        self.whole: dict[str, torch.Tensor] = {}
+
+    def flat(self, at: Place) -> torch.Tensor:
+        """The elements at ``at``, which are dense, in a row: cheaper than ``view``, for many."""
+        whole = self.whole.get(at["dtype"])
+        dtype = DTYPES[at["dtype"]]
+        if whole is None:
+            count = self.size // dtype.itemsize
+            whole = self._typed(dtype, 0, count * dtype.itemsize, [count], [1])
+            self.whole[at["dtype"]] = whole
+        first = at["offset"] // dtype.itemsize
+        return whole[first : first + at["bytes"] // dtype.itemsize]
 
     def view(self, at: Place) -> torch.Tensor:
         """The tensor lying at ``at``, without a copy."""
@@ -126,7 +138,9 @@ class Arena(Memory):
 
     def close(self) -> None:
         """Unmaps it. Nothing may refer to what lay there; not for one that torch allocates from."""
+        self.whole.clear()
         for other in self.others:
+            other.whole.clear()
             self.native.arena_unmap(ctypes.c_uint64(other.base), ctypes.c_size_t(other.size))
         self.others.clear()
         self.native.arena_release()

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -21,6 +21,7 @@ from .arena import Arena, Memory
 from .calibration import Calibrator
 from .channel import Channel, Refusal, arguments, serve
 from .distance import distance, largest, pieces
+from .drawn import Drawn, drawn
 from .examiner import Examiner
 from .families import OWN, Traits, change
 from .graph import graph
@@ -69,6 +70,8 @@ class Oracle:
         self.seconds = 0.0
         self.elements = 0
         self.held: Held | None = None
+        self.drawn: Drawn | Literal[False] | None = None
+        """How inputs are drawn in place; False: they are not; None: not known yet."""
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Loads the reference's module, and uses nothing of the device. On a GPU, whose memory is
@@ -77,6 +80,7 @@ class Oracle:
         self.source = source = request["source"]
         self.mode = mode = request["mode"]
         self.reference = Reference(source, self.device, mode)
+        self.drawn = None
         self.profile = request["profile"]
         return {"sizes": foresee(source, mode, 1) if self.cuda else None}
 
@@ -193,6 +197,20 @@ class Oracle:
         """Inputs of a seed, as of the family."""
         return change(self.reference.inputs(seed), family, self.traits, seed)
 
+    def _make(
+        self, memory: Memory, seed: int, family: str, offset: int
+    ) -> tuple[Any, list[Place], int]:
+        """Inputs of a seed, as of the family, in this memory from ``offset`` on: their tree, their
+        places and the next offset."""
+        if family == OWN and self.drawn:
+            return self.drawn.tree, *self.drawn.make(memory, seed, offset)
+        given = self.draw(seed, family)
+        if family == OWN and self.drawn is None:
+            self.drawn = drawn(self.reference, seed, given) or False
+        tensors: list[torch.Tensor] = []
+        tree = flatten(given, tensors)
+        return tree, *memory.store(tensors, offset)
+
     def calibrate(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``Calibrator``."""
         calibrator = Calibrator(self, self.profile, double=request["double"])
@@ -210,10 +228,9 @@ class Oracle:
         """Inputs of the given seeds and families, in the arena one after the other."""
         first = offset = request["offset"]
         sets = []
+        self.held = None
         for seed, family in zip(request["seeds"], request["families"], strict=True):
-            tensors: list[torch.Tensor] = []
-            tree = flatten(self.draw(seed, family), tensors)
-            places, offset = self._store(tensors, offset)
+            tree, places, offset = self._make(self.arena, seed, family, offset)
             sets.append({"tree": tree, "tensors": places})
         if len(sets) == 1 and first == 0:
             # What is right for them is asked next, as a rule.
@@ -227,9 +244,7 @@ class Oracle:
         sets = []
         asked = (request["seeds"], request["families"], request["offsets"])
         for seed, family, offset in zip(*asked, strict=True):
-            tensors: list[torch.Tensor] = []
-            tree = flatten(self.draw(seed, family), tensors)
-            places, _ = self.candidates.store(tensors, offset)
+            tree, places, _ = self._make(self.candidates, seed, family, offset)
             sets.append({"tree": tree, "tensors": places})
         self.settle()
         return {"sets": sets}

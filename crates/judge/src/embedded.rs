@@ -19,6 +19,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "calibration.py",
     "channel.py",
     "distance.py",
+    "drawn.py",
     "examiner.py",
     "extension.py",
     "families.py",

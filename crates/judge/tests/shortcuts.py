@@ -4,17 +4,21 @@ decides on may differ. Raises AssertionError where it does; the last line names 
 
 from __future__ import annotations
 
+import ctypes
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch._inductor import codecache
+from warpwright_oracle import arena, families, headers
 from warpwright_oracle import distance as distances_module
-from warpwright_oracle import families, headers
+from warpwright_oracle.arena import ALIGN
 from warpwright_oracle.distance import Distance, distance
+from warpwright_oracle.drawn import drawn
 from warpwright_oracle.oracle import Oracle
-from warpwright_oracle.tensors import place
+from warpwright_oracle.reference import Reference
+from warpwright_oracle.tensors import flatten, place
 
 
 def plainly(mine: torch.Tensor, truth: torch.Tensor) -> Distance:
@@ -121,6 +125,7 @@ class Memory:
 def held() -> int:
     oracle = Oracle("cpu", "", None)  # type: ignore[arg-type]  # nobody is spoken to
     oracle.arena = memory = Memory()  # type: ignore[assignment]
+    oracle.drawn = False
     oracle.draw = lambda seed, family: [torch.full((3,), float(seed))]  # type: ignore[method-assign]
 
     def stores(*draws: tuple[int, str], offset: int = 0, before: Any = None) -> int:
@@ -174,4 +179,83 @@ def kept_headers() -> int:
     return 2
 
 
-print("compared", distances(), changes(), looked_at_in_parts(), held(), kept_headers())
+FUNCTION = "def get_inputs() -> list:\n    return "
+
+
+def drawn_in_place() -> int:
+    """Inputs that are drawn where they are to lie are, bit for bit, those that are stored there."""
+    size = 1 << 20
+    buffer = ctypes.create_string_buffer(2 * size)
+    base = -(-ctypes.addressof(buffer) // ALIGN) * ALIGN
+    memory = arena.Memory(torch.device("cpu"), base, size)
+    draws = {
+        "[torch.randn(ROWS, 17), torch.rand(3, ROWS), torch.randn(5)]",
+        "(torch.rand(ROWS, 17),)",
+    }
+    others = {
+        "[torch.randn(ROWS, 17) * 2]", "[torch.randn(3, dtype=torch.float64)]",
+        "[torch.randint(0, 5, (ROWS,))]", "[torch.randn(0, 17)]", "[torch.rand(3), ROWS]",
+        "[torch.rand(3), [torch.rand(3)]]", "torch.rand(3)", "[torch.rand(800, 800, ROWS)]",
+        "[x for x in [torch.rand(3)]]", "[torch.randn(ROWS, 17).t()]", "[torch.rand((3, 4))]",
+    }  # fmt: skip
+    for number, given in enumerate(sorted(draws | others)):
+        source = f"import torch\nROWS = 33\nModel = torch.nn.Module\n{FUNCTION}{given}\n"
+        reference = Reference(source, "cpu", "eval", f"drawn{number}")
+        found = drawn(reference, 5, reference.inputs(5))
+        assert (found is not None) == (given in draws), given
+        if found is None:
+            continue
+        for seed in (5, 6, 1 << 61):
+            tensors: list[torch.Tensor] = []
+            tree = flatten(reference.inputs(seed), tensors)
+            stored = memory.store(tensors, 1024)
+            memory.view(stored[0][0]).zero_()
+            assert (found.tree, found.make(memory, seed, 1024)) == (tree, stored)
+            assert all(
+                torch.equal(memory.view(at), t) for at, t in zip(stored[0], tensors, strict=True)
+            )
+        try:
+            found.make(memory, 5, size - 512)
+        except MemoryError:
+            continue
+        raise AssertionError("it drew beyond the memory's end")
+    return len(draws | others)
+
+
+class More(Reference):
+    """Gives something else than its text says."""
+
+    def inputs(self, seed: int) -> list[Any]:
+        return [tensor + 1 for tensor in super().inputs(seed)]
+
+
+def tried_before_it_counts() -> int:
+    """The oracle stores what `get_inputs` gives, until drawing has given the same."""
+    buffer = ctypes.create_string_buffer(1 << 16)
+    base = -(-ctypes.addressof(buffer) // ALIGN) * ALIGN
+    memory = arena.Memory(torch.device("cpu"), base, 1 << 15)
+    source = f"import torch\nModel = torch.nn.Module\n{FUNCTION}[torch.rand(40)]\n"
+    for lies in (False, True):
+        oracle = Oracle("cpu", "", None)  # type: ignore[arg-type]  # nobody is spoken to
+        oracle.reference = Reference(source, "cpu", "eval", f"tried{lies}")
+        if lies:  # what nobody sees in the text
+            oracle.reference = More(source, "cpu", "eval", "more")
+        for seed in (3, 4):
+            tree, places, end = oracle._make(memory, seed, "own", 0)
+            (expected,) = oracle.reference.inputs(seed)
+            assert torch.equal(memory.view(places[0]), expected), (lies, seed)
+            assert (tree, end) == ({"list": [{"tensor": 0}]}, ALIGN)
+        assert bool(oracle.drawn) is not lies
+    return 2
+
+
+print(
+    "compared",
+    distances(),
+    changes(),
+    looked_at_in_parts(),
+    held(),
+    kept_headers(),
+    drawn_in_place(),
+    tried_before_it_counts(),
+)
