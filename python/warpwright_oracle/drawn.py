@@ -2,7 +2,7 @@
 
 Most references return ``[torch.randn(ROWS, FEATURES), ...]``, and a timed window has hundreds of
 such sets. Making a tensor, finding a place for it and copying it there keeps the host busy for
-longer than the device; drawn in place the same numbers cost a quarter of that, and no copy.
+longer than the device; drawn in place the same numbers cost a few calls, and no copy.
 """
 
 from __future__ import annotations
