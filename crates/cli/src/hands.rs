@@ -50,7 +50,7 @@ pub(crate) fn slots(queue: &Arc<Queue>, count: usize) -> Vec<Slot<'_>> {
 }
 
 /// Has the queue's hands judge it. Where none is left, another host is to.
-fn through(queue: &Arc<Queue>, job: &Job) -> Done {
+pub(crate) fn through(queue: &Arc<Queue>, job: &Job) -> Done {
     let (tell, told) = mpsc::sync_channel(1);
     let listener = Box::new(move |news| {
         if let News::Ended(answer) = news {

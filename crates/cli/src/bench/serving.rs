@@ -15,12 +15,11 @@ use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use warpwright_fleet::nats::{Bridge, FarWorker, Kind, LinkConfig};
-use warpwright_fleet::{Job, Limits, News, Queue, Station};
+use warpwright_fleet::{Done, Job, Limits, Queue, Station};
 use warpwright_judge::SessionPool;
 use warpwright_record::verdict::{Profile, Stage};
 use warpwright_serve::{App, JudgeRequest, Served, SessionLimits, Settings, Tokens, router, serve};
@@ -39,8 +38,6 @@ use crate::{hands, interrupt};
 const CLIENTS: usize = 2;
 /// How long an answer is waited for.
 const DEADLINE: Duration = Duration::from_hours(1);
-/// How often it is looked whether the user interrupts.
-const LOOK: Duration = Duration::from_millis(200);
 /// How long a worker may take to be there.
 const COMING: Duration = Duration::from_secs(30);
 
@@ -156,9 +153,8 @@ pub(crate) fn run(
         for index in order {
             let way = report.ways[index].way;
             // Of one device those that are open there.
-            let count = plan.candidates / if way == Way::HttpOneDevice { pools.len() } else { 1 };
             let step = if way == Way::HttpOneDevice { pools.len() } else { 1 };
-            let jobs: Vec<Job> = (0..count.max(1))
+            let jobs: Vec<Job> = (0..(plan.candidates / step).max(1))
                 .map(|number| job(&mut subjects[number * step % tasks], plan.stage))
                 .collect();
             let seconds = at.go(way, &jobs, plan.nats.as_deref())?;
@@ -233,46 +229,16 @@ impl<'p> Site<'p> {
         std::thread::scope(|scope| {
             hands::start(scope, pools, &queue, self.stop);
             let begun = Instant::now();
-            let judged = self.judged(&queue, jobs);
+            let clients = CLIENTS * hands::count(pools);
+            let judged = self.each(clients, jobs, |job| match hands::through(&queue, job) {
+                Done::Answered(Ok(verdict)) if verdict.verified => Ok(()),
+                Done::Answered(Ok(_)) => Err(wrong("it was not verified")),
+                Done::Answered(Err(failed)) => Err(wrong(&failed.to_string())),
+                Done::Gone => Err(wrong("every device is gone")),
+            });
             queue.abandon();
             judged.map(|()| begun.elapsed().as_secs_f64())
         })
-    }
-
-    /// Puts all jobs into the queue, and waits until they are judged.
-    fn judged(&self, queue: &Arc<Queue>, jobs: &[Job]) -> Result<(), Failure> {
-        let (tell, told) = mpsc::sync_channel(jobs.len());
-        let mut tickets = Vec::new();
-        for job in jobs {
-            let tell = tell.clone();
-            let listener = Box::new(move |news| {
-                if let News::Ended(answer) = news {
-                    // Whoever waits may have given up.
-                    let _ = tell.send(answer);
-                }
-            });
-            let ticket = queue.submit("bench", job.clone(), listener);
-            tickets.push(ticket.map_err(|refused| wrong(&refused.to_string()))?);
-        }
-        drop(tell);
-        for _ in jobs {
-            let answer = loop {
-                self.go_on()?;
-                match told.recv_timeout(LOOK) {
-                    Ok(answer) => break answer,
-                    Err(mpsc::RecvTimeoutError::Timeout) => {}
-                    Err(mpsc::RecvTimeoutError::Disconnected) => {
-                        return Err(wrong("a job is lost"));
-                    }
-                }
-            };
-            match answer {
-                Ok(verdict) if verdict.verified => {}
-                Ok(_) => return Err(wrong("it was not verified")),
-                Err(failed) => return Err(wrong(&failed.to_string())),
-            }
-        }
-        Ok(())
     }
 
     /// All jobs, by so many threads.
