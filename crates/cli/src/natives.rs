@@ -74,7 +74,8 @@ impl NativeModel {
     pub(crate) fn open(host: &Host<'_>, folder: &Path) -> Result<Self, Failure> {
         let Words { speech, dialogue } = words(folder)?;
         let weights = Weights::Checkpoint(folder.to_owned());
-        let engine = Engine::start(host, &EngineConfig::default(), &weights, None)?;
+        let engine =
+            Engine::start(host, &EngineConfig::drawing(!host.gpus.is_empty()), &weights, None)?;
         let loaded = engine.shared.clone().describe();
         let loaded = loaded.map_err(|error| engine.failure("load a model", &error))?;
         let settings = Settings {

@@ -11,7 +11,7 @@ use clap::{Parser, ValueEnum};
 use serde_json::{Value, json};
 use tch::Cuda;
 use warpwright_engine::{Compute, LocalEngine, Lora, ModelConfig, Replicas, Settings, peak_bytes};
-use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampling, Step, Which};
+use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampler, Sampling, Step, Which};
 
 #[derive(Parser)]
 struct Args {
@@ -210,7 +210,7 @@ fn train<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize]) -> Value {
 }
 
 /// So many new tokens after short prompts.
-fn draw<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize], graphs: bool) -> Value {
+fn draw<E: Sampler>(engine: &mut E, load: &Load, gpus: &[usize], graphs: bool) -> Value {
     let (drawn, new) = (load.drawn, load.new);
     let sampling = Sampling { most: new, ..Sampling::default() };
     let prompts: Vec<Vec<u32>> = (0..drawn).map(|i| vec![i + 1; 8]).collect();

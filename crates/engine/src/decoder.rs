@@ -21,6 +21,10 @@ const BUCKET: i64 = 64;
 /// Rows of a product are filled up to this many: products of very few rows add up in another order (on the
 /// host below 4, measured with MKL 2024.2), and what is drawn beside a sequence would show in its last bits.
 pub(crate) const LEAST_ROWS: usize = 16;
+/// Rows of a GPU's tile: a product of fewer takes as long.
+const ROWS: usize = 64;
+/// Most bytes of keys and values beyond what was asked for.
+const AMPLE: u64 = 4 << 30;
 
 /// What a step is told of a sequence.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,9 +55,36 @@ impl Room {
         Self { rows: slots.max(LEAST_ROWS), positions: rounded(longest) }
     }
 
+    /// For a GPU: so large that hardly any request makes it grow, which would record all steps anew, if that
+    /// takes little memory; so many rows cost a step no more than few do.
+    pub(crate) fn ample(slots: usize, longest: i64, model: &Model) -> Self {
+        let ample = Self::of(slots.next_multiple_of(ROWS), model.config.max_position_embeddings);
+        if ample.bytes(model) <= AMPLE { ample } else { Self::of(slots, longest) }
+    }
+
     /// Whether a decoder of this size may serve where `other` would do.
     fn serves(self, other: Self) -> bool {
-        self.positions >= other.positions && (other.rows..=2 * other.rows).contains(&self.rows)
+        let most = (2 * other.rows).max(ROWS);
+        self.positions >= other.positions && (other.rows..=most).contains(&self.rows)
+    }
+
+    /// Whether all that `other` has room for fits.
+    pub(crate) fn holds(self, other: Self) -> bool {
+        self.rows >= other.rows && self.positions >= other.positions
+    }
+
+    /// With more rows or positions where either asks for them.
+    pub(crate) fn with(self, other: Self) -> Self {
+        let (rows, positions) = (self.rows.max(other.rows), self.positions.max(other.positions));
+        Self { rows, positions }
+    }
+
+    /// Bytes of keys and values.
+    fn bytes(self, model: &Model) -> u64 {
+        let config = &model.config;
+        let each = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim;
+        let size = model.compute.elt_size_in_bytes() as u64;
+        self.rows as u64 * self.positions.unsigned_abs() * each.unsigned_abs() * size
     }
 }
 
@@ -108,10 +139,14 @@ impl Decoder {
         sampling: &Sampling,
         graphs: bool,
     ) -> Self {
-        let device = model.device();
         let weights = weights.drawing(model.compute);
         // Graphs work on tensors that nobody else replaces.
         let weights = if graphs { weights.map(Tensor::copy) } else { weights };
+        Self::with_model(model.with(weights), room, (sampling.temperature, sampling.top_p), graphs)
+    }
+
+    fn with_model(model: Model, room: Room, how: (f64, f64), graphs: bool) -> Self {
+        let device = model.device();
         let (groups, width) = (model.config.num_key_value_heads, model.config.head_dim);
         let cache = || {
             let size = [room.rows as i64, room.positions, groups, width];
@@ -129,18 +164,34 @@ impl Decoder {
                 Reach::Masked(Tensor::arange(room.positions, (Kind::Int64, device)))
             },
             given: Tensor::zeros([3, room.rows as i64], (Kind::Double, device)),
-            model: model.with(weights),
+            model,
             room,
-            temperature: sampling.temperature,
-            top_p: sampling.top_p,
+            temperature: how.0,
+            top_p: how.1,
             steps: if graphs { Steps::Recorded(BTreeMap::new()) } else { Steps::Anew },
         }
     }
 
+    /// One of another size with the same weights, whose first rows have read what these rows have; its steps are
+    /// to be recorded anew.
+    pub(crate) fn resized(&self, room: Room, rows: &[usize]) -> Self {
+        let model = self.model.with(self.model.weights.map(Tensor::shallow_clone));
+        let graphs = matches!(self.steps, Steps::Recorded(_));
+        let resized = Self::with_model(model, room, (self.temperature, self.top_p), graphs);
+        let rows: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
+        let which = Tensor::from_slice(&rows).to_device(resized.model.device());
+        let positions = self.room.positions.min(room.positions);
+        let caches = resized.keys.iter().chain(&resized.values);
+        for (new, old) in caches.zip(self.keys.iter().chain(&self.values)) {
+            let old = old.narrow(1, 0, positions).index_select(0, &which);
+            new.narrow(0, 0, rows.len() as i64).narrow(1, 0, positions).copy_(&old);
+        }
+        resized
+    }
+
     /// Whether it can draw so much, in that manner.
     pub(crate) fn serves(&self, room: Room, sampling: &Sampling) -> bool {
-        let how = (self.temperature, self.top_p) == (sampling.temperature, sampling.top_p);
-        how && self.room.serves(room)
+        self.is_for(sampling) && self.room.serves(room)
     }
 
     /// The same with other weights, having read nothing.
@@ -154,6 +205,16 @@ impl Decoder {
         for cache in self.keys.iter_mut().chain(&mut self.values) {
             let _ = cache.zero_();
         }
+    }
+
+    /// How large it is.
+    pub(crate) fn room(&self) -> Room {
+        self.room
+    }
+
+    /// Whether it draws in that manner.
+    pub(crate) fn is_for(&self, sampling: &Sampling) -> bool {
+        (self.temperature, self.top_p) == (sampling.temperature, sampling.top_p)
     }
 
     /// Bytes of keys, values and weights of its own.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use thiserror::Error;
+use warpwright_learn::wire::Refusal;
 
 /// Why an engine could not do what was asked.
 #[derive(Debug, Error)]
@@ -59,6 +60,12 @@ impl EngineError {
 
     pub(crate) fn request(message: impl Into<String>) -> Self {
         Self::Request { message: message.into() }
+    }
+}
+
+impl From<Refusal> for EngineError {
+    fn from(Refusal { is_memory, message }: Refusal) -> Self {
+        if is_memory { Self::Memory { message } } else { Self::Request { message } }
     }
 }
 

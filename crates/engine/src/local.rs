@@ -6,19 +6,18 @@ use fs_err as fs;
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 use warpwright_learn::engine::{
-    Description, Engine, Loss, Passed, Prompt, Row, Sampled, Sampling, Scores, Step, Which,
+    Completion, Description, Engine, Loss, Passed, Row, SampleRequest, Sampler, Scores, Step, Which,
 };
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::ModelConfig;
-use crate::decoder::Decoder;
 use crate::deviation::{Deviation, Drafts};
 use crate::error::{EngineError, guarded};
 use crate::losses::Signals;
 use crate::model::Model;
 use crate::optimizer::Optimizer;
 use crate::pass::Pass;
-use crate::sampler;
+use crate::sampler::{Drawing, Source};
 use crate::shim;
 use crate::weights::{Lora, Weights};
 
@@ -26,9 +25,6 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 const CRITIC: &str = "critic";
 /// What new adapters are drawn by.
 const ADAPTERS_SEED: u64 = 1;
-/// Most bytes of keys, values and copied weights that are kept from one call to the next: they are not
-/// there for training.
-const KEPT: u64 = 8 << 30;
 
 /// The type that products are computed in; weights are float32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,8 +159,7 @@ pub struct LocalEngine {
     policy: Trained,
     critic: Option<Trained>,
     drafts: Drafts,
-    /// What last drew on a GPU, with its graphs.
-    decoder: Option<Decoder>,
+    drawing: Drawing,
     settings: Settings,
     /// Whose gradients of earlier passes wait for a step.
     pending: Vec<Which>,
@@ -199,7 +194,7 @@ impl LocalEngine {
 
     fn of(policy: Trained, critic: Option<Trained>, settings: Settings) -> Self {
         let drafts = Drafts::new(settings.sampler, &policy.model.weights);
-        Self { policy, critic, drafts, decoder: None, settings, pending: Vec::new() }
+        Self { policy, critic, drafts, drawing: Drawing::default(), settings, pending: Vec::new() }
     }
 
     /// The policy's shape.
@@ -259,7 +254,7 @@ impl LocalEngine {
     }
 
     fn empty_cache(&mut self) -> Result<(), EngineError> {
-        self.decoder = None;
+        self.drawing.begin_again();
         if self.settings.gpu.is_some() { shim::empty_cache() } else { Ok(()) }
     }
 
@@ -273,27 +268,21 @@ impl LocalEngine {
         Ok(scores)
     }
 
-    fn sample_once(
-        &mut self,
-        prompts: &[Prompt],
-        sampling: &Sampling,
-    ) -> Result<Vec<Sampled>, EngineError> {
+    fn draw_once(&mut self, steps: u32, over: &mut Vec<Completion>) -> Result<(), EngineError> {
         let model = &self.policy.model;
-        let wanted = sampler::wanted(model, prompts, sampling, self.settings.slots)?;
-        let _no_grad = tch::no_grad_guard();
         let drafts = self.drafts.weights();
-        let weights = drafts.as_ref().unwrap_or(&model.weights);
-        let graphs = self.settings.graphs && model.device().is_cuda();
-        let kept = self.decoder.take().filter(|kept| kept.serves(wanted.room(), sampling));
-        let mut decoder = if let Some(mut kept) = kept {
-            kept.begin_anew(weights);
-            kept
-        } else {
-            Decoder::new(model, weights, wanted.room(), sampling, graphs)
+        let source = Source {
+            model,
+            weights: drafts.as_ref().unwrap_or(&model.weights),
+            slots: self.settings.slots,
+            graphs: self.settings.graphs && model.device().is_cuda(),
         };
-        let drawn = sampler::sample(&mut decoder, prompts, sampling, wanted)?;
-        self.decoder = (graphs && decoder.bytes() <= KEPT).then_some(decoder);
-        Ok(drawn)
+        self.drawing.draw(&source, steps, over)
+    }
+
+    /// Draws on with nothing that is under way.
+    pub(crate) fn stop_drawing(&mut self) {
+        self.drawing = Drawing::default();
     }
 
     fn backward_once(
@@ -436,6 +425,10 @@ impl Engine for LocalEngine {
     }
 
     fn step(&mut self, which: Which, step: &Step) -> Result<f64, EngineError> {
+        if which == Which::Policy && !self.drawing.is_idle() {
+            let message = "sequences are under way, which would be drawn by two policies";
+            return Err(EngineError::request(message));
+        }
         let none = || EngineError::request("there is no critic with weights of its own");
         let trained = match which {
             Which::Policy => &mut self.policy,
@@ -458,24 +451,6 @@ impl Engine for LocalEngine {
         Ok(norm)
     }
 
-    fn sample(
-        &mut self,
-        prompts: &[Prompt],
-        sampling: &Sampling,
-    ) -> Result<Vec<Sampled>, EngineError> {
-        loop {
-            let used = self.settings.slots.clamp(1, prompts.len().max(1));
-            match guarded(|| self.sample_once(prompts, sampling)) {
-                // What is drawn does not depend on how many are drawn at once.
-                Err(EngineError::Memory { .. }) if used > 1 => {
-                    self.settings.slots = used / 2;
-                    self.empty_cache()?;
-                }
-                done => return done,
-            }
-        }
-    }
-
     fn save(&mut self, folder: &Path) -> Result<(), EngineError> {
         guarded(|| {
             self.policy.save(folder)?;
@@ -488,5 +463,35 @@ impl Engine for LocalEngine {
                 None => Ok(()),
             }
         })
+    }
+}
+
+impl Sampler for LocalEngine {
+    type Error = EngineError;
+
+    /// Where the device's memory is too small, fewer are drawn at once, with the same result.
+    fn draw(
+        &mut self,
+        requests: Vec<SampleRequest>,
+        steps: u32,
+    ) -> Result<Vec<Completion>, EngineError> {
+        let mut over = Vec::new();
+        self.drawing.take_on(&self.policy.model, requests, &mut over);
+        loop {
+            match guarded(|| self.draw_once(steps, &mut over)) {
+                Ok(()) => return Ok(over),
+                Err(EngineError::Memory { .. })
+                    if self.drawing.count().min(self.settings.slots) > 1 =>
+                {
+                    // What is drawn does not depend on how many are drawn at once.
+                    self.settings.slots = self.drawing.count().min(self.settings.slots) / 2;
+                    self.empty_cache()?;
+                }
+                Err(error) => {
+                    self.stop_drawing();
+                    return Err(error);
+                }
+            }
+        }
     }
 }

@@ -12,7 +12,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use warpwright_engine::{
     Compute, Deviation, EngineError, LocalEngine, Lora, ModelConfig, Replicas, Rounding, Settings,
 };
-use warpwright_learn::engine::Engine;
+use warpwright_learn::engine::{Engine, Sampler};
 use warpwright_learn::remote::serve;
 use warpwright_learn::wire::Refusal;
 
@@ -134,7 +134,9 @@ fn nothing() -> EngineError {
 }
 
 /// Answers on standard input until the other side hangs up.
-fn answer<E: Engine<Error = EngineError>>(mut engine: E) -> Result<(), String> {
+fn answer<E: Engine<Error = EngineError> + Sampler<Error = EngineError>>(
+    mut engine: E,
+) -> Result<(), String> {
     let line = std::io::stdin().as_fd().try_clone_to_owned();
     let mut line = line.map(UnixStream::from).map_err(|error| error.to_string())?;
     serve(&mut line, &mut engine, refuse).map_err(|error| chain(&error))

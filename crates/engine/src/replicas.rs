@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 use tch::{Device, Kind, Tensor};
 use warpwright_learn::engine::{
-    Description, Engine, Loss, Passed, Prompt, Row, Sampled, Sampling, Scores, Step, Which,
+    Completion, Description, Engine, Loss, Passed, Row, SampleRequest, Sampler, Scores, Step, Which,
 };
 
 use crate::config::ModelConfig;
@@ -28,6 +28,8 @@ type Work<T> = Box<dyn FnOnce(&mut LocalEngine) -> T + Send>;
 #[derive(Debug)]
 pub struct Replicas {
     workers: Vec<Worker>,
+    /// How many sequences each of them draws.
+    drawing: Vec<usize>,
 }
 
 impl Replicas {
@@ -59,7 +61,8 @@ impl Replicas {
         // All load at once.
         let begun: Vec<_> = begun.collect::<Result<_, _>>()?;
         let loaded = begun.into_iter().map(|(worker, ready)| answer(&ready)?.map(|()| worker));
-        let replicas = Self { workers: loaded.collect::<Result<_, _>>()? };
+        let workers: Vec<Worker> = loaded.collect::<Result<_, _>>()?;
+        let replicas = Self { drawing: vec![0; workers.len()], workers };
         replicas.must_be_alike()?;
         let devices: Vec<Device> =
             settings.iter().map(|one| one.gpu.map_or(Device::Cpu, Device::Cuda)).collect();
@@ -178,31 +181,42 @@ impl Engine for Replicas {
         norms.first().copied().ok_or_else(gone)
     }
 
-    fn sample(
-        &mut self,
-        prompts: &[Prompt],
-        sampling: &Sampling,
-    ) -> Result<Vec<Sampled>, EngineError> {
-        // How much is drawn is not known before: as many for each, dealt in turn, since those beside each
-        // other are alike.
-        let of = self.workers.len();
-        let drawn = self.each(|i| {
-            let dealt: Vec<Prompt> = prompts.iter().skip(i).step_by(of).cloned().collect();
-            let sampling = sampling.clone();
-            Box::new(move |engine| {
-                // One that has nothing to draw asks nothing of its device.
-                if dealt.is_empty() { Ok(Vec::new()) } else { engine.sample(&dealt, &sampling) }
-            })
-        })?;
-        let mut each: Vec<_> = drawn.into_iter().map(Vec::into_iter).collect();
-        (0..prompts.len()).map(|i| each[i % of].next().ok_or_else(gone)).collect()
-    }
-
     fn save(&mut self, folder: &Path) -> Result<(), EngineError> {
         self.must_be_alike()?;
         let folder: PathBuf = folder.to_owned();
         let first = self.workers.first().ok_or_else(gone)?;
         answer(&first.ask(Box::new(move |engine| engine.save(&folder)))?)?
+    }
+}
+
+impl Sampler for Replicas {
+    type Error = EngineError;
+
+    fn draw(
+        &mut self,
+        requests: Vec<SampleRequest>,
+        steps: u32,
+    ) -> Result<Vec<Completion>, EngineError> {
+        // How much is drawn is not known before: the next goes where the fewest are.
+        let mut dealt: Vec<Vec<SampleRequest>> = vec![Vec::new(); self.workers.len()];
+        for request in requests {
+            let least = (0..dealt.len()).min_by_key(|i| self.drawing[*i]).ok_or_else(gone)?;
+            self.drawing[least] += 1;
+            dealt[least].push(request);
+        }
+        let drawn = self.each(|i| {
+            let requests = dealt[i].clone();
+            Box::new(move |engine| engine.draw(requests, steps))
+        });
+        if drawn.is_err() {
+            self.drawing.fill(0);
+            self.all(|_| Box::new(LocalEngine::stop_drawing))?;
+        }
+        let drawn = drawn?;
+        for (drawing, over) in self.drawing.iter_mut().zip(&drawn) {
+            *drawing = drawing.saturating_sub(over.len());
+        }
+        Ok(drawn.concat())
     }
 }
 

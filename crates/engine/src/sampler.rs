@@ -1,4 +1,5 @@
-//! Draws tokens: many sequences at once, each in a slot that is filled again when it is done.
+//! Draws tokens: many sequences at once, each in a slot that the next takes when it is over. Who comes while
+//! others are drawn joins them.
 //!
 //! Keys and values of what was read are kept (`decoder.rs`), so that a token costs one position. Each
 //! sequence has a stream of random numbers of its own: what is drawn for a prompt does not depend on which
@@ -8,100 +9,193 @@
 //! A token's log-probability is that under which it was drawn. The forward pass is the trainer's
 //! (`model.rs`), with weights in the same types.
 
+use std::collections::VecDeque;
+
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tch::Tensor;
-use warpwright_learn::engine::{Prompt, Sampled, Sampling};
+use warpwright_learn::engine::{Completion, SampleRequest, Sampled, Sampling};
+use warpwright_learn::wire::Refusal;
 
 use crate::decoder::{Decoder, Drawn, Given, LEAST_ROWS, Room};
 use crate::error::EngineError;
 use crate::model::{Model, Packed};
+use crate::weights::Weights;
 
-/// Sequences that are drawn at once, and tokens that any of them can have; or what is wrong with prompts.
-pub(crate) fn wanted(
-    model: &Model,
-    prompts: &[Prompt],
-    sampling: &Sampling,
-    at_once: usize,
-) -> Result<Wanted, EngineError> {
-    check(model, prompts, sampling)?;
-    let slots = at_once.clamp(1, prompts.len().max(1));
-    Ok(Wanted { slots, longest: longest(model, prompts, sampling) })
+/// Most bytes of keys, values and copied weights that are kept from one batch to the next: they are not
+/// there for training.
+const KEPT: u64 = 8 << 30;
+
+/// What is drawn with.
+pub(crate) struct Source<'a> {
+    /// The policy.
+    pub(crate) model: &'a Model,
+    /// Weights of its shape.
+    pub(crate) weights: &'a Weights,
+    /// Most sequences at once.
+    pub(crate) slots: usize,
+    /// Whether steps are recorded as CUDA graphs.
+    pub(crate) graphs: bool,
 }
 
-/// How much is to be drawn.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
-    slots: usize,
-    longest: i64,
-}
-
-impl Wanted {
-    /// The decoder that it takes.
-    pub(crate) fn room(self) -> Room {
-        Room::of(self.slots, self.longest)
+impl Source<'_> {
+    /// Room for so many, of at most so many tokens.
+    fn room(&self, rows: usize, longest: i64) -> Room {
+        let rows = rows.clamp(1, self.slots.max(1));
+        if self.graphs { Room::ample(rows, longest, self.model) } else { Room::of(rows, longest) }
     }
 }
 
-/// Draws after each prompt, in the prompts' order, with a decoder of that room which has read nothing.
-pub(crate) fn sample(
-    decoder: &mut Decoder,
-    prompts: &[Prompt],
-    sampling: &Sampling,
-    Wanted { slots, longest }: Wanted,
-) -> Result<Vec<Sampled>, EngineError> {
-    let _no_grad = tch::no_grad_guard();
-    let mut sampler = Sampler {
-        decoder,
-        sampling,
-        slots: (0..slots).map(|_| None).collect(),
-        done: prompts.iter().map(|_| Sampled::default()).collect(),
-        longest,
-    };
-    let mut waiting = prompts.iter().enumerate();
-    loop {
-        let began = sampler.fill(&mut waiting)?;
-        if sampler.slots.iter().any(Option::is_some) {
-            sampler.step()?;
-        } else if !began {
-            return Ok(sampler.done);
+/// What is drawn, and what waits to be.
+#[derive(Debug, Default)]
+pub(crate) struct Drawing {
+    waiting: VecDeque<SampleRequest>,
+    /// What is drawn together. Those that are to be drawn in another manner wait until it is over, and those
+    /// who came after them.
+    batch: Option<Batch>,
+    /// What drew the last one on a GPU, with its graphs.
+    kept: Option<Decoder>,
+}
+
+impl Drawing {
+    /// Whether nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.batch.is_none()
+    }
+
+    /// How many are under way.
+    pub(crate) fn count(&self) -> usize {
+        self.waiting.len() + self.batch.as_ref().map_or(0, Batch::busy)
+    }
+
+    /// Has them wait; what cannot be drawn is over.
+    pub(crate) fn take_on(
+        &mut self,
+        model: &Model,
+        requests: Vec<SampleRequest>,
+        over: &mut Vec<Completion>,
+    ) {
+        for request in requests {
+            let ticket = request.ticket;
+            match check(model, &request) {
+                Err(message) => {
+                    let refusal = Refusal { is_memory: false, message };
+                    over.push(Completion { ticket, sampled: Err(refusal) });
+                }
+                Ok(()) if request.sampling.most == 0 => {
+                    over.push(Completion { ticket, sampled: Ok(Sampled::default()) });
+                }
+                Ok(()) => self.waiting.push_back(request),
+            }
         }
     }
+
+    /// Draws so many tokens of each at most; adds those that are over.
+    pub(crate) fn draw(
+        &mut self,
+        source: &Source<'_>,
+        steps: u32,
+        over: &mut Vec<Completion>,
+    ) -> Result<(), EngineError> {
+        let _no_grad = tch::no_grad_guard();
+        for _ in 0..steps {
+            self.make_room(source);
+            let Some(batch) = &mut self.batch else { break };
+            batch.fill(&mut self.waiting, over)?;
+            if batch.busy() > 0 {
+                batch.step(over)?;
+            }
+            if batch.busy() == 0 {
+                let decoder = self.batch.take().map(|batch| batch.decoder);
+                let worth_it = |kept: &Decoder| source.graphs && kept.bytes() <= KEPT;
+                self.kept = decoder.filter(worth_it);
+            }
+        }
+        Ok(())
+    }
+
+    /// A batch, where there is none, and one that is large enough for those who may join it.
+    fn make_room(&mut self, source: &Source<'_>) {
+        let Some(batch) = &mut self.batch else {
+            self.batch = self.begin(source);
+            return;
+        };
+        let decoder = &batch.decoder;
+        let joining = || self.waiting.iter().take_while(|one| decoder.is_for(&one.sampling));
+        let room = decoder.room();
+        let rows = batch.busy() + joining().count();
+        let longest = joining().map(|one| longest(source.model, one)).max().unwrap_or(1);
+        if !room.holds(source.room(rows, longest)) {
+            // Twice as many: more may come.
+            batch.resize(source, room.with(source.room(rows.max(2 * room.rows), longest)));
+        } else if !source.graphs && rows <= room.rows / 4 && room.rows > LEAST_ROWS {
+            // The host pays for rows that nobody is in.
+            batch.resize(source, Room { rows: (2 * rows).max(LEAST_ROWS), ..room });
+        }
+    }
+
+    fn begin(&mut self, source: &Source<'_>) -> Option<Batch> {
+        let first = self.waiting.front()?.sampling.clone();
+        let alike = || {
+            let is_alike = |one: &&SampleRequest| {
+                (one.sampling.temperature, one.sampling.top_p) == (first.temperature, first.top_p)
+            };
+            self.waiting.iter().take_while(is_alike)
+        };
+        let longest = alike().map(|one| longest(source.model, one)).max()?;
+        let room = source.room(alike().count(), longest);
+        let kept = self.kept.take().filter(|kept| kept.serves(room, &first));
+        let decoder = if let Some(mut kept) = kept {
+            kept.begin_anew(source.weights);
+            kept
+        } else {
+            Decoder::new(source.model, source.weights, room, &first, source.graphs)
+        };
+        Some(Batch::new(decoder, source))
+    }
+
+    /// Begins everything anew that is under way: the same will be drawn. What the decoder has of the device's
+    /// memory is given up.
+    pub(crate) fn begin_again(&mut self) {
+        let slots = self.batch.take().into_iter().flat_map(|batch| batch.slots);
+        for slot in slots.flatten() {
+            self.waiting.push_front(slot.request);
+        }
+        self.kept = None;
+    }
 }
 
-fn check(model: &Model, prompts: &[Prompt], sampling: &Sampling) -> Result<(), EngineError> {
+/// What is wrong with a request, if anything is.
+fn check(
+    model: &Model,
+    SampleRequest { prompt, sampling, .. }: &SampleRequest,
+) -> Result<(), String> {
     let Sampling { temperature, top_p, .. } = *sampling;
     if !(temperature >= 0.0 && temperature.is_finite() && top_p > 0.0 && top_p <= 1.0) {
-        let message = format!("temperature {temperature} or top_p {top_p} makes no sense");
-        return Err(EngineError::request(message));
+        return Err(format!("temperature {temperature} or top_p {top_p} makes no sense"));
     }
     let (words, most) = (model.config.vocab_size, model.config.max_position_embeddings);
-    for (number, prompt) in prompts.iter().enumerate() {
-        if let Some(id) = prompt.ids.iter().find(|id| i64::from(**id) >= words) {
-            let message = format!("prompt {number} has token {id} of a vocabulary of {words}");
-            return Err(EngineError::request(message));
-        }
-        if prompt.ids.is_empty() || prompt.ids.len() as i64 >= most {
-            let length = prompt.ids.len();
-            let message =
-                format!("prompt {number} has {length} tokens; 1 to {} leave room", most - 1);
-            return Err(EngineError::request(message));
-        }
+    if let Some(id) = prompt.ids.iter().find(|id| i64::from(**id) >= words) {
+        return Err(format!("a prompt has token {id} of a vocabulary of {words}"));
+    }
+    if prompt.ids.is_empty() || prompt.ids.len() as i64 >= most {
+        let length = prompt.ids.len();
+        return Err(format!("a prompt has {length} tokens; 1 to {} leave room", most - 1));
     }
     Ok(())
 }
 
-/// Positions that any of the sequences can need.
-fn longest(model: &Model, prompts: &[Prompt], sampling: &Sampling) -> i64 {
-    let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(0) as i64;
-    let wanted = longest + i64::from(sampling.most);
+/// Positions that it can need.
+fn longest(model: &Model, request: &SampleRequest) -> i64 {
+    let wanted = request.prompt.ids.len() as i64 + i64::from(request.sampling.most);
     wanted.min(model.config.max_position_embeddings)
 }
 
 /// A sequence that is being drawn.
+#[derive(Debug)]
 struct Slot {
-    /// Number of its prompt.
-    number: usize,
+    request: SampleRequest,
+    sampled: Sampled,
     /// The last token, which was not read yet.
     token: u32,
     /// Where that stands.
@@ -109,35 +203,61 @@ struct Slot {
     random: StdRng,
 }
 
-struct Sampler<'a> {
-    decoder: &'a mut Decoder,
-    sampling: &'a Sampling,
+/// What is drawn together.
+#[derive(Debug)]
+struct Batch {
+    decoder: Decoder,
+    /// At most as many as the decoder has rows.
     slots: Vec<Option<Slot>>,
-    done: Vec<Sampled>,
-    longest: i64,
 }
 
-impl Sampler<'_> {
-    /// Gives free slots to prompts that wait: reads these, all in one pass, and draws their first token.
-    /// Whether there were any.
-    fn fill<'p>(
-        &mut self,
-        waiting: &mut impl Iterator<Item = (usize, &'p Prompt)>,
-    ) -> Result<bool, EngineError> {
-        let free = (0..self.slots.len()).filter(|&slot| self.slots[slot].is_none());
-        let begun: Vec<(usize, usize, &Prompt)> =
-            free.zip(waiting).map(|(slot, (number, prompt))| (slot, number, prompt)).collect();
-        if begun.is_empty() || self.sampling.most == 0 {
-            return Ok(false);
+impl Batch {
+    fn new(decoder: Decoder, source: &Source<'_>) -> Self {
+        let count = decoder.room().rows.min(source.slots.max(1));
+        Self { decoder, slots: (0..count).map(|_| None).collect() }
+    }
+
+    /// How many are drawn.
+    fn busy(&self) -> usize {
+        self.slots.iter().flatten().count()
+    }
+
+    /// Moves to another room, which has a row for each that is drawn. Where that fails, nothing was moved.
+    fn resize(&mut self, source: &Source<'_>, room: Room) {
+        let is_busy = |row: &usize| self.slots[*row].is_some();
+        let rows: Vec<usize> = (0..self.slots.len()).filter(is_busy).collect();
+        let mut resized = Self::new(self.decoder.resized(room, &rows), source);
+        for (row, free) in rows.into_iter().zip(&mut resized.slots) {
+            *free = self.slots[row].take();
         }
+        *self = resized;
+    }
+
+    /// Gives free slots to those who wait, as far as they fit: reads their prompts, all in one pass, and draws
+    /// their first token.
+    fn fill(
+        &mut self,
+        waiting: &mut VecDeque<SampleRequest>,
+        over: &mut Vec<Completion>,
+    ) -> Result<(), EngineError> {
         let model = self.decoder.model();
+        let fits = |one: &&SampleRequest| {
+            let room = Room::of(1, longest(model, one));
+            self.decoder.is_for(&one.sampling) && self.decoder.room().positions >= room.positions
+        };
+        let free = (0..self.slots.len()).filter(|slot| self.slots[*slot].is_none());
+        let begun: Vec<(usize, &SampleRequest)> =
+            free.zip(waiting.iter().take_while(fits)).collect();
+        if begun.is_empty() {
+            return Ok(());
+        }
         let filler = [0; LEAST_ROWS];
-        let read = begun.iter().map(|(_, _, p)| p.ids.as_slice());
+        let read = begun.iter().map(|(_, one)| one.prompt.ids.as_slice());
         let packed = Packed::new(read.chain([&filler[..]]), model.device());
         let hidden = model.hidden_seeing(&packed, |block, keys, values| {
             let mut from = 0;
-            for (slot, _, prompt) in &begun {
-                let length = prompt.ids.len() as i64;
+            for (slot, one) in &begun {
+                let length = one.prompt.ids.len() as i64;
                 let part = |all: &Tensor| all.narrow(0, from, length);
                 self.decoder.keep(block, *slot, &part(keys), &part(values));
                 from += length;
@@ -145,30 +265,31 @@ impl Sampler<'_> {
         })?;
         let mut ends: Vec<i64> = begun
             .iter()
-            .scan(0, |end, (_, _, prompt)| {
-                *end += prompt.ids.len() as i64;
+            .scan(0, |end, (_, one)| {
+                *end += one.prompt.ids.len() as i64;
                 Some(*end - 1)
             })
             .collect();
         ends.resize(ends.len().max(LEAST_ROWS), 0);
         let last = hidden.index_select(0, &Tensor::from_slice(&ends).to_device(hidden.device()));
         let logits = model.logits(&last);
-        let begin = |(slot, number, prompt): &(usize, usize, &Prompt)| {
-            let random = StdRng::seed_from_u64(prompt.stream);
-            let position = prompt.ids.len() as i64 - 1;
-            (*slot, Slot { number: *number, token: 0, position, random })
-        };
-        let mut begun: Vec<(usize, Slot)> = begun.iter().map(begin).collect();
-        let chances: Vec<f32> = begun.iter_mut().map(|(_, slot)| slot.random.random()).collect();
+        let mut streams: Vec<StdRng> =
+            begun.iter().map(|(_, one)| StdRng::seed_from_u64(one.prompt.stream)).collect();
+        let chances: Vec<f32> = streams.iter_mut().map(RngExt::random).collect();
         let drawn = self.decoder.draw(&logits, &chances)?;
-        for ((at, slot), drawn) in begun.into_iter().zip(drawn) {
-            self.slots[at] = self.note(slot, drawn);
+        // Until here a failure has them wait as before.
+        let rows: Vec<usize> = begun.iter().map(|(slot, _)| *slot).collect();
+        let begun = waiting.drain(..rows.len()).zip(streams).zip(drawn);
+        for (at, ((request, random), drawn)) in rows.into_iter().zip(begun) {
+            let position = request.prompt.ids.len() as i64 - 1;
+            let slot = Slot { request, sampled: Sampled::default(), token: 0, position, random };
+            self.slots[at] = note(self.decoder.model(), slot, drawn, over);
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Reads the last token of every slot and draws the next one. What an empty slot computes is thrown away.
-    fn step(&mut self) -> Result<(), EngineError> {
+    fn step(&mut self, over: &mut Vec<Completion>) -> Result<(), EngineError> {
         let given = |slot: &mut Option<Slot>| {
             slot.as_mut().map_or_else(Given::default, |slot| Given {
                 token: slot.token,
@@ -180,21 +301,30 @@ impl Sampler<'_> {
         let drawn = self.decoder.step(&given)?;
         for (at, drawn) in drawn.into_iter().enumerate() {
             if let Some(slot) = self.slots[at].take() {
-                self.slots[at] = self.note(slot, drawn);
+                self.slots[at] = note(self.decoder.model(), slot, drawn, over);
             }
         }
         Ok(())
     }
+}
 
-    /// Notes what was drawn for a slot, which stays busy if more is to come.
-    fn note(&mut self, mut slot: Slot, (id, logprob): Drawn) -> Option<Slot> {
-        let sampled = &mut self.done[slot.number];
-        (slot.token, slot.position) = (id, slot.position + 1);
-        sampled.ids.push(id);
-        sampled.logprobs.push(logprob);
-        sampled.is_complete = self.sampling.stop.contains(&id);
-        let room =
-            sampled.ids.len() < self.sampling.most as usize && slot.position + 1 < self.longest;
-        (room && !sampled.is_complete).then_some(slot)
+/// Notes what was drawn for a slot, which stays busy if more is to come.
+fn note(
+    model: &Model,
+    mut slot: Slot,
+    (id, logprob): Drawn,
+    over: &mut Vec<Completion>,
+) -> Option<Slot> {
+    (slot.token, slot.position) = (id, slot.position + 1);
+    let Slot { request: SampleRequest { ticket, sampling, .. }, sampled, position, .. } = &mut slot;
+    sampled.ids.push(id);
+    sampled.logprobs.push(logprob);
+    sampled.is_complete = sampling.stop.contains(&id);
+    let room = sampled.ids.len() < sampling.most as usize
+        && *position + 1 < model.config.max_position_embeddings;
+    if room && !sampled.is_complete {
+        return Some(slot);
     }
+    over.push(Completion { ticket: *ticket, sampled: Ok(std::mem::take(sampled)) });
+    None
 }

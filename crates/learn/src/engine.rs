@@ -10,6 +10,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::losses::PolicyLoss;
+use crate::wire::Refusal;
 
 /// One sequence to compute with, and what is to be learned from it. Lists of signals have one entry for
 /// each action, or none where the loss does not ask for them.
@@ -147,6 +148,26 @@ pub struct Sampled {
     pub is_complete: bool,
 }
 
+/// A prompt that somebody waits for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SampleRequest {
+    /// What it is called until it is over: no other that is under way may be called so.
+    pub ticket: u64,
+    /// What is to be gone on with.
+    pub prompt: Prompt,
+    /// How.
+    pub sampling: Sampling,
+}
+
+/// What became of a [`SampleRequest`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Completion {
+    /// Which it was.
+    pub ticket: u64,
+    /// What was drawn, or why such a prompt cannot be gone on with.
+    pub sampled: Result<Sampled, Refusal>,
+}
+
 /// What an engine has loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
@@ -187,14 +208,42 @@ pub trait Engine {
     /// Moves the weights; the norm of the gradients before they were clipped.
     fn step(&mut self, which: Which, step: &Step) -> Result<f64, Self::Error>;
 
-    /// Draws tokens after each prompt; in the prompts' order.
+    /// Writes everything that is needed to go on into a folder. One that was cut short may have some of
+    /// the files: write beside what is to be replaced, and rename.
+    fn save(&mut self, folder: &Path) -> Result<(), Self::Error>;
+}
+
+/// Draws tokens, for many sequences at once; others may join those that are under way (continuous batching, as
+/// iteration-level scheduling in Orca, Yu et al., OSDI 2022). While any is under way the policy does not move.
+pub trait Sampler {
+    /// Why it could not.
+    type Error: std::error::Error + From<Refusal>;
+
+    /// Takes these on, draws at most so many tokens of each sequence that is under way, and gives those that are
+    /// over since. After an error none is under way.
+    fn draw(
+        &mut self,
+        requests: Vec<SampleRequest>,
+        steps: u32,
+    ) -> Result<Vec<Completion>, Self::Error>;
+
+    /// Draws after each prompt to the end; in the prompts' order. Nothing else may be under way.
     fn sample(
         &mut self,
         prompts: &[Prompt],
         sampling: &Sampling,
-    ) -> Result<Vec<Sampled>, Self::Error>;
-
-    /// Writes everything that is needed to go on into a folder. One that was cut short may have some of
-    /// the files: write beside what is to be replaced, and rename.
-    fn save(&mut self, folder: &Path) -> Result<(), Self::Error>;
+    ) -> Result<Vec<Sampled>, Self::Error> {
+        let request = |(prompt, ticket): (&Prompt, u64)| SampleRequest {
+            ticket,
+            prompt: prompt.clone(),
+            sampling: sampling.clone(),
+        };
+        let mut over = self.draw(prompts.iter().zip(0..).map(request).collect(), u32::MAX)?;
+        over.sort_by_key(|completion| completion.ticket);
+        let mut all = Vec::with_capacity(over.len());
+        for completion in over {
+            all.push(completion.sampled?);
+        }
+        Ok(all)
+    }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use thiserror::Error;
 
 use crate::engine::{
-    Description, Engine, Loss, Passed, Prompt, Row, Sampled, Sampling, Scores, Step, Which,
+    Completion, Description, Engine, Loss, Passed, Row, SampleRequest, Sampler, Scores, Step, Which,
 };
 use crate::wire::{Answer, LineError, Refusal, Request, greet, receive, send};
 
@@ -74,7 +74,7 @@ impl<L: Read + Write> RemoteEngine<L> {
             Answer::Scored(_) => "scores",
             Answer::Passed(_) => "a pass",
             Answer::Stepped(_) => "a step",
-            Answer::Sampled(_) => "samples",
+            Answer::Drawn(_) => "what was drawn",
             Answer::Refused(_) => "a refusal",
         };
         LineError::Garbled(format!("{name}, which was not asked for")).into()
@@ -116,28 +116,32 @@ impl<L: Read + Write> Engine for RemoteEngine<L> {
         }
     }
 
-    fn sample(
-        &mut self,
-        prompts: &[Prompt],
-        sampling: &Sampling,
-    ) -> Result<Vec<Sampled>, RemoteError> {
-        match self.ask(&Request::Sample(prompts.to_vec(), sampling.clone()))? {
-            Answer::Sampled(sampled) => Ok(sampled),
-            other => Err(self.surprised(&other)),
-        }
-    }
-
     fn save(&mut self, folder: &Path) -> Result<(), RemoteError> {
         self.done(&Request::Save(folder.to_owned()))
     }
 }
 
+impl<L: Read + Write> Sampler for RemoteEngine<L> {
+    type Error = RemoteError;
+
+    fn draw(
+        &mut self,
+        requests: Vec<SampleRequest>,
+        steps: u32,
+    ) -> Result<Vec<Completion>, RemoteError> {
+        match self.ask(&Request::Draw(requests, steps))? {
+            Answer::Drawn(over) => Ok(over),
+            other => Err(self.surprised(&other)),
+        }
+    }
+}
+
 /// Answers requests with an engine until the other side hangs up. `refuse` says what an error of the
 /// engine is to the other side.
-pub fn serve<E: Engine>(
+pub fn serve<E: Engine<Error = F> + Sampler<Error = F>, F>(
     line: &mut (impl Read + Write),
     engine: &mut E,
-    refuse: impl Fn(&E::Error) -> Refusal,
+    refuse: impl Fn(&F) -> Refusal,
 ) -> Result<(), LineError> {
     greet(line)?;
     loop {
@@ -154,9 +158,7 @@ pub fn serve<E: Engine>(
                 engine.backward(&rows, &loss, over).map(Answer::Passed)
             }
             Request::Step(which, step) => engine.step(which, &step).map(Answer::Stepped),
-            Request::Sample(prompts, sampling) => {
-                engine.sample(&prompts, &sampling).map(Answer::Sampled)
-            }
+            Request::Draw(requests, steps) => engine.draw(requests, steps).map(Answer::Drawn),
             Request::Save(folder) => engine.save(&folder).map(|()| Answer::Done),
         };
         send(line, &answer.unwrap_or_else(|error| Answer::Refused(refuse(&error))))?;

@@ -7,9 +7,7 @@ use thiserror::Error;
 use warpwright_record::tokens::Sequence;
 
 use crate::batch::Episode;
-use crate::engine::{
-    Description, Engine, Loss, Passed, Prompt, Row, Sampled, Sampling, Scores, Step, Which,
-};
+use crate::engine::{Description, Engine, Loss, Passed, Row, Scores, Step, Which};
 use crate::losses::{Logprobs, value_term};
 
 const TOKENS: usize = 4;
@@ -153,10 +151,6 @@ impl Engine for Table {
             self.values_slope = [0.0; TOKENS];
         }
         Ok(norm.sqrt())
-    }
-
-    fn sample(&mut self, _: &[Prompt], _: &Sampling) -> Result<Vec<Sampled>, Never> {
-        Err(Never)
     }
 
     fn save(&mut self, _: &Path) -> Result<(), Never> {

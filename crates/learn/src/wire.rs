@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::engine::{
-    Description, Loss, Passed, Prompt, Row, Sampled, Sampling, Scores, Step, Which,
+    Completion, Description, Loss, Passed, Row, SampleRequest, Scores, Step, Which,
 };
 
 /// Of the messages.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Longest frame, in bytes. Longer ones are somebody else's, or a mistake.
 pub const LONGEST: u32 = 1 << 30;
@@ -41,8 +41,8 @@ pub enum Request {
     Backward(Vec<Row>, Loss, f64),
     /// See [`crate::engine::Engine::step`].
     Step(Which, Step),
-    /// See [`crate::engine::Engine::sample`].
-    Sample(Vec<Prompt>, Sampling),
+    /// See [`crate::engine::Sampler::draw`].
+    Draw(Vec<SampleRequest>, u32),
     /// See [`crate::engine::Engine::save`].
     Save(PathBuf),
 }
@@ -60,8 +60,8 @@ pub enum Answer {
     Passed(Passed),
     /// To [`Request::Step`].
     Stepped(f64),
-    /// To [`Request::Sample`].
-    Sampled(Vec<Sampled>),
+    /// To [`Request::Draw`].
+    Drawn(Vec<Completion>),
     /// To anything that could not be done.
     Refused(Refusal),
 }

@@ -1,26 +1,29 @@
-//! One engine for many episodes: what they ask within a moment is drawn together.
+//! One engine for many episodes: what they ask is drawn together, and who asks while others are drawn for joins
+//! them.
 //!
-//! Nobody is in charge: of those who wait, one takes the engine and draws for all. What is drawn for a
-//! prompt depends on the prompt and its stream, so it does not matter who was in which batch.
+//! Nobody is in charge: of those who wait, one takes the engine and draws for all, some tokens at a time, until
+//! its own are there; then another does. What is drawn for a prompt depends on the prompt and its stream, so it
+//! does not matter who was in which batch.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use warpwright_learn::engine::{
-    Description, Engine, Loss, Passed, Prompt, Row, Sampled, Sampling, Scores, Step, Which,
+    Completion, Description, Engine, Loss, Passed, Prompt, Row, SampleRequest, Sampled, Sampler,
+    Sampling, Scores, Step, Which,
 };
 
-/// How long nobody more must have asked before a batch begins, at least: episodes that go on at the same time
-/// ask within microseconds of each other.
+/// How long nobody more must have asked before a batch begins: episodes that go on at the same time ask within
+/// microseconds of each other, and one pass reads all their prompts.
 const QUIET: Duration = Duration::from_millis(3);
-/// At most. In between it is this share of the time that the last batch took, and in all no longer than that
-/// took: on a GPU a token of one sequence takes as long as one of fifty, so that those who come a little late
-/// would cost as much again as all before them.
-const MOST_QUIET: Duration = Duration::from_millis(50);
-const QUIET_SHARE: u32 = 4;
+/// At most.
+const MOST_QUIET: Duration = Duration::from_millis(30);
+/// Tokens of each sequence that are drawn before others may join, or measure: some 20 ms of a GPU with a small
+/// model.
+const STEPS: u32 = 32;
 
 /// Draws what comes after a prompt.
 pub trait Draws: Send + Sync {
@@ -48,21 +51,14 @@ struct Shared<E> {
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: Vec<Asked>,
+    waiting: Vec<SampleRequest>,
+    /// Tickets of those that the engine draws for.
+    under_way: HashSet<u64>,
     drawn: HashMap<u64, Result<Sampled, NotDrawn>>,
-    /// Number of the next who asks.
+    /// The next ticket.
     next: u64,
     /// Whether somebody draws for those who wait.
     is_led: bool,
-    /// How long the last batch took.
-    took: Duration,
-}
-
-#[derive(Debug)]
-struct Asked {
-    ticket: u64,
-    prompt: Prompt,
-    sampling: Sampling,
 }
 
 impl<E> Clone for Batcher<E> {
@@ -89,63 +85,64 @@ impl<E> Batcher<E> {
     }
 }
 
-impl<E: Engine> Batcher<E> {
-    /// Waits until nobody more asks, and draws for all who do. Gives back the queue.
-    fn lead<'b>(&'b self, mut queue: MutexGuard<'b, Queue>) -> MutexGuard<'b, Queue> {
-        let quiet = (queue.took / QUIET_SHARE).clamp(QUIET, MOST_QUIET);
-        let latest = Instant::now() + queue.took.max(QUIET);
-        let (mut count, mut until) = (0, Instant::now());
+impl<E: Sampler> Batcher<E> {
+    /// Draws for all who ask until this one is answered. Gives back the queue.
+    fn lead<'b>(&'b self, mut queue: MutexGuard<'b, Queue>, ticket: u64) -> MutexGuard<'b, Queue> {
+        while !queue.drawn.contains_key(&ticket) {
+            if queue.under_way.is_empty() {
+                queue = self.gather(queue);
+            }
+            let requests = std::mem::take(&mut queue.waiting);
+            queue.under_way.extend(requests.iter().map(|request| request.ticket));
+            drop(queue);
+            let over = self.engine().draw(requests, STEPS);
+            queue = self.queue();
+            match over {
+                Ok(over) => {
+                    for Completion { ticket, sampled } in over {
+                        queue.under_way.remove(&ticket);
+                        queue.drawn.insert(ticket, sampled.map_err(|why| NotDrawn(why.message)));
+                    }
+                }
+                Err(error) => {
+                    let failed = NotDrawn(chain(&error));
+                    let lost = std::mem::take(&mut queue.under_way);
+                    queue
+                        .drawn
+                        .extend(lost.into_iter().map(|ticket| (ticket, Err(failed.clone()))));
+                }
+            }
+            self.shared.changed.notify_all();
+        }
+        queue
+    }
+
+    /// Waits until nobody more asks.
+    fn gather<'b>(&'b self, mut queue: MutexGuard<'b, Queue>) -> MutexGuard<'b, Queue> {
+        let latest = Instant::now() + MOST_QUIET;
+        let (mut count, mut until) = (0, latest);
         loop {
             let now = Instant::now();
             if queue.waiting.len() > count {
-                (count, until) = (queue.waiting.len(), latest.min(now + quiet));
+                (count, until) = (queue.waiting.len(), latest.min(now + QUIET));
             }
             let Some(left) = until.checked_duration_since(now).filter(|left| !left.is_zero())
             else {
-                break;
+                return queue;
             };
             // Woken also by those who only look whether they have been answered.
             let waited = self.shared.changed.wait_timeout(queue, left);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let asked = std::mem::take(&mut queue.waiting);
-        drop(queue);
-        let began = Instant::now();
-        let drawn = self.draw_all(asked);
-        let mut queue = self.queue();
-        queue.took = began.elapsed();
-        queue.drawn.extend(drawn);
-        queue
-    }
-
-    /// Those who want the same are drawn together.
-    fn draw_all(&self, mut asked: Vec<Asked>) -> Vec<(u64, Result<Sampled, NotDrawn>)> {
-        let mut drawn = Vec::new();
-        while let Some(first) = asked.first() {
-            let sampling = first.sampling.clone();
-            let (alike, rest): (Vec<_>, Vec<_>) =
-                asked.into_iter().partition(|one| one.sampling == sampling);
-            asked = rest;
-            let (tickets, prompts): (Vec<u64>, Vec<Prompt>) =
-                alike.into_iter().map(|one| (one.ticket, one.prompt)).unzip();
-            match self.engine().sample(&prompts, &sampling) {
-                Ok(all) => drawn.extend(tickets.into_iter().zip(all.into_iter().map(Ok))),
-                Err(error) => {
-                    let failed = NotDrawn(chain(&error));
-                    drawn.extend(tickets.into_iter().map(|ticket| (ticket, Err(failed.clone()))));
-                }
-            }
-        }
-        drawn
     }
 }
 
-impl<E: Engine + Send> Draws for Batcher<E> {
+impl<E: Sampler + Send> Draws for Batcher<E> {
     fn draw(&self, prompt: Prompt, sampling: &Sampling) -> Result<Sampled, NotDrawn> {
         let mut queue = self.queue();
         let ticket = queue.next;
         queue.next += 1;
-        queue.waiting.push(Asked { ticket, prompt, sampling: sampling.clone() });
+        queue.waiting.push(SampleRequest { ticket, prompt, sampling: sampling.clone() });
         self.shared.changed.notify_all();
         loop {
             if let Some(drawn) = queue.drawn.remove(&ticket) {
@@ -158,7 +155,7 @@ impl<E: Engine + Send> Draws for Batcher<E> {
             }
             queue.is_led = true;
             let leading = Leading(self);
-            queue = self.lead(queue);
+            queue = self.lead(queue, ticket);
             drop(queue);
             drop(leading);
             queue = self.queue();
@@ -205,14 +202,6 @@ impl<E: Engine> Engine for Batcher<E> {
         self.engine().step(which, step)
     }
 
-    fn sample(
-        &mut self,
-        prompts: &[Prompt],
-        sampling: &Sampling,
-    ) -> Result<Vec<Sampled>, E::Error> {
-        self.engine().sample(prompts, sampling)
-    }
-
     fn save(&mut self, folder: &Path) -> Result<(), E::Error> {
         self.engine().save(folder)
     }
@@ -220,56 +209,68 @@ impl<E: Engine> Engine for Batcher<E> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use warpwright_learn::wire::Refusal;
+
     use super::*;
 
     /// Says what it is told to, and how much it was asked at once.
     #[derive(Debug, Default)]
     pub(crate) struct Echo {
+        /// Who came, each time that it was asked.
         pub(crate) batches: Vec<usize>,
         /// What is drawn, by the last token of a prompt; else the prompt's stream.
         pub(crate) answers: HashMap<u32, Sampled>,
-        /// How long a batch takes beside what it always does.
-        pub(crate) slow: Duration,
+        /// How often it must be asked until a sequence is over, by the last token of its prompt; else once.
+        pub(crate) long: HashMap<u32, u32>,
+        pub(crate) under_way: Vec<(SampleRequest, u32)>,
     }
 
     #[derive(Debug, Error)]
     #[error("it broke")]
     pub(crate) struct Broken;
 
-    impl Engine for Echo {
+    impl From<Refusal> for Broken {
+        fn from(_: Refusal) -> Self {
+            Self
+        }
+    }
+
+    impl Sampler for Echo {
         type Error = Broken;
 
-        fn sample(&mut self, prompts: &[Prompt], s: &Sampling) -> Result<Vec<Sampled>, Broken> {
-            self.batches.push(prompts.len());
-            if s.temperature > 5.0 {
+        fn draw(
+            &mut self,
+            requests: Vec<SampleRequest>,
+            _: u32,
+        ) -> Result<Vec<Completion>, Broken> {
+            self.batches.push(requests.len());
+            std::thread::sleep(Duration::from_millis(5));
+            let times = |one: &SampleRequest| {
+                self.long.get(one.prompt.ids.last().unwrap()).copied().unwrap_or(1)
+            };
+            let new: Vec<_> = requests.into_iter().map(|one| (times(&one), one)).collect();
+            self.under_way.extend(new.into_iter().map(|(times, one)| (one, times)));
+            if self.under_way.iter().any(|(one, _)| one.sampling.temperature > 9.0) {
+                self.under_way.clear();
                 return Err(Broken);
             }
-            std::thread::sleep(Duration::from_millis(5) + self.slow);
-            let answer = |prompt: &Prompt| {
+            for (_, times) in &mut self.under_way {
+                *times -= 1;
+            }
+            let (over, rest) =
+                std::mem::take(&mut self.under_way).into_iter().partition(|(_, times)| *times == 0);
+            self.under_way = rest;
+            let answer = |(SampleRequest { ticket, prompt, sampling }, _)| {
+                if sampling.temperature > 5.0 {
+                    let refusal = Refusal { is_memory: false, message: "too hot".to_owned() };
+                    return Completion { ticket, sampled: Err(refusal) };
+                }
                 let told = self.answers.get(prompt.ids.last().unwrap());
                 let ids = vec![prompt.stream as u32];
-                told.cloned().unwrap_or(Sampled { ids, ..Sampled::default() })
+                let sampled = told.cloned().unwrap_or(Sampled { ids, ..Sampled::default() });
+                Completion { ticket, sampled: Ok(sampled) }
             };
-            Ok(prompts.iter().map(answer).collect())
-        }
-
-        fn describe(&mut self) -> Result<Description, Broken> {
-            Err(Broken)
-        }
-        fn begin_critic(&mut self) -> Result<(), Broken> {
-            Err(Broken)
-        }
-        fn score(&mut self, _: &[Row]) -> Result<Vec<Scores>, Broken> {
-            Err(Broken)
-        }
-        fn backward(&mut self, _: &[Row], _: &Loss, _: f64) -> Result<Passed, Broken> {
-            Err(Broken)
-        }
-        fn step(&mut self, _: Which, _: &Step) -> Result<f64, Broken> {
-            Err(Broken)
-        }
-        fn save(&mut self, _: &Path) -> Result<(), Broken> {
-            Err(Broken)
+            Ok(Vec::into_iter(over).map(answer).collect())
         }
     }
 
@@ -297,39 +298,42 @@ pub(crate) mod tests {
         assert!(batches.len() <= 60, "{batches:?}");
     }
 
-    /// Episodes whose tools take a few milliseconds, each others: where a batch takes long, it waits for them.
+    /// One asks for much; others ask, are answered and ask again meanwhile.
     #[test]
-    fn a_batch_that_takes_long_waits_for_those_who_come_a_little_late() {
-        let slow = Duration::from_millis(200);
-        let batcher = Batcher::new(Echo { slow, ..Echo::default() });
+    fn who_comes_while_others_are_drawn_for_does_not_wait_for_them() {
+        let long = HashMap::from([(2, 100)]);
+        let batcher = Batcher::new(Echo { long, ..Echo::default() });
+        let is_over = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
-            for number in 0..24u64 {
-                let batcher = &batcher;
-                scope.spawn(move || {
-                    for turn in 0..4 {
-                        let stream = number * 10 + turn;
-                        assert_eq!(ask(batcher, stream, 1.0).unwrap().ids, [stream as u32]);
-                        std::thread::sleep(Duration::from_millis(5 + 3 * number % 40));
-                    }
-                });
+            scope.spawn(|| {
+                let prompt = Prompt { ids: vec![2], stream: 77 };
+                assert_eq!(batcher.draw(prompt, &Sampling::default()).unwrap().ids, [77]);
+                is_over.store(true, std::sync::atomic::Ordering::SeqCst);
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            for stream in 0..10 {
+                assert_eq!(ask(&batcher, stream, 1.0).unwrap().ids, [stream as u32]);
+                assert!(!is_over.load(std::sync::atomic::Ordering::SeqCst));
             }
         });
-        let batches = &batcher.engine().batches;
-        assert_eq!(batches.iter().sum::<usize>(), 96);
-        // The first, which knows nothing yet, and one for each turn.
-        assert!(batches.len() <= 7, "{batches:?}");
+        let engine = batcher.engine();
+        assert_eq!(engine.batches.iter().sum::<usize>(), 11);
+        assert!(engine.batches.len() <= 102, "{:?}", engine.batches);
     }
 
     #[test]
-    fn what_fails_for_some_is_no_matter_to_others() {
+    fn what_is_refused_is_no_matter_to_others_and_after_a_failure_it_goes_on() {
         let batcher = Batcher::new(Echo::default());
         std::thread::scope(|scope| {
             let good = scope.spawn(|| ask(&batcher, 7, 1.0));
-            let bad = scope.spawn(|| ask(&batcher, 8, 9.0));
+            let bad = scope.spawn(|| ask(&batcher, 8, 6.0));
             assert_eq!(good.join().unwrap().unwrap().ids, [7]);
             let error = bad.join().unwrap().unwrap_err().to_string();
-            assert_eq!(error, "failed to draw from the engine: it broke");
+            assert_eq!(error, "failed to draw from the engine: too hot");
         });
+        let error = ask(&batcher, 9, 10.0).unwrap_err().to_string();
+        assert_eq!(error, "failed to draw from the engine: it broke");
         assert!(ask(&batcher, 9, 1.0).is_ok());
+        assert!(batcher.queue().under_way.is_empty() && batcher.queue().drawn.is_empty());
     }
 }

@@ -32,7 +32,7 @@ use crate::contract::VERSION;
 use crate::failure::Failure;
 use crate::judging::{Bench, Wanted};
 use crate::printer::Printer;
-use crate::{hands, interrupt};
+use crate::{device_use, hands, interrupt};
 
 /// Clients for each hand: the queue is never empty before the end.
 const CLIENTS: usize = 2;
@@ -157,9 +157,15 @@ pub(crate) fn run(
             let jobs: Vec<Job> = (0..(plan.candidates / step).max(1))
                 .map(|number| job(&mut subjects[number * step % tasks], plan.stage))
                 .collect();
+            let before: Vec<_> = benches.iter().map(|bench| bench.judge.device_use()).collect();
             let seconds = at.go(way, &jobs, plan.nats.as_deref())?;
             let rate = jobs.len() as f64 / seconds;
             printer.say(&format!("round {}: {rate:.2} a second {}", round + 1, way.name()));
+            for (bench, before) in benches.iter().zip(before) {
+                let used = bench.judge.device_use() - before;
+                let of = Duration::from_secs_f64(seconds);
+                printer.say(&device_use::describe(&bench.device(), &used, of));
+            }
             report.ways[index].rates.push(rate);
         }
         let here = report.ways[0].rates[round];

@@ -75,3 +75,12 @@ impl Default for EngineConfig {
         }
     }
 }
+
+impl EngineConfig {
+    /// For models that only speak: on GPUs by the type that those of the Qwen3 family are stored in and ours are
+    /// trained by.
+    pub(crate) fn drawing(on_gpus: bool) -> Self {
+        let compute = if on_gpus { Compute::Bfloat16 } else { Compute::Float32 };
+        Self { compute, ..Self::default() }
+    }
+}

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use warpwright_judge::Neighbour;
 use warpwright_learn::engine::{
-    Description, Engine, Loss, Passed, Prompt, Row, Sampled, Sampling, Scores, Step, Which,
+    Completion, Description, Engine, Loss, Passed, Row, SampleRequest, Sampler, Scores, Step, Which,
 };
 
 /// See the module.
@@ -55,15 +55,19 @@ impl<E: Engine> Engine for Considerate<E> {
         self.compute(|engine| engine.step(which, step))
     }
 
-    fn sample(
-        &mut self,
-        prompts: &[Prompt],
-        sampling: &Sampling,
-    ) -> Result<Vec<Sampled>, E::Error> {
-        self.compute(|engine| engine.sample(prompts, sampling))
-    }
-
     fn save(&mut self, folder: &Path) -> Result<(), E::Error> {
         self.compute(|engine| engine.save(folder))
+    }
+}
+
+impl<E: Sampler> Sampler for Considerate<E> {
+    type Error = E::Error;
+
+    fn draw(
+        &mut self,
+        requests: Vec<SampleRequest>,
+        steps: u32,
+    ) -> Result<Vec<Completion>, E::Error> {
+        self.compute(|engine| engine.draw(requests, steps))
     }
 }

@@ -1,6 +1,6 @@
 //! Plays episodes for a stage, many at once, and keeps their record.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,8 @@ use crate::judging::PoolJudge;
 use crate::place::Place;
 use crate::train::verdicts::{Thrifty, Verdicts};
 
-/// Most episodes at once: while some are judged, others speak.
+/// Episodes at once, on all devices: while some are judged, others speak. More, where those of as many tasks as
+/// the devices keep open are more.
 const AT_ONCE: usize = 64;
 
 /// What plays are made with, whatever the stage.
@@ -205,9 +206,12 @@ impl Rollouts for Players<'_, '_> {
         let plans = shared_out(plays, self.field.places.len());
         let failed: Mutex<Option<Failure>> = Mutex::new(None);
         std::thread::scope(|scope| {
-            let at_once = (AT_ONCE / plans.len()).max(1);
             for (place, plan) in self.field.places.iter().zip(&plans) {
-                for _ in 0..lock(plan).waiting.len().min(at_once) {
+                let (waiting, open) = {
+                    let plan = lock(plan);
+                    (plan.waiting.len(), plan.of_first(place.pool.at_once()))
+                };
+                for _ in 0..waiting.min(open.max(AT_ONCE / plans.len()).max(1)) {
                     let (players, plans, failed) = (&*self, &plans, &failed);
                     scope.spawn(move || {
                         if let Err(failure) = players.work(place, plan) {
@@ -243,6 +247,15 @@ struct Plan {
 }
 
 impl Plan {
+    /// How many plays come before one of another task than the first so many.
+    fn of_first(&self, tasks: usize) -> usize {
+        let mut known = HashSet::new();
+        let is_among = |play: &&Play| {
+            known.contains(&play.task) || { known.len() < tasks && known.insert(play.task) }
+        };
+        self.waiting.iter().take_while(is_among).count()
+    }
+
     /// An episode of this task is over: whether it was the last one.
     fn was_last(&mut self, task: usize) -> bool {
         let left = self.left.entry(task).or_default();
@@ -271,6 +284,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn plays_of_the_first_tasks_are_counted() {
+        let tasks = [4, 4, 2, 4, 7, 2, 9];
+        let waiting = (0..).zip(tasks).map(|(number, task)| Play { number, task, seed: 0 });
+        let plan = Plan { waiting: waiting.collect(), left: HashMap::new() };
+        assert_eq!([0, 1, 2, 3, 4, 9].map(|tasks| plan.of_first(tasks)), [0, 2, 4, 6, 7, 7]);
+    }
 
     #[test]
     fn every_play_has_a_place_and_a_task_always_the_same() {

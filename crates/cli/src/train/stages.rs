@@ -80,7 +80,7 @@ impl Run<'_, '_> {
         self.check_order(stage)?;
         let began = Instant::now();
         let before: Vec<Used> = self.benches.iter().map(|bench| bench.judge.device_use()).collect();
-        match stage {
+        let done = match stage {
             Stage::Demos => self.demos(&folder),
             Stage::Pretrain => self.pretrain(&folder),
             Stage::Sft => self.sft(&folder),
@@ -90,12 +90,18 @@ impl Run<'_, '_> {
             Stage::Value => self.value(&folder),
             Stage::Ppo => self.online(stage, &folder, self.config.ppo.as_ref(), self.config.turns),
             Stage::Eval => self.eval(&folder),
-        }?;
-        self.printer.say(&format!("{}: {:.0} s", stage.name(), began.elapsed().as_secs_f64()));
+        };
+        let what = if done.is_ok() { "" } else { ", to be gone on with" };
+        self.printer.say(&format!(
+            "{}: {:.0} s{what}",
+            stage.name(),
+            began.elapsed().as_secs_f64()
+        ));
         for (bench, before) in self.benches.iter().zip(before) {
             let used = bench.judge.device_use() - before;
             self.printer.say(&device_use::describe(&bench.device(), &used, began.elapsed()));
         }
+        done?;
         if let Err(failure) = report::present(self.out, &self.out.join("report.html")) {
             self.printer.say(&format!("warning: {}", failure.message));
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use warpwright_engine::{LocalEngine, Lora, Settings};
-use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampling, Step, Which};
+use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampler, Sampling, Step, Which};
 use warpwright_learn::recipe::Recipe;
 
 use crate::oracle::{actions, engine, named, rows, tensors, transformers};

@@ -1,7 +1,7 @@
 //! What makes no sense is refused in words, and nothing breaks.
 
 use warpwright_engine::{LocalEngine, ModelConfig, Settings};
-use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampling, Step, Which};
+use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampler, Sampling, Step, Which};
 
 use crate::oracle::{engine, tiny};
 
@@ -29,8 +29,8 @@ fn prompts_that_make_no_sense_are_refused() {
     let mut refused = |prompt: Vec<u32>, sampling: Sampling| {
         engine.sample(&Prompt::numbered([vec![1], prompt], 0), &sampling).unwrap_err().to_string()
     };
-    assert!(refused(vec![61], Sampling::default()).contains("prompt 1 has token 61"));
-    assert!(refused(vec![], Sampling::default()).contains("prompt 1 has 0 tokens; 1 to 127"));
+    assert!(refused(vec![61], Sampling::default()).contains("a prompt has token 61"));
+    assert!(refused(vec![], Sampling::default()).contains("a prompt has 0 tokens; 1 to 127"));
     assert!(refused(vec![1; 128], Sampling::default()).contains("has 128 tokens"));
     for temperature in [-1.0, f64::NAN, f64::INFINITY] {
         let sampling = Sampling { temperature, ..Sampling::default() };

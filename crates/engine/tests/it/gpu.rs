@@ -2,7 +2,7 @@
 
 use tch::{Cuda, Device, Kind, Tensor};
 use warpwright_engine::{Compute, LocalEngine, Settings};
-use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampling, Step, Which};
+use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampler, Sampling, Step, Which};
 
 use crate::oracle::{actions, engine, rows, tiny};
 

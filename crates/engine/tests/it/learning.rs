@@ -2,7 +2,7 @@
 
 use warpwright_engine::{LocalEngine, Settings};
 use warpwright_learn::batch::Episode;
-use warpwright_learn::engine::{Engine, Prompt, Sampled, Sampling, Step};
+use warpwright_learn::engine::{Engine, Prompt, Sampled, Sampler, Sampling, Step};
 use warpwright_learn::recipe::Recipe;
 use warpwright_learn::update::{Comparison, Report, Rule, Steps, update};
 use warpwright_record::tokens::Sequence;

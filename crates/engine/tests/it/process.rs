@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
 use warpwright_engine::Settings;
-use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampling, Step, Which};
+use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampler, Sampling, Step, Which};
 use warpwright_learn::remote::{RemoteEngine, RemoteError};
 
 use crate::oracle::{actions, engine, rows, tiny};

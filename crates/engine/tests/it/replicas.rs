@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tch::{Cuda, Tensor};
 use warpwright_engine::{Compute, EngineError, LocalEngine, Replicas, Settings};
-use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampling, Step, Which};
+use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampler, Sampling, Step, Which};
 use warpwright_learn::recipe::Recipe;
 
 use crate::oracle::{actions, engine, named, rows, tensors, tiny};

@@ -1,7 +1,11 @@
 //! What is drawn, and what is said of it.
 
+use std::collections::BTreeMap;
+
 use warpwright_engine::{Deviation, LocalEngine, Rounding, Settings};
-use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampled, Sampling, Step, Which};
+use warpwright_learn::engine::{
+    Completion, Engine, Loss, Prompt, Row, SampleRequest, Sampled, Sampler, Sampling, Step, Which,
+};
 
 use crate::oracle::{actions, engine, rows};
 
@@ -62,6 +66,59 @@ fn what_is_drawn_for_a_prompt_does_not_depend_on_what_is_drawn_beside_it() {
     let lengths: std::collections::BTreeSet<usize> = alone.iter().map(|s| s.ids.len()).collect();
     assert!(lengths.len() > 3, "{lengths:?}");
     assert_ne!(ids(&alone), ids(&taught(3).sample(&asked(5), &sampling).unwrap()));
+}
+
+/// They come one after the other, some of them to be drawn in another manner, while others are drawn; the room
+/// grows with them and shrinks when they are over.
+#[test]
+fn who_joins_others_is_drawn_as_it_would_be_alone() {
+    let manners = [(1.0, 40, vec![7, 30]), (1.0, 9, vec![]), (0.7, 20, vec![30])];
+    let request = |ticket: u64| {
+        let (temperature, most, stop) = manners[ticket as usize * ticket as usize % 7 % 3].clone();
+        let prompt = asked(ticket / 11)[ticket as usize % 11].clone();
+        let sampling = Sampling { temperature, most, stop, ..Sampling::default() };
+        SampleRequest { ticket, prompt, sampling }
+    };
+    let count = 80;
+    let mut engine = taught(64);
+    let alone: Vec<Sampled> = (0..count)
+        .map(request)
+        .map(|one| engine.sample(&[one.prompt], &one.sampling).unwrap().remove(0))
+        .collect();
+    for (slots, steps, at_once) in [(64, 3, 5), (64, 1, 40), (3, 7, 2), (64, 11, 1)] {
+        let mut engine = taught(slots);
+        let mut requests = (0..count).map(request);
+        let mut found: BTreeMap<u64, Sampled> = BTreeMap::new();
+        while found.len() < count as usize {
+            let joining = requests.by_ref().take(at_once).collect();
+            for completion in engine.draw(joining, steps).unwrap() {
+                let twice = found.insert(completion.ticket, completion.sampled.unwrap());
+                assert_eq!(twice, None);
+            }
+        }
+        assert!(found.into_values().eq(alone.iter().cloned()), "{slots} {steps} {at_once}");
+        assert_eq!(engine.draw(vec![], 5).unwrap(), []);
+    }
+}
+
+#[test]
+fn the_policy_does_not_move_while_sequences_are_under_way() {
+    let mut engine = taught(4);
+    let request = |ticket, id, most| {
+        let sampling = Sampling { most, ..Sampling::default() };
+        SampleRequest { ticket, prompt: Prompt { ids: vec![id], stream: 1 }, sampling }
+    };
+    // One of them makes no sense, which is no matter to the other.
+    let over = engine.draw(vec![request(5, 1, 50), request(6, 99, 50)], 3).unwrap();
+    let [Completion { ticket: 6, sampled: Err(refusal) }] = &over[..] else { panic!("{over:?}") };
+    assert_eq!(refusal.message, "a prompt has token 99 of a vocabulary of 61");
+    engine.backward(&rows(), &Loss::Likelihood, actions(&rows())).unwrap();
+    let refused = engine.step(Which::Policy, &Step::default()).unwrap_err().to_string();
+    assert!(refused.contains("sequences are under way"), "{refused}");
+    let over = engine.draw(vec![], 50).unwrap();
+    assert_eq!(over[0].ticket, 5);
+    assert_eq!(over[0].sampled.as_ref().unwrap().ids.len(), 50);
+    engine.step(Which::Policy, &Step::default()).unwrap();
 }
 
 #[test]

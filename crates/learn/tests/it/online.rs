@@ -3,9 +3,7 @@ use std::path::Path;
 
 use thiserror::Error;
 use warpwright_learn::course::first_and_last;
-use warpwright_learn::engine::{
-    Description, Engine, Loss, Passed, Prompt, Row, Sampled, Sampling, Scores, Step, Which,
-};
+use warpwright_learn::engine::{Description, Engine, Loss, Passed, Row, Scores, Step, Which};
 use warpwright_learn::losses::PolicyLoss;
 use warpwright_learn::monitor::Alarm;
 use warpwright_learn::online::{
@@ -74,10 +72,6 @@ impl Engine for Coin {
         self.odds -= step.rate * self.slope;
         self.rates.push(step.rate);
         Ok(std::mem::take(&mut self.slope).abs())
-    }
-
-    fn sample(&mut self, _: &[Prompt], _: &Sampling) -> Result<Vec<Sampled>, Never> {
-        Err(Never)
     }
 
     fn save(&mut self, _: &Path) -> Result<(), Never> {
