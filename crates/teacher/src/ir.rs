@@ -363,15 +363,22 @@ pub(crate) fn stem(name: &str) -> &str {
     }
 }
 
+/// Whether C++, CUDA or a template calls something else so.
+fn is_taken(name: &str) -> bool {
+    TAKEN.contains(&format!(" {name} "))
+}
+
+/// The first that is called so is, where it may be, the others have a number.
+pub(crate) fn numbered(stem: &str, number: u32) -> String {
+    if number == 0 && !is_taken(stem) { stem.to_owned() } else { format!("{stem}_{number}") }
+}
+
 /// A C++ identifier from a traced name.
 pub(crate) fn identifier(name: &str) -> String {
     let mut out: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     out = out.trim_start_matches('_').to_owned();
-    if out.is_empty()
-        || out.starts_with(|c: char| c.is_ascii_digit())
-        || TAKEN.contains(&format!(" {out} "))
-    {
+    if out.is_empty() || out.starts_with(|c: char| c.is_ascii_digit()) || is_taken(&out) {
         out = format!("{out}_0");
         out = out.trim_start_matches(|c: char| c.is_ascii_digit() || c == '_').to_owned();
         if out.is_empty() {

@@ -5,7 +5,7 @@
 //! threads of a block share a row and combine what they found. The same form does scans: the running
 //! value is there at every element, for whatever follows it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::elementwise::{finish, mentions, parameters};
 use super::rows::RowProgram;
@@ -197,10 +197,11 @@ pub(crate) fn emit(
         body.push("if (row0 >= kRows) return;".to_owned());
     }
     body.extend(e.take_root());
-    for (name, dtype) in &e.kept {
-        body.push(format!("{} kept_{name}[{}][kVec];", dtype.register(), what.frame.cols()));
-    }
+    let mut declared = BTreeSet::new();
     for pass in passes {
+        for (name, dtype) in e.to_declare(&pass.lines, &mut declared) {
+            body.push(format!("{} kept_{name}[{}][kVec];", dtype.register(), what.frame.cols()));
+        }
         body.extend(pass.before);
         if !(pass.lines.is_empty() && pass.vectors.is_empty()) {
             for (d, (name, extent)) in loops.iter().enumerate() {

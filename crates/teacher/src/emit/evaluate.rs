@@ -16,8 +16,7 @@ impl Emitter<'_> {
         {
             self.kept.insert(name.clone(), dtype);
             let text = format!("kept_{name}{}", self.keep_index);
-            let base = self.graph.node(node).name.clone();
-            return Ok(self.define(&base, &text, dtype));
+            return Ok(self.define_again(&name, &text, dtype));
         }
         if self.buffers.contains_key(&node) {
             return self.load(node, index, level);

@@ -73,8 +73,11 @@ impl Emitter<'_> {
         if let Some(name) = self.params.get(&node) {
             return name.clone();
         }
-        let base = self.graph.node(node).name.clone();
-        let name = self.fresh(&base);
+        let graph = self.graph;
+        let found = graph.node(node);
+        // What the reference has is called as it is there.
+        let is_its_own = matches!(found.op, Op::Leaf(_));
+        let name = if is_its_own { self.exactly(&found.name) } else { self.fresh(&found.name) };
         self.params.insert(node, name.clone());
         self.reads.push(node);
         name

@@ -35,7 +35,7 @@ use scalar::Value;
 
 use crate::dtype::DType;
 use crate::index::Expr;
-use crate::ir::{Graph, NodeId, Op, apply_all};
+use crate::ir::{Graph, NodeId, Op, apply_all, numbered, stem};
 
 /// One `.cu` file with one launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +118,9 @@ pub(crate) struct Emitter<'g> {
     pub(crate) keep_index: String,
     /// Parameters of the kernel in order of first use.
     pub(crate) reads: Vec<NodeId>,
-    names: BTreeMap<String, u32>,
+    /// Identifiers in use, and by stem how many were made.
+    names: BTreeSet<String>,
+    next: BTreeMap<String, u32>,
     params: BTreeMap<NodeId, String>,
     /// Use `__ldcs` for vector loads of data that is read once.
     pub(crate) streaming: bool,
@@ -146,26 +148,35 @@ impl<'g> Emitter<'g> {
             kept: BTreeMap::new(),
             keep_index: String::new(),
             reads: Vec::new(),
-            names: BTreeMap::new(),
+            names: BTreeSet::new(),
+            next: BTreeMap::new(),
             params: BTreeMap::new(),
             streaming: false,
         }
     }
 
-    /// An identifier not used before in this kernel.
+    /// An identifier not used before in this kernel, called as this is without its number: the first is `mul`, the
+    /// next `mul_1`. Whoever writes a kernel from its beginning knows each when it comes.
     pub(crate) fn fresh(&mut self, base: &str) -> String {
-        let count = self.names.entry(base.to_owned()).or_insert(0);
-        *count += 1;
-        if *count == 1 {
-            return base.to_owned();
+        let stem = stem(base);
+        let next = self.next.entry(stem.to_owned()).or_default();
+        loop {
+            let name = numbered(stem, *next);
+            *next += 1;
+            if self.names.insert(name.clone()) {
+                return name;
+            }
         }
-        let numbered = format!("{base}_{count}");
-        self.fresh(&numbered)
+    }
+
+    /// That very identifier, if it was not used before.
+    fn exactly(&mut self, name: &str) -> String {
+        if self.names.insert(name.to_owned()) { name.to_owned() } else { self.fresh(name) }
     }
 
     /// Declares a loop variable in the innermost scope.
     pub(crate) fn declare(&mut self, var: &str) {
-        self.names.entry(var.to_owned()).or_insert(1);
+        self.names.insert(var.to_owned());
         if let Some(scope) = self.scopes.last_mut() {
             scope.vars.insert(var.to_owned());
         }
@@ -187,6 +198,7 @@ impl<'g> Emitter<'g> {
         self.vector_memo.clear();
         self.shared_picks.clear();
         self.shared_loads.clear();
+        self.shared_values.clear();
         self.shared_inverses.clear();
         self.guarded_loads.clear();
         self.lanes = Some(lanes);
@@ -232,6 +244,22 @@ impl<'g> Emitter<'g> {
             }
         }
         out
+    }
+
+    /// Arrays of kept values that these statements fill and that were not declared yet.
+    pub(crate) fn to_declare(
+        &self,
+        lines: &[Line],
+        declared: &mut BTreeSet<String>,
+    ) -> Vec<(String, DType)> {
+        let fills = |name: &str| {
+            let defines = |l: &Line| l.defines.as_ref().is_some_and(|d| d.0 == name);
+            lines.iter().any(|l| defines(l) && !l.text.contains(" = kept_"))
+        };
+        let new = self.kept.iter().filter(|(name, _)| fills(name));
+        new.filter(|(name, _)| declared.insert((*name).clone()))
+            .map(|(name, dtype)| (name.clone(), *dtype))
+            .collect()
     }
 
     /// Says what a node is worth at an index, in the innermost scope.
@@ -283,8 +311,21 @@ impl<'g> Emitter<'g> {
 
     /// Introduces a variable in the innermost scope.
     pub(crate) fn define(&mut self, base: &str, text: &str, dtype: DType) -> Value {
-        let dtype = dtype.compute();
         let name = self.fresh(base);
+        self.define_as(name, text, dtype)
+    }
+
+    /// Introduces one in a lane loop that has the name which the same value had in an earlier one.
+    fn define_again(&mut self, name: &str, text: &str, dtype: DType) -> Value {
+        if self.scopes.last().is_some_and(|scope| scope.lane_arrays) {
+            // It outlives the loop.
+            return self.define(name, text, dtype);
+        }
+        self.define_as(name.to_owned(), text, dtype)
+    }
+
+    fn define_as(&mut self, name: String, text: &str, dtype: DType) -> Value {
+        let dtype = dtype.compute();
         let Some(scope) = self.scopes.last_mut() else { return Value::new(name, dtype) };
         if scope.lane_arrays {
             scope.declared.push(format!("{} {name}[kVec];", dtype.register()));

@@ -11,7 +11,7 @@
 
 mod layout;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use self::layout::{Layout, Piece};
 use super::elementwise::{finish, parameters};
@@ -306,10 +306,8 @@ pub(crate) fn emit(
         }
     }
     body.extend(e.take_root());
-    for (name, dtype) in &e.kept {
-        let size = if serial { "[kCols]" } else { "[kItems][kVec]" };
-        body.push(format!("{} kept_{name}{size};", dtype.register()));
-    }
+    let size = if serial { "[kCols]" } else { "[kItems][kVec]" };
+    let mut declared = BTreeSet::new();
     let layout = Layout { tune, loops: &loops, vec, cols, items, index_type, emitter: &e };
     // One access per thread: the loads of all passes are under way before the first is used.
     if layout.is_single() {
@@ -319,6 +317,9 @@ pub(crate) fn emit(
         match piece {
             Piece::Lines(lines) => body.extend(lines),
             Piece::Pass { vectors, lines, stores, lanes } => {
+                for (name, dtype) in e.to_declare(&lines, &mut declared) {
+                    body.push(format!("{} kept_{name}{size};", dtype.register()));
+                }
                 layout.pass(&mut body, &vectors, &lines, &stores, lanes);
             }
         }

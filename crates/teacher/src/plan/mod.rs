@@ -275,7 +275,7 @@ fn describe(graph: &Graph, group: &Group, stores: &[NodeId]) -> (String, String)
     };
     let named = |n: &&NodeId| !matches!(graph.node(**n).op, Op::View { .. } | Op::Scalar(_));
     let inside: Vec<&str> =
-        group.inside.iter().filter(named).map(|n| graph.node(*n).name.as_str()).collect();
+        group.inside.iter().filter(named).map(|n| stem(&graph.node(*n).name)).collect();
     let mut chain = inside.join(", ");
     if chain.len() > 400 {
         let cut = chain.char_indices().take_while(|(i, _)| *i < 400).last().map_or(0, |(i, _)| i);
