@@ -19,7 +19,8 @@
 //! them and as we do. [`losses`] are the definitions: an engine computes the same on its device, and is
 //! tested against them.
 //!
-//! What computes with weights is behind the trait [`engine::Engine`]; [`remote`] speaks to one in another
+//! What computes with weights is behind the trait [`engine::Engine`], what draws with them behind
+//! [`engine::Sampler`]; [`remote`] speaks to one in another
 //! process, over a line that somebody else opens.
 //!
 //! The rest is arithmetic on the host in double precision: no device, no process, no file. Equations and

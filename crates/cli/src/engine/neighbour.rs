@@ -1,6 +1,7 @@
 //! An engine that shares its devices with judges: while a candidate is timed it computes nothing.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use warpwright_judge::Neighbour;
 use warpwright_learn::engine::{
@@ -13,11 +14,13 @@ pub(crate) struct Considerate<E> {
     engine: E,
     /// In the order in which their turns are waited for.
     neighbours: Vec<Neighbour>,
+    /// How many sequences are under way.
+    drawing: usize,
 }
 
 impl<E> Considerate<E> {
     pub(crate) fn new(engine: E, neighbours: Vec<Neighbour>) -> Self {
-        Self { engine, neighbours }
+        Self { engine, neighbours, drawing: 0 }
     }
 
     /// Computes while nobody is measured on any device.
@@ -68,6 +71,96 @@ impl<E: Sampler> Sampler for Considerate<E> {
         requests: Vec<SampleRequest>,
         steps: u32,
     ) -> Result<Vec<Completion>, E::Error> {
-        self.compute(|engine| engine.draw(requests, steps))
+        let (asked, mut drawing) = (Instant::now(), self.drawing + requests.len());
+        let over =
+            self.compute(|engine| fairly(engine, requests, steps, &mut drawing, asked.elapsed()));
+        self.drawing = if over.is_ok() { drawing } else { 0 };
+        over
+    }
+}
+
+/// Draws so many tokens of each, and goes on for as long as the device was waited for: a candidate is measured for
+/// a second and more, and whoever had a turn of some milliseconds after each would hardly come to anything.
+fn fairly<E: Sampler>(
+    engine: &mut E,
+    requests: Vec<SampleRequest>,
+    steps: u32,
+    drawing: &mut usize,
+    waited: Duration,
+) -> Result<Vec<Completion>, E::Error> {
+    let begun = Instant::now();
+    let mut over = engine.draw(requests, steps)?;
+    *drawing = drawing.saturating_sub(over.len());
+    while *drawing > 0 && begun.elapsed() < waited {
+        let more = engine.draw(Vec::new(), steps)?;
+        *drawing = drawing.saturating_sub(more.len());
+        over.extend(more);
+    }
+    Ok(over)
+}
+
+#[cfg(test)]
+mod tests {
+    use thiserror::Error;
+    use warpwright_learn::engine::{Prompt, Sampled, Sampling};
+    use warpwright_learn::wire::Refusal;
+
+    use super::*;
+
+    /// Takes a millisecond for a call; a sequence is over after as many as its prompt has tokens.
+    #[derive(Default)]
+    struct Slow {
+        left: Vec<(u64, usize)>,
+        calls: usize,
+    }
+
+    #[derive(Debug, Error)]
+    #[error("it broke")]
+    struct Broken;
+
+    impl From<Refusal> for Broken {
+        fn from(_: Refusal) -> Self {
+            Self
+        }
+    }
+
+    impl Sampler for Slow {
+        type Error = Broken;
+
+        fn draw(
+            &mut self,
+            requests: Vec<SampleRequest>,
+            _: u32,
+        ) -> Result<Vec<Completion>, Broken> {
+            std::thread::sleep(Duration::from_millis(1));
+            self.calls += 1;
+            self.left.extend(requests.into_iter().map(|one| (one.ticket, one.prompt.ids.len())));
+            for (_, left) in &mut self.left {
+                *left -= 1;
+            }
+            let (over, left) = self.left.drain(..).partition(|(_, left)| *left == 0);
+            self.left = left;
+            let sampled = |(ticket, _)| Completion { ticket, sampled: Ok(Sampled::default()) };
+            Ok(Vec::into_iter(over).map(sampled).collect())
+        }
+    }
+
+    #[test]
+    fn it_draws_for_as_long_as_it_waited_and_no_longer_than_there_is_something_to_draw() {
+        let request = |ticket, tokens| SampleRequest {
+            ticket,
+            prompt: Prompt { ids: vec![0; tokens], stream: 0 },
+            sampling: Sampling::default(),
+        };
+        let (mut engine, mut drawing) = (Slow::default(), 2);
+        let requests = vec![request(1, 3), request(2, 1000)];
+        let over = fairly(&mut engine, requests, 1, &mut drawing, Duration::ZERO).unwrap();
+        assert_eq!((over.len(), drawing, engine.calls), (0, 2, 1));
+        let waited = Duration::from_millis(40);
+        let over = fairly(&mut engine, vec![], 1, &mut drawing, waited).unwrap();
+        assert_eq!((over[0].ticket, over.len(), drawing), (1, 1, 1));
+        assert!((3..=41).contains(&engine.calls), "{}", engine.calls);
+        let over = fairly(&mut engine, vec![], 1, &mut drawing, Duration::from_mins(1)).unwrap();
+        assert_eq!((over[0].ticket, drawing, engine.calls), (2, 0, 1000));
     }
 }

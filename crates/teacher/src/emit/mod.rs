@@ -76,6 +76,8 @@ struct Scope {
     /// Short rows loaded whole in this scope, by their first element.
     packs: HashMap<(NodeId, Expr), String>,
     vars: BTreeSet<String>,
+    /// Kept values that this scope has read, by name: nodes can share a value.
+    again: HashMap<String, Value>,
     /// Values are arrays over the lanes: this scope's statements stand in a lane loop.
     lane_arrays: bool,
     declared: Vec<String>,
@@ -317,11 +319,20 @@ impl<'g> Emitter<'g> {
 
     /// Introduces one in a lane loop that has the name which the same value had in an earlier one.
     fn define_again(&mut self, name: &str, text: &str, dtype: DType) -> Value {
-        if self.scopes.last().is_some_and(|scope| scope.lane_arrays) {
-            // It outlives the loop.
-            return self.define(name, text, dtype);
+        let Some(scope) = self.scopes.last() else { return Value::new(name, dtype) };
+        if let Some(read) = scope.again.get(name) {
+            return read.clone();
         }
-        self.define_as(name.to_owned(), text, dtype)
+        let read = if scope.lane_arrays {
+            // It outlives the loop.
+            self.define(name, text, dtype)
+        } else {
+            self.define_as(name.to_owned(), text, dtype)
+        };
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.again.insert(name.to_owned(), read.clone());
+        }
+        read
     }
 
     fn define_as(&mut self, name: String, text: &str, dtype: DType) -> Value {
