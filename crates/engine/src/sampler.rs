@@ -40,9 +40,13 @@ pub(crate) struct Source<'a> {
 
 impl Source<'_> {
     /// Room for so many, of at most so many tokens.
-    fn room(&self, rows: usize, longest: i64) -> Room {
+    fn room(&self, rows: usize, longest: i64, is_tight: bool) -> Room {
         let rows = rows.clamp(1, self.slots.max(1));
-        if self.graphs { Room::ample(rows, longest, self.model) } else { Room::of(rows, longest) }
+        if is_tight || !self.model.device().is_cuda() {
+            Room::of(rows, longest)
+        } else {
+            Room::ample(rows, longest, self.model)
+        }
     }
 }
 
@@ -55,6 +59,8 @@ pub(crate) struct Drawing {
     batch: Option<Batch>,
     /// What drew the last one on a GPU, with its graphs.
     kept: Option<Decoder>,
+    /// Memory has been short: no more is taken than is asked for.
+    is_tight: bool,
 }
 
 impl Drawing {
@@ -125,10 +131,14 @@ impl Drawing {
         let room = decoder.room();
         let rows = batch.busy() + joining().count();
         let longest = joining().map(|one| longest(source.model, one)).max().unwrap_or(1);
-        if !room.holds(source.room(rows, longest)) {
+        let needed = |rows| source.room(rows, longest, self.is_tight);
+        if !room.holds(needed(rows)) {
             // Twice as many: more may come.
-            batch.resize(source, room.with(source.room(rows.max(2 * room.rows), longest)));
-        } else if !source.graphs && rows <= room.rows / 4 && room.rows > LEAST_ROWS {
+            batch.resize(source, room.with(needed(rows.max(2 * room.rows))));
+        } else if !source.model.device().is_cuda()
+            && rows <= room.rows / 4
+            && room.rows > LEAST_ROWS
+        {
             // The host pays for rows that nobody is in.
             batch.resize(source, Room { rows: (2 * rows).max(LEAST_ROWS), ..room });
         }
@@ -143,7 +153,7 @@ impl Drawing {
             self.waiting.iter().take_while(is_alike)
         };
         let longest = alike().map(|one| longest(source.model, one)).max()?;
-        let room = source.room(alike().count(), longest);
+        let room = source.room(alike().count(), longest, self.is_tight);
         let kept = self.kept.take().filter(|kept| kept.serves(room, &first));
         let decoder = if let Some(mut kept) = kept {
             kept.begin_anew(source.weights);
@@ -154,14 +164,14 @@ impl Drawing {
         Some(Batch::new(decoder, source))
     }
 
-    /// Begins everything anew that is under way: the same will be drawn. What the decoder has of the device's
-    /// memory is given up.
+    /// Where memory is short: begins everything anew that is under way, and gives up what the decoder has. The same
+    /// will be drawn.
     pub(crate) fn begin_again(&mut self) {
         let slots = self.batch.take().into_iter().flat_map(|batch| batch.slots);
         for slot in slots.flatten() {
             self.waiting.push_front(slot.request);
         }
-        self.kept = None;
+        (self.kept, self.is_tight) = (None, true);
     }
 }
 
