@@ -26,7 +26,7 @@ const ROWS: usize = 64;
 /// Most bytes of keys and values beyond what was asked for.
 const AMPLE: u64 = 4 << 30;
 
-/// What a step is told of a sequence.
+/// What a step is told of a sequence; in a row that nobody is in, nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Given {
     /// Its last token, which was not read yet.
@@ -39,6 +39,16 @@ pub(crate) struct Given {
 
 /// A token, and the logarithm of the probability that it was drawn with.
 pub(crate) type Drawn = (u32, f32);
+
+/// How far a step goes.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    /// Positions attended to.
+    seen: i64,
+    /// Rows that attend and draw: on the host those up to the last one that somebody is in. In products it has all:
+    /// see [`LEAST_ROWS`].
+    rows: i64,
+}
 
 /// How large a decoder is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +109,7 @@ pub(crate) struct Decoder {
     /// each token.
     model: Model,
     room: Room,
-    /// By block: `[rows, positions, groups, width]`.
+    /// By block: `[rows, positions, groups, width]`, or with groups first, by [`Reach`].
     keys: Vec<Tensor>,
     values: Vec<Tensor>,
     reach: Reach,
@@ -113,11 +123,22 @@ pub(crate) struct Decoder {
 /// How a step attends to what was read.
 #[derive(Debug)]
 enum Reach {
-    /// To so many positions of every row, with a mask: 0, 1, 2, ...: `[positions]`.
+    /// To so many positions of every row, with a mask: 0, 1, 2, ...: `[positions]`. A group's keys lie beside each
+    /// other: else the host copies all of them for every token.
     Masked(Tensor),
     /// To what each row has: flash attention, as the trainer's on a GPU in half precision. Where rows begin
     /// among queries and among what is kept: int32, `[rows + 1]` each.
     Own(Tensor, Tensor),
+}
+
+impl Reach {
+    /// Which dimension of keys is positions.
+    fn along(&self) -> i64 {
+        match self {
+            Self::Masked(_) => 2,
+            Self::Own(..) => 1,
+        }
+    }
 }
 
 /// How steps are done again.
@@ -148,21 +169,26 @@ impl Decoder {
     fn with_model(model: Model, room: Room, how: (f64, f64), graphs: bool) -> Self {
         let device = model.device();
         let (groups, width) = (model.config.num_key_value_heads, model.config.head_dim);
+        let rows = room.rows as i64;
+        let reach = if device.is_cuda() && model.compute != Kind::Float {
+            let count = Tensor::arange(rows + 1, (Kind::Int, device));
+            let kept = &count * room.positions;
+            Reach::Own(count, kept)
+        } else {
+            Reach::Masked(Tensor::arange(room.positions, (Kind::Int64, device)))
+        };
+        let size = match &reach {
+            Reach::Masked(_) => [rows, groups, room.positions, width],
+            Reach::Own(..) => [rows, room.positions, groups, width],
+        };
         let cache = || {
-            let size = [room.rows as i64, room.positions, groups, width];
             let zeros = |_| Tensor::zeros(size, (model.compute, device));
             (0..model.config.num_hidden_layers).map(zeros).collect()
         };
         Self {
             keys: cache(),
             values: cache(),
-            reach: if device.is_cuda() && model.compute != Kind::Float {
-                let count = Tensor::arange(room.rows as i64 + 1, (Kind::Int, device));
-                let kept = &count * room.positions;
-                Reach::Own(count, kept)
-            } else {
-                Reach::Masked(Tensor::arange(room.positions, (Kind::Int64, device)))
-            },
+            reach,
             given: Tensor::zeros([3, room.rows as i64], (Kind::Double, device)),
             model,
             room,
@@ -181,10 +207,11 @@ impl Decoder {
         let rows: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
         let which = Tensor::from_slice(&rows).to_device(resized.model.device());
         let positions = self.room.positions.min(room.positions);
+        let along = self.reach.along();
         let caches = resized.keys.iter().chain(&resized.values);
         for (new, old) in caches.zip(self.keys.iter().chain(&self.values)) {
-            let old = old.narrow(1, 0, positions).index_select(0, &which);
-            new.narrow(0, 0, rows.len() as i64).narrow(1, 0, positions).copy_(&old);
+            let old = old.narrow(along, 0, positions).index_select(0, &which);
+            new.narrow(0, 0, rows.len() as i64).narrow(along, 0, positions).copy_(&old);
         }
         resized
     }
@@ -234,7 +261,12 @@ impl Decoder {
     /// Keeps a block's keys and values of a sequence from its beginning on: `[tokens, groups, width]`.
     pub(crate) fn keep(&self, block: usize, row: usize, keys: &Tensor, values: &Tensor) {
         for (cache, new) in [(&self.keys[block], keys), (&self.values[block], values)] {
-            cache.select(0, row as i64).narrow(0, 0, new.size()[0]).copy_(new);
+            let own = cache.select(0, row as i64);
+            let mut own = own.narrow(self.reach.along() - 1, 0, new.size()[0]);
+            own.copy_(&match self.reach {
+                Reach::Masked(_) => new.transpose(0, 1),
+                Reach::Own(..) => new.shallow_clone(),
+            });
         }
     }
 
@@ -245,35 +277,45 @@ impl Decoder {
         read(&self.choose(&logits, &chances))
     }
 
-    /// Reads a token of each row and draws the next; what comes of rows beyond the given is nothing.
-    pub(crate) fn step(&mut self, given: &[Given]) -> Result<Vec<Drawn>, EngineError> {
+    /// Reads a token of each row and draws the next; what comes of rows that nobody is in is nothing.
+    pub(crate) fn step(&mut self, given: &[Option<Given>]) -> Result<Vec<Drawn>, EngineError> {
         let rows = self.room.rows;
-        let all = || given.iter().copied().chain(std::iter::repeat(Given::default())).take(rows);
+        let all = || {
+            let each = given.iter().map(|given| given.unwrap_or_default());
+            each.chain(std::iter::repeat(Given::default())).take(rows)
+        };
         let mut told: Vec<f64> = all().map(|given| f64::from(given.token)).collect();
         told.extend(all().map(|given| given.position as f64));
         told.extend(all().map(|given| f64::from(given.chance)));
         self.given.copy_(&Tensor::from_slice(&told).view([3, rows as i64]));
-        let furthest = given.iter().map(|given| given.position).max().unwrap_or(0);
-        let seen = match self.reach {
-            Reach::Masked(_) => rounded(furthest + 1),
-            Reach::Own(..) => self.room.positions,
+        let furthest = all().map(|given| given.position).max().unwrap_or(0);
+        let extent = Extent {
+            seen: match self.reach {
+                Reach::Masked(_) => rounded(furthest + 1),
+                Reach::Own(..) => self.room.positions,
+            },
+            rows: if self.model.device().is_cuda() {
+                rows as i64
+            } else {
+                given.iter().rposition(Option::is_some).map_or(1, |last| last as i64 + 1)
+            },
         };
-        let mut drawn = read(&self.drawn(seen)?)?;
-        drawn.truncate(given.len());
+        let mut drawn = read(&self.drawn(extent)?)?;
+        drawn.resize(given.len(), Drawn::default());
         Ok(drawn)
     }
 
-    /// What a step draws, attending to the first `seen` positions: `[2, rows]`.
-    fn drawn(&mut self, seen: i64) -> Result<Tensor, EngineError> {
-        let Steps::Recorded(steps) = &self.steps else { return self.compute(seen) };
-        let known = steps.get(&seen);
+    /// What a step draws: `[2, rows]`.
+    fn drawn(&mut self, extent: Extent) -> Result<Tensor, EngineError> {
+        let Steps::Recorded(steps) = &self.steps else { return self.compute(extent) };
+        let known = steps.get(&extent.seen);
         if let Some(Some((graph, drawn))) = known {
             graph.replay()?;
             return Ok(drawn.shallow_clone());
         }
         let step = if known.is_some() {
             let beside = steps.values().flatten().next().map(|(graph, _)| graph);
-            Some(Graph::record(beside, || self.compute(seen))?)
+            Some(Graph::record(beside, || self.compute(extent))?)
         } else {
             None
         };
@@ -282,31 +324,39 @@ impl Decoder {
                 graph.replay()?;
                 drawn.shallow_clone()
             }
-            None => self.compute(seen)?,
+            None => self.compute(extent)?,
         };
         if let Steps::Recorded(steps) = &mut self.steps {
-            steps.insert(seen, step);
+            steps.insert(extent.seen, step);
         }
         Ok(drawn)
     }
 
-    fn compute(&self, seen: i64) -> Result<Tensor, EngineError> {
+    fn compute(&self, extent: Extent) -> Result<Tensor, EngineError> {
         let part = |row| self.given.select(0, row);
         let (ids, positions) = (part(0).to_kind(Kind::Int64), part(1).to_kind(Kind::Int64));
-        Ok(self.choose(&self.logits(&ids, &positions, seen)?, &part(2)))
+        let logits = self.logits(&ids, &positions, extent)?;
+        Ok(self.choose(&logits.narrow(0, 0, extent.rows), &part(2).narrow(0, 0, extent.rows)))
     }
 
     /// Odds of what comes after one more token of every row: `[rows, vocabulary]`.
-    fn logits(&self, ids: &Tensor, positions: &Tensor, seen: i64) -> Result<Tensor, EngineError> {
+    fn logits(
+        &self,
+        ids: &Tensor,
+        positions: &Tensor,
+        Extent { seen, rows: busy }: Extent,
+    ) -> Result<Tensor, EngineError> {
         let model = &self.model;
         let rows = ids.size()[0];
         let (groups, width) = (model.config.num_key_value_heads, model.config.head_dim);
         let at = model.angles_of(positions);
-        let place = positions.view([rows, 1, 1, 1]).expand([rows, 1, groups, width], false);
+        let along = self.reach.along();
+        let one = if along == 1 { [rows, 1, groups, width] } else { [rows, groups, 1, width] };
+        let place = positions.view([rows, 1, 1, 1]).expand(one, false);
         let which = match &self.reach {
             Reach::Masked(numbers) => {
-                let mask = numbers.narrow(0, 0, seen).le_tensor(&positions.unsqueeze(1));
-                mask.view([rows, 1, 1, seen])
+                let ends = positions.narrow(0, 0, busy).unsqueeze(1);
+                numbers.narrow(0, 0, seen).le_tensor(&ends).view([busy, 1, 1, seen])
             }
             Reach::Own(..) => (positions + 1).to_kind(Kind::Int),
         };
@@ -315,23 +365,28 @@ impl Decoder {
             let (q, k, v) = model.attended(layer, &stream, &at);
             let (mut keys, mut values) =
                 (self.keys[number].shallow_clone(), self.values[number].shallow_clone());
-            let _ = keys.scatter_(1, &place, &k.unsqueeze(1));
-            let _ = values.scatter_(1, &place, &v.unsqueeze(1));
+            let _ = keys.scatter_(along, &place, &k.unsqueeze(along));
+            let _ = values.scatter_(along, &place, &v.unsqueeze(along));
             let out = match &self.reach {
                 Reach::Own(q_bounds, k_bounds) => {
                     shim::cached_attention((&q, &keys, &values), (q_bounds, k_bounds), &which)?
                 }
                 // Heads of a group attend to the same keys, as if each were a token of its own.
-                Reach::Masked(_) => Tensor::scaled_dot_product_attention(
-                    &q.view([rows, groups, -1, width]),
-                    &keys.narrow(1, 0, seen).transpose(1, 2),
-                    &values.narrow(1, 0, seen).transpose(1, 2),
-                    Some(&which),
-                    0.0,
-                    false,
-                    None,
-                    false,
-                ),
+                Reach::Masked(_) => {
+                    let part = |all: &Tensor| all.narrow(0, 0, busy);
+                    let out = Tensor::scaled_dot_product_attention(
+                        &part(&q).view([busy, groups, -1, width]),
+                        &part(&keys).narrow(2, 0, seen),
+                        &part(&values).narrow(2, 0, seen),
+                        Some(&which),
+                        0.0,
+                        false,
+                        None,
+                        false,
+                    );
+                    // Products have all rows.
+                    out.reshape([busy, -1]).constant_pad_nd([0, 0, 0, rows - busy])
+                }
             };
             stream = model.rest(layer, &stream, &out);
         }

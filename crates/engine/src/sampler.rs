@@ -301,13 +301,13 @@ impl Batch {
     /// Reads the last token of every slot and draws the next one. What an empty slot computes is thrown away.
     fn step(&mut self, over: &mut Vec<Completion>) -> Result<(), EngineError> {
         let given = |slot: &mut Option<Slot>| {
-            slot.as_mut().map_or_else(Given::default, |slot| Given {
+            slot.as_mut().map(|slot| Given {
                 token: slot.token,
                 position: slot.position,
                 chance: slot.random.random(),
             })
         };
-        let given: Vec<Given> = self.slots.iter_mut().map(given).collect();
+        let given: Vec<Option<Given>> = self.slots.iter_mut().map(given).collect();
         let drawn = self.decoder.step(&given)?;
         for (at, drawn) in drawn.into_iter().enumerate() {
             if let Some(slot) = self.slots[at].take() {
