@@ -40,6 +40,11 @@ pub(crate) struct Given {
 /// A token, and the logarithm of the probability that it was drawn with.
 pub(crate) type Drawn = (u32, f32);
 
+/// What of it every sequence of a step has in common: temperature and `top_p`.
+pub(crate) fn manner(sampling: &Sampling) -> (f64, f64) {
+    (sampling.temperature, sampling.top_p)
+}
+
 /// How far a step goes.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
@@ -163,7 +168,7 @@ impl Decoder {
         let weights = weights.drawing(model.compute);
         // Graphs work on tensors that nobody else replaces.
         let weights = if graphs { weights.map(Tensor::copy) } else { weights };
-        Self::with_model(model.with(weights), room, (sampling.temperature, sampling.top_p), graphs)
+        Self::with_model(model.with(weights), room, manner(sampling), graphs)
     }
 
     fn with_model(model: Model, room: Room, how: (f64, f64), graphs: bool) -> Self {
@@ -241,7 +246,7 @@ impl Decoder {
 
     /// Whether it draws in that manner.
     pub(crate) fn is_for(&self, sampling: &Sampling) -> bool {
-        (self.temperature, self.top_p) == (sampling.temperature, sampling.top_p)
+        (self.temperature, self.top_p) == manner(sampling)
     }
 
     /// Bytes of keys, values and weights of its own.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use thiserror::Error;
-use warpwright_learn::wire::Refusal;
+use warpwright_learn::engine::Refusal;
 
 /// Why an engine could not do what was asked.
 #[derive(Debug, Error)]

@@ -485,6 +485,7 @@ impl Sampler for LocalEngine {
                 {
                     // What is drawn does not depend on how many are drawn at once.
                     self.settings.slots = self.drawing.count().min(self.settings.slots) / 2;
+                    self.drawing.take_less();
                     self.empty_cache()?;
                 }
                 Err(error) => {

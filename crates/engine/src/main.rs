@@ -12,9 +12,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use warpwright_engine::{
     Compute, Deviation, EngineError, LocalEngine, Lora, ModelConfig, Replicas, Rounding, Settings,
 };
+use warpwright_learn::engine::Refusal;
 use warpwright_learn::engine::{Engine, Sampler};
 use warpwright_learn::remote::serve;
-use warpwright_learn::wire::Refusal;
 
 /// Computes with a model's weights, for a program that learns.
 #[derive(Debug, Parser)]

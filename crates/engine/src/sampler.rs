@@ -14,10 +14,9 @@ use std::collections::VecDeque;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tch::Tensor;
-use warpwright_learn::engine::{Completion, SampleRequest, Sampled, Sampling};
-use warpwright_learn::wire::Refusal;
+use warpwright_learn::engine::{Completion, Refusal, SampleRequest, Sampled, Sampling};
 
-use crate::decoder::{Decoder, Drawn, Given, LEAST_ROWS, Room};
+use crate::decoder::{Decoder, Drawn, Given, LEAST_ROWS, Room, manner};
 use crate::error::EngineError;
 use crate::model::{Model, Packed};
 use crate::weights::Weights;
@@ -133,25 +132,22 @@ impl Drawing {
         let longest = joining().map(|one| longest(source.model, one)).max().unwrap_or(1);
         let needed = |rows| source.room(rows, longest, self.is_tight);
         if !room.holds(needed(rows)) {
-            // Twice as many: more may come.
-            batch.resize(source, room.with(needed(rows.max(2 * room.rows))));
+            // Where rows are too few, twice as many: more may come.
+            let more = if needed(rows).rows > room.rows { 2 * room.rows } else { 0 };
+            batch.resize(source, room.with(needed(rows.max(more))));
         } else if !source.model.device().is_cuda()
             && rows <= room.rows / 4
             && room.rows > LEAST_ROWS
         {
-            // The host pays for rows that nobody is in.
+            // In products the host pays for rows that nobody is in.
             batch.resize(source, Room { rows: (2 * rows).max(LEAST_ROWS), ..room });
         }
     }
 
     fn begin(&mut self, source: &Source<'_>) -> Option<Batch> {
         let first = self.waiting.front()?.sampling.clone();
-        let alike = || {
-            let is_alike = |one: &&SampleRequest| {
-                (one.sampling.temperature, one.sampling.top_p) == (first.temperature, first.top_p)
-            };
-            self.waiting.iter().take_while(is_alike)
-        };
+        let alike =
+            || self.waiting.iter().take_while(|one| manner(&one.sampling) == manner(&first));
         let longest = alike().map(|one| longest(source.model, one)).max()?;
         let room = source.room(alike().count(), longest, self.is_tight);
         let kept = self.kept.take().filter(|kept| kept.serves(room, &first));
@@ -164,14 +160,18 @@ impl Drawing {
         Some(Batch::new(decoder, source))
     }
 
-    /// Where memory is short: begins everything anew that is under way, and gives up what the decoder has. The same
-    /// will be drawn.
+    /// Begins everything anew that is under way, and gives up what the decoder has. The same will be drawn.
     pub(crate) fn begin_again(&mut self) {
         let slots = self.batch.take().into_iter().flat_map(|batch| batch.slots);
         for slot in slots.flatten() {
             self.waiting.push_front(slot.request);
         }
-        (self.kept, self.is_tight) = (None, true);
+        self.kept = None;
+    }
+
+    /// Memory is short: from now on no more is taken than is asked for.
+    pub(crate) fn take_less(&mut self) {
+        self.is_tight = true;
     }
 }
 

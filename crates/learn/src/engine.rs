@@ -8,9 +8,9 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::losses::PolicyLoss;
-use crate::wire::Refusal;
 
 /// One sequence to compute with, and what is to be learned from it. Lists of signals have one entry for
 /// each action, or none where the loss does not ask for them.
@@ -148,6 +148,16 @@ pub struct Sampled {
     pub is_complete: bool,
 }
 
+/// Why an engine could not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("{message}")]
+pub struct Refusal {
+    /// Whether the device's memory is too small.
+    pub is_memory: bool,
+    /// In words.
+    pub message: String,
+}
+
 /// A prompt that somebody waits for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SampleRequest {
@@ -219,8 +229,9 @@ pub trait Sampler {
     /// Why it could not.
     type Error: std::error::Error + From<Refusal>;
 
-    /// Takes these on, draws at most so many tokens of each sequence that is under way, and gives those that are
-    /// over since. After an error none is under way.
+    /// Takes these on, goes so many steps, each of which draws a token of every sequence that is under way, and gives
+    /// those that are over since; one that begins has its first token before its first step. After an error none is
+    /// under way.
     fn draw(
         &mut self,
         requests: Vec<SampleRequest>,

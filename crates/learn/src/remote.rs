@@ -6,9 +6,10 @@ use std::path::Path;
 use thiserror::Error;
 
 use crate::engine::{
-    Completion, Description, Engine, Loss, Passed, Row, SampleRequest, Sampler, Scores, Step, Which,
+    Completion, Description, Engine, Loss, Passed, Refusal, Row, SampleRequest, Sampler, Scores,
+    Step, Which,
 };
-use crate::wire::{Answer, LineError, Refusal, Request, greet, receive, send};
+use crate::wire::{Answer, LineError, Request, greet, receive, send};
 
 /// Why an engine in another process did not do what was asked.
 #[derive(Debug, Error)]

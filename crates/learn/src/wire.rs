@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::engine::{
-    Completion, Description, Loss, Passed, Row, SampleRequest, Scores, Step, Which,
+    Completion, Description, Loss, Passed, Refusal, Row, SampleRequest, Scores, Step, Which,
 };
 
 /// Of the messages.
@@ -64,16 +64,6 @@ pub enum Answer {
     Drawn(Vec<Completion>),
     /// To anything that could not be done.
     Refused(Refusal),
-}
-
-/// Why an engine could not do what was asked.
-#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[error("{message}")]
-pub struct Refusal {
-    /// Whether the device's memory is too small.
-    pub is_memory: bool,
-    /// In words.
-    pub message: String,
 }
 
 /// Why a message did not come, or did not go.

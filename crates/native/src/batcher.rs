@@ -21,8 +21,8 @@ use warpwright_learn::engine::{
 const QUIET: Duration = Duration::from_millis(3);
 /// At most.
 const MOST_QUIET: Duration = Duration::from_millis(30);
-/// Tokens of each sequence that are drawn before others may join, or measure: some 20 ms of a GPU with a small
-/// model.
+/// Tokens of each sequence that are drawn before others may join, or measure. Reckoned: some 20 ms of a GPU with a
+/// small model.
 const STEPS: u32 = 32;
 
 /// Draws what comes after a prompt.
@@ -209,7 +209,7 @@ impl<E: Engine> Engine for Batcher<E> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use warpwright_learn::wire::Refusal;
+    use warpwright_learn::engine::Refusal;
 
     use super::*;
 
