@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use serde::Serialize;
 use warpwright_fleet::nats::{Bridge, FarWorker, Kind, LinkConfig};
 use warpwright_fleet::{Done, Job, Limits, Queue, Station};
 use warpwright_judge::SessionPool;
-use warpwright_record::verdict::{Profile, Stage};
+use warpwright_record::verdict::{PhaseSeconds, Profile, Stage, Verdict};
 use warpwright_serve::{App, JudgeRequest, Served, SessionLimits, Settings, Tokens, router, serve};
 use warpwright_task::Task;
 
@@ -96,6 +96,8 @@ struct Gone {
     rates: Vec<f64>,
     /// Each over that of the judge here in the same round.
     ratios: Vec<f64>,
+    /// What a verdict took in the mean, by round: what many devices share, such as the host, makes these longer.
+    parts: Vec<PhaseSeconds>,
 }
 
 /// Goes every way, again and again.
@@ -120,6 +122,7 @@ pub(crate) fn run(
         devices: benches.iter().map(Bench::device).collect(),
         hardware: hardware.unwrap_or_default(),
         rules: wanted.rules(),
+        parts: Mutex::default(),
         stop: &stop,
         printer,
     };
@@ -142,7 +145,7 @@ pub(crate) fn run(
         plan.nats.as_ref().map(|_| Way::Nats),
         (pools.len() > 1).then_some(Way::HttpOneDevice),
     ];
-    let gone = |way| Gone { way, rates: Vec::new(), ratios: Vec::new() };
+    let gone = |way| Gone { way, rates: Vec::new(), ratios: Vec::new(), parts: Vec::new() };
     report.ways = ways.into_iter().flatten().map(gone).collect();
     for round in 0..plan.rounds {
         let mut order: Vec<usize> = (0..report.ways.len()).collect();
@@ -158,6 +161,8 @@ pub(crate) fn run(
                 .map(|number| job(&mut subjects[number * step % tasks], plan.stage))
                 .collect();
             let before: Vec<_> = benches.iter().map(|bench| bench.judge.device_use()).collect();
+            // Of what came before it.
+            at.mean_parts();
             let seconds = at.go(way, &jobs, plan.nats.as_deref())?;
             let rate = jobs.len() as f64 / seconds;
             printer.say(&format!("round {}: {rate:.2} a second {}", round + 1, way.name()));
@@ -166,7 +171,10 @@ pub(crate) fn run(
                 let of = Duration::from_secs_f64(seconds);
                 printer.say(&device_use::describe(&bench.device(), &used, of));
             }
+            let parts = at.mean_parts();
+            printer.say(&tell_parts(&parts));
             report.ways[index].rates.push(rate);
+            report.ways[index].parts.push(parts);
         }
         let here = report.ways[0].rates[round];
         for way in &mut report.ways {
@@ -174,6 +182,23 @@ pub(crate) fn run(
         }
     }
     Ok(report)
+}
+
+fn tell_parts(parts: &PhaseSeconds) -> String {
+    format!(
+        "a verdict in the mean: {:.2} s building, {:.2} s waiting for a process, {:.2} s for the device; with it \
+         {:.2} s loading, {:.2} s verifying, {:.2} s measuring (of both {:.2} s inputs, {:.2} s in windows), {:.2} s \
+         ending",
+        parts.build,
+        parts.start,
+        parts.wait,
+        parts.load,
+        parts.verify,
+        parts.measure,
+        parts.inputs,
+        parts.windows,
+        parts.end
+    )
 }
 
 fn job(subject: &mut Subject, stage: Stage) -> Job {
@@ -197,11 +222,42 @@ struct Site<'p> {
     devices: Vec<String>,
     hardware: String,
     rules: String,
+    /// What the verdicts since the last look took.
+    parts: Mutex<Vec<PhaseSeconds>>,
     stop: &'p AtomicBool,
     printer: Printer,
 }
 
 impl<'p> Site<'p> {
+    /// Finds the candidate right, and notes what that took.
+    fn note(&self, verdict: &Verdict) -> Result<(), Failure> {
+        if !verdict.verified {
+            return Err(wrong("it was not verified"));
+        }
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(verdict.seconds);
+        Ok(())
+    }
+
+    /// What a verdict took in the mean since this was asked last.
+    fn mean_parts(&self) -> PhaseSeconds {
+        let parts = std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
+        let mean = |of: fn(&PhaseSeconds) -> f64| {
+            parts.iter().map(of).sum::<f64>() / parts.len().max(1) as f64
+        };
+        PhaseSeconds {
+            build: mean(|p| p.build),
+            start: mean(|p| p.start),
+            load: mean(|p| p.load),
+            baselines: mean(|p| p.baselines),
+            wait: mean(|p| p.wait),
+            verify: mean(|p| p.verify),
+            measure: mean(|p| p.measure),
+            inputs: mean(|p| p.inputs),
+            windows: mean(|p| p.windows),
+            end: mean(|p| p.end),
+        }
+    }
+
     /// Seconds that all jobs took.
     fn go(&self, way: Way, jobs: &[Job], nats: Option<&str>) -> Result<f64, Failure> {
         let pools = self.pools(way);
@@ -237,8 +293,7 @@ impl<'p> Site<'p> {
             let begun = Instant::now();
             let clients = CLIENTS * hands::count(pools);
             let judged = self.each(clients, jobs, |job| match hands::through(&queue, job) {
-                Done::Answered(Ok(verdict)) if verdict.verified => Ok(()),
-                Done::Answered(Ok(_)) => Err(wrong("it was not verified")),
+                Done::Answered(Ok(verdict)) => self.note(&verdict),
                 Done::Answered(Err(failed)) => Err(wrong(&failed.to_string())),
                 Done::Gone => Err(wrong("every device is gone")),
             });
@@ -339,7 +394,7 @@ impl<'p> Site<'p> {
         self.each(clients, jobs, |job| {
             let answer = client.judge(request(job), DEADLINE, self.printer)?;
             match (answer.verdict, answer.infra_error) {
-                (Some(verdict), _) if verdict.verified => Ok(()),
+                (Some(verdict), _) => self.note(&verdict),
                 (_, Some(error)) => Err(wrong(&error.message)),
                 _ => Err(wrong("it was not verified")),
             }
