@@ -13,8 +13,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;

@@ -101,8 +101,12 @@ fn what_is_written_and_never_judged_is_learned_from() {
     assert!((6..=12).contains(&train), "{splits}");
     let more = fs_err::read_to_string(program.path("more.jsonl")).unwrap();
     assert_eq!(more.lines().count(), 12);
-    let ran = compose("--count 9999 --operators 1 --only torch.nn.functional.relu --out x.jsonl");
-    assert!(ran.code == Some(2) && ran.stderr.contains("that differ"), "{}", ran.show());
+    let ran = compose(&format!("--count 9999 --operators 1-2 --only {only} --out x.jsonl"));
+    assert!(ran.code == Some(0) && ran.stderr.contains("instead of 9999"), "{}", ran.show());
+    let few = fs_err::read_to_string(program.path("x.jsonl")).unwrap();
+    assert!((12..100).contains(&few.lines().count()), "{few}");
+    let ran = compose("--count 9 --operators 3 --only torch.abs --out none.jsonl");
+    assert!(ran.code == Some(2) && !program.path("none.jsonl").exists(), "{}", ran.show());
 
     program.write("code/a/one.py", &"def one(x):\n    return x + 1\n".repeat(40));
     program.write("code/two.cuh", &"__device__ float two(float x) { return x * 2; }\n".repeat(40));

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use fs_err as fs;
 use serde::Serialize;
@@ -13,10 +14,12 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
 
-/// Seeds that may give nothing new before it is said that there is nothing more.
+/// Seeds that may give nothing new before there is nothing more.
 const PATIENCE: u64 = 10_000;
 /// What a seed that gives nothing at all counts: it has drawn thousands of times.
 const IN_VAIN: u64 = 200;
+/// How often it is said how many there are.
+const EVERY: Duration = Duration::from_secs(2);
 
 /// A line of the file.
 #[derive(Serialize)]
@@ -47,12 +50,25 @@ pub(super) fn run(args: &Compose, printer: Printer) -> Result<u8, Failure> {
         (String::new(), BTreeSet::new(), BTreeSet::new());
     let (mut splits, mut names) = (BTreeMap::new(), BTreeMap::<String, u32>::new());
     let (mut seed, mut last) = (u64::from(args.seed) << 32, None);
-    let mut since = 0;
+    let (mut since, mut said) = (0, Instant::now());
     while known.len() < args.count as usize {
         seed += 1;
         since += 1;
         if since > PATIENCE {
-            return Err(exhausted(known.len(), last));
+            if known.is_empty() {
+                return Err(exhausted(last));
+            }
+            printer.say(&format!(
+                "warning: {} tasks instead of {}: nothing else can be composed{}; allow more operators, or other sizes",
+                known.len(),
+                args.count,
+                reason(last)
+            ));
+            break;
+        }
+        if said.elapsed() >= EVERY {
+            said = Instant::now();
+            printer.say(&format!("{} of {} tasks composed", known.len(), args.count));
         }
         let proposal = match grammar.compose(seed) {
             Ok(proposal) => proposal,
@@ -111,9 +127,13 @@ pub(super) fn run(args: &Compose, printer: Printer) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-fn exhausted(found: usize, last: Option<String>) -> Failure {
-    let why = last.map_or(String::new(), |error| format!(" ({error})"));
-    let message = format!("failed to compose more than {found} tasks that differ{why}");
-    let hint = "ask for fewer, or allow more operators or other sizes".to_owned();
+fn exhausted(last: Option<String>) -> Failure {
+    let message = format!("failed to compose a task{}", reason(last));
+    let hint = "allow more operators, or other sizes".to_owned();
     Failure::usage(message, hint)
+}
+
+/// Why the last that was tried came to nothing.
+fn reason(last: Option<String>) -> String {
+    last.map_or(String::new(), |error| format!(" ({error})"))
 }
