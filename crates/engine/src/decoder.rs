@@ -113,6 +113,8 @@ pub(crate) struct Decoder {
     /// Its matrices are in the type that products are computed in, so that they are cast once and not for
     /// each token.
     model: Model,
+    /// By block: [`Model::head_norms`].
+    head_norms: Vec<Tensor>,
     room: Room,
     /// By block: `[rows, positions, groups, width]`, or with groups first, by [`Reach`].
     keys: Vec<Tensor>,
@@ -195,6 +197,7 @@ impl Decoder {
             values: cache(),
             reach,
             given: Tensor::zeros([3, room.rows as i64], (Kind::Double, device)),
+            head_norms: model.head_norms(),
             model,
             room,
             temperature: how.0,
@@ -232,6 +235,9 @@ impl Decoder {
         let (own, new) = (self.model.weights.named(), weights.named());
         for ((_, own), (_, new)) in own.into_iter().zip(new) {
             own.shallow_clone().copy_(new);
+        }
+        for (own, new) in self.head_norms.iter_mut().zip(self.model.head_norms()) {
+            own.copy_(&new);
         }
         // What is not attended to counts 0 times: nothing there may be infinite.
         for cache in self.keys.iter_mut().chain(&mut self.values) {
@@ -367,7 +373,8 @@ impl Decoder {
         };
         let mut stream = model.embedded(ids);
         for (number, layer) in model.weights.layers.iter().enumerate() {
-            let (q, k, v) = model.attended(layer, &stream, &at);
+            let (q, k, v) =
+                model.attended_at_once(layer, &self.head_norms[number], &stream, &at)?;
             let (mut keys, mut values) =
                 (self.keys[number].shallow_clone(), self.values[number].shallow_clone());
             let _ = keys.scatter_(along, &place, &k.unsqueeze(along));

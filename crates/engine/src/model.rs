@@ -217,7 +217,7 @@ impl Model {
     }
 
     /// Queries `[tokens, heads, width]`, keys and values `[tokens, groups, width]`, turned by position.
-    pub(crate) fn attended(
+    fn attended(
         &self,
         layer: &Layer,
         stream: &Tensor,
@@ -233,6 +233,42 @@ impl Model {
         let q = turn(&self.head_norm(&q, &layer.q_norm), at);
         let k = turn(&self.head_norm(&k, &layer.k_norm), at);
         (q, k, v)
+    }
+
+    /// Of each block the weights of its queries' and keys' norms, as [`Self::attended_at_once`] takes them: a row for
+    /// each head, float32, `[heads + groups, width]`.
+    pub(crate) fn head_norms(&self) -> Vec<Tensor> {
+        let ModelConfig {
+            num_attention_heads: heads, num_key_value_heads: groups, head_dim, ..
+        } = self.config;
+        let of = |layer: &Layer| {
+            let row = |norm: &Tensor, count| self.cast(norm).expand([count, head_dim], false);
+            let both = [row(&layer.q_norm, heads), row(&layer.k_norm, groups)];
+            Tensor::cat(&both, 0).to_kind(Kind::Float).detach()
+        };
+        self.weights.layers.iter().map(of).collect()
+    }
+
+    /// What [`Self::attended`] gives, for drawing: queries and keys pass as one, in half as many kernels, and are
+    /// rounded as often.
+    pub(crate) fn attended_at_once(
+        &self,
+        layer: &Layer,
+        norms: &Tensor,
+        stream: &Tensor,
+        at: &(Tensor, Tensor),
+    ) -> Result<(Tensor, Tensor, Tensor), EngineError> {
+        let ModelConfig {
+            num_attention_heads: heads, num_key_value_heads: groups, head_dim, ..
+        } = self.config;
+        let all = self.through(&self.norm(stream, &layer.input_norm), layer, 0);
+        let all = all.view([-1, heads + 2 * groups, head_dim]);
+        let [both, v] = parts(&all, [heads + groups, groups], 1);
+        let both = both.to_kind(Kind::Float);
+        let both = both.rms_norm([head_dim], NONE, self.config.rms_norm_eps);
+        let rounded = Tensor::empty(both.size(), (self.compute, both.device()));
+        let [q, k] = parts(&turn(&both.f_mul_out(&rounded, norms)?, at), [heads, groups], 1);
+        Ok((q, k, v))
     }
 
     /// What attention gave goes to the stream, then through the MLP (SwiGLU, arXiv 2002.05202).
@@ -307,4 +343,38 @@ fn attention(
         from += length;
     }
     Ok(Tensor::cat(&outs, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::tiny;
+
+    #[test]
+    fn queries_and_keys_that_pass_as_one_are_what_each_is_alone_to_the_last_bit() {
+        let config = tiny();
+        for compute in [Kind::Float, Kind::BFloat16] {
+            let weights = Weights::initial(&config, 3);
+            // As training leaves them: all others than 1, and of queries others than of keys.
+            for layer in &weights.layers {
+                for (norm, scale) in [(&layer.q_norm, 0.3), (&layer.k_norm, 0.7)] {
+                    let shift = Tensor::arange(norm.size()[0], (Kind::Float, norm.device())).sin();
+                    norm.detach().copy_(&(shift * scale + 1.1));
+                }
+            }
+            let model = Model::new(config.clone(), weights, compute);
+            let drawing = model.with(model.weights.drawing(compute));
+            let ids = Tensor::from_slice(&[3i64, 5, 7, 1, 2]);
+            let at = model.angles_of(&Tensor::from_slice(&[0i64, 4, 2, 9, 9]));
+            let _no_grad = tch::no_grad_guard();
+            let stream = model.embedded(&ids);
+            for ((layer, norms), trained) in
+                drawing.weights.layers.iter().zip(drawing.head_norms()).zip(&model.weights.layers)
+            {
+                let (q, k, v) = drawing.attended_at_once(layer, &norms, &stream, &at).unwrap();
+                let alone = model.attended(trained, &stream, &at);
+                assert_eq!((q, k, v), alone, "{compute:?}");
+            }
+        }
+    }
 }

@@ -1,7 +1,8 @@
 // Device memory that the judge created and exported, behind torch's pluggable CUDA allocator.
 #include <cuda.h>
 #include <sys/types.h>
-#include <new>
+#include <stdexcept>
+#include <string>
 
 #include "arena.h"
 
@@ -68,7 +69,9 @@ extern "C" void arena_zone(size_t offset, size_t size) { zone.reset(offset, size
 // Torch does not look at a null result; an exception reaches Python as an error.
 extern "C" void* arena_alloc(ssize_t size, int, CUstream) {
     const size_t offset = zone.take(size);
-    if (offset == SIZE_MAX) throw std::bad_alloc();
+    if (offset == SIZE_MAX)
+        throw std::runtime_error("the arena has no room for " + std::to_string(size) +
+                                 " more bytes: allocate less, or free intermediates earlier");
     return reinterpret_cast<void*>(base + offset);
 }
 extern "C" void arena_free(void* block, ssize_t, int, CUstream) {

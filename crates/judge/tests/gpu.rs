@@ -191,6 +191,8 @@ fn gpu_every_way_of_failing_has_its_class_and_harms_nobody_else() {
     for ((forward, class), verdict) in cases.iter().zip(&verdicts) {
         let failure = verdict.failure.as_ref().unwrap_or_else(|| panic!("{forward}: {verdict:#?}"));
         assert_eq!(failure.class, *class, "{forward}: {}", failure.message);
+        let says_what_to_do = failure.message.contains("allocate less");
+        assert_eq!(says_what_to_do, *class == FailureClass::OutOfMemory, "{}", failure.message);
     }
 }
 
