@@ -446,3 +446,40 @@ fn read(drawn: &Tensor) -> Result<Vec<Drawn>, EngineError> {
     let (ids, logprobs) = numbers.split_at(count);
     Ok(ids.iter().zip(logprobs).map(|(id, logprob)| (*id as u32, *logprob as f32)).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::tiny;
+
+    #[test]
+    fn one_that_begins_anew_draws_as_one_made_of_the_new_weights() {
+        let config = tiny();
+        let weights = || Weights::initial(&config, 5);
+        let model = Model::new(config.clone(), weights(), Kind::Float);
+        let sampling = Sampling { temperature: 1.0, top_p: 1.0, ..Sampling::default() };
+        let room = Room::of(1, 8);
+        let made_of = |weights: &Weights| Decoder::new(&model, weights, room, &sampling, false);
+        let drawn = |decoder: &mut Decoder| {
+            let _no_grad = tch::no_grad_guard();
+            let at = |position| Some(Given { token: 3, position, chance: 0.7 });
+            (0..4).map(|position| decoder.step(&[at(position)]).unwrap()[0]).collect::<Vec<_>>()
+        };
+        // Norms alone: whatever is made of weights beforehand has to follow them.
+        for norms in [true, false] {
+            let new = weights();
+            for (name, weight) in new.named() {
+                let changes = if norms { name.contains("q_norm") } else { weight.dim() > 1 };
+                if changes {
+                    let _ = weight.detach().g_mul_scalar_(2.0);
+                }
+            }
+            let mut kept = made_of(&weights());
+            let before = drawn(&mut kept);
+            kept.begin_anew(&new);
+            let after = drawn(&mut kept);
+            assert_eq!(after, drawn(&mut made_of(&new)), "norms alone: {norms}");
+            assert_ne!(after, before, "norms alone: {norms}");
+        }
+    }
+}

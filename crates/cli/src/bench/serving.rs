@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -25,6 +25,7 @@ use warpwright_record::verdict::{PhaseSeconds, Profile, Stage, Verdict};
 use warpwright_serve::{App, JudgeRequest, Served, SessionLimits, Settings, Tokens, router, serve};
 use warpwright_task::Task;
 
+use super::table::STAGES;
 use super::{Form, Subject, median, own_cache, sessions, subjects, with_cache};
 use crate::args::Common;
 use crate::client::Client;
@@ -96,8 +97,8 @@ struct Gone {
     rates: Vec<f64>,
     /// Each over that of the judge here in the same round.
     ratios: Vec<f64>,
-    /// What a verdict took in the mean, by round: what many devices share, such as the host, makes these longer.
-    parts: Vec<PhaseSeconds>,
+    /// What each verdict took, by round: what devices share, such as the host, makes these longer.
+    stages: Vec<Vec<PhaseSeconds>>,
 }
 
 /// Goes every way, again and again.
@@ -122,13 +123,13 @@ pub(crate) fn run(
         devices: benches.iter().map(Bench::device).collect(),
         hardware: hardware.unwrap_or_default(),
         rules: wanted.rules(),
-        parts: Mutex::default(),
+        stages: Mutex::default(),
         stop: &stop,
         printer,
     };
     printer.say(&format!("opening {} tasks on {}", subjects.len(), at.devices.join(", ")));
     let one_each: Vec<Job> = subjects.iter_mut().map(|subject| job(subject, plan.stage)).collect();
-    at.here(&at.pools(Way::Here), &one_each)?;
+    at.go(Way::Here, &one_each, None)?;
     let mut report = ServingReport {
         version: VERSION,
         devices: at.devices.clone(),
@@ -145,7 +146,7 @@ pub(crate) fn run(
         plan.nats.as_ref().map(|_| Way::Nats),
         (pools.len() > 1).then_some(Way::HttpOneDevice),
     ];
-    let gone = |way| Gone { way, rates: Vec::new(), ratios: Vec::new(), parts: Vec::new() };
+    let gone = |way| Gone { way, rates: Vec::new(), ratios: Vec::new(), stages: Vec::new() };
     report.ways = ways.into_iter().flatten().map(gone).collect();
     for round in 0..plan.rounds {
         let mut order: Vec<usize> = (0..report.ways.len()).collect();
@@ -161,9 +162,7 @@ pub(crate) fn run(
                 .map(|number| job(&mut subjects[number * step % tasks], plan.stage))
                 .collect();
             let before: Vec<_> = benches.iter().map(|bench| bench.judge.device_use()).collect();
-            // Of what came before it.
-            at.mean_parts();
-            let seconds = at.go(way, &jobs, plan.nats.as_deref())?;
+            let (seconds, stages) = at.go(way, &jobs, plan.nats.as_deref())?;
             let rate = jobs.len() as f64 / seconds;
             printer.say(&format!("round {}: {rate:.2} a second {}", round + 1, way.name()));
             for (bench, before) in benches.iter().zip(before) {
@@ -171,10 +170,9 @@ pub(crate) fn run(
                 let of = Duration::from_secs_f64(seconds);
                 printer.say(&device_use::describe(&bench.device(), &used, of));
             }
-            let parts = at.mean_parts();
-            printer.say(&tell_parts(&parts));
+            printer.say(&tell_stages(&stages));
             report.ways[index].rates.push(rate);
-            report.ways[index].parts.push(parts);
+            report.ways[index].stages.push(stages);
         }
         let here = report.ways[0].rates[round];
         for way in &mut report.ways {
@@ -184,21 +182,11 @@ pub(crate) fn run(
     Ok(report)
 }
 
-fn tell_parts(parts: &PhaseSeconds) -> String {
-    format!(
-        "a verdict in the mean: {:.2} s building, {:.2} s waiting for a process, {:.2} s for the device; with it \
-         {:.2} s loading, {:.2} s verifying, {:.2} s measuring (of both {:.2} s inputs, {:.2} s in windows), {:.2} s \
-         ending",
-        parts.build,
-        parts.start,
-        parts.wait,
-        parts.load,
-        parts.verify,
-        parts.measure,
-        parts.inputs,
-        parts.windows,
-        parts.end
-    )
+/// What a verdict took, in the median.
+fn tell_stages(stages: &[PhaseSeconds]) -> String {
+    let each =
+        STAGES.map(|(name, of)| format!("{name} {:.2} s", median(stages.iter().map(of).collect())));
+    format!("a verdict in the median: {}", each.join(", "))
 }
 
 fn job(subject: &mut Subject, stage: Stage) -> Job {
@@ -222,8 +210,8 @@ struct Site<'p> {
     devices: Vec<String>,
     hardware: String,
     rules: String,
-    /// What the verdicts since the last look took.
-    parts: Mutex<Vec<PhaseSeconds>>,
+    /// What the verdicts of the way that is gone took.
+    stages: Mutex<Vec<PhaseSeconds>>,
     stop: &'p AtomicBool,
     printer: Printer,
 }
@@ -234,38 +222,28 @@ impl<'p> Site<'p> {
         if !verdict.verified {
             return Err(wrong("it was not verified"));
         }
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(verdict.seconds);
+        self.stages().push(verdict.seconds);
         Ok(())
     }
 
-    /// What a verdict took in the mean since this was asked last.
-    fn mean_parts(&self) -> PhaseSeconds {
-        let parts = std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
-        let mean = |of: fn(&PhaseSeconds) -> f64| {
-            parts.iter().map(of).sum::<f64>() / parts.len().max(1) as f64
-        };
-        PhaseSeconds {
-            build: mean(|p| p.build),
-            start: mean(|p| p.start),
-            load: mean(|p| p.load),
-            baselines: mean(|p| p.baselines),
-            wait: mean(|p| p.wait),
-            verify: mean(|p| p.verify),
-            measure: mean(|p| p.measure),
-            inputs: mean(|p| p.inputs),
-            windows: mean(|p| p.windows),
-            end: mean(|p| p.end),
-        }
-    }
-
-    /// Seconds that all jobs took.
-    fn go(&self, way: Way, jobs: &[Job], nats: Option<&str>) -> Result<f64, Failure> {
+    /// Seconds that all jobs took, and what each verdict did.
+    fn go(
+        &self,
+        way: Way,
+        jobs: &[Job],
+        nats: Option<&str>,
+    ) -> Result<(f64, Vec<PhaseSeconds>), Failure> {
         let pools = self.pools(way);
-        match way {
+        let seconds = match way {
             Way::Here => self.here(&pools, jobs),
             Way::Http | Way::HttpOneDevice => self.served(&pools, jobs, None),
             Way::Nats => self.served(&pools, jobs, nats),
-        }
+        }?;
+        Ok((seconds, std::mem::take(&mut *self.stages())))
+    }
+
+    fn stages(&self) -> MutexGuard<'_, Vec<PhaseSeconds>> {
+        self.stages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn pools(&self, way: Way) -> Vec<&'p SessionPool<'p>> {

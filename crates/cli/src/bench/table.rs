@@ -7,9 +7,9 @@ use warpwright_record::verdict::PhaseSeconds;
 use super::{Latency, Report, Sustained, median};
 
 /// A stage's name and its seconds.
-type Stage = (&'static str, fn(&PhaseSeconds) -> f64);
+pub(super) type Stage = (&'static str, fn(&PhaseSeconds) -> f64);
 
-const STAGES: [Stage; 9] = [
+pub(super) const STAGES: [Stage; 9] = [
     ("build", |s| s.build),
     ("start", |s| s.start),
     ("wait", |s| s.wait),

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::judging::Bench;
 use crate::place::Place;
 use crate::printer::Printer;
-use crate::train::config::{Config, Pretraining};
+use crate::train::config::{Config, Pretrained, Pretraining};
 use crate::train::corpus;
 use crate::train::folder::Begun;
 use crate::train::players::Field;
@@ -67,10 +67,14 @@ impl Launch {
         let read = |pretrain: &Pretraining| pretrain.read(folder, *task_seed, &held_out, printer);
         let written = config.pretrain.as_ref().map(read).transpose()?.unwrap_or_default();
         // Without `..`: the engine's jail shows it at its own path.
-        let pretrained =
-            config.pretrained.as_ref().map(|p| fs::canonicalize(folder.join(&p.folder)));
-        let pretrained =
-            pretrained.transpose().map_err(|error| Failure::io("find the model", &error))?;
+        let find = |p: &Pretrained| {
+            fs::canonicalize(folder.join(&p.folder)).map_err(|error| {
+                let hint = "pretrained.folder is a model as Hugging Face has it, or a checkpoint that another \
+                            training makes first";
+                Failure::usage(format!("failed to find the model: {error}"), hint.to_owned())
+            })
+        };
+        let pretrained = config.pretrained.as_ref().map(find).transpose()?;
         Ok(Self { plan, train, held_out, written, pretrained })
     }
 
