@@ -8,7 +8,8 @@ use warpwright_record::message::{Message, ToolResult};
 use warpwright_teacher::Teacher;
 
 /// The model works on tasks whose operators it all knows. The teacher works on the others, and goes on where the
-/// model has ended without a kernel that is right; what the model left lying there goes first.
+/// model has ended without a kernel that is right. What the model left lying there is judged first, where it did not
+/// ask for that itself, and thrown away if it is wrong.
 pub(crate) struct WithTeacher {
     model: Box<dyn Policy>,
     teacher: Teacher,
@@ -17,17 +18,20 @@ pub(crate) struct WithTeacher {
     briefing: Option<Briefing>,
     /// Messages that were said.
     said: u32,
-    /// Whether the last call brought a good verdict: after any other the files may be different ones.
-    verified: bool,
+    /// What the verdict of the last call said; none where it brought none: the files may be different ones then.
+    verified: Option<bool>,
 }
 
-/// Throws away what lies there.
-const SWEEP: &str = "rm -rf model_new.py kernels/*";
+/// Judges what lies there, and throws it away.
+const CHECK: (&str, &str) = ("check", "python3 -m utils.profiling");
+const SWEEP: (&str, &str) = ("anew", "rm -rf model_new.py kernels/*");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Worker {
     Model,
-    /// What the model left is thrown away.
+    /// What the model left is judged.
+    Check,
+    /// It is thrown away.
     Broom,
     Teacher,
 }
@@ -37,7 +41,7 @@ impl WithTeacher {
     pub(crate) fn new(model: Box<dyn Policy>, known: BTreeSet<String>) -> Self {
         let teacher = Teacher::new();
         let (at_work, briefing) = (Worker::Model, None);
-        Self { model, teacher, known, at_work, briefing, said: 0, verified: false }
+        Self { model, teacher, known, at_work, briefing, said: 0, verified: None }
     }
 
     fn start(&mut self, briefing: &Briefing) {
@@ -45,26 +49,53 @@ impl WithTeacher {
         let knows = found.is_some_and(|found| !found.is_empty() && found.is_subset(&self.known));
         self.at_work = if knows { Worker::Model } else { Worker::Teacher };
         self.briefing = Some(briefing.clone());
-        (self.said, self.verified) = (0, false);
+        (self.said, self.verified) = (0, None);
     }
 
     fn look(&mut self, results: &[ToolResult]) {
         // After a message that was cut short there are none.
         if let Some(last) = results.last() {
-            self.verified = last.verdicts.last().is_some_and(|verdict| verdict.verified);
+            self.verified = last.verdicts.last().map(|verdict| verdict.verified);
         }
     }
 
     /// What the model says, or what comes after its end.
-    fn or_broom(&mut self, said: Message) -> Message {
-        let is_end = said.calls.is_empty() && said.stop.is_done();
-        self.said += 1;
-        if !is_end || self.verified {
+    fn or_after(&mut self, said: Message) -> Message {
+        if !said.calls.is_empty() || !said.stop.is_done() {
+            self.said += 1;
             return said;
         }
+        match self.verified {
+            Some(true) => {
+                self.said += 1;
+                said
+            }
+            None if self.said > 0 => {
+                self.at_work = Worker::Check;
+                self.call("What was written was not judged yet.", CHECK)
+            }
+            _ => self.sweep(),
+        }
+    }
+
+    fn sweep(&mut self) -> Message {
         self.at_work = Worker::Broom;
-        let text = "Nothing that was written is right: begin anew.".to_owned();
-        Message { text, calls: vec![Bash::call("anew", SWEEP)], ..Message::default() }
+        self.call("Nothing that was written is right: begin anew.", SWEEP)
+    }
+
+    /// What follows the judging of what the model left.
+    fn checked(&mut self, results: &[ToolResult]) -> Message {
+        self.look(results);
+        if self.verified == Some(true) {
+            return Message { text: "It is right.".to_owned(), ..Message::default() };
+        }
+        self.sweep()
+    }
+
+    fn call(&mut self, text: &str, (id, command): (&str, &str)) -> Message {
+        self.said += 1;
+        let calls = vec![Bash::call(id, command)];
+        Message { text: text.to_owned(), calls, ..Message::default() }
     }
 
     fn teacher_begins(&mut self) -> Result<Message, PolicyError> {
@@ -94,9 +125,9 @@ impl Policy for WithTeacher {
             Worker::Teacher => self.teacher.begin(briefing),
             Worker::Model => {
                 let said = self.model.begin(briefing)?;
-                Ok(self.or_broom(said))
+                Ok(self.or_after(said))
             }
-            Worker::Broom => self.teacher_begins(),
+            Worker::Check | Worker::Broom => self.teacher_begins(),
         }
     }
 
@@ -106,8 +137,9 @@ impl Policy for WithTeacher {
             Worker::Model => {
                 self.look(results);
                 let said = self.model.next(results)?;
-                Ok(self.or_broom(said))
+                Ok(self.or_after(said))
             }
+            Worker::Check => Ok(self.checked(results)),
             Worker::Broom => self.teacher_begins(),
         }
     }
@@ -119,9 +151,18 @@ impl Policy for WithTeacher {
             return self.teacher.resume(briefing, past);
         }
         let drawn = past.iter().take_while(|past| past.message.generation.is_some()).count();
-        let (models, teachers) = past.split_at(drawn);
+        let (models, mut after_them) = past.split_at(drawn);
         self.said = models.len() as u32;
-        if let [_sweep, teachers @ ..] = teachers {
+        if let [check, rest @ ..] = after_them
+            && check.message.calls.iter().any(|call| call.id == CHECK.0)
+        {
+            self.said += 1;
+            if rest.is_empty() {
+                return Ok(self.checked(&check.results));
+            }
+            after_them = rest;
+        }
+        if let [_sweep, teachers @ ..] = after_them {
             self.said += 1;
             self.at_work = Worker::Teacher;
             return self.teacher.resume(&after(briefing, self.said), teachers);
@@ -130,7 +171,7 @@ impl Policy for WithTeacher {
             self.look(&past.results);
         }
         let said = self.model.resume(briefing, models)?;
-        Ok(self.or_broom(said))
+        Ok(self.or_after(said))
     }
 }
 
@@ -219,31 +260,49 @@ mod tests {
 
     #[test]
     fn the_teacher_goes_on_where_the_model_ended_without_a_right_kernel() {
-        for (verdict, ends) in [(Some(true), true), (Some(false), false), (None, false)] {
+        for (verdict, ends) in [(Some(true), true), (Some(false), false)] {
             let mut policy = policy(1);
             policy.begin(&briefing("torch.relu(x)")).unwrap();
             let second = policy.next(&[result(verdict)]).unwrap();
             assert_eq!(second.calls.is_empty(), ends, "{verdict:?}");
             assert_eq!(second.text == "model", ends);
         }
-        // What was written after the verdict has none.
-        for late in [vec![result(Some(true)), result(None)], vec![result(None)]] {
-            let mut policy = policy(2);
-            policy.begin(&briefing("torch.relu(x)")).unwrap();
-            policy.next(&[result(Some(true))]).unwrap();
-            assert!(!policy.next(&late).unwrap().calls.is_empty());
-        }
         // One that says nothing at all.
         assert!(!policy(0).begin(&briefing("torch.relu(x)")).unwrap().calls.is_empty());
     }
 
     #[test]
+    fn what_was_not_judged_is_judged_before_it_is_thrown_away() {
+        // What was written after the verdict has none.
+        for late in [vec![result(Some(true)), result(None)], vec![result(None)]] {
+            for right in [Some(true), Some(false), None] {
+                let mut policy = policy(2);
+                policy.begin(&briefing("torch.relu(x)")).unwrap();
+                policy.next(&[result(Some(true))]).unwrap();
+                let check = policy.next(&late).unwrap();
+                assert_eq!(check.calls, vec![Bash::call(CHECK.0, CHECK.1)]);
+                let then = policy.next(&[result(right)]).unwrap();
+                let sweep = vec![Bash::call(SWEEP.0, SWEEP.1)];
+                assert_eq!(then.calls, if right == Some(true) { Vec::new() } else { sweep });
+            }
+        }
+    }
+
+    #[test]
     fn an_episode_is_taken_up_where_it_was() {
+        taken_up(&[Some(true), Some(false), None, None]);
+        // The model's last files were not judged: that comes first.
+        taken_up(&[Some(true), None, Some(false), None, None]);
+        taken_up(&[Some(true), None, Some(true)]);
+    }
+
+    /// An episode with these verdicts goes on after each message as one that was never interrupted.
+    fn taken_up(verdicts: &[Option<bool>]) {
         let briefing = briefing("torch.relu(x)");
         let mut whole = policy(2);
         let mut past = Vec::new();
         let mut message = whole.begin(&briefing).unwrap();
-        for verified in [Some(true), Some(false), None, None] {
+        for verified in verdicts.iter().copied() {
             let results = vec![result(verified)];
             past.push(Past { message, results: results.clone() });
             message = whole.next(&results).unwrap();
