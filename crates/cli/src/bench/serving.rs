@@ -39,6 +39,8 @@ use crate::{device_use, hands, interrupt};
 const CLIENTS: usize = 2;
 /// How long an answer is waited for.
 const DEADLINE: Duration = Duration::from_hours(1);
+/// Who waits longer than this for baselines, seconds, is not told that they are there.
+const PREPARED: f64 = 0.01;
 /// How long a worker may take to be there.
 const COMING: Duration = Duration::from_secs(30);
 
@@ -182,11 +184,16 @@ pub(crate) fn run(
     Ok(report)
 }
 
-/// What a verdict took, in the median.
+/// What a verdict took, in the median, and how many waited for baselines: their task had to be opened once more.
 fn tell_stages(stages: &[PhaseSeconds]) -> String {
     let each =
         STAGES.map(|(name, of)| format!("{name} {:.2} s", median(stages.iter().map(of).collect())));
-    format!("a verdict in the median: {}", each.join(", "))
+    let opened = stages.iter().filter(|seconds| seconds.baselines > PREPARED).count();
+    format!(
+        "a verdict in the median: {}; tasks opened again: {opened} in {} verdicts",
+        each.join(", "),
+        stages.len()
+    )
 }
 
 fn job(subject: &mut Subject, stage: Stage) -> Job {

@@ -42,10 +42,11 @@ pub(crate) const fn least_rows(cuda: bool) -> usize {
     if cuda { 16384 } else { 512 }
 }
 
-/// So many tasks, with so many rows and more.
+/// So many tasks, with so many rows and a little more: nearly as large as each other, so that each device keeps as
+/// many open, and those of one cost what those of another do.
 pub(crate) fn all(count: usize, least_rows: usize) -> Vec<Subject> {
     let of = |i: usize| {
-        let rows = least_rows + least_rows / 8 * i;
+        let rows = least_rows + least_rows / 64 * i;
         let source = format!(
             "import torch\n\
              from torch import nn\n\n\n\
