@@ -41,6 +41,14 @@ pub struct Recipe {
     pub policy: PolicyLoss,
     /// How far a value may move from what it was within a step; without, as far as it will.
     pub value_clip: Option<f64>,
+    /// Weight of the likelihood of episodes that were rewarded, beside the policy's loss (VAPO, arXiv 2504.05118,
+    /// has 0.1); 0 leaves it out.
+    #[serde(default)]
+    pub imitation: f64,
+    /// Whether episodes of a task that all came to the same move the critic alone: of the policy they say only
+    /// where the critic errs (DAPO, arXiv 2503.14476, draws others in their place).
+    #[serde(default)]
+    pub skips_flat: bool,
 }
 
 impl Recipe {
@@ -53,6 +61,8 @@ impl Recipe {
             pretraining: Targets::Gae(0.95),
             policy: PolicyLoss { clip_low: 0.2, clip_high: 0.28, dual_clip: None, mismatch: None },
             value_clip: None,
+            imitation: 0.0,
+            skips_flat: false,
         }
     }
 
@@ -70,6 +80,8 @@ impl Recipe {
                 mismatch: Some(2.0),
             },
             value_clip: None,
+            imitation: 0.0,
+            skips_flat: false,
         }
     }
 }

@@ -157,12 +157,37 @@ where
     let mut update = Update { engine, steps, batch, report: &mut report };
     match *rule {
         Rule::Ppo { recipe, critic_steps, critic_only } => {
-            update.ppo(&recipe, critic_steps, critic_only)?;
+            let critic = (critic_steps, critic_only);
+            update.ppo(&recipe, critic, &groups, &rewards)?;
         }
         Rule::Group { by, loss } => update.group(by, loss, &groups, &rewards)?,
         Rule::Rejection { above } => update.rejection(above, &rewards)?,
     }
     Ok(report)
+}
+
+/// What moves the policy's weights beside its own loss.
+#[derive(Default)]
+struct Beside<'a> {
+    /// The critic's loss and its episodes, where it moves with the policy.
+    value: Option<(Loss, &'a [usize])>,
+    /// Episodes whose likelihood counts, and with what weight.
+    imitated: Vec<usize>,
+    weight: f64,
+}
+
+/// The episodes of tasks of which some came to something else than others, or of which there is one.
+fn telling(groups: &[Vec<usize>], outcomes: &[f64]) -> Vec<usize> {
+    let of = |group: &&Vec<usize>| group.iter().map(|i| outcomes[*i]).collect::<Vec<_>>();
+    let tell = groups.iter().filter(|group| group.len() == 1 || !is_flat(&of(group)));
+    let mut telling: Vec<usize> = tell.flatten().copied().collect();
+    telling.sort_unstable();
+    telling
+}
+
+/// One of so many parts. Episodes of a task lie beside each other: each part has some of all.
+fn dealt(which: &[usize], number: usize, parts: usize) -> Vec<usize> {
+    which.iter().copied().skip(number).step_by(parts).collect()
 }
 
 struct Update<'a, E: Engine> {
@@ -179,8 +204,9 @@ where
     fn ppo(
         &mut self,
         recipe: &Recipe,
-        critic_steps: u32,
-        critic_only: bool,
+        (critic_steps, critic_only): (u32, bool),
+        groups: &[Vec<usize>],
+        outcomes: &[f64],
     ) -> Result<(), UpdateError<E::Error>> {
         let description = self.engine.describe().map_err(UpdateError::Engine)?;
         if !description.has_values {
@@ -202,24 +228,29 @@ where
         self.report.explained_variance = explained_variance(&values.concat(), &returns);
         self.batch.put(|row| &mut row.targets, &targets);
         self.batch.put(|row| &mut row.expected, &values);
-        self.whitened(&advantages);
+        let all: Vec<usize> = (0..self.batch.len()).collect();
+        let moving = if recipe.skips_flat { telling(groups, outcomes) } else { all.clone() };
+        self.whitened(&advantages, &moving);
 
         // The critic first: where it has no weights of its own its gradient waits for the policy's step.
         let own = description.has_critic;
-        let all: Vec<usize> = (0..self.batch.len()).collect();
         let mut losses = Vec::new();
         for _ in 0..if own { critic_steps } else { 0 } {
-            losses.push(self.back(&all, &Loss::Value { clip: recipe.value_clip })?.0);
+            losses.push(self.back(&all, &Loss::Value { clip: recipe.value_clip }, 1.0)?.0);
             self.step(Which::Critic)?;
         }
         if !critic_only {
-            let value = (!own).then_some(Loss::Value { clip: recipe.value_clip });
-            losses.extend(self.move_policy(&Loss::Policy(recipe.policy), value, &all)?);
+            let rewarded = all.iter().copied().filter(|&i| outcomes[i] > 0.0);
+            let beside = Beside {
+                value: (!own).then_some((Loss::Value { clip: recipe.value_clip }, &all[..])),
+                weight: recipe.imitation,
+                imitated: if recipe.imitation > 0.0 { rewarded.collect() } else { Vec::new() },
+            };
+            losses.extend(self.move_policy(&Loss::Policy(recipe.policy), &beside, &moving)?);
             self.watch(&recipe.policy, &scores)?;
         }
         self.report.value_loss = (!losses.is_empty()).then(|| mean(&losses));
-        self.report.used = self.batch.len();
-        self.report.actions = self.batch.actions();
+        self.count(if critic_only { &all } else { &moving });
         self.raise(critic_only);
         Ok(())
     }
@@ -247,7 +278,10 @@ where
         let each = each.map(|(actions, advantage)| vec![*advantage; actions.len()]);
         let advantages: Vec<Vec<f64>> = each.collect();
         match by {
-            Comparison::Rloo => self.whitened(&advantages),
+            Comparison::Rloo => {
+                let all: Vec<usize> = (0..self.batch.len()).collect();
+                self.whitened(&advantages, &all);
+            }
             // In units of its own group already.
             Comparison::Grpo => self.batch.put(|row| &mut row.advantages, &advantages),
         }
@@ -255,7 +289,7 @@ where
         let used: Vec<usize> =
             (0..self.batch.len()).filter(|&i| of_episode[i].abs() > 0.0).collect();
         if !used.is_empty() {
-            self.move_policy(&Loss::Policy(loss), None, &used)?;
+            self.move_policy(&Loss::Policy(loss), &Beside::default(), &used)?;
             self.watch(&loss, &scores)?;
         }
         self.count(&used);
@@ -266,7 +300,7 @@ where
     fn rejection(&mut self, above: f64, rewards: &[f64]) -> Result<(), UpdateError<E::Error>> {
         let kept: Vec<usize> = (0..self.batch.len()).filter(|&i| rewards[i] > above).collect();
         if !kept.is_empty() {
-            self.move_policy(&Loss::Likelihood, None, &kept)?;
+            self.move_policy(&Loss::Likelihood, &Beside::default(), &kept)?;
         }
         self.count(&kept);
         self.raise(false);
@@ -290,33 +324,45 @@ where
         Ok(scores)
     }
 
-    fn whitened(&mut self, advantages: &[Vec<f64>]) {
-        let mut all = advantages.concat();
+    /// Puts down the advantages of these episodes, whitened over their actions; others have none.
+    fn whitened(&mut self, advantages: &[Vec<f64>], which: &[usize]) {
+        let mut all: Vec<f64> = which.iter().flat_map(|&i| &advantages[i]).copied().collect();
         whiten(&mut all);
         let mut all = all.into_iter();
-        let by_episode: Vec<Vec<f64>> =
-            advantages.iter().map(|of| all.by_ref().take(of.len()).collect()).collect();
+        let mut by_episode: Vec<Vec<f64>> =
+            advantages.iter().map(|of| vec![0.0; of.len()]).collect();
+        for &i in which {
+            by_episode[i] = all.by_ref().take(advantages[i].len()).collect();
+        }
         self.batch.put(|row| &mut row.advantages, &by_episode);
     }
 
-    /// A step for each part of these episodes; the critic's losses, where `value` moves with it.
+    /// A step for each part of these episodes; the critic's losses, where it moves with the policy.
     fn move_policy(
         &mut self,
         loss: &Loss,
-        value: Option<Loss>,
+        beside: &Beside<'_>,
         which: &[usize],
     ) -> Result<Vec<f64>, UpdateError<E::Error>> {
         let parts = self.steps.parts.clamp(1, which.len().max(1));
         let (mut losses, mut norms, mut values, mut entropies) = (vec![], vec![], vec![], vec![]);
         for number in 0..parts {
-            // Episodes of a task lie beside each other: each part has some of all.
-            let part: Vec<usize> = which.iter().copied().skip(number).step_by(parts).collect();
-            if let Some(value) = &value {
-                values.push(self.back(&part, value)?.0);
+            let part = dealt(which, number, parts);
+            let imitated = dealt(&beside.imitated, number, parts);
+            if let Some((value, of)) = &beside.value {
+                values.push(self.back(&dealt(of, number, parts), value, 1.0)?.0);
+            } else if part.is_empty() && imitated.is_empty() {
+                // Moments of steps before would move it.
+                continue;
             }
-            let (sum, scores) = self.back(&part, loss)?;
-            losses.push(sum);
-            entropies.extend(scores.into_iter().flat_map(|s| s.entropies));
+            if !imitated.is_empty() {
+                self.back(&imitated, &Loss::Likelihood, beside.weight)?;
+            }
+            if !part.is_empty() {
+                let (sum, scores) = self.back(&part, loss, 1.0)?;
+                losses.push(sum);
+                entropies.extend(scores.into_iter().flat_map(|s| s.entropies));
+            }
             norms.push(self.step(Which::Policy)?);
         }
         (self.report.loss, self.report.norm) = (mean(&losses), mean(&norms));
@@ -327,15 +373,17 @@ where
         Ok(values)
     }
 
-    /// Goes back through some episodes: the mean over their actions, and what these scored.
+    /// Goes back through some episodes: the mean over their actions, times `weight`, and what these scored.
     fn back(
         &mut self,
         which: &[usize],
         loss: &Loss,
+        weight: f64,
     ) -> Result<(f64, Vec<Scores>), UpdateError<E::Error>> {
         let rows: Vec<Row> = which.iter().flat_map(|&i| self.batch.rows_of(i).to_vec()).collect();
         let over: usize = rows.iter().map(|row| row.actions.len()).sum();
-        let passed = self.engine.backward(&rows, loss, over as f64).map_err(UpdateError::Engine)?;
+        let over = over as f64 / weight;
+        let passed = self.engine.backward(&rows, loss, over).map_err(UpdateError::Engine)?;
         Ok((passed.loss, passed.scores))
     }
 

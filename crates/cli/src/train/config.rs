@@ -17,7 +17,7 @@ mod playing;
 mod pretraining;
 mod tasks;
 
-pub(crate) use self::playing::{Playing, RecipeName};
+pub(crate) use self::playing::{Playing, RecipeName, RuleName};
 pub(crate) use self::pretraining::Pretraining;
 pub(crate) use self::tasks::Tasks;
 
@@ -337,6 +337,13 @@ impl Config {
             let lambdas = [playing.actor_lambda, playing.critic_lambda];
             if lambdas.into_iter().flatten().any(|lambda| !(0.0..=1.0).contains(&lambda)) {
                 return Err("actor_lambda and critic_lambda of a stage lie between 0 and 1");
+            }
+            let is_weight = playing.imitation >= 0.0 && playing.imitation.is_finite();
+            let is_special = playing.imitation > 0.0 || playing.skips_flat;
+            if !is_weight || is_special && playing.rule != RuleName::Ppo {
+                return Err(
+                    "imitation, a weight of 0 or more, and skips_flat of a stage are for rule ppo",
+                );
             }
             if playing.trust.is_some_and(|trust| trust <= 0.0 || !trust.is_finite()) {
                 return Err("trust of a stage is above 0");

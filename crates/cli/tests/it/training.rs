@@ -55,6 +55,15 @@ fn configurations_that_make_no_sense_are_refused_before_anything_runs() {
     assert!(told.contains("a multiple of twice model.heads"), "{told}");
     let told = other("[sft]", "[eval]\nepisodes = 1\n\n[sft]");
     assert!(told.contains("eval needs tasks.held_out"), "{told}");
+    let playing = "updates = 1\ntasks = 1\nepisodes = 1\nrate = 1e-3";
+    for special in [
+        "rule = \"rloo\"\nskips_flat = true",
+        "imitation = -0.1",
+        "rule = \"grpo\"\nimitation = 0.1",
+    ] {
+        let told = other("[sft]", &format!("[ppo]\n{playing}\n{special}\n\n[sft]"));
+        assert!(told.contains("are for rule ppo"), "{told}");
+    }
     let told = other("[demos]", "[pretrained]\nfolder = \"x\"\n\n[demos]");
     assert!(told.contains("[model], from scratch, or [pretrained]"), "{told}");
     let told = other("[demos]", "[engine]\ngpus = 2\n\n[demos]");

@@ -104,6 +104,64 @@ fn only_what_is_above_the_bar_is_imitated() {
 }
 
 #[test]
+fn rewarded_episodes_are_imitated_beside_the_surrogate() {
+    let after = |rule: &Rule| {
+        let mut table = Table::new();
+        update(&mut table, rule, &steps(0.5), &episodes()).unwrap();
+        table
+    };
+    let with = |imitation: f64| Rule::Ppo {
+        recipe: Recipe { imitation, ..Recipe::robust() },
+        critic_steps: 1,
+        critic_only: false,
+    };
+    let (alone, both) = (after(&with(0.0)), after(&with(0.25)));
+    let likelihood = after(&Rule::Rejection { above: 0.0 });
+    // Steps are gradients times the rate: what both do is the sum of what each does.
+    for (token, both) in both.odds[0].iter().enumerate() {
+        let sum = alone.odds[0][token] + 0.25 * likelihood.odds[0][token];
+        assert!((both - sum).abs() < 1e-6, "token {token}: {both}, {sum}");
+    }
+    assert!(both.odds[0][1] > alone.odds[0][1] + 0.01, "positive control");
+    // Where nothing was rewarded there is nothing to imitate.
+    let bad: Vec<Episode> = episodes().into_iter().filter(|e| e.reward < 0.0).collect();
+    let mut table = Table::new();
+    update(&mut table, &with(0.25), &steps(0.5), &bad).unwrap();
+    let mut plain = Table::new();
+    update(&mut plain, &with(0.0), &steps(0.5), &bad).unwrap();
+    assert_eq!(table, plain);
+}
+
+#[test]
+fn flat_tasks_move_the_critic_alone_where_they_are_skipped() {
+    let with = |skips_flat: bool| Rule::Ppo {
+        recipe: Recipe { skips_flat, ..Recipe::robust() },
+        critic_steps: 1,
+        critic_only: false,
+    };
+    let mut all = episodes();
+    all.extend([episode("flat", &[3], 2.0), episode("flat", &[3], 2.0)]);
+    let after = |skips: bool, all: &[Episode]| {
+        let mut table = Table::new();
+        let report = update(&mut table, &with(skips), &steps(0.5), all).unwrap();
+        (table, report)
+    };
+    let (skipped, report) = after(true, &all);
+    assert_eq!((report.episodes, report.used, report.actions), (10, 8, 8));
+    // The policy moves as if they were not there, the critic as ever.
+    assert_eq!(skipped.odds, after(false, &episodes()).0.odds);
+    let (plain, report) = after(false, &all);
+    assert_eq!((skipped.values, report.used), (plain.values, 10));
+    assert!(plain.odds[0][3] > skipped.odds[0][3], "positive control");
+    // Alone a task's episode is compared with nothing, and counts.
+    let single = [episode("one", &[1], 1.0), episode("other", &[2], -1.0)];
+    assert_eq!(after(true, &single).1.used, 2);
+    // Where all are flat the policy stays.
+    let (table, report) = after(true, &all[8..]);
+    assert_eq!((table.odds, report.used, table.steps.0), (Table::new().odds, 0, 0));
+}
+
+#[test]
 fn a_critic_learns_what_to_expect_and_can_learn_alone() {
     // After token 0 comes 1 on average; after token 2 nothing.
     let all: Vec<Episode> =

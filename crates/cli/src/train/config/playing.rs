@@ -47,6 +47,12 @@ pub(crate) struct Playing {
     /// Updates in which only the critic moves, first.
     #[serde(default)]
     pub(crate) critic_first: u32,
+    /// Weight of the likelihood of rewarded episodes, beside the loss of `ppo`.
+    #[serde(default)]
+    pub(crate) imitation: f64,
+    /// Whether episodes of a task that all came to the same move the critic of `ppo` alone.
+    #[serde(default)]
+    pub(crate) skips_flat: bool,
     /// Into how many parts an update's episodes are cut, with a step for each.
     #[serde(default = "one_part")]
     pub(crate) parts: usize,
@@ -102,6 +108,7 @@ impl Playing {
         let mut recipe = self.recipe.recipe();
         recipe.lambda_actor = self.actor_lambda.map_or(recipe.lambda_actor, Lambda::Fixed);
         recipe.lambda_critic = self.critic_lambda.unwrap_or(recipe.lambda_critic);
+        (recipe.imitation, recipe.skips_flat) = (self.imitation, self.skips_flat);
         let rule = match self.rule {
             RuleName::Ppo => {
                 Rule::Ppo { recipe, critic_steps: self.critic_steps, critic_only: false }
