@@ -8,9 +8,22 @@
 //! Which tasks come next, and by which seeds they are played, follows from the state and the number of
 //! the update: a run that goes on from a state does what one that was never interrupted does. That is also
 //! how a run is taken back when an alarm says so: it goes on from a state before, which [`State::shelf`] names.
+//!
+//! With [`Online::ahead`] the episodes of the next update begin while the last ones of this are played:
+//!
+//! ```text
+//! update n      ████████▓▓▓▓ learn        those that end last keep few busy
+//! update n + 1          ████████▓▓▓▓ learn
+//! ```
+//!
+//! They are drawn from weights that are at most one update older than those that they move; each token carries
+//! the probability that it was drawn with. What the tasks of an update follow from is then one update older too.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::panic::resume_unwind;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Instant;
 
 use rand::rngs::StdRng;
@@ -28,16 +41,23 @@ use crate::outcome;
 use crate::update::{Rule, Steps, UpdateError, update};
 
 /// Plays episodes with the policy as it is now.
-pub trait Rollouts {
+pub trait Rollouts: Sync {
     /// Our own failure.
-    type Error: std::error::Error + 'static;
+    type Error: std::error::Error + Send + 'static;
 
     /// How many tasks there are.
     fn tasks(&self) -> usize;
 
     /// Plays these; in their order. An episode that was played before and is in the record is not
-    /// played again.
-    fn play(&mut self, plays: &[Play]) -> Result<Vec<history::Episode>, Self::Error>;
+    /// played again. Calls `room` when there is room for others beside them; it may be called for others then.
+    fn play(
+        &self,
+        plays: &[Play],
+        room: &(dyn Fn() + Sync),
+    ) -> Result<Vec<history::Episode>, Self::Error>;
+
+    /// What is played now is not needed: no more of it begins, and `play` fails.
+    fn abandon(&self);
 
     /// What the judge was asked since this began.
     fn judged(&self) -> Judged {
@@ -118,6 +138,9 @@ pub struct Online {
     /// Such schedules are known from continuous control (Rudin et al., arXiv 2109.11978, appendix); here they
     /// make what an update does depend less on the moments that an optimizer happens to have.
     pub trust: Option<f64>,
+    /// Whether the episodes of the next update begin before those of this are over.
+    #[serde(default)]
+    pub ahead: bool,
     /// What decides the tasks and all draws.
     pub seed: u64,
 }
@@ -149,6 +172,9 @@ pub struct Back {
     /// episodes.
     #[serde(default)]
     pub to: Option<u32>,
+    /// Whether episodes of the update after it may have begun, which are thrown away with it.
+    #[serde(default)]
+    pub ahead: bool,
 }
 
 impl Back {
@@ -174,6 +200,9 @@ pub struct State {
     pub updates: Vec<Update>,
     /// By task, whether its last episodes all came to the same.
     pub flat: BTreeMap<usize, bool>,
+    /// The same of the last update, where tasks of the next were chosen before that was known.
+    #[serde(default)]
+    pub late: BTreeMap<usize, bool>,
     /// Updates that were thrown away.
     #[serde(default)]
     pub back: Vec<Back>,
@@ -187,15 +216,18 @@ impl State {
     /// How often episodes were played for an update: those of updates that were thrown away with later ones
     /// are in the record, and their numbers are used.
     fn played(&self) -> u32 {
-        let thrown = self.back.iter().filter_map(|back| Some(back.number + 1 - back.to?));
+        let thrown = self.back.iter().filter_map(|back| {
+            let after = u32::from(back.ahead);
+            Some(back.number + 1 + after - back.to?)
+        });
         self.updates.len() as u32 + thrown.sum::<u32>()
     }
 
     /// Throws away the update that comes next, and those before it which made its episodes what they are.
-    fn go_back(&mut self, alarm: Alarm) -> Back {
+    fn go_back(&mut self, alarm: Alarm, ahead: bool) -> Back {
         let number = self.updates.len() as u32;
         let to = (!alarm.is_of_update()).then(|| self.shelf.first().copied().unwrap_or(0));
-        let back = Back { number, alarm, to };
+        let back = Back { number, alarm, to, ahead };
         self.updates.truncate(back.next() as usize);
         self.shelf.retain(|kept| *kept <= back.next());
         self.back.push(back);
@@ -236,20 +268,54 @@ impl Online {
     pub fn run<E: Engine, R: Rollouts>(
         &self,
         engine: &mut E,
-        rollouts: &mut R,
+        rollouts: &R,
         state: &mut State,
         mut each: impl FnMut(&mut E, &State) -> ControlFlow<()>,
     ) -> Result<Ended, OnlineError<E::Error, R::Error>>
     where
         E::Error: 'static,
     {
+        std::thread::scope(|scope| {
+            let mut flight = Flight { scope, rollouts, next: None };
+            let ended = self.go(engine, &mut flight, state, &mut each);
+            if flight.next.is_some() {
+                rollouts.abandon();
+            }
+            ended
+        })
+    }
+
+    fn go<'s, E: Engine, R: Rollouts>(
+        &self,
+        engine: &mut E,
+        flight: &mut Flight<'s, '_, R>,
+        state: &mut State,
+        each: &mut dyn FnMut(&mut E, &State) -> ControlFlow<()>,
+    ) -> Result<Ended, OnlineError<E::Error, R::Error>>
+    where
+        E::Error: 'static,
+    {
+        let (rollouts, mut before) = (flight.rollouts, flight.rollouts.judged());
         while !self.is_over(state) {
             let number = state.updates.len() as u32;
-            let plays = self.plays(state.played(), rollouts.tasks(), &state.flat);
-            let (began, before) = (Instant::now(), rollouts.judged());
-            let played = rollouts.play(&plays).map_err(OnlineError::Rollouts)?;
+            let began = Instant::now();
+            let batch = flight.next.take().unwrap_or_else(|| {
+                flight.begin(self.plays(state.played(), rollouts.tasks(), &state.flat))
+            });
+            if self.ahead && number + 1 < self.updates {
+                // Or until it is over.
+                let _ = batch.room.recv();
+                let mut flat = state.flat.clone();
+                flat.extend(&state.late);
+                let plays = self.plays(state.played() + 1, rollouts.tasks(), &flat);
+                flight.next = Some(flight.begin(plays));
+            }
+            let plays = batch.plays;
+            let played = batch.played.join().unwrap_or_else(|panic| resume_unwind(panic));
+            let played = played.map_err(OnlineError::Rollouts)?;
             let play_seconds = began.elapsed().as_secs_f64();
-            let judged = rollouts.judged() - before;
+            let now = rollouts.judged();
+            let judged = now - std::mem::replace(&mut before, now);
             let (mut episodes, mut useless) = (Vec::new(), None);
             for (play, episode) in plays.iter().zip(&played) {
                 match outcome::learned(episode, self.reward) {
@@ -280,10 +346,15 @@ impl Online {
                 made.report.alarms.push(Alarm::Divergence);
             }
             if let Some(alarm) = self.raised(&made, &self.back_at).filter(|_| state.may_go_back()) {
-                return Ok(Ended::Back(state.go_back(alarm)));
+                return Ok(Ended::Back(state.go_back(alarm, flight.next.is_some())));
             }
-            for (task, rewards) in by_task(episodes.iter().map(|(t, _, e)| (*t, e.reward))) {
-                state.flat.insert(task, is_flat(&rewards));
+            let rewards = by_task(episodes.iter().map(|(t, _, e)| (*t, e.reward)));
+            let flat = rewards.into_iter().map(|(task, rewards)| (task, is_flat(&rewards)));
+            if self.ahead {
+                let late = std::mem::replace(&mut state.late, flat.collect());
+                state.flat.extend(late);
+            } else {
+                state.flat.extend(flat);
             }
             state.updates.push(made);
             self.shelve(state);
@@ -381,6 +452,36 @@ impl Online {
                 Play { number, task, seed }
             })
             .collect()
+    }
+}
+
+/// Episodes that are played, of one update or of two.
+struct Flight<'s, 'e, R: Rollouts> {
+    scope: &'s Scope<'s, 'e>,
+    rollouts: &'e R,
+    /// Those of the next update, where they have begun.
+    next: Option<Batch<'s, R::Error>>,
+}
+
+/// Episodes of an update.
+struct Batch<'s, E> {
+    plays: Vec<Play>,
+    /// Hears when there is room for others, and ends with the episodes.
+    room: Receiver<()>,
+    played: ScopedJoinHandle<'s, Result<Vec<history::Episode>, E>>,
+}
+
+impl<'s, R: Rollouts> Flight<'s, '_, R> {
+    fn begin(&self, plays: Vec<Play>) -> Batch<'s, R::Error> {
+        let (rollouts, ours) = (self.rollouts, plays.clone());
+        let (tell, room) = sync_channel(1);
+        let played = self.scope.spawn(move || {
+            rollouts.play(&ours, &|| {
+                // Once is enough.
+                let _ = tell.try_send(());
+            })
+        });
+        Batch { plays, room, played }
     }
 }
 

@@ -4,6 +4,8 @@
 //! Nobody is in charge: of those who wait, one takes the engine and draws for all, some tokens at a time, until
 //! its own are there; then another does. What is drawn for a prompt depends on the prompt and its stream, so it
 //! does not matter who was in which batch.
+//!
+//! Weights move between messages: a step waits until those under way are drawn, and who asks meanwhile waits for it.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -59,6 +61,8 @@ struct Queue {
     next: u64,
     /// Whether somebody draws for those who wait.
     is_led: bool,
+    /// How many wait for those under way to be drawn, before others are.
+    held: usize,
 }
 
 impl<E> Clone for Batcher<E> {
@@ -85,14 +89,47 @@ impl<E> Batcher<E> {
     }
 }
 
+impl<E> Batcher<E> {
+    /// Works with the engine while it draws nothing: those under way are drawn first, others wait.
+    fn between<T>(&self, work: impl FnOnce(&mut E) -> T) -> T {
+        let mut queue = self.queue();
+        queue.held += 1;
+        let held = Held(self);
+        while !queue.under_way.is_empty() {
+            let waited = self.shared.changed.wait(queue);
+            queue = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(queue);
+        let done = work(&mut self.engine());
+        drop(held);
+        done
+    }
+}
+
+/// Nothing new is drawn. Ends when dropped, also by a panic.
+struct Held<'b, E>(&'b Batcher<E>);
+
+impl<E> Drop for Held<'_, E> {
+    fn drop(&mut self) {
+        self.0.queue().held -= 1;
+        self.0.shared.changed.notify_all();
+    }
+}
+
 impl<E: Sampler> Batcher<E> {
     /// Draws for all who ask until this one is answered. Gives back the queue.
     fn lead<'b>(&'b self, mut queue: MutexGuard<'b, Queue>, ticket: u64) -> MutexGuard<'b, Queue> {
         while !queue.drawn.contains_key(&ticket) {
             if queue.under_way.is_empty() {
                 queue = self.gather(queue);
+                if queue.held > 0 {
+                    let waited = self.shared.changed.wait(queue);
+                    queue = waited.unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                }
             }
-            let requests = std::mem::take(&mut queue.waiting);
+            let is_held = queue.held > 0;
+            let requests = if is_held { Vec::new() } else { std::mem::take(&mut queue.waiting) };
             queue.under_way.extend(requests.iter().map(|request| request.ticket));
             drop(queue);
             let over = self.engine().draw(requests, STEPS);
@@ -199,7 +236,10 @@ impl<E: Engine> Engine for Batcher<E> {
     }
 
     fn step(&mut self, which: Which, step: &Step) -> Result<f64, E::Error> {
-        self.engine().step(which, step)
+        match which {
+            Which::Policy => self.between(|engine| engine.step(which, step)),
+            Which::Critic => self.engine().step(which, step),
+        }
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), E::Error> {
@@ -209,6 +249,9 @@ impl<E: Engine> Engine for Batcher<E> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use warpwright_learn::engine::Refusal;
 
     use super::*;
@@ -303,22 +346,54 @@ pub(crate) mod tests {
     fn who_comes_while_others_are_drawn_for_does_not_wait_for_them() {
         let long = HashMap::from([(2, 100)]);
         let batcher = Batcher::new(Echo { long, ..Echo::default() });
-        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let prompt = Prompt { ids: vec![2], stream: 77 };
                 assert_eq!(batcher.draw(prompt, &Sampling::default()).unwrap().ids, [77]);
-                is_over.store(true, std::sync::atomic::Ordering::SeqCst);
+                is_over.store(true, Ordering::SeqCst);
             });
             std::thread::sleep(Duration::from_millis(50));
             for stream in 0..10 {
                 assert_eq!(ask(&batcher, stream, 1.0).unwrap().ids, [stream as u32]);
-                assert!(!is_over.load(std::sync::atomic::Ordering::SeqCst));
+                assert!(!is_over.load(Ordering::SeqCst));
             }
         });
         let engine = batcher.engine();
         assert_eq!(engine.batches.iter().sum::<usize>(), 11);
         assert!(engine.batches.len() <= 102, "{:?}", engine.batches);
+    }
+
+    /// One asks for much, weights are to move, another asks: the first is drawn, weights move, the other is drawn.
+    #[test]
+    fn weights_move_between_messages() {
+        let long = HashMap::from([(2, 40)]);
+        let batcher = Batcher::new(Echo { long, ..Echo::default() });
+        let moved = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let prompt = Prompt { ids: vec![2], stream: 77 };
+                assert_eq!(batcher.draw(prompt, &Sampling::default()).unwrap().ids, [77]);
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            scope.spawn(|| {
+                batcher.between(|engine| {
+                    assert!(engine.under_way.is_empty());
+                    assert_eq!(engine.batches.iter().sum::<usize>(), 1, "nobody new");
+                    moved.store(true, Ordering::SeqCst);
+                });
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!moved.load(Ordering::SeqCst), "the first is still drawn");
+            assert_eq!(ask(&batcher, 5, 1.0).unwrap().ids, [5]);
+            assert!(moved.load(Ordering::SeqCst));
+        });
+        assert_eq!(batcher.queue().held, 0);
+        // Nobody draws: at once. A panic holds nobody up.
+        assert_eq!(batcher.between(|engine| engine.under_way.len()), 0);
+        let broken = catch_unwind(AssertUnwindSafe(|| batcher.between(|_| panic!("it broke"))));
+        assert!(broken.is_err());
+        assert_eq!(ask(&batcher, 6, 1.0).unwrap().ids, [6]);
     }
 
     #[test]

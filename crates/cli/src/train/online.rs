@@ -72,11 +72,11 @@ impl Run<'_, '_> {
         }
         let field = self.field.with_turns(turns);
         let make = self.natives(&engine, stage.name())?;
-        let mut players = Players::open(&field, self.train, "native", make, &folder.path)?;
+        let players = Players::open(&field, self.train, "native", make, &folder.path)?;
         let known: Vec<_> = state.updates.iter().map(figures::of_update).collect();
         let mut board = self.board(stage, &known)?;
         let mut unsaved = None;
-        let made = online.run(&mut shared, &mut players, state, |shared, state| {
+        let made = online.run(&mut shared, &players, state, |shared, state| {
             if let Some(update) = state.updates.last() {
                 self.printer.say(&told_update(stage, update, online.updates));
                 self.note(&mut board, &figures::of_update(update));

@@ -1,8 +1,8 @@
 //! Plays episodes for a stage, many at once, and keeps their record.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fs_err as fs;
@@ -61,6 +61,10 @@ pub(crate) struct Players<'a, 'f> {
     history: Mutex<History>,
     /// Told of every episode that has ended.
     ended: Box<dyn Fn() + Sync + 'a>,
+    /// First numbers of the plays that are asked for now.
+    asked: Mutex<BTreeSet<EpisodeId>>,
+    /// Whether they are not needed any more.
+    abandoned: AtomicBool,
 }
 
 /// Why episodes were not played.
@@ -95,6 +99,8 @@ impl<'a, 'f> Players<'a, 'f> {
             folder: folder.to_owned(),
             history: Mutex::new(history),
             ended: Box::new(|| {}),
+            asked: Mutex::default(),
+            abandoned: AtomicBool::new(false),
         })
     }
 
@@ -110,9 +116,18 @@ impl<'a, 'f> Players<'a, 'f> {
         Ok(self.record.close()?)
     }
 
+    fn stops(&self) -> bool {
+        self.field.stop.load(Ordering::SeqCst) || self.abandoned.load(Ordering::SeqCst)
+    }
+
     /// Plays what is planned for one place.
-    fn work(&self, place: &Place<'_>, plan: &Mutex<Plan>) -> Result<(), Failure> {
-        while !self.field.stop.load(Ordering::SeqCst) {
+    fn work(
+        &self,
+        place: &Place<'_>,
+        plan: &Mutex<Plan>,
+        ended: &(dyn Fn() + Sync),
+    ) -> Result<(), Failure> {
+        while !self.stops() {
             let Some(play) = lock(plan).waiting.pop_front() else { break };
             let id = EpisodeId(play.number);
             let start = match lock(&self.history).episodes.get(&id) {
@@ -127,6 +142,7 @@ impl<'a, 'f> Players<'a, 'f> {
                 place.pool.finished(&self.tasks[play.task]);
             }
             (self.ended)();
+            ended();
         }
         Ok(())
     }
@@ -198,11 +214,40 @@ impl Rollouts for Players<'_, '_> {
         self.field.verdicts.count()
     }
 
-    fn play(&mut self, plays: &[Play]) -> Result<Vec<Episode>, NotPlayed> {
-        if let Some(first) = plays.iter().map(|play| EpisodeId(play.number)).min() {
+    fn play(&self, plays: &[Play], room: &(dyn Fn() + Sync)) -> Result<Vec<Episode>, NotPlayed> {
+        let Some(first) = plays.iter().map(|play| EpisodeId(play.number)).min() else {
+            return Ok(Vec::new());
+        };
+        {
+            let mut asked = lock(&self.asked);
+            asked.insert(first);
             // Those before were used up.
-            lock(&self.history).episodes.retain(|id, _| *id >= first);
+            let oldest = *asked.first().unwrap_or(&first);
+            lock(&self.history).episodes.retain(|id, _| *id >= oldest);
         }
+        let played = self.play_planned(plays, room);
+        lock(&self.asked).remove(&first);
+        played
+    }
+
+    fn abandon(&self) {
+        self.abandoned.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Players<'_, '_> {
+    fn play_planned(
+        &self,
+        plays: &[Play],
+        room: &(dyn Fn() + Sync),
+    ) -> Result<Vec<Episode>, NotPlayed> {
+        let left = AtomicUsize::new(plays.len());
+        let ended = || {
+            // The others keep as few busy as these had.
+            if left.fetch_sub(1, Ordering::SeqCst) == plays.len().div_ceil(2) {
+                room();
+            }
+        };
         let plans = shared_out(plays, self.field.places.len());
         let failed: Mutex<Option<Failure>> = Mutex::new(None);
         std::thread::scope(|scope| {
@@ -212,9 +257,9 @@ impl Rollouts for Players<'_, '_> {
                     (plan.waiting.len(), plan.of_first(place.pool.at_once()))
                 };
                 for _ in 0..waiting.min(open.max(AT_ONCE / plans.len()).max(1)) {
-                    let (players, plans, failed) = (&*self, &plans, &failed);
+                    let (players, plans, failed, ended) = (self, &plans, &failed, &ended);
                     scope.spawn(move || {
-                        if let Err(failure) = players.work(place, plan) {
+                        if let Err(failure) = players.work(place, plan, ended) {
                             lock(failed).get_or_insert(failure);
                             // The others end what they are at.
                             for plan in plans {
@@ -228,7 +273,7 @@ impl Rollouts for Players<'_, '_> {
         if let Some(failure) = lock(&failed).take() {
             return Err(NotPlayed(failure));
         }
-        if self.field.stop.load(Ordering::SeqCst) {
+        if self.stops() {
             return Err(NotPlayed(Failure::interrupted()));
         }
         let mut history = lock(&self.history);

@@ -229,11 +229,11 @@ impl Run<'_, '_> {
     ) -> Result<Vec<Episode>, Failure> {
         let name = folder.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let progress = Progress::new(self.printer, &name, phases.iter().map(Vec::len).sum());
-        let mut players = Players::open(field, tasks, policy, make, &folder.path)?
+        let players = Players::open(field, tasks, policy, make, &folder.path)?
             .watched(|| progress.one_more());
         let mut played = Vec::new();
         for plays in phases.iter().filter(|plays| !plays.is_empty()) {
-            played.extend(players.play(plays).map_err(|error| error.0)?);
+            played.extend(players.play(plays, &|| {}).map_err(|error| error.0)?);
         }
         players.close()?;
         Ok(played)

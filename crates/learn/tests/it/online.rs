@@ -1,5 +1,9 @@
+use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
 
 use thiserror::Error;
 use warpwright_learn::course::first_and_last;
@@ -84,7 +88,13 @@ impl Engine for Coin {
 struct Table {
     good: Episode,
     bad: Episode,
-    asked: Vec<Play>,
+    asked: Mutex<Vec<Play>>,
+    /// Told of what is asked; and how often others were not asked for beside what was played.
+    told: Condvar,
+    alone: AtomicU32,
+    /// Plays end when those of the next update are asked for, up to this number.
+    awaits: u32,
+    abandoned: AtomicBool,
     /// Every so many episodes one fails by our fault.
     fails_every: u32,
     /// Numbers of episodes whose message is cut short.
@@ -98,7 +108,22 @@ impl Table {
         sample::finish(sample::write_run(&path));
         let mut history = History::read(&RunReader::open(&path).unwrap()).unwrap();
         let [good, bad] = [0, 1].map(|n| history.episodes.remove(&EpisodeId(n)).unwrap());
-        Self { good, bad, asked: vec![], fails_every, cut: 0..0 }
+        Self {
+            good,
+            bad,
+            asked: Mutex::default(),
+            told: Condvar::new(),
+            alone: AtomicU32::new(0),
+            awaits: 0,
+            abandoned: AtomicBool::new(false),
+            fails_every,
+            cut: 0..0,
+        }
+    }
+
+    /// What was asked for since this was last called.
+    fn asked(&self) -> Vec<Play> {
+        std::mem::take(&mut *self.asked.lock().unwrap())
     }
 }
 
@@ -110,12 +135,31 @@ impl Rollouts for Table {
     }
 
     fn judged(&self) -> Judged {
-        let judged = self.asked.len() as u64;
+        let judged = self.asked.lock().unwrap().len() as u64;
         Judged { judged, repeated: 2 * judged, seconds: 0.5 * judged as f64 }
     }
 
-    fn play(&mut self, plays: &[Play]) -> Result<Vec<Episode>, Never> {
-        self.asked.extend(plays);
+    fn abandon(&self) {
+        let _asked = self.asked.lock().unwrap();
+        self.abandoned.store(true, Ordering::SeqCst);
+        self.told.notify_all();
+    }
+
+    fn play(&self, plays: &[Play], room: &(dyn Fn() + Sync)) -> Result<Vec<Episode>, Never> {
+        self.asked.lock().unwrap().extend(plays);
+        self.told.notify_all();
+        let last = plays.iter().map(|play| play.number).max().unwrap();
+        room();
+        if last < self.awaits {
+            let asked = self.asked.lock().unwrap();
+            let waits = |asked: &mut Vec<Play>| {
+                let is_alone = asked.iter().all(|play| play.number <= last);
+                is_alone && !self.abandoned.load(Ordering::SeqCst)
+            };
+            let patience = Duration::from_secs(10);
+            let waited = self.told.wait_timeout_while(asked, patience, waits).unwrap();
+            self.alone.fetch_add(u32::from(waited.1.timed_out()), Ordering::SeqCst);
+        }
         let of = |play: &Play| {
             let token = if play.task == 2 { 1 } else { (play.seed >> 40) as u32 % 2 };
             let mut episode = if token == 1 { self.good.clone() } else { self.bad.clone() };
@@ -154,6 +198,7 @@ fn online() -> Online {
         stop_at: vec![Alarm::NotFinite],
         back_at: vec![],
         trust: None,
+        ahead: false,
         seed: 7,
     }
 }
@@ -162,9 +207,9 @@ const GO_ON: ControlFlow<()> = ControlFlow::Continue(());
 
 /// All that came of it: the weights, the state, what was played.
 fn whole(online: &Online) -> (Coin, State, Vec<Play>) {
-    let (mut coin, mut table, mut state) = (Coin::default(), Table::new(0), State::default());
-    online.run(&mut coin, &mut table, &mut state, |_, _| GO_ON).unwrap();
-    (coin, state, table.asked)
+    let (mut coin, table, mut state) = (Coin::default(), Table::new(0), State::default());
+    online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
+    (coin, state, table.asked())
 }
 
 /// Without what differs from run to run.
@@ -213,29 +258,101 @@ fn a_task_that_says_nothing_is_taken_less_often() {
 fn a_run_that_is_taken_up_again_does_what_an_uninterrupted_one_does() {
     let wanted = whole(&online());
     for cut in 1..8 {
-        let (mut coin, mut table, mut state) = (Coin::default(), Table::new(0), State::default());
+        let (mut coin, table, mut state) = (Coin::default(), Table::new(0), State::default());
         let stop = |_: &mut Coin, state: &State| {
             if state.updates.len() == cut { ControlFlow::Break(()) } else { GO_ON }
         };
-        online().run(&mut coin, &mut table, &mut state, stop).unwrap();
+        online().run(&mut coin, &table, &mut state, stop).unwrap();
         // As it is stored.
         let text = serde_json::to_string(&state).unwrap();
         let mut state: State = serde_json::from_str(&text).unwrap();
-        online().run(&mut coin, &mut table, &mut state, |_, _| GO_ON).unwrap();
+        online().run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
         assert_eq!((coin, timeless(state)), (wanted.0.clone(), timeless(wanted.1.clone())));
-        assert_eq!(table.asked, wanted.2);
+        assert_eq!(table.asked(), wanted.2);
+    }
+}
+
+/// One that begins episodes of the next update before those of this are over, up to the last.
+fn ahead() -> (Online, Table) {
+    let awaits = 7 * 12;
+    (Online { ahead: true, ..online() }, Table { awaits, ..Table::new(0) })
+}
+
+#[test]
+fn episodes_of_the_next_update_begin_before_those_of_this_are_over() {
+    let (online, table) = ahead();
+    let (mut coin, mut state) = (Coin::default(), State::default());
+    online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
+    assert_eq!(table.alone.load(Ordering::SeqCst), 0, "those of every update but the last waited");
+    assert_eq!(state.updates.len(), 8);
+    let asked = table.asked();
+    assert!(asked.iter().map(|play| play.number).eq(0..8 * 12), "and none more than once");
+    assert!(!table.abandoned.load(Ordering::SeqCst));
+    assert!(coin.odds > 0.5, "{}", coin.odds);
+    // A task is known to be flat one update later.
+    let online = Online { updates: 60, tasks: 1, ..online };
+    let (mut coin, table, mut state) = (Coin::default(), Table::new(0), State::default());
+    online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
+    let asked = table.asked();
+    let of = |task| asked.iter().filter(|play| play.task == task).count() / 6;
+    assert!(of(2) < of(0) / 2 && of(2) < of(1) / 2, "{} {} {}", of(0), of(1), of(2));
+}
+
+#[test]
+fn a_run_ahead_that_is_taken_up_again_does_what_an_uninterrupted_one_does() {
+    let (online, table) = ahead();
+    let (mut coin, mut state) = (Coin::default(), State::default());
+    online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
+    let wanted: HashMap<u32, Play> =
+        table.asked().into_iter().map(|play| (play.number, play)).collect();
+    for cut in 1..8 {
+        let (online, table) = ahead();
+        let (mut again, mut taken_up) = (Coin::default(), State::default());
+        let stop = |_: &mut Coin, state: &State| {
+            if state.updates.len() == cut { ControlFlow::Break(()) } else { GO_ON }
+        };
+        online.run(&mut again, &table, &mut taken_up, stop).unwrap();
+        assert!(table.abandoned.load(Ordering::SeqCst), "what had begun is not waited for");
+        let text = serde_json::to_string(&taken_up).unwrap();
+        let mut taken_up: State = serde_json::from_str(&text).unwrap();
+        online.run(&mut again, &table, &mut taken_up, |_, _| GO_ON).unwrap();
+        // Those that had begun are asked for again, and are the same.
+        assert!(table.asked().iter().all(|play| wanted[&play.number] == *play));
+        let count = |mut state: State| {
+            for update in &mut state.updates {
+                update.judged = Judged::default();
+            }
+            timeless(state)
+        };
+        assert_eq!((again, count(taken_up)), (coin.clone(), count(state.clone())));
     }
 }
 
 #[test]
+fn what_began_under_a_policy_that_had_gone_wrong_is_not_learned_from() {
+    let (online, table) = ahead();
+    let online = Online { back_at: vec![Alarm::Truncation], updates: 20, anneals: false, ..online };
+    let (mut coin, mut state) = (Coin::default(), State::default());
+    let table = Table { cut: 12 * 12..13 * 12, ..table };
+    let ended = online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
+    let back = Back { number: 12, alarm: Alarm::Truncation, to: Some(5), ahead: true };
+    assert_eq!(ended, Ended::Back(back));
+    let begun: Vec<u32> = table.asked().iter().map(|play| play.number).collect();
+    assert!(begun.iter().copied().eq(0..14 * 12), "{begun:?}");
+    let ended = online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
+    assert_eq!((ended, state.updates.len()), (Ended::Here, 20));
+    let since: Vec<u32> = table.asked().iter().map(|play| play.number).collect();
+    assert!(since.iter().copied().eq(14 * 12..(14 + 15) * 12), "{since:?}");
+}
+
+#[test]
 fn our_own_failures_are_counted_and_nothing_is_learned_from_them() {
-    let (mut coin, mut table, mut state) = (Coin::default(), Table::new(3), State::default());
-    online().run(&mut coin, &mut table, &mut state, |_, _| GO_ON).unwrap();
+    let (mut coin, table, mut state) = (Coin::default(), Table::new(3), State::default());
+    online().run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
     assert!(state.updates.iter().all(|u| u.failed == 4 && u.report.episodes == 8));
-    let mut all = Table::new(1);
-    let error = online()
-        .run(&mut Coin::default(), &mut all, &mut State::default(), |_, _| GO_ON)
-        .unwrap_err();
+    let all = Table::new(1);
+    let error =
+        online().run(&mut Coin::default(), &all, &mut State::default(), |_, _| GO_ON).unwrap_err();
     assert!(matches!(error, OnlineError::NoEpisodes { number: 0, episodes: 12, .. }), "{error}");
 }
 
@@ -246,7 +363,7 @@ fn an_alarm_ends_it() {
         steps: Steps { policy: Step { rate: f64::NAN, ..Step::default() }, ..online().steps },
         ..online()
     };
-    online.run(&mut Coin::default(), &mut Table::new(0), &mut state, |_, _| GO_ON).unwrap();
+    online.run(&mut Coin::default(), &Table::new(0), &mut state, |_, _| GO_ON).unwrap();
     assert_eq!(online.alarm(&state), Some(Alarm::NotFinite));
     assert!(state.updates.len() < 8 && online.is_over(&state));
 }
@@ -270,17 +387,17 @@ fn an_update_that_raises_an_alarm_is_thrown_away_and_made_again_with_half_the_ra
     };
     let (mut kept, mut state) = (Coin::default(), State::default());
     let mut played = Vec::new();
-    let mut table = Table::new(0);
+    let table = Table::new(0);
     loop {
         // The weights of the last update that was kept, as somebody does who starts an engine anew.
         let mut coin = kept.clone();
         let ended = careless
-            .run(&mut coin, &mut table, &mut state, |coin, _| {
+            .run(&mut coin, &table, &mut state, |coin, _| {
                 kept = coin.clone();
                 GO_ON
             })
             .unwrap();
-        played.push(std::mem::take(&mut table.asked));
+        played.push(table.asked());
         let Ended::Back(back) = ended else { break };
         assert_eq!(back.alarm, Alarm::Divergence);
         assert_eq!(back.number as usize, state.updates.len());
@@ -307,7 +424,7 @@ fn a_run_that_was_taken_back_often_enough_ends_by_its_alarm() {
     };
     let (mut state, mut times) = (State::default(), 0);
     while let Ended::Back(_) =
-        hopeless.run(&mut Coin::default(), &mut Table::new(0), &mut state, |_, _| GO_ON).unwrap()
+        hopeless.run(&mut Coin::default(), &Table::new(0), &mut state, |_, _| GO_ON).unwrap()
     {
         times += 1;
     }
@@ -331,7 +448,7 @@ fn episodes_that_are_wrong_take_it_back_to_a_policy_that_has_proved_itself() {
         };
         online.run(coin, table, state, each).unwrap()
     };
-    let back = Back { number: 12, alarm: Alarm::Truncation, to: Some(5) };
+    let back = Back { number: 12, alarm: Alarm::Truncation, to: Some(5), ahead: false };
     assert_eq!(run(&mut coin, &mut table, &mut state), Ended::Back(back));
     assert_eq!(
         (state.updates.len(), &state.shelf[..], &state.back[..]),
@@ -349,7 +466,7 @@ fn episodes_that_are_wrong_take_it_back_to_a_policy_that_has_proved_itself() {
     assert_eq!((state.updates.len(), online.alarm(&state)), (20, None));
     assert_eq!(state.shelf, [15, 20]);
     assert!(coin.rates[before..].iter().all(|rate| (rate - 0.25).abs() < 1e-12));
-    let numbers: Vec<u32> = table.asked.iter().map(|play| play.number).collect();
+    let numbers: Vec<u32> = table.asked().iter().map(|play| play.number).collect();
     assert!(numbers.iter().copied().eq(0..(13 + 15) * 12), "no episode is played twice");
 }
 
@@ -358,8 +475,8 @@ fn without_a_policy_that_has_proved_itself_it_goes_back_to_the_first() {
     let online = Online { back_at: vec![Alarm::Failures], ..online() };
     let mut state = State::default();
     // Four of twelve from the first update on.
-    let ended = online.run(&mut Coin::default(), &mut Table::new(3), &mut state, |_, _| GO_ON);
-    let back = Back { number: 0, alarm: Alarm::Failures, to: Some(0) };
+    let ended = online.run(&mut Coin::default(), &Table::new(3), &mut state, |_, _| GO_ON);
+    let back = Back { number: 0, alarm: Alarm::Failures, to: Some(0), ahead: false };
     assert_eq!(ended.unwrap(), Ended::Back(back));
     assert_eq!((state.updates.len(), &state.shelf[..]), (0, &[][..]));
 }

@@ -59,6 +59,9 @@ pub(crate) struct Playing {
     /// How often a task is taken whose last episodes came to the same.
     #[serde(default = "flat_share")]
     pub(crate) flat_share: f64,
+    /// Whether the episodes of the next update begin before those of this are over.
+    #[serde(default)]
+    pub(crate) ahead: bool,
     /// Alarms that end the stage.
     #[serde(default = "stop_at")]
     pub(crate) stop_at: Vec<Alarm>,
@@ -133,6 +136,7 @@ impl Playing {
             stop_at: self.stop_at.clone(),
             back_at: self.back_at.clone(),
             trust: self.trust,
+            ahead: self.ahead,
             seed,
         }
     }
