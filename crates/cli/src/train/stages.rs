@@ -326,9 +326,11 @@ impl Run<'_, '_> {
         }
         let known: Vec<&Evaluation> = arms.values().collect();
         let gaps = lengths.iter().filter_map(|(suffix, _)| {
-            let of = |stage: Stage| arms.get(&format!("{}{suffix}", stage.name()));
-            let (from, to) = (of(Stage::Rft)?, of(Stage::Ppo)?);
-            Some((format!("rft to ppo{suffix}"), Gap::of(from, to, &known)))
+            let of = |name: &str| arms.get(&format!("{name}{suffix}"));
+            // One that goes on from a policy of before need not have been fine-tuned again.
+            let before = ["rft", "base"].into_iter().find_map(|name| Some((name, of(name)?)));
+            let ((name, from), to) = (before?, of("ppo")?);
+            Some((format!("{name} to ppo{suffix}"), Gap::of(from, to, &known)))
         });
         let gaps: BTreeMap<String, Gap> = gaps.collect();
         for (name, Gap { closed, tasks, open }) in &gaps {

@@ -10,8 +10,9 @@ use thiserror::Error;
 use warpwright_record::interval::Interval;
 use warpwright_record::verdict::Profile;
 
+use super::gap;
 use super::rows::{Measured, Row, RowState};
-use super::scores::{Against, Of, Shot, best_shot, comparable, logs, logs_or_one};
+use super::scores::{Against, Of, Shot, best_shot, comparable, logs, logs_or_one, shares};
 use super::statistics::{Term, geometric, ratio};
 use super::table::percent;
 use super::{Evaluation, Scored, VERSION};
@@ -38,6 +39,13 @@ pub struct Comparison {
     pub only_b: Vec<String>,
     /// Pass rate of the second minus that of the first.
     pub pass_rate_difference: Option<Interval>,
+    /// Share of the second that is right and more than 5 % faster, minus that of the first.
+    #[serde(default)]
+    pub faster_rate_difference: Against<Option<Interval>>,
+    /// How much of the way from the first to the fastest final candidate of both the second goes, in logarithms of
+    /// speed-ups over the best baseline; one that is not right counts as 1. `None` where nothing is to be won.
+    #[serde(default)]
+    pub gap_closed: Option<Interval>,
     /// Geometric-mean speed-up of the second over that of the first, over tasks right in both.
     pub geomean_ratio: Against<Option<Interval>>,
     /// The same over all shared tasks, one that is not right counting as 1.
@@ -184,10 +192,15 @@ impl Comparison {
             tasks: pairs.len() as u32,
             only_a: names_a.difference(&names_b).cloned().collect(),
             only_b: names_b.difference(&names_a).cloned().collect(),
-            pass_rate_difference: ratio(&differences(&shots_a, &shots_b, |shots| {
-                let right = shots.iter().filter(|shot| shot.verified).count();
-                Term::counted(right as f64 / shots.len() as f64)
-            })),
+            pass_rate_difference: difference(&shots_a, &shots_b, |shot| shot.verified),
+            faster_rate_difference: against(|of| {
+                let known = |shots: &[Vec<Shot>]| {
+                    shots.iter().flatten().any(|shot| of(&shot.measured).is_some())
+                };
+                let is_known = known(&shots_a) && known(&shots_b);
+                is_known.then(|| difference(&shots_a, &shots_b, |s| s.is_surely_faster(of)))?
+            }),
+            gap_closed: ratio(&gaps(&shots_a, &shots_b)),
             geomean_ratio: against(|of| {
                 geometric(&minus(&logs(&shots_b, of), &logs(&shots_a, of)))
             }),
@@ -303,9 +316,20 @@ fn sides<'a>(evaluation: &'a Evaluation, table: &Scored) -> Vec<Side<'a>> {
     sides
 }
 
-fn differences(a: &[Vec<Shot>], b: &[Vec<Shot>], of: impl Fn(&Vec<Shot>) -> Term) -> Vec<Term> {
-    let terms = |side: &[Vec<Shot>]| side.iter().map(&of).collect::<Vec<Term>>();
-    minus(&terms(b), &terms(a))
+/// Of the shares of attempts for which something holds, the second's minus the first's.
+fn difference(a: &[Vec<Shot>], b: &[Vec<Shot>], holds: impl Fn(&Shot) -> bool) -> Option<Interval> {
+    ratio(&minus(&shares(b, &holds), &shares(a, &holds)))
+}
+
+/// What each task adds to the gap between the first and the fastest of both.
+fn gaps(a: &[Vec<Shot>], b: &[Vec<Shot>]) -> Vec<Term> {
+    let best: Of = |m| m.best;
+    let means = logs_or_one(a, best).into_iter().zip(logs_or_one(b, best));
+    let fastest = a
+        .iter()
+        .zip(b)
+        .map(|(a, b)| a.iter().chain(b).filter_map(|shot| shot.log(best)).fold(0.0, f64::max));
+    means.zip(fastest).map(|((a, b), fastest)| gap::term(a.sum, b.sum, fastest)).collect()
 }
 
 /// Paired differences; a task that is left out on one side is left out.
@@ -388,10 +412,18 @@ pub fn text(comparison: &Comparison, width: Option<u16>) -> String {
         cells.extend(ratios.map(|ratio| right(ratio.as_ref().map(figures::speedup))));
         grid.add_row(cells);
     }
+    let mut cells = vec![comfy_table::Cell::new("share that is faster, B minus A")];
+    let faster = &c.faster_rate_difference;
+    let shares = [faster.eager, faster.compile, faster.best];
+    cells.extend(shares.map(|share| right(share.as_ref().map(percent))));
+    grid.add_row(cells);
     let _ = writeln!(text, "{grid}");
     if let Some(difference) = &c.pass_rate_difference {
         let _ =
             writeln!(text, "pass rate, B minus A, in percentage points: {}", percent(difference));
+    }
+    if let Some(closed) = &c.gap_closed {
+        let _ = writeln!(text, "of the way from A to the fastest of both: {}", percent(closed));
     }
     let lists = [
         ("gained: wrong in A, right in B", &c.gained),

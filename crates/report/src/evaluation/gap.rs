@@ -38,10 +38,7 @@ impl Gap {
         }
         let shared = from.iter().filter_map(|(task, from)| Some((task, *from, *to.get(task)?)));
         let terms: Vec<Term> = shared
-            .map(|(task, from, to)| {
-                let best = best.get(task).copied().unwrap_or_default().max(from).max(to);
-                Term { sum: to - from, weight: best - from }
-            })
+            .map(|(task, from, to)| term(from, to, best.get(task).copied().unwrap_or_default()))
             .collect();
         Self {
             closed: ratio(&terms),
@@ -49,6 +46,12 @@ impl Gap {
             open: terms.iter().filter(|term| term.weight > 0.0).count() as u32,
         }
     }
+}
+
+/// What a task adds: how much further `to` is than `from`, and how much further the best known kernel is; mean
+/// logarithms of speed-ups.
+pub(super) fn term(from: f64, to: f64, best: f64) -> Term {
+    Term { sum: to - from, weight: best.max(from).max(to) - from }
 }
 
 /// Of each judged attempt the logarithm of the speed-up over the best baseline, 0 where there is none.

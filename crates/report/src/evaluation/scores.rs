@@ -214,6 +214,11 @@ impl Shot {
         (speedup.is_finite() && speedup > 0.0).then(|| speedup.ln())
     }
 
+    /// Whether the lower bound of its speed-up is above 1.05.
+    pub(super) fn is_surely_faster(&self, of: Of) -> bool {
+        self.is_faster(of, Faster::Surely)
+    }
+
     fn is_faster(&self, of: Of, faster: Faster) -> bool {
         let speedup = of(&self.measured).filter(|_| self.verified);
         speedup.is_some_and(|speedup| match faster {
@@ -293,7 +298,7 @@ fn figures(tasks: &[Vec<Shot>], faster: Faster) -> Figures {
 }
 
 /// The share of each task's attempts for which something holds.
-fn shares(tasks: &[Vec<Shot>], holds: impl Fn(&Shot) -> bool) -> Vec<Term> {
+pub(super) fn shares(tasks: &[Vec<Shot>], holds: impl Fn(&Shot) -> bool) -> Vec<Term> {
     let share = |shots: &Vec<Shot>| {
         let count = shots.iter().filter(|shot| holds(shot)).count();
         Term::counted(count as f64 / shots.len() as f64)

@@ -51,6 +51,14 @@ fn verdicts_that_changed_are_listed_and_differences_are_paired() {
     let ratio = comparison.geomean_ratio_failures_as_one.eager.unwrap();
     let expected = (3.0 / 2.0 * 1.5 / 2.0 * 2.01 / 2.0 * 1.2 / 2.0f64).powf(0.2);
     assert!((ratio.value - expected).abs() < 1e-9);
+    // Won on the first and the third, lost on the second and the last two.
+    let logs = |ratios: &[f64]| ratios.iter().map(|ratio| ratio.ln()).sum::<f64>();
+    let best = std::f64::consts::SQRT_2;
+    let (won, lost) = (logs(&[1.5, 2.01 / 2.0]), logs(&[0.75, 1.2 / best, 1.0 / best]));
+    let closed = comparison.gap_closed.unwrap().value;
+    assert!((closed - (won + lost) / won).abs() < 1e-9, "{closed}");
+    let faster = comparison.faster_rate_difference.best.unwrap().value;
+    assert!((faster + 0.4).abs() < 1e-12, "{faster}");
     insta::assert_snapshot!(text(&comparison, None), @r#"
     A: runs/before, policy before, device cuda:0
     B: runs/after, policy after, device cuda:1
@@ -61,8 +69,10 @@ fn verdicts_that_changed_are_listed_and_differences_are_paired() {
     ────────────────────────────────────────────────────────────────────────────────────────────────────
      ratio of mean speed-ups, right in both   1.04x [0.75–1.50]   1.04x [0.75–1.50]   1.04x [0.75–1.50]
      the same, failures as 1x                 0.93x [0.65–1.27]   0.93x [0.75–1.21]   0.93x [0.75–1.21]
+     share that is faster, B minus A               0 % [-60–60]       -20 % [-60–0]       -40 % [-80–0]
     ────────────────────────────────────────────────────────────────────────────────────────────────────
     pass rate, B minus A, in percentage points: 0 % [-60–60]
+    of the way from A to the fastest of both: -94.5 % [-23832.4–82.3]
     gained: wrong in A, right in B: 1
       level2-1_d: wrong values -> 0.84x [0.83–0.86]
     lost: right in A, wrong in B: 1
