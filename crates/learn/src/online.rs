@@ -22,8 +22,6 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Instant;
 
 use rand::rngs::StdRng;
@@ -39,6 +37,10 @@ use crate::group::is_flat;
 use crate::monitor::Alarm;
 use crate::outcome;
 use crate::update::{Rule, Steps, UpdateError, update};
+
+mod flight;
+
+use self::flight::Flight;
 
 /// Plays episodes with the policy as it is now.
 pub trait Rollouts: Sync {
@@ -452,36 +454,6 @@ impl Online {
                 Play { number, task, seed }
             })
             .collect()
-    }
-}
-
-/// Episodes that are played, of one update or of two.
-struct Flight<'s, 'e, R: Rollouts> {
-    scope: &'s Scope<'s, 'e>,
-    rollouts: &'e R,
-    /// Those of the next update, where they have begun.
-    next: Option<Batch<'s, R::Error>>,
-}
-
-/// Episodes of an update.
-struct Batch<'s, E> {
-    plays: Vec<Play>,
-    /// Hears when there is room for others, and ends with the episodes.
-    room: Receiver<()>,
-    played: ScopedJoinHandle<'s, Result<Vec<history::Episode>, E>>,
-}
-
-impl<'s, R: Rollouts> Flight<'s, '_, R> {
-    fn begin(&self, plays: Vec<Play>) -> Batch<'s, R::Error> {
-        let (rollouts, ours) = (self.rollouts, plays.clone());
-        let (tell, room) = sync_channel(1);
-        let played = self.scope.spawn(move || {
-            rollouts.play(&ours, &|| {
-                // Once is enough.
-                let _ = tell.try_send(());
-            })
-        });
-        Batch { plays, room, played }
     }
 }
 

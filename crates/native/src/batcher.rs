@@ -87,9 +87,7 @@ impl<E> Batcher<E> {
         // The bookkeeping is whole after every change.
         self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl<E> Batcher<E> {
     /// Works with the engine while it draws nothing: those under way are drawn first, others wait.
     fn between<T>(&self, work: impl FnOnce(&mut E) -> T) -> T {
         let mut queue = self.queue();

@@ -22,8 +22,9 @@ pub(crate) struct WithTeacher {
     verified: Option<bool>,
 }
 
-/// Judges what lies there, and throws it away.
+/// Id of a call and its command: judges what lies there.
 const CHECK: (&str, &str) = ("check", "python3 -m utils.profiling");
+/// Throws away what lies there.
 const SWEEP: (&str, &str) = ("anew", "rm -rf model_new.py kernels/*");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

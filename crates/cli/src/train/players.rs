@@ -243,7 +243,7 @@ impl Players<'_, '_> {
     ) -> Result<Vec<Episode>, NotPlayed> {
         let left = AtomicUsize::new(plays.len());
         let ended = || {
-            // The others keep as few busy as these had.
+            // Half are over: what is left keeps ever fewer busy.
             if left.fetch_sub(1, Ordering::SeqCst) == plays.len().div_ceil(2) {
                 room();
             }

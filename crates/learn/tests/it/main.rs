@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests, outside #[test]")]
 
+mod coin;
 mod online;
 mod outcome;
 #[path = "../../../record/tests/it/sample.rs"]

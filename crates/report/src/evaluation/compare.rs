@@ -12,7 +12,9 @@ use warpwright_record::verdict::Profile;
 
 use super::gap;
 use super::rows::{Measured, Row, RowState};
-use super::scores::{Against, Of, Shot, best_shot, comparable, logs, logs_or_one, shares};
+use super::scores::{
+    Against, Of, Shot, best_shot, comparable, is_known, logs, logs_or_one, shares,
+};
 use super::statistics::{Term, geometric, ratio};
 use super::table::percent;
 use super::{Evaluation, Scored, VERSION};
@@ -194,11 +196,8 @@ impl Comparison {
             only_b: names_b.difference(&names_a).cloned().collect(),
             pass_rate_difference: difference(&shots_a, &shots_b, |shot| shot.verified),
             faster_rate_difference: against(|of| {
-                let known = |shots: &[Vec<Shot>]| {
-                    shots.iter().flatten().any(|shot| of(&shot.measured).is_some())
-                };
-                let is_known = known(&shots_a) && known(&shots_b);
-                is_known.then(|| difference(&shots_a, &shots_b, |s| s.is_surely_faster(of)))?
+                let known = is_known(&shots_a, of) && is_known(&shots_b, of);
+                known.then(|| difference(&shots_a, &shots_b, |s| s.is_surely_faster(of)))?
             }),
             gap_closed: ratio(&gaps(&shots_a, &shots_b)),
             geomean_ratio: against(|of| {

@@ -280,21 +280,22 @@ fn figures(tasks: &[Vec<Shot>], faster: Faster) -> Figures {
         compile: statistic(|m| m.compile),
         best: statistic(|m| m.best),
     };
-    // A baseline that was measured for nobody has no figure, not the figure 0.
-    let known = |of: Of| {
-        let right = || tasks.iter().flatten().filter(|shot| shot.verified);
-        right().next().is_none() || right().any(|shot| of(&shot.measured).is_some())
-    };
     Figures {
         pass_rate: ratio(&shares(tasks, |shot| shot.verified)),
         faster_rate: over(&|of| {
-            known(of).then(|| ratio(&shares(tasks, |shot| shot.is_faster(of, faster))))?
+            is_known(tasks, of).then(|| ratio(&shares(tasks, |shot| shot.is_faster(of, faster))))?
         }),
         geomean_speedup: over(&|of| geometric(&logs(tasks, of))),
         geomean_speedup_failures_as_one: over(&|of| {
-            known(of).then(|| geometric(&logs_or_one(tasks, of)))?
+            is_known(tasks, of).then(|| geometric(&logs_or_one(tasks, of)))?
         }),
     }
+}
+
+/// Whether this speed-up has a figure: a baseline that was measured for nobody has none, not the figure 0.
+pub(super) fn is_known(tasks: &[Vec<Shot>], of: Of) -> bool {
+    let right = || tasks.iter().flatten().filter(|shot| shot.verified);
+    right().next().is_none() || right().any(|shot| of(&shot.measured).is_some())
 }
 
 /// The share of each task's attempts for which something holds.

@@ -88,6 +88,17 @@ fn verdicts_that_changed_are_listed_and_differences_are_paired() {
 }
 
 #[test]
+fn where_nothing_is_right_nothing_is_faster_and_everything_is_to_be_won() {
+    let nothing = evaluation("before", [ComesTo::Wrong; 6], "cuda:0");
+    let comparison = Comparison::of(&nothing, &after(), None, None).unwrap();
+    let faster = comparison.faster_rate_difference.best.unwrap().value;
+    assert!((faster - 0.4).abs() < 1e-12, "{faster}");
+    let backwards = Comparison::of(&after(), &nothing, None, None).unwrap();
+    assert!((backwards.faster_rate_difference.best.unwrap().value + faster).abs() < 1e-12);
+    assert!(backwards.gap_closed.unwrap().value < 0.0);
+}
+
+#[test]
 fn a_run_does_not_differ_from_itself() {
     let run = before();
     let comparison = Comparison::of(&run, &run, None, None).unwrap();

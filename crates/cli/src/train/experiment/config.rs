@@ -199,6 +199,25 @@ mod tests {
 
     const HEAD: &str = "base = \"a\"\nseeds = [1, 2]\nshared = [\"demos\", \"sft\", \"collect\"]\n";
 
+    /// Those that come with the program are read: a key that was renamed is renamed in them too.
+    #[test]
+    fn what_is_shipped_is_read() {
+        let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
+        let of = |folder: &Path| {
+            let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+            files.filter(|path| path.extension().is_some_and(|e| e == "toml")).collect::<Vec<_>>()
+        };
+        let (trainings, experiments) = (of(&configs), of(&configs.join("experiments")));
+        assert!(trainings.len() >= 5 && experiments.len() >= 6);
+        for path in trainings {
+            Config::read(&path).unwrap_or_else(|why| panic!("{}: {}", path.display(), why.message));
+        }
+        for path in experiments {
+            Experiment::read(&path)
+                .unwrap_or_else(|why| panic!("{}: {}", path.display(), why.message));
+        }
+    }
+
     #[test]
     fn an_arm_is_the_base_but_for_what_it_says() {
         let arms = "\
