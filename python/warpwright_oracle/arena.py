@@ -86,11 +86,10 @@ class Memory:
 
 
 class Arena(Memory):
-    """The mapped arena of this process."""
+    """The arena of this process, once ``reach`` has mapped it."""
 
-    def __init__(
-        self, device: str, library: str, descriptor: int, size: int, *, populate: bool
-    ) -> None:
+    def __init__(self, device: str, library: str) -> None:
+        super().__init__(torch.device(device), 0, 0)
         self.cuda = device.startswith("cuda")
         self.path = library
         if self.cuda:  # the library leaves the driver's functions to be found in the process
@@ -104,13 +103,17 @@ class Arena(Memory):
         ]
         self.native.arena_base.restype = ctypes.c_uint64
         self.native.arena_zone.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
-        where = torch.device(device)
-        self.ordinal = (where.index or 0) if self.cuda else 0
+        self.ordinal = (self.device.index or 0) if self.cuda else 0
+        self.others: list[Memory] = []
+
+    def reach(self, descriptor: int, size: int, *, populate: bool) -> Arena:
+        """Maps the judge's memory, on a GPU with the context that this takes; ``populate`` makes
+        its pages at once on the cpu device."""
         code = self.native.arena_import(descriptor, size, self.ordinal, int(populate))
         if code:
             raise OSError(code, f"failed to map the arena of {size} bytes (code {code})")
-        super().__init__(where, self.native.arena_base(), size)
-        self.others: list[Memory] = []
+        self.base, self.size = self.native.arena_base(), size
+        return self
 
     def install(self, *, spill: bool = False) -> None:
         """Makes torch allocate from this arena only; before the first allocation on a GPU. With

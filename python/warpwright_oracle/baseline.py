@@ -59,7 +59,7 @@ class Baseline(Player):
         on: on the cpu device, where its size is the task's."""
         descriptor = self.channel.descriptor()
         size = request["arena_bytes"]
-        self.arena = Arena(self.device, self.library, descriptor, size, populate=True)
+        self.arena = Arena(self.device, self.library).reach(descriptor, size, populate=True)
         os.close(descriptor)
         self.arena.install(spill=True)
         return {}

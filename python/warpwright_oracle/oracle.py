@@ -156,7 +156,7 @@ class Oracle:
         descriptor = self.channel.descriptor()
         size = request["arena_bytes"]
         with self._sharing():
-            self.arena = Arena(self.device, self.library, descriptor, size, populate=False)
+            self.arena = Arena(self.device, self.library).reach(descriptor, size, populate=False)
         os.close(descriptor)
         return {}
 

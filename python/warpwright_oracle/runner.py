@@ -52,7 +52,7 @@ class Runner(Player):
         where its size is the task's."""
         descriptor = self.channel.descriptor()
         size, populate = request["arena_bytes"], request["populate"]
-        self.arena = Arena(self.device, self.library, descriptor, size, populate=populate)
+        self.arena = Arena(self.device, self.library).reach(descriptor, size, populate=populate)
         os.close(descriptor)
         self.arena.install()
         return {}
@@ -147,10 +147,13 @@ def main() -> None:
     if given.arena is not None:  # on a GPU: the context is made here, and the memory mapped
         os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = QUEUES
         initialise()
+        # What takes no context comes before anybody has to wait for it.
+        arena = Arena(given.device, given.library)
+        arena.install()
+        torch.cuda.init()
         with channel.starting():
             size = given.arena_bytes
-            arena = Arena(given.device, given.library, given.arena, size, populate=True)
-            arena.install()
+            arena.reach(given.arena, size, populate=True)
             # The rest may be in use: a candidate runs, and what it computes with lies there.
             arena.zone(size - given.start_bytes, given.start_bytes)
             warm(given.device)

@@ -15,6 +15,13 @@ pub(crate) fn describe(device: &str, used: &Used, of: Duration) -> String {
         of.as_secs_f64(),
         percent(used.shared),
     );
+    if !used.starved.is_zero() {
+        let _ = write!(
+            text,
+            "; for {:.0} % a candidate waited to be measured and none was",
+            percent(used.starved)
+        );
+    }
     let mut by: Vec<_> =
         Purpose::ALL.into_iter().zip(used.by).filter(|(_, part)| part.turns > 0).collect();
     by.sort_by_key(|(_, part)| std::cmp::Reverse(part.held));
@@ -53,6 +60,7 @@ mod tests {
         let mut used = Used {
             alone: Duration::from_mins(1),
             shared: Duration::from_secs(10),
+            starved: Duration::from_secs(3),
             ..Used::default()
         };
         let of = |turns, held, waited| Use {
@@ -64,9 +72,10 @@ mod tests {
         used.by[Purpose::Measurement as usize] = of(30, 60, 45);
         assert_eq!(
             describe("cuda:0", &used, Duration::from_secs(100)),
-            "cuda:0 was held alone for 60 % of 100 s, and beside others for 10 %; measuring: 60 % \
-             in 30 turns of 2.00 s, after 1.5 s of waiting each; starting processes: 10 % in 5 turns \
-             of 2.00 s, after 1.0 s of waiting each"
+            "cuda:0 was held alone for 60 % of 100 s, and beside others for 10 %; for 3 % a \
+             candidate waited to be measured and none was; measuring: 60 % in 30 turns of 2.00 s, \
+             after 1.5 s of waiting each; starting processes: 10 % in 5 turns of 2.00 s, after 1.0 s \
+             of waiting each"
         );
     }
 }

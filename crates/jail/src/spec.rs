@@ -59,6 +59,9 @@ pub enum Gpu {
     None,
     /// All NVIDIA device nodes, `/sys` read-only, the driver's libraries; no limit on address space.
     All,
+    /// The same, but of the nodes of GPUs that of this minor number alone (`/dev/nvidia3` has 3): others
+    /// cannot be used, whatever the program asks the driver for.
+    One(u32),
 }
 
 /// What the program can reach by network.
@@ -114,6 +117,9 @@ pub struct Limits {
     pub tmp_bytes: u64,
     /// Kept of each of stdout and stderr: the first half and the last half; 1 MiB.
     pub output_bytes: usize,
+    /// Takes the processor time that others leave it.
+    #[serde(default)]
+    pub yields: bool,
 }
 
 impl Default for Limits {
@@ -127,6 +133,7 @@ impl Default for Limits {
             file_bytes: 8 << 30,
             tmp_bytes: 2 << 30,
             output_bytes: 1 << 20,
+            yields: false,
         }
     }
 }

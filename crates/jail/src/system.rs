@@ -45,8 +45,8 @@ impl Spec {
     pub fn gpu(mut self, gpu: Gpu) -> Self {
         self.gpu = gpu;
         self.mounts.retain(|mount| !mount.device);
-        if gpu == Gpu::All {
-            for path in gpu_devices() {
+        if gpu != Gpu::None {
+            for path in gpu_devices(gpu) {
                 self.mounts.push(Mount {
                     device: true,
                     access: Access::ReadWrite,
@@ -119,29 +119,45 @@ fn python_prefixes(python: &Path) -> Vec<PathBuf> {
     prefixes
 }
 
-/// The NVIDIA device nodes of this machine.
-fn gpu_devices() -> Vec<PathBuf> {
-    let named = |path: &Path| {
-        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| {
-            let rest = name.strip_prefix("nvidia");
-            matches!(name, "nvidiactl" | "nvidia-uvm" | "nvidia-uvm-tools" | "nvidia-caps")
-                || rest.is_some_and(|rest| {
-                    !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
-                })
-        })
+/// The NVIDIA device nodes of this machine that such a program sees.
+fn gpu_devices(gpu: Gpu) -> Vec<PathBuf> {
+    let seen = |path: &Path| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| sees(gpu, name))
     };
     let mut found: Vec<PathBuf> = fs_err::read_dir("/dev")
         .map(|entries| {
-            entries.flatten().map(|entry| entry.path()).filter(|path| named(path)).collect()
+            entries.flatten().map(|entry| entry.path()).filter(|path| seen(path)).collect()
         })
         .unwrap_or_default();
     found.sort();
     found
 }
 
+/// Whether such a program sees the node of this name in `/dev`.
+fn sees(gpu: Gpu, name: &str) -> bool {
+    let Some(rest) = name.strip_prefix("nvidia") else { return false };
+    let is_gpu = !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+    match gpu {
+        Gpu::None => false,
+        Gpu::One(minor) if is_gpu => rest == minor.to_string(),
+        Gpu::All if is_gpu => true,
+        Gpu::All | Gpu::One(_) => matches!(rest, "ctl" | "-uvm" | "-uvm-tools" | "-caps"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_the_gpus_only_that_one_is_seen() {
+        let nodes =
+            ["nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "nvidia-caps", "null"];
+        let seen = |gpu| nodes.into_iter().filter(|name| sees(gpu, name)).collect::<Vec<_>>();
+        assert_eq!(seen(Gpu::None), Vec::<&str>::new());
+        assert_eq!(seen(Gpu::All), nodes[..6]);
+        assert_eq!(seen(Gpu::One(1)), ["nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-caps"]);
+    }
 
     #[test]
     fn a_virtual_environment_brings_its_base() {

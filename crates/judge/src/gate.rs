@@ -2,7 +2,10 @@
 //!
 //! Whatever computes on the device beside a measured window would lengthen it. Opening an oracle and
 //! compiling baselines go side by side; baselines are tuned, and candidates run, alone. But a candidate
-//! that is not timed at the moment is *calm*: processes start beside it, and it enters beside those.
+//! that is not timed at the moment is *calm*: processes start beside it, and it enters beside those. While
+//! one is measured or waits to be, one process a turn, which begins as a turn ends: the driver makes one
+//! context after the other, about as long as a candidate takes to end and the next to be loaded and
+//! verified, and who is to be measured waits until all that have begun are made (decision 32).
 //!
 //! Who waits has a deadline, the sooner the shorter its turns are as a rule, and the earliest goes
 //! first: a baseline needs the device eight times for a few hundredths of a second each, and would
@@ -107,7 +110,12 @@ impl Neighbour {
 pub(crate) struct Gate {
     state: Mutex<State>,
     changed: Condvar,
+    /// While somebody is to be measured processes start beside those who are calm alone.
+    starts_beside: bool,
 }
+
+/// A deadline, and a number.
+type Ticket = (Instant, u64);
 
 #[derive(Debug, Default)]
 struct State {
@@ -117,12 +125,16 @@ struct State {
     alone: bool,
     /// Whoever is alone does not mind that processes start beside it.
     calm: bool,
+    /// A process has begun to start since a turn last ended, with somebody to be measured.
+    started: bool,
     /// A candidate is measured.
     measuring: bool,
     /// Candidates that wait to be.
     ready: usize,
     /// Deadlines and numbers of those who wait.
-    queue: BTreeSet<(Instant, u64)>,
+    queue: BTreeSet<Ticket>,
+    /// The same of processes that wait to start and are not in the queue meanwhile.
+    starts: BTreeSet<Ticket>,
     /// How many have come.
     came: u64,
     /// Who wants to share and has a number below this one need not wait for those before it.
@@ -177,6 +189,11 @@ impl std::ops::Sub for Used {
 }
 
 impl State {
+    /// Somebody is measured or waits to be.
+    fn is_busy(&self) -> bool {
+        self.measuring || self.ready > 0
+    }
+
     /// Counts the time until now. To be called before it changes who holds the device, or who waits to
     /// measure.
     fn count(&mut self) {
@@ -215,6 +232,11 @@ pub(crate) enum Wish {
 }
 
 impl Gate {
+    /// That of a GPU, where candidates are calm at first and at last.
+    pub(crate) fn of_gpu() -> Self {
+        Self { starts_beside: true, ..Self::default() }
+    }
+
     /// For how long the device was held until now. What is still held counts for no purpose yet.
     pub(crate) fn used(&self) -> Used {
         let mut state = self.lock();
@@ -266,34 +288,49 @@ impl Gate {
     ) -> Held<'_> {
         let alone = manner != Manner::Sharing;
         let measures = purpose == Purpose::Measurement;
+        let starts = purpose == Purpose::Start && !alone;
         let mut state = self.lock();
         state.count();
         state.ready += usize::from(measures);
         let number = state.came;
         state.came += 1;
         let ticket = (came + patience, number);
-        state.queue.insert(ticket);
         loop {
-            if purpose == Purpose::Start && !alone && state.calm {
-                break;
-            }
-            let first = state.queue.first() == Some(&ticket);
-            let turn = first || (!alone && number < state.together);
-            let beside = match manner {
-                Manner::Sharing => true,
-                Manner::Alone => state.sharing == 0,
-                Manner::Calm => state.sharing == state.starting,
-            };
-            if turn && !state.alone && beside {
-                if first && !alone {
-                    state.together = state.came;
+            if starts && self.starts_beside && state.is_busy() {
+                if state.queue.remove(&ticket) {
+                    // Somebody else is first now.
+                    self.changed.notify_all();
                 }
-                break;
+                state.starts.insert(ticket);
+                if state.calm && !state.started && state.starts.first() == Some(&ticket) {
+                    break;
+                }
+            } else {
+                state.starts.remove(&ticket);
+                state.queue.insert(ticket);
+                if starts && state.calm {
+                    break;
+                }
+                let first = state.queue.first() == Some(&ticket);
+                let turn = first || (!alone && number < state.together);
+                let beside = match manner {
+                    Manner::Sharing => true,
+                    Manner::Alone => state.sharing == 0,
+                    Manner::Calm => state.sharing == state.starting,
+                };
+                if turn && !state.alone && beside {
+                    if first && !alone {
+                        state.together = state.came;
+                    }
+                    break;
+                }
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.queue.remove(&ticket);
+        state.starts.remove(&ticket);
         state.count();
+        state.started |= starts && state.is_busy();
         state.ready -= usize::from(measures);
         state.measuring |= measures;
         if alone {
@@ -329,10 +366,13 @@ pub(crate) struct Held<'g> {
 }
 
 impl Held<'_> {
-    /// From now on processes may start beside the one who is alone, who times nothing.
+    /// From now on processes may start beside the one who is alone, who times nothing any more.
     pub(crate) fn calm(&self) {
         if self.alone {
-            self.gate.lock().calm = true;
+            let mut state = self.gate.lock();
+            state.calm = true;
+            state.started = false;
+            drop(state);
             self.gate.changed.notify_all();
         }
     }

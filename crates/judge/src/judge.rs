@@ -146,12 +146,13 @@ impl LocalJudge {
             python: config.python.clone(),
             package: embedded.python,
             library,
+            node: identity.as_deref().and_then(crate::health::node),
             gpu: identity,
             workers: Arc::default(),
             forks: Forks::default(),
             memory_bytes: host_facts().memory_bytes / 4 * 3,
         });
-        let gate = Arc::new(Gate::default());
+        let gate = Arc::new(if gpu.is_some() { Gate::of_gpu() } else { Gate::default() });
         let nursery = Nursery::new(Means {
             host: Arc::clone(&host),
             gate: Arc::clone(&gate),

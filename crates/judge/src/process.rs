@@ -44,6 +44,8 @@ pub(crate) struct Host {
     pub(crate) library: PathBuf,
     /// Identity of the GPU, if it is one.
     pub(crate) gpu: Option<String>,
+    /// Number of its node in `/dev`, if that is known: processes see no other's.
+    pub(crate) node: Option<u32>,
     /// The processes that were started and have not ended.
     pub(crate) workers: Arc<Workers>,
     /// The parents of processes that are forks.
@@ -76,8 +78,10 @@ impl Host {
             // Torch's threads wait by spinning, on every core there is; on a GPU host they have
             // little to do.
             let threads = HOST_THREADS.to_string();
-            spec =
-                spec.gpu(Gpu::All).env("CUDA_VISIBLE_DEVICES", gpu).env("OMP_NUM_THREADS", threads);
+            spec = spec
+                .gpu(self.node.map_or(Gpu::All, Gpu::One))
+                .env("CUDA_VISIBLE_DEVICES", gpu)
+                .env("OMP_NUM_THREADS", threads);
         }
         spec
     }

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::{Common, StageArg};
 use crate::bench::Form;
+use crate::bench::serving::Way;
 
 /// `bench`.
 #[derive(Args, Debug)]
@@ -39,16 +40,20 @@ pub(crate) enum BenchWhat {
 #[command(after_help = "\
 Examples:
   warpwright bench serve --device cpu --stage verified
-  warpwright bench serve --device cuda:0,cuda:1 --candidates 200 --out serve.json
+  warpwright bench serve --device cuda:0,cuda:1 --ways http,http-one-device --seconds 120 --out serve.json
   warpwright bench serve --device all --nats nats://127.0.0.1:4222
 
-The same judge with as many hands is asked each way in turn, for new candidates of its own each time.
+The same judge with as many hands is asked each way in turn, for new candidates of its own without an end.
 With several devices also on the first alone.")]
 pub(crate) struct BenchServe {
-    /// Candidates each time.
-    #[arg(long, value_name = "N", default_value_t = 64,
-        value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) candidates: u32,
+    /// For how long verdicts are counted, each time: after as long, ten seconds at most, in which
+    /// everybody comes to have something to do.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) seconds: u64,
+    /// Which ways; if not given, all that there are.
+    #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) ways: Vec<Way>,
     /// Times that each way is gone.
     #[arg(long, value_name = "N", default_value_t = 3,
         value_parser = clap::value_parser!(u32).range(1..=1000))]

@@ -1,6 +1,7 @@
 //! `warpwright bench judge` and `bench serve`.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::args::bench::{BenchArgs, BenchJudge, BenchServe, BenchWhat};
 use crate::bench::serving::{self, ServingPlan};
@@ -40,8 +41,9 @@ fn judge(args: &BenchJudge, printer: Printer) -> Result<u8, Failure> {
 
 fn serve(args: &BenchServe, printer: Printer) -> Result<u8, Failure> {
     let plan = ServingPlan {
-        candidates: args.candidates as usize,
+        seconds: Duration::from_secs(args.seconds),
         rounds: args.rounds as usize,
+        ways: args.ways.clone(),
         stage: args.stage.into(),
         nats: args.nats.clone(),
     };

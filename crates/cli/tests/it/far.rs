@@ -147,10 +147,10 @@ fn every_way_to_ask_is_measured() {
         "cpu",
         "--stage",
         "verified",
-        "--candidates",
-        "2",
+        "--seconds",
+        "5",
         "--rounds",
-        "2",
+        "1",
         "--nats",
         &nats.url(),
         "--json",
@@ -162,7 +162,21 @@ fn every_way_to_ask_is_measured() {
     assert_eq!(names, ["here", "http", "nats"]);
     for way in ways {
         let rates: Vec<f64> = serde_json::from_value(way["rates"].clone()).unwrap();
-        assert!(rates.len() == 2 && rates.iter().all(|rate| *rate > 0.0), "{way}");
+        let there: Vec<Vec<f64>> = serde_json::from_value(way["there"].clone()).unwrap();
+        let judged = there[0].len();
+        assert_eq!((rates.len(), there.len()), (1, 1), "{way}");
+        assert!(judged > 0 && (rates[0] - judged as f64 / 5.0).abs() < 1e-9, "{way}");
+        assert!(there[0].iter().all(|at| (5.0..10.0).contains(at)), "{way}");
+    }
+}
+
+#[test]
+fn a_way_that_is_not_there_is_said() {
+    let program = Program::new();
+    for way in ["nats", "http-one-device"] {
+        let failed = program.run(&["bench", "serve", "--device", "cpu", "--ways", way]);
+        assert_eq!(failed.code, Some(2), "{}", failed.show());
+        assert!(failed.stderr.contains("--nats"), "{}", failed.stderr);
     }
 }
 

@@ -15,8 +15,9 @@ impl Station {
     pub const ELSEWHERE: Self = Self(usize::MAX);
 }
 
-/// Verdicts' time that opening a task takes.
-const OPENING: usize = 8;
+/// Verdicts' time that opening a task takes: on an H100 11.6 s, in which it gave verdicts every 0.9 s
+/// (`docs/measurements/2026-11-26-h100-x2-serve-2`), and the first verdict there waits its turn besides.
+const OPENING: usize = 16;
 /// Tasks that are remembered, at most.
 const MOST: usize = 4096;
 
@@ -156,8 +157,10 @@ mod tests {
         let mut homes = two(2);
         (0..6).for_each(|_| homes.enter(Station(1)));
         (0..16).for_each(|_| homes.begin(Station(1), "a"));
-        assert_eq!(choose(&homes, 0, &["a"; 16]), None);
-        assert_eq!(choose(&homes, 0, &["a"; 17]), Some(0));
+        // Four times the hands may have four times the jobs.
+        let most = 4 * OPENING - 16;
+        assert_eq!(choose(&homes, 0, &vec!["a"; most]), None);
+        assert_eq!(choose(&homes, 0, &vec!["a"; most + 1]), Some(0));
     }
 
     #[test]

@@ -105,6 +105,9 @@ fn confine_and_become(
     for (resource, value) in bounds {
         sys::limit(resource, value).step("set resource limits")?;
     }
+    if limits.yields {
+        sys::lower_priority();
+    }
     if identity.become_user.is_some() {
         sys::drop_bounding_capabilities().step("empty the bounding set")?;
     } else {

@@ -46,7 +46,7 @@ fn build(plan: &Plan) -> Result<RulesetStatus, RulesetError> {
     let mut readable = paths(Access::ReadOnly);
     readable.push("/proc".into());
     let mut usable: Vec<PathBuf> = DEVICES.map(PathBuf::from).into();
-    if plan.gpu == Gpu::All {
+    if plan.gpu != Gpu::None {
         writable.push("/dev/shm".into());
         // CUDA names its threads.
         usable.extend(fs_err::canonicalize("/proc/self").ok());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use warpwright_jail::{Backend, Limits, Outcome};
+use warpwright_jail::{Backend, Limits, Outcome, Spec};
 
 use crate::support::{
     assert_refused, assert_worked, attack, folder, inside, is_root, jails, namespaces, outside,
@@ -27,6 +27,20 @@ fn a_fork_bomb_is_bounded() {
         // Without a user id of its own the jail's share is counted beside what the user runs elsewhere.
         let most = if backend == Backend::Landlock { 100 } else { 20 };
         assert!((1..=most).contains(&count), "{}: {said}", backend.name());
+    }
+}
+
+#[test]
+fn what_yields_has_a_lower_priority_than_what_does_not() {
+    for (backend, jail) in jails() {
+        let niceness = |yields| {
+            let limits = Limits { yields, ..Limits::default() };
+            let finished = inside(&jail, Spec::new("/usr/bin/nice").with_system().limits(limits));
+            assert_worked(backend, &finished);
+            finished.stdout.text().trim().parse::<i32>().expect("a number")
+        };
+        let usual = niceness(false);
+        assert_eq!(niceness(true), (usual + 10).min(19), "{}", backend.name());
     }
 }
 

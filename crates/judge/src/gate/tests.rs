@@ -197,6 +197,71 @@ fn processes_start_beside_one_who_is_calm() {
     assert_eq!(entered.into_inner().unwrap().len(), 3);
 }
 
+/// While somebody is to be measured one process starts a turn on a GPU, the first that came, and all that
+/// wait when nobody is.
+#[test]
+fn one_process_starts_a_turn() {
+    let gate = &Gate::of_gpu();
+    let entered = Mutex::new(Vec::new());
+    let is_over = Mutex::new(());
+    let starts = |count| until("those that start", || entered.lock().unwrap().len() == count);
+    std::thread::scope(|scope| {
+        let stay = is_over.lock().unwrap();
+        let held = gate.alone_for(Purpose::Measurement, None, true);
+        held.tense();
+        for number in 0..4 {
+            let (entered, is_over) = (&entered, &is_over);
+            scope.spawn(move || {
+                // Their deadlines are long past: they come before no candidate for that.
+                let came = Instant::now().checked_sub(Duration::from_mins(1)).unwrap();
+                let held = gate.enter(Purpose::Start, Manner::Sharing, came, Duration::ZERO);
+                entered.lock().unwrap().push(number);
+                drop(held);
+                drop(is_over.lock());
+            });
+            until("a place", || gate.lock().starts.len() == number + 1);
+        }
+        held.calm();
+        starts(1);
+        let next = scope.spawn(|| gate.alone_for(Purpose::Measurement, None, true));
+        until("the next one", || gate.lock().ready == 1);
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(entered.lock().unwrap().len(), 1, "beside one who ends while another waits");
+        drop(held);
+        let held = next.join().unwrap();
+        held.tense();
+        held.calm();
+        starts(2);
+        let last = scope.spawn(|| gate.alone_for(Purpose::Measurement, None, true));
+        until("the last one", || gate.lock().ready == 1);
+        drop(held);
+        drop(last.join().unwrap());
+        starts(4);
+        drop(stay);
+    });
+    assert_eq!(entered.lock().unwrap()[..2], [0, 1], "the first that came");
+    let state = gate.lock();
+    assert!(state.starts.is_empty() && state.queue.is_empty());
+}
+
+/// Processes that wait in the queue leave it when somebody comes to be measured.
+#[test]
+fn who_waits_to_start_makes_way_for_who_is_to_be_measured() {
+    let gate = &Gate::of_gpu();
+    std::thread::scope(|scope| {
+        let tuning = gate.alone(Purpose::Baselines);
+        let start = scope.spawn(|| drop(gate.share(Purpose::Start)));
+        until("one who would start", || gate.lock().queue.len() == 1);
+        let candidate = scope.spawn(|| gate.alone_for(Purpose::Measurement, None, true));
+        until("one to be measured", || gate.lock().ready == 1);
+        drop(tuning);
+        let held = candidate.join().unwrap();
+        start.join().unwrap();
+        held.tense();
+        assert_eq!(gate.lock().sharing, 0, "it was calm until now");
+    });
+}
+
 /// A candidate that times nothing at first enters beside processes that start, not beside others, and
 /// waits for these before it times anything: so long it starves.
 #[test]

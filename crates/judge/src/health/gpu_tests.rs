@@ -2,8 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use warpwright_jail::{Gpu, Spec};
+
 use super::*;
 use crate::arena::CudaDevice;
+use crate::device::Device;
+use crate::testing;
 
 #[test]
 fn gpu_readings_are_there_and_cheap() {
@@ -19,4 +23,23 @@ fn gpu_readings_are_there_and_cheap() {
     let listed = gauge.processes(since).unwrap();
     let others = tenants::others(&listed, std::process::id(), tenants::parent, tenants::name);
     println!("processes there: {listed:?}; others: {others:?}");
+}
+
+/// A process of the judge sees the node of its own GPU, and of no other that the host has.
+#[test]
+fn gpu_processes_see_no_other_gpu() {
+    let judge = testing::judge_on(Device::Cuda(0));
+    let is_gpu =
+        |name: &str| name.strip_prefix("nvidia").is_some_and(|rest| rest.parse::<u32>().is_ok());
+    let seen = |gpu: Gpu| {
+        let list = Spec::new("/bin/ls").arg("/dev").with_system().gpu(gpu);
+        let said = judge.host.jail.run(list).unwrap().stdout.text();
+        said.lines().filter(|name| is_gpu(name)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let minor = judge.host.node.unwrap();
+    assert_eq!(seen(Gpu::One(minor)), [format!("nvidia{minor}")]);
+    // Positive control: who is given all sees all.
+    let names = fs_err::read_dir("/dev").unwrap().map(|entry| entry.unwrap().file_name());
+    let there = names.filter(|name| is_gpu(&name.to_string_lossy())).count();
+    assert_eq!(seen(Gpu::All).len(), there);
 }

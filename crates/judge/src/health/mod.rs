@@ -23,7 +23,7 @@ use std::time::SystemTime;
 use thiserror::Error;
 
 pub(crate) use host::Cores;
-pub(crate) use nvml::NvmlGauge;
+pub(crate) use nvml::{NvmlGauge, node};
 pub(crate) use watch::Watch;
 
 /// What the driver says lowers the clocks, by its bits.

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -27,6 +28,14 @@ impl NvmlGauge {
         let nvml = library().as_ref().map_err(|why| NoReading::Refused(why.clone()))?;
         Ok(Self { device: nvml.device_by_uuid(identity).map_err(no_reading)? })
     }
+}
+
+/// The minor number of the node in `/dev` of the GPU that CUDA calls `GPU-...`, if there is one and NVML
+/// knows it.
+pub(crate) fn node(identity: &str) -> Option<u32> {
+    let device = library().as_ref().ok()?.device_by_uuid(identity).ok()?;
+    let minor = device.minor_number().ok()?;
+    Path::new(&format!("/dev/nvidia{minor}")).exists().then_some(minor)
 }
 
 /// The library, loaded once for all GPUs and for as long as the program lives.

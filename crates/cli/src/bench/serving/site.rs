@@ -1,0 +1,350 @@
+//! The judge, and every way to ask it.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use warpwright_fleet::nats::{Bridge, FarWorker, Kind, LinkConfig};
+use warpwright_fleet::{Done, Job, Limits, Queue, Station};
+use warpwright_judge::{SessionPool, Used};
+use warpwright_record::verdict::{PhaseSeconds, Profile, Verdict};
+use warpwright_serve::{App, JudgeRequest, Served, SessionLimits, Settings, Tokens, router, serve};
+use warpwright_task::Task;
+
+use super::Way;
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::hands;
+use crate::judging::Bench;
+use crate::printer::Printer;
+
+/// Clients for each hand: the queue is never empty before the end.
+const CLIENTS: usize = 2;
+/// Jobs that wait, at most: more than there are clients.
+const MOST: usize = 1 << 16;
+/// How long an answer is waited for.
+const DEADLINE: Duration = Duration::from_hours(1);
+/// How long a worker may take to be there.
+const COMING: Duration = Duration::from_secs(30);
+/// Between looks whether all is over.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Which verdicts count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    /// Not those that are there sooner.
+    pub(super) warm: Duration,
+    /// And then for so long. What is not judged by then is given up.
+    pub(super) counted: Duration,
+}
+
+/// What there is to judge: until there is nothing more, or the span is over.
+pub(super) struct Supply<'s> {
+    next: Mutex<&'s mut (dyn FnMut() -> Option<Job> + Send)>,
+    span: Option<Span>,
+}
+
+impl<'s> Supply<'s> {
+    /// Without a span everything counts.
+    pub(super) const fn new(
+        next: &'s mut (dyn FnMut() -> Option<Job> + Send),
+        span: Option<Span>,
+    ) -> Self {
+        Self { next: Mutex::new(next), span }
+    }
+
+    /// Between which moments verdicts count.
+    fn counts(&self, begun: Instant) -> Option<Range<Instant>> {
+        self.span.map(|Span { warm, counted }| begun + warm..begun + warm + counted)
+    }
+}
+
+/// What verdicts took, and when they were there, seconds from the beginning.
+#[derive(Default)]
+pub(super) struct Judged {
+    pub(super) stages: Vec<PhaseSeconds>,
+    pub(super) there: Vec<f64>,
+    /// How devices were used in the span, if there was one.
+    pub(super) used: Vec<Used>,
+}
+
+/// Where it is measured.
+pub(super) struct Site<'p> {
+    pub(super) benches: &'p [Bench],
+    pub(super) pools: &'p [SessionPool<'p>],
+    /// As many as all devices together keep open.
+    pub(super) tasks: Vec<Task>,
+    pub(super) hardware: String,
+    pub(super) rules: String,
+    /// The verdicts of the way that is gone.
+    pub(super) judged: Mutex<Judged>,
+    pub(super) nats: Option<&'p str>,
+    pub(super) stop: &'p AtomicBool,
+    pub(super) printer: Printer,
+}
+
+impl<'p> Site<'p> {
+    /// Judges what there is, and tells of what counts.
+    pub(super) fn go(&self, way: Way, supply: &Supply<'_>) -> Result<Judged, Failure> {
+        let pools = self.pools(way);
+        match way {
+            Way::Here => self.here(&pools, supply),
+            Way::Http | Way::HttpOneDevice => self.served(&pools, supply, None),
+            Way::Nats => self.served(&pools, supply, self.nats),
+        }?;
+        Ok(std::mem::take(&mut *self.judged()))
+    }
+
+    pub(super) fn devices(&self) -> Vec<String> {
+        self.benches.iter().map(Bench::device).collect()
+    }
+
+    fn judged(&self) -> MutexGuard<'_, Judged> {
+        self.judged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn pools(&self, way: Way) -> Vec<&'p SessionPool<'p>> {
+        let most = if way == Way::HttpOneDevice { 1 } else { self.pools.len() };
+        self.pools.iter().take(most).collect()
+    }
+
+    /// A queue that knows where tasks are open: they are dealt out to the devices.
+    fn queue(&self) -> Arc<Queue> {
+        let queue = Queue::new(Limits { waiting: MOST, per_client: MOST });
+        for (number, task) in self.tasks.iter().enumerate() {
+            queue.settle(Station(number % self.pools.len()), task);
+        }
+        Arc::new(queue)
+    }
+
+    fn go_on(&self) -> Result<(), Failure> {
+        if self.stop.load(Ordering::SeqCst) { Err(Failure::interrupted()) } else { Ok(()) }
+    }
+
+    fn here(&self, pools: &[&SessionPool<'_>], supply: &Supply<'_>) -> Result<(), Failure> {
+        let queue = self.queue();
+        std::thread::scope(|scope| {
+            hands::start(scope, pools, &queue, self.stop);
+            let ask = |job: &Job, _| match hands::through(&queue, job) {
+                Done::Answered(Ok(verdict)) => Ok(*verdict),
+                Done::Answered(Err(failed)) => Err(wrong(&failed.to_string())),
+                Done::Gone => Err(wrong("every device is gone")),
+            };
+            let judged = self.each(CLIENTS * hands::count(pools), supply, ask, || queue.abandon());
+            queue.abandon();
+            judged
+        })
+    }
+
+    /// All that there is, by so many threads. What is asked for when the span is over is for nobody: `over`
+    /// may end it.
+    fn each(
+        &self,
+        threads: usize,
+        supply: &Supply<'_>,
+        ask: impl Fn(&Job, Duration) -> Result<Verdict, Failure> + Sync,
+        over: impl FnOnce() + Send,
+    ) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let span = supply.counts(begun);
+        let is_done = AtomicBool::new(false);
+        let left = || span.as_ref().map_or(DEADLINE, |span| span.end - Instant::now());
+        let client = || {
+            while !left().is_zero() {
+                self.go_on()?;
+                let next = supply.next.lock().unwrap_or_else(PoisonError::into_inner)();
+                let Some(job) = next else { break };
+                let answer = ask(&job, left());
+                if left().is_zero() {
+                    break;
+                }
+                self.note(&answer?, begun, span.as_ref())?;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let watch = span.as_ref().map(|span| {
+                let is_done = &is_done;
+                scope.spawn(move || {
+                    let wait = |until: Instant| {
+                        while Instant::now() < until && !is_done.load(Ordering::SeqCst) {
+                            std::thread::sleep(TICK.min(until - Instant::now()));
+                        }
+                    };
+                    let used = || self.benches.iter().map(|bench| bench.judge.device_use());
+                    wait(span.start);
+                    let before: Vec<Used> = used().collect();
+                    wait(span.end);
+                    let used = used().zip(before).map(|(now, before)| now - before).collect();
+                    over();
+                    used
+                })
+            });
+            let all: Vec<_> = (0..threads).map(|_| scope.spawn(client)).collect();
+            let died = |_| wrong("a thread died");
+            let asked = all.into_iter().try_for_each(|one| one.join().map_err(died)?);
+            is_done.store(true, Ordering::SeqCst);
+            if let Some(watch) = watch {
+                self.judged().used = watch.join().map_err(died)?;
+            }
+            asked
+        })
+    }
+
+    /// Finds the candidate right, and notes what that took, if it counts.
+    fn note(
+        &self,
+        verdict: &Verdict,
+        begun: Instant,
+        span: Option<&Range<Instant>>,
+    ) -> Result<(), Failure> {
+        if !verdict.verified {
+            return Err(wrong("it was not verified"));
+        }
+        let now = Instant::now();
+        if span.is_none_or(|span| span.contains(&now)) {
+            let mut judged = self.judged();
+            judged.stages.push(verdict.seconds);
+            judged.there.push((now - begun).as_secs_f64());
+        }
+        Ok(())
+    }
+
+    /// Asked by clients over HTTP, and judged by hands here, or by those of a worker beyond NATS.
+    fn served(
+        &self,
+        pools: &[&SessionPool<'_>],
+        supply: &Supply<'_>,
+        nats: Option<&str>,
+    ) -> Result<(), Failure> {
+        let io = |error: std::io::Error| Failure::io("serve", &error);
+        // The worker's own beyond NATS.
+        let (queue, nearby) = (self.queue(), self.queue());
+        let app = App::new(self.settings(), Arc::clone(&queue));
+        let listener = TcpListener::bind("127.0.0.1:0").map_err(io)?;
+        let url = format!("http://{}", listener.local_addr().map_err(io)?);
+        let client = Client::new(&url, None)?;
+        let far = nats.map(|nats| self.far(nats)).transpose()?;
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(io)?;
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (is_over, queue, nearby) = (&is_over, &queue, &nearby);
+            if let Some((bridge, worker)) = &far {
+                hands::start(scope, pools, nearby, self.stop);
+                let slots = hands::slots(nearby, hands::count(pools));
+                scope.spawn(move || worker.run(&slots, is_over, |text| self.printer.say(text)));
+                scope.spawn(move || bridge.run(queue, is_over));
+            } else {
+                hands::start(scope, pools, queue, self.stop);
+            }
+            let stopped = async {
+                let _ = ended.await;
+            };
+            let server =
+                serve(listener, Arc::clone(&app), router(Arc::clone(&app)), stopped, COMING);
+            let server = runtime.spawn(server);
+            let asked = self.asked(
+                CLIENTS * hands::count(pools),
+                supply,
+                &client,
+                far.as_ref().map(|(bridge, _)| bridge),
+            );
+            let _ = end.send(());
+            let ended = runtime.block_on(server);
+            queue.abandon();
+            nearby.abandon();
+            is_over.store(true, Ordering::SeqCst);
+            asked?;
+            ended.map_err(std::io::Error::other).flatten().map(drop).map_err(io)
+        })
+    }
+
+    fn asked(
+        &self,
+        clients: usize,
+        supply: &Supply<'_>,
+        client: &Client,
+        bridge: Option<&Bridge>,
+    ) -> Result<(), Failure> {
+        let until = Instant::now() + COMING;
+        while bridge.is_some_and(|bridge| bridge.roster().there().is_empty()) {
+            self.go_on()?;
+            if Instant::now() > until {
+                return Err(wrong("the worker did not come"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let ask = |job: &Job, within: Duration| {
+            let answer = client.judge(request(job), within, self.printer)?;
+            match (answer.verdict, answer.infra_error) {
+                (Some(verdict), _) => Ok(*verdict),
+                (_, Some(error)) => Err(wrong(&error.message)),
+                _ => Err(wrong("it has no verdict")),
+            }
+        };
+        // The server gives up what nobody waits for any more.
+        self.each(clients, supply, ask, || ())
+    }
+
+    /// Both ends of a way over NATS.
+    fn far(&self, nats: &str) -> Result<(Bridge, FarWorker), Failure> {
+        let config = LinkConfig {
+            url: nats.to_owned(),
+            fleet: "bench".to_owned(),
+            lease: Duration::from_secs(20),
+        };
+        let version = env!("CARGO_PKG_VERSION");
+        let kind = Kind {
+            version: version.to_owned(),
+            rules: self.rules.clone(),
+            hardware: self.hardware.clone(),
+        };
+        let bridge = Bridge::open(&config, version, &self.rules, Some(&self.hardware))?;
+        Ok((bridge, FarWorker::open(&config, kind, "bench", self.devices())?))
+    }
+
+    fn settings(&self) -> Settings {
+        let served = |device| Served { device, hardware: self.hardware.clone() };
+        Settings {
+            tokens: Tokens::none(),
+            tasks: BTreeMap::new(),
+            served: self.devices().into_iter().map(served).collect(),
+            profile: Profile::Strict,
+            body_bytes: 1 << 20,
+            body_time: COMING,
+            deadline: DEADLINE,
+            batch: 1,
+            replay_time: DEADLINE,
+            replay_bytes: 64 << 20,
+            sessions: SessionLimits { most: 0, per_client: 0, idle: DEADLINE },
+            skill: String::new(),
+        }
+    }
+}
+
+fn wrong(why: &str) -> Failure {
+    let hint = "run `warpwright doctor`".to_owned();
+    Failure::infrastructure(
+        format!("failed to judge the benchmark's own candidate as right: {why}"),
+        hint,
+    )
+}
+
+fn request(job: &Job) -> JudgeRequest {
+    let files = job.candidate.files().iter();
+    let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+    JudgeRequest {
+        task: job.task.name.clone(),
+        reference: Some(job.task.source.clone()),
+        files: files.map(|(name, bytes)| (name.clone(), text(bytes))).collect(),
+        stage: job.stage,
+        reward: warpwright_record::verdict::Scheme::default(),
+        fresh: job.fresh,
+        deadline_seconds: None,
+    }
+}
