@@ -352,7 +352,8 @@ fn a_policy_from_nothing_learns_which_kernels_are_rewarded() {
     assert!(another.object()["error"]["message"].as_str().unwrap().contains("--seed"));
 }
 
-/// Killed again and again, a run comes to the weights of one that was left alone, bit for bit.
+/// Killed again and again, a run comes to the weights of one that was left alone, bit for bit; also where what was
+/// said in it was left behind.
 #[test]
 fn long_a_run_that_is_killed_goes_on_to_the_same_weights() {
     let program = Program::new();
@@ -370,6 +371,10 @@ fn long_a_run_that_is_killed_goes_on_to_the_same_weights() {
         // It may have come to its end before.
         let _ = child.kill();
         child.wait().unwrap();
+        let record = program.path("killed/ppo/record");
+        if record.exists() {
+            fs_err::remove_dir_all(record).unwrap();
+        }
     }
     let last = program.run(&arguments("killed"));
     assert_eq!(last.code, Some(0), "{}", last.show());
