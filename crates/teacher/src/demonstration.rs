@@ -26,6 +26,9 @@ use crate::policy::Teacher;
 use crate::program::Files;
 use crate::tune::Knobs;
 
+mod flaws;
+mod replacement;
+
 /// How often what goes wrong. Shares, between 0 and 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -38,12 +41,16 @@ pub struct Flaws {
     pub slow: f64,
     /// First versions with a bound that is off by one.
     pub wrong: f64,
+    /// In these, so many bounds at most; each is mended in a message of its own. 0 is 1.
+    pub errors: u32,
     /// First versions that do not build: a value has the name of another.
     pub misnamed: f64,
     /// Versions whose verdict is asked for.
     pub checked: f64,
     /// Of versions that are found wrong or do not build, those that are mended.
     pub mended: f64,
+    /// Of files that are written again with few lines changed, those in which only these are replaced.
+    pub edited: f64,
     /// Of slow versions that are found right, those that are made faster.
     pub improved: f64,
 }
@@ -112,8 +119,8 @@ pub struct Demonstrator {
 struct Version {
     is_unfused: bool,
     knobs: Knobs,
-    /// Number of the bound that is off by one, drawn anew for each version.
-    wrong: Option<u64>,
+    /// Numbers of bounds that are off by one, drawn anew for each version.
+    wrong: Vec<u64>,
     /// Number of the value that has the name of another.
     misnamed: Option<u64>,
 }
@@ -124,7 +131,7 @@ impl Version {
     }
 
     fn is_wrong(&self) -> bool {
-        self.wrong.is_some() || self.misnamed.is_some()
+        !self.wrong.is_empty() || self.misnamed.is_some()
     }
 }
 
@@ -175,10 +182,13 @@ impl Demonstrator {
             }
         }
         if self.happens(self.flaws.wrong) {
-            version.wrong = Some(self.random.random());
+            let errors = self.flaws.errors.max(1);
+            version.wrong = (0..errors).map(|_| self.random.random()).collect();
         }
         // Of two flaws it would not show which one was mended.
-        if self.flaws.misnamed > 0.0 && version.wrong.is_none() && self.happens(self.flaws.misnamed)
+        if self.flaws.misnamed > 0.0
+            && version.wrong.is_empty()
+            && self.happens(self.flaws.misnamed)
         {
             version.misnamed = Some(self.random.random());
         }
@@ -198,10 +208,20 @@ impl Demonstrator {
             calls.push(self.call("Bash", json!({ "command": command })));
         }
         for (path, content) in &files {
-            if self.written.get(path) != Some(content) {
-                let arguments = json!({ "file_path": path, "content": content });
-                calls.push(self.call("Write", arguments));
+            let before = self.written.get(path);
+            if before == Some(content) {
+                continue;
             }
+            let replacement = before.and_then(|before| replacement::of(before, content));
+            let arguments = json!({ "file_path": path, "content": content });
+            calls.push(match replacement {
+                // No chance is taken where there are no edits: episodes are as they were.
+                Some((old, new)) if self.flaws.edited > 0.0 && self.happens(self.flaws.edited) => {
+                    let old = json!({ "file_path": path, "old_string": old, "new_string": new });
+                    self.call("Edit", old)
+                }
+                _ => self.call("Write", arguments),
+            });
         }
         (self.written, self.version) = (files, version);
         if self.happens(self.flaws.checked) {
@@ -218,11 +238,9 @@ impl Demonstrator {
         } else {
             draft.files(&version.knobs).ok()?
         };
-        if let Some(number) = version.wrong {
-            break_a_bound(&mut files, number);
-        }
+        flaws::break_bounds(&mut files, &version.wrong);
         if let Some(number) = version.misnamed {
-            misname(&mut files, number);
+            flaws::misname(&mut files, number);
         }
         Some(files)
     }
@@ -232,7 +250,8 @@ impl Demonstrator {
         let is_right = verdict.map(|verdict| verdict.verified);
         match is_right {
             Some(false) if self.version.is_wrong() && self.happens(self.flaws.mended) => {
-                let version = Version { wrong: None, misnamed: None, ..self.version.clone() };
+                let mut version = Version { misnamed: None, ..self.version.clone() };
+                version.wrong.pop();
                 self.show(version)
             }
             Some(true) if self.version.is_slow() && self.happens(self.flaws.improved) => {
@@ -276,95 +295,14 @@ fn say(text: &str, calls: Vec<ToolCall>) -> Message {
     Message { text: text.to_owned(), calls, ..Message::default() }
 }
 
-/// Takes one from a bound: the last iteration, the last block, or the last element is left out.
-fn break_a_bound(files: &mut Files, number: u64) {
-    let mut places: Vec<(String, usize, usize)> = Vec::new();
-    for (path, text) in files.iter().filter(|(path, _)| is_kernel(path)) {
-        places.extend(bounds(text).into_iter().map(|(from, to)| (path.clone(), from, to)));
-    }
-    if places.is_empty() {
-        return;
-    }
-    let (path, from, to) = &places[(number % places.len() as u64) as usize];
-    if let Some(text) = files.get_mut(path)
-        && let Ok(bound) = text[*from..*to].parse::<u64>()
-    {
-        text.replace_range(*from..*to, &(bound - 1).to_string());
-    }
-}
-
-/// Gives a value the name of another that is declared in the same kernel: one is declared twice then, and one not
-/// at all. Models from scratch make this mistake more than any other.
-fn misname(files: &mut Files, number: u64) {
-    let kernels = files.iter().filter(|(path, _)| is_kernel(path));
-    let names: Vec<_> = kernels.map(|(path, text)| (path.clone(), declared(text))).collect();
-    let Some((path, places)) = names.into_iter().max_by_key(|(_, places)| places.len()) else {
-        return;
-    };
-    let count = places.len() as u64;
-    if count < 2 {
-        return;
-    }
-    let (from, to) = places[(number % count) as usize];
-    let (other_from, other_to) = places[((number + 1) % count) as usize];
-    if let Some(text) = files.get_mut(&path) {
-        let other = text[other_from..other_to].to_owned();
-        text.replace_range(from..to, &other);
-    }
-}
-
-/// Where the names of float values stand that are declared in the one block that declares the most: of others
-/// that are alike, each is its own.
-fn declared(text: &str) -> Vec<(usize, usize)> {
-    const BEFORE: &str = "const float ";
-    let mut blocks: Vec<Vec<(usize, usize)>> = vec![vec![]];
-    let mut at = 0;
-    for line in text.split_inclusive('\n') {
-        let inside = line.trim_start();
-        match inside.strip_prefix(BEFORE).and_then(|rest| rest.split_once(" = ")) {
-            Some((name, _)) if name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => {
-                let from = at + line.len() - inside.len() + BEFORE.len();
-                blocks
-                    .last_mut()
-                    .into_iter()
-                    .for_each(|block| block.push((from, from + name.len())));
-            }
-            _ => blocks.push(vec![]),
-        }
-        at += line.len();
-    }
-    blocks.into_iter().max_by_key(Vec::len).unwrap_or_default()
-}
-
-fn is_kernel(path: &str) -> bool {
-    path.strip_suffix(".cu").is_some()
-}
-
-/// Where numbers of at least two stand that bound a loop (`< 512;`), elements (`>= 512)`) or blocks (`<<<512,`).
-fn bounds(text: &str) -> Vec<(usize, usize)> {
-    let mut found = Vec::new();
-    for before in ["< ", ">= ", "<<<"] {
-        for (at, _) in text.match_indices(before) {
-            let from = at + before.len();
-            let digits = text[from..].bytes().take_while(u8::is_ascii_digit).count();
-            let after = text[from + digits..].bytes().next();
-            let is_bound = matches!(after, Some(b';' | b')' | b','))
-                && !text[..at].ends_with('<')
-                && text[from..from + digits].parse::<u64>().is_ok_and(|bound| bound >= 2);
-            if is_bound {
-                found.push((from, from + digits));
-            }
-        }
-    }
-    found.sort_unstable();
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use warpwright_record::message::ToolStatus;
+    use warpwright_record::verdict::Stage;
 
+    use super::flaws::is_kernel;
     use super::*;
+    use crate::policy::tests::verdict;
 
     const TRACE: &str = include_str!("../tests/fixtures/softmax.json");
 
@@ -445,6 +383,41 @@ mod tests {
         assert!((15..=45).contains(&right), "{right}");
     }
 
+    /// Several errors are mended one after the other, each by replacing the line that it is in, until the kernels
+    /// are those without any.
+    #[test]
+    fn errors_are_mended_one_a_message() {
+        let drafts = Drafts::default();
+        let good = version(Flaws::default(), &drafts, 0);
+        let flaws = Flaws {
+            wrong: 1.0,
+            errors: 3,
+            checked: 1.0,
+            mended: 1.0,
+            edited: 1.0,
+            ..Flaws::default()
+        };
+        for seed in 0..8 {
+            let mut demonstrator = Demonstrator::new(flaws, drafts.clone());
+            let mut message = demonstrator.begin(&briefing(seed)).unwrap();
+            let mut files = written(&message);
+            let mut edits = 0;
+            while files != good {
+                let mut told = results(&message);
+                told.last_mut().unwrap().verdicts = vec![verdict(Stage::Built, None)];
+                message = demonstrator.next(&told).unwrap();
+                let [edit, check] = &message.calls[..] else { panic!("{message:?}") };
+                assert_eq!((&*edit.name, &*check.name), ("Edit", "Bash"));
+                let text = |key: &str| edit.arguments[key].as_str().unwrap().to_owned();
+                let file = files.get_mut(&text("file_path")).unwrap();
+                assert_eq!(file.matches(&text("old_string")).count(), 1);
+                *file = file.replace(&text("old_string"), &text("new_string"));
+                edits += 1;
+            }
+            assert_eq!(edits, 3);
+        }
+    }
+
     #[test]
     fn without_an_episode_the_same_is_written() {
         let flaws = Flaws { wrong: 0.5, slow: 0.5, unfused: 0.5, ..Flaws::default() };
@@ -456,20 +429,5 @@ mod tests {
         assert_eq!(alone, episodes);
         let error = first_messages("{}", &device, Profile::Strict, flaws, 0..1).unwrap_err();
         assert!(!error.is_empty());
-    }
-
-    #[test]
-    fn names_are_found_of_one_block() {
-        let text = "const float a = 1;\n{\n  const float b = 2;\n  const float c_1 = b;\n}\n  const float d;\n";
-        let found: Vec<&str> = declared(text).iter().map(|(from, to)| &text[*from..*to]).collect();
-        assert_eq!(found, ["b", "c_1"]);
-    }
-
-    #[test]
-    fn bounds_are_found_and_nothing_else() {
-        let text =
-            "f<<<128, 32>>>(x); for (i = 0; i < 512; ++i) if (j >= 9) y = i << 3; a < 1; b < n;";
-        let found: Vec<&str> = bounds(text).iter().map(|(from, to)| &text[*from..*to]).collect();
-        assert_eq!(found, ["128", "512", "9"]);
     }
 }

@@ -397,4 +397,4 @@ pub(crate) fn time_of(verdict: &Verdict) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -128,8 +128,8 @@ impl Demos {
 }
 
 fn check_flaws(flaws: &Flaws, refused: &'static str) -> Result<(), &'static str> {
-    let Flaws { unfused, naive, slow, wrong, misnamed, checked, mended, improved } = *flaws;
-    let shares = [unfused, naive, slow, wrong, misnamed, checked, mended, improved];
+    let Flaws { unfused, naive, slow, wrong, misnamed, checked, mended, improved, .. } = *flaws;
+    let shares = [unfused, naive, slow, wrong, misnamed, checked, mended, improved, flaws.edited];
     let right = shares.iter().all(|share| (0.0..=1.0).contains(share));
     if right { Ok(()) } else { Err(refused) }
 }

@@ -31,7 +31,7 @@ fn briefing(device: &str) -> Briefing {
     }
 }
 
-fn verdict(stage: Reached, milliseconds: Option<f64>) -> Verdict {
+pub(crate) fn verdict(stage: Reached, milliseconds: Option<f64>) -> Verdict {
     let around = |value: f64| Interval { value, low: value, high: value };
     Verdict {
         version: VERDICT_VERSION,
