@@ -15,7 +15,7 @@ pub(crate) fn describe(device: &str, used: &Used, of: Duration) -> String {
         of.as_secs_f64(),
         percent(used.shared),
     );
-    if !used.starved.is_zero() {
+    if percent(used.starved) >= 0.5 {
         let _ = write!(
             text,
             "; for {:.0} % a candidate waited to be measured and none was",
@@ -77,5 +77,8 @@ mod tests {
              after 1.5 s of waiting each; starting processes: 10 % in 5 turns of 2.00 s, after 1.0 s \
              of waiting each"
         );
+        used.starved = Duration::from_millis(400);
+        let told = describe("cuda:0", &used, Duration::from_secs(100));
+        assert!(!told.contains("candidate waited"), "nothing worth telling: {told}");
     }
 }

@@ -11,7 +11,8 @@
 //! first: a baseline needs the device eight times for a few hundredths of a second each, and would
 //! wait most of its life for candidates that measure for seconds. When one who shares has its turn, all
 //! enter who wait to share: else a device that is wanted alone and shared by turns would be shared by
-//! one at a time. Nobody waits for ever: a deadline comes, and who came later does not enter with others.
+//! one at a time. Nobody waits for ever: a deadline comes, and who came later does not enter with others;
+//! a process that waits for a turn's end has one after so many turns as others were there before it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -110,7 +110,7 @@ impl Nursery {
     }
 
     /// Says that runners will be needed: has as many made ahead as are worth keeping, once half of them
-    /// are gone. While contexts are made on a GPU nobody measures there: better seldom and several.
+    /// are gone. Their contexts are made one a turn while somebody is measured there (`gate.rs`).
     pub(crate) fn expect(&self) {
         let keep = match &self.shared.means {
             Means { gpu: None, .. } => ON_CPU,

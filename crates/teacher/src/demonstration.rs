@@ -217,8 +217,8 @@ impl Demonstrator {
             calls.push(match replacement {
                 // No chance is taken where there are no edits: episodes are as they were.
                 Some((old, new)) if self.flaws.edited > 0.0 && self.happens(self.flaws.edited) => {
-                    let old = json!({ "file_path": path, "old_string": old, "new_string": new });
-                    self.call("Edit", old)
+                    let edit = json!({ "file_path": path, "old_string": old, "new_string": new });
+                    self.call("Edit", edit)
                 }
                 _ => self.call("Write", arguments),
             });

@@ -40,7 +40,7 @@ pub(crate) enum BenchWhat {
 #[command(after_help = "\
 Examples:
   warpwright bench serve --device cpu --stage verified
-  warpwright bench serve --device cuda:0,cuda:1 --ways http,http-one-device --seconds 120 --out serve.json
+  warpwright bench serve --device cuda:0,cuda:1 --ways http,http-one-device --seconds 120
   warpwright bench serve --device all --nats nats://127.0.0.1:4222
 
 The same judge with as many hands is asked each way in turn, for new candidates of its own without an end.

@@ -128,8 +128,20 @@ impl Demos {
 }
 
 fn check_flaws(flaws: &Flaws, refused: &'static str) -> Result<(), &'static str> {
-    let Flaws { unfused, naive, slow, wrong, misnamed, checked, mended, improved, .. } = *flaws;
-    let shares = [unfused, naive, slow, wrong, misnamed, checked, mended, improved, flaws.edited];
+    // All of them, so that a new one is not forgotten here.
+    let Flaws {
+        unfused,
+        naive,
+        slow,
+        wrong,
+        errors: _,
+        misnamed,
+        checked,
+        mended,
+        edited,
+        improved,
+    } = *flaws;
+    let shares = [unfused, naive, slow, wrong, misnamed, checked, mended, edited, improved];
     let right = shares.iter().all(|share| (0.0..=1.0).contains(share));
     if right { Ok(()) } else { Err(refused) }
 }

@@ -163,7 +163,11 @@ fn who_shares_enters_beside_others_unless_one_waits_to_be_alone() {
 /// before it times anything.
 #[test]
 fn processes_start_beside_one_who_is_calm() {
-    let gate = Gate::default();
+    let gate = Gate::of_gpu();
+    let waiting = || {
+        let state = gate.lock();
+        state.queue.len() + state.starts.len()
+    };
     let held = gate.alone(Purpose::Measurement);
     let entered = Mutex::new(Vec::new());
     let leave = Mutex::new(());
@@ -176,7 +180,7 @@ fn processes_start_beside_one_who_is_calm() {
         let stay = leave.lock().unwrap();
         scope.spawn(move || enter(Purpose::Reference));
         scope.spawn(move || enter(Purpose::Start));
-        until("two who wait", || gate.lock().queue.len() == 2);
+        until("two who wait", || waiting() == 2);
         assert!(entered.lock().unwrap().is_empty());
         held.calm();
         until("one who starts", || entered.lock().unwrap().len() == 1);
@@ -187,7 +191,7 @@ fn processes_start_beside_one_who_is_calm() {
         std::thread::sleep(Duration::from_millis(20));
         assert!(!tense.is_finished(), "it is not alone yet");
         scope.spawn(move || enter(Purpose::Start));
-        until("one who is too late", || gate.lock().queue.len() == 2);
+        until("one who is too late", || waiting() == 2);
         drop(stay);
         let held = tense.join().unwrap();
         assert_eq!(*entered.lock().unwrap(), [Purpose::Start]);
@@ -266,7 +270,7 @@ fn who_waits_to_start_makes_way_for_who_is_to_be_measured() {
 /// waits for these before it times anything: so long it starves.
 #[test]
 fn one_who_is_calm_enters_beside_processes_that_start() {
-    let gate = Gate::default();
+    let gate = Gate::of_gpu();
     let starting = gate.share(Purpose::Start);
     let reference = gate.share(Purpose::Reference);
     std::thread::scope(|scope| {
