@@ -71,8 +71,11 @@ impl PolicyName {
     }
 }
 
+/// Without `..`, which no jail takes for a place to show something at. What is not there keeps its name: whoever
+/// opens it says so.
 fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+    let found = path.canonicalize().or_else(|_| std::path::absolute(path));
+    found.unwrap_or_else(|_| path.to_owned())
 }
 
 /// Makes a run's policies. Those with the same wire format share one endpoint, and all episodes of a model
