@@ -4,10 +4,13 @@
 //! messages that are suddenly cut short, a policy that no longer hesitates or only hesitates, rewards that
 //! are all alike although they are no better.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use warpwright_record::history;
 use warpwright_record::message::StopReason;
 
+use crate::decline;
 use crate::monitor::Alarm;
 use crate::online::Judged;
 use crate::update::Report;
@@ -29,6 +32,9 @@ pub struct Update {
     pub turns: f64,
     /// Their mean number of tokens that the policy drew.
     pub tokens: f64,
+    /// By task, the mean reward of its episodes.
+    #[serde(default)]
+    pub rewards: BTreeMap<usize, f64>,
     /// The policy's learning rate.
     #[serde(default)]
     pub rate: f64,
@@ -130,6 +136,8 @@ pub fn alarms(before: &[Update], now: &Update) -> Vec<Alarm> {
     let reward = median(first, |u| Some(u.report.reward)).unwrap_or(f64::MIN);
     let is_alike = report.spread < SPREAD_LEFT * spread && report.reward <= reward;
     raise(is_alike, Alarm::Spread);
+    let course: Vec<&Update> = before.iter().chain([now]).collect();
+    raise(decline::declines(&course, spread), Alarm::Decline);
     let norm = median(last, |u| Some(u.report.norm).filter(|norm| *norm > 0.0));
     raise(norm.is_some_and(|norm| report.norm > NORM_TIMES * norm), Alarm::GradientNorm);
     let of_rare = |u: &Update| Some(u.report.rare_mismatch?.kl);
@@ -210,6 +218,26 @@ mod tests {
 
     fn ratios(kl: f64) -> Ratios {
         Ratios { mean: 1.0, effective_share: 1.0, kl, clipped: 0.0 }
+    }
+
+    #[test]
+    fn tasks_that_bring_less_than_they_did_are_a_decline() {
+        let course = |lost: f64| {
+            let update = |number| {
+                let own =
+                    |task: usize| task as f64 / 4.0 + 0.1 * f64::from((number + task as u32) % 2);
+                let now = if number < 20 { 0.0 } else { lost };
+                let rewards = (0..8).map(|task| (task, own(task) - now)).collect();
+                Update { rewards, ..usual(number) }
+            };
+            let before: Vec<Update> = (0..24).map(update).collect();
+            alarms(&before, &update(24))
+        };
+        assert_eq!(course(0.5), [Alarm::Decline]);
+        // Less than a quarter of how rewards of a task spread at first, 0.8, however certain.
+        assert_eq!(course(0.19), []);
+        assert_eq!(course(0.21), [Alarm::Decline]);
+        assert_eq!(course(-0.5), []);
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub mod arms;
 pub mod batch;
 pub mod collapse;
 pub mod course;
+mod decline;
 pub mod engine;
 pub mod fit;
 pub mod group;

@@ -69,6 +69,8 @@ pub enum Alarm {
     EntropyCollapse,
     /// A task's episodes all come to the same, and are no better than at first.
     Spread,
+    /// The same tasks bring less than they did.
+    Decline,
     /// One step's gradient dwarfs those before.
     GradientNorm,
     /// Sampler and trainer disagree about what is rare, and more than before.
@@ -95,6 +97,7 @@ impl Alarm {
             | Self::EntropySurge
             | Self::EntropyCollapse
             | Self::Spread
+            | Self::Decline
             | Self::Mismatch
             | Self::Failures => false,
         }

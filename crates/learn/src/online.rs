@@ -34,6 +34,7 @@ use warpwright_record::verdict::Scheme;
 use crate::course::{self, Update};
 use crate::engine::Engine;
 use crate::group::is_flat;
+use crate::moments::mean;
 use crate::monitor::Alarm;
 use crate::outcome;
 use crate::update::{Rule, Steps, UpdateError, update};
@@ -339,6 +340,8 @@ impl Online {
             made.failed = plays.len() - episodes.len();
             made.learn_seconds = began.elapsed().as_secs_f64();
             made.tell_of(episodes.iter().map(|(_, episode, _)| *episode));
+            let by_task = by_task(episodes.iter().map(|(t, _, e)| (*t, e.reward)));
+            made.rewards = by_task.iter().map(|(task, rewards)| (*task, mean(rewards))).collect();
             let of_course = course::alarms(&state.updates[self.warming(state)..], &made);
             made.report.alarms.extend(of_course);
             let too_far = self.trust.map_or(f64::INFINITY, |trust| TOO_FAR * trust);
@@ -350,8 +353,7 @@ impl Online {
             if let Some(alarm) = self.raised(&made, &self.back_at).filter(|_| state.may_go_back()) {
                 return Ok(Ended::Back(state.go_back(alarm, flight.next.is_some())));
             }
-            let rewards = by_task(episodes.iter().map(|(t, _, e)| (*t, e.reward)));
-            let flat = rewards.into_iter().map(|(task, rewards)| (task, is_flat(&rewards)));
+            let flat = by_task.into_iter().map(|(task, rewards)| (task, is_flat(&rewards)));
             if self.ahead {
                 let late = std::mem::replace(&mut state.late, flat.collect());
                 state.flat.extend(late);

@@ -74,6 +74,12 @@ fn what_is_rewarded_becomes_likelier_and_the_rate_falls_to_nothing() {
             && first.passed > 0.0
             && (first.passed - first.faster).abs() < 1e-12
     );
+    // Each of its two tasks has six of its episodes.
+    for update in &state.updates {
+        let mean = update.rewards.values().sum::<f64>() / 2.0;
+        assert_eq!(update.rewards.len(), 2);
+        assert!((mean - update.report.reward).abs() < 1e-12, "{mean} {}", update.report.reward);
+    }
 }
 
 #[test]
