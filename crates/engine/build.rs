@@ -1,11 +1,11 @@
-//! Compiles `csrc/shim.cpp` against the libtorch that `torch-sys` links, and tells the linker where that
+//! Compiles `csrc/*.cpp` against the libtorch that `torch-sys` links, and tells the linker where that
 //! lies at run time.
 
 use std::env;
 use std::path::PathBuf;
 
 fn main() -> Result<(), String> {
-    println!("cargo:rerun-if-changed=csrc/shim.cpp");
+    println!("cargo:rerun-if-changed=csrc");
     println!("cargo:rerun-if-changed=build.rs");
     // torch-sys (links = "tch") hands its folder to those that depend on it.
     let lib = env::var_os("DEP_TCH_LIBTORCH_LIB").map(PathBuf::from);
@@ -19,7 +19,7 @@ fn main() -> Result<(), String> {
         .warnings(false)
         .include(&include)
         .include(include.join("torch/csrc/api/include"))
-        .file("csrc/shim.cpp");
+        .files(["csrc/shim.cpp", "csrc/fused.cpp"]);
     // Where pip puts CUDA's headers, beside torch.
     let cuda = torch.join("../nvidia/cu13/include");
     if has_cuda && cuda.join("cuda_runtime_api.h").exists() {

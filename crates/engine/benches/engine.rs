@@ -138,10 +138,12 @@ fn main() {
             let mut measured = vec![train(&mut begin(settings), &load, &args.gpu)];
             if load.config.hidden_size < 1024 {
                 let without = Settings { graphs: false, ..settings };
-                measured.push(draw(&mut begin(without), &load, &args.gpu, false));
+                measured.push(draw(&mut begin(without), &load, &args.gpu, "one by one"));
             }
             if settings.gpu.is_some() {
-                measured.push(draw(&mut begin(settings), &load, &args.gpu, true));
+                measured.push(draw(&mut begin(settings), &load, &args.gpu, "graphs"));
+                let fused = Settings { fused: true, ..settings };
+                measured.push(draw(&mut begin(fused), &load, &args.gpu, "graphs, own kernels"));
             }
             measured
         }
@@ -149,7 +151,7 @@ fn main() {
             let settings: Vec<Settings> = args.gpu.iter().map(|gpu| on(Some(*gpu))).collect();
             let mut engine = Replicas::initial(&load.config, 1, &settings).unwrap();
             let trained = train(&mut engine, &load, &args.gpu);
-            vec![trained, draw(&mut engine, &load, &args.gpu, true)]
+            vec![trained, draw(&mut engine, &load, &args.gpu, "graphs")]
         }
     };
     for line in &measured {
@@ -210,7 +212,7 @@ fn train<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize]) -> Value {
 }
 
 /// So many new tokens after short prompts.
-fn draw<E: Sampler>(engine: &mut E, load: &Load, gpus: &[usize], graphs: bool) -> Value {
+fn draw<E: Sampler>(engine: &mut E, load: &Load, gpus: &[usize], how: &str) -> Value {
     let (drawn, new) = (load.drawn, load.new);
     let sampling = Sampling { most: new, ..Sampling::default() };
     let prompts: Vec<Vec<u32>> = (0..drawn).map(|i| vec![i + 1; 8]).collect();
@@ -224,7 +226,7 @@ fn draw<E: Sampler>(engine: &mut E, load: &Load, gpus: &[usize], graphs: bool) -
     let first = seconds[0];
     let seconds = median(seconds[2..].to_vec());
     json!({
-        "what": "drawing", "graphs": graphs, "at_once": drawn, "new": new, "first_seconds": first,
+        "what": "drawing", "how": how, "at_once": drawn, "new": new, "first_seconds": first,
         "tokens_per_second": f64::from(drawn * new) / seconds, "step_ms": seconds / f64::from(new) * 1e3,
         "peak_gib": peak(gpus),
     })

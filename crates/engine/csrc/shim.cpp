@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,6 +41,9 @@ std::vector<Tensor> all(Tensor *const *pointers, size_t count) {
 }
 
 } // namespace
+
+// The same for other files.
+int warpwright_guarded(const std::function<void()> &work) { return guarded(work); }
 
 extern "C" {
 

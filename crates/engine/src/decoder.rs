@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use tch::{Kind, Tensor};
 use warpwright_learn::engine::Sampling;
 
+use crate::chances::{Drawn, choose, read};
 use crate::error::EngineError;
+use crate::fused::Kernels;
 use crate::model::Model;
 use crate::shim::{self, Graph};
 use crate::weights::Weights;
@@ -21,7 +23,7 @@ const BUCKET: i64 = 64;
 /// Rows of a product are filled up to this many: products of very few rows add up in another order (on the
 /// host below 4, measured with MKL 2024.2), and what is drawn beside a sequence would show in its last bits.
 pub(crate) const LEAST_ROWS: usize = 16;
-/// Rows of a GPU's tile: a product of fewer takes as long.
+/// Rows of a tile of a GPU: a product of fewer takes as long.
 const ROWS: usize = 64;
 /// Most bytes of keys and values beyond what was asked for.
 const AMPLE: u64 = 4 << 30;
@@ -36,9 +38,6 @@ pub(crate) struct Given {
     /// Between 0 and 1: decides which token is drawn.
     pub(crate) chance: f32,
 }
-
-/// A token, and the logarithm of the probability that it was drawn with.
-pub(crate) type Drawn = (u32, f32);
 
 /// What of it every sequence of a step has in common: temperature and `top_p`.
 pub(crate) fn manner(sampling: &Sampling) -> (f64, f64) {
@@ -115,6 +114,8 @@ pub(crate) struct Decoder {
     model: Model,
     /// By block: [`Model::head_norms`].
     head_norms: Vec<Tensor>,
+    /// What steps are done by, where there are such and a GPU computes in bfloat16.
+    kernels: Option<Kernels>,
     room: Room,
     /// By block: `[rows, positions, groups, width]`, or with groups first, by [`Reach`].
     keys: Vec<Tensor>,
@@ -122,8 +123,8 @@ pub(crate) struct Decoder {
     reach: Reach,
     /// Tokens, positions and chances of all rows: `[3, rows]`, float64, which has them all exactly.
     given: Tensor,
-    temperature: f64,
-    top_p: f64,
+    /// Temperature and `top_p`.
+    how: (f64, f64),
     steps: Steps,
 }
 
@@ -146,6 +147,13 @@ impl Reach {
             Self::Own(..) => 1,
         }
     }
+}
+
+/// What [`shim::cached_attention`] is told of rows: int32.
+struct Attention<'a> {
+    q_bounds: &'a Tensor,
+    k_bounds: &'a Tensor,
+    used: &'a Tensor,
 }
 
 /// How steps are done again.
@@ -198,12 +206,18 @@ impl Decoder {
             reach,
             given: Tensor::zeros([3, room.rows as i64], (Kind::Double, device)),
             head_norms: model.head_norms(),
+            kernels: None,
             model,
             room,
-            temperature: how.0,
-            top_p: how.1,
+            how,
             steps: if graphs { Steps::Recorded(BTreeMap::new()) } else { Steps::Anew },
         }
+    }
+
+    /// The same, by kernels of our own.
+    pub(crate) fn by(self, kernels: Option<Kernels>) -> Self {
+        let serves = self.model.compute == Kind::BFloat16 && matches!(self.reach, Reach::Own(..));
+        Self { kernels: kernels.filter(|_| serves), ..self }
     }
 
     /// One of another size with the same weights, whose first rows have read what these rows have; its steps are
@@ -211,7 +225,7 @@ impl Decoder {
     pub(crate) fn resized(&self, room: Room, rows: &[usize]) -> Self {
         let model = self.model.with(self.model.weights.map(Tensor::shallow_clone));
         let graphs = matches!(self.steps, Steps::Recorded(_));
-        let resized = Self::with_model(model, room, (self.temperature, self.top_p), graphs);
+        let resized = Self::with_model(model, room, self.how, graphs).by(self.kernels);
         let rows: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
         let which = Tensor::from_slice(&rows).to_device(resized.model.device());
         let positions = self.room.positions.min(room.positions);
@@ -252,7 +266,7 @@ impl Decoder {
 
     /// Whether it draws in that manner.
     pub(crate) fn is_for(&self, sampling: &Sampling) -> bool {
-        (self.temperature, self.top_p) == manner(sampling)
+        self.how == manner(sampling)
     }
 
     /// Bytes of keys, values and weights of its own.
@@ -285,7 +299,7 @@ impl Decoder {
     pub(crate) fn draw(&self, logits: &Tensor, chances: &[f32]) -> Result<Vec<Drawn>, EngineError> {
         let logits = logits.narrow(0, 0, chances.len() as i64);
         let chances = Tensor::from_slice(chances).to_device(logits.device()).to_kind(Kind::Double);
-        read(&self.choose(&logits, &chances))
+        read(&choose(&logits, &chances, self.how))
     }
 
     /// Reads a token of each row and draws the next; what comes of rows that nobody is in is nothing.
@@ -345,9 +359,21 @@ impl Decoder {
 
     fn compute(&self, extent: Extent) -> Result<Tensor, EngineError> {
         let part = |row| self.given.select(0, row);
-        let (ids, positions) = (part(0).to_kind(Kind::Int64), part(1).to_kind(Kind::Int64));
+        let (at, chances) = (part(1), part(2));
+        let (ids, positions) = (part(0).to_kind(Kind::Int64), at.to_kind(Kind::Int64));
+        if let (Some(kernels), Reach::Own(q_bounds, k_bounds)) = (self.kernels, &self.reach) {
+            let used = (positions + 1).to_kind(Kind::Int);
+            let rows = Attention { q_bounds, k_bounds, used: &used };
+            let logits = self.logits_by(kernels, &ids, &at, &rows)?;
+            return if self.how.0 == 0.0 {
+                Ok(choose(&logits.to_kind(Kind::Float), &chances, self.how))
+            } else {
+                kernels.choose(&logits, &chances, self.how)
+            };
+        }
         let logits = self.logits(&ids, &positions, extent)?;
-        Ok(self.choose(&logits.narrow(0, 0, extent.rows), &part(2).narrow(0, 0, extent.rows)))
+        let part = |all: &Tensor| all.narrow(0, 0, extent.rows);
+        Ok(choose(&part(&logits), &part(&chances), self.how))
     }
 
     /// Odds of what comes after one more token of every row: `[rows, vocabulary]`.
@@ -405,46 +431,34 @@ impl Decoder {
         Ok(model.logits(&model.norm(&stream, &model.weights.norm)))
     }
 
-    /// Draws from each row, given a number between 0 and 1 for each: the first token up to which the
-    /// probabilities add up to more. Ids, and the logarithm of the probability of each: `[2, rows]`, float64.
-    fn choose(&self, logits: &Tensor, chances: &Tensor) -> Tensor {
-        let (ids, logprobs) = if self.temperature == 0.0 {
-            let ids = logits.argmax(-1, false);
-            let sure = Tensor::zeros(ids.size(), (Kind::Float, ids.device()));
-            (ids, sure)
-        } else {
-            let logprobs = self.logprobs(logits);
-            // In double: a vocabulary of 150,000 adds up to 1 within what float32 rounds a rare token to.
-            let sums = logprobs.to_kind(Kind::Double).exp().cumsum(-1, Kind::Double);
-            let wanted = chances.unsqueeze(1) * sums.narrow(-1, -1, 1);
-            let last = logits.size()[1] - 1;
-            let before = sums.le_tensor(&wanted).to_kind(Kind::Int64);
-            let ids = before.sum_dim_intlist(-1, false, Kind::Int64).clamp_max(last);
-            let picked = logprobs.gather(-1, &ids.unsqueeze(-1), false).squeeze_dim(-1);
-            (ids, picked)
-        };
-        Tensor::stack(&[ids.to_kind(Kind::Double), logprobs.to_kind(Kind::Double)], 0)
-    }
-
-    /// Of what may be drawn; the rest is infinitely unlikely: `[rows, vocabulary]`.
-    fn logprobs(&self, logits: &Tensor) -> Tensor {
-        let logprobs = (logits / self.temperature).log_softmax(-1, Kind::Float);
-        if self.top_p >= 1.0 {
-            return logprobs;
+    /// The same by kernels of our own, which read positions as they are given, float64: `[rows, vocabulary]`, bfloat16.
+    fn logits_by(
+        &self,
+        kernels: Kernels,
+        ids: &Tensor,
+        positions: &Tensor,
+        attention: &Attention<'_>,
+    ) -> Result<Tensor, EngineError> {
+        let model = &self.model;
+        let epsilon = model.config.rms_norm_eps;
+        let stream = model.embedded(ids);
+        let (rows, mut added) = (ids.size()[0], None);
+        for (number, layer) in model.weights.layers.iter().enumerate() {
+            let (keys, values) = (&self.keys[number], &self.values[number]);
+            let normed = kernels.add_norm(&stream, added.as_ref(), &layer.input_norm, epsilon)?;
+            let all = model.through(&normed, layer, 0);
+            let (norms, angles) = (&self.head_norms[number], model.angles());
+            let q = kernels.turn_keep(&all, norms, angles, positions, (keys, values), epsilon)?;
+            let bounds = (attention.q_bounds, attention.k_bounds);
+            let out = shim::cached_attention((&q, keys, values), bounds, attention.used)?;
+            let out = model.through(&out.view([rows, -1]), layer, 1);
+            let normed = kernels.add_norm(&stream, Some(&out), &layer.post_norm, epsilon)?;
+            let gated = kernels.gate(&model.through(&normed, layer, 2))?;
+            added = Some(model.through(&gated, layer, 3));
         }
-        let (sorted, order) = logprobs.sort(-1, true);
-        let before = sorted.exp().cumsum(-1, Kind::Float) - sorted.exp();
-        let cut = before.ge(self.top_p);
-        let cut = cut.scatter(-1, &order, &cut);
-        logprobs.masked_fill(&cut, f64::NEG_INFINITY).log_softmax(-1, Kind::Float)
+        let normed = kernels.add_norm(&stream, added.as_ref(), &model.weights.norm, epsilon)?;
+        Ok(model.odds(&normed))
     }
-}
-
-fn read(drawn: &Tensor) -> Result<Vec<Drawn>, EngineError> {
-    let count = drawn.size()[1] as usize;
-    let numbers: Vec<f64> = Vec::try_from(drawn.view([-1]))?;
-    let (ids, logprobs) = numbers.split_at(count);
-    Ok(ids.iter().zip(logprobs).map(|(id, logprob)| (*id as u32, *logprob as f32)).collect())
 }
 
 #[cfg(test)]

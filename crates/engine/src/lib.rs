@@ -28,11 +28,13 @@
 //! ```
 
 mod adapters;
+mod chances;
 mod checkpoint;
 mod config;
 mod decoder;
 mod deviation;
 mod error;
+mod fused;
 mod local;
 mod losses;
 mod model;
@@ -40,13 +42,15 @@ mod optimizer;
 mod pass;
 mod replicas;
 mod sampler;
+mod settings;
 mod shim;
 mod weights;
 
 pub use config::ModelConfig;
 pub use deviation::{Deviation, Rounding};
 pub use error::EngineError;
-pub use local::{Compute, LocalEngine, Settings};
+pub use local::LocalEngine;
 pub use replicas::Replicas;
+pub use settings::{Compute, Settings};
 pub use shim::peak_bytes;
 pub use weights::Lora;

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
-use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 use warpwright_learn::engine::{
     Completion, Description, Engine, Loss, Passed, Row, SampleRequest, Sampler, Scores, Step, Which,
@@ -11,84 +10,22 @@ use warpwright_learn::engine::{
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::ModelConfig;
-use crate::deviation::{Deviation, Drafts};
+use crate::deviation::Drafts;
 use crate::error::{EngineError, guarded};
+use crate::fused::Kernels;
 use crate::losses::Signals;
 use crate::model::Model;
 use crate::optimizer::Optimizer;
 use crate::pass::Pass;
 use crate::sampler::{Drawing, Source};
+use crate::settings::{Compute, Settings};
 use crate::shim;
-use crate::weights::{Lora, Weights};
+use crate::weights::Weights;
 
 const OPTIMIZER: &str = "optimizer.safetensors";
 const CRITIC: &str = "critic";
 /// What new adapters are drawn by.
 const ADAPTERS_SEED: u64 = 1;
-
-/// The type that products are computed in; weights are float32.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Compute {
-    /// Single precision.
-    #[default]
-    Float32,
-    /// 8 bits of precision, float32's range.
-    Bfloat16,
-}
-
-impl Compute {
-    fn kind(self) -> Kind {
-        match self {
-            Self::Float32 => Kind::Float,
-            Self::Bfloat16 => Kind::BFloat16,
-        }
-    }
-}
-
-/// How an engine computes. Of this only `lora` and `sampler` change what is learned, beyond rounding.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Settings {
-    /// Number of the GPU; without, the host computes.
-    pub gpu: Option<usize>,
-    /// The type of products.
-    pub compute: Compute,
-    /// The type of the optimiser's moments.
-    pub moments: Compute,
-    /// Most tokens of one pass; longer rows pass alone.
-    pub pass_tokens: usize,
-    /// Whether blocks are computed again on the way back instead of kept.
-    pub recompute: bool,
-    /// Most sequences that are drawn at once.
-    pub slots: usize,
-    /// Whether a GPU draws by CUDA graphs.
-    pub graphs: bool,
-    /// Threads of this process that compute; without, as many as libtorch takes. Small models are quicker
-    /// with one.
-    pub threads: Option<usize>,
-    /// Adapters that are trained instead of the model: then its matrices are kept in the type of products only.
-    pub lora: Option<Lora>,
-    /// How the sampler's weights differ from the trainer's, for experiments.
-    pub sampler: Deviation,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            gpu: None,
-            compute: Compute::Float32,
-            moments: Compute::Float32,
-            pass_tokens: 32_768,
-            recompute: false,
-            slots: 256,
-            graphs: true,
-            threads: None,
-            lora: None,
-            sampler: Deviation::default(),
-        }
-    }
-}
 
 /// A model that is trained.
 #[derive(Debug)]
@@ -269,6 +206,11 @@ impl LocalEngine {
     }
 
     fn draw_once(&mut self, steps: u32, over: &mut Vec<Completion>) -> Result<(), EngineError> {
+        let Settings { gpu, fused, compute, .. } = self.settings;
+        let kernels = match gpu {
+            Some(gpu) if fused && compute == Compute::Bfloat16 => Some(Kernels::load(gpu)?),
+            _ => None,
+        };
         let model = &self.policy.model;
         let drafts = self.drafts.weights();
         let source = Source {
@@ -276,6 +218,7 @@ impl LocalEngine {
             weights: drafts.as_ref().unwrap_or(&model.weights),
             slots: self.settings.slots,
             graphs: self.settings.graphs && model.device().is_cuda(),
+            kernels,
         };
         self.drawing.draw(&source, steps, over)
     }

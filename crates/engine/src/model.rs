@@ -154,7 +154,17 @@ impl Model {
 
     /// Logarithms of odds of every token next: `[tokens, vocabulary]`, float32.
     pub(crate) fn logits(&self, hidden: &Tensor) -> Tensor {
-        hidden.linear(&self.cast(self.weights.words()), NONE).to_kind(Kind::Float)
+        self.odds(hidden).to_kind(Kind::Float)
+    }
+
+    /// The same as the product comes, in the compute type.
+    pub(crate) fn odds(&self, hidden: &Tensor) -> Tensor {
+        hidden.linear(&self.cast(self.weights.words()), NONE)
+    }
+
+    /// Cosines and sines of all positions: `[positions, width]`, float32.
+    pub(crate) fn angles(&self) -> (&Tensor, &Tensor) {
+        (&self.angles.0, &self.angles.1)
     }
 
     /// What is expected to come of it from each token on: `[tokens]`, float32.
@@ -193,7 +203,7 @@ impl Model {
     }
 
     /// Through one of a block's matrices, with what its adapter adds.
-    fn through(&self, x: &Tensor, layer: &Layer, place: usize) -> Tensor {
+    pub(crate) fn through(&self, x: &Tensor, layer: &Layer, place: usize) -> Tensor {
         let whole = x.linear(&self.cast(layer.matrices()[place]), NONE);
         match layer.adapter(place) {
             None => whole,

@@ -19,7 +19,8 @@ use warpwright_learn::engine::{
 
 use crate::config::ModelConfig;
 use crate::error::{EngineError, guarded};
-use crate::local::{LocalEngine, Settings};
+use crate::local::LocalEngine;
+use crate::settings::Settings;
 use crate::shim;
 
 type Work<T> = Box<dyn FnOnce(&mut LocalEngine) -> T + Send>;

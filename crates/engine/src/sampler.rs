@@ -16,8 +16,10 @@ use rand::{RngExt, SeedableRng};
 use tch::Tensor;
 use warpwright_learn::engine::{Completion, Refusal, SampleRequest, Sampled, Sampling};
 
-use crate::decoder::{Decoder, Drawn, Given, LEAST_ROWS, Room, manner};
+use crate::chances::Drawn;
+use crate::decoder::{Decoder, Given, LEAST_ROWS, Room, manner};
 use crate::error::EngineError;
+use crate::fused::Kernels;
 use crate::model::{Model, Packed};
 use crate::weights::Weights;
 
@@ -35,6 +37,8 @@ pub(crate) struct Source<'a> {
     pub(crate) slots: usize,
     /// Whether steps are recorded as CUDA graphs.
     pub(crate) graphs: bool,
+    /// Kernels of our own that draw.
+    pub(crate) kernels: Option<Kernels>,
 }
 
 impl Source<'_> {
@@ -156,6 +160,7 @@ impl Drawing {
             kept
         } else {
             Decoder::new(source.model, source.weights, room, &first, source.graphs)
+                .by(source.kernels)
         };
         Some(Batch::new(decoder, source))
     }

@@ -9,7 +9,7 @@ use torch_sys::C_tensor;
 
 use crate::error::{EngineError, guarded};
 
-type Pointer = *const C_tensor;
+pub(crate) type Pointer = *const C_tensor;
 
 unsafe extern "C" {
     fn warpwright_error() -> *const c_char;
@@ -59,7 +59,7 @@ unsafe extern "C" {
     fn warpwright_graph_free(graph: *mut c_void);
 }
 
-fn check(code: c_int) -> Result<(), EngineError> {
+pub(crate) fn check(code: c_int) -> Result<(), EngineError> {
     if code == 0 {
         return Ok(());
     }

@@ -329,9 +329,17 @@ impl<'a> Scan<'a> {
         let words: Vec<&str> = words.into_iter().filter(|w| *w != "std" && *w != "::").collect();
         let base: Vec<&str> =
             words.iter().copied().filter(|w| *w != "*" && !SPECIFIERS.contains(w)).collect();
-        // The last word is the name, unless the words are all part of the type.
+        // The last word is the name, unless the words are all part of the type. It may have a type's, as in
+        // `int half`.
+        let is_known = |words: &[&str]| {
+            let text = words.join(" ");
+            scalar(&text).is_some() || element(&text).is_some()
+        };
         let (type_words, name) = match base.split_last() {
-            Some((name, rest)) if !rest.is_empty() && !is_type_word(name) => {
+            Some((name, rest))
+                if !rest.is_empty()
+                    && (!is_type_word(name) || (!is_known(&base) && is_known(rest))) =>
+            {
                 (rest, (*name).to_owned())
             }
             _ => (base.as_slice(), format!("arg{index}")),
@@ -412,6 +420,19 @@ mod tests {
             ]
         );
         assert_eq!(found[1].params[7].name, "arg7");
+    }
+
+    #[test]
+    fn a_parameter_may_have_the_name_of_a_type() {
+        let source = "extern \"C\" void f(const float *x, int half, unsigned int, const half *half, long long) {}";
+        let found = launchers(source, "a.cu").unwrap();
+        let told: Vec<_> =
+            found[0].params.iter().map(|p| (p.c_type.as_str(), p.name.as_str(), p.kind)).collect();
+        let halves = ParamKind::Pointer { element: Element::F16, constant: true };
+        assert_eq!(told[1], ("int", "half", ParamKind::I32));
+        assert_eq!((told[2].1, told[2].2), ("arg2", ParamKind::U32));
+        assert_eq!(told[3], ("const half *", "half", halves));
+        assert_eq!((told[4].1, told[4].2), ("arg4", ParamKind::I64));
     }
 
     #[test]

@@ -125,7 +125,7 @@ impl Program {
     }
 
     #[expect(clippy::disallowed_types, reason = "the test starts programs")]
-    fn ran(&self, mut command: std::process::Command) -> Ran {
+    pub(crate) fn ran(&self, mut command: std::process::Command) -> Ran {
         let output = command.output().unwrap();
         let folder = self.folder.path().display().to_string();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&folder, "[folder]");

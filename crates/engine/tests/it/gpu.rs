@@ -106,6 +106,44 @@ fn gpu_graphs_draw_what_is_drawn_without_them() {
     }
 }
 
+/// Sums are taken in another order, so now and then another token is drawn, after which everything differs.
+#[test]
+fn gpu_kernels_of_our_own_draw_what_torchs_do() {
+    let prompts: Vec<Vec<u32>> = (1..50).map(|i| vec![i; 1 + i as usize % 20]).collect();
+    for (graphs, top_p, temperature) in
+        [(true, 1.0, 1.0), (false, 1.0, 0.7), (true, 0.8, 1.0), (true, 1.0, 0.0)]
+    {
+        let sampling = Sampling { most: 90, top_p, temperature, stop: vec![3] };
+        let settings = Settings { slots: 20, compute: Compute::Bfloat16, graphs, ..on_gpu() };
+        let mut own = engine(Settings { fused: true, ..settings });
+        let mut torchs = engine(settings);
+        for round in 0..3 {
+            let prompts = Prompt::numbered(prompts.clone(), 1000 * round);
+            let (drawn, wanted) = (
+                own.sample(&prompts, &sampling).unwrap(),
+                torchs.sample(&prompts, &sampling).unwrap(),
+            );
+            let (mut same, mut all, mut far) = (0, 0, 0.0_f32);
+            for (a, b) in drawn.iter().zip(&wanted) {
+                let alike = a.ids.iter().zip(&b.ids).take_while(|(a, b)| a == b).count();
+                same += alike;
+                all += b.ids.len();
+                far = far.max(furthest(&a.logprobs[..alike], &b.logprobs[..alike]));
+            }
+            println!(
+                "graphs {graphs}, top_p {top_p}, round {round}: {same} of {all} alike, off by {far}"
+            );
+            assert!(
+                same * 10 > all * 9,
+                "{same} of {all} tokens are drawn before the first that differs"
+            );
+            assert!(far < 0.05, "{far}");
+            let (a, b) = (train(&mut own), train(&mut torchs));
+            assert!((a - b).abs() < 1e-3 * a, "{a} {b}");
+        }
+    }
+}
+
 /// All rows do not fit into what is left of the device; some do.
 #[test]
 fn gpu_where_memory_is_short_fewer_rows_pass_and_the_same_is_learned() {

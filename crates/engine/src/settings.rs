@@ -1,0 +1,74 @@
+//! How an engine computes.
+
+use serde::{Deserialize, Serialize};
+use tch::Kind;
+
+use crate::deviation::Deviation;
+use crate::weights::Lora;
+
+/// The type that products are computed in; weights are float32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compute {
+    /// Single precision.
+    #[default]
+    Float32,
+    /// 8 bits of precision, float32's range.
+    Bfloat16,
+}
+
+impl Compute {
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::Float32 => Kind::Float,
+            Self::Bfloat16 => Kind::BFloat16,
+        }
+    }
+}
+
+/// How an engine computes. Of this only `lora` and `sampler` change what is learned, beyond rounding.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Number of the GPU; without, the host computes.
+    pub gpu: Option<usize>,
+    /// The type of products.
+    pub compute: Compute,
+    /// The type of the optimiser's moments.
+    pub moments: Compute,
+    /// Most tokens of one pass; longer rows pass alone.
+    pub pass_tokens: usize,
+    /// Whether blocks are computed again on the way back instead of kept.
+    pub recompute: bool,
+    /// Most sequences that are drawn at once.
+    pub slots: usize,
+    /// Whether a GPU draws by CUDA graphs.
+    pub graphs: bool,
+    /// Whether a GPU draws in bfloat16 by kernels of our own where they exist, instead of torch's alone.
+    pub fused: bool,
+    /// Threads of this process that compute; without, as many as libtorch takes. Small models are quicker
+    /// with one.
+    pub threads: Option<usize>,
+    /// Adapters that are trained instead of the model: then its matrices are kept in the type of products only.
+    pub lora: Option<Lora>,
+    /// How the sampler's weights differ from the trainer's, for experiments.
+    pub sampler: Deviation,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            gpu: None,
+            compute: Compute::Float32,
+            moments: Compute::Float32,
+            pass_tokens: 32_768,
+            recompute: false,
+            slots: 256,
+            graphs: true,
+            fused: false,
+            threads: None,
+            lora: None,
+            sampler: Deviation::default(),
+        }
+    }
+}
