@@ -190,6 +190,18 @@ impl StageFolder {
         Ok(())
     }
 
+    /// Of a run that was taken elsewhere what it may go back to can have stayed behind: what is not there goes from
+    /// this list. If nothing is left, what came with it is kept, that after `made` updates.
+    pub(crate) fn settle(&self, made: u32, shelf: &mut Vec<u32>) -> Result<(), Failure> {
+        let had = !shelf.is_empty();
+        shelf.retain(|kept| self.keeps(*kept));
+        if had && shelf.is_empty() {
+            shelf.push(made);
+            self.shelve(made, shelf)?;
+        }
+        Ok(())
+    }
+
     /// Goes back to the checkpoint that was kept after so many updates, with this state; after none to what
     /// the stage began with.
     pub(crate) fn go_back<T: Serialize>(&self, to: u32, state: &T) -> Result<(), Failure> {
@@ -204,7 +216,7 @@ impl StageFolder {
     }
 
     /// Whether the checkpoint after so many updates is kept.
-    pub(crate) fn keeps(&self, number: u32) -> bool {
+    fn keeps(&self, number: u32) -> bool {
         self.other(&number.to_string()).exists()
     }
 

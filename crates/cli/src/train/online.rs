@@ -25,8 +25,7 @@ impl Run<'_, '_> {
         let Some(playing) = playing else { return Ok(()) };
         let online = playing.online(self.config.reward, self.seed(100 + stage.salt()));
         let mut state: State = folder.state()?;
-        // Of a run that was taken elsewhere they may have stayed behind.
-        state.shelf.retain(|kept| folder.keeps(*kept));
+        folder.settle(state.updates.len() as u32, &mut state.shelf)?;
         while let Some(back) =
             self.online_from(stage, folder, playing, (&online, turns), &mut state)?
         {

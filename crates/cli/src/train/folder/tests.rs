@@ -71,6 +71,26 @@ fn a_checkpoint_that_is_kept_stays_what_it_was_and_is_gone_back_to() {
 }
 
 #[test]
+fn a_run_that_was_taken_elsewhere_goes_back_to_what_came_with_it() {
+    let stage = tempfile::tempdir().unwrap();
+    let folder = StageFolder::open(stage.path().to_owned()).unwrap();
+    checkpoint(stage.path(), "checkpoint", 12);
+    // It had none, so it is to go back to its beginning, as it would have.
+    let mut shelf = vec![];
+    folder.settle(12, &mut shelf).unwrap();
+    assert!(shelf.is_empty() && !folder.keeps(12));
+    let mut shelf = vec![5, 10];
+    folder.settle(12, &mut shelf).unwrap();
+    assert_eq!(shelf, [12]);
+    assert!(folder.keeps(12));
+    // One of two is left.
+    let mut shelf = vec![10, 12];
+    folder.settle(14, &mut shelf).unwrap();
+    assert_eq!(shelf, [12]);
+    assert!(!folder.keeps(14));
+}
+
+#[test]
 fn a_run_that_was_begun_with_something_else_is_left_alone() {
     let out = tempfile::tempdir().unwrap();
     let begun = |config: &str, seed, device: &str| Begun {
