@@ -179,8 +179,8 @@ int warpwright_add_norm(const Tensor *stream, const Tensor *added, const Tensor 
   });
 }
 
-// all: bfloat16 [rows, (heads + 2 groups) width]; norms: float32 [heads + groups, width]; cosines and sines: float32
-// [at least as many as there are positions, width]; positions: float64 [rows]; keys and values: bfloat16 [rows, room,
+// all: bfloat16 [rows, (heads + 2 groups) width]; norms: float32 [heads + groups, width]; cosines and sines:
+// float32 [all positions, width]; positions, some of these: float64 [rows]; keys and values: bfloat16 [rows, room,
 // groups, width]. Gives queries: [rows, heads, width].
 int warpwright_turn_keep(const Tensor *all, const Tensor *norms, const Tensor *cosines, const Tensor *sines,
                          const Tensor *positions, const Tensor *keys, const Tensor *values, double epsilon, Tensor *out) {
@@ -188,7 +188,7 @@ int warpwright_turn_keep(const Tensor *all, const Tensor *norms, const Tensor *c
     TORCH_CHECK(keys->dim() == 4, "keys have four dimensions");
     auto rows = keys->size(0), room = keys->size(1), groups = keys->size(2), width = keys->size(3);
     auto heads = norms->size(0) - groups, total = heads + 2 * groups, known = cosines->size(0);
-    TORCH_CHECK(heads > 0 && width % 2 == 0 && known >= room, "positions or heads are missing");
+    TORCH_CHECK(heads > 0 && width % 2 == 0, "heads are missing, or cannot turn");
     Tensor queries = at::empty({rows, heads, width}, all->options());
     auto kept = keys->sizes();
     start(&Kernels::turn_keep, queries, (rows * total + 3) / 4, THREADS,
