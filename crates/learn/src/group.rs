@@ -2,12 +2,14 @@
 
 use crate::moments::{mean, variance};
 
-/// Standard deviations below this count as none: the rewards of a group are equal but for rounding.
+/// Rewards that differ by less are equal but for rounding.
 const EQUAL: f64 = 1e-9;
 
-/// Whether all rewards of a group are equal: it says nothing about what to do more often.
-pub fn is_flat(rewards: &[f64]) -> bool {
-    deviation(rewards) <= EQUAL
+/// Whether no two rewards of a group are further apart than `alike`: it says nothing about what to do more often.
+pub fn is_flat(rewards: &[f64], alike: f64) -> bool {
+    let [least, most] =
+        [f64::min, f64::max].map(|of| rewards.iter().copied().reduce(of).unwrap_or(0.0));
+    most - least <= alike.max(EQUAL)
 }
 
 /// The reward of each episode less the mean of the others' (REINFORCE leave-one-out, Kool et al. 2019;
@@ -48,7 +50,9 @@ mod tests {
         assert_eq!(rloo(&[-1.0, 1.0, 3.0]), [-3.0, 0.0, 3.0]);
         assert_eq!(grpo(&[1.0, 3.0]), [-1.0, 1.0]);
         let equal = [2.0, 2.0, 2.0];
-        assert!(is_flat(&equal) && !is_flat(&[2.0, 2.1]));
+        assert!(is_flat(&equal, 0.0) && !is_flat(&[2.0, 2.1], 0.0));
+        assert!(is_flat(&[2.0, 2.1, 2.05], 0.15) && !is_flat(&[2.0, 2.1, 1.9], 0.15));
+        assert!(is_flat(&[], 0.0));
         assert_eq!((rloo(&equal), grpo(&equal)), (vec![0.0; 3], vec![0.0; 3]));
         assert_eq!((rloo(&[5.0]), grpo(&[5.0])), (vec![0.0], vec![0.0]));
         assert!(rloo(&[]).is_empty() && grpo(&[]).is_empty());
@@ -69,7 +73,7 @@ mod tests {
             prop_assert!(mean(&rloo(&rewards)).abs() < 1e-9);
             let of_group = grpo(&rewards);
             prop_assert!(mean(&of_group).abs() < 1e-9);
-            prop_assert!(is_flat(&rewards) || (deviation(&of_group) - 1.0).abs() < 1e-6);
+            prop_assert!(is_flat(&rewards, 0.0) || (deviation(&of_group) - 1.0).abs() < 1e-6);
         }
     }
 }

@@ -353,7 +353,9 @@ impl Online {
             if let Some(alarm) = self.raised(&made, &self.back_at).filter(|_| state.may_go_back()) {
                 return Ok(Ended::Back(state.go_back(alarm, flight.next.is_some())));
             }
-            let flat = by_task.into_iter().map(|(task, rewards)| (task, is_flat(&rewards)));
+            let flat = by_task
+                .into_iter()
+                .map(|(task, rewards)| (task, is_flat(&rewards, self.steps.alike)));
             if self.ahead {
                 let late = std::mem::replace(&mut state.late, flat.collect());
                 state.flat.extend(late);

@@ -69,6 +69,9 @@ pub struct Steps {
     pub critic: Step,
     /// Into how many parts a batch is cut, with a step for each; 1 in the paper.
     pub parts: usize,
+    /// A task of which no two rewards are further apart says nothing: what measuring cannot tell apart.
+    #[serde(default)]
+    pub alike: f64,
 }
 
 /// Probability of a rare action.
@@ -85,7 +88,8 @@ pub struct Report {
     pub actions: usize,
     /// Mean reward of all episodes.
     pub reward: f64,
-    /// Share of the tasks whose episodes all came to the same: they say nothing about what is better.
+    /// Share of the tasks whose episodes all came to the same, or nearly ([`Steps::alike`]): they say nothing about
+    /// what is better.
     pub flat: f64,
     /// Standard deviation of the rewards of a task's episodes, mean of the tasks.
     #[serde(default)]
@@ -142,7 +146,7 @@ where
     let rewards = batch.rewards();
     let groups = batch.groups();
     let rewards_of = |group: &Vec<usize>| group.iter().map(|i| rewards[*i]).collect::<Vec<_>>();
-    let flat = groups.iter().filter(|group| is_flat(&rewards_of(group))).count();
+    let flat = groups.iter().filter(|group| is_flat(&rewards_of(group), steps.alike)).count();
     let spreads: Vec<f64> = groups.iter().map(|group| deviation(&rewards_of(group))).collect();
     let mut report = Report {
         episodes: batch.len(),
@@ -177,9 +181,9 @@ struct Beside<'a> {
 }
 
 /// The episodes of tasks of which some came to something else than others, or of which there is one.
-fn telling(groups: &[Vec<usize>], outcomes: &[f64]) -> Vec<usize> {
+fn telling(groups: &[Vec<usize>], outcomes: &[f64], alike: f64) -> Vec<usize> {
     let of = |group: &&Vec<usize>| group.iter().map(|i| outcomes[*i]).collect::<Vec<_>>();
-    let tell = groups.iter().filter(|group| group.len() == 1 || !is_flat(&of(group)));
+    let tell = groups.iter().filter(|group| group.len() == 1 || !is_flat(&of(group), alike));
     let mut telling: Vec<usize> = tell.flatten().copied().collect();
     telling.sort_unstable();
     telling
@@ -229,7 +233,11 @@ where
         self.batch.put(|row| &mut row.targets, &targets);
         self.batch.put(|row| &mut row.expected, &values);
         let all: Vec<usize> = (0..self.batch.len()).collect();
-        let moving = if recipe.skips_flat { telling(groups, outcomes) } else { all.clone() };
+        let moving = if recipe.skips_flat {
+            telling(groups, outcomes, self.steps.alike)
+        } else {
+            all.clone()
+        };
         self.whitened(&advantages, &moving);
 
         // The critic first: where it has no weights of its own its gradient waits for the policy's step.
@@ -266,6 +274,9 @@ where
         let mut of_episode = vec![0.0; self.batch.len()];
         for group in groups {
             let rewards: Vec<f64> = group.iter().map(|i| rewards[*i]).collect();
+            if is_flat(&rewards, self.steps.alike) {
+                continue;
+            }
             let advantages = match by {
                 Comparison::Rloo => rloo(&rewards),
                 Comparison::Grpo => grpo(&rewards),

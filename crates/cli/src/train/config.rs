@@ -357,6 +357,9 @@ impl Config {
                     "imitation, a weight of 0 or more, and skips_flat of a stage are for rule ppo",
                 );
             }
+            if !(playing.alike >= 0.0 && playing.alike.is_finite()) {
+                return Err("alike of a stage is 0 or more");
+            }
             if playing.trust.is_some_and(|trust| trust <= 0.0 || !trust.is_finite()) {
                 return Err("trust of a stage is above 0");
             }

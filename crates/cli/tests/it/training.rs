@@ -64,6 +64,8 @@ fn configurations_that_make_no_sense_are_refused_before_anything_runs() {
         let told = other("[sft]", &format!("[ppo]\n{playing}\n{special}\n\n[sft]"));
         assert!(told.contains("are for rule ppo"), "{told}");
     }
+    let told = other("[sft]", &format!("[ppo]\n{playing}\nalike = -0.1\n\n[sft]"));
+    assert!(told.contains("alike of a stage is 0 or more"), "{told}");
     let told = other("[demos]", "[pretrained]\nfolder = \"x\"\n\n[demos]");
     assert!(told.contains("[model], from scratch, or [pretrained]"), "{told}");
     let told = other("[demos]", "[engine]\ngpus = 2\n\n[demos]");

@@ -36,7 +36,7 @@ fn episode(number: usize, prompt: &[u32], sampled: Sampled) -> Episode {
 
 fn learn(engine: &mut LocalEngine, rule: &Rule, updates: u64, seed: u64) -> Vec<Report> {
     let step = Step { rate: 5e-3, decay: 0.0, ..Step::default() };
-    let steps = Steps { policy: step, critic: step, parts: 1 };
+    let steps = Steps { policy: step, critic: step, parts: 1, alike: 0.0 };
     let mut reports = Vec::new();
     for number in 0..updates {
         let sampling = Sampling { most: 6, ..Sampling::default() };

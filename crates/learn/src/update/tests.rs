@@ -16,7 +16,7 @@ fn episodes() -> Vec<Episode> {
 
 fn steps(rate: f64) -> Steps {
     let step = Step { rate, ..Step::default() };
-    Steps { policy: step, critic: step, parts: 1 }
+    Steps { policy: step, critic: step, parts: 1, alike: 0.0 }
 }
 
 fn ppo() -> Rule {
@@ -159,6 +159,36 @@ fn flat_tasks_move_the_critic_alone_where_they_are_skipped() {
     // Where all are flat the policy stays.
     let (table, report) = after(true, &all[8..]);
     assert_eq!((table.odds, report.used, table.steps.0), (Table::new().odds, 0, 0));
+}
+
+#[test]
+fn what_measuring_cannot_tell_apart_says_nothing() {
+    let mut all = episodes();
+    all.extend([episode("nearly", &[3], 2.0), episode("nearly", &[1], 2.1)]);
+    let ppo = Rule::Ppo {
+        recipe: Recipe { skips_flat: true, ..Recipe::robust() },
+        critic_steps: 1,
+        critic_only: false,
+    };
+    let loss = Recipe::robust().policy;
+    let by = |by| Rule::Group { by, loss };
+    let after = |rule: &Rule, alike: f64, all: &[Episode]| {
+        let mut table = Table::new();
+        let steps = Steps { alike, ..steps(0.5) };
+        let report = update(&mut table, rule, &steps, all).unwrap();
+        (table.odds, report.flat, report.used)
+    };
+    for rule in [ppo, by(Comparison::Rloo), by(Comparison::Grpo)] {
+        let (without, flat, used) = after(&rule, 0.15, &episodes());
+        let (odds, flatter, same) = after(&rule, 0.15, &all);
+        assert_eq!(used, same, "{rule:?}");
+        // RLOO whitens over all, those of flat tasks with them.
+        let is_whitened = matches!(rule, Rule::Group { by: Comparison::Rloo, .. });
+        assert!(is_whitened || odds == without, "{rule:?}");
+        assert!(flatter > flat);
+        let (told, _, more) = after(&rule, 0.05, &all);
+        assert!(told != odds && more == used + 2, "positive control, {rule:?}");
+    }
 }
 
 #[test]

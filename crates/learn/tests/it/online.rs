@@ -17,7 +17,7 @@ fn online() -> Online {
     let step = Step { rate: 0.5, ..Step::default() };
     Online {
         rule: Rule::Group { by: Comparison::Rloo, loss },
-        steps: Steps { policy: step, critic: step, parts: 1 },
+        steps: Steps { policy: step, critic: step, parts: 1, alike: 0.0 },
         anneals: true,
         updates: 8,
         critic_first: 0,

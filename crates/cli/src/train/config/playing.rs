@@ -53,6 +53,9 @@ pub(crate) struct Playing {
     /// Whether episodes of a task that all came to the same move the critic of `ppo` alone.
     #[serde(default)]
     pub(crate) skips_flat: bool,
+    /// A task of which no two rewards are further apart counts as one whose episodes all came to the same.
+    #[serde(default)]
+    pub(crate) alike: f64,
     /// Into how many parts an update's episodes are cut, with a step for each.
     #[serde(default = "one_part")]
     pub(crate) parts: usize,
@@ -125,7 +128,7 @@ impl Playing {
         let critic = step(self.critic_rate.unwrap_or(2.0 * self.rate));
         Online {
             rule,
-            steps: Steps { policy: step(self.rate), critic, parts: self.parts },
+            steps: Steps { policy: step(self.rate), critic, parts: self.parts, alike: self.alike },
             anneals: self.anneals,
             updates: self.updates,
             critic_first: self.critic_first,
