@@ -23,7 +23,7 @@ const BUCKET: i64 = 64;
 /// Rows of a product are filled up to this many: products of very few rows add up in another order (on the
 /// host below 4, measured with MKL 2024.2), and what is drawn beside a sequence would show in its last bits.
 pub(crate) const LEAST_ROWS: usize = 16;
-/// Rows of a tile of a GPU: a product of fewer takes as long.
+/// Rows of a GPU's tile: a product of fewer takes as long.
 const ROWS: usize = 64;
 /// Most bytes of keys and values beyond what was asked for.
 const AMPLE: u64 = 4 << 30;
@@ -147,13 +147,6 @@ impl Reach {
             Self::Own(..) => 1,
         }
     }
-}
-
-/// What [`shim::cached_attention`] is told of rows: int32.
-struct Attention<'a> {
-    q_bounds: &'a Tensor,
-    k_bounds: &'a Tensor,
-    used: &'a Tensor,
 }
 
 /// How steps are done again.
@@ -362,9 +355,7 @@ impl Decoder {
         let (at, chances) = (part(1), part(2));
         let (ids, positions) = (part(0).to_kind(Kind::Int64), at.to_kind(Kind::Int64));
         if let (Some(kernels), Reach::Own(q_bounds, k_bounds)) = (self.kernels, &self.reach) {
-            let used = (positions + 1).to_kind(Kind::Int);
-            let rows = Attention { q_bounds, k_bounds, used: &used };
-            let logits = self.logits_by(kernels, &ids, &at, &rows)?;
+            let logits = self.logits_by(kernels, &ids, &at, (q_bounds, k_bounds))?;
             return if self.how.0 == 0.0 {
                 Ok(choose(&logits.to_kind(Kind::Float), &chances, self.how))
             } else {
@@ -437,9 +428,10 @@ impl Decoder {
         kernels: Kernels,
         ids: &Tensor,
         positions: &Tensor,
-        attention: &Attention<'_>,
+        bounds: (&Tensor, &Tensor),
     ) -> Result<Tensor, EngineError> {
         let model = &self.model;
+        let used = (positions + 1.0).to_kind(Kind::Int);
         let epsilon = model.config.rms_norm_eps;
         let stream = model.embedded(ids);
         let (rows, mut added) = (ids.size()[0], None);
@@ -449,8 +441,7 @@ impl Decoder {
             let all = model.through(&normed, layer, 0);
             let (norms, angles) = (&self.head_norms[number], model.angles());
             let q = kernels.turn_keep(&all, norms, angles, positions, (keys, values), epsilon)?;
-            let bounds = (attention.q_bounds, attention.k_bounds);
-            let out = shim::cached_attention((&q, keys, values), bounds, attention.used)?;
+            let out = shim::cached_attention((&q, keys, values), bounds, &used)?;
             let out = model.through(&out.view([rows, -1]), layer, 1);
             let normed = kernels.add_norm(&stream, Some(&out), &layer.post_norm, epsilon)?;
             let gated = kernels.gate(&model.through(&normed, layer, 2))?;

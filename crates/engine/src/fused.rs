@@ -131,8 +131,8 @@ impl Kernels {
         self.made(|out| unsafe { warpwright_gate(both.as_ptr(), out.as_ptr()) })
     }
 
-    /// Draws from `[rows, words]` by chances, float64 `[rows]`, as `Decoder::choose` does at a temperature above 0; of
-    /// words that are equally likely all may be drawn or none.
+    /// Draws from `[rows, words]` by chances, float64 `[rows]`, as `chances::choose` does at a temperature above 0, but
+    /// that of words that are equally likely all may be drawn or none.
     pub(crate) fn choose(
         self,
         logits: &Tensor,

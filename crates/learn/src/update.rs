@@ -59,7 +59,7 @@ pub enum Comparison {
     Grpo,
 }
 
-/// How weights move in an update.
+/// How weights move in an update, and for which tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Steps {

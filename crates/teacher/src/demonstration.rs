@@ -68,6 +68,19 @@ impl Drafts {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(task.to_owned(), Arc::clone(draft));
     }
+
+    /// What an episode found out of its task, by what its messages were answered: a process that goes on with others
+    /// of the task knows no more than the record. Of a task that cannot be traced there is nothing to know.
+    pub fn learn(&self, briefing: &Briefing, answers: impl IntoIterator<Item = Vec<ToolResult>>) {
+        let mut again = Demonstrator::new(Flaws::default(), self.clone());
+        let mut went = again.begin(briefing).is_ok();
+        for results in answers {
+            if !went || again.draft.is_some() {
+                break;
+            }
+            went = again.next(&results).is_ok();
+        }
+    }
 }
 
 /// The messages that episodes of a traced task would begin with, one for each seed: files, and perhaps a
@@ -381,6 +394,23 @@ mod tests {
         let half = Flaws { wrong: 0.5, ..Flaws::default() };
         let right = (0..60).filter(|seed| version(half, &drafts, *seed) == good).count();
         assert!((15..=45).contains(&right), "{right}");
+    }
+
+    #[test]
+    fn what_was_found_out_is_known_from_the_answers_too() {
+        let drafts = Drafts::default();
+        let looked =
+            Demonstrator::new(Flaws::default(), drafts.clone()).begin(&briefing(0)).unwrap();
+        drafts.learn(&briefing(0), []);
+        assert!(drafts.get("softmax").is_none(), "nothing was answered yet");
+        drafts.learn(&briefing(0), [results(&looked), vec![]]);
+        let known = drafts.get("softmax").unwrap();
+        let flaws = Flaws { wrong: 0.5, ..Flaws::default() };
+        let other = Drafts::default();
+        version(flaws, &other, 0);
+        assert_eq!(version(flaws, &drafts, 7), version(flaws, &other, 7));
+        drafts.learn(&briefing(1), [vec![]]);
+        assert!(Arc::ptr_eq(&known, &drafts.get("softmax").unwrap()), "it was known");
     }
 
     /// Several errors are mended one after the other, each by replacing the line that it is in, until the kernels

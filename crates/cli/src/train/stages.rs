@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use serde::Serialize;
-use warpwright_agent::policy::Policy;
+use warpwright_agent::policy::{Briefing, Policy};
 use warpwright_judge::Used;
 use warpwright_learn::course::first_and_last;
 use warpwright_learn::online::{Play, Rollouts, State};
@@ -200,8 +200,23 @@ impl Run<'_, '_> {
         let (first, others) =
             self.plays(self.train, demos.episodes).into_iter().partition(is_first);
         let phases = [first, others];
-        let played =
-            self.play_all(folder, self.field, self.train, "demonstrator", make, &phases)?;
+        let learn = |played: &[Episode]| {
+            for episode in played {
+                let briefing = self.told_of(episode);
+                let answers = episode
+                    .turns
+                    .iter()
+                    .map(|turn| turn.results.iter().map(|(result, _)| result.clone()).collect());
+                drafts.learn(&briefing, answers);
+            }
+        };
+        let played = self.play_all(
+            folder,
+            self.field,
+            (self.train, &phases),
+            ("demonstrator", make),
+            learn,
+        )?;
         Self::refuse_broken(&played)?;
         folder.finish(&serde_json::json!({ "episodes": played.len() }))
     }
@@ -217,15 +232,28 @@ impl Run<'_, '_> {
         .collect()
     }
 
-    /// Episodes, some after others, with their record closed.
+    /// What a demonstration went by.
+    fn told_of(&self, episode: &Episode) -> Briefing {
+        let place = &self.field.places[0];
+        Briefing {
+            task: episode.setup.task.clone(),
+            reference: String::new(),
+            skill: place.skill.clone(),
+            device: place.facts.clone(),
+            profile: episode.setup.profile,
+            seed: episode.setup.seed,
+            turns: episode.setup.budget.turns,
+        }
+    }
+
+    /// Episodes, some after others, with their record closed; `between` is shown what was played, phase by phase.
     fn play_all(
         &self,
         folder: &StageFolder,
         field: &Field<'_>,
-        tasks: &[Task],
-        policy: &'static str,
-        make: Make<'_>,
-        phases: &[Vec<Play>],
+        (tasks, phases): (&[Task], &[Vec<Play>]),
+        (policy, make): (&'static str, Make<'_>),
+        between: impl Fn(&[Episode]),
     ) -> Result<Vec<Episode>, Failure> {
         let name = folder.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let progress = Progress::new(self.printer, &name, phases.iter().map(Vec::len).sum());
@@ -233,7 +261,9 @@ impl Run<'_, '_> {
             .watched(|| progress.one_more());
         let mut played = Vec::new();
         for plays in phases.iter().filter(|plays| !plays.is_empty()) {
-            played.extend(players.play(plays, &|| {}).map_err(|error| error.0)?);
+            let phase = players.play(plays, &|| {}).map_err(|error| error.0)?;
+            between(&phase);
+            played.extend(phase);
         }
         players.close()?;
         Ok(played)
@@ -271,7 +301,8 @@ impl Run<'_, '_> {
         let engine = self.engine(&self.weights(Stage::Collect)?)?;
         let make = self.natives(&engine, "collect")?;
         let plays = self.plays(tasks, each);
-        let played = self.play_all(folder, self.field, tasks, "native", make, &[plays])?;
+        let played =
+            self.play_all(folder, self.field, (tasks, &[plays]), ("native", make), |_| ())?;
         let usable = played.iter().filter(|e| outcome::reward(e, self.config.reward).is_some());
         let usable = usable.count();
         if usable == 0 {
@@ -356,7 +387,8 @@ impl Run<'_, '_> {
     ) -> Result<(), Failure> {
         let field = self.afresh.with_turns(turns);
         let plays = self.plays(self.held_out, each);
-        let played = self.play_all(of, &field, self.held_out, policy, make, &[plays])?;
+        let played =
+            self.play_all(of, &field, (self.held_out, &[plays]), (policy, make), |_| ())?;
         of.finish(&serde_json::json!({ "episodes": played.len() }))
     }
 
