@@ -374,8 +374,9 @@ impl<'p, 'q> Pump<'p, 'q> {
                 out.leased.give_back();
             }
         }
-        self.workers.remove(worker);
+        // Before its place is given up: whoever is told that nobody judges any more finds nobody there.
         self.bridge.roster.went(worker);
+        self.workers.remove(worker);
     }
 
     fn count(&self) {
