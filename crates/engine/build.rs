@@ -19,7 +19,7 @@ fn main() -> Result<(), String> {
         .warnings(false)
         .include(&include)
         .include(include.join("torch/csrc/api/include"))
-        .files(["csrc/shim.cpp", "csrc/fused.cpp"]);
+        .files(["csrc/shim.cpp", "csrc/kernels.cpp", "csrc/fused.cpp"]);
     // Where pip puts CUDA's headers, beside torch.
     let cuda = torch.join("../nvidia/cu13/include");
     if has_cuda && cuda.join("cuda_runtime_api.h").exists() {

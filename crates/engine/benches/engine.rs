@@ -135,14 +135,19 @@ fn main() {
         [] | [_] => {
             let settings = on(args.gpu.first().copied());
             let begin = |settings| LocalEngine::initial(&load.config, 1, settings).unwrap();
-            let mut measured = vec![train(&mut begin(settings), &load, &args.gpu)];
+            let fused = Settings { fused: true, ..settings };
+            let mut measured = Vec::new();
+            if settings.gpu.is_some() {
+                // First: of memory the most since the process began is told.
+                measured.push(train(&mut begin(fused), &load, &args.gpu, "own kernels"));
+            }
+            measured.push(train(&mut begin(settings), &load, &args.gpu, "torch's"));
             if load.config.hidden_size < 1024 {
                 let without = Settings { graphs: false, ..settings };
                 measured.push(draw(&mut begin(without), &load, &args.gpu, "one by one"));
             }
             if settings.gpu.is_some() {
                 measured.push(draw(&mut begin(settings), &load, &args.gpu, "graphs"));
-                let fused = Settings { fused: true, ..settings };
                 measured.push(draw(&mut begin(fused), &load, &args.gpu, "graphs, own kernels"));
             }
             measured
@@ -150,7 +155,7 @@ fn main() {
         _ => {
             let settings: Vec<Settings> = args.gpu.iter().map(|gpu| on(Some(*gpu))).collect();
             let mut engine = Replicas::initial(&load.config, 1, &settings).unwrap();
-            let trained = train(&mut engine, &load, &args.gpu);
+            let trained = train(&mut engine, &load, &args.gpu, "torch's");
             vec![trained, draw(&mut engine, &load, &args.gpu, "graphs")]
         }
     };
@@ -181,7 +186,7 @@ fn peak(gpus: &[usize]) -> Option<f64> {
 }
 
 /// Gradients of all rows and a step.
-fn train<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize]) -> Value {
+fn train<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize], how: &str) -> Value {
     let (rows, tokens) = (load.rows, load.tokens);
     let row = |number: usize| Row {
         ids: (0..tokens).map(|at| ((number + 7 * at) % 1000) as u32).collect(),
@@ -206,7 +211,7 @@ fn train<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize]) -> Value {
     }
     let seconds = median(steps);
     json!({
-        "what": "training", "rows": rows, "tokens": tokens, "ms": seconds * 1e3,
+        "what": "training", "how": how, "rows": rows, "tokens": tokens, "ms": seconds * 1e3,
         "gradients_ms": median(forth) * 1e3, "tokens_per_second": over / seconds, "peak_gib": peak(gpus),
     })
 }

@@ -1,216 +1,256 @@
-// Compiles `kernels.cu` for the GPU at hand and starts its kernels on torch's stream, where a CUDA graph may be
-// recorded. Each function gives 0, or 1 with words in warpwright_error() (`shim.cpp`).
-#include <ATen/ATen.h>
-#include <functional>
-#ifdef WARPWRIGHT_CUDA
-#include <c10/cuda/CUDAFunctions.h>
-#include <c10/core/DeviceGuard.h>
-#include <c10/cuda/CUDAStream.h>
-#include <cuda.h>
-#include <dlfcn.h>
-#include <map>
-#include <mutex>
-#include <nvrtc.h>
-#include <string>
-#endif
+// What our own kernels compute, and their way back, as torch's autograd takes it. Each function gives 0, or 1 with
+// words in warpwright_error(). A tensor is a `torch::Tensor*` of tch's. Shapes are those of `blocks.cu` and `odds.cu`.
+#include "kernels.h"
+#include <algorithm>
+#include <optional>
+#include <torch/csrc/autograd/custom_function.h>
 
 using at::Tensor;
-
-int warpwright_guarded(const std::function<void()> &work);
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+using warpwright::Kernel;
+using warpwright::lies;
+using warpwright::start;
+using warpwright::whole;
 
 namespace {
 
-#ifdef WARPWRIGHT_CUDA
-
-// Loaded when they are needed: a host without a GPU has no driver.
-template <typename F> F *named(void *library, const char *name) {
-  auto *found = library ? dlsym(library, name) : nullptr;
-  TORCH_CHECK(found, name, " is not to be found: ", library ? "" : dlerror());
-  return reinterpret_cast<F *>(found);
-}
-
-// NVRTC as pip puts it beside torch, which looks for its own parts by name alone: they are loaded first.
-void *nvrtc() {
-  static void *library = [] {
-    Dl_info torch{};
-    dladdr(reinterpret_cast<void *>(&c10::cuda::set_device), &torch);
-    std::string beside = torch.dli_fname ? torch.dli_fname : "";
-    beside.resize(beside.rfind('/') == std::string::npos ? 0 : beside.rfind('/') + 1);
-    auto major = std::to_string(CUDA_VERSION / 1000);
-    auto minor = std::to_string(CUDA_VERSION % 1000 / 10);
-    std::string folders[] = {beside + "../../nvidia/cu" + major + "/lib/", ""};
-    for (const auto &folder : folders) {
-      dlopen((folder + "libnvrtc-builtins.so." + major + "." + minor).c_str(), RTLD_LAZY | RTLD_GLOBAL);
-      if (void *found = dlopen((folder + "libnvrtc.so." + major).c_str(), RTLD_LAZY))
-        return found;
-    }
-    return static_cast<void *>(nullptr);
-  }();
-  TORCH_CHECK(library, "NVRTC is not to be found: it is part of torch for CUDA as pip installs it");
-  return library;
-}
-
-void *driver() {
-  static void *library = dlopen("libcuda.so.1", RTLD_LAZY);
-  return library;
-}
-
-void check(CUresult result, const char *what) { TORCH_CHECK(result == CUDA_SUCCESS, what, " failed: CUDA error ", int(result)); }
-
-#define DRIVER(name) named<decltype(name)>(driver(), #name)
-#define NVRTC(name) named<decltype(name)>(nvrtc(), #name)
-
-// What the driver takes, for a GPU of this compute capability: 90 for 9.0.
-std::string compiled(const char *source, int capability) {
-  nvrtcProgram program = nullptr;
-  TORCH_CHECK(NVRTC(nvrtcCreateProgram)(&program, source, "kernels.cu", 0, nullptr, nullptr) == NVRTC_SUCCESS,
-              "NVRTC takes no program");
-  auto architecture = "--gpu-architecture=sm_" + std::to_string(capability);
-  const char *options[] = {architecture.c_str(), "--std=c++17"};
-  auto result = NVRTC(nvrtcCompileProgram)(program, 2, options);
-  std::string binary;
-  size_t size = 0;
-  if (result == NVRTC_SUCCESS) {
-    NVRTC(nvrtcGetCUBINSize)(program, &size);
-    binary.resize(size);
-    NVRTC(nvrtcGetCUBIN)(program, binary.data());
-  } else {
-    NVRTC(nvrtcGetProgramLogSize)(program, &size);
-    binary.resize(size);
-    NVRTC(nvrtcGetProgramLog)(program, binary.data());
-  }
-  NVRTC(nvrtcDestroyProgram)(&program);
-  TORCH_CHECK(result == NVRTC_SUCCESS, "kernels.cu does not compile for sm_", capability, ": ", binary.c_str());
-  return binary;
-}
-
-struct Kernels {
-  CUfunction add_norm, turn_keep, gate, choose;
-};
-
-// Of a GPU: compiled once.
-const Kernels &kernels(int gpu, const char *source) {
-  static std::mutex mutex;
-  static std::map<int, Kernels> known;
-  std::lock_guard<std::mutex> lock(mutex);
-  auto found = known.find(gpu);
-  if (found != known.end())
-    return found->second;
-  TORCH_CHECK(source, "kernels were not compiled for GPU ", gpu);
-  CUdevice device;
-  int major, minor;
-  check(DRIVER(cuDeviceGet)(&device, gpu), "cuDeviceGet");
-  auto attribute = DRIVER(cuDeviceGetAttribute);
-  check(attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device), "cuDeviceGetAttribute");
-  check(attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device), "cuDeviceGetAttribute");
-  auto binary = compiled(source, 10 * major + minor);
-  // The context that torch uses becomes this thread's.
-  c10::DeviceGuard guard(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(gpu)));
-  c10::cuda::device_synchronize();
-  CUmodule module;
-  check(DRIVER(cuModuleLoadData)(&module, binary.data()), "cuModuleLoadData");
-  Kernels made{};
-  std::pair<const char *, CUfunction *> functions[] = {{"add_norm", &made.add_norm},
-                                                       {"turn_keep", &made.turn_keep},
-                                                       {"gate", &made.gate},
-                                                       {"choose", &made.choose}};
-  for (auto &[name, function] : functions)
-    check(DRIVER(cuModuleGetFunction)(function, module, name), name);
-  return known.emplace(gpu, made).first->second;
-}
-
-// On the GPU where `out` lies.
-template <typename... Given>
-void start(CUfunction Kernels::*kernel, const Tensor &out, int64_t blocks, unsigned threads, Given... given) {
-  static auto *launch = DRIVER(cuLaunchKernel);
-  c10::DeviceGuard guard(out.device());
-  auto function = kernels(out.device().index(), nullptr).*kernel;
-  void *arguments[] = {&given...};
-  auto stream = c10::cuda::getCurrentCUDAStream().stream();
-  check(launch(function, static_cast<unsigned>(blocks), 1, 1, threads, 1, 1, 0, stream, arguments, nullptr),
-        "cuLaunchKernel");
-}
-
-// The address of what a kernel takes as it lies.
-template <typename T> T *lies(const Tensor &tensor, at::ScalarType type, at::IntArrayRef sizes) {
-  TORCH_CHECK(tensor.is_cuda() && tensor.scalar_type() == type && tensor.is_contiguous() && tensor.sizes() == sizes,
-              "a kernel takes ", type, " of ", sizes, " and was given ", tensor.scalar_type(), " of ",
-              tensor.sizes());
-  return static_cast<T *>(tensor.data_ptr());
-}
-
-int whole(int64_t number) {
-  TORCH_CHECK(number >= 0 && number <= INT32_MAX, number, " is too large for a kernel");
-  return static_cast<int>(number);
-}
-
 using Half = uint16_t;
+constexpr auto HALF = at::kBFloat16;
 constexpr unsigned THREADS = 128;
 constexpr unsigned DRAWING = 256;
+// Blocks that share rows on the way back, at most: what their threads have gathered of a weight is added up.
+constexpr int64_t SHARING = 2048;
 
-#endif
+int64_t blocks_of(int64_t count, int64_t each) { return (count + each - 1) / each; }
+
+const Half *halves(const Tensor &tensor, at::IntArrayRef sizes) { return lies<const Half>(tensor, HALF, sizes); }
+const float *floats(const Tensor &tensor, at::IntArrayRef sizes) { return lies<const float>(tensor, at::kFloat, sizes); }
+const int64_t *wholes(const Tensor &tensor, at::IntArrayRef sizes) {
+  return lies<const int64_t>(tensor, at::kLong, sizes);
+}
+
+struct AddNorm : Function<AddNorm> {
+  static variable_list forward(AutogradContext *ctx, const Tensor &stream, const std::optional<Tensor> &added,
+                               const Tensor &weight, double epsilon) {
+    auto rows = stream.size(0), width = stream.size(1);
+    TORCH_CHECK(width % 4 == 0, "a width of ", width, " is no multiple of 4");
+    bool adds = added.has_value();
+    Tensor sum = adds ? at::empty_like(stream) : Tensor();
+    Tensor scales = at::empty({rows}, stream.options());
+    Tensor out = at::empty({rows, width}, stream.options().dtype(HALF));
+    start(Kernel::add_norm, out, rows, THREADS, 0, floats(stream, {rows, width}),
+          adds ? halves(*added, {rows, width}) : nullptr, floats(weight, {width}),
+          adds ? sum.mutable_data_ptr<float>() : nullptr, scales.mutable_data_ptr<float>(),
+          lies<Half>(out, HALF, {rows, width}), whole(width), static_cast<float>(epsilon));
+    ctx->set_materialize_grads(false);
+    ctx->save_for_backward({adds ? sum : stream, scales, weight});
+    ctx->saved_data["adds"] = adds;
+    if (adds)
+      return {out, sum};
+    return {out};
+  }
+
+  static variable_list backward(AutogradContext *ctx, variable_list given) {
+    auto saved = ctx->get_saved_variables();
+    auto &sum = saved[0], &scales = saved[1], &weight = saved[2];
+    auto rows = sum.size(0), width = sum.size(1);
+    bool adds = ctx->saved_data["adds"].toBool();
+    Tensor d_out = given[0].defined() ? given[0].contiguous() : at::zeros({rows, width}, sum.options().dtype(HALF));
+    Tensor d_sum = adds && given[1].defined() ? given[1].contiguous() : Tensor();
+    Tensor d_stream = at::empty_like(sum);
+    Tensor d_added = adds ? at::empty_like(d_out) : Tensor();
+    // What is gathered takes 4 MiB at most, unless a row is longer.
+    auto blocks = std::min({rows, SHARING, std::max<int64_t>((1 << 20) / width, 1)});
+    // Of what is no tensor nobody asks.
+    bool moves = ctx->needs_input_grad(adds ? 2 : 1);
+    Tensor d_weights = moves ? at::empty({blocks, width}, sum.options()) : Tensor();
+    start(Kernel::add_norm_back, d_stream, blocks, THREADS, whole(width) * sizeof(float), floats(sum, {rows, width}),
+          floats(scales, {rows}), floats(weight, {width}), halves(d_out, {rows, width}),
+          d_sum.defined() ? floats(d_sum, {rows, width}) : nullptr, d_stream.mutable_data_ptr<float>(),
+          adds ? lies<Half>(d_added, HALF, {rows, width}) : nullptr,
+          moves ? d_weights.mutable_data_ptr<float>() : nullptr, whole(rows), whole(width));
+    return {d_stream, d_added, moves ? d_weights.sum(0) : Tensor(), Tensor()};
+  }
+};
+
+struct Heads {
+  int64_t rows, heads, groups, width;
+
+  int64_t total() const { return heads + 2 * groups; }
+  int64_t count() const { return rows * total(); }
+};
+
+void check_width(int64_t width) {
+  TORCH_CHECK(width >= 8 && width <= 256 && (width & (width - 1)) == 0, "heads of a width of ", width,
+              ", which is no power of two from 8 to 256");
+}
+
+// To where keys and values go, with room for so many of a row's, or 0.
+Tensor turned(const Heads &of, const Tensor &every, const Tensor &q_norm, const Tensor &k_norm, const Tensor &cosines,
+              const Tensor &sines, const Tensor &positions, const Tensor &keys, const Tensor &values, int64_t room,
+              double epsilon) {
+  auto [rows, heads, groups, width] = of;
+  check_width(width);
+  TORCH_CHECK(keys.sizes() == values.sizes(), "keys and values are kept alike");
+  auto known = cosines.size(0);
+  Tensor queries = at::empty({rows, heads, width}, every.options());
+  start(Kernel::turn, queries, blocks_of(of.count(), 8 * THREADS / width), THREADS, 0,
+        halves(every, {rows, of.total() * width}), floats(q_norm, {width}), floats(k_norm, {width}),
+        floats(cosines, {known, width}), floats(sines, {known, width}), wholes(positions, {rows}),
+        lies<Half>(queries, HALF, {rows, heads, width}), lies<Half>(keys, HALF, keys.sizes()),
+        lies<Half>(values, HALF, keys.sizes()), static_cast<long long>(of.count()), whole(heads), whole(groups),
+        whole(width), whole(room), static_cast<float>(epsilon));
+  return queries;
+}
+
+struct Turn : Function<Turn> {
+  static variable_list forward(AutogradContext *ctx, const Tensor &every, const Tensor &q_norm, const Tensor &k_norm,
+                               const Tensor &cosines, const Tensor &sines, const Tensor &positions, int64_t heads,
+                               double epsilon) {
+    auto width = q_norm.size(0), rows = every.size(0);
+    Heads of{rows, heads, (every.size(1) / width - heads) / 2, width};
+    TORCH_CHECK(of.groups > 0, "heads are missing");
+    Tensor keys = at::empty({rows, of.groups, width}, every.options()), values = at::empty_like(keys);
+    Tensor queries = turned(of, every, q_norm, k_norm, cosines, sines, positions, keys, values, 0, epsilon);
+    ctx->save_for_backward({every, q_norm, k_norm, cosines, sines, positions});
+    ctx->saved_data["heads"] = heads;
+    ctx->saved_data["epsilon"] = epsilon;
+    return {queries, keys, values};
+  }
+
+  static variable_list backward(AutogradContext *ctx, variable_list given) {
+    auto saved = ctx->get_saved_variables();
+    auto &every = saved[0], &q_norm = saved[1], &k_norm = saved[2];
+    auto &cosines = saved[3], &sines = saved[4], &positions = saved[5];
+    auto width = q_norm.size(0), heads = ctx->saved_data["heads"].toInt();
+    Heads of{every.size(0), heads, (every.size(1) / width - heads) / 2, width};
+    auto [rows, _, groups, __] = of;
+    Tensor d_queries = given[0].contiguous(), d_keys = given[1].contiguous(), d_values = given[2].contiguous();
+    Tensor d_every = at::empty_like(every);
+    auto blocks = std::min(SHARING, blocks_of(of.count(), 8 * THREADS / width));
+    bool moves = ctx->needs_input_grad(1) || ctx->needs_input_grad(2);
+    Tensor d_norms = moves ? at::empty({blocks, 2, width}, q_norm.options()) : Tensor();
+    auto known = cosines.size(0);
+    start(Kernel::turn_back, d_every, blocks, THREADS, 0, halves(every, {rows, of.total() * width}),
+          floats(q_norm, {width}), floats(k_norm, {width}), floats(cosines, {known, width}),
+          floats(sines, {known, width}), wholes(positions, {rows}), halves(d_queries, {rows, heads, width}),
+          halves(d_keys, {rows, groups, width}), halves(d_values, {rows, groups, width}),
+          lies<Half>(d_every, HALF, {rows, of.total() * width}), moves ? d_norms.mutable_data_ptr<float>() : nullptr,
+          static_cast<long long>(of.count()), whole(heads), whole(groups), whole(width),
+          static_cast<float>(ctx->saved_data["epsilon"].toDouble()));
+    Tensor summed = moves ? d_norms.sum(0) : Tensor();
+    return {d_every,  moves ? summed[0] : Tensor(), moves ? summed[1] : Tensor(), Tensor(), Tensor(), Tensor(),
+            Tensor(), Tensor()};
+  }
+};
+
+struct Gate : Function<Gate> {
+  static Tensor forward(AutogradContext *ctx, const Tensor &both) {
+    auto rows = both.size(0), inner = both.size(1) / 2, count = rows * inner / 4;
+    TORCH_CHECK(inner % 4 == 0, "a width of ", inner, " is no multiple of 4");
+    Tensor out = at::empty({rows, inner}, both.options());
+    start(Kernel::gate, out, blocks_of(count, THREADS), THREADS, 0, halves(both, {rows, 2 * inner}),
+          lies<Half>(out, HALF, {rows, inner}), static_cast<long long>(count), whole(inner));
+    ctx->save_for_backward({both});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext *ctx, variable_list given) {
+    Tensor both = ctx->get_saved_variables()[0], d_out = given[0].contiguous();
+    auto rows = both.size(0), inner = both.size(1) / 2, count = rows * inner / 4;
+    Tensor d_both = at::empty_like(both);
+    start(Kernel::gate_back, d_both, blocks_of(count, THREADS), THREADS, 0, halves(both, {rows, 2 * inner}),
+          halves(d_out, {rows, inner}), lies<Half>(d_both, HALF, {rows, 2 * inner}), static_cast<long long>(count),
+          whole(inner));
+    return {d_both};
+  }
+};
+
+struct Likelihood : Function<Likelihood> {
+  static variable_list forward(AutogradContext *ctx, const Tensor &logits, const Tensor &chosen) {
+    auto rows = logits.size(0), words = logits.size(1);
+    TORCH_CHECK(words % 4 == 0, words, " words are no multiple of 4");
+    auto options = logits.options().dtype(at::kFloat);
+    Tensor logprobs = at::empty({rows}, options), entropies = at::empty({rows}, options);
+    Tensor totals = at::empty({rows}, options);
+    start(Kernel::likelihood, logprobs, rows, THREADS, 0, halves(logits, {rows, words}), wholes(chosen, {rows}),
+          logprobs.mutable_data_ptr<float>(), entropies.mutable_data_ptr<float>(), totals.mutable_data_ptr<float>(),
+          whole(words));
+    ctx->save_for_backward({logits, chosen, totals});
+    ctx->mark_non_differentiable({entropies});
+    return {logprobs, entropies};
+  }
+
+  static variable_list backward(AutogradContext *ctx, variable_list given) {
+    auto saved = ctx->get_saved_variables();
+    auto &logits = saved[0], &chosen = saved[1], &totals = saved[2];
+    auto rows = logits.size(0), words = logits.size(1);
+    Tensor d_logits = at::empty_like(logits), d = given[0].contiguous();
+    start(Kernel::likelihood_back, d_logits, rows, THREADS, 0, halves(logits, {rows, words}), wholes(chosen, {rows}),
+          floats(totals, {rows}), floats(d, {rows}), lies<Half>(d_logits, HALF, {rows, words}), whole(words));
+    return {d_logits, Tensor()};
+  }
+};
 
 } // namespace
 
 extern "C" {
 
-#ifdef WARPWRIGHT_CUDA
-
-// Bytes that the kernels are for a compute capability; needs no GPU.
-int warpwright_kernels_compile(const char *source, int capability, size_t *bytes) {
-  return warpwright_guarded([&] { *bytes = compiled(source, capability).size(); });
-}
-
-// Makes the kernels ready on a GPU.
-int warpwright_kernels_load(int gpu, const char *source) {
-  return warpwright_guarded([&] { kernels(gpu, source); });
-}
-
-// stream: float32 [rows, width], to which `added`, bfloat16, is added unless it is null; `weight`: float32 [width].
-int warpwright_add_norm(const Tensor *stream, const Tensor *added, const Tensor *weight, double epsilon, Tensor *out) {
+// stream: float32 [rows, width], to which `added`, bfloat16, is added unless it is null; `weight`: [width].
+// Gives the sum, or the stream, and the norm, bfloat16.
+int warpwright_add_norm(const Tensor *stream, const Tensor *added, const Tensor *weight, double epsilon, Tensor *sum,
+                        Tensor *out) {
   return warpwright_guarded([&] {
-    auto rows = stream->size(0), width = stream->size(1);
-    Tensor normed = at::empty({rows, width}, stream->options().dtype(at::kBFloat16));
-    auto *plus = added ? lies<const Half>(*added, at::kBFloat16, {rows, width}) : nullptr;
-    start(&Kernels::add_norm, normed, rows, THREADS, lies<float>(*stream, at::kFloat, {rows, width}), plus,
-          lies<const float>(*weight, at::kFloat, {width}), lies<Half>(normed, at::kBFloat16, {rows, width}),
-          whole(width), static_cast<float>(epsilon));
-    *out = normed;
+    auto plus = added ? std::make_optional(*added) : std::nullopt;
+    auto made = AddNorm::apply(*stream, plus, weight->to(at::kFloat), epsilon);
+    *out = made[0];
+    *sum = added ? made[1] : *stream;
   });
 }
 
-// all: bfloat16 [rows, (heads + 2 groups) width]; norms: float32 [heads + groups, width]; cosines and sines:
-// float32 [all positions, width]; positions, some of these: float64 [rows]; keys and values: bfloat16 [rows, room,
-// groups, width]. Gives queries: [rows, heads, width].
-int warpwright_turn_keep(const Tensor *all, const Tensor *norms, const Tensor *cosines, const Tensor *sines,
-                         const Tensor *positions, const Tensor *keys, const Tensor *values, double epsilon, Tensor *out) {
+// every: bfloat16 [rows, (heads + 2 groups) width]; norms: [width]; cosines and sines: float32 [all positions,
+// width]; positions, some of these: int64 [rows]. Gives queries, keys and values: bfloat16 [rows, heads or groups,
+// width].
+int warpwright_turn(const Tensor *every, const Tensor *q_norm, const Tensor *k_norm, const Tensor *cosines,
+                    const Tensor *sines, const Tensor *positions, int64_t heads, double epsilon, Tensor *queries,
+                    Tensor *keys, Tensor *values) {
   return warpwright_guarded([&] {
-    TORCH_CHECK(keys->dim() == 4, "keys have four dimensions");
-    auto rows = keys->size(0), room = keys->size(1), groups = keys->size(2), width = keys->size(3);
-    auto heads = norms->size(0) - groups, total = heads + 2 * groups, known = cosines->size(0);
-    TORCH_CHECK(heads > 0 && width % 2 == 0, "heads are missing, or cannot turn");
-    Tensor queries = at::empty({rows, heads, width}, all->options());
-    auto kept = keys->sizes();
-    start(&Kernels::turn_keep, queries, (rows * total + 3) / 4, THREADS,
-          lies<const Half>(*all, at::kBFloat16, {rows, total * width}),
-          lies<const float>(*norms, at::kFloat, {heads + groups, width}),
-          lies<const float>(*cosines, at::kFloat, {known, width}), lies<const float>(*sines, at::kFloat, {known, width}),
-          lies<const double>(*positions, at::kDouble, {rows}), lies<Half>(queries, at::kBFloat16, {rows, heads, width}),
-          lies<Half>(*keys, at::kBFloat16, kept), lies<Half>(*values, at::kBFloat16, kept), whole(rows), whole(heads),
-          whole(groups), whole(width), whole(room), static_cast<float>(epsilon));
-    *out = queries;
+    auto q_weight = q_norm->to(at::kFloat), k_weight = k_norm->to(at::kFloat);
+    auto made = Turn::apply(*every, q_weight, k_weight, *cosines, *sines, *positions, heads, epsilon);
+    *queries = made[0];
+    *keys = made[1];
+    *values = made[2];
+  });
+}
+
+// The same, but that keys and values are kept, bfloat16 [rows, room, groups, width]. There is no way back.
+int warpwright_turn_keep(const Tensor *every, const Tensor *q_norm, const Tensor *k_norm, const Tensor *cosines,
+                         const Tensor *sines, const Tensor *positions, const Tensor *keys, const Tensor *values,
+                         double epsilon, Tensor *queries) {
+  return warpwright_guarded([&] {
+    TORCH_CHECK(keys->dim() == 4 && keys->size(0) == every->size(0), "keys have four dimensions");
+    auto room = keys->size(1), groups = keys->size(2), width = keys->size(3);
+    Heads of{every->size(0), every->size(1) / width - 2 * groups, groups, width};
+    TORCH_CHECK(of.heads > 0 && room > 0, "heads are missing, or room");
+    auto q_weight = q_norm->to(at::kFloat), k_weight = k_norm->to(at::kFloat);
+    *queries = turned(of, *every, q_weight, k_weight, *cosines, *sines, *positions, *keys, *values, room, epsilon);
   });
 }
 
 // both: bfloat16 [rows, 2 inner]. Gives silu of the first half times the second.
 int warpwright_gate(const Tensor *both, Tensor *out) {
+  return warpwright_guarded([&] { *out = Gate::apply(*both); });
+}
+
+// logits: bfloat16 [rows, words]; chosen: int64 [rows]. Gives log-probabilities and entropies, which have no way back:
+// float32 [rows].
+int warpwright_likelihood(const Tensor *logits, const Tensor *chosen, Tensor *logprobs, Tensor *entropies) {
   return warpwright_guarded([&] {
-    auto rows = both->size(0), inner = both->size(1) / 2, count = rows * inner;
-    Tensor gated = at::empty({rows, inner}, both->options());
-    start(&Kernels::gate, gated, (count + DRAWING - 1) / DRAWING, DRAWING,
-          lies<const Half>(*both, at::kBFloat16, {rows, 2 * inner}), lies<Half>(gated, at::kBFloat16, {rows, inner}),
-          static_cast<long long>(count), whole(inner));
-    *out = gated;
+    auto made = Likelihood::apply(*logits, *chosen);
+    *logprobs = made[0];
+    *entropies = made[1];
   });
 }
 
@@ -220,28 +260,10 @@ int warpwright_choose(const Tensor *logits, const Tensor *chances, double temper
   return warpwright_guarded([&] {
     auto rows = logits->size(0), words = logits->size(1);
     Tensor drawn = at::empty({2, rows}, chances->options());
-    start(&Kernels::choose, drawn, rows, DRAWING, lies<const Half>(*logits, at::kBFloat16, {rows, words}),
+    start(Kernel::choose, drawn, rows, DRAWING, 0, halves(*logits, {rows, words}),
           lies<const double>(*chances, at::kDouble, {rows}), lies<double>(drawn, at::kDouble, {2, rows}), whole(rows),
           whole(words), static_cast<float>(temperature), static_cast<float>(top_p));
     *out = drawn;
   });
 }
-
-#else
-
-static int without_cuda() {
-  return warpwright_guarded([] { TORCH_CHECK(false, "built against a libtorch without CUDA"); });
-}
-
-int warpwright_kernels_compile(const char *, int, size_t *) { return without_cuda(); }
-int warpwright_kernels_load(int, const char *) { return without_cuda(); }
-int warpwright_add_norm(const Tensor *, const Tensor *, const Tensor *, double, Tensor *) { return without_cuda(); }
-int warpwright_turn_keep(const Tensor *, const Tensor *, const Tensor *, const Tensor *, const Tensor *, const Tensor *,
-                         const Tensor *, double, Tensor *) {
-  return without_cuda();
-}
-int warpwright_gate(const Tensor *, Tensor *) { return without_cuda(); }
-int warpwright_choose(const Tensor *, const Tensor *, double, double, Tensor *) { return without_cuda(); }
-
-#endif
 }

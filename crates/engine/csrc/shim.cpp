@@ -1,5 +1,5 @@
 // What tch leaves out of libtorch: fused AdamW, clipping without a wait for the device, gradients that
-// are given up or summed, attention over packed sequences, precision of products, CUDA graphs.
+// are given, given up or summed, attention over packed sequences, precision of products, CUDA graphs.
 // Each function gives 0, or 1 with words in warpwright_error(). A tensor is a `torch::Tensor*` of tch's.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <torch/csrc/autograd/autograd.h>
 #include <vector>
 #ifdef WARPWRIGHT_CUDA
 #include <ATen/cuda/CUDAGeneratorImpl.h>
@@ -94,6 +95,11 @@ int warpwright_clip(Tensor *const *parameters, size_t count, double most, Tensor
     at::_foreach_mul_(gradients, at::clamp_max(most / (total + 1e-6), 1.0));
     *norm = total;
   });
+}
+
+// Goes back from `out`, of which `gradient` is the gradient.
+int warpwright_backward(const Tensor *out, const Tensor *gradient) {
+  return guarded([&] { torch::autograd::backward({*out}, {*gradient}); });
 }
 
 int warpwright_gradient(Tensor *parameter, Tensor *out) {

@@ -1,4 +1,4 @@
-//! A token of each row, by a number between 0 and 1, in calls of torch; `csrc/kernels.cu` does it in one kernel.
+//! A token of each row, by a number between 0 and 1, in calls of torch; `csrc/odds.cu` does it in one kernel.
 
 use tch::{Kind, Tensor};
 

@@ -13,8 +13,7 @@ use warpwright_learn::engine::Sampling;
 
 use crate::chances::{Drawn, choose, read};
 use crate::error::EngineError;
-use crate::fused::Kernels;
-use crate::model::Model;
+use crate::model::{Model, Places};
 use crate::shim::{self, Graph};
 use crate::weights::Weights;
 
@@ -114,8 +113,6 @@ pub(crate) struct Decoder {
     model: Model,
     /// By block: [`Model::head_norms`].
     head_norms: Vec<Tensor>,
-    /// What steps are done by, where there are such and a GPU computes in bfloat16.
-    kernels: Option<Kernels>,
     room: Room,
     /// By block: `[rows, positions, groups, width]`, or with groups first, by [`Reach`].
     keys: Vec<Tensor>,
@@ -199,7 +196,6 @@ impl Decoder {
             reach,
             given: Tensor::zeros([3, room.rows as i64], (Kind::Double, device)),
             head_norms: model.head_norms(),
-            kernels: None,
             model,
             room,
             how,
@@ -207,18 +203,12 @@ impl Decoder {
         }
     }
 
-    /// The same, by kernels of our own.
-    pub(crate) fn by(self, kernels: Option<Kernels>) -> Self {
-        let serves = self.model.compute == Kind::BFloat16 && matches!(self.reach, Reach::Own(..));
-        Self { kernels: kernels.filter(|_| serves), ..self }
-    }
-
     /// One of another size with the same weights, whose first rows have read what these rows have; its steps are
     /// to be recorded anew.
     pub(crate) fn resized(&self, room: Room, rows: &[usize]) -> Self {
         let model = self.model.with(self.model.weights.map(Tensor::shallow_clone));
         let graphs = matches!(self.steps, Steps::Recorded(_));
-        let resized = Self::with_model(model, room, self.how, graphs).by(self.kernels);
+        let resized = Self::with_model(model, room, self.how, graphs);
         let rows: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
         let which = Tensor::from_slice(&rows).to_device(resized.model.device());
         let positions = self.room.positions.min(room.positions);
@@ -352,23 +342,18 @@ impl Decoder {
 
     fn compute(&self, extent: Extent) -> Result<Tensor, EngineError> {
         let part = |row| self.given.select(0, row);
-        let (at, chances) = (part(1), part(2));
-        let (ids, positions) = (part(0).to_kind(Kind::Int64), at.to_kind(Kind::Int64));
-        if let (Some(kernels), Reach::Own(q_bounds, k_bounds)) = (self.kernels, &self.reach) {
-            let logits = self.logits_by(kernels, &ids, &at, (q_bounds, k_bounds))?;
-            return if self.how.0 == 0.0 {
-                Ok(choose(&logits.to_kind(Kind::Float), &chances, self.how))
-            } else {
-                kernels.choose(&logits, &chances, self.how)
-            };
+        let ids = part(0).to_kind(Kind::Int64);
+        let positions = part(1).to_kind(Kind::Int64);
+        let chances = part(2).narrow(0, 0, extent.rows);
+        let odds = self.odds(&ids, &positions, extent)?.narrow(0, 0, extent.rows);
+        match self.model.kernels() {
+            Some(kernels) if self.how.0 > 0.0 => kernels.choose(&odds, &chances, self.how),
+            _ => Ok(choose(&odds.to_kind(Kind::Float), &chances, self.how)),
         }
-        let logits = self.logits(&ids, &positions, extent)?;
-        let part = |all: &Tensor| all.narrow(0, 0, extent.rows);
-        Ok(choose(&part(&logits), &part(&chances), self.how))
     }
 
-    /// Odds of what comes after one more token of every row: `[rows, vocabulary]`.
-    fn logits(
+    /// Odds of what comes after one more token of every row, in the compute type: `[rows, vocabulary]`.
+    fn odds(
         &self,
         ids: &Tensor,
         positions: &Tensor,
@@ -376,11 +361,8 @@ impl Decoder {
     ) -> Result<Tensor, EngineError> {
         let model = &self.model;
         let rows = ids.size()[0];
-        let (groups, width) = (model.config.num_key_value_heads, model.config.head_dim);
-        let at = model.angles_of(positions);
-        let along = self.reach.along();
-        let one = if along == 1 { [rows, 1, groups, width] } else { [rows, groups, 1, width] };
-        let place = positions.view([rows, 1, 1, 1]).expand(one, false);
+        let width = model.config.head_dim;
+        let at = model.places(positions);
         let which = match &self.reach {
             Reach::Masked(numbers) => {
                 let ends = positions.narrow(0, 0, busy).unsqueeze(1);
@@ -388,25 +370,23 @@ impl Decoder {
             }
             Reach::Own(..) => (positions + 1).to_kind(Kind::Int),
         };
-        let mut stream = model.embedded(ids);
+        let (mut stream, mut added) = (model.embedded(ids), None);
         for (number, layer) in model.weights.layers.iter().enumerate() {
-            let (q, k, v) =
-                model.attended_at_once(layer, &self.head_norms[number], &stream, &at)?;
-            let (mut keys, mut values) =
-                (self.keys[number].shallow_clone(), self.values[number].shallow_clone());
-            let _ = keys.scatter_(along, &place, &k.unsqueeze(along));
-            let _ = values.scatter_(along, &place, &v.unsqueeze(along));
+            let (sum, normed) = model.add_norm(&stream, added.as_ref(), &layer.input_norm)?;
+            let all = model.through(&normed, layer, 0);
+            let q = self.turned(number, &all, positions, &at)?;
+            let (keys, values) = (&self.keys[number], &self.values[number]);
             let out = match &self.reach {
                 Reach::Own(q_bounds, k_bounds) => {
-                    shim::cached_attention((&q, &keys, &values), (q_bounds, k_bounds), &which)?
+                    shim::cached_attention((&q, keys, values), (q_bounds, k_bounds), &which)?
                 }
                 // Heads of a group attend to the same keys, as if each were a token of its own.
                 Reach::Masked(_) => {
                     let part = |all: &Tensor| all.narrow(0, 0, busy);
                     let out = Tensor::scaled_dot_product_attention(
-                        &part(&q).view([busy, groups, -1, width]),
-                        &part(&keys).narrow(2, 0, seen),
-                        &part(&values).narrow(2, 0, seen),
+                        &part(&q).view([busy, self.groups(), -1, width]),
+                        &part(keys).narrow(2, 0, seen),
+                        &part(values).narrow(2, 0, seen),
                         Some(&which),
                         0.0,
                         false,
@@ -417,38 +397,50 @@ impl Decoder {
                     out.reshape([busy, -1]).constant_pad_nd([0, 0, 0, rows - busy])
                 }
             };
-            stream = model.rest(layer, &stream, &out);
+            let (sum, last) = model.rest(layer, &sum, &out)?;
+            (stream, added) = (sum, Some(last));
         }
-        Ok(model.logits(&model.norm(&stream, &model.weights.norm)))
+        Ok(model.odds(&model.last_norm(&stream, added.as_ref())?))
     }
 
-    /// The same by kernels of our own, which read positions as they are given, float64: `[rows, vocabulary]`, bfloat16.
-    fn logits_by(
+    /// Queries of a block, `[rows, heads, width]`, of what its product gave; keys and values are kept where they stand.
+    fn turned(
         &self,
-        kernels: Kernels,
-        ids: &Tensor,
+        number: usize,
+        all: &Tensor,
         positions: &Tensor,
-        bounds: (&Tensor, &Tensor),
+        at: &Places,
     ) -> Result<Tensor, EngineError> {
         let model = &self.model;
-        let used = (positions + 1.0).to_kind(Kind::Int);
-        let epsilon = model.config.rms_norm_eps;
-        let stream = model.embedded(ids);
-        let (rows, mut added) = (ids.size()[0], None);
-        for (number, layer) in model.weights.layers.iter().enumerate() {
-            let (keys, values) = (&self.keys[number], &self.values[number]);
-            let normed = kernels.add_norm(&stream, added.as_ref(), &layer.input_norm, epsilon)?;
-            let all = model.through(&normed, layer, 0);
-            let (norms, angles) = (&self.head_norms[number], model.angles());
-            let q = kernels.turn_keep(&all, norms, angles, positions, (keys, values), epsilon)?;
-            let out = shim::cached_attention((&q, keys, values), bounds, &used)?;
-            let out = model.through(&out.view([rows, -1]), layer, 1);
-            let normed = kernels.add_norm(&stream, Some(&out), &layer.post_norm, epsilon)?;
-            let gated = kernels.gate(&model.through(&normed, layer, 2))?;
-            added = Some(model.through(&gated, layer, 3));
-        }
-        let normed = kernels.add_norm(&stream, added.as_ref(), &model.weights.norm, epsilon)?;
-        Ok(model.odds(&normed))
+        let layer = &model.weights.layers[number];
+        let (mut keys, mut values) =
+            (self.keys[number].shallow_clone(), self.values[number].shallow_clone());
+        let (q, k, v) = match (at, model.kernels(), &self.reach) {
+            (Places::Angles(cos, sin), ..) => {
+                model.attended_at_once(all, &self.head_norms[number], (cos, sin))?
+            }
+            (Places::Positions(at), Some(kernels), Reach::Own(..)) => {
+                return kernels.turn_keep(all, (&keys, &values), model.turning(layer, at));
+            }
+            (Places::Positions(at), Some(kernels), Reach::Masked(_)) => {
+                let heads = model.config.num_attention_heads;
+                kernels.turn(all, heads, model.turning(layer, at))?
+            }
+            (Places::Positions(_), None, _) => {
+                return Err(EngineError::of_torch("positions are for kernels of our own"));
+            }
+        };
+        let (rows, along) = (q.size()[0], self.reach.along());
+        let (groups, width) = (self.groups(), model.config.head_dim);
+        let one = if along == 1 { [rows, 1, groups, width] } else { [rows, groups, 1, width] };
+        let place = positions.view([rows, 1, 1, 1]).expand(one, false);
+        let _ = keys.scatter_(along, &place, &k.unsqueeze(along));
+        let _ = values.scatter_(along, &place, &v.unsqueeze(along));
+        Ok(q)
+    }
+
+    fn groups(&self) -> i64 {
+        self.model.config.num_key_value_heads
     }
 }
 

@@ -1,5 +1,5 @@
-//! Kernels of our own for a step of drawing on a GPU in bfloat16 (`csrc/kernels.cu`): what lies between two products
-//! at once. NVRTC compiles them for the GPU at hand, once a process.
+//! Kernels of our own for a GPU in bfloat16 (`csrc/*.cu`): what lies between two products at once, there and back, as
+//! torch's autograd takes it. NVRTC compiles them for the GPU at hand, once a process.
 
 #![expect(unsafe_code, reason = "calls C++")]
 
@@ -7,11 +7,17 @@ use std::ffi::{CStr, c_char, c_int};
 
 use tch::Tensor;
 
+use crate::config::ModelConfig;
 use crate::error::EngineError;
 use crate::shim::{Pointer, check};
 
-/// Ends with a zero.
-const SOURCE: &str = concat!(include_str!("../csrc/kernels.cu"), "\0");
+/// All kernels; ends with a zero.
+const SOURCE: &str = concat!(
+    include_str!("../csrc/bits.cu"),
+    include_str!("../csrc/blocks.cu"),
+    include_str!("../csrc/odds.cu"),
+    "\0"
+);
 
 unsafe extern "C" {
     #[cfg(test)]
@@ -20,26 +26,49 @@ unsafe extern "C" {
         capability: c_int,
         bytes: *mut usize,
     ) -> c_int;
+    #[cfg(test)]
+    fn warpwright_kernels_on_host(library: *const c_char) -> c_int;
     fn warpwright_kernels_load(gpu: c_int, source: *const c_char) -> c_int;
     fn warpwright_add_norm(
         stream: Pointer,
         added: Pointer,
         weight: Pointer,
         epsilon: f64,
+        sum: Pointer,
         out: Pointer,
     ) -> c_int;
+    fn warpwright_turn(
+        every: Pointer,
+        q_norm: Pointer,
+        k_norm: Pointer,
+        cosines: Pointer,
+        sines: Pointer,
+        positions: Pointer,
+        heads: i64,
+        epsilon: f64,
+        queries: Pointer,
+        keys: Pointer,
+        values: Pointer,
+    ) -> c_int;
     fn warpwright_turn_keep(
-        all: Pointer,
-        norms: Pointer,
+        every: Pointer,
+        q_norm: Pointer,
+        k_norm: Pointer,
         cosines: Pointer,
         sines: Pointer,
         positions: Pointer,
         keys: Pointer,
         values: Pointer,
         epsilon: f64,
-        out: Pointer,
+        queries: Pointer,
     ) -> c_int;
     fn warpwright_gate(both: Pointer, out: Pointer) -> c_int;
+    fn warpwright_likelihood(
+        logits: Pointer,
+        chosen: Pointer,
+        logprobs: Pointer,
+        entropies: Pointer,
+    ) -> c_int;
     fn warpwright_choose(
         logits: Pointer,
         chances: Pointer,
@@ -53,9 +82,21 @@ unsafe extern "C" {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernels(());
 
+/// How queries and keys turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turning<'t> {
+    /// Of queries and of keys: float32 `[width]`.
+    pub(crate) norms: (&'t Tensor, &'t Tensor),
+    /// Cosines and sines: float32 `[all positions, width]`.
+    pub(crate) angles: (&'t Tensor, &'t Tensor),
+    /// Of rows: int64 `[rows]`.
+    pub(crate) positions: &'t Tensor,
+    pub(crate) epsilon: f64,
+}
+
 fn source() -> Result<&'static CStr, EngineError> {
     CStr::from_bytes_with_nul(SOURCE.as_bytes())
-        .map_err(|_| EngineError::of_torch("kernels.cu has a zero"))
+        .map_err(|_| EngineError::of_torch("a kernel has a zero"))
 }
 
 /// Bytes of the kernels for a compute capability (90 for 9.0); no GPU is needed.
@@ -67,6 +108,7 @@ fn compile(capability: i32) -> Result<usize, EngineError> {
     Ok(bytes)
 }
 
+#[expect(clippy::unused_self, reason = "that they are ready is what it says")]
 impl Kernels {
     /// Compiles them for a GPU, unless that was done.
     pub(crate) fn load(gpu: usize) -> Result<Self, EngineError> {
@@ -77,7 +119,17 @@ impl Kernels {
         Ok(Self(()))
     }
 
-    /// Adds to the stream, float32 `[rows, width]`, in place, and gives what its norm (float32 `[width]`) makes of it:
+    /// Whether they can do what a model of this shape asks for: they read four numbers at a time, and half a head's
+    /// threads are a power of two.
+    pub(crate) fn serve(config: &ModelConfig) -> bool {
+        let fours = [config.hidden_size, config.intermediate_size, config.vocab_size];
+        let width = config.head_dim;
+        fours.iter().all(|size| size % 4 == 0)
+            && (8..=256).contains(&width)
+            && width.unsigned_abs().is_power_of_two()
+    }
+
+    /// Adds to the stream, float32 `[rows, width]`; the sum, and what its norm (float32 `[width]`) makes of it:
     /// `[rows, width]`.
     pub(crate) fn add_norm(
         self,
@@ -85,50 +137,94 @@ impl Kernels {
         added: Option<&Tensor>,
         weight: &Tensor,
         epsilon: f64,
-    ) -> Result<Tensor, EngineError> {
+    ) -> Result<(Tensor, Tensor), EngineError> {
         let added = added.map_or(std::ptr::null(), Tensor::as_ptr);
-        self.made(|out| {
-            // SAFETY: live tensors, or null where that is allowed; `out` is one, and is assigned.
-            unsafe {
-                warpwright_add_norm(stream.as_ptr(), added, weight.as_ptr(), epsilon, out.as_ptr())
-            }
-        })
+        let (sum, out) = (Tensor::new(), Tensor::new());
+        // SAFETY: live tensors, or null where that is allowed; `sum` and `out` are some, and are assigned.
+        check(unsafe {
+            let (stream, weight) = (stream.as_ptr(), weight.as_ptr());
+            warpwright_add_norm(stream, added, weight, epsilon, sum.as_ptr(), out.as_ptr())
+        })?;
+        Ok((sum, out))
     }
 
-    /// Of queries, keys and values, `[rows, (heads + 2 groups) width]`, the first two pass their norms, float32
-    /// `[heads + groups, width]`, and turn by the tables of cosines and sines at their row's position, float64
-    /// `[rows]`. Keys and values are kept there, `[rows, room, groups, width]`; queries come out: `[rows, heads, width]`.
+    /// Of queries, keys and values, `[rows, (heads + 2 groups) width]`, the first two pass their norms and turn:
+    /// `[rows, heads, width]` and twice `[rows, groups, width]`.
+    pub(crate) fn turn(
+        self,
+        every: &Tensor,
+        heads: i64,
+        by: Turning<'_>,
+    ) -> Result<(Tensor, Tensor, Tensor), EngineError> {
+        let (q, k, v) = (Tensor::new(), Tensor::new(), Tensor::new());
+        // SAFETY: live tensors; the last three are assigned.
+        check(unsafe {
+            warpwright_turn(
+                every.as_ptr(),
+                by.norms.0.as_ptr(),
+                by.norms.1.as_ptr(),
+                by.angles.0.as_ptr(),
+                by.angles.1.as_ptr(),
+                by.positions.as_ptr(),
+                heads,
+                by.epsilon,
+                q.as_ptr(),
+                k.as_ptr(),
+                v.as_ptr(),
+            )
+        })?;
+        Ok((q, k, v))
+    }
+
+    /// The same, but that keys and values are kept at their row's position, `[rows, room, groups, width]`; queries
+    /// come out. There is no way back.
     pub(crate) fn turn_keep(
         self,
-        all: &Tensor,
-        norms: &Tensor,
-        (cosines, sines): (&Tensor, &Tensor),
-        positions: &Tensor,
+        every: &Tensor,
         (keys, values): (&Tensor, &Tensor),
-        epsilon: f64,
+        by: Turning<'_>,
     ) -> Result<Tensor, EngineError> {
-        self.made(|out| {
-            // SAFETY: live tensors; `out` is one, and is assigned.
-            unsafe {
-                warpwright_turn_keep(
-                    all.as_ptr(),
-                    norms.as_ptr(),
-                    cosines.as_ptr(),
-                    sines.as_ptr(),
-                    positions.as_ptr(),
-                    keys.as_ptr(),
-                    values.as_ptr(),
-                    epsilon,
-                    out.as_ptr(),
-                )
-            }
-        })
+        let queries = Tensor::new();
+        // SAFETY: live tensors; the last one is assigned.
+        check(unsafe {
+            warpwright_turn_keep(
+                every.as_ptr(),
+                by.norms.0.as_ptr(),
+                by.norms.1.as_ptr(),
+                by.angles.0.as_ptr(),
+                by.angles.1.as_ptr(),
+                by.positions.as_ptr(),
+                keys.as_ptr(),
+                values.as_ptr(),
+                by.epsilon,
+                queries.as_ptr(),
+            )
+        })?;
+        Ok(queries)
     }
 
     /// `silu` of the first half of each row times the second: `[rows, inner]` of `[rows, 2 inner]`.
     pub(crate) fn gate(self, both: &Tensor) -> Result<Tensor, EngineError> {
-        // SAFETY: live tensors; `out` is one, and is assigned.
-        self.made(|out| unsafe { warpwright_gate(both.as_ptr(), out.as_ptr()) })
+        let out = Tensor::new();
+        // SAFETY: live tensors; `out` is assigned.
+        check(unsafe { warpwright_gate(both.as_ptr(), out.as_ptr()) })?;
+        Ok(out)
+    }
+
+    /// Log-probabilities of what was chosen, int64 `[rows]`, from `[rows, words]`, and entropies, which have no way
+    /// back: float32 `[rows]`.
+    pub(crate) fn likelihood(
+        self,
+        logits: &Tensor,
+        chosen: &Tensor,
+    ) -> Result<[Tensor; 2], EngineError> {
+        let (logprobs, entropies) = (Tensor::new(), Tensor::new());
+        // SAFETY: live tensors; the last two are assigned.
+        check(unsafe {
+            let (logits, chosen) = (logits.as_ptr(), chosen.as_ptr());
+            warpwright_likelihood(logits, chosen, logprobs.as_ptr(), entropies.as_ptr())
+        })?;
+        Ok([logprobs, entropies])
     }
 
     /// Draws from `[rows, words]` by chances, float64 `[rows]`, as `chances::choose` does at a temperature above 0, but
@@ -139,29 +235,15 @@ impl Kernels {
         chances: &Tensor,
         (temperature, top_p): (f64, f64),
     ) -> Result<Tensor, EngineError> {
-        self.made(|out| {
-            let (logits, chances) = (logits.as_ptr(), chances.as_ptr());
-            // SAFETY: live tensors; `out` is one, and is assigned.
-            unsafe { warpwright_choose(logits, chances, temperature, top_p, out.as_ptr()) }
-        })
-    }
-
-    #[expect(clippy::unused_self, reason = "that they are ready is what it says")]
-    fn made(self, call: impl FnOnce(&Tensor) -> c_int) -> Result<Tensor, EngineError> {
         let out = Tensor::new();
-        check(call(&out))?;
+        // SAFETY: live tensors; `out` is assigned.
+        check(unsafe {
+            let (logits, chances) = (logits.as_ptr(), chances.as_ptr());
+            warpwright_choose(logits, chances, temperature, top_p, out.as_ptr())
+        })?;
         Ok(out)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kernels_compile_for_every_gpu_that_has_bfloat16() {
-        for capability in [80, 86, 89, 90, 100, 120] {
-            assert!(compile(capability).unwrap() > 1000);
-        }
-    }
-}
+mod tests;

@@ -59,7 +59,14 @@ impl Trained {
             Some(lora) => weights.adapted_on(device, settings.compute.kind(), lora, ADAPTERS_SEED),
         };
         let optimizer = Optimizer::new(&weights, settings.moments.kind());
-        Ok(Self { model: Model::new(config, weights, settings.compute.kind()), optimizer, base })
+        let kernels = match settings.gpu {
+            Some(gpu) if settings.fused && settings.compute == Compute::Bfloat16 => {
+                Some(Kernels::load(gpu)?)
+            }
+            _ => None,
+        };
+        let model = Model::new(config, weights, settings.compute.kind()).by(kernels);
+        Ok(Self { model, optimizer, base })
     }
 
     fn load(folder: &Path, settings: &Settings) -> Result<Self, EngineError> {
@@ -206,11 +213,6 @@ impl LocalEngine {
     }
 
     fn draw_once(&mut self, steps: u32, over: &mut Vec<Completion>) -> Result<(), EngineError> {
-        let Settings { gpu, fused, compute, .. } = self.settings;
-        let kernels = match gpu {
-            Some(gpu) if fused && compute == Compute::Bfloat16 => Some(Kernels::load(gpu)?),
-            _ => None,
-        };
         let model = &self.policy.model;
         let drafts = self.drafts.weights();
         let source = Source {
@@ -218,7 +220,6 @@ impl LocalEngine {
             weights: drafts.as_ref().unwrap_or(&model.weights),
             slots: self.settings.slots,
             graphs: self.settings.graphs && model.device().is_cuda(),
-            kernels,
         };
         self.drawing.draw(&source, steps, over)
     }

@@ -55,7 +55,7 @@ struct Args {
     /// On a GPU, draw without CUDA graphs.
     #[arg(long)]
     no_graphs: bool,
-    /// On a GPU, draw in bfloat16 by kernels of our own where they exist, instead of torch's alone.
+    /// On a GPU in bfloat16, learn and draw by kernels of our own where they exist, instead of torch's alone.
     #[arg(long)]
     fused: bool,
     /// Threads that compute on the host; without, as many as libtorch takes.

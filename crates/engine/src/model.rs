@@ -11,6 +11,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::config::ModelConfig;
 use crate::error::EngineError;
+use crate::fused::{Kernels, Turning};
 use crate::shim;
 use crate::weights::{Adapter, Layer, Weights};
 
@@ -61,6 +62,17 @@ pub(crate) struct Model {
     pub(crate) compute: Kind,
     /// Of rotary positions: see [`angles`].
     angles: (Tensor, Tensor),
+    /// What it computes by beside torch.
+    kernels: Option<Kernels>,
+}
+
+/// Where tokens stand.
+#[derive(Debug)]
+pub(crate) enum Places {
+    /// By cosines and sines, for all heads alike: `[tokens, 1, width]`, compute type.
+    Angles(Tensor, Tensor),
+    /// By position, which kernels of our own look up: int64 `[tokens]`.
+    Positions(Tensor),
 }
 
 impl Model {
@@ -68,13 +80,25 @@ impl Model {
     pub(crate) fn new(config: ModelConfig, weights: Weights, compute: Kind) -> Self {
         let device = weights.norm.device();
         let angles = angles(&config, device);
-        Self { config, weights, compute, angles }
+        Self { config, weights, compute, angles, kernels: None }
+    }
+
+    /// The same, by kernels of our own where they serve.
+    pub(crate) fn by(self, kernels: Option<Kernels>) -> Self {
+        let serve = self.compute == Kind::BFloat16 && Kernels::serve(&self.config);
+        Self { kernels: kernels.filter(|_| serve), ..self }
+    }
+
+    /// What it computes by beside torch.
+    pub(crate) fn kernels(&self) -> Option<Kernels> {
+        self.kernels
     }
 
     /// The same with other weights of its shape.
     pub(crate) fn with(&self, weights: Weights) -> Self {
         let angles = (self.angles.0.shallow_clone(), self.angles.1.shallow_clone());
-        Self { config: self.config.clone(), weights, compute: self.compute, angles }
+        let Self { config, compute, kernels, .. } = self;
+        Self { config: config.clone(), weights, compute: *compute, angles, kernels: *kernels }
     }
 
     /// Where it computes.
@@ -93,21 +117,23 @@ impl Model {
         packed: &Packed,
         mut see: impl FnMut(usize, &Tensor, &Tensor),
     ) -> Result<Tensor, EngineError> {
-        let mut stream = self.embedded(&packed.ids);
-        let at = self.angles_of(&packed.positions);
+        let (mut stream, mut added) = (self.embedded(&packed.ids), None);
+        let at = self.places(&packed.positions);
         for (number, layer) in self.weights.layers.iter().enumerate() {
-            let (q, k, v) = self.attended(layer, &stream, &at);
+            let (sum, normed) = self.add_norm(&stream, added.as_ref(), &layer.input_norm)?;
+            let (q, k, v) = self.attended(layer, &normed, &at)?;
             see(number, &k, &v);
             let out = attention((&q, &k, &v), packed)?;
-            stream = self.rest(layer, &stream, &out);
+            let (sum, last) = self.rest(layer, &sum, &out)?;
+            (stream, added) = (sum, Some(last));
         }
-        Ok(self.norm(&stream, &self.weights.norm))
+        self.last_norm(&stream, added.as_ref())
     }
 
     /// The same, keeping only what each block is given; blocks are computed again on the way back
     /// (Chen et al., arXiv 1604.06174).
     pub(crate) fn hidden_briefly(&self, packed: &Packed) -> Result<Kept, EngineError> {
-        let at = self.angles_of(&packed.positions);
+        let at = self.places(&packed.positions);
         let _no_grad = tch::no_grad_guard();
         let mut streams = vec![self.embedded(&packed.ids)];
         for (i, layer) in self.weights.layers.iter().enumerate() {
@@ -117,8 +143,9 @@ impl Model {
     }
 
     /// What comes out of [`Self::hidden_briefly`].
-    pub(crate) fn finish(&self, kept: &Kept) -> Tensor {
-        kept.streams.last().map_or_else(Tensor::new, |last| self.norm(last, &self.weights.norm))
+    pub(crate) fn finish(&self, kept: &Kept) -> Result<Tensor, EngineError> {
+        let none = || EngineError::of_torch("nothing was kept");
+        self.last_norm(kept.streams.last().ok_or_else(none)?, None)
     }
 
     /// Goes back through what was kept, given the gradient of what came out; weights gather theirs.
@@ -131,23 +158,19 @@ impl Model {
         let Kept { mut streams, at } = kept;
         let mut gradient = gradient.shallow_clone();
         let leaf = |stream: &Tensor| stream.detach().set_requires_grad(true);
-        let through = |given: &Tensor, out: &Tensor, gradient: &Tensor| {
-            (out * gradient).sum(Kind::Float).backward();
-            given.grad()
-        };
         if let Some(last) = streams.pop() {
             let last = leaf(&last);
-            let out = self.norm(&last, &self.weights.norm);
-            gradient = through(&last, &out, &gradient);
+            shim::backward(&self.last_norm(&last, None)?, &gradient)?;
+            gradient = last.grad();
         }
         for layer in self.weights.layers.iter().rev() {
             let Some(given) = streams.pop() else { break };
             let given = leaf(&given);
-            let out = self.block(layer, &given, packed, &at)?;
-            gradient = through(&given, &out, &gradient);
+            shim::backward(&self.block(layer, &given, packed, &at)?, &gradient)?;
+            gradient = given.grad();
         }
         if self.weights.embed.requires_grad() {
-            (self.embedded(&packed.ids) * gradient).sum(Kind::Float).backward();
+            shim::backward(&self.embedded(&packed.ids), &gradient)?;
         }
         Ok(())
     }
@@ -162,9 +185,22 @@ impl Model {
         hidden.linear(&self.cast(self.weights.words()), NONE)
     }
 
-    /// Cosines and sines of all positions: `[positions, width]`, float32.
-    pub(crate) fn angles(&self) -> (&Tensor, &Tensor) {
-        (&self.angles.0, &self.angles.1)
+    /// Log-probabilities of what was chosen, int64 `[tokens]`, and entropies, which have no gradient: `[tokens]` each,
+    /// float32.
+    pub(crate) fn likelihood(
+        &self,
+        hidden: &Tensor,
+        chosen: &Tensor,
+    ) -> Result<[Tensor; 2], EngineError> {
+        if let Some(kernels) = self.kernels {
+            return kernels.likelihood(&self.odds(hidden), chosen);
+        }
+        let logprobs = self.logits(hidden).log_softmax(-1, Kind::Float);
+        let entropies = {
+            let _no_grad = tch::no_grad_guard();
+            -(logprobs.exp() * &logprobs).sum_dim_intlist(-1, false, Kind::Float)
+        };
+        Ok([logprobs.gather(1, &chosen.unsqueeze(1), false).squeeze_dim(1), entropies])
     }
 
     /// What is expected to come of it from each token on: `[tokens]`, float32.
@@ -179,18 +215,55 @@ impl Model {
         Tensor::embedding(&self.weights.embed, ids, -1, false, false).to_kind(Kind::Float)
     }
 
-    /// Cosines and sines at positions, for all heads alike: `[tokens, 1, width]`, compute type.
-    pub(crate) fn angles_of(&self, positions: &Tensor) -> (Tensor, Tensor) {
-        let at = |table: &Tensor| table.index_select(0, positions).unsqueeze(1);
-        (self.cast(&at(&self.angles.0)), self.cast(&at(&self.angles.1)))
+    /// Positions, int64 `[tokens]`, as blocks take them.
+    pub(crate) fn places(&self, positions: &Tensor) -> Places {
+        if self.kernels.is_some() {
+            return Places::Positions(positions.shallow_clone());
+        }
+        let at = |table: &Tensor| self.cast(&table.index_select(0, positions).unsqueeze(1));
+        Places::Angles(at(&self.angles.0), at(&self.angles.1))
+    }
+
+    /// How a block's queries and keys turn at positions, for kernels of our own.
+    pub(crate) fn turning<'t>(&'t self, layer: &'t Layer, positions: &'t Tensor) -> Turning<'t> {
+        Turning {
+            norms: (&layer.q_norm, &layer.k_norm),
+            angles: (&self.angles.0, &self.angles.1),
+            positions,
+            epsilon: self.config.rms_norm_eps,
+        }
     }
 
     fn cast(&self, weight: &Tensor) -> Tensor {
         weight.to_kind(self.compute)
     }
 
+    /// The stream, `[tokens, hidden]`, with what is added, in float32, and its norm in the compute type.
+    pub(crate) fn add_norm(
+        &self,
+        stream: &Tensor,
+        added: Option<&Tensor>,
+        weight: &Tensor,
+    ) -> Result<(Tensor, Tensor), EngineError> {
+        if let Some(kernels) = self.kernels {
+            return kernels.add_norm(stream, added, weight, self.config.rms_norm_eps);
+        }
+        let sum = added.map_or_else(|| stream.shallow_clone(), |added| stream + added);
+        let normed = self.norm(&sum, weight);
+        Ok((sum, normed))
+    }
+
+    /// What comes out of the last norm.
+    pub(crate) fn last_norm(
+        &self,
+        stream: &Tensor,
+        added: Option<&Tensor>,
+    ) -> Result<Tensor, EngineError> {
+        Ok(self.add_norm(stream, added, &self.weights.norm)?.1)
+    }
+
     /// RMSNorm (Zhang and Sennrich, arXiv 1910.07467) in float32; the compute type comes out.
-    pub(crate) fn norm(&self, x: &Tensor, weight: &Tensor) -> Tensor {
+    fn norm(&self, x: &Tensor, weight: &Tensor) -> Tensor {
         let width = weight.size()[0];
         let x = x.to_kind(Kind::Float);
         x.rms_norm([width], Some(&weight.to_kind(Kind::Float)), self.config.rms_norm_eps)
@@ -219,30 +292,41 @@ impl Model {
         layer: &Layer,
         stream: &Tensor,
         packed: &Packed,
-        at: &(Tensor, Tensor),
+        at: &Places,
     ) -> Result<Tensor, EngineError> {
-        let (q, k, v) = self.attended(layer, stream, at);
+        let (_, normed) = self.add_norm(stream, None, &layer.input_norm)?;
+        let (q, k, v) = self.attended(layer, &normed, at)?;
         let out = attention((&q, &k, &v), packed)?;
-        Ok(self.rest(layer, stream, &out))
+        let (stream, added) = self.rest(layer, stream, &out)?;
+        Ok(stream + added)
     }
 
     /// Queries `[tokens, heads, width]`, keys and values `[tokens, groups, width]`, turned by position.
     fn attended(
         &self,
         layer: &Layer,
-        stream: &Tensor,
-        at: &(Tensor, Tensor),
-    ) -> (Tensor, Tensor, Tensor) {
+        normed: &Tensor,
+        at: &Places,
+    ) -> Result<(Tensor, Tensor, Tensor), EngineError> {
         let ModelConfig {
             num_attention_heads: heads, num_key_value_heads: groups, head_dim, ..
         } = self.config;
-        let all = self.through(&self.norm(stream, &layer.input_norm), layer, 0);
+        let all = self.through(normed, layer, 0);
+        let (cos, sin) = match (at, self.kernels) {
+            (Places::Angles(cos, sin), _) => (cos, sin),
+            (Places::Positions(at), Some(kernels)) => {
+                return kernels.turn(&all, heads, self.turning(layer, at));
+            }
+            (Places::Positions(_), None) => {
+                return Err(EngineError::of_torch("positions are for kernels of our own"));
+            }
+        };
         // Parts of one split: their gradients are put together once.
         let all = all.view([-1, heads + 2 * groups, head_dim]);
         let [q, k, v] = parts(&all, [heads, groups, groups], 1);
-        let q = turn(&self.head_norm(&q, &layer.q_norm), at);
-        let k = turn(&self.head_norm(&k, &layer.k_norm), at);
-        (q, k, v)
+        let q = turn(&self.head_norm(&q, &layer.q_norm), (cos, sin));
+        let k = turn(&self.head_norm(&k, &layer.k_norm), (cos, sin));
+        Ok((q, k, v))
     }
 
     /// Of each block the weights of its queries' and keys' norms, as [`Self::attended_at_once`] takes them: a row for
@@ -259,19 +343,17 @@ impl Model {
         self.weights.layers.iter().map(of).collect()
     }
 
-    /// What [`Self::attended`] gives, for drawing: queries and keys pass as one, in half as many kernels, and are
-    /// rounded as often.
+    /// What [`Self::attended`] gives, of the product that it begins with, for drawing: queries and keys pass as one,
+    /// in half as many kernels, and are rounded as often.
     pub(crate) fn attended_at_once(
         &self,
-        layer: &Layer,
+        all: &Tensor,
         norms: &Tensor,
-        stream: &Tensor,
-        at: &(Tensor, Tensor),
+        at: (&Tensor, &Tensor),
     ) -> Result<(Tensor, Tensor, Tensor), EngineError> {
         let ModelConfig {
             num_attention_heads: heads, num_key_value_heads: groups, head_dim, ..
         } = self.config;
-        let all = self.through(&self.norm(stream, &layer.input_norm), layer, 0);
         let all = all.view([-1, heads + 2 * groups, head_dim]);
         let [both, v] = parts(&all, [heads + groups, groups], 1);
         let both = both.to_kind(Kind::Float);
@@ -281,22 +363,32 @@ impl Model {
         Ok((q, k, v))
     }
 
-    /// What attention gave goes to the stream, then through the MLP (SwiGLU, arXiv 2002.05202).
-    pub(crate) fn rest(&self, layer: &Layer, stream: &Tensor, out: &Tensor) -> Tensor {
+    /// What attention gave goes to the stream, then through the MLP (SwiGLU, arXiv 2002.05202). The stream, and what
+    /// is to be added to it, in the compute type.
+    pub(crate) fn rest(
+        &self,
+        layer: &Layer,
+        stream: &Tensor,
+        out: &Tensor,
+    ) -> Result<(Tensor, Tensor), EngineError> {
         let out = self.through(&out.reshape([stream.size()[0], -1]), layer, 1);
-        // Sums are float32, as the stream is.
-        let stream = stream + out;
-        let both = self.through(&self.norm(&stream, &layer.post_norm), layer, 2);
-        let half = self.config.intermediate_size;
-        let [gate, up] = parts(&both, [half, half], -1);
-        stream + self.through(&(gate.silu() * up), layer, 3)
+        let (stream, normed) = self.add_norm(stream, Some(&out), &layer.post_norm)?;
+        let both = self.through(&normed, layer, 2);
+        let gated = if let Some(kernels) = self.kernels {
+            kernels.gate(&both)?
+        } else {
+            let half = self.config.intermediate_size;
+            let [gate, up] = parts(&both, [half, half], -1);
+            gate.silu() * up
+        };
+        Ok((stream, self.through(&gated, layer, 3)))
     }
 }
 
 /// What each block was given, and what the last one gave.
 pub(crate) struct Kept {
     streams: Vec<Tensor>,
-    at: (Tensor, Tensor),
+    at: Places,
 }
 
 /// A tensor's parts of these sizes.
@@ -321,7 +413,7 @@ fn angles(config: &ModelConfig, device: Device) -> (Tensor, Tensor) {
 }
 
 /// Turns pairs of numbers (i, i + width / 2) by their position's angles.
-fn turn(x: &Tensor, (cos, sin): &(Tensor, Tensor)) -> Tensor {
+fn turn(x: &Tensor, (cos, sin): (&Tensor, &Tensor)) -> Tensor {
     let half = x.size()[2] / 2;
     (x * cos).addcmul(&x.roll([half], [2]), sin)
 }
@@ -375,14 +467,17 @@ mod tests {
             let model = Model::new(config.clone(), weights, compute);
             let drawing = model.with(model.weights.drawing(compute));
             let ids = Tensor::from_slice(&[3i64, 5, 7, 1, 2]);
-            let at = model.angles_of(&Tensor::from_slice(&[0i64, 4, 2, 9, 9]));
+            let at = model.places(&Tensor::from_slice(&[0i64, 4, 2, 9, 9]));
+            let Places::Angles(cos, sin) = &at else { panic!("no kernels were given") };
             let _no_grad = tch::no_grad_guard();
             let stream = model.embedded(&ids);
             for ((layer, norms), trained) in
                 drawing.weights.layers.iter().zip(drawing.head_norms()).zip(&model.weights.layers)
             {
-                let (q, k, v) = drawing.attended_at_once(layer, &norms, &stream, &at).unwrap();
-                let alone = model.attended(trained, &stream, &at);
+                let normed = drawing.norm(&stream, &layer.input_norm);
+                let all = drawing.through(&normed, layer, 0);
+                let (q, k, v) = drawing.attended_at_once(&all, &norms, (cos, sin)).unwrap();
+                let alone = model.attended(trained, &normed, &at).unwrap();
                 assert_eq!((q, k, v), alone, "{compute:?}");
             }
         }

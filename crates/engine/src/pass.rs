@@ -6,6 +6,7 @@ use warpwright_learn::engine::{Row, Scores};
 use crate::error::EngineError;
 use crate::losses::Signals;
 use crate::model::{Model, Packed};
+use crate::shim;
 
 /// Odds that are computed at once, at most: 512 MiB of them.
 const MOST_ODDS: i64 = 1 << 27;
@@ -55,14 +56,13 @@ impl Pass {
     }
 
     /// Log-probabilities and entropies of a part of the actions: `[part]` each.
-    fn chances(&self, model: &Model, chooser: &Tensor, (from, count): (i64, i64)) -> [Tensor; 2] {
-        let logprobs = model.logits(chooser).log_softmax(-1, Kind::Float);
-        let entropies = {
-            let _no_grad = tch::no_grad_guard();
-            -(logprobs.exp() * &logprobs).sum_dim_intlist(-1, false, Kind::Float)
-        };
-        let chosen = self.chosen.narrow(0, from, count).unsqueeze(1);
-        [logprobs.gather(1, &chosen, false).squeeze_dim(1), entropies]
+    fn chances(
+        &self,
+        model: &Model,
+        chooser: &Tensor,
+        (from, count): (i64, i64),
+    ) -> Result<[Tensor; 2], EngineError> {
+        model.likelihood(chooser, &self.chosen.narrow(0, from, count))
     }
 
     /// What actions score; values where a model says some.
@@ -74,7 +74,7 @@ impl Pass {
         let hidden = model.hidden(&self.packed)?;
         let mut all = Scores::default();
         for part in self.parts(model) {
-            let chances = self.chances(model, &self.chooser(&hidden, part), part);
+            let chances = self.chances(model, &self.chooser(&hidden, part), part)?;
             all.logprobs.extend(numbers(&chances[0])?);
             all.entropies.extend(numbers(&chances[1])?);
         }
@@ -97,33 +97,44 @@ impl Pass {
     ) -> Result<(f64, Vec<Scores>), EngineError> {
         let kept = if recompute { Some(model.hidden_briefly(&self.packed)?) } else { None };
         let out = match &kept {
-            Some(kept) => model.finish(kept),
+            Some(kept) => model.finish(kept)?,
             None => model.hidden(&self.packed)?,
         };
-        // Heads go back first, a part at a time: their odds are what takes most memory.
-        let hidden = out.detach().set_requires_grad(true);
-        let (mut all, mut sum) = (Scores::default(), 0.0);
+        // Heads go back first, a part at a time: their odds are what takes most memory. Numbers are read when all is
+        // on its way: whoever reads waits for the device.
+        let hidden = out.detach();
+        let mut gradient = hidden.zeros_like();
+        let (mut losses, mut told) = (Vec::new(), Vec::new());
         for part in self.parts(model) {
-            let chooser = self.chooser(&hidden, part);
-            let now = if signals.is_value() {
-                let values = model.values(&chooser)?;
-                all.values.extend(numbers(&values)?);
-                values
+            let chooser = self.chooser(&hidden, part).set_requires_grad(true);
+            let (now, entropies) = if signals.is_value() {
+                (model.values(&chooser)?, None)
             } else {
-                let [logprobs, entropies] = self.chances(model, &chooser, part);
-                all.logprobs.extend(numbers(&logprobs)?);
-                all.entropies.extend(numbers(&entropies)?);
-                logprobs
+                let [logprobs, entropies] = self.chances(model, &chooser, part)?;
+                (logprobs, Some(entropies))
             };
             let loss = signals.sum(&now, part.0) / over;
             loss.backward();
-            sum += loss.double_value(&[]);
+            // No token chooses two actions.
+            let before = self.before.narrow(0, part.0, part.1);
+            let _ = gradient.index_copy_(0, &before, &chooser.grad());
+            losses.push(loss.detach());
+            told.push((now.detach(), entropies));
         }
-        let gradient = hidden.grad();
         match kept {
             Some(kept) => model.back(&self.packed, kept, &gradient)?,
-            None => (out * gradient).sum(Kind::Float).backward(),
+            None => shim::backward(&out, &gradient)?,
         }
+        let mut all = Scores::default();
+        for (now, entropies) in &told {
+            if let Some(entropies) = entropies {
+                all.logprobs.extend(numbers(now)?);
+                all.entropies.extend(numbers(entropies)?);
+            } else {
+                all.values.extend(numbers(now)?);
+            }
+        }
+        let sum = losses.iter().map(|loss| loss.double_value(&[])).sum();
         Ok((sum, self.by_row(&all)))
     }
 

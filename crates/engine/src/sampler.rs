@@ -19,7 +19,6 @@ use warpwright_learn::engine::{Completion, Refusal, SampleRequest, Sampled, Samp
 use crate::chances::Drawn;
 use crate::decoder::{Decoder, Given, LEAST_ROWS, Room, manner};
 use crate::error::EngineError;
-use crate::fused::Kernels;
 use crate::model::{Model, Packed};
 use crate::weights::Weights;
 
@@ -37,8 +36,6 @@ pub(crate) struct Source<'a> {
     pub(crate) slots: usize,
     /// Whether steps are recorded as CUDA graphs.
     pub(crate) graphs: bool,
-    /// Kernels of our own that draw.
-    pub(crate) kernels: Option<Kernels>,
 }
 
 impl Source<'_> {
@@ -160,7 +157,6 @@ impl Drawing {
             kept
         } else {
             Decoder::new(source.model, source.weights, room, &first, source.graphs)
-                .by(source.kernels)
         };
         Some(Batch::new(decoder, source))
     }

@@ -44,7 +44,7 @@ pub struct Settings {
     pub slots: usize,
     /// Whether a GPU draws by CUDA graphs.
     pub graphs: bool,
-    /// Whether a GPU draws in bfloat16 by kernels of our own where they exist, instead of torch's alone.
+    /// Whether a GPU learns and draws in bfloat16 by kernels of our own where they exist, instead of torch's alone.
     pub fused: bool,
     /// Threads of this process that compute; without, as many as libtorch takes. Small models are quicker
     /// with one.

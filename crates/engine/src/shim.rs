@@ -28,6 +28,7 @@ unsafe extern "C" {
     ) -> c_int;
     fn warpwright_clip(parameters: *const Pointer, count: usize, most: f64, norm: Pointer)
     -> c_int;
+    fn warpwright_backward(out: Pointer, gradient: Pointer) -> c_int;
     fn warpwright_gradient(parameter: Pointer, out: Pointer) -> c_int;
     fn warpwright_all_reduce(tensors: *const Pointer, count: usize) -> c_int;
     fn warpwright_use_gpu(gpu: i64) -> c_int;
@@ -123,6 +124,12 @@ pub(crate) fn clip(parameters: &[Tensor], most: f64) -> Result<Tensor, EngineErr
     // SAFETY: live tensors; `norm` is one, and is assigned.
     check(unsafe { warpwright_clip(p.as_ptr(), p.len(), most, norm.as_ptr()) })?;
     Ok(norm)
+}
+
+/// Goes back from `out`, of whose shape and type `gradient` is.
+pub(crate) fn backward(out: &Tensor, gradient: &Tensor) -> Result<(), EngineError> {
+    // SAFETY: live tensors.
+    check(unsafe { warpwright_backward(out.as_ptr(), gradient.as_ptr()) })
 }
 
 /// A parameter's gradient, which is zero from now on where there was none.

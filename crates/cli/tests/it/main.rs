@@ -3,7 +3,6 @@
 
 mod bad_input;
 mod composing;
-mod engine_kernels;
 mod evaluating;
 mod far;
 mod first_contact;

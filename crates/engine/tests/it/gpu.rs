@@ -1,7 +1,7 @@
 //! On a GPU: what the host says, in half precision about that, and all of it when memory is short.
 
 use tch::{Cuda, Device, Kind, Tensor};
-use warpwright_engine::{Compute, LocalEngine, Settings};
+use warpwright_engine::{Compute, LocalEngine, ModelConfig, Settings};
 use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampler, Sampling, Step, Which};
 
 use crate::oracle::{actions, engine, rows, tiny};
@@ -108,15 +108,22 @@ fn gpu_graphs_draw_what_is_drawn_without_them() {
 
 /// Sums are taken in another order, so now and then another token is drawn, after which everything differs.
 #[test]
-fn gpu_kernels_of_our_own_draw_what_torchs_do() {
+fn gpu_kernels_of_our_own_learn_and_draw_what_torchs_do() {
+    // 61 words are not for them.
+    let config = ModelConfig { vocab_size: 64, ..tiny() };
+    let begin = |settings| LocalEngine::initial(&config, 1, settings).unwrap();
     let prompts: Vec<Vec<u32>> = (1..50).map(|i| vec![i; 1 + i as usize % 20]).collect();
-    for (graphs, top_p, temperature) in
-        [(true, 1.0, 1.0), (false, 1.0, 0.7), (true, 0.8, 1.0), (true, 1.0, 0.0)]
-    {
+    for (recompute, graphs, top_p, temperature) in [
+        (false, true, 1.0, 1.0),
+        (true, false, 1.0, 0.7),
+        (false, true, 0.8, 1.0),
+        (true, true, 1.0, 0.0),
+    ] {
         let sampling = Sampling { most: 90, top_p, temperature, stop: vec![3] };
-        let settings = Settings { slots: 20, compute: Compute::Bfloat16, graphs, ..on_gpu() };
-        let mut own = engine(Settings { fused: true, ..settings });
-        let mut torchs = engine(settings);
+        let settings =
+            Settings { slots: 20, compute: Compute::Bfloat16, recompute, graphs, ..on_gpu() };
+        let mut own = begin(Settings { fused: true, ..settings });
+        let mut torchs = begin(settings);
         for round in 0..3 {
             let prompts = Prompt::numbered(prompts.clone(), 1000 * round);
             let (drawn, wanted) = (
@@ -139,7 +146,12 @@ fn gpu_kernels_of_our_own_draw_what_torchs_do() {
             );
             assert!(far < 0.05, "{far}");
             let (a, b) = (train(&mut own), train(&mut torchs));
-            assert!((a - b).abs() < 1e-3 * a, "{a} {b}");
+            println!("norms {a} and {b}");
+            assert!((a - b).abs() < 0.02 * a, "{a} {b}");
+            assert_ne!(a.to_bits(), b.to_bits(), "both are torch's");
+            let far = furthest(&scores(&mut own, &rows()), &scores(&mut torchs, &rows()));
+            println!("scores off by {far}");
+            assert!(far < 0.1, "{far}");
         }
     }
 }
@@ -147,7 +159,7 @@ fn gpu_kernels_of_our_own_draw_what_torchs_do() {
 /// All rows do not fit into what is left of the device; some do.
 #[test]
 fn gpu_where_memory_is_short_fewer_rows_pass_and_the_same_is_learned() {
-    let config = warpwright_engine::ModelConfig { vocab_size: 50_000, ..tiny() };
+    let config = ModelConfig { vocab_size: 50_000, ..tiny() };
     let rows: Vec<Row> = (0..64_u32)
         .map(|n| Row {
             ids: (0..100).map(|i| (i * 131 + n) % 50_000).collect(),

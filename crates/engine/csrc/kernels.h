@@ -1,0 +1,39 @@
+// Starts the kernels of `bits.cu`, `blocks.cu` and `odds.cu`.
+#pragma once
+#include <ATen/ATen.h>
+#include <cstdint>
+#include <functional>
+
+// 0, or 1 with words in warpwright_error() (`shim.cpp`).
+int warpwright_guarded(const std::function<void()> &work);
+
+namespace warpwright {
+
+enum class Kernel { add_norm, add_norm_back, turn, turn_back, gate, gate_back, likelihood, likelihood_back, choose };
+
+// On torch's stream of the GPU where `on` lies, where a CUDA graph may be recorded; `arguments` are addresses of what
+// the kernel takes. Tensors of the host are worked on by a library that was named, which is for tests.
+void launch(Kernel kernel, const at::Tensor &on, int64_t blocks, unsigned threads, unsigned shared_bytes,
+            void **arguments);
+
+template <typename... Given>
+void start(Kernel kernel, const at::Tensor &on, int64_t blocks, unsigned threads, unsigned shared_bytes,
+           Given... given) {
+  void *arguments[] = {&given...};
+  if (blocks > 0)
+    launch(kernel, on, blocks, threads, shared_bytes, arguments);
+}
+
+// The address of what a kernel takes as it lies.
+template <typename T> T *lies(const at::Tensor &tensor, at::ScalarType type, at::IntArrayRef sizes) {
+  TORCH_CHECK(tensor.scalar_type() == type && tensor.is_contiguous() && tensor.sizes() == sizes, "a kernel takes ",
+              type, " of ", sizes, " and was given ", tensor.scalar_type(), " of ", tensor.sizes());
+  return static_cast<T *>(tensor.data_ptr());
+}
+
+inline int whole(int64_t number) {
+  TORCH_CHECK(number >= 0 && number <= INT32_MAX, number, " is too large for a kernel");
+  return static_cast<int>(number);
+}
+
+} // namespace warpwright
