@@ -31,7 +31,7 @@ extern "C" __global__ void add_norm_back(const float *sum, const float *scales, 
                                          const float *d_sum, float *d_stream, bf16 *d_added, float *d_weights, int rows,
                                          int width) {
   __shared__ float shared[32];
-  extern __shared__ float gathered[];
+  extern __shared__ __align__(16) float gathered[];
   for (int i = 4 * threadIdx.x; i < width; i += 4 * blockDim.x)
     put(gathered + i, all(0.0f));
   for (int row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -115,7 +115,7 @@ extern "C" __global__ void turn_back(const bf16 *every, const float *q_norm, con
                                      const bf16 *d_keys, const bf16 *d_values, bf16 *d_every, float *d_norms,
                                      long long count, int heads, int groups, int width, float epsilon) {
   // Of each of the heads that are at work at once, 1,024 / width, both norms'.
-  __shared__ float gathered[2048];
+  __shared__ __align__(16) float gathered[2048];
   int lanes = width / 8;
   int i = 4 * (threadIdx.x % lanes);
   int j = i + width / 2;

@@ -24,10 +24,13 @@ void start(Kernel kernel, const at::Tensor &on, int64_t blocks, unsigned threads
     launch(kernel, on, blocks, threads, shared_bytes, arguments);
 }
 
-// The address of what a kernel takes as it lies.
+// The address of what a kernel takes as it lies. Kernels read four numbers at a time, and 16 bytes at most.
 template <typename T> T *lies(const at::Tensor &tensor, at::ScalarType type, at::IntArrayRef sizes) {
   TORCH_CHECK(tensor.scalar_type() == type && tensor.is_contiguous() && tensor.sizes() == sizes, "a kernel takes ",
               type, " of ", sizes, " and was given ", tensor.scalar_type(), " of ", tensor.sizes());
+  constexpr size_t at_once = 4 * sizeof(T) <= 16 ? 4 * sizeof(T) : sizeof(T);
+  TORCH_CHECK(reinterpret_cast<uintptr_t>(tensor.data_ptr()) % at_once == 0, "a kernel takes ", type,
+              " that lie on a multiple of ", at_once, " bytes");
   return static_cast<T *>(tensor.data_ptr());
 }
 

@@ -9,15 +9,15 @@
 //! the update: a run that goes on from a state does what one that was never interrupted does. That is also
 //! how a run is taken back when an alarm says so: it goes on from a state before, which [`State::shelf`] names.
 //!
-//! With [`Online::ahead`] the episodes of the next update begin while the last ones of this are played:
+//! With [`Online::ahead`] the episodes of later updates begin while the last ones of this are played:
 //!
 //! ```text
 //! update n      ████████▓▓▓▓ learn        those that end last keep few busy
 //! update n + 1          ████████▓▓▓▓ learn
 //! ```
 //!
-//! They are drawn from weights that are at most one update older than those that they move; each token carries
-//! the probability that it was drawn with. What the tasks of an update follow from is then one update older too.
+//! They are drawn from weights that are at most so many updates older than those that they move; each token carries
+//! the probability that it was drawn with. What the tasks of an update follow from is then as much older too.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -40,8 +40,10 @@ use crate::outcome;
 use crate::update::{Rule, Steps, UpdateError, update};
 
 mod flight;
+mod how_many;
 
 use self::flight::Flight;
+pub use self::how_many::how_many;
 
 /// Plays episodes with the policy as it is now.
 pub trait Rollouts: Sync {
@@ -141,9 +143,9 @@ pub struct Online {
     /// Such schedules are known from continuous control (Rudin et al., arXiv 2109.11978, appendix); here they
     /// make what an update does depend less on the moments that an optimizer happens to have.
     pub trust: Option<f64>,
-    /// Whether the episodes of the next update begin before those of this are over.
-    #[serde(default)]
-    pub ahead: bool,
+    /// Of how many later updates episodes may begin before those of this one are over.
+    #[serde(default, deserialize_with = "how_many")]
+    pub ahead: u32,
     /// What decides the tasks and all draws.
     pub seed: u64,
 }
@@ -175,9 +177,9 @@ pub struct Back {
     /// episodes.
     #[serde(default)]
     pub to: Option<u32>,
-    /// Whether episodes of the update after it may have begun, which are thrown away with it.
-    #[serde(default)]
-    pub ahead: bool,
+    /// Of how many updates after it episodes may have begun, which are thrown away with it.
+    #[serde(default, deserialize_with = "how_many")]
+    pub ahead: u32,
 }
 
 impl Back {
@@ -203,9 +205,9 @@ pub struct State {
     pub updates: Vec<Update>,
     /// By task, whether its last episodes all came to the same.
     pub flat: BTreeMap<usize, bool>,
-    /// The same of the last update, where tasks of the next were chosen before that was known.
+    /// The same of the last updates, the oldest first, where tasks of the next were chosen before that was known.
     #[serde(default)]
-    pub late: BTreeMap<usize, bool>,
+    pub lately: Vec<BTreeMap<usize, bool>>,
     /// Updates that were thrown away.
     #[serde(default)]
     pub back: Vec<Back>,
@@ -219,15 +221,13 @@ impl State {
     /// How often episodes were played for an update: those of updates that were thrown away with later ones
     /// are in the record, and their numbers are used.
     fn played(&self) -> u32 {
-        let thrown = self.back.iter().filter_map(|back| {
-            let after = u32::from(back.ahead);
-            Some(back.number + 1 + after - back.to?)
-        });
+        let thrown =
+            self.back.iter().filter_map(|back| Some(back.number + 1 + back.ahead - back.to?));
         self.updates.len() as u32 + thrown.sum::<u32>()
     }
 
     /// Throws away the update that comes next, and those before it which made its episodes what they are.
-    fn go_back(&mut self, alarm: Alarm, ahead: bool) -> Back {
+    fn go_back(&mut self, alarm: Alarm, ahead: u32) -> Back {
         let number = self.updates.len() as u32;
         let to = (!alarm.is_of_update()).then(|| self.shelf.first().copied().unwrap_or(0));
         let back = Back { number, alarm, to, ahead };
@@ -235,6 +235,15 @@ impl State {
         self.shelf.retain(|kept| *kept <= back.next());
         self.back.push(back);
         back
+    }
+
+    /// What the tasks of the update so many after the next one follow from, where `ahead` are chosen early: of each
+    /// as much as was known of the first that was.
+    fn flat_for(&self, after: usize, ahead: usize) -> BTreeMap<usize, bool> {
+        let known = (self.lately.len() + after).saturating_sub(ahead);
+        let mut flat = self.flat.clone();
+        flat.extend(self.lately.iter().take(known).flatten());
+        flat
     }
 
     fn may_go_back(&self) -> bool {
@@ -279,9 +288,9 @@ impl Online {
         E::Error: 'static,
     {
         std::thread::scope(|scope| {
-            let mut flight = Flight { scope, rollouts, next: None };
-            let ended = self.go(engine, &mut flight, state, &mut each);
-            if flight.next.is_some() {
+            let mut flight = Flight::new(scope, rollouts, self.ahead as usize);
+            let ended = self.go(engine, rollouts, &mut flight, state, &mut each);
+            if flight.is_under_way() {
                 rollouts.abandon();
             }
             ended
@@ -291,6 +300,7 @@ impl Online {
     fn go<'s, E: Engine, R: Rollouts>(
         &self,
         engine: &mut E,
+        rollouts: &R,
         flight: &mut Flight<'s, '_, R>,
         state: &mut State,
         each: &mut dyn FnMut(&mut E, &State) -> ControlFlow<()>,
@@ -298,23 +308,17 @@ impl Online {
     where
         E::Error: 'static,
     {
-        let (rollouts, mut before) = (flight.rollouts, flight.rollouts.judged());
+        let (ahead, mut before) = (self.ahead as usize, rollouts.judged());
         while !self.is_over(state) {
             let number = state.updates.len() as u32;
             let began = Instant::now();
-            let batch = flight.next.take().unwrap_or_else(|| {
-                flight.begin(self.plays(state.played(), rollouts.tasks(), &state.flat))
+            // Updates after this one of which episodes may begin now.
+            let later = self.ahead.min(self.updates - 1 - number);
+            let flown = flight.next(|after| {
+                let flat = (after <= later as usize).then(|| state.flat_for(after, ahead))?;
+                Some(self.plays(state.played() + after as u32, rollouts.tasks(), &flat))
             });
-            if self.ahead && number + 1 < self.updates {
-                // Or until it is over.
-                let _ = batch.room.recv();
-                let mut flat = state.flat.clone();
-                flat.extend(&state.late);
-                let plays = self.plays(state.played() + 1, rollouts.tasks(), &flat);
-                flight.next = Some(flight.begin(plays));
-            }
-            let plays = batch.plays;
-            let played = batch.played.join().unwrap_or_else(|panic| resume_unwind(panic));
+            let (plays, played) = flown.unwrap_or_else(|panic| resume_unwind(panic));
             let played = played.map_err(OnlineError::Rollouts)?;
             let play_seconds = began.elapsed().as_secs_f64();
             let now = rollouts.judged();
@@ -351,17 +355,14 @@ impl Online {
                 made.report.alarms.push(Alarm::Divergence);
             }
             if let Some(alarm) = self.raised(&made, &self.back_at).filter(|_| state.may_go_back()) {
-                return Ok(Ended::Back(state.go_back(alarm, flight.next.is_some())));
+                return Ok(Ended::Back(state.go_back(alarm, later)));
             }
             let flat = by_task
                 .into_iter()
                 .map(|(task, rewards)| (task, is_flat(&rewards, self.steps.alike)));
-            if self.ahead {
-                let late = std::mem::replace(&mut state.late, flat.collect());
-                state.flat.extend(late);
-            } else {
-                state.flat.extend(flat);
-            }
+            state.lately.push(flat.collect());
+            let known = state.lately.len().saturating_sub(ahead);
+            state.flat.extend(state.lately.drain(..known).flatten());
             state.updates.push(made);
             self.shelve(state);
             if each(engine, state).is_break() {

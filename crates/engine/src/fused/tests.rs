@@ -493,6 +493,8 @@ fn what_does_not_fit_is_refused() {
     let stream = random(&[2, 16], 1.0);
     let weight = random(&[8], 1.0);
     says(kernels.add_norm(&stream, None, &weight, EPSILON).map(|(_, out)| out), "[16]");
+    let shifted = half(&random(&[33], 1.0)).narrow(0, 1, 32).view([2, 16]);
+    says(kernels.gate(&shifted), "multiple of 8 bytes");
     let config = crate::config::tests::tiny();
     assert!(!Kernels::serve(&config), "61 words are no multiple of four");
 }

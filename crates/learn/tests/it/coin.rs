@@ -86,8 +86,8 @@ pub(crate) struct Table {
     /// Told of what is asked; and how often others were not asked for beside what was played.
     pub(crate) told: Condvar,
     pub(crate) alone: AtomicU32,
-    /// Plays end when those of the next update are asked for, up to this number.
-    pub(crate) awaits: u32,
+    /// Plays end when one so far beyond their own is asked for, if they are below the second number.
+    pub(crate) awaits: (u32, u32),
     pub(crate) abandoned: AtomicBool,
     /// Every so many episodes one fails by our fault.
     pub(crate) fails_every: u32,
@@ -108,7 +108,7 @@ impl Table {
             asked: Mutex::default(),
             told: Condvar::new(),
             alone: AtomicU32::new(0),
-            awaits: 0,
+            awaits: (0, 0),
             abandoned: AtomicBool::new(false),
             fails_every,
             cut: 0..0,
@@ -144,10 +144,11 @@ impl Rollouts for Table {
         self.told.notify_all();
         let last = plays.iter().map(|play| play.number).max().unwrap();
         room();
-        if last < self.awaits {
+        let (beyond, below) = self.awaits;
+        if last < below {
             let asked = self.asked.lock().unwrap();
             let waits = |asked: &mut Vec<Play>| {
-                let is_alone = asked.iter().all(|play| play.number <= last);
+                let is_alone = asked.iter().all(|play| play.number < last + beyond);
                 is_alone && !self.abandoned.load(Ordering::SeqCst)
             };
             let patience = Duration::from_secs(10);

@@ -28,7 +28,7 @@ fn online() -> Online {
         stop_at: vec![Alarm::NotFinite],
         back_at: vec![],
         trust: None,
-        ahead: false,
+        ahead: 0,
         seed: 7,
     }
 }
@@ -108,41 +108,57 @@ fn a_run_that_is_taken_up_again_does_what_an_uninterrupted_one_does() {
     }
 }
 
-/// One that begins episodes of the next update before those of this are over, up to the last.
-fn ahead() -> (Online, Table) {
-    let awaits = 7 * 12;
-    (Online { ahead: true, ..online() }, Table { awaits, ..Table::new(0) })
+/// One that begins episodes of so many later updates before those of this are over, up to the last; none of these is
+/// over before they have begun.
+fn ahead(ahead: u32) -> (Online, Table) {
+    let awaits = (12 * (ahead - 1) + 1, (8 - ahead) * 12);
+    (Online { ahead, ..online() }, Table { awaits, ..Table::new(0) })
 }
 
 #[test]
-fn episodes_of_the_next_update_begin_before_those_of_this_are_over() {
-    let (online, table) = ahead();
+fn episodes_of_later_updates_begin_before_those_of_this_are_over() {
+    for many in [1, 2, 5] {
+        let (online, table) = ahead(many);
+        let (mut coin, mut state) = (Coin::default(), State::default());
+        online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
+        assert_eq!(table.alone.load(Ordering::SeqCst), 0, "those of {many} later ones waited");
+        assert_eq!(state.updates.len(), 8);
+        let mut asked: Vec<u32> = table.asked().iter().map(|play| play.number).collect();
+        // Those that begin at once are asked for by threads of their own.
+        asked.sort_unstable();
+        assert!(asked.into_iter().eq(0..8 * 12), "and none more than once");
+        assert!(!table.abandoned.load(Ordering::SeqCst));
+        assert!(coin.odds > 0.5, "{}", coin.odds);
+        // A task is known to be flat as much later.
+        let online = Online { updates: 60, tasks: 1, ..online };
+        let (mut coin, table, mut state) = (Coin::default(), Table::new(0), State::default());
+        online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
+        let asked = table.asked();
+        let of = |task| asked.iter().filter(|play| play.task == task).count() / 6;
+        assert!(of(2) < of(0) / 2 && of(2) < of(1) / 2, "{} {} {}", of(0), of(1), of(2));
+    }
+}
+
+/// No more begin than so many: who waits for one more waits in vain.
+#[test]
+fn no_more_begin_than_so_many_updates_ahead() {
+    let (online, table) = ahead(2);
+    let table = Table { awaits: (12 * 2 + 1, 12), ..table };
+    let online = Online { updates: 5, ..online };
     let (mut coin, mut state) = (Coin::default(), State::default());
     online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
-    assert_eq!(table.alone.load(Ordering::SeqCst), 0, "those of every update but the last waited");
-    assert_eq!(state.updates.len(), 8);
-    let asked = table.asked();
-    assert!(asked.iter().map(|play| play.number).eq(0..8 * 12), "and none more than once");
-    assert!(!table.abandoned.load(Ordering::SeqCst));
-    assert!(coin.odds > 0.5, "{}", coin.odds);
-    // A task is known to be flat one update later.
-    let online = Online { updates: 60, tasks: 1, ..online };
-    let (mut coin, table, mut state) = (Coin::default(), Table::new(0), State::default());
-    online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
-    let asked = table.asked();
-    let of = |task| asked.iter().filter(|play| play.task == task).count() / 6;
-    assert!(of(2) < of(0) / 2 && of(2) < of(1) / 2, "{} {} {}", of(0), of(1), of(2));
+    assert_eq!(table.alone.load(Ordering::SeqCst), 1);
 }
 
 #[test]
 fn a_run_ahead_that_is_taken_up_again_does_what_an_uninterrupted_one_does() {
-    let (online, table) = ahead();
-    let (mut coin, mut state) = (Coin::default(), State::default());
-    online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
-    let wanted: HashMap<u32, Play> =
-        table.asked().into_iter().map(|play| (play.number, play)).collect();
-    for cut in 1..8 {
-        let (online, table) = ahead();
+    for (many, cut) in [1, 2, 3].into_iter().flat_map(|many| (1..8).map(move |cut| (many, cut))) {
+        let (online, table) = ahead(many);
+        let (mut coin, mut state) = (Coin::default(), State::default());
+        online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
+        let wanted: HashMap<u32, Play> =
+            table.asked().into_iter().map(|play| (play.number, play)).collect();
+        let (online, table) = ahead(many);
         let (mut again, mut taken_up) = (Coin::default(), State::default());
         let stop = |_: &mut Coin, state: &State| {
             if state.updates.len() == cut { ControlFlow::Break(()) } else { GO_ON }
@@ -160,25 +176,42 @@ fn a_run_ahead_that_is_taken_up_again_does_what_an_uninterrupted_one_does() {
             }
             timeless(state)
         };
-        assert_eq!((again, count(taken_up)), (coin.clone(), count(state.clone())));
+        assert_eq!((again, count(taken_up)), (coin, count(state)), "{many} ahead, cut at {cut}");
     }
 }
 
 #[test]
 fn what_began_under_a_policy_that_had_gone_wrong_is_not_learned_from() {
-    let (online, table) = ahead();
-    let online = Online { back_at: vec![Alarm::Truncation], updates: 20, anneals: false, ..online };
-    let (mut coin, mut state) = (Coin::default(), State::default());
-    let table = Table { cut: 12 * 12..13 * 12, ..table };
-    let ended = online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
-    let back = Back { number: 12, alarm: Alarm::Truncation, to: Some(5), ahead: true };
-    assert_eq!(ended, Ended::Back(back));
-    let begun: Vec<u32> = table.asked().iter().map(|play| play.number).collect();
-    assert!(begun.iter().copied().eq(0..14 * 12), "{begun:?}");
-    let ended = online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
-    assert_eq!((ended, state.updates.len()), (Ended::Here, 20));
-    let since: Vec<u32> = table.asked().iter().map(|play| play.number).collect();
-    assert!(since.iter().copied().eq(14 * 12..(14 + 15) * 12), "{since:?}");
+    for many in [1, 3] {
+        let (online, table) = ahead(many);
+        let online =
+            Online { back_at: vec![Alarm::Truncation], updates: 20, anneals: false, ..online };
+        let (mut coin, mut state) = (Coin::default(), State::default());
+        let table = Table { cut: 12 * 12..13 * 12, ..table };
+        let ended = online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
+        let back = Back { number: 12, alarm: Alarm::Truncation, to: Some(5), ahead: many };
+        assert_eq!(ended, Ended::Back(back));
+        let used = (13 + many) * 12;
+        assert!(table.asked().iter().all(|play| play.number < used));
+        let ended = online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
+        assert_eq!((ended, state.updates.len()), (Ended::Here, 20));
+        let mut since: Vec<u32> = table.asked().iter().map(|play| play.number).collect();
+        since.sort_unstable();
+        assert!(since.iter().copied().eq(used..used + 15 * 12), "{since:?}");
+    }
+}
+
+#[test]
+fn what_was_a_yes_or_a_no_is_read_as_a_number() {
+    let back = |ahead: &str| {
+        let text = format!(r#"{{"number": 3, "alarm": "truncation", "to": 1{ahead}}}"#);
+        serde_json::from_str::<Back>(&text).map(|back| back.ahead)
+    };
+    let told = |ahead| back(&format!(r#", "ahead": {ahead}"#)).unwrap_or(9);
+    assert_eq!(["true", "false", "0", "2"].map(told), [1, 0, 0, 2]);
+    assert_eq!(back("").unwrap(), 0);
+    let refused = back(r#", "ahead": -1"#).unwrap_err().to_string();
+    assert!(refused.contains("-1 is not from 0 on"), "{refused}");
 }
 
 #[test]
@@ -284,7 +317,7 @@ fn episodes_that_are_wrong_take_it_back_to_a_policy_that_has_proved_itself() {
         };
         online.run(coin, table, state, each).unwrap()
     };
-    let back = Back { number: 12, alarm: Alarm::Truncation, to: Some(5), ahead: false };
+    let back = Back { number: 12, alarm: Alarm::Truncation, to: Some(5), ahead: 0 };
     assert_eq!(run(&mut coin, &mut table, &mut state), Ended::Back(back));
     assert_eq!(
         (state.updates.len(), &state.shelf[..], &state.back[..]),
@@ -312,7 +345,7 @@ fn without_a_policy_that_has_proved_itself_it_goes_back_to_the_first() {
     let mut state = State::default();
     // Four of twelve from the first update on.
     let ended = online.run(&mut Coin::default(), &Table::new(3), &mut state, |_, _| GO_ON);
-    let back = Back { number: 0, alarm: Alarm::Failures, to: Some(0), ahead: false };
+    let back = Back { number: 0, alarm: Alarm::Failures, to: Some(0), ahead: 0 };
     assert_eq!(ended.unwrap(), Ended::Back(back));
     assert_eq!((state.updates.len(), &state.shelf[..]), (0, &[][..]));
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use warpwright_learn::advantage::Lambda;
 use warpwright_learn::engine::Step;
 use warpwright_learn::monitor::Alarm;
-use warpwright_learn::online::Online;
+use warpwright_learn::online::{Online, how_many};
 use warpwright_learn::recipe::Recipe;
 use warpwright_learn::update::{Comparison, Rule, Steps};
 use warpwright_record::verdict::Scheme;
@@ -62,9 +62,9 @@ pub(crate) struct Playing {
     /// How often a task is taken whose last episodes came to the same.
     #[serde(default = "flat_share")]
     pub(crate) flat_share: f64,
-    /// Whether the episodes of the next update begin before those of this are over.
-    #[serde(default)]
-    pub(crate) ahead: bool,
+    /// Of how many later updates episodes may begin before those of this one are over; `true` is one.
+    #[serde(default, deserialize_with = "how_many")]
+    pub(crate) ahead: u32,
     /// Alarms that end the stage.
     #[serde(default = "stop_at")]
     pub(crate) stop_at: Vec<Alarm>,
