@@ -8,8 +8,10 @@ use crate::losses::Signals;
 use crate::model::{Model, Packed};
 use crate::shim;
 
-/// Odds that are computed at once, at most: 512 MiB of them.
+/// Odds that are computed at once, at most. By torch's calls they take some 24 bytes each, there and back; by kernels
+/// of our own four.
 const MOST_ODDS: i64 = 1 << 27;
+const MOST_ODDS_BY_KERNELS: i64 = 1 << 29;
 
 /// Rows that go through a model together.
 pub(crate) struct Pass {
@@ -45,7 +47,8 @@ impl Pass {
 
     /// Beginnings and lengths of parts of the actions whose odds fit.
     fn parts(&self, model: &Model) -> Vec<(i64, i64)> {
-        let at_once = (MOST_ODDS / model.config.vocab_size).max(1);
+        let most = if model.kernels().is_some() { MOST_ODDS_BY_KERNELS } else { MOST_ODDS };
+        let at_once = (most / model.config.vocab_size).max(1);
         let count = self.actions();
         (0..count).step_by(at_once as usize).map(|from| (from, at_once.min(count - from))).collect()
     }

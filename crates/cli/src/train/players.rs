@@ -63,6 +63,8 @@ pub(crate) struct Players<'a, 'f> {
     ended: Box<dyn Fn() + Sync + 'a>,
     /// First numbers of the plays that are asked for now.
     asked: Mutex<BTreeSet<EpisodeId>>,
+    /// Of these, how many of a task are not over.
+    left: Left,
     /// Whether they are not needed any more.
     abandoned: AtomicBool,
 }
@@ -100,6 +102,7 @@ impl<'a, 'f> Players<'a, 'f> {
             history: Mutex::new(history),
             ended: Box::new(|| {}),
             asked: Mutex::default(),
+            left: Left::default(),
             abandoned: AtomicBool::new(false),
         })
     }
@@ -137,7 +140,7 @@ impl<'a, 'f> Players<'a, 'f> {
             if let Some(start) = start {
                 self.episode(place, play, start)?;
             }
-            if lock(plan).was_last(play.task) {
+            if self.left.was_last(play.task) {
                 // What it has open would be kept for its next episode, and others would wait.
                 place.pool.finished(&self.tasks[play.task]);
             }
@@ -248,6 +251,7 @@ impl Players<'_, '_> {
                 room();
             }
         };
+        self.left.add(plays);
         let plans = shared_out(plays, self.field.places.len());
         let failed: Mutex<Option<Failure>> = Mutex::new(None);
         std::thread::scope(|scope| {
@@ -287,8 +291,6 @@ impl Players<'_, '_> {
 #[derive(Debug, Default)]
 struct Plan {
     waiting: VecDeque<Play>,
-    /// By task, how many episodes are not over.
-    left: HashMap<usize, usize>,
 }
 
 impl Plan {
@@ -300,10 +302,24 @@ impl Plan {
         };
         self.waiting.iter().take_while(is_among).count()
     }
+}
+
+/// By task, how many episodes are not over, whoever asked for them.
+#[derive(Debug, Default)]
+struct Left(Mutex<HashMap<usize, usize>>);
+
+impl Left {
+    fn add(&self, plays: &[Play]) {
+        let mut left = lock(&self.0);
+        for play in plays {
+            *left.entry(play.task).or_default() += 1;
+        }
+    }
 
     /// An episode of this task is over: whether it was the last one.
-    fn was_last(&mut self, task: usize) -> bool {
-        let left = self.left.entry(task).or_default();
+    fn was_last(&self, task: usize) -> bool {
+        let mut left = lock(&self.0);
+        let left = left.entry(task).or_default();
         *left = left.saturating_sub(1);
         *left == 0
     }
@@ -314,9 +330,7 @@ impl Plan {
 fn shared_out(plays: &[Play], places: usize) -> Vec<Mutex<Plan>> {
     let mut plans: Vec<Plan> = (0..places).map(|_| Plan::default()).collect();
     for play in plays {
-        let plan = &mut plans[play.task % places];
-        plan.waiting.push_back(*play);
-        *plan.left.entry(play.task).or_default() += 1;
+        plans[play.task % places].waiting.push_back(*play);
     }
     plans.into_iter().map(Mutex::new).collect()
 }
@@ -334,7 +348,7 @@ mod tests {
     fn plays_of_the_first_tasks_are_counted() {
         let tasks = [4, 4, 2, 4, 7, 2, 9];
         let waiting = (0..).zip(tasks).map(|(number, task)| Play { number, task, seed: 0 });
-        let plan = Plan { waiting: waiting.collect(), left: HashMap::new() };
+        let plan = Plan { waiting: waiting.collect() };
         assert_eq!([0, 1, 2, 3, 4, 9].map(|tasks| plan.of_first(tasks)), [0, 2, 4, 6, 7, 7]);
     }
 
@@ -347,12 +361,7 @@ mod tests {
             assert_eq!(plans.len(), places);
             let mut all = Vec::new();
             for (place, plan) in plans.into_iter().enumerate() {
-                let mut whole = plan.into_inner().unwrap();
-                let plan = std::mem::take(&mut whole.waiting);
-                for (number, play) in plan.iter().enumerate() {
-                    let is_last = plan.iter().skip(number + 1).all(|later| later.task != play.task);
-                    assert_eq!(whole.was_last(play.task), is_last);
-                }
+                let plan = plan.into_inner().unwrap().waiting;
                 assert!(plan.iter().is_sorted_by_key(|play| play.number), "in their order");
                 assert!(plan.iter().all(|play| play.task % places == place));
                 all.extend(plan.iter().map(|play| play.number));
@@ -363,5 +372,14 @@ mod tests {
         // Fewer plays than places: the others have nothing to do.
         let plans = shared_out(&[play(0, 3)], 2);
         assert_eq!(plans.iter().map(|plan| lock(plan).waiting.len()).collect::<Vec<_>>(), [0, 1]);
+    }
+    #[test]
+    fn a_tasks_last_episode_is_known_whoever_asked_for_it() {
+        let play = |number, task| Play { number, task, seed: 0 };
+        let left = Left::default();
+        left.add(&[play(0, 3), play(1, 3), play(2, 5)]);
+        assert_eq!([5, 3].map(|task| left.was_last(task)), [true, false]);
+        left.add(&[play(3, 3)]);
+        assert_eq!([3, 3].map(|task| left.was_last(task)), [false, true]);
     }
 }
