@@ -73,23 +73,24 @@ __device__ __forceinline__ float head_sum(float x, int lanes) {
 // room above 0, to where they are kept at that position, [rows, room, groups, width]. count: rows * (heads + 2 groups).
 extern "C" __global__ void turn(const bf16 *every, const float *q_norm, const float *k_norm, const float *cosines,
                                 const float *sines, const long long *positions, bf16 *queries, bf16 *keys, bf16 *values,
-                                long long count, int heads, int groups, int width, int room, float epsilon) {
+                                int count, int heads, int groups, int width, int room, float epsilon) {
   int lanes = width / 8;
   int i = 4 * (threadIdx.x % lanes);
   int j = i + width / 2;
-  long long index = ((long long)blockIdx.x * blockDim.x + threadIdx.x) / lanes;
+  int index = blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
+  const bf16 *x = every + (long long)index * width;
   float4 a = all(0.0f);
   float4 b = all(0.0f);
   if (index < count) {
-    a = four(every + index * width + i);
-    b = four(every + index * width + j);
+    a = four(x + i);
+    b = four(x + j);
   }
   float scale = rsqrtf(head_sum(dot(a, a) + dot(b, b), lanes) / width + epsilon);
   if (index >= count)
     return;
   int total = heads + 2 * groups;
   long long row = index / total;
-  int head = (int)(index % total);
+  int head = index % total;
   long long at = positions[row];
   long long kept = (room > 0 ? row * room + at : row) * groups;
   if (head >= heads + groups) {
@@ -113,7 +114,7 @@ extern "C" __global__ void turn(const bf16 *every, const float *q_norm, const fl
 extern "C" __global__ void turn_back(const bf16 *every, const float *q_norm, const float *k_norm, const float *cosines,
                                      const float *sines, const long long *positions, const bf16 *d_queries,
                                      const bf16 *d_keys, const bf16 *d_values, bf16 *d_every, float *d_norms,
-                                     long long count, int heads, int groups, int width, float epsilon) {
+                                     int count, int heads, int groups, int width, float epsilon) {
   // Of each of the heads that are at work at once, 1,024 / width, both norms'.
   __shared__ __align__(16) float gathered[2048];
   int lanes = width / 8;
@@ -126,11 +127,13 @@ extern "C" __global__ void turn_back(const bf16 *every, const float *q_norm, con
   float4 q_second = all(0.0f);
   float4 k_first = all(0.0f);
   float4 k_second = all(0.0f);
-  for (long long base = (long long)blockIdx.x * at_once; base < count; base += (long long)gridDim.x * at_once) {
-    long long index = base + own;
+  // What is beyond is nothing, and does not overflow: `fused.cpp` sees to that.
+  for (int base = blockIdx.x * at_once; base < count; base += gridDim.x * at_once) {
+    int index = base + own;
     bool is_one = index < count;
     long long row = is_one ? index / total : 0;
-    int head = is_one ? (int)(index % total) : 0;
+    int head = is_one ? index % total : 0;
+    long long at = (long long)index * width;
     const bf16 *given = head < heads            ? d_queries + (row * heads + head) * width
                         : head < heads + groups ? d_keys + (row * groups + head - heads) * width
                                                 : d_values + (row * groups + head - heads - groups) * width;
@@ -139,8 +142,8 @@ extern "C" __global__ void turn_back(const bf16 *every, const float *q_norm, con
     float4 d_a = all(0.0f);
     float4 d_b = all(0.0f);
     if (is_one) {
-      a = four(every + index * width + i);
-      b = four(every + index * width + j);
+      a = four(every + at + i);
+      b = four(every + at + j);
       d_a = four(given + i);
       d_b = four(given + j);
     }
@@ -171,8 +174,8 @@ extern "C" __global__ void turn_back(const bf16 *every, const float *q_norm, con
       d_b = times(plus(through_b, times(b, all(-along))), all(scale));
     }
     if (is_one) {
-      put(d_every + index * width + i, d_a);
-      put(d_every + index * width + j, d_b);
+      put(d_every + at + i, d_a);
+      put(d_every + at + j, d_b);
     }
   }
   if (d_norms == 0)
@@ -191,38 +194,39 @@ extern "C" __global__ void turn_back(const bf16 *every, const float *q_norm, con
   }
 }
 
-__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
-
 __device__ __forceinline__ float silu(float x) { return rounded(x / (1.0f + expf(-x))); }
 
-// What a gate of silu is given, of what silu gave is.
-__device__ __forceinline__ float silu_back(float x, float d) {
-  float s = sigmoid(x);
-  return rounded(d) * s * (1.0f + x * (1.0f - s));
+// out[rows, inner] = silu(both[rows, :inner]) * both[rows, inner:] (SwiGLU, arXiv 2002.05202). A block for each row.
+extern "C" __global__ void gate(const bf16 *both, bf16 *out, int inner) {
+  const bf16 *first = both + (long long)blockIdx.x * 2 * inner;
+  bf16 *to = out + (long long)blockIdx.x * inner;
+  for (int i = 4 * threadIdx.x; i < inner; i += 4 * blockDim.x) {
+    float4 x = four(first + i);
+    put(to + i, times(make_float4(silu(x.x), silu(x.y), silu(x.z), silu(x.w)), four(first + inner + i)));
+  }
 }
 
-// out[rows, inner] = silu(both[rows, :inner]) * both[rows, inner:] (SwiGLU, arXiv 2002.05202). A thread for each four;
-// count: rows * inner / 4.
-extern "C" __global__ void gate(const bf16 *both, bf16 *out, long long count, int inner) {
-  long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= count)
-    return;
-  i *= 4;
-  long long at = i / inner * inner + i;
-  float4 x = four(both + at);
-  put(out + i, times(make_float4(silu(x.x), silu(x.y), silu(x.z), silu(x.w)), four(both + at + inner)));
+// x is what a gate was given, up what it is multiplied by, d the gradient of the product: those of both.
+__device__ __forceinline__ void through_gate(float &x, float &up, float d) {
+  float sigmoid = 1.0f / (1.0f + expf(-x));
+  float opened = rounded(x * sigmoid);
+  x = rounded(d * up) * sigmoid * (1.0f + x * (1.0f - sigmoid));
+  up = d * opened;
 }
 
 // The way back: of d_out[rows, inner] to d_both.
-extern "C" __global__ void gate_back(const bf16 *both, const bf16 *d_out, bf16 *d_both, long long count, int inner) {
-  long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= count)
-    return;
-  i *= 4;
-  long long at = i / inner * inner + i;
-  float4 x = four(both + at);
-  float4 d = four(d_out + i);
-  float4 up = times(d, four(both + at + inner));
-  put(d_both + at, make_float4(silu_back(x.x, up.x), silu_back(x.y, up.y), silu_back(x.z, up.z), silu_back(x.w, up.w)));
-  put(d_both + at + inner, times(d, make_float4(silu(x.x), silu(x.y), silu(x.z), silu(x.w))));
+extern "C" __global__ void gate_back(const bf16 *both, const bf16 *d_out, bf16 *d_both, int inner) {
+  long long first = (long long)blockIdx.x * 2 * inner;
+  const bf16 *given = d_out + (long long)blockIdx.x * inner;
+  for (int i = 4 * threadIdx.x; i < inner; i += 4 * blockDim.x) {
+    float4 x = four(both + first + i);
+    float4 up = four(both + first + inner + i);
+    float4 d = four(given + i);
+    through_gate(x.x, up.x, d.x);
+    through_gate(x.y, up.y, d.y);
+    through_gate(x.z, up.z, d.z);
+    through_gate(x.w, up.w, d.w);
+    put(d_both + first + i, x);
+    put(d_both + first + inner + i, up);
+  }
 }

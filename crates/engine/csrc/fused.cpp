@@ -79,7 +79,11 @@ struct Heads {
   int64_t rows, heads, groups, width;
 
   int64_t total() const { return heads + 2 * groups; }
-  int64_t count() const { return rows * total(); }
+  // The kernels count beyond these by as many as are at work at once.
+  int64_t count() const {
+    TORCH_CHECK(rows * total() < INT32_MAX / 2, rows, " rows are too many at once");
+    return rows * total();
+  }
 };
 
 void check_width(int64_t width) {
@@ -100,7 +104,7 @@ Tensor turned(const Heads &of, const Tensor &every, const Tensor &q_norm, const 
         halves(every, {rows, of.total() * width}), floats(q_norm, {width}), floats(k_norm, {width}),
         floats(cosines, {known, width}), floats(sines, {known, width}), wholes(positions, {rows}),
         lies<Half>(queries, HALF, {rows, heads, width}), lies<Half>(keys, HALF, keys.sizes()),
-        lies<Half>(values, HALF, keys.sizes()), static_cast<long long>(of.count()), whole(heads), whole(groups),
+        lies<Half>(values, HALF, keys.sizes()), whole(of.count()), whole(heads), whole(groups),
         whole(width), whole(room), static_cast<float>(epsilon));
   return queries;
 }
@@ -138,7 +142,7 @@ struct Turn : Function<Turn> {
           floats(sines, {known, width}), wholes(positions, {rows}), halves(d_queries, {rows, heads, width}),
           halves(d_keys, {rows, groups, width}), halves(d_values, {rows, groups, width}),
           lies<Half>(d_every, HALF, {rows, of.total() * width}), moves ? d_norms.mutable_data_ptr<float>() : nullptr,
-          static_cast<long long>(of.count()), whole(heads), whole(groups), whole(width),
+          whole(of.count()), whole(heads), whole(groups), whole(width),
           static_cast<float>(ctx->saved_data["epsilon"].toDouble()));
     Tensor summed = moves ? d_norms.sum(0) : Tensor();
     return {d_every,  moves ? summed[0] : Tensor(), moves ? summed[1] : Tensor(), Tensor(), Tensor(), Tensor(),
@@ -148,22 +152,21 @@ struct Turn : Function<Turn> {
 
 struct Gate : Function<Gate> {
   static Tensor forward(AutogradContext *ctx, const Tensor &both) {
-    auto rows = both.size(0), inner = both.size(1) / 2, count = rows * inner / 4;
+    auto rows = both.size(0), inner = both.size(1) / 2;
     TORCH_CHECK(inner % 4 == 0, "a width of ", inner, " is no multiple of 4");
     Tensor out = at::empty({rows, inner}, both.options());
-    start(Kernel::gate, out, blocks_of(count, THREADS), THREADS, 0, halves(both, {rows, 2 * inner}),
-          lies<Half>(out, HALF, {rows, inner}), static_cast<long long>(count), whole(inner));
+    start(Kernel::gate, out, rows, THREADS, 0, halves(both, {rows, 2 * inner}), lies<Half>(out, HALF, {rows, inner}),
+          whole(inner));
     ctx->save_for_backward({both});
     return out;
   }
 
   static variable_list backward(AutogradContext *ctx, variable_list given) {
     Tensor both = ctx->get_saved_variables()[0], d_out = given[0].contiguous();
-    auto rows = both.size(0), inner = both.size(1) / 2, count = rows * inner / 4;
+    auto rows = both.size(0), inner = both.size(1) / 2;
     Tensor d_both = at::empty_like(both);
-    start(Kernel::gate_back, d_both, blocks_of(count, THREADS), THREADS, 0, halves(both, {rows, 2 * inner}),
-          halves(d_out, {rows, inner}), lies<Half>(d_both, HALF, {rows, 2 * inner}), static_cast<long long>(count),
-          whole(inner));
+    start(Kernel::gate_back, d_both, rows, THREADS, 0, halves(both, {rows, 2 * inner}), halves(d_out, {rows, inner}),
+          lies<Half>(d_both, HALF, {rows, 2 * inner}), whole(inner));
     return {d_both};
   }
 };

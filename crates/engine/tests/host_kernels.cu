@@ -1,4 +1,4 @@
-// So that the host can start the kernels of `csrc/*.cu`, which this is put behind: `arguments` are addresses of what a
+// So that the host can start the kernels of `csrc/*.cu`, which this is put behind: `given` are addresses of what a
 // kernel takes, as for the driver.
 
 template <typename T> T as(void *address) { return *static_cast<T *>(address); }
@@ -19,7 +19,7 @@ extern "C" void host_turn(unsigned blocks, unsigned threads, unsigned shared, vo
   turn<<<blocks, threads, shared, 0>>>(as<const bf16 *>(given[0]), as<const float *>(given[1]),
       as<const float *>(given[2]), as<const float *>(given[3]), as<const float *>(given[4]),
       as<const long long *>(given[5]), as<bf16 *>(given[6]), as<bf16 *>(given[7]), as<bf16 *>(given[8]),
-      as<long long>(given[9]), as<int>(given[10]), as<int>(given[11]), as<int>(given[12]), as<int>(given[13]),
+      as<int>(given[9]), as<int>(given[10]), as<int>(given[11]), as<int>(given[12]), as<int>(given[13]),
       as<float>(given[14]));
 }
 
@@ -27,18 +27,17 @@ extern "C" void host_turn_back(unsigned blocks, unsigned threads, unsigned share
   turn_back<<<blocks, threads, shared, 0>>>(as<const bf16 *>(given[0]), as<const float *>(given[1]),
       as<const float *>(given[2]), as<const float *>(given[3]), as<const float *>(given[4]),
       as<const long long *>(given[5]), as<const bf16 *>(given[6]), as<const bf16 *>(given[7]),
-      as<const bf16 *>(given[8]), as<bf16 *>(given[9]), as<float *>(given[10]), as<long long>(given[11]),
-      as<int>(given[12]), as<int>(given[13]), as<int>(given[14]), as<float>(given[15]));
+      as<const bf16 *>(given[8]), as<bf16 *>(given[9]), as<float *>(given[10]), as<int>(given[11]), as<int>(given[12]),
+      as<int>(given[13]), as<int>(given[14]), as<float>(given[15]));
 }
 
 extern "C" void host_gate(unsigned blocks, unsigned threads, unsigned shared, void **given) {
-  gate<<<blocks, threads, shared, 0>>>(as<const bf16 *>(given[0]), as<bf16 *>(given[1]), as<long long>(given[2]),
-      as<int>(given[3]));
+  gate<<<blocks, threads, shared, 0>>>(as<const bf16 *>(given[0]), as<bf16 *>(given[1]), as<int>(given[2]));
 }
 
 extern "C" void host_gate_back(unsigned blocks, unsigned threads, unsigned shared, void **given) {
   gate_back<<<blocks, threads, shared, 0>>>(as<const bf16 *>(given[0]), as<const bf16 *>(given[1]),
-      as<bf16 *>(given[2]), as<long long>(given[3]), as<int>(given[4]));
+      as<bf16 *>(given[2]), as<int>(given[3]));
 }
 
 extern "C" void host_likelihood(unsigned blocks, unsigned threads, unsigned shared, void **given) {
