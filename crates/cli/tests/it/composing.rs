@@ -78,7 +78,9 @@ fn a_model_is_told_why_its_tasks_are_refused_until_one_is_kept() {
     let made = ran.object();
     assert_eq!(
         (&made["admitted"], &made["tried"], &made["added"]),
-        (&json!(1), &json!(1), &json!(1))
+        (&json!(1), &json!(1), &json!(1)),
+        "{:#?}",
+        tried(&program)
     );
     assert_eq!(made["composer"], "openai:x");
     let refused = json!({ "no_code": 1, "does_not_run": 1, "input_ignored": 1, "other_type": 1 });
