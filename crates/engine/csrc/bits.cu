@@ -18,11 +18,14 @@ __device__ __forceinline__ bf16 narrow(float x) {
 
 __device__ __forceinline__ float rounded(float x) { return wide(narrow(x)); }
 
-__device__ __forceinline__ float warp_sum(float x) {
-  for (int offset = 16; offset > 0; offset /= 2)
+// Over so many neighbours in a warp, for each of them; a power of two.
+__device__ __forceinline__ float lanes_sum(float x, int lanes) {
+  for (int offset = lanes / 2; offset > 0; offset /= 2)
     x += __shfl_xor_sync(0xffffffffu, x, offset);
   return x;
 }
+
+__device__ __forceinline__ float warp_sum(float x) { return lanes_sum(x, 32); }
 
 __device__ __forceinline__ float warp_max(float x) {
   for (int offset = 16; offset > 0; offset /= 2)

@@ -59,15 +59,10 @@ extern "C" __global__ void add_norm_back(const float *sum, const float *scales, 
       put(d_weights + (long long)blockIdx.x * width + i, four(gathered + i));
 }
 
-// Of a head's width an eighth of so many threads has four numbers of its first half and the four that turn with them:
-// the sum over these threads, for each of them. A width is a power of two, 8 to 256.
-__device__ __forceinline__ float head_sum(float x, int lanes) {
-  for (int offset = lanes / 2; offset > 0; offset /= 2)
-    x += __shfl_xor_sync(0xffffffffu, x, offset);
-  return x;
-}
+// A head has width / 8 threads. Each has four numbers of its first half, from i on, and the four that turn with them,
+// from j on. A width is a power of two, 8 to 256.
 
-// Of all[rows, heads + 2 groups, width] queries and keys pass their norms, q_norm[width] and k_norm[width], and turn
+// Of every[rows, heads + 2 groups, width] queries and keys pass their norms, q_norm[width] and k_norm[width], and turn
 // by their row's position (RoFormer, arXiv 2104.09864; the tables are [positions, width], sines negative in the first
 // half). Queries go to queries[rows, heads, width], keys and values to keys and values[rows, groups, width] or, with
 // room above 0, to where they are kept at that position, [rows, room, groups, width]. count: rows * (heads + 2 groups).
@@ -85,7 +80,7 @@ extern "C" __global__ void turn(const bf16 *every, const float *q_norm, const fl
     a = four(x + i);
     b = four(x + j);
   }
-  float scale = rsqrtf(head_sum(dot(a, a) + dot(b, b), lanes) / width + epsilon);
+  float scale = rsqrtf(lanes_sum(dot(a, a) + dot(b, b), lanes) / width + epsilon);
   if (index >= count)
     return;
   int total = heads + 2 * groups;
@@ -147,7 +142,7 @@ extern "C" __global__ void turn_back(const bf16 *every, const float *q_norm, con
       d_a = four(given + i);
       d_b = four(given + j);
     }
-    float scale = rsqrtf(head_sum(dot(a, a) + dot(b, b), lanes) / width + epsilon);
+    float scale = rsqrtf(lanes_sum(dot(a, a) + dot(b, b), lanes) / width + epsilon);
     bool turns = head < heads + groups;
     if (turns) {
       const float *cosine = cosines + positions[row] * width;
@@ -168,7 +163,7 @@ extern "C" __global__ void turn_back(const bf16 *every, const float *q_norm, con
     const float *norm = head < heads ? q_norm : k_norm;
     float4 through_a = times(d_a, rounded(four(norm + i)));
     float4 through_b = times(d_b, rounded(four(norm + j)));
-    float along = head_sum(dot(through_a, a) + dot(through_b, b), lanes) * scale * scale / width;
+    float along = lanes_sum(dot(through_a, a) + dot(through_b, b), lanes) * scale * scale / width;
     if (turns) {
       d_a = times(plus(through_a, times(a, all(-along))), all(scale));
       d_b = times(plus(through_b, times(b, all(-along))), all(scale));

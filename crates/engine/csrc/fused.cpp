@@ -213,15 +213,14 @@ int warpwright_add_norm(const Tensor *stream, const Tensor *added, const Tensor 
   });
 }
 
-// every: bfloat16 [rows, (heads + 2 groups) width]; norms: [width]; cosines and sines: float32 [all positions,
-// width]; positions, some of these: int64 [rows]. Gives queries, keys and values: bfloat16 [rows, heads or groups,
+// every: bfloat16 [rows, (heads + 2 groups) width]. What they turn by: norms of queries and of keys, [width]; cosines
+// and sines, float32 [all positions, width]; positions, some of these, int64 [rows]. Gives queries, keys and values: bfloat16 [rows, heads or groups,
 // width].
-int warpwright_turn(const Tensor *every, const Tensor *q_norm, const Tensor *k_norm, const Tensor *cosines,
-                    const Tensor *sines, const Tensor *positions, int64_t heads, double epsilon, Tensor *queries,
+int warpwright_turn(const Tensor *every, const Tensor *const *by, int64_t heads, double epsilon, Tensor *queries,
                     Tensor *keys, Tensor *values) {
   return warpwright_guarded([&] {
-    auto q_weight = q_norm->to(at::kFloat), k_weight = k_norm->to(at::kFloat);
-    auto made = Turn::apply(*every, q_weight, k_weight, *cosines, *sines, *positions, heads, epsilon);
+    auto q_norm = by[0]->to(at::kFloat), k_norm = by[1]->to(at::kFloat);
+    auto made = Turn::apply(*every, q_norm, k_norm, *by[2], *by[3], *by[4], heads, epsilon);
     *queries = made[0];
     *keys = made[1];
     *values = made[2];
@@ -229,16 +228,15 @@ int warpwright_turn(const Tensor *every, const Tensor *q_norm, const Tensor *k_n
 }
 
 // The same, but that keys and values are kept, bfloat16 [rows, room, groups, width]. There is no way back.
-int warpwright_turn_keep(const Tensor *every, const Tensor *q_norm, const Tensor *k_norm, const Tensor *cosines,
-                         const Tensor *sines, const Tensor *positions, const Tensor *keys, const Tensor *values,
+int warpwright_turn_keep(const Tensor *every, const Tensor *const *by, const Tensor *keys, const Tensor *values,
                          double epsilon, Tensor *queries) {
   return warpwright_guarded([&] {
     TORCH_CHECK(keys->dim() == 4 && keys->size(0) == every->size(0), "keys have four dimensions");
     auto room = keys->size(1), groups = keys->size(2), width = keys->size(3);
     Heads of{every->size(0), every->size(1) / width - 2 * groups, groups, width};
     TORCH_CHECK(of.heads > 0 && room > 0, "heads are missing, or room");
-    auto q_weight = q_norm->to(at::kFloat), k_weight = k_norm->to(at::kFloat);
-    *queries = turned(of, *every, q_weight, k_weight, *cosines, *sines, *positions, *keys, *values, room, epsilon);
+    auto q_norm = by[0]->to(at::kFloat), k_norm = by[1]->to(at::kFloat);
+    *queries = turned(of, *every, q_norm, k_norm, *by[2], *by[3], *by[4], *keys, *values, room, epsilon);
   });
 }
 

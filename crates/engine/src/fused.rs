@@ -39,11 +39,7 @@ unsafe extern "C" {
     ) -> c_int;
     fn warpwright_turn(
         every: Pointer,
-        q_norm: Pointer,
-        k_norm: Pointer,
-        cosines: Pointer,
-        sines: Pointer,
-        positions: Pointer,
+        by: *const Pointer,
         heads: i64,
         epsilon: f64,
         queries: Pointer,
@@ -52,11 +48,7 @@ unsafe extern "C" {
     ) -> c_int;
     fn warpwright_turn_keep(
         every: Pointer,
-        q_norm: Pointer,
-        k_norm: Pointer,
-        cosines: Pointer,
-        sines: Pointer,
-        positions: Pointer,
+        by: *const Pointer,
         keys: Pointer,
         values: Pointer,
         epsilon: f64,
@@ -92,6 +84,14 @@ pub(crate) struct Turning<'t> {
     /// Of rows: int64 `[rows]`.
     pub(crate) positions: &'t Tensor,
     pub(crate) epsilon: f64,
+}
+
+impl Turning<'_> {
+    /// In the order of `fused.cpp`.
+    fn pointers(self) -> [Pointer; 5] {
+        let Self { norms, angles, positions, .. } = self;
+        [norms.0, norms.1, angles.0, angles.1, positions].map(Tensor::as_ptr)
+    }
 }
 
 fn source() -> Result<&'static CStr, EngineError> {
@@ -157,15 +157,11 @@ impl Kernels {
         by: Turning<'_>,
     ) -> Result<(Tensor, Tensor, Tensor), EngineError> {
         let (q, k, v) = (Tensor::new(), Tensor::new(), Tensor::new());
-        // SAFETY: live tensors; the last three are assigned.
+        // SAFETY: live tensors, five of them in a list; the last three are assigned.
         check(unsafe {
             warpwright_turn(
                 every.as_ptr(),
-                by.norms.0.as_ptr(),
-                by.norms.1.as_ptr(),
-                by.angles.0.as_ptr(),
-                by.angles.1.as_ptr(),
-                by.positions.as_ptr(),
+                by.pointers().as_ptr(),
                 heads,
                 by.epsilon,
                 q.as_ptr(),
@@ -185,15 +181,11 @@ impl Kernels {
         by: Turning<'_>,
     ) -> Result<Tensor, EngineError> {
         let queries = Tensor::new();
-        // SAFETY: live tensors; the last one is assigned.
+        // SAFETY: live tensors, five of them in a list; the last one is assigned.
         check(unsafe {
             warpwright_turn_keep(
                 every.as_ptr(),
-                by.norms.0.as_ptr(),
-                by.norms.1.as_ptr(),
-                by.angles.0.as_ptr(),
-                by.angles.1.as_ptr(),
-                by.positions.as_ptr(),
+                by.pointers().as_ptr(),
                 keys.as_ptr(),
                 values.as_ptr(),
                 by.epsilon,

@@ -8,8 +8,8 @@ use crate::losses::Signals;
 use crate::model::{Model, Packed};
 use crate::shim;
 
-/// Odds that are computed at once, at most. By torch's calls they take some 24 bytes each, there and back; by kernels
-/// of our own four.
+/// Odds that are computed at once, at most. By torch's calls they take some 24 bytes each, there and back, by kernels
+/// of our own four (read, not measured).
 const MOST_ODDS: i64 = 1 << 27;
 const MOST_ODDS_BY_KERNELS: i64 = 1 << 29;
 
@@ -58,14 +58,9 @@ impl Pass {
         hidden.index_select(0, &self.before.narrow(0, from, count))
     }
 
-    /// Log-probabilities and entropies of a part of the actions: `[part]` each.
-    fn chances(
-        &self,
-        model: &Model,
-        chooser: &Tensor,
-        (from, count): (i64, i64),
-    ) -> Result<[Tensor; 2], EngineError> {
-        model.likelihood(chooser, &self.chosen.narrow(0, from, count))
+    /// A part of the actions: `[part]`.
+    fn chosen(&self, (from, count): (i64, i64)) -> Tensor {
+        self.chosen.narrow(0, from, count)
     }
 
     /// What actions score; values where a model says some.
@@ -77,9 +72,10 @@ impl Pass {
         let hidden = model.hidden(&self.packed)?;
         let mut all = Scores::default();
         for part in self.parts(model) {
-            let chances = self.chances(model, &self.chooser(&hidden, part), part)?;
-            all.logprobs.extend(numbers(&chances[0])?);
-            all.entropies.extend(numbers(&chances[1])?);
+            let chooser = self.chooser(&hidden, part);
+            let [logprobs, entropies] = model.likelihood(&chooser, &self.chosen(part))?;
+            all.logprobs.extend(numbers(&logprobs)?);
+            all.entropies.extend(numbers(&entropies)?);
         }
         if let Some(valuer) = valuer {
             let own = !std::ptr::eq(valuer, model);
@@ -113,7 +109,7 @@ impl Pass {
             let (now, entropies) = if signals.is_value() {
                 (model.values(&chooser)?, None)
             } else {
-                let [logprobs, entropies] = self.chances(model, &chooser, part)?;
+                let [logprobs, entropies] = model.likelihood(&chooser, &self.chosen(part))?;
                 (logprobs, Some(entropies))
             };
             let loss = signals.sum(&now, part.0) / over;

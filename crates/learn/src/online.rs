@@ -237,8 +237,8 @@ impl State {
         back
     }
 
-    /// What the tasks of the update so many after the next one follow from, where `ahead` are chosen early: of each
-    /// as much as was known of the first that was.
+    /// What the tasks of an update follow from that is so many after the next one: what is known when its episodes may
+    /// first begin, `ahead` updates before.
     fn flat_for(&self, after: usize, ahead: usize) -> BTreeMap<usize, bool> {
         let known = (self.lately.len() + after).saturating_sub(ahead);
         let mut flat = self.flat.clone();

@@ -131,7 +131,7 @@ impl<'a, 'f> Players<'a, 'f> {
         ended: &(dyn Fn() + Sync),
     ) -> Result<(), Failure> {
         while !self.stops() {
-            let Some(play) = lock(plan).waiting.pop_front() else { break };
+            let Some(play) = lock(plan).pop_front() else { break };
             let id = EpisodeId(play.number);
             let start = match lock(&self.history).episodes.get(&id) {
                 None => Some(Start::Fresh),
@@ -258,7 +258,7 @@ impl Players<'_, '_> {
             for (place, plan) in self.field.places.iter().zip(&plans) {
                 let (waiting, open) = {
                     let plan = lock(plan);
-                    (plan.waiting.len(), plan.of_first(place.pool.at_once()))
+                    (plan.len(), of_first(&plan, place.pool.at_once()))
                 };
                 for _ in 0..waiting.min(open.max(AT_ONCE / plans.len()).max(1)) {
                     let (players, plans, failed, ended) = (self, &plans, &failed, &ended);
@@ -267,7 +267,7 @@ impl Players<'_, '_> {
                             lock(failed).get_or_insert(failure);
                             // The others end what they are at.
                             for plan in plans {
-                                lock(plan).waiting.clear();
+                                lock(plan).clear();
                             }
                         }
                     });
@@ -287,21 +287,16 @@ impl Players<'_, '_> {
     }
 }
 
-/// What is to be played at one place.
-#[derive(Debug, Default)]
-struct Plan {
-    waiting: VecDeque<Play>,
-}
+/// What is to be played at one place, in this order.
+type Plan = VecDeque<Play>;
 
-impl Plan {
-    /// How many plays come before one of another task than the first so many.
-    fn of_first(&self, tasks: usize) -> usize {
-        let mut known = HashSet::new();
-        let is_among = |play: &&Play| {
-            known.contains(&play.task) || { known.len() < tasks && known.insert(play.task) }
-        };
-        self.waiting.iter().take_while(is_among).count()
-    }
+/// How many plays come before one of another task than the first so many.
+fn of_first(plan: &Plan, tasks: usize) -> usize {
+    let mut known = HashSet::new();
+    let is_among = |play: &&Play| {
+        known.contains(&play.task) || { known.len() < tasks && known.insert(play.task) }
+    };
+    plan.iter().take_while(is_among).count()
 }
 
 /// By task, how many episodes are not over, whoever asked for them.
@@ -330,7 +325,7 @@ impl Left {
 fn shared_out(plays: &[Play], places: usize) -> Vec<Mutex<Plan>> {
     let mut plans: Vec<Plan> = (0..places).map(|_| Plan::default()).collect();
     for play in plays {
-        plans[play.task % places].waiting.push_back(*play);
+        plans[play.task % places].push_back(*play);
     }
     plans.into_iter().map(Mutex::new).collect()
 }
@@ -347,9 +342,10 @@ mod tests {
     #[test]
     fn plays_of_the_first_tasks_are_counted() {
         let tasks = [4, 4, 2, 4, 7, 2, 9];
-        let waiting = (0..).zip(tasks).map(|(number, task)| Play { number, task, seed: 0 });
-        let plan = Plan { waiting: waiting.collect() };
-        assert_eq!([0, 1, 2, 3, 4, 9].map(|tasks| plan.of_first(tasks)), [0, 2, 4, 6, 7, 7]);
+        let plays = (0..).zip(tasks).map(|(number, task)| Play { number, task, seed: 0 });
+        let plan: Plan = plays.collect();
+        let of = |tasks| of_first(&plan, tasks);
+        assert_eq!([0, 1, 2, 3, 4, 9].map(of), [0, 2, 4, 6, 7, 7]);
     }
 
     #[test]
@@ -361,7 +357,7 @@ mod tests {
             assert_eq!(plans.len(), places);
             let mut all = Vec::new();
             for (place, plan) in plans.into_iter().enumerate() {
-                let plan = plan.into_inner().unwrap().waiting;
+                let plan = plan.into_inner().unwrap();
                 assert!(plan.iter().is_sorted_by_key(|play| play.number), "in their order");
                 assert!(plan.iter().all(|play| play.task % places == place));
                 all.extend(plan.iter().map(|play| play.number));
@@ -371,8 +367,9 @@ mod tests {
         }
         // Fewer plays than places: the others have nothing to do.
         let plans = shared_out(&[play(0, 3)], 2);
-        assert_eq!(plans.iter().map(|plan| lock(plan).waiting.len()).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(plans.iter().map(|plan| lock(plan).len()).collect::<Vec<_>>(), [0, 1]);
     }
+
     #[test]
     fn a_tasks_last_episode_is_known_whoever_asked_for_it() {
         let play = |number, task| Play { number, task, seed: 0 };

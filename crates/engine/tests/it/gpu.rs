@@ -106,7 +106,8 @@ fn gpu_graphs_draw_what_is_drawn_without_them() {
     }
 }
 
-/// Sums are taken in another order, so now and then another token is drawn, after which everything differs.
+/// Sums are taken in another order, so now and then another token is drawn, after which everything differs. Every round
+/// begins with the same weights: steps make more of what differs.
 #[test]
 fn gpu_kernels_of_our_own_learn_and_draw_what_torchs_do() {
     // 61 words are not for them.
@@ -124,6 +125,7 @@ fn gpu_kernels_of_our_own_learn_and_draw_what_torchs_do() {
             Settings { slots: 20, compute: Compute::Bfloat16, recompute, graphs, ..on_gpu() };
         let mut own = begin(Settings { fused: true, ..settings });
         let mut torchs = begin(settings);
+        let saved = tempfile::tempdir().unwrap();
         for round in 0..3 {
             let prompts = Prompt::numbered(prompts.clone(), 1000 * round);
             let (drawn, wanted) = (
@@ -152,6 +154,8 @@ fn gpu_kernels_of_our_own_learn_and_draw_what_torchs_do() {
             let far = furthest(&scores(&mut own, &rows()), &scores(&mut torchs, &rows()));
             println!("scores off by {far}");
             assert!(far < 0.1, "{far}");
+            own.save(saved.path()).unwrap();
+            torchs = LocalEngine::load(saved.path(), settings).unwrap();
         }
     }
 }

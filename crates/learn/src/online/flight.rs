@@ -73,12 +73,8 @@ impl<'s, 'e, R: Rollouts> Flight<'s, 'e, R> {
                 let Some(plays) = plays(self.under_way.len()) else { break };
                 self.begin(plays);
             }
-            match self.under_way.pop_front() {
-                Some(Batch { is_over: true, plays, played, .. }) => {
-                    return Ok((plays, played.join()?));
-                }
-                Some(first) => self.under_way.push_front(first),
-                None => return Ok((Vec::new(), Ok(Vec::new()))),
+            if self.under_way.front().is_none_or(|first| first.is_over) {
+                break;
             }
             // We have an end that tells ourselves.
             let Ok(told) = self.told.recv() else { continue };
@@ -87,6 +83,10 @@ impl<'s, 'e, R: Rollouts> Flight<'s, 'e, R> {
                 batch.has_room = true;
                 batch.is_over |= matches!(told, Told::Over(_));
             }
+        }
+        match self.under_way.pop_front() {
+            Some(Batch { plays, played, .. }) => Ok((plays, played.join()?)),
+            None => Ok((Vec::new(), Ok(Vec::new()))),
         }
     }
 
