@@ -171,6 +171,9 @@ fn spec(
     if !config.graphs {
         spec = spec.arg("--no-graphs");
     }
+    if config.fused {
+        spec = spec.arg("--fused");
+    }
     spec.args([
         format!("--compute={}", config.compute.name()),
         format!("--moments={}", config.moments.name()),

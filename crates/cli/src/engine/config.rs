@@ -13,6 +13,8 @@ pub(crate) struct EngineConfig {
     pub(crate) slots: usize,
     /// Whether a GPU draws by CUDA graphs.
     pub(crate) graphs: bool,
+    /// Whether a GPU learns and draws in bfloat16 by kernels of our own, where they exist.
+    pub(crate) fused: bool,
     /// How many of the run's devices compute, the first ones: the others only judge. Without, all.
     pub(crate) gpus: Option<usize>,
     /// Threads on the host; 1 gives the same numbers again.
@@ -68,6 +70,7 @@ impl Default for EngineConfig {
             recompute: false,
             slots: 256,
             graphs: true,
+            fused: false,
             gpus: None,
             threads: 1,
             sampler_rounding: Rounding::None,
