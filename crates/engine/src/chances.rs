@@ -38,10 +38,11 @@ fn logprobs(logits: &Tensor, (temperature, top_p): (f64, f64)) -> Tensor {
     if top_p >= 1.0 {
         return logprobs;
     }
-    let (sorted, order) = logprobs.sort(-1, true);
+    let (sorted, _) = logprobs.sort(-1, true);
     let before = sorted.exp().cumsum(-1, Kind::Float) - sorted.exp();
-    let cut = before.ge(top_p);
-    let cut = cut.scatter(-1, &order, &cut);
+    // Equally likely ones alike: in half precision there are many, in an order that is only sorting's.
+    let least = sorted.masked_fill(&before.ge(top_p), f64::INFINITY).amin(-1, true);
+    let cut = logprobs.lt_tensor(&least);
     logprobs.masked_fill(&cut, f64::NEG_INFINITY).log_softmax(-1, Kind::Float)
 }
 

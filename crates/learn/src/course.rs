@@ -11,6 +11,7 @@ use warpwright_record::history;
 use warpwright_record::message::StopReason;
 
 use crate::decline;
+use crate::moments::mean;
 use crate::monitor::Alarm;
 use crate::online::Judged;
 use crate::update::Report;
@@ -35,6 +36,9 @@ pub struct Update {
     /// By task, the mean reward of its episodes.
     #[serde(default)]
     pub rewards: BTreeMap<usize, f64>,
+    /// By task, the mean entropy of its episodes, nats an action.
+    #[serde(default)]
+    pub entropies: BTreeMap<usize, f64>,
     /// The policy's learning rate.
     #[serde(default)]
     pub rate: f64,
@@ -54,6 +58,15 @@ impl Update {
     pub fn moved(&self) -> Option<f64> {
         let actions = self.report.actions as f64 / self.report.used.max(1) as f64;
         Some(self.report.moved?.kl * actions)
+    }
+
+    /// Keeps what the report says of each episode's entropy, by the task that it was of.
+    pub(crate) fn tell_entropies(&mut self, task_of: impl Fn(usize) -> usize) {
+        let mut by_task: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        for (episode, entropy) in std::mem::take(&mut self.report.entropies) {
+            by_task.entry(task_of(episode)).or_default().push(entropy);
+        }
+        self.entropies = by_task.into_iter().map(|(task, all)| (task, mean(&all))).collect();
     }
 
     pub(crate) fn tell_of<'e>(&mut self, episodes: impl Iterator<Item = &'e history::Episode>) {
@@ -96,6 +109,8 @@ const LEAST: usize = 5;
 /// Bounds of `docs/learning.md`.
 const CUT_BY: f64 = 0.15;
 const ENTROPY_TIMES: f64 = 2.0;
+/// Updates whose entropy counts as now.
+const SURGE_OF: usize = 3;
 const ENTROPY_LEFT: f64 = 0.05;
 const SPREAD_LEFT: f64 = 0.5;
 const NORM_TIMES: f64 = 10.0;
@@ -104,6 +119,25 @@ const MISMATCH_TIMES: f64 = 3.0;
 const CLIPPED: f64 = 0.2;
 const CLIPPED_TIMES: f64 = 2.0;
 const FAILED: f64 = 0.2;
+
+/// Whether the policy hesitates more than a while ago: in the last three updates, of those of a course in their order,
+/// so many times as much as in the `window` before them. By the same tasks where they come again, since a policy that
+/// hardly hesitates does so a few times more in some tasks than in others; else by updates.
+fn surges(course: &[&Update], window: usize, times: f64) -> bool {
+    let logs = |update: &Update| {
+        let least = |entropy: f64| entropy.max(f64::MIN_POSITIVE).ln();
+        update.entropies.iter().map(|(task, entropy)| (*task, least(*entropy))).collect()
+    };
+    if let Some(found) = decline::shift(course, SURGE_OF, window, logs) {
+        return found.value > times.ln();
+    }
+    let entropy =
+        |updates: &[&Update]| middle_of(updates.iter().map(|u| u.report.entropy).collect());
+    let (before, lately) = course.split_at(course.len() - SURGE_OF);
+    let before = &before[before.len().saturating_sub(window)..];
+    let (usual, now) = (entropy(before).unwrap_or(f64::MAX), entropy(lately).unwrap_or(0.0));
+    now > times * usual
+}
 
 /// What an update raises beside those before it, of which the last few count and of "at first" the first few.
 pub fn alarms(before: &[Update], now: &Update) -> Vec<Alarm> {
@@ -122,21 +156,15 @@ pub fn alarms(before: &[Update], now: &Update) -> Vec<Alarm> {
     let report = &now.report;
 
     raise(now.cut > median(last, |u| Some(u.cut)).unwrap_or(0.0) + CUT_BY, Alarm::Truncation);
-    let entropy = |u: &Update| Some(u.report.entropy);
-    let usual = median(last, entropy).unwrap_or(f64::MAX);
-    // Of a policy that hardly hesitates it is twice or half as much by what tasks are drawn: three count.
-    let mut lately: Vec<f64> = before[before.len() - 2..].iter().filter_map(entropy).collect();
-    lately.push(report.entropy);
-    let lately = middle_of(lately).unwrap_or(0.0);
-    raise(lately > ENTROPY_TIMES * usual, Alarm::EntropySurge);
-    let at_first = median(first, entropy).unwrap_or(0.0);
+    let course: Vec<&Update> = before.iter().chain([now]).collect();
+    raise(surges(&course, WINDOW, ENTROPY_TIMES), Alarm::EntropySurge);
+    let at_first = median(first, |u| Some(u.report.entropy)).unwrap_or(0.0);
     raise(report.entropy < ENTROPY_LEFT * at_first, Alarm::EntropyCollapse);
     // Where the mean has risen, rewards are alike because they are good.
     let spread = median(first, |u| Some(u.report.spread)).unwrap_or(0.0);
     let reward = median(first, |u| Some(u.report.reward)).unwrap_or(f64::MIN);
     let is_alike = report.spread < SPREAD_LEFT * spread && report.reward <= reward;
     raise(is_alike, Alarm::Spread);
-    let course: Vec<&Update> = before.iter().chain([now]).collect();
     raise(decline::declines(&course, spread), Alarm::Decline);
     let norm = median(last, |u| Some(u.report.norm).filter(|norm| *norm > 0.0));
     raise(norm.is_some_and(|norm| report.norm > NORM_TIMES * norm), Alarm::GradientNorm);
@@ -261,6 +289,31 @@ mod tests {
         assert_eq!(course(&[10, 11], 12), [Alarm::EntropySurge]);
         assert_eq!(course(&[11, 12], 12), [Alarm::EntropySurge]);
         assert_eq!(course(&[3, 4, 9, 12], 12), []);
+    }
+
+    /// Of a policy that hardly hesitates the mean is that of the few tasks in which it does.
+    #[test]
+    fn tasks_in_which_it_hesitates_more_are_no_surge_and_more_in_all_of_them_is() {
+        // Task 3 is ten times as open; of the others three are drawn at a time.
+        let course = |drawn: fn(u32) -> bool, times: f64| {
+            let update = |number: u32| {
+                let now = if number < 17 { 1.0 } else { times };
+                let varies = 1.0 + 0.2 * f64::from(number % 3);
+                let own = |task: usize| if task == 3 { 0.02 } else { 0.002 };
+                let tasks = (0..6).filter(|task| *task != 3 || drawn(number));
+                let entropies = tasks.map(|task| (task, own(task) * varies * now)).collect();
+                let mut update = Update { entropies, ..usual(number) };
+                update.report.entropy =
+                    mean(&update.entropies.values().copied().collect::<Vec<_>>());
+                update
+            };
+            let before: Vec<Update> = (0..19).map(update).collect();
+            alarms(&before, &update(19))
+        };
+        assert_eq!(course(|number| number >= 17 || number == 12, 1.0), []);
+        assert_eq!(course(|_| true, 1.7), []);
+        assert_eq!(course(|_| true, 2.4), [Alarm::EntropySurge]);
+        assert_eq!(course(|number| number < 17, 2.4), [Alarm::EntropySurge]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ const SHARE: f64 = 0.25;
 /// A shift that is common to all tasks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Shift {
-    /// By how much rewards are higher now.
+    /// By how much figures are higher now.
     pub(crate) value: f64,
     /// Its standard error.
     pub(crate) error: f64,
@@ -40,15 +40,21 @@ pub(crate) struct Shift {
 /// Whether rewards are lower than a while ago, of the updates of a course in their order, the last of them the one in
 /// question. `spread` is the standard deviation of a task's rewards at first.
 pub(crate) fn declines(course: &[&Update], spread: f64) -> bool {
-    let found = shift(course);
+    let found = shift(course, LATELY, EARLIER, |update| update.rewards.clone());
     found.is_some_and(|s| s.value < -ERRORS * s.error && s.value < -SHARE * spread)
 }
 
-/// How rewards have shifted. `None` where too few tasks were seen before.
-pub(crate) fn shift(course: &[&Update]) -> Option<Shift> {
-    let lately = course.len().checked_sub(LATELY)?;
-    let now = visits(&course[lately..]);
-    let before = visits(&course[lately.saturating_sub(EARLIER)..lately]);
+/// How a figure that each task has in each update that it is drawn for has shifted: in the last so many updates, beside
+/// so many before them. `None` where too few tasks were seen before.
+pub(crate) fn shift(
+    course: &[&Update],
+    lately: usize,
+    earlier: usize,
+    of: impl Fn(&Update) -> BTreeMap<usize, f64>,
+) -> Option<Shift> {
+    let lately = course.len().checked_sub(lately)?;
+    let now = visits(&course[lately..], &of);
+    let before = visits(&course[lately.saturating_sub(earlier)..lately], &of);
     let (mut weights, mut weighted, mut squares, mut free) = (0.0, 0.0, 0.0, 0);
     for (task, now) in &now {
         let Some(before) = before.get(task) else { continue };
@@ -56,10 +62,10 @@ pub(crate) fn shift(course: &[&Update]) -> Option<Shift> {
         let weight = n * m / (n + m);
         weights += weight;
         weighted += weight * (mean(now) - mean(before));
-        for rewards in [now, before] {
-            let centre = mean(rewards);
-            squares += rewards.iter().map(|reward| (reward - centre).powi(2)).sum::<f64>();
-            free += rewards.len() - 1;
+        for figures in [now, before] {
+            let centre = mean(figures);
+            squares += figures.iter().map(|figure| (figure - centre).powi(2)).sum::<f64>();
+            free += figures.len() - 1;
         }
     }
     let variance = squares / free as f64;
@@ -67,11 +73,14 @@ pub(crate) fn shift(course: &[&Update]) -> Option<Shift> {
     (free >= LEAST).then_some(Shift { value: weighted / weights, error })
 }
 
-/// Mean rewards of each visit to a task.
-fn visits(updates: &[&Update]) -> BTreeMap<usize, Vec<f64>> {
+/// The figure of each visit to a task.
+fn visits(
+    updates: &[&Update],
+    of: impl Fn(&Update) -> BTreeMap<usize, f64>,
+) -> BTreeMap<usize, Vec<f64>> {
     let mut by_task: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-    for (task, reward) in updates.iter().flat_map(|update| &update.rewards) {
-        by_task.entry(*task).or_default().push(*reward);
+    for (task, figure) in updates.iter().flat_map(|update| of(update)) {
+        by_task.entry(task).or_default().push(figure);
     }
     by_task
 }
@@ -146,16 +155,17 @@ mod tests {
             updates.push(visit(number, &[(0, own), (1, 4.5), (2, -1.0)]));
         }
         let course: Vec<&Update> = updates.iter().collect();
-        let found = shift(&course).unwrap();
+        let found = shift(&course, LATELY, EARLIER, |u| u.rewards.clone()).unwrap();
         // Before, 0: twelve visits around 1.5; now five (0.5, 1.5, 0.5, 1.5, 0.5), mean 0.9; weight 60/17 each.
         assert!((found.value - (-0.6 - 0.5) / 2.0).abs() < 1e-12, "{found:?}");
         let squares = 12.0 * 0.25 + (3.0 * 0.16 + 2.0 * 0.36);
         let variance = squares / (2.0 * (11.0 + 4.0));
         let error = f64::sqrt(variance / (2.0 * 60.0 / 17.0));
         assert!((found.error - error).abs() < 1e-12, "{found:?}");
-        assert_eq!(shift(&course[..4]), None);
+        let of = |course: &[&Update]| shift(course, LATELY, EARLIER, |u| u.rewards.clone());
+        assert_eq!(of(&course[..4]), None);
         // Nothing was seen before.
-        assert_eq!(shift(&course[..5]), None);
+        assert_eq!(of(&course[..5]), None);
     }
 
     #[test]

@@ -346,6 +346,7 @@ impl Online {
             made.tell_of(episodes.iter().map(|(_, episode, _)| *episode));
             let by_task = by_task(episodes.iter().map(|(t, _, e)| (*t, e.reward)));
             made.rewards = by_task.iter().map(|(task, rewards)| (*task, mean(rewards))).collect();
+            made.tell_entropies(|episode| episodes[episode].0);
             let of_course = course::alarms(&state.updates[self.warming(state)..], &made);
             made.report.alarms.extend(of_course);
             let too_far = self.trust.map_or(f64::INFINITY, |trust| TOO_FAR * trust);

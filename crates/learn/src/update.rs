@@ -96,6 +96,9 @@ pub struct Report {
     pub spread: f64,
     /// Mean entropy of what actions were chosen from, nats.
     pub entropy: f64,
+    /// The same of each episode of which it was computed, by its number.
+    #[serde(skip)]
+    pub entropies: Vec<(usize, f64)>,
     /// The policy's loss, mean of its steps.
     pub loss: f64,
     /// Norm of the policy's gradients, mean of its steps.
@@ -170,14 +173,21 @@ where
     Ok(report)
 }
 
-/// What moves the policy's weights beside its own loss.
-#[derive(Default)]
+/// What moves the policy's weights beside its own loss, and how much that counts.
 struct Beside<'a> {
+    /// Of the policy's own loss: the share of all actions that its episodes have.
+    own: f64,
     /// The critic's loss and its episodes, where it moves with the policy.
     value: Option<(Loss, &'a [usize])>,
     /// Episodes whose likelihood counts, and with what weight.
     imitated: Vec<usize>,
     weight: f64,
+}
+
+impl Beside<'_> {
+    fn nothing() -> Self {
+        Self { own: 1.0, value: None, imitated: Vec::new(), weight: 0.0 }
+    }
 }
 
 /// The episodes of tasks of which some came to something else than others, or of which there is one.
@@ -250,6 +260,7 @@ where
         if !critic_only {
             let rewarded = all.iter().copied().filter(|&i| outcomes[i] > 0.0);
             let beside = Beside {
+                own: self.share(&moving),
                 value: (!own).then_some((Loss::Value { clip: recipe.value_clip }, &all[..])),
                 weight: recipe.imitation,
                 imitated: if recipe.imitation > 0.0 { rewarded.collect() } else { Vec::new() },
@@ -300,7 +311,7 @@ where
         let used: Vec<usize> =
             (0..self.batch.len()).filter(|&i| of_episode[i].abs() > 0.0).collect();
         if !used.is_empty() {
-            self.move_policy(&Loss::Policy(loss), &Beside::default(), &used)?;
+            self.move_policy(&Loss::Policy(loss), &Beside::nothing(), &used)?;
             self.watch(&loss, &scores)?;
         }
         self.count(&used);
@@ -311,7 +322,7 @@ where
     fn rejection(&mut self, above: f64, rewards: &[f64]) -> Result<(), UpdateError<E::Error>> {
         let kept: Vec<usize> = (0..self.batch.len()).filter(|&i| rewards[i] > above).collect();
         if !kept.is_empty() {
-            self.move_policy(&Loss::Likelihood, &Beside::default(), &kept)?;
+            self.move_policy(&Loss::Likelihood, &Beside::nothing(), &kept)?;
         }
         self.count(&kept);
         self.raise(false);
@@ -324,7 +335,7 @@ where
         let before = self.batch.gather(&scores, |s| &s.logprobs);
         let entropies = self.batch.gather(&scores, |s| &s.entropies);
         self.batch.put(|row| &mut row.before, &before);
-        self.report.entropy = mean(&entropies.concat());
+        self.hesitates(entropies.into_iter().enumerate().collect());
         let drawn = self.batch.decided().flat_map(Actions::behaviour_logprobs);
         let pairs: Vec<(f64, f64)> = before.concat().into_iter().zip(drawn.copied()).collect();
         let of = |pairs: &mut dyn Iterator<Item = &(f64, f64)>| {
@@ -370,18 +381,38 @@ where
                 self.back(&imitated, &Loss::Likelihood, beside.weight)?;
             }
             if !part.is_empty() {
-                let (sum, scores) = self.back(&part, loss, 1.0)?;
+                let (sum, scores) = self.back(&part, loss, beside.own)?;
                 losses.push(sum);
-                entropies.extend(scores.into_iter().flat_map(|s| s.entropies));
+                let mut scores = scores.into_iter();
+                entropies.extend(part.iter().map(|&i| {
+                    let own = scores.by_ref().take(self.batch.rows_of(i).len());
+                    (i, own.flat_map(|s| s.entropies).map(f64::from).collect())
+                }));
             }
             norms.push(self.step(Which::Policy)?);
         }
         (self.report.loss, self.report.norm) = (mean(&losses), mean(&norms));
         if matches!(loss, Loss::Likelihood) {
-            let entropies: Vec<f64> = entropies.into_iter().map(f64::from).collect();
-            self.report.entropy = mean(&entropies);
+            self.hesitates(entropies);
         }
         Ok(values)
+    }
+
+    /// How many of all actions these episodes have: what is not learned from moves the policy by nothing, and an update
+    /// of which little is left moves it less.
+    fn share(&self, which: &[usize]) -> f64 {
+        let actions =
+            |i: usize| -> usize { self.batch.rows_of(i).iter().map(|row| row.actions.len()).sum() };
+        let some: usize = which.iter().map(|&i| actions(i)).sum();
+        let all: usize = (0..self.batch.len()).map(actions).sum();
+        some as f64 / all.max(1) as f64
+    }
+
+    /// Reports entropies, of each action of episodes by their number.
+    fn hesitates(&mut self, entropies: Vec<(usize, Vec<f64>)>) {
+        self.report.entropies = entropies.iter().map(|(i, of)| (*i, mean(of))).collect();
+        let all: Vec<Vec<f64>> = entropies.into_iter().map(|(_, of)| of).collect();
+        self.report.entropy = mean(&all.concat());
     }
 
     /// Goes back through some episodes: the mean over their actions, times `weight`, and what these scored.

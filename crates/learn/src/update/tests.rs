@@ -19,6 +19,13 @@ fn steps(rate: f64) -> Steps {
     Steps { policy: step, critic: step, parts: 1, alike: 0.0 }
 }
 
+/// Whether each is such a share of the other.
+fn is_share<const N: usize>(odds: &[[f64; N]; N], of: &[[f64; N]; N], share: f64) -> bool {
+    let pairs = odds.iter().flatten().zip(of.iter().flatten());
+    pairs.clone().any(|(_, of)| of.abs() > 1e-3)
+        && pairs.clone().all(|(a, b)| (a - share * b).abs() < 1e-9)
+}
+
 fn ppo() -> Rule {
     Rule::Ppo { recipe: Recipe::robust(), critic_steps: 1, critic_only: false }
 }
@@ -148,8 +155,9 @@ fn flat_tasks_move_the_critic_alone_where_they_are_skipped() {
     };
     let (skipped, report) = after(true, &all);
     assert_eq!((report.episodes, report.used, report.actions), (10, 8, 8));
-    // The policy moves as if they were not there, the critic as ever.
-    assert_eq!(skipped.odds, after(false, &episodes()).0.odds);
+    // The policy moves whither it would if they were not there, and by the share of the actions that is left: eight of
+    // ten; the critic as ever.
+    assert!(is_share(&skipped.odds, &after(false, &episodes()).0.odds, 0.8));
     let (plain, report) = after(false, &all);
     assert_eq!((skipped.values, report.used), (plain.values, 10));
     assert!(plain.odds[0][3] > skipped.odds[0][3], "positive control");
@@ -184,7 +192,8 @@ fn what_measuring_cannot_tell_apart_says_nothing() {
         assert_eq!(used, same, "{rule:?}");
         // RLOO whitens over all, those of flat tasks with them.
         let is_whitened = matches!(rule, Rule::Group { by: Comparison::Rloo, .. });
-        assert!(is_whitened || odds == without, "{rule:?}");
+        let share = if rule == ppo { 0.8 } else { 1.0 };
+        assert!(is_whitened || is_share(&odds, &without, share), "{rule:?}");
         assert!(flatter > flat);
         let (told, _, more) = after(&rule, 0.05, &all);
         assert!(told != odds && more == used + 2, "positive control, {rule:?}");
