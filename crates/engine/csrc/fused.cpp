@@ -1,7 +1,8 @@
 // What our own kernels compute, and their way back, as torch's autograd takes it. Each function gives 0, or 1 with
-// words in warpwright_error(). A tensor is a `torch::Tensor*` of tch's. Shapes are those of `blocks.cu` and `odds.cu`.
+// words in warpwright_error(). A tensor is a `torch::Tensor*` of tch's. Shapes are those of `csrc/*.cu`.
 #include "kernels.h"
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -237,6 +238,25 @@ int warpwright_turn_keep(const Tensor *every, const Tensor *const *by, const Ten
     TORCH_CHECK(of.heads > 0 && room > 0, "heads are missing, or room");
     auto q_norm = by[0]->to(at::kFloat), k_norm = by[1]->to(at::kFloat);
     *queries = turned(of, *every, q_norm, k_norm, *by[2], *by[3], *by[4], *keys, *values, room, epsilon);
+  });
+}
+
+// queries: bfloat16 [rows, heads, width]; keys, values: bfloat16 [rows, room, groups, width]; positions: int64 [rows].
+// Gives what each attends to up to its position, as queries lie. There is no way back.
+int warpwright_attend(const Tensor *queries, const Tensor *keys, const Tensor *values, const Tensor *positions,
+                      Tensor *out) {
+  return warpwright_guarded([&] {
+    TORCH_CHECK(queries->dim() == 3 && keys->dim() == 4, "queries have three dimensions and keys four");
+    auto rows = queries->size(0), heads = queries->size(1), width = queries->size(2);
+    auto room = keys->size(1), groups = keys->size(2);
+    TORCH_CHECK(groups > 0 && heads % groups == 0, heads, " heads cannot share ", groups, " groups");
+    TORCH_CHECK(width >= 8 && width <= 256 && (width & (width - 1)) == 0, "a head of ", width);
+    Tensor made = at::empty_like(*queries);
+    start(Kernel::attend, made, rows * heads, THREADS, 0, halves(*queries, {rows, heads, width}),
+          halves(*keys, {rows, room, groups, width}), halves(*values, {rows, room, groups, width}),
+          wholes(*positions, {rows}), lies<Half>(made, HALF, {rows, heads, width}), whole(heads), whole(groups),
+          whole(width), whole(room), 1.0f / std::sqrt(static_cast<float>(width)));
+    *out = made;
   });
 }
 

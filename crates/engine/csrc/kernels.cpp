@@ -18,8 +18,8 @@ namespace {
 using warpwright::Kernel;
 
 // In the order of `Kernel`.
-constexpr std::array<const char *, 9> NAMES = {"add_norm",  "add_norm_back", "turn",            "turn_back", "gate",
-                                               "gate_back", "likelihood",    "likelihood_back", "choose"};
+constexpr std::array<const char *, 10> NAMES = {"add_norm",  "add_norm_back", "turn",            "turn_back", "gate",
+                                                "gate_back", "likelihood",    "likelihood_back", "choose",    "attend"};
 
 using OnHost = void (*)(unsigned blocks, unsigned threads, unsigned shared_bytes, void **arguments);
 

@@ -1,4 +1,4 @@
-// Starts the kernels of `bits.cu`, `blocks.cu` and `odds.cu`.
+// Starts the kernels of `csrc/*.cu`.
 #pragma once
 #include <ATen/ATen.h>
 #include <cstdint>
@@ -9,7 +9,8 @@ int warpwright_guarded(const std::function<void()> &work);
 
 namespace warpwright {
 
-enum class Kernel { add_norm, add_norm_back, turn, turn_back, gate, gate_back, likelihood, likelihood_back, choose };
+enum class Kernel { add_norm, add_norm_back, turn, turn_back, gate, gate_back, likelihood, likelihood_back, choose,
+                    attend };
 
 // On torch's stream of the GPU where `on` lies, where a CUDA graph may be recorded; `arguments` are addresses of what
 // the kernel takes. Tensors of the host are worked on by a library that was named, which is for tests.

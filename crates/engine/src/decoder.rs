@@ -368,6 +368,8 @@ impl Decoder {
                 let ends = positions.narrow(0, 0, busy).unsqueeze(1);
                 numbers.narrow(0, 0, seen).le_tensor(&ends).view([busy, 1, 1, seen])
             }
+            // Kernels of our own count by positions.
+            Reach::Own(..) if model.kernels().is_some() => Tensor::new(),
             Reach::Own(..) => (positions + 1).to_kind(Kind::Int),
         };
         let (mut stream, mut added) = (model.embedded(ids), None);
@@ -376,12 +378,13 @@ impl Decoder {
             let all = model.through(&normed, layer, 0);
             let q = self.turned(number, &all, positions, &at)?;
             let (keys, values) = (&self.keys[number], &self.values[number]);
-            let out = match &self.reach {
-                Reach::Own(q_bounds, k_bounds) => {
+            let out = match (&self.reach, model.kernels()) {
+                (Reach::Own(..), Some(kernels)) => kernels.attend(&q, (keys, values), positions)?,
+                (Reach::Own(q_bounds, k_bounds), None) => {
                     shim::cached_attention((&q, keys, values), (q_bounds, k_bounds), &which)?
                 }
                 // Heads of a group attend to the same keys, as if each were a token of its own.
-                Reach::Masked(_) => {
+                (Reach::Masked(_), _) => {
                     let part = |all: &Tensor| all.narrow(0, 0, busy);
                     let out = Tensor::scaled_dot_product_attention(
                         &part(&q).view([busy, self.groups(), -1, width]),

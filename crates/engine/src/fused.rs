@@ -16,6 +16,7 @@ const SOURCE: &str = concat!(
     include_str!("../csrc/bits.cu"),
     include_str!("../csrc/blocks.cu"),
     include_str!("../csrc/odds.cu"),
+    include_str!("../csrc/attention.cu"),
     "\0"
 );
 
@@ -53,6 +54,13 @@ unsafe extern "C" {
         values: Pointer,
         epsilon: f64,
         queries: Pointer,
+    ) -> c_int;
+    fn warpwright_attend(
+        queries: Pointer,
+        keys: Pointer,
+        values: Pointer,
+        positions: Pointer,
+        out: Pointer,
     ) -> c_int;
     fn warpwright_gate(both: Pointer, out: Pointer) -> c_int;
     fn warpwright_likelihood(
@@ -193,6 +201,23 @@ impl Kernels {
             )
         })?;
         Ok(queries)
+    }
+
+    /// What a token of each row, `[rows, heads, width]`, attends to of what its row has kept up to its position (int64
+    /// `[rows]`), `[rows, room, groups, width]`: `[rows, heads, width]`. There is no way back.
+    pub(crate) fn attend(
+        self,
+        queries: &Tensor,
+        (keys, values): (&Tensor, &Tensor),
+        positions: &Tensor,
+    ) -> Result<Tensor, EngineError> {
+        let out = Tensor::new();
+        // SAFETY: live tensors; `out` is assigned.
+        check(unsafe {
+            let (queries, keys, values) = (queries.as_ptr(), keys.as_ptr(), values.as_ptr());
+            warpwright_attend(queries, keys, values, positions.as_ptr(), out.as_ptr())
+        })?;
+        Ok(out)
     }
 
     /// `silu` of the first half of each row times the second: `[rows, inner]` of `[rows, 2 inner]`.

@@ -31,6 +31,12 @@ extern "C" void host_turn_back(unsigned blocks, unsigned threads, unsigned share
       as<int>(given[13]), as<int>(given[14]), as<float>(given[15]));
 }
 
+extern "C" void host_attend(unsigned blocks, unsigned threads, unsigned shared, void **given) {
+  attend<<<blocks, threads, shared, 0>>>(as<const bf16 *>(given[0]), as<const bf16 *>(given[1]),
+      as<const bf16 *>(given[2]), as<const long long *>(given[3]), as<bf16 *>(given[4]), as<int>(given[5]),
+      as<int>(given[6]), as<int>(given[7]), as<int>(given[8]), as<float>(given[9]));
+}
+
 extern "C" void host_gate(unsigned blocks, unsigned threads, unsigned shared, void **given) {
   gate<<<blocks, threads, shared, 0>>>(as<const bf16 *>(given[0]), as<bf16 *>(given[1]), as<int>(given[2]));
 }

@@ -20,6 +20,8 @@ use crate::model::Model;
 use crate::pass::Pass;
 use crate::weights::Weights;
 
+mod attention;
+
 const HALF: Kind = Kind::BFloat16;
 const EPSILON: f64 = 1e-6;
 
