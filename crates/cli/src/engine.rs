@@ -171,8 +171,8 @@ fn spec(
     if !config.graphs {
         spec = spec.arg("--no-graphs");
     }
-    if config.fused {
-        spec = spec.arg("--fused");
+    if !config.fused {
+        spec = spec.arg("--no-fused");
     }
     spec.args([
         format!("--compute={}", config.compute.name()),

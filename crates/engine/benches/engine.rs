@@ -129,6 +129,7 @@ fn main() {
         pass_tokens: load.tokens * load.rows.div_ceil(args.gpu.len().max(1)),
         slots: (load.drawn as usize).div_ceil(args.gpu.len().max(1)),
         lora: load.lora,
+        fused: false,
         ..Settings::default()
     };
     let measured = match args.gpu[..] {

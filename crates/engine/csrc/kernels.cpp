@@ -52,7 +52,8 @@ void *nvrtc() {
     }
     return static_cast<void *>(nullptr);
   }();
-  TORCH_CHECK(library, "NVRTC is not to be found: it is part of torch for CUDA as pip installs it");
+  TORCH_CHECK(library, "NVRTC is not to be found: it is part of torch for CUDA as pip installs it; without it `--no-fused` "
+                       "(`fused = false` in a configuration) computes by torch's kernels");
   return library;
 }
 

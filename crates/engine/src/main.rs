@@ -55,9 +55,9 @@ struct Args {
     /// On a GPU, draw without CUDA graphs.
     #[arg(long)]
     no_graphs: bool,
-    /// On a GPU in bfloat16, learn and draw by kernels of our own where they exist, instead of torch's alone.
+    /// On a GPU in bfloat16, learn and draw by torch's kernels alone, where there are some of our own.
     #[arg(long)]
-    fused: bool,
+    no_fused: bool,
     /// Threads that compute on the host; without, as many as libtorch takes.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -100,7 +100,7 @@ impl Args {
             recompute: self.recompute,
             slots: self.slots,
             graphs: !self.no_graphs,
-            fused: self.fused,
+            fused: !self.no_fused,
             threads: self.threads,
             lora: self.lora.map(|rank| Lora { rank, scale: self.lora_scale }),
             sampler: Deviation { rounding: self.sampler_rounding, behind: self.sampler_behind },

@@ -65,7 +65,7 @@ impl Default for Settings {
             recompute: false,
             slots: 256,
             graphs: true,
-            fused: false,
+            fused: true,
             threads: None,
             lora: None,
             sampler: Deviation::default(),

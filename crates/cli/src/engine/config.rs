@@ -70,7 +70,7 @@ impl Default for EngineConfig {
             recompute: false,
             slots: 256,
             graphs: true,
-            fused: false,
+            fused: true,
             gpus: None,
             threads: 1,
             sampler_rounding: Rounding::None,
