@@ -294,7 +294,7 @@ mod tests {
     /// Of a policy that hardly hesitates the mean is that of the few tasks in which it does.
     #[test]
     fn tasks_in_which_it_hesitates_more_are_no_surge_and_more_in_all_of_them_is() {
-        // Task 3 is ten times as open; of the others three are drawn at a time.
+        // Task 3 is ten times as open, and is drawn in some updates.
         let course = |drawn: fn(u32) -> bool, times: f64| {
             let update = |number: u32| {
                 let now = if number < 17 { 1.0 } else { times };

@@ -261,29 +261,6 @@ fn queries_and_keys_turn_there_and_back() {
 }
 
 #[test]
-fn keys_and_values_are_kept_where_they_stand() {
-    let kernels = on_host();
-    tch::manual_seed(6);
-    for (rows, heads, groups, width) in [(16, 6, 2, 32), (5, 8, 8, 64), (3, 4, 1, 128)] {
-        let turns = Turns::new(rows, heads, groups, width);
-        let room = 20;
-        let [keys, values] =
-            [(), ()].map(|()| Tensor::zeros([rows, room, groups, width], (HALF, Device::Cpu)));
-        let by = turns.by(turns.norms.each_ref());
-        let queries = kernels.turn_keep(&turns.every, (&keys, &values), by).unwrap();
-        let (q, k, v) = kernels.turn(&turns.every, heads, by).unwrap();
-        assert_eq!(queries, q);
-        let each = Tensor::arange(rows, (Kind::Int64, Device::Cpu));
-        for (kept, wanted) in [(&keys, k), (&values, v)] {
-            let at = [Some(&each), Some(&turns.positions)];
-            assert_eq!(kept.index(&at), wanted);
-            let elsewhere = kept.index_put(&at, &wanted.zeros_like(), false);
-            assert_eq!(elsewhere, elsewhere.zeros_like());
-        }
-    }
-}
-
-#[test]
 fn gates_there_and_back() {
     let kernels = on_host();
     tch::manual_seed(7);
