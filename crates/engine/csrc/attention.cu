@@ -2,7 +2,7 @@
 
 // queries and out[rows, heads, width]; keys and values[rows, room, groups, width], of which a row has kept those up to
 // its position. Keys are taken a few at a time, and what was summed up before is scaled anew when a likelier one comes
-// (Milakov and Gimelshein, arXiv 1805.02867). A block of 128 threads for each head of each row; width / 8 threads share
+// (Milakov and Gimelshein, arXiv 1805.02867); weights stay float32, which flash attention rounds. A block of 128 threads for each head of each row; width / 8 threads share
 // a key, of which each has four numbers of either half.
 extern "C" __global__ void attend(const bf16 *queries, const bf16 *keys, const bf16 *values, const long long *positions,
                                   bf16 *out, int heads, int groups, int width, int room, float scale) {

@@ -1,4 +1,4 @@
-// What the kernels of training and drawing have in common; `blocks.cu` and `odds.cu` come behind it. NVRTC compiles
+// What the kernels of training and drawing have in common; the other files come behind it. NVRTC compiles
 // all as one for the GPU at hand (`kernels.cpp`); no header is needed.
 //
 // bfloat16 as bits, computed in float32. Rounded where torch's own calls round, so that a token is as likely to

@@ -250,7 +250,7 @@ int warpwright_attend(const Tensor *queries, const Tensor *keys, const Tensor *v
     auto rows = queries->size(0), heads = queries->size(1), width = queries->size(2);
     auto room = keys->size(1), groups = keys->size(2);
     TORCH_CHECK(groups > 0 && heads % groups == 0, heads, " heads cannot share ", groups, " groups");
-    TORCH_CHECK(width >= 8 && width <= 256 && (width & (width - 1)) == 0, "a head of ", width);
+    check_width(width);
     Tensor made = at::empty_like(*queries);
     start(Kernel::attend, made, rows * heads, THREADS, 0, halves(*queries, {rows, heads, width}),
           halves(*keys, {rows, room, groups, width}), halves(*values, {rows, room, groups, width}),

@@ -1,5 +1,5 @@
 //! Kernels of our own for a GPU in bfloat16 (`csrc/*.cu`): what lies between two products at once, there and back, as
-//! torch's autograd takes it. NVRTC compiles them for the GPU at hand, once a process.
+//! torch's autograd takes it, and the attention of a token that is drawn. NVRTC compiles them for the GPU at hand, once a process.
 
 #![expect(unsafe_code, reason = "calls C++")]
 

@@ -121,22 +121,22 @@ const CLIPPED_TIMES: f64 = 2.0;
 const FAILED: f64 = 0.2;
 
 /// Whether the policy hesitates more than a while ago: in the last three updates, of those of a course in their order,
-/// so many times as much as in the `window` before them. By the same tasks where they come again, since a policy that
-/// hardly hesitates does so a few times more in some tasks than in others; else by updates.
-fn surges(course: &[&Update], window: usize, times: f64) -> bool {
+/// twice as much as in those before them. By the same tasks where they come again, since a policy that
+/// hardly hesitates does so ten times more in some tasks than in others; else by updates.
+fn surges(course: &[&Update]) -> bool {
     let logs = |update: &Update| {
         let least = |entropy: f64| entropy.max(f64::MIN_POSITIVE).ln();
         update.entropies.iter().map(|(task, entropy)| (*task, least(*entropy))).collect()
     };
-    if let Some(found) = decline::shift(course, SURGE_OF, window, logs) {
-        return found.value > times.ln();
+    if let Some(found) = decline::shift(course, SURGE_OF, WINDOW, logs) {
+        return found.value > ENTROPY_TIMES.ln();
     }
     let entropy =
         |updates: &[&Update]| middle_of(updates.iter().map(|u| u.report.entropy).collect());
     let (before, lately) = course.split_at(course.len() - SURGE_OF);
-    let before = &before[before.len().saturating_sub(window)..];
+    let before = &before[before.len().saturating_sub(WINDOW)..];
     let (usual, now) = (entropy(before).unwrap_or(f64::MAX), entropy(lately).unwrap_or(0.0));
-    now > times * usual
+    now > ENTROPY_TIMES * usual
 }
 
 /// What an update raises beside those before it, of which the last few count and of "at first" the first few.
@@ -157,7 +157,7 @@ pub fn alarms(before: &[Update], now: &Update) -> Vec<Alarm> {
 
     raise(now.cut > median(last, |u| Some(u.cut)).unwrap_or(0.0) + CUT_BY, Alarm::Truncation);
     let course: Vec<&Update> = before.iter().chain([now]).collect();
-    raise(surges(&course, WINDOW, ENTROPY_TIMES), Alarm::EntropySurge);
+    raise(surges(&course), Alarm::EntropySurge);
     let at_first = median(first, |u| Some(u.report.entropy)).unwrap_or(0.0);
     raise(report.entropy < ENTROPY_LEFT * at_first, Alarm::EntropyCollapse);
     // Where the mean has risen, rewards are alike because they are good.

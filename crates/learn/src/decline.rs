@@ -7,6 +7,7 @@
 //! `sum(w d) / sum(w)` with `w = n m / (n + m)` of `n` visits now and `m` before; its variance is `s^2 / sum(w)`,
 //! with `s^2` the variance of visits within a task and a span (two-way layout with unequal numbers, Scheffé, *The
 //! Analysis of Variance*, 1959, section 4.4).
+//! `course.rs` asks the same of entropies.
 
 use std::collections::BTreeMap;
 

@@ -469,6 +469,14 @@ fn what_does_not_fit_is_refused() {
         kernels.turn(&odd.every, 1, odd.by(odd.norms.each_ref())).map(|(q, ..)| q),
         "no power of two from 8 to 256",
     );
+    let heads = |width| half(&random(&[2, 3, width], 1.0));
+    let attend = |width: i64, groups: i64| {
+        let kept = half(&random(&[2, 4, groups, width], 1.0));
+        let positions = Tensor::zeros([2], (Kind::Int64, Device::Cpu));
+        kernels.attend(&heads(width), (&kept, &kept), &positions)
+    };
+    says(attend(24, 1), "no power of two from 8 to 256");
+    says(attend(16, 2), "3 heads cannot share 2 groups");
     let stream = random(&[2, 16], 1.0);
     let weight = random(&[8], 1.0);
     says(kernels.add_norm(&stream, None, &weight, EPSILON).map(|(_, out)| out), "[16]");

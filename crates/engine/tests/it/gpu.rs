@@ -143,10 +143,8 @@ fn gpu_kernels_of_our_own_learn_and_draw_what_torchs_do() {
             println!(
                 "graphs {graphs}, top_p {top_p}, round {round}: {same} of {all} alike, off by {far}"
             );
-            // Where one is likeliest, or the last that may be drawn, is a matter of a bit of bfloat16.
-            let least = if top_p < 1.0 || temperature == 0.0 { 0.3 } else { 0.9 };
             assert!(
-                same as f64 > least * all as f64,
+                same * 10 > all * 9,
                 "{same} of {all} tokens are drawn before the first that differs"
             );
             assert!(far < 0.05, "{far}");
