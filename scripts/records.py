@@ -1,9 +1,12 @@
-"""Reads the record of a run, for the scripts beside this."""
+"""Reads what runs left, for the scripts beside this."""
 
 import io
+import json
+import lzma
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 
 def events(path: Path) -> str:
@@ -20,3 +23,10 @@ def events(path: Path) -> str:
     if packed:
         data = subprocess.run(["zstd", "-dcq"], input=data, stdout=-1, check=True).stdout
     return data.decode()
+
+
+def read_json(file: str) -> Any:
+    """A JSON file, or one packed as .xz."""
+    opened = lzma.open if file.endswith(".xz") else open
+    with opened(Path(file), "rt") as text:
+        return json.load(text)
