@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! OUT/shared/             what is done once: a training run
-//! OUT/arms/NAME/seed-N/   a training run each, whose first stages are those
+//! OUT/arms/NAME/seed-N/   a training run each, whose first stages are those; then those that an arm before it
+//!                         did no differently by the same seed
 //! OUT/verdicts.jsonl      verdicts of all
 //! OUT/experiment.json  experiment.md  report.html
 //! ```
@@ -65,15 +66,26 @@ impl Laboratory<'_> {
         let mut done = 0;
         // Seed by seed: whoever stops it has as many runs of each arm.
         for seed in seeds {
-            for arm in arms {
+            for (number, arm) in arms.iter().enumerate() {
                 let out = self.folder(&arm.name, *seed);
-                self.begin_with(&common, &out)?;
+                begin_with(&common, shared, &out)?;
+                for before in &arms[..number] {
+                    let alike = arm.variant.alike(&before.variant);
+                    begin_with(&self.folder(&before.name, *seed), &alike, &out)?;
+                }
                 let own = arm.variant.own(shared);
                 done += 1;
                 let is_done = own.iter().all(|stage| of(&out, *stage).is_done());
-                if !is_done {
-                    self.printer.say(&format!("{}, seed {seed}: run {done} of {all}", arm.name));
-                    self.go(&out, &arm.variant, own, *seed)?;
+                if is_done || has_failed(&out) {
+                    continue;
+                }
+                self.printer.say(&format!("{}, seed {seed}: run {done} of {all}", arm.name));
+                match self.go(&out, &arm.variant, own, *seed) {
+                    Err(failure) if has_failed(&out) => {
+                        let Failure { message, .. } = failure;
+                        self.printer.say(&format!("warning: the run is over: {message}"));
+                    }
+                    went => went?,
                 }
             }
             self.tell()?;
@@ -105,36 +117,20 @@ impl Laboratory<'_> {
         Launch::prepare(plan, self.printer)?.go(self.benches, self.stop, self.printer).map(|_| ())
     }
 
-    /// Gives a run the stages that are shared, whole: each is there or is not.
-    fn begin_with(&self, common: &Path, out: &Path) -> Result<(), Failure> {
-        let failed = |error: std::io::Error| Failure::io("share what the arms begin with", &error);
-        let names = self.experiment.shared.iter().map(|stage| stage.name());
-        for name in std::iter::once("model").chain(names) {
-            let (from, to) = (common.join(name), out.join(name));
-            if to.exists() || !from.exists() {
-                continue;
-            }
-            let part = out.join(format!("{name}.part"));
-            if part.exists() {
-                fs::remove_dir_all(&part).map_err(failed)?;
-            }
-            folders::copy(&from, &part).map_err(failed)?;
-            fs::rename(&part, &to).map_err(failed)?;
-        }
-        Ok(())
-    }
-
     /// Writes what the runs that are over came to.
     fn tell(&self) -> Result<Vec<ArmResult>, Failure> {
         let mut arms = Vec::new();
         for arm in &self.experiment.arms {
-            let mut runs = Vec::new();
+            let (mut runs, mut failed) = (Vec::new(), Vec::new());
             for seed in &self.experiment.seeds {
-                if let Some(state) = online(&self.folder(&arm.name, *seed))? {
+                let folder = self.folder(&arm.name, *seed);
+                if let Some(state) = online(&folder)? {
                     runs.push(Ran::of(*seed, &state.updates, &self.experiment.collapse));
+                } else if has_failed(&folder) {
+                    failed.push(*seed);
                 }
             }
-            arms.push((arm.name.clone(), runs));
+            arms.push((arm.name.clone(), runs, failed));
         }
         let arms = results::compare(arms);
         let devices: Vec<String> = self.benches.iter().map(Bench::device).collect();
@@ -162,6 +158,33 @@ impl Laboratory<'_> {
         write_training(&training, &self.out.join("report.html"))?;
         Ok(arms)
     }
+}
+
+/// Gives a run stages that another has done, whole: each is there or is not.
+fn begin_with(other: &Path, stages: &[Stage], out: &Path) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::io("share what the arms begin with", &error);
+    let done: Vec<Stage> =
+        stages.iter().copied().take_while(|stage| of(other, *stage).is_done()).collect();
+    // The model's shape and its tokenizer are made by the first stage that trains it.
+    let model = done.iter().any(|stage| stage.trains()).then_some("model");
+    for name in model.into_iter().chain(done.iter().map(|stage| stage.name())) {
+        let (from, to) = (other.join(name), out.join(name));
+        if to.exists() || !from.exists() {
+            continue;
+        }
+        let part = out.join(format!("{name}.part"));
+        if part.exists() {
+            fs::remove_dir_all(&part).map_err(failed)?;
+        }
+        folders::copy(&from, &part).map_err(failed)?;
+        fs::rename(&part, &to).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Whether one of a run's stages ended so that the run is over.
+fn has_failed(run: &Path) -> bool {
+    Stage::ALL.into_iter().any(|stage| of(run, stage).has_failed())
 }
 
 /// What the last stage that learned from play came to, if it is over.

@@ -6,6 +6,7 @@
 //! OUT/<stage>/checkpoint/   weights, and state.json: how far the stage has come
 //! OUT/<stage>/checkpoint.N/ the same after N updates, where the stage may have to go back to that
 //! OUT/<stage>/done.json     the stage is over
+//! OUT/<stage>/failed.json   it has nothing to learn from, or learns no more: done again it would end alike
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -102,6 +103,10 @@ impl StageFolder {
         self.path.join("done.json")
     }
 
+    fn failed(&self) -> PathBuf {
+        self.path.join("failed.json")
+    }
+
     /// Whether the stage is over.
     pub(crate) fn is_done(&self) -> bool {
         self.done().exists()
@@ -115,6 +120,19 @@ impl StageFolder {
     /// It is over, and came to this.
     pub(crate) fn finish<T: Serialize>(&self, result: &T) -> Result<(), Failure> {
         write_json(&self.done(), result)
+    }
+
+    /// It ends by this however often it is done: what it goes by is in the run already.
+    pub(crate) fn fail(&self, failure: Failure) -> Failure {
+        match write_json(&self.failed(), &failure) {
+            Ok(()) => failure,
+            Err(unwritten) => unwritten,
+        }
+    }
+
+    /// Whether it ended so.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed().exists()
     }
 
     /// How far it has come; where it was never saved, nowhere.

@@ -115,7 +115,7 @@ impl Run<'_, '_> {
         if let Some(lost) = epochs.last().filter(|epoch| !epoch.held_out.is_finite()) {
             let hint = "a smaller rate may help; begin anew with another --out".to_owned();
             let message = format!("failed to {attempt}: the loss is {} ", lost.held_out);
-            return Err(Failure::infrastructure(message.trim_end(), hint));
+            return Err(folder.fail(Failure::infrastructure(message.trim_end(), hint)));
         }
         if !fit.is_over(&epochs) && self.stop.load(Ordering::SeqCst) {
             return Err(Failure::interrupted());
@@ -166,7 +166,7 @@ impl Run<'_, '_> {
         if kept.is_empty() {
             let hint = "more episodes in collect, or better demonstrations".to_owned();
             let message = "failed to fine-tune by rejection: no episode is an example to follow";
-            return Err(Failure::infrastructure(message, hint));
+            return Err(folder.fail(Failure::infrastructure(message, hint)));
         }
         self.fit(Stage::Rft, folder, &rejecting.fit, Aim::Likelihood, &kept, false)
     }

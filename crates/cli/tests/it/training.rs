@@ -1,6 +1,6 @@
 //! `warpwright train`: a policy from nothing, and what is refused.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::program::{Program, TASK};
 
@@ -173,14 +173,18 @@ fn arms_go_on_from_what_they_share_and_are_held_against_each_other() {
     let experiment = "\
         base = \"base.toml\"\n\
         seeds = [5, 6]\n\
-        shared = [\"demos\", \"sft\"]\n\
+        shared = [\"demos\"]\n\
         with.ppo.episodes = 2\n\
         [[arms]]\n\
         name = \"critic\"\n\
         with.ppo.critic_first = 1\n\
         [[arms]]\n\
         name = \"rloo\"\n\
-        with.ppo.rule = \"rloo\"\n";
+        with.ppo.rule = \"rloo\"\n\
+        [[arms]]\n\
+        name = \"without-examples\"\n\
+        with.collect.episodes = 1\n\
+        with.rft = { above = 1e9, fit = { rate = 1e-3, epochs = 1 } }\n";
     program.write("two.toml", experiment);
     let run = || program.run(&["experiment", "two.toml", "--device", "cpu", "--json"]);
     let first = run();
@@ -196,20 +200,33 @@ fn arms_go_on_from_what_they_share_and_are_held_against_each_other() {
     }
     let out = "warpwright-runs/two";
     let read = |path: &str| fs_err::read(program.path(out).join(path)).unwrap();
-    let weights = "sft/checkpoint/model.safetensors";
-    for run in ["critic/seed-5", "rloo/seed-6"] {
-        assert!(read(&format!("shared/{weights}")) == read(&format!("arms/{run}/{weights}")));
-        assert!(program.path(out).join(format!("arms/{run}/ppo/done.json")).is_file());
+    let weights = |run: &str| read(&format!("arms/{run}/sft/checkpoint/model.safetensors"));
+    let tokenizer = |run: &str| read(&format!("arms/{run}/model/tokenizer.json"));
+    // What arms of one seed do alike is done once.
+    assert_eq!(first.stderr.matches("sft: done before").count(), 4, "{}", first.show());
+    for seed in [5, 6] {
+        let critic = format!("critic/seed-{seed}");
+        for arm in ["rloo", "without-examples"] {
+            let run = format!("{arm}/seed-{seed}");
+            assert!(weights(&critic) == weights(&run) && tokenizer(&critic) == tokenizer(&run));
+        }
+        assert!(program.path(out).join(format!("arms/{critic}/ppo/done.json")).is_file());
     }
+    assert!(weights("critic/seed-5") != weights("critic/seed-6"));
+    // A run that has nothing to learn from is over, and the others go on.
+    let third = &first.object()["arms"][2];
+    assert_eq!((&third["failed"], &third["runs"]), (&json!([5, 6]), &json!([])), "{third:#}");
+    assert!(first.stderr.contains("no episode is an example to follow"), "{}", first.show());
     let critic = "arms/critic/seed-5/ppo/checkpoint";
     assert!(program.path(out).join(critic).join("critic").exists());
     let table = String::from_utf8(read("experiment.md")).unwrap();
     assert!(table.contains("| `rloo` | 2 |"), "{table}");
-    assert!(String::from_utf8(read("report.html")).unwrap().contains("2 runs, 0 collapsed"));
+    let page = String::from_utf8(read("report.html")).unwrap();
+    assert!(page.contains("2 runs, 0 collapsed") && page.contains("2 that failed"));
     // What is done is not done again.
     let again = run();
     assert_eq!(again.object()["arms"], first.object()["arms"], "{}", again.show());
-    assert!(!again.stderr.contains("run 1 of 4"), "{}", again.show());
+    assert!(!again.stderr.contains(" of 6"), "{}", again.show());
 
     program.write("bad.toml", &experiment.replace("seeds = [5, 6]", "seeds = [5, 6]\nseed = 1"));
     let ran = program.run(&["experiment", "bad.toml", "--device", "cpu"]);

@@ -61,6 +61,7 @@ pub(crate) struct Experiment {
 pub(crate) struct Variant {
     pub(crate) config: Config,
     pub(crate) text: String,
+    table: Table,
 }
 
 /// One way to go on.
@@ -141,13 +142,33 @@ impl Experiment {
 impl Variant {
     fn of(table: &Table) -> Result<Self, String> {
         let text = toml::to_string(table).map_err(|error| error.to_string())?;
-        Ok(Self { config: Config::parse(&text)?, text })
+        Ok(Self { config: Config::parse(&text)?, text, table: table.clone() })
     }
 
     /// Its stages after those that are shared.
     pub(crate) fn own(&self, shared: &[Stage]) -> Vec<Stage> {
         let own = |stage: &Stage| stage.is_in(&self.config) && !shared.contains(stage);
         Stage::ALL.into_iter().filter(own).collect()
+    }
+
+    /// The first stages, as far as another's are the same; none where anything but a stage differs.
+    pub(crate) fn alike(&self, other: &Self) -> Vec<Stage> {
+        let beside = |table: &Table| {
+            let mut table = table.clone();
+            for stage in Stage::ALL {
+                table.remove(&stage.table());
+            }
+            table
+        };
+        if beside(&self.table) != beside(&other.table) {
+            return Vec::new();
+        }
+        let same = |stage: &Stage| {
+            let key = stage.table();
+            self.table.get(&key) == other.table.get(&key)
+        };
+        let first = Stage::ALL.into_iter().take_while(same);
+        first.filter(|stage| stage.is_in(&self.config)).collect()
     }
 }
 
@@ -232,6 +253,24 @@ mod tests {
         assert!(none.variant.config.value.is_none());
         assert_eq!(all.variant.own(&experiment.shared), [Stage::Value, Stage::Ppo]);
         assert_eq!(none.variant.own(&experiment.shared), [Stage::Ppo]);
+    }
+
+    #[test]
+    fn arms_are_alike_up_to_what_one_of_them_changes() {
+        let arms = "\
+            [[arms]]\nname = \"all\"\n\
+            [[arms]]\nname = \"rule\"\nwith.ppo.rule = \"rloo\"\n\
+            [[arms]]\nname = \"none\"\nwithout = [\"value\"]\n\
+            [[arms]]\nname = \"more\"\nwith.sft.epochs = 2\n\
+            [[arms]]\nname = \"long\"\nwith.turns = 3\n";
+        let head = HEAD.replace(", \"sft\", \"collect\"", "");
+        let experiment = read(&format!("{head}{arms}")).unwrap();
+        let all = &experiment.arms[0].variant;
+        let alike: Vec<_> = experiment.arms.iter().map(|arm| arm.variant.alike(all)).collect();
+        let stages = [Stage::Demos, Stage::Sft, Stage::Collect, Stage::Value, Stage::Ppo];
+        for (alike, count) in alike.iter().zip([5, 4, 3, 1, 0]) {
+            assert_eq!(*alike, stages[..count]);
+        }
     }
 
     #[test]

@@ -74,6 +74,9 @@ pub(crate) struct ArmResult {
     faster: Option<Interval>,
     /// Of `last` less that of the first arm, paired by seed.
     beyond_first_arm: Option<Interval>,
+    /// Seeds of the runs that were over before they could play, as where rejection fine-tuning had no example.
+    /// They are in no figure beside.
+    failed: Vec<u64>,
     /// How many collapsed.
     collapsed: usize,
     /// Fisher's exact test of that against the first arm; none for that itself.
@@ -81,10 +84,10 @@ pub(crate) struct ArmResult {
 }
 
 /// Results of all arms, the first of which the others are held against.
-pub(crate) fn compare(arms: Vec<(String, Vec<Ran>)>) -> Vec<ArmResult> {
+pub(crate) fn compare(arms: Vec<(String, Vec<Ran>, Vec<u64>)>) -> Vec<ArmResult> {
     let count = |runs: &[Ran]| runs.iter().filter(|run| run.collapsed.is_some()).count();
-    let first: Vec<Ran> = arms.first().map_or(Vec::new(), |(_, runs)| runs.clone());
-    let all = arms.into_iter().enumerate().map(|(number, (name, runs))| {
+    let first: Vec<Ran> = arms.first().map_or(Vec::new(), |(_, runs, _)| runs.clone());
+    let all = arms.into_iter().enumerate().map(|(number, (name, runs, failed))| {
         let of = |get: fn(&Ran) -> f64| arms::mean(&runs.iter().map(get).collect::<Vec<_>>());
         let pairs = runs.iter().filter_map(|run| {
             let other = first.iter().find(|other| other.seed == run.seed)?;
@@ -100,6 +103,7 @@ pub(crate) fn compare(arms: Vec<(String, Vec<Ran>)>) -> Vec<ArmResult> {
             faster: of(|run| run.faster),
             beyond_first_arm: beyond.filter(|_| number > 0),
             p: (number > 0).then_some(p),
+            failed,
             collapsed,
             name,
             runs,
@@ -111,8 +115,8 @@ pub(crate) fn compare(arms: Vec<(String, Vec<Ran>)>) -> Vec<ArmResult> {
 /// The same as a table in Markdown.
 pub(crate) fn table(arms: &[ArmResult]) -> String {
     let mut text = String::from(
-        "| arm | runs | reward at first | at last | beyond the first arm | verified at last | faster | collapsed | p | alarms |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n",
+        "| arm | runs | reward at first | at last | beyond the first arm | verified at last | faster | failed | collapsed | p | alarms |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let interval = |interval: Option<Interval>| match interval {
         Some(i) if i.low.is_finite() => format!("{:.3} [{:.3}, {:.3}]", i.value, i.low, i.high),
@@ -127,7 +131,7 @@ pub(crate) fn table(arms: &[ArmResult]) -> String {
         let alarms: Vec<String> = alarms.iter().map(|(a, count)| format!("{count} {a}")).collect();
         let _ = writeln!(
             text,
-            "| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             arm.name,
             arm.runs.len(),
             interval(arm.first),
@@ -135,6 +139,7 @@ pub(crate) fn table(arms: &[ArmResult]) -> String {
             interval(arm.beyond_first_arm),
             interval(arm.verified),
             interval(arm.faster),
+            arm.failed.len(),
             arm.collapsed,
             arm.p.map_or(String::new(), |p| format!("{p:.3}")),
             alarms.join(", ")
@@ -173,7 +178,10 @@ pub(crate) fn shown(arms: &[ArmResult]) -> Vec<Shown> {
                 span: spans.get(name.as_str()).copied().filter(|(low, high)| low <= high),
             }
         });
-        let told = format!("{} runs, {} collapsed", arm.runs.len(), arm.collapsed);
+        let mut told = format!("{} runs, {} collapsed", arm.runs.len(), arm.collapsed);
+        if !arm.failed.is_empty() {
+            let _ = write!(told, ", and {} that failed before they played", arm.failed.len());
+        }
         Shown {
             name: arm.name.clone(),
             is_done: true,
@@ -205,14 +213,17 @@ mod tests {
     fn arms_are_held_against_the_first_one_seed_by_seed() {
         let good = [1, 2, 3].map(|seed| ran(seed, &[0.0, 0.2, 0.5 + seed as f64 / 10.0]));
         let bad = [3, 1, 2].map(|seed| ran(seed, &[0.6, -0.8, -0.9 + seed as f64 / 10.0]));
-        let arms =
-            compare(vec![("good".to_owned(), good.to_vec()), ("bad".to_owned(), bad.to_vec())]);
+        let arms = compare(vec![
+            ("good".to_owned(), good.to_vec(), vec![]),
+            ("bad".to_owned(), bad.to_vec(), vec![4]),
+        ]);
         assert_eq!((arms[0].collapsed, arms[1].collapsed), (0, 3));
         assert!(arms[0].p.is_none() && (arms[1].p.unwrap() - 0.1).abs() < 1e-9);
         let beyond = arms[1].beyond_first_arm.unwrap();
         assert!((beyond.value + 1.4).abs() < 1e-9 && beyond.high - beyond.low < 1e-6, "{beyond:?}");
         let table = table(&arms);
         assert!(table.contains("| `bad` | 3 | 0.600 [0.600, 0.600] |"), "{table}");
+        assert!(table.contains("| 1 | 3 | 0.100 |"), "{table}");
         let shown = shown(&arms);
         let reward = &shown[1].curves[0];
         assert_eq!((reward.name.as_str(), reward.others.len()), ("reward", 2));
