@@ -2,6 +2,8 @@
 //! 46 ms (PyTorch eager), better 22.5 ms (`torch.compile`); 200,000 tokens a second.
 //!
 //!     engine [--gpu N]... [--shape SHAPE] [--json FILE]
+//!
+//! With `--shape rows`: what an update of PPO asks of it, by as many tokens in a pass as are usual, and by others.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark")]
 
@@ -12,6 +14,7 @@ use serde_json::{Value, json};
 use tch::Cuda;
 use warpwright_engine::{Compute, LocalEngine, Lora, ModelConfig, Replicas, Settings, peak_bytes};
 use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampler, Sampling, Step, Which};
+use warpwright_learn::recipe::Recipe;
 
 #[derive(Parser)]
 struct Args {
@@ -34,6 +37,8 @@ enum Shape {
     Small,
     /// 28M, the shape that PyTorch was measured with.
     Usual,
+    /// That of the policy that comes with the program, and an update's episodes (`configs/rows-on-h200.toml`).
+    Rows,
     /// Of Qwen3-0.6B, all of it trained.
     #[value(name = "qwen3-0.6b")]
     Qwen600m,
@@ -83,6 +88,14 @@ impl Shape {
             head_dim: 32,
             ..usual.clone()
         };
+        let rows = ModelConfig {
+            vocab_size: 2048,
+            intermediate_size: 640,
+            num_hidden_layers: 6,
+            num_key_value_heads: 2,
+            max_position_embeddings: 6144,
+            ..small.clone()
+        };
         // As their config.json on the hub says.
         let qwen = |hidden, feed, layers, heads| ModelConfig {
             vocab_size: 151_936,
@@ -111,6 +124,7 @@ impl Shape {
         match self {
             Self::Small => load(small, 512, 256),
             Self::Usual => load(usual, 1024, 512),
+            Self::Rows => Load { rows: 96, times: 5, ..load(rows, 1280, 512) },
             Self::Qwen600m => large(qwen(1024, 3072, 28, 16), None),
             Self::Qwen4b => large(qwen(2560, 9728, 36, 32), None),
             Self::Qwen8b => large(qwen(4096, 12_288, 36, 32), Some(Lora { rank: 32, scale: 2.0 })),
@@ -133,6 +147,16 @@ fn main() {
         ..Settings::default()
     };
     let measured = match args.gpu[..] {
+        [] | [_] if matches!(args.shape, Shape::Rows) => {
+            let settings = on(args.gpu.first().copied());
+            let asked = |pass_tokens| {
+                let settings = Settings { fused: true, pass_tokens, ..settings };
+                let mut engine = LocalEngine::initial(&load.config, 1, settings).unwrap();
+                engine.begin_critic().unwrap();
+                update(&mut engine, &load, &args.gpu, pass_tokens)
+            };
+            [16_384, 32_768, 65_536, 131_072].map(asked).to_vec()
+        }
         [] | [_] => {
             let settings = on(args.gpu.first().copied());
             let begin = |settings| LocalEngine::initial(&load.config, 1, settings).unwrap();
@@ -214,6 +238,65 @@ fn train<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize], how: &str) -> V
     json!({
         "what": "training", "how": how, "rows": rows, "tokens": tokens, "ms": seconds * 1e3,
         "gradients_ms": median(forth) * 1e3, "tokens_per_second": over / seconds, "peak_gib": peak(gpus),
+    })
+}
+
+/// What an update asks, one after the other, and how long each takes.
+fn update<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize], pass_tokens: usize) -> Value {
+    let tokens = load.tokens;
+    // What is read before the first action.
+    let from = tokens / 6;
+    let row = |number: usize| {
+        let actions: Vec<u32> = (from as u32..tokens as u32).collect();
+        let each = |value: f32| vec![value; actions.len()];
+        Row {
+            ids: (0..tokens).map(|at| ((number + 7 * at) % 1000) as u32).collect(),
+            advantages: each(1.0),
+            before: each(-7.0),
+            behaviour: each(-7.0),
+            targets: each(0.5),
+            expected: each(0.4),
+            actions,
+        }
+    };
+    let all: Vec<Row> = (0..load.rows).map(row).collect();
+    let over = (load.rows * (tokens - from)) as f64;
+    let recipe = Recipe::robust();
+    let step = Step { rate: 1e-4, ..Step::default() };
+    let mut times = [const { Vec::new() }; 5];
+    for number in 0..load.times + 3 {
+        let mut took = |which: usize, ask: &mut dyn FnMut()| {
+            wait(gpus);
+            let began = Instant::now();
+            ask();
+            wait(gpus);
+            if number >= 3 {
+                times[which].push(began.elapsed().as_secs_f64());
+            }
+        };
+        took(0, &mut || {
+            engine.score(&all).unwrap();
+        });
+        let value = Loss::Value { clip: recipe.value_clip };
+        took(1, &mut || {
+            engine.backward(&all, &value, over).unwrap();
+        });
+        took(2, &mut || {
+            engine.step(Which::Critic, &step).unwrap();
+        });
+        let policy = Loss::Policy(recipe.policy);
+        took(3, &mut || {
+            engine.backward(&all, &policy, over).unwrap();
+        });
+        took(4, &mut || {
+            engine.step(Which::Policy, &step).unwrap();
+        });
+    }
+    let [score, value, critic_step, policy, policy_step] = times.map(|of| median(of) * 1e3);
+    json!({
+        "what": "update", "pass_tokens": pass_tokens, "rows": load.rows, "tokens": tokens,
+        "actions": tokens - from, "score_ms": score, "value_ms": value, "critic_step_ms": critic_step,
+        "policy_ms": policy, "policy_step_ms": policy_step, "peak_gib": peak(gpus),
     })
 }
 

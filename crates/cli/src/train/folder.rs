@@ -119,6 +119,10 @@ impl StageFolder {
 
     /// It is over, and came to this.
     pub(crate) fn finish<T: Serialize>(&self, result: &T) -> Result<(), Failure> {
+        if self.has_failed() {
+            // What it goes by was made anew since.
+            fs::remove_file(self.failed()).map_err(|e| Failure::io("finish the stage", &e))?;
+        }
         write_json(&self.done(), result)
     }
 
