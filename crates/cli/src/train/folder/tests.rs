@@ -124,3 +124,15 @@ fn a_file_that_is_no_longer_whole_is_named() {
     let failure = folder.state::<Far>().unwrap_err();
     assert!(failure.message.contains("checkpoint/state.json"), "{}", failure.message);
 }
+
+#[test]
+fn a_stage_that_failed_and_is_done_after_all_has_not_failed() {
+    let stage = tempfile::tempdir().unwrap();
+    let folder = StageFolder::open(stage.path().to_owned()).unwrap();
+    assert!(!folder.has_failed());
+    let failure = Failure::infrastructure("failed to learn: there is nothing", None);
+    assert_eq!(folder.fail(failure.clone()), failure);
+    assert!(folder.has_failed() && !folder.is_done());
+    folder.finish(&Far(3)).unwrap();
+    assert!(!folder.has_failed() && folder.is_done());
+}
