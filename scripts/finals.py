@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,14 @@ def rows_of(files: list[str]) -> list[dict[str, Any]]:
     if len(kinds) > 1:
         sys.exit(f"these are of several profiles or cards, which are never mixed: {sorted(kinds)}")
     return rows
+
+
+def ending(name: str, policies: Iterable[str]) -> str:
+    """The one policy whose name ends so."""
+    found = [policy for policy in policies if policy.endswith(name)]
+    if len(found) != 1:
+        sys.exit(f"{name} is {len(found)} of the policies {sorted(policies)}")
+    return found[0]
 
 
 def speed(row: dict[str, Any]) -> float | None:
