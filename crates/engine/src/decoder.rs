@@ -17,25 +17,18 @@ use crate::model::{Model, Places};
 use crate::shim::{self, Graph};
 use crate::weights::Weights;
 
-/// Positions attended to are rounded up to this many, so that shapes repeat.
-const BUCKET: i64 = 64;
-/// Rows of a product are filled up to this many: products of very few rows add up in another order (on the
-/// host below 4, measured with MKL 2024.2), and what is drawn beside a sequence would show in its last bits.
-pub(crate) const LEAST_ROWS: usize = 16;
-/// Rows of a GPU's tile: a product of fewer takes as long.
-const ROWS: usize = 64;
-/// Most bytes of keys and values beyond what was asked for.
-const AMPLE: u64 = 4 << 30;
+use self::room::rounded;
+pub(crate) use self::room::{LEAST_ROWS, Room};
 
-/// What a step is told of a sequence; in a row that nobody is in, nothing.
+mod room;
+
+/// What a step begins with of a sequence; in a row that nobody is in, with nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Given {
     /// Its last token, which was not read yet.
     pub(crate) token: u32,
     /// Where that stands.
     pub(crate) position: i64,
-    /// Between 0 and 1: decides which token is drawn.
-    pub(crate) chance: f32,
 }
 
 /// What of it every sequence of a step has in common: temperature and `top_p`.
@@ -51,58 +44,6 @@ struct Extent {
     /// Rows that attend and draw: on the host those up to the last one that somebody is in. In products it has all:
     /// see [`LEAST_ROWS`].
     rows: i64,
-}
-
-/// How large a decoder is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
-    /// Sequences at once.
-    pub(crate) rows: usize,
-    /// Tokens of each.
-    pub(crate) positions: i64,
-}
-
-impl Room {
-    /// For so many at once, of at most so many tokens.
-    pub(crate) fn of(slots: usize, longest: i64) -> Self {
-        Self { rows: slots.max(LEAST_ROWS), positions: rounded(longest) }
-    }
-
-    /// For a GPU: so large that hardly any request makes it grow, which would record all steps anew, if that
-    /// takes little memory; so many rows cost a step no more than few do.
-    pub(crate) fn ample(slots: usize, longest: i64, model: &Model) -> Self {
-        let ample = Self::of(slots.next_multiple_of(ROWS), model.config.max_position_embeddings);
-        if ample.bytes(model) <= AMPLE { ample } else { Self::of(slots, longest) }
-    }
-
-    /// Whether a decoder of this size may serve where `other` would do.
-    fn serves(self, other: Self) -> bool {
-        let most = (2 * other.rows).max(ROWS);
-        self.positions >= other.positions && (other.rows..=most).contains(&self.rows)
-    }
-
-    /// Whether all that `other` has room for fits.
-    pub(crate) fn holds(self, other: Self) -> bool {
-        self.rows >= other.rows && self.positions >= other.positions
-    }
-
-    /// With more rows or positions where either asks for them.
-    pub(crate) fn with(self, other: Self) -> Self {
-        let (rows, positions) = (self.rows.max(other.rows), self.positions.max(other.positions));
-        Self { rows, positions }
-    }
-
-    /// Bytes of keys and values.
-    fn bytes(self, model: &Model) -> u64 {
-        let config = &model.config;
-        let each = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim;
-        let size = model.compute.elt_size_in_bytes() as u64;
-        self.rows as u64 * self.positions.unsigned_abs() * each.unsigned_abs() * size
-    }
-}
-
-fn rounded(positions: i64) -> i64 {
-    (positions + BUCKET - 1) / BUCKET * BUCKET
 }
 
 /// A model that draws, and what it has read.
@@ -285,32 +226,53 @@ impl Decoder {
         read(&choose(&logits, &chances, self.how))
     }
 
-    /// Reads a token of each row and draws the next; what comes of rows that nobody is in is nothing.
-    pub(crate) fn step(&mut self, given: &[Option<Given>]) -> Result<Vec<Drawn>, EngineError> {
+    /// Reads a token of each row and draws the next, reads that, and so on, once for each of `chances`: of each row
+    /// a number between 0 and 1 that decides which is drawn. What comes of rows that nobody is in is nothing. The
+    /// host waits for the device once.
+    pub(crate) fn steps(
+        &mut self,
+        given: &[Option<Given>],
+        chances: &[Vec<f32>],
+    ) -> Result<Vec<Vec<Drawn>>, EngineError> {
         let rows = self.room.rows;
-        let all = || {
-            let each = given.iter().map(|given| given.unwrap_or_default());
-            each.chain(std::iter::repeat(Given::default())).take(rows)
+        let filled = |of: &mut dyn Iterator<Item = f64>| -> Vec<f64> {
+            of.chain(std::iter::repeat(0.0)).take(rows).collect()
         };
-        let mut told: Vec<f64> = all().map(|given| f64::from(given.token)).collect();
-        told.extend(all().map(|given| given.position as f64));
-        told.extend(all().map(|given| f64::from(given.chance)));
-        self.given.copy_(&Tensor::from_slice(&told).view([3, rows as i64]));
-        let furthest = all().map(|given| given.position).max().unwrap_or(0);
-        let extent = Extent {
-            seen: match self.reach {
-                Reach::Masked(_) => rounded(furthest + 1),
-                Reach::Own(..) => self.room.positions,
-            },
-            rows: if self.model.device().is_cuda() {
-                rows as i64
-            } else {
-                given.iter().rposition(Option::is_some).map_or(1, |last| last as i64 + 1)
-            },
-        };
-        let mut drawn = read(&self.drawn(extent)?)?;
-        drawn.resize(given.len(), Drawn::default());
-        Ok(drawn)
+        let known = || given.iter().map(|given| given.unwrap_or_default());
+        let mut told = filled(&mut known().map(|given| f64::from(given.token)));
+        told.extend(filled(&mut known().map(|given| given.position as f64)));
+        for chances in chances {
+            told.extend(filled(&mut chances.iter().map(|chance| f64::from(*chance))));
+        }
+        let told = Tensor::from_slice(&told).view([-1, rows as i64]);
+        let told = told.to_device(self.model.device());
+        self.given.narrow(0, 0, 2).copy_(&told.narrow(0, 0, 2));
+        let [tokens, mut positions, mut chance] = [0, 1, 2].map(|part| self.given.select(0, part));
+        let furthest = known().map(|given| given.position).max().unwrap_or(0);
+        let busy = given.iter().rposition(Option::is_some).map_or(1, |last| last as i64 + 1);
+        let mut all = Vec::new();
+        for number in 0..chances.len() as i64 {
+            chance.copy_(&told.select(0, 2 + number));
+            let drawn = self.drawn(Extent {
+                seen: match self.reach {
+                    Reach::Masked(_) => rounded(furthest + number + 1),
+                    Reach::Own(..) => self.room.positions,
+                },
+                rows: if self.model.device().is_cuda() { rows as i64 } else { busy },
+            })?;
+            tokens.narrow(0, 0, drawn.size()[1]).copy_(&drawn.select(0, 0));
+            let _ = positions.g_add_scalar_(1.0);
+            // A graph draws over what it drew before.
+            all.push(drawn.copy());
+        }
+        let all = read(&Tensor::cat(&all, 1))?;
+        let by_step = all.chunks(all.len() / chances.len().max(1));
+        let whole = by_step.map(|drawn| {
+            let mut drawn = drawn.to_vec();
+            drawn.resize(given.len(), Drawn::default());
+            drawn
+        });
+        Ok(whole.collect())
     }
 
     /// What a step draws: `[2, rows]`.
@@ -452,6 +414,34 @@ mod tests {
     use super::*;
     use crate::config::tests::tiny;
 
+    /// Over a bound to which positions are rounded, with a row in which nobody is.
+    #[test]
+    fn several_steps_at_once_draw_what_they_draw_one_by_one() {
+        let config = tiny();
+        let model = Model::new(config.clone(), Weights::initial(&config, 5), Kind::Float);
+        let sampling = Sampling { temperature: 1.0, top_p: 0.9, ..Sampling::default() };
+        let _no_grad = tch::no_grad_guard();
+        let begin = || Decoder::new(&model, &model.weights, Room::of(3, 80), &sampling, false);
+        let start = |token| Some(Given { token, position: 0 });
+        let mut given = [start(3), None, start(4)];
+        let chances: Vec<Vec<f32>> = (0..70)
+            .map(|step| (1..4).map(|row| ((step * row) as f32 * 0.37).fract()).collect())
+            .collect();
+        let at_once = begin().steps(&given, &chances).unwrap();
+        let mut one_by_one = begin();
+        for (position, (chances, wanted)) in (1..).zip(chances.into_iter().zip(&at_once)) {
+            let drawn = one_by_one.steps(&given, &[chances]).unwrap();
+            assert_eq!(drawn.len(), 1);
+            for row in [0, 2] {
+                assert_eq!(drawn[0][row], wanted[row], "row {row} at {position}");
+                given[row] = Some(Given { token: wanted[row].0, position });
+            }
+        }
+        let different: std::collections::BTreeSet<u32> =
+            at_once.iter().map(|drawn| drawn[2].0).collect();
+        assert!(different.len() > 3, "{different:?}");
+    }
+
     #[test]
     fn one_that_begins_anew_draws_as_one_made_of_the_new_weights() {
         let config = tiny();
@@ -462,8 +452,8 @@ mod tests {
         let made_of = |weights: &Weights| Decoder::new(&model, weights, room, &sampling, false);
         let drawn = |decoder: &mut Decoder| {
             let _no_grad = tch::no_grad_guard();
-            let at = |position| Some(Given { token: 3, position, chance: 0.7 });
-            (0..4).map(|position| decoder.step(&[at(position)]).unwrap()[0]).collect::<Vec<_>>()
+            let given = [Some(Given { token: 3, position: 0 })];
+            decoder.steps(&given, &[vec![0.7], vec![0.7], vec![0.7], vec![0.7]]).unwrap()
         };
         // Norms alone: whatever is made of weights beforehand has to follow them.
         for norms in [true, false] {

@@ -16,7 +16,7 @@ use crate::fused::Kernels;
 use crate::losses::Signals;
 use crate::model::Model;
 use crate::optimizer::Optimizer;
-use crate::pass::Pass;
+use crate::pass::{Pass, Said};
 use crate::sampler::{Drawing, Source};
 use crate::settings::{Compute, Settings};
 use crate::shim;
@@ -24,6 +24,8 @@ use crate::weights::Weights;
 
 const OPTIMIZER: &str = "optimizer.safetensors";
 const CRITIC: &str = "critic";
+/// Tokens of a sequence that a GPU draws before the host reads them.
+const UNREAD: u32 = 8;
 /// What new adapters are drawn by.
 const ADAPTERS_SEED: u64 = 1;
 
@@ -204,10 +206,14 @@ impl LocalEngine {
 
     fn score_once(&self, rows: &[Row]) -> Result<Vec<Scores>, EngineError> {
         let _no_grad = tch::no_grad_guard();
+        let passes = self.passes(rows).into_iter();
+        let passes: Vec<Pass> =
+            passes.map(|rows| Pass::new(&rows, self.policy.model.device())).collect();
+        let each = passes.iter().map(|pass| pass.score(&self.policy.model, self.valuer()));
+        let said: Vec<Said> = each.collect::<Result<_, _>>()?;
         let mut scores = Vec::new();
-        for rows in self.passes(rows) {
-            let pass = Pass::new(&rows, self.policy.model.device());
-            scores.extend(pass.score(&self.policy.model, self.valuer())?);
+        for said in said {
+            scores.extend(said.read()?.1);
         }
         Ok(scores)
     }
@@ -215,11 +221,13 @@ impl LocalEngine {
     fn draw_once(&mut self, steps: u32, over: &mut Vec<Completion>) -> Result<(), EngineError> {
         let model = &self.policy.model;
         let drafts = self.drafts.weights();
+        let is_gpu = model.device().is_cuda();
         let source = Source {
             model,
             weights: drafts.as_ref().unwrap_or(&model.weights),
             slots: self.settings.slots,
-            graphs: self.settings.graphs && model.device().is_cuda(),
+            unread: self.settings.unread.unwrap_or(if is_gpu { UNREAD } else { 1 }),
+            graphs: self.settings.graphs && is_gpu,
         };
         self.drawing.draw(&source, steps, over)
     }
@@ -235,22 +243,28 @@ impl LocalEngine {
         loss: &Loss,
         over: f64,
     ) -> Result<Passed, EngineError> {
-        let (mut passed, mut sum) = (Passed::default(), 0.0);
-        for rows in self.passes(rows) {
-            let device = self.policy.model.device();
-            let signals = Signals::of(&rows, loss, device)?;
+        let device = self.policy.model.device();
+        let copied = self
+            .passes(rows)
+            .into_iter()
+            .map(|rows| Ok((Pass::new(&rows, device), Signals::of(&rows, loss, device)?)));
+        let copied: Vec<(Pass, Signals)> = copied.collect::<Result<_, EngineError>>()?;
+        let mut said = Vec::new();
+        for (pass, signals) in &copied {
             let model = if signals.is_value() {
                 let none = || EngineError::request("there is no critic and no value head");
                 self.valuer().ok_or_else(none)?
             } else {
                 &self.policy.model
             };
-            let pass = Pass::new(&rows, device);
-            let (loss, scores) = pass.backward(model, &signals, over, self.settings.recompute)?;
-            sum += loss;
+            said.push(pass.backward(model, signals, over, self.settings.recompute)?);
+        }
+        let mut passed = Passed::default();
+        for said in said {
+            let (loss, scores) = said.read()?;
+            passed.loss += loss;
             passed.scores.extend(scores);
         }
-        passed.loss = sum;
         Ok(passed)
     }
 

@@ -99,6 +99,7 @@ impl Args {
             pass_tokens: self.pass_tokens,
             recompute: self.recompute,
             slots: self.slots,
+            unread: None,
             graphs: !self.no_graphs,
             fused: !self.no_fused,
             threads: self.threads,

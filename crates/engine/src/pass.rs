@@ -1,4 +1,7 @@
 //! Rows that go through a model together, there and back.
+//!
+//! Whoever reads from a device, or copies to it, waits until it has done all that it was asked for. So rows of all
+//! passes are copied before the first begins, and what they said is read when the last is on its way.
 
 use tch::{Device, Kind, Tensor};
 use warpwright_learn::engine::{Row, Scores};
@@ -12,6 +15,44 @@ use crate::shim;
 /// of our own four (read, not measured).
 const MOST_ODDS: i64 = 1 << 27;
 const MOST_ODDS_BY_KERNELS: i64 = 1 << 29;
+
+/// What a model said of a pass's actions, where it was computed.
+#[derive(Default)]
+pub(crate) struct Said {
+    /// Of parts of the actions, in order: `[part]` each, float32; an empty list where it was not asked.
+    logprobs: Vec<Tensor>,
+    entropies: Vec<Tensor>,
+    values: Vec<Tensor>,
+    /// The loss of each part: `[]`.
+    losses: Vec<Tensor>,
+    /// Actions of each row.
+    counts: Vec<usize>,
+}
+
+impl Said {
+    /// The loss, and scores by row.
+    pub(crate) fn read(&self) -> Result<(f64, Vec<Scores>), EngineError> {
+        let of = |parts: &[Tensor]| -> Result<Vec<f32>, EngineError> {
+            let read = parts.iter().map(|part| Vec::try_from(part.to_kind(Kind::Float)));
+            Ok(read.collect::<Result<Vec<Vec<f32>>, _>>()?.concat())
+        };
+        let (logprobs, entropies) = (of(&self.logprobs)?, of(&self.entropies)?);
+        let values = of(&self.values)?;
+        let mut from = 0;
+        let by_row = self.counts.iter().map(|count| {
+            let part = |all: &[f32]| all.get(from..from + count).unwrap_or_default().to_vec();
+            let scores = Scores {
+                logprobs: part(&logprobs),
+                entropies: part(&entropies),
+                values: part(&values),
+            };
+            from += count;
+            scores
+        });
+        let by_row = by_row.collect();
+        Ok((self.losses.iter().map(|loss| loss.double_value(&[])).sum(), by_row))
+    }
+}
 
 /// Rows that go through a model together.
 pub(crate) struct Pass {
@@ -64,26 +105,21 @@ impl Pass {
     }
 
     /// What actions score; values where a model says some.
-    pub(crate) fn score(
-        &self,
-        model: &Model,
-        valuer: Option<&Model>,
-    ) -> Result<Vec<Scores>, EngineError> {
+    pub(crate) fn score(&self, model: &Model, valuer: Option<&Model>) -> Result<Said, EngineError> {
         let hidden = model.hidden(&self.packed)?;
-        let mut all = Scores::default();
+        let mut said = self.silence();
         for part in self.parts(model) {
             let chooser = self.chooser(&hidden, part);
             let [logprobs, entropies] = model.likelihood(&chooser, &self.chosen(part))?;
-            all.logprobs.extend(numbers(&logprobs)?);
-            all.entropies.extend(numbers(&entropies)?);
+            said.logprobs.push(logprobs);
+            said.entropies.push(entropies);
         }
         if let Some(valuer) = valuer {
             let own = !std::ptr::eq(valuer, model);
             let hidden = if own { valuer.hidden(&self.packed)? } else { hidden };
-            let values = valuer.values(&self.chooser(&hidden, (0, self.actions())))?;
-            all.values = numbers(&values)?;
+            said.values.push(valuer.values(&self.chooser(&hidden, (0, self.actions())))?);
         }
-        Ok(self.by_row(&all))
+        Ok(said)
     }
 
     /// Adds gradients; the loss, and what actions scored on the way.
@@ -93,63 +129,43 @@ impl Pass {
         signals: &Signals,
         over: f64,
         recompute: bool,
-    ) -> Result<(f64, Vec<Scores>), EngineError> {
+    ) -> Result<Said, EngineError> {
         let kept = if recompute { Some(model.hidden_briefly(&self.packed)?) } else { None };
         let out = match &kept {
             Some(kept) => model.finish(kept)?,
             None => model.hidden(&self.packed)?,
         };
-        // Heads go back first, a part at a time: their odds are what takes most memory. Numbers are read when all is
-        // on its way: whoever reads waits for the device.
+        // Heads go back first, a part at a time: their odds are what takes most memory.
         let hidden = out.detach();
         let mut gradient = hidden.zeros_like();
-        let (mut losses, mut told) = (Vec::new(), Vec::new());
+        let mut said = self.silence();
         for part in self.parts(model) {
             let chooser = self.chooser(&hidden, part).set_requires_grad(true);
-            let (now, entropies) = if signals.is_value() {
-                (model.values(&chooser)?, None)
+            let now = if signals.is_value() {
+                let values = model.values(&chooser)?;
+                said.values.push(values.detach());
+                values
             } else {
                 let [logprobs, entropies] = model.likelihood(&chooser, &self.chosen(part))?;
-                (logprobs, Some(entropies))
+                said.logprobs.push(logprobs.detach());
+                said.entropies.push(entropies.detach());
+                logprobs
             };
             let loss = signals.sum(&now, part.0) / over;
             loss.backward();
             // No token chooses two actions.
             let before = self.before.narrow(0, part.0, part.1);
             let _ = gradient.index_copy_(0, &before, &chooser.grad());
-            losses.push(loss.detach());
-            told.push((now.detach(), entropies));
+            said.losses.push(loss.detach());
         }
         match kept {
             Some(kept) => model.back(&self.packed, kept, &gradient)?,
             None => shim::backward(&out, &gradient)?,
         }
-        let mut all = Scores::default();
-        for (now, entropies) in &told {
-            if let Some(entropies) = entropies {
-                all.logprobs.extend(numbers(now)?);
-                all.entropies.extend(numbers(entropies)?);
-            } else {
-                all.values.extend(numbers(now)?);
-            }
-        }
-        let sum = losses.iter().map(|loss| loss.double_value(&[])).sum();
-        Ok((sum, self.by_row(&all)))
+        Ok(said)
     }
 
-    fn by_row(&self, all: &Scores) -> Vec<Scores> {
-        let mut from = 0;
-        let each = self.counts.iter().map(|count| {
-            let part = |all: &Vec<f32>| all.get(from..from + count).unwrap_or_default().to_vec();
-            let (logprobs, entropies) = (part(&all.logprobs), part(&all.entropies));
-            let scores = Scores { logprobs, entropies, values: part(&all.values) };
-            from += count;
-            scores
-        });
-        each.collect()
+    fn silence(&self) -> Said {
+        Said { counts: self.counts.clone(), ..Said::default() }
     }
-}
-
-fn numbers(tensor: &Tensor) -> Result<Vec<f32>, EngineError> {
-    Ok(Vec::try_from(tensor.detach().to_kind(Kind::Float))?)
 }

@@ -34,6 +34,8 @@ pub(crate) struct Source<'a> {
     pub(crate) weights: &'a Weights,
     /// Most sequences at once.
     pub(crate) slots: usize,
+    /// Tokens of each that are drawn before the host reads them, at most.
+    pub(crate) unread: u32,
     /// Whether steps are recorded as CUDA graphs.
     pub(crate) graphs: bool,
 }
@@ -104,13 +106,12 @@ impl Drawing {
         over: &mut Vec<Completion>,
     ) -> Result<(), EngineError> {
         let _no_grad = tch::no_grad_guard();
-        for _ in 0..steps {
+        let mut left = steps;
+        while left > 0 {
             self.make_room(source);
             let Some(batch) = &mut self.batch else { break };
             batch.fill(&mut self.waiting, over)?;
-            if batch.busy() > 0 {
-                batch.step(over)?;
-            }
+            left -= if batch.busy() > 0 { batch.step(left.min(source.unread), over)? } else { 1 };
             if batch.busy() == 0 {
                 let decoder = self.batch.take().map(|batch| batch.decoder);
                 let worth_it = |kept: &Decoder| source.graphs && kept.bytes() <= KEPT;
@@ -214,6 +215,15 @@ struct Slot {
     random: StdRng,
 }
 
+impl Slot {
+    /// Tokens that it has room for; the last of them is not read.
+    fn left(&self, model: &Model) -> u32 {
+        let wanted = self.request.sampling.most - self.sampled.ids.len() as u32;
+        let room = model.config.max_position_embeddings - 1 - self.position;
+        wanted.min(u32::try_from(room).unwrap_or(0))
+    }
+}
+
 /// What is drawn together.
 #[derive(Debug)]
 struct Batch {
@@ -299,23 +309,28 @@ impl Batch {
         Ok(())
     }
 
-    /// Reads the last token of every slot and draws the next one. What an empty slot computes is thrown away.
-    fn step(&mut self, over: &mut Vec<Completion>) -> Result<(), EngineError> {
-        let given = |slot: &mut Option<Slot>| {
-            slot.as_mut().map(|slot| Given {
-                token: slot.token,
-                position: slot.position,
-                chance: slot.random.random(),
-            })
+    /// Reads the last token of every slot, draws the next one, and so on, at most so many and none beyond what a
+    /// sequence has room for. What an empty slot computes is thrown away, and what a sequence does after its end.
+    /// Gives how many were drawn.
+    fn step(&mut self, most: u32, over: &mut Vec<Completion>) -> Result<u32, EngineError> {
+        let left = self.slots.iter().flatten().map(|slot| slot.left(self.decoder.model()));
+        let count = left.chain([most]).min().unwrap_or(1).max(1);
+        let given = |slot: &Option<Slot>| {
+            slot.as_ref().map(|slot| Given { token: slot.token, position: slot.position })
         };
-        let given: Vec<Option<Given>> = self.slots.iter_mut().map(given).collect();
-        let drawn = self.decoder.step(&given)?;
-        for (at, drawn) in drawn.into_iter().enumerate() {
-            if let Some(slot) = self.slots[at].take() {
-                self.slots[at] = note(self.decoder.model(), slot, drawn, over);
+        let given: Vec<Option<Given>> = self.slots.iter().map(given).collect();
+        let slots = &mut self.slots;
+        let mut chance = |at: usize| slots[at].as_mut().map_or(0.0, |slot| slot.random.random());
+        let chances: Vec<Vec<f32>> =
+            (0..count).map(|_| (0..given.len()).map(&mut chance).collect()).collect();
+        for drawn in self.decoder.steps(&given, &chances)? {
+            for (at, drawn) in drawn.into_iter().enumerate() {
+                if let Some(slot) = self.slots[at].take() {
+                    self.slots[at] = note(self.decoder.model(), slot, drawn, over);
+                }
             }
         }
-        Ok(())
+        Ok(count)
     }
 }
 
@@ -327,15 +342,13 @@ fn note(
     over: &mut Vec<Completion>,
 ) -> Option<Slot> {
     (slot.token, slot.position) = (id, slot.position + 1);
-    let Slot { request: SampleRequest { ticket, sampling, .. }, sampled, position, .. } = &mut slot;
+    let sampled = &mut slot.sampled;
     sampled.ids.push(id);
     sampled.logprobs.push(logprob);
-    sampled.is_complete = sampling.stop.contains(&id);
-    let room = sampled.ids.len() < sampling.most as usize
-        && *position + 1 < model.config.max_position_embeddings;
-    if room && !sampled.is_complete {
+    sampled.is_complete = slot.request.sampling.stop.contains(&id);
+    if slot.left(model) > 0 && !slot.sampled.is_complete {
         return Some(slot);
     }
-    over.push(Completion { ticket: *ticket, sampled: Ok(std::mem::take(sampled)) });
+    over.push(Completion { ticket: slot.request.ticket, sampled: Ok(slot.sampled) });
     None
 }

@@ -42,6 +42,9 @@ pub struct Settings {
     pub recompute: bool,
     /// Most sequences that are drawn at once.
     pub slots: usize,
+    /// Tokens of a sequence that are drawn before the host reads them, at most; of one that is over before that, the
+    /// others are thrown away. Without, eight on a GPU, which is some four of hundreds, and one on the host.
+    pub unread: Option<u32>,
     /// Whether a GPU draws by CUDA graphs.
     pub graphs: bool,
     /// Whether a GPU learns and draws in bfloat16 by kernels of our own where they exist, instead of torch's alone.
@@ -64,6 +67,7 @@ impl Default for Settings {
             pass_tokens: 32_768,
             recompute: false,
             slots: 256,
+            unread: None,
             graphs: true,
             fused: true,
             threads: None,

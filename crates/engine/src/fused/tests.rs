@@ -401,7 +401,7 @@ fn a_model_learns_by_them_what_it_learns_by_torch() {
         let [own, torchs, exact] = models.each_ref().map(|model| {
             let signals = Signals::of(&rows, &loss, Device::Cpu).unwrap();
             let pass = Pass::new(&rows, Device::Cpu);
-            pass.backward(model, &signals, 50.0, recompute).unwrap()
+            pass.backward(model, &signals, 50.0, recompute).unwrap().read().unwrap()
         });
         let off = |found: f64| (found - exact.0).abs() / exact.0.abs();
         assert!(off(own.0) < 0.02, "{loss:?}: {} {} {}", own.0, torchs.0, exact.0);
@@ -434,19 +434,17 @@ fn a_model_draws_by_them_as_it_learns() {
     let sampling = Sampling { temperature: 1.0, top_p: 1.0, ..Sampling::default() };
     let drawn = |model: &Model| {
         let mut decoder = Decoder::new(model, &model.weights, Room::of(1, 40), &sampling, false);
-        let mut given = Given { token: 3, position: 0, chance: 0.37 };
-        let mut all = Vec::new();
-        for position in 1..40 {
-            let (id, logprob) = decoder.step(&[Some(given)]).unwrap()[0];
-            all.push((id, logprob));
-            given = Given { token: id, position, chance: (given.chance * 7.3).fract() };
-        }
-        all
+        let given = Given { token: 3, position: 0 };
+        let chances =
+            std::iter::successors(Some(0.37), |chance: &f32| Some((chance * 7.3).fract()));
+        let chances: Vec<Vec<f32>> = chances.take(39).map(|chance| vec![chance]).collect();
+        decoder.steps(&[Some(given)], &chances).unwrap().concat()
     };
     let by_own = drawn(&own);
     let ids: Vec<u32> = std::iter::once(3).chain(by_own.iter().map(|(id, _)| *id)).collect();
     let row = Row { actions: (1..ids.len() as u32).collect(), ids, ..Row::default() };
     let scores = Pass::new(&[&row], Device::Cpu).score(&own, None).unwrap();
+    let (_, scores) = scores.read().unwrap();
     for ((_, said), scored) in by_own.iter().zip(&scores[0].logprobs) {
         assert!((said - scored).abs() < 0.03, "{said} {scored}");
     }

@@ -11,7 +11,11 @@ use crate::oracle::{actions, engine, rows};
 
 /// One that has learnt something, so that odds are uneven.
 fn taught(slots: usize) -> LocalEngine {
-    let mut engine = engine(Settings { slots, ..Settings::default() });
+    taught_by(Settings { slots, ..Settings::default() })
+}
+
+fn taught_by(settings: Settings) -> LocalEngine {
+    let mut engine = engine(settings);
     for _ in 0..20 {
         engine.backward(&rows(), &Loss::Likelihood, actions(&rows())).unwrap();
         engine.step(Which::Policy, &Step { rate: 3e-3, ..Step::default() }).unwrap();
@@ -58,6 +62,11 @@ fn what_is_drawn_for_a_prompt_does_not_depend_on_what_is_drawn_beside_it() {
     // learn the same.
     assert_eq!(alone, drawn(3));
     assert_eq!(alone, drawn(64));
+    // However late the host reads what was drawn.
+    for unread in [2, 8, 100] {
+        let settings = Settings { unread: Some(unread), slots: 3, ..Settings::default() };
+        assert_eq!(alone, taught_by(settings).sample(&asked(4), &sampling).unwrap(), "{unread}");
+    }
     let mut engine = taught(64);
     for (one, drawn) in asked(4).into_iter().zip(&alone) {
         assert_eq!(engine.sample(&[one], &sampling).unwrap(), std::slice::from_ref(drawn));
@@ -85,8 +94,11 @@ fn who_joins_others_is_drawn_as_it_would_be_alone() {
         .map(request)
         .map(|one| engine.sample(&[one.prompt], &one.sampling).unwrap().remove(0))
         .collect();
-    for (slots, steps, at_once) in [(64, 3, 5), (64, 1, 40), (3, 7, 2), (64, 11, 1)] {
-        let mut engine = taught(slots);
+    for (slots, steps, at_once, unread) in
+        [(64, 3, 5, 1), (64, 1, 40, 1), (3, 7, 2, 1), (64, 11, 1, 1), (64, 11, 5, 4), (3, 50, 9, 8)]
+    {
+        let unread = Some(unread);
+        let mut engine = taught_by(Settings { slots, unread, ..Settings::default() });
         let mut requests = (0..count).map(request);
         let mut found: BTreeMap<u64, Sampled> = BTreeMap::new();
         while found.len() < count as usize {
@@ -96,7 +108,10 @@ fn who_joins_others_is_drawn_as_it_would_be_alone() {
                 assert_eq!(twice, None);
             }
         }
-        assert!(found.into_values().eq(alone.iter().cloned()), "{slots} {steps} {at_once}");
+        assert!(
+            found.into_values().eq(alone.iter().cloned()),
+            "{slots} {steps} {at_once} {unread:?}"
+        );
         assert_eq!(engine.draw(vec![], 5).unwrap(), []);
     }
 }
