@@ -174,6 +174,13 @@ fn main() {
             if settings.gpu.is_some() {
                 measured.push(draw(&mut begin(settings), &load, &args.gpu, "graphs"));
                 measured.push(draw(&mut begin(fused), &load, &args.gpu, "graphs, own kernels"));
+                let read = Settings { unread: Some(1), ..fused };
+                measured.push(draw(
+                    &mut begin(read),
+                    &load,
+                    &args.gpu,
+                    "the same, each token read",
+                ));
             }
             measured
         }

@@ -24,7 +24,8 @@ use crate::weights::Weights;
 
 const OPTIMIZER: &str = "optimizer.safetensors";
 const CRITIC: &str = "critic";
-/// Tokens of a sequence that a GPU draws before the host reads them.
+/// Tokens of a sequence that a GPU draws before the host reads them: behind its end up to seven are drawn in vain, of
+/// hundreds.
 const UNREAD: u32 = 8;
 /// What new adapters are drawn by.
 const ADAPTERS_SEED: u64 = 1;

@@ -43,7 +43,7 @@ pub struct Settings {
     /// Most sequences that are drawn at once.
     pub slots: usize,
     /// Tokens of a sequence that are drawn before the host reads them, at most; of one that is over before that, the
-    /// others are thrown away. Without, eight on a GPU, which is some four of hundreds, and one on the host.
+    /// others are thrown away. Without, eight on a GPU and one on the host.
     pub unread: Option<u32>,
     /// Whether a GPU draws by CUDA graphs.
     pub graphs: bool,
