@@ -3,17 +3,21 @@
 //!
 //!     engine [--gpu N]... [--shape SHAPE] [--json FILE]
 //!
-//! With `--shape rows`: what an update of PPO asks of it, by as many tokens in a pass as are usual, and by others.
+//! With `--shape rows`: what an update of PPO asks of it, by as many tokens in a pass as are usual, and by others; and
+//! drawing as episodes ask for it, a message after another.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark")]
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use serde_json::{Value, json};
 use tch::Cuda;
 use warpwright_engine::{Compute, LocalEngine, Lora, ModelConfig, Replicas, Settings, peak_bytes};
-use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampler, Sampling, Step, Which};
+use warpwright_learn::engine::{
+    Completion, Engine, Loss, Prompt, Row, SampleRequest, Sampler, Sampling, Step, Which,
+};
 use warpwright_learn::recipe::Recipe;
 
 #[derive(Parser)]
@@ -155,7 +159,16 @@ fn main() {
                 engine.begin_critic().unwrap();
                 update(&mut engine, &load, &args.gpu, pass_tokens)
             };
-            [16_384, 32_768, 65_536, 131_072].map(asked).to_vec()
+            let mut measured = [16_384, 32_768, 65_536, 131_072].map(asked).to_vec();
+            let speaking = |(unread, at_once)| {
+                let settings = Settings { fused: true, slots: 192, unread, ..settings };
+                let mut engine = LocalEngine::initial(&load.config, 1, settings).unwrap();
+                speak(&mut engine, at_once, unread)
+            };
+            let ways =
+                [(None, 16), (None, 32), (None, 64), (None, 192), (Some(1), 32), (Some(32), 32)];
+            measured.extend(ways.map(speaking));
+            measured
         }
         [] | [_] => {
             let settings = on(args.gpu.first().copied());
@@ -304,6 +317,65 @@ fn update<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize], pass_tokens: u
         "what": "update", "pass_tokens": pass_tokens, "rows": load.rows, "tokens": tokens,
         "actions": tokens - from, "score_ms": score, "value_ms": value, "critic_step_ms": critic_step,
         "policy_ms": policy, "policy_step_ms": policy_step, "peak_gib": peak(gpus),
+    })
+}
+
+/// Tokens of an episode's first prompt, of each of its messages, and of what it is told after that: as in
+/// `configs/rows-on-h200.toml`.
+const FIRST: u32 = 400;
+const MESSAGE: u32 = 530;
+const TOLD: u32 = 60;
+const MESSAGES: u32 = 2;
+/// Tokens of each sequence that are drawn before others may join.
+const TURN: u32 = 32;
+
+/// Episodes that speak beside each other; when one's message is over it speaks again at the next turn, with a longer
+/// prompt, and when that was its last another begins.
+fn speak<E: Sampler>(engine: &mut E, at_once: u32, unread: Option<u32>) -> Value {
+    let ask = |ticket: u64, said: u32| SampleRequest {
+        ticket,
+        prompt: Prompt {
+            ids: (0..FIRST + said * (MESSAGE + TOLD)).map(|at| (at * 7 + 1) % 2048).collect(),
+            stream: ticket,
+        },
+        // Half as many to half as many more, so that they do not end together.
+        sampling: Sampling {
+            most: MESSAGE / 2 + (ticket as u32 * 97) % MESSAGE,
+            top_p: 0.95,
+            ..Sampling::default()
+        },
+    };
+    let mut requests: Vec<SampleRequest> = (0..u64::from(at_once)).map(|one| ask(one, 0)).collect();
+    let (mut alone, mut joined) = (Vec::new(), Vec::new());
+    let (mut next, mut said) = (u64::from(at_once), HashMap::new());
+    let (mut tokens, mut joiners, mut began) = (0, 0, Instant::now());
+    for number in 0..300 {
+        if number == 100 {
+            (tokens, joiners, began) = (0, 0, Instant::now());
+            (alone, joined) = (Vec::new(), Vec::new());
+        }
+        let coming = requests.len();
+        let turn = Instant::now();
+        let over = engine.draw(std::mem::take(&mut requests), TURN).unwrap();
+        let took = turn.elapsed().as_secs_f64();
+        if coming > 0 { &mut joined } else { &mut alone }.push(took);
+        joiners += coming;
+        for Completion { ticket, sampled } in over {
+            tokens += sampled.unwrap().ids.len();
+            let messages = said.remove(&ticket).unwrap_or(0) + 1;
+            let messages = if messages < MESSAGES { messages } else { 0 };
+            said.insert(next, messages);
+            requests.push(ask(next, messages));
+            next += 1;
+        }
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let turns = (alone.len() + joined.len()) as f64;
+    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len().max(1) as f64 * 1e3;
+    json!({
+        "what": "speaking", "unread": unread, "at_once": at_once, "tokens_per_second": tokens as f64 / seconds,
+        "joiners_a_turn": joiners as f64 / turns, "turn_ms": seconds / turns * 1e3,
+        "nobody_joins_ms": mean(&alone), "somebody_joins_ms": mean(&joined), "alone": alone.len(),
     })
 }
 

@@ -41,13 +41,17 @@ pub enum Purpose {
     Host,
     /// The device's own speed is measured.
     Ceilings,
-    /// Somebody else computes: a model that is sampled from or trained.
-    Neighbour,
+    /// A neighbour samples from a model.
+    Drawing,
+    /// A neighbour scores what was sampled, or trains.
+    Learning,
+    /// A neighbour takes weights from the device.
+    Saving,
 }
 
 impl Purpose {
     /// All, in the order of their declaration.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Start,
         Self::Reference,
         Self::Baselines,
@@ -57,7 +61,9 @@ impl Purpose {
         Self::Inspection,
         Self::Host,
         Self::Ceilings,
-        Self::Neighbour,
+        Self::Drawing,
+        Self::Learning,
+        Self::Saving,
     ];
 
     /// For people.
@@ -72,7 +78,9 @@ impl Purpose {
             Self::Inspection => "inspections",
             Self::Host => "work on the host",
             Self::Ceilings => "ceilings",
-            Self::Neighbour => "models",
+            Self::Drawing => "drawing",
+            Self::Learning => "learning",
+            Self::Saving => "saving",
         }
     }
 
@@ -100,10 +108,25 @@ pub struct Neighbour(pub(crate) Arc<Gate>);
 impl Neighbour {
     /// Computes while nobody is measured. Waits for its turn; whoever would measure waits meanwhile. From
     /// within it nothing may be judged there.
-    pub fn compute<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _held = self.0.share(Purpose::Neighbour);
+    pub fn compute<T>(&self, what: ModelWork, work: impl FnOnce() -> T) -> T {
+        let _held = self.0.share(match what {
+            ModelWork::Draw => Purpose::Drawing,
+            ModelWork::Learn => Purpose::Learning,
+            ModelWork::Save => Purpose::Saving,
+        });
         work()
     }
+}
+
+/// What a neighbour does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelWork {
+    /// It samples.
+    Draw,
+    /// It scores or trains.
+    Learn,
+    /// It takes weights from the device.
+    Save,
 }
 
 /// The device's gate.

@@ -81,7 +81,7 @@ pub use device::{Device, DeviceFacts};
 pub use error::JudgeError;
 pub use examination::{Bar, Examination, Objection, TensorKind};
 pub use forks::HowStarted;
-pub use gate::{Neighbour, Purpose, Use, Used};
+pub use gate::{ModelWork, Neighbour, Purpose, Use, Used};
 pub use judge::{BaselineSet, JudgeConfig, LocalJudge};
 pub use pool::SessionPool;
 pub use reuse::Processes;

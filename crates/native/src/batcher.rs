@@ -6,8 +6,9 @@
 //! does not matter who was in which batch.
 //!
 //! Weights move between messages: a step waits until those under way are drawn, and who asks meanwhile waits for it.
+//! Whatever else the engine is asked comes between two turns of drawing, before the next.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -48,6 +49,7 @@ pub struct Batcher<E> {
 struct Shared<E> {
     engine: Mutex<E>,
     queue: Mutex<Queue>,
+    /// Wakes whoever draws for others, and those who wait for the engine.
     changed: Condvar,
 }
 
@@ -56,13 +58,37 @@ struct Queue {
     waiting: Vec<SampleRequest>,
     /// Tickets of those that the engine draws for.
     under_way: HashSet<u64>,
-    drawn: HashMap<u64, Result<Sampled, NotDrawn>>,
+    /// By ticket, everybody who has not gone with an answer.
+    seats: BTreeMap<u64, Seat>,
     /// The next ticket.
     next: u64,
     /// Whether somebody draws for those who wait.
     is_led: bool,
     /// How many wait for those under way to be drawn, before others are.
     held: usize,
+    /// How many want the engine for something else, now.
+    wanted: usize,
+}
+
+/// Where somebody waits. Each is woken alone: hundreds wait, and a turn answers some.
+#[derive(Debug, Default)]
+struct Seat {
+    answer: Option<Result<Sampled, NotDrawn>>,
+    /// Told when the answer is there, and when nobody draws.
+    told: Arc<Condvar>,
+}
+
+impl Queue {
+    fn answer(&mut self, ticket: u64, answer: Result<Sampled, NotDrawn>) {
+        if let Some(seat) = self.seats.get_mut(&ticket) {
+            seat.answer = Some(answer);
+            seat.told.notify_one();
+        }
+    }
+
+    fn is_answered(&self, ticket: u64) -> bool {
+        self.seats.get(&ticket).is_none_or(|seat| seat.answer.is_some())
+    }
 }
 
 impl<E> Clone for Batcher<E> {
@@ -88,43 +114,58 @@ impl<E> Batcher<E> {
         self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Works with the engine before it draws on.
+    fn first<T>(&self, work: impl FnOnce(&mut E) -> T) -> T {
+        let _wanted = Counted::on(self, |queue| &mut queue.wanted);
+        work(&mut self.engine())
+    }
+
     /// Works with the engine while it draws nothing: those under way are drawn first, others wait.
     fn between<T>(&self, work: impl FnOnce(&mut E) -> T) -> T {
+        let _held = Counted::on(self, |queue| &mut queue.held);
         let mut queue = self.queue();
-        queue.held += 1;
-        let held = Held(self);
         while !queue.under_way.is_empty() {
-            let waited = self.shared.changed.wait(queue);
-            queue = waited.unwrap_or_else(PoisonError::into_inner);
+            queue = self.wait(queue);
         }
         drop(queue);
-        let done = work(&mut self.engine());
-        drop(held);
-        done
+        self.first(work)
+    }
+
+    fn wait<'b>(&self, queue: MutexGuard<'b, Queue>) -> MutexGuard<'b, Queue> {
+        self.shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Nothing new is drawn. Ends when dropped, also by a panic.
-struct Held<'b, E>(&'b Batcher<E>);
+/// One more of what is counted, until this is dropped, also by a panic.
+struct Counted<'b, E> {
+    batcher: &'b Batcher<E>,
+    what: fn(&mut Queue) -> &mut usize,
+}
 
-impl<E> Drop for Held<'_, E> {
+impl<'b, E> Counted<'b, E> {
+    fn on(batcher: &'b Batcher<E>, what: fn(&mut Queue) -> &mut usize) -> Self {
+        *what(&mut batcher.queue()) += 1;
+        Self { batcher, what }
+    }
+}
+
+impl<E> Drop for Counted<'_, E> {
     fn drop(&mut self) {
-        self.0.queue().held -= 1;
-        self.0.shared.changed.notify_all();
+        *(self.what)(&mut self.batcher.queue()) -= 1;
+        self.batcher.shared.changed.notify_all();
     }
 }
 
 impl<E: Sampler> Batcher<E> {
     /// Draws for all who ask until this one is answered. Gives back the queue.
     fn lead<'b>(&'b self, mut queue: MutexGuard<'b, Queue>, ticket: u64) -> MutexGuard<'b, Queue> {
-        while !queue.drawn.contains_key(&ticket) {
+        while !queue.is_answered(ticket) {
             if queue.under_way.is_empty() {
                 queue = self.gather(queue);
-                if queue.held > 0 {
-                    let waited = self.shared.changed.wait(queue);
-                    queue = waited.unwrap_or_else(PoisonError::into_inner);
-                    continue;
-                }
+            }
+            if queue.wanted > 0 || (queue.held > 0 && queue.under_way.is_empty()) {
+                queue = self.wait(queue);
+                continue;
             }
             let is_held = queue.held > 0;
             let requests = if is_held { Vec::new() } else { std::mem::take(&mut queue.waiting) };
@@ -136,15 +177,14 @@ impl<E: Sampler> Batcher<E> {
                 Ok(over) => {
                     for Completion { ticket, sampled } in over {
                         queue.under_way.remove(&ticket);
-                        queue.drawn.insert(ticket, sampled.map_err(|why| NotDrawn(why.message)));
+                        queue.answer(ticket, sampled.map_err(|why| NotDrawn(why.message)));
                     }
                 }
                 Err(error) => {
                     let failed = NotDrawn(chain(&error));
-                    let lost = std::mem::take(&mut queue.under_way);
-                    queue
-                        .drawn
-                        .extend(lost.into_iter().map(|ticket| (ticket, Err(failed.clone()))));
+                    for ticket in std::mem::take(&mut queue.under_way) {
+                        queue.answer(ticket, Err(failed.clone()));
+                    }
                 }
             }
             self.shared.changed.notify_all();
@@ -165,7 +205,7 @@ impl<E: Sampler> Batcher<E> {
             else {
                 return queue;
             };
-            // Woken also by those who only look whether they have been answered.
+            // Woken also by those who want the engine.
             let waited = self.shared.changed.wait_timeout(queue, left);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -178,18 +218,20 @@ impl<E: Sampler + Send> Draws for Batcher<E> {
         let ticket = queue.next;
         queue.next += 1;
         queue.waiting.push(SampleRequest { ticket, prompt, sampling: sampling.clone() });
+        let told = Arc::clone(&queue.seats.entry(ticket).or_default().told);
         self.shared.changed.notify_all();
         loop {
-            if let Some(drawn) = queue.drawn.remove(&ticket) {
-                return drawn;
+            let answer = queue.seats.get_mut(&ticket).and_then(|seat| seat.answer.take());
+            if let Some(answer) = answer {
+                queue.seats.remove(&ticket);
+                return answer;
             }
             if queue.is_led {
-                let waited = self.shared.changed.wait(queue);
-                queue = waited.unwrap_or_else(PoisonError::into_inner);
+                queue = told.wait(queue).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
             queue.is_led = true;
-            let leading = Leading(self);
+            let leading = Leading { batcher: self, ticket };
             queue = self.lead(queue, ticket);
             drop(queue);
             drop(leading);
@@ -198,13 +240,26 @@ impl<E: Sampler + Send> Draws for Batcher<E> {
     }
 }
 
-/// Somebody leads; when that ends, also by a panic, another may.
-struct Leading<'b, E>(&'b Batcher<E>);
+/// Somebody leads; when that ends another may. By a panic nothing comes of what is under way.
+struct Leading<'b, E> {
+    batcher: &'b Batcher<E>,
+    ticket: u64,
+}
 
 impl<E> Drop for Leading<'_, E> {
     fn drop(&mut self) {
-        self.0.queue().is_led = false;
-        self.0.shared.changed.notify_all();
+        let mut queue = self.batcher.queue();
+        queue.is_led = false;
+        if std::thread::panicking() {
+            queue.seats.remove(&self.ticket);
+            for ticket in std::mem::take(&mut queue.under_way) {
+                queue.answer(ticket, Err(NotDrawn("who drew for it panicked".to_owned())));
+            }
+            self.batcher.shared.changed.notify_all();
+        }
+        if let Some(next) = queue.seats.values().find(|seat| seat.answer.is_none()) {
+            next.told.notify_one();
+        }
     }
 }
 
@@ -218,35 +273,36 @@ impl<E: Engine> Engine for Batcher<E> {
     type Error = E::Error;
 
     fn describe(&mut self) -> Result<Description, E::Error> {
-        self.engine().describe()
+        self.first(|engine| engine.describe())
     }
 
     fn begin_critic(&mut self) -> Result<(), E::Error> {
-        self.engine().begin_critic()
+        self.first(|engine| engine.begin_critic())
     }
 
     fn score(&mut self, rows: &[Row]) -> Result<Vec<Scores>, E::Error> {
-        self.engine().score(rows)
+        self.first(|engine| engine.score(rows))
     }
 
     fn backward(&mut self, rows: &[Row], loss: &Loss, over: f64) -> Result<Passed, E::Error> {
-        self.engine().backward(rows, loss, over)
+        self.first(|engine| engine.backward(rows, loss, over))
     }
 
     fn step(&mut self, which: Which, step: &Step) -> Result<f64, E::Error> {
         match which {
             Which::Policy => self.between(|engine| engine.step(which, step)),
-            Which::Critic => self.engine().step(which, step),
+            Which::Critic => self.first(|engine| engine.step(which, step)),
         }
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), E::Error> {
-        self.engine().save(folder)
+        self.first(|engine| engine.save(folder))
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::collections::HashMap;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -291,8 +347,11 @@ pub(crate) mod tests {
             };
             let new: Vec<_> = requests.into_iter().map(|one| (times(&one), one)).collect();
             self.under_way.extend(new.into_iter().map(|(times, one)| (one, times)));
-            if self.under_way.iter().any(|(one, _)| one.sampling.temperature > 9.0) {
+            let hottest =
+                self.under_way.iter().map(|(one, _)| one.sampling.temperature).fold(0.0, f64::max);
+            if hottest > 9.0 {
                 self.under_way.clear();
+                assert!(hottest < 99.0, "it is too hot to draw at all");
                 return Err(Broken);
             }
             for (_, times) in &mut self.under_way {
@@ -407,6 +466,41 @@ pub(crate) mod tests {
         let error = ask(&batcher, 9, 10.0).unwrap_err().to_string();
         assert_eq!(error, "failed to draw from the engine: it broke");
         assert!(ask(&batcher, 9, 1.0).is_ok());
-        assert!(batcher.queue().under_way.is_empty() && batcher.queue().drawn.is_empty());
+        assert!(batcher.queue().under_way.is_empty() && batcher.queue().seats.is_empty());
+    }
+
+    /// Without a place in the queue whoever asks for something else comes to it when all is drawn: the thread that
+    /// draws takes the engine again before another has woken up.
+    #[test]
+    fn whatever_else_is_asked_waits_for_a_turn_and_not_for_all() {
+        let long = HashMap::from([(2, 200)]);
+        let batcher = Batcher::new(Echo { long, ..Echo::default() });
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let prompt = Prompt { ids: vec![2], stream: 77 };
+                batcher.draw(prompt, &Sampling::default()).unwrap();
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            let turns = || batcher.first(|engine| engine.batches.len());
+            let before = turns();
+            let after = (0..10).map(|_| turns()).last().unwrap();
+            assert!(after - before <= 20, "{before} to {after} turns for ten questions");
+        });
+    }
+
+    #[test]
+    fn when_whoever_draws_panics_others_are_told_and_it_goes_on() {
+        let batcher = Batcher::new(Echo::default());
+        std::thread::scope(|scope| {
+            let each = (0..8).map(|stream| {
+                let batcher = &batcher;
+                scope.spawn(move || ask(batcher, stream, if stream == 3 { 99.0 } else { 1.0 }))
+            });
+            // All in one batch, or some after it: each has an answer, and one had the panic.
+            let ended: Vec<_> = each.collect::<Vec<_>>().into_iter().map(|e| e.join()).collect();
+            assert_eq!(ended.iter().filter(|end| end.is_err()).count(), 1);
+        });
+        assert!(ask(&batcher, 9, 1.0).is_ok());
+        assert!(batcher.queue().under_way.is_empty() && batcher.queue().seats.is_empty());
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use warpwright_judge::Neighbour;
+use warpwright_judge::{ModelWork, Neighbour};
 use warpwright_learn::engine::{
     Completion, Description, Engine, Loss, Passed, Row, SampleRequest, Sampler, Scores, Step, Which,
 };
@@ -24,14 +24,14 @@ impl<E> Considerate<E> {
     }
 
     /// Computes while nobody is measured on any device.
-    fn compute<T>(&mut self, work: impl FnOnce(&mut E) -> T) -> T {
-        fn within<T>(neighbours: &[Neighbour], work: impl FnOnce() -> T) -> T {
+    fn compute<T>(&mut self, what: ModelWork, work: impl FnOnce(&mut E) -> T) -> T {
+        fn within<T>(neighbours: &[Neighbour], what: ModelWork, work: impl FnOnce() -> T) -> T {
             match neighbours {
                 [] => work(),
-                [first, others @ ..] => first.compute(|| within(others, work)),
+                [first, others @ ..] => first.compute(what, || within(others, what, work)),
             }
         }
-        within(&self.neighbours, || work(&mut self.engine))
+        within(&self.neighbours, what, || work(&mut self.engine))
     }
 }
 
@@ -43,23 +43,23 @@ impl<E: Engine> Engine for Considerate<E> {
     }
 
     fn begin_critic(&mut self) -> Result<(), E::Error> {
-        self.compute(E::begin_critic)
+        self.compute(ModelWork::Learn, E::begin_critic)
     }
 
     fn score(&mut self, rows: &[Row]) -> Result<Vec<Scores>, E::Error> {
-        self.compute(|engine| engine.score(rows))
+        self.compute(ModelWork::Learn, |engine| engine.score(rows))
     }
 
     fn backward(&mut self, rows: &[Row], loss: &Loss, over: f64) -> Result<Passed, E::Error> {
-        self.compute(|engine| engine.backward(rows, loss, over))
+        self.compute(ModelWork::Learn, |engine| engine.backward(rows, loss, over))
     }
 
     fn step(&mut self, which: Which, step: &Step) -> Result<f64, E::Error> {
-        self.compute(|engine| engine.step(which, step))
+        self.compute(ModelWork::Learn, |engine| engine.step(which, step))
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), E::Error> {
-        self.compute(|engine| engine.save(folder))
+        self.compute(ModelWork::Save, |engine| engine.save(folder))
     }
 }
 
@@ -72,8 +72,9 @@ impl<E: Sampler> Sampler for Considerate<E> {
         steps: u32,
     ) -> Result<Vec<Completion>, E::Error> {
         let (asked, mut drawing) = (Instant::now(), self.drawing + requests.len());
-        let over =
-            self.compute(|engine| fairly(engine, requests, steps, &mut drawing, asked.elapsed()));
+        let over = self.compute(ModelWork::Draw, |engine| {
+            fairly(engine, requests, steps, &mut drawing, asked.elapsed())
+        });
         self.drawing = if over.is_ok() { drawing } else { 0 };
         over
     }

@@ -365,13 +365,13 @@ fn a_neighbour_and_whoever_is_measured_keep_out_of_each_others_way() {
             }
         });
         for _ in 0..50 {
-            let beside = neighbour.compute(|| {
+            let beside = neighbour.compute(ModelWork::Learn, || {
                 std::thread::sleep(Duration::from_micros(100));
                 measuring.load(Ordering::SeqCst)
             });
             assert!(!beside, "it computes beside what is measured");
         }
     });
-    let used = gate.used().by[Purpose::Neighbour as usize];
+    let used = gate.used().by[Purpose::Learning as usize];
     assert_eq!(used.turns, 50);
 }
