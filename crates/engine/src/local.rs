@@ -229,6 +229,7 @@ impl LocalEngine {
             slots: self.settings.slots,
             unread: self.settings.unread.unwrap_or(if is_gpu { UNREAD } else { 1 }),
             graphs: self.settings.graphs && is_gpu,
+            pass_tokens: self.settings.pass_tokens,
         };
         self.drawing.draw(&source, steps, over)
     }
@@ -384,10 +385,6 @@ impl Engine for LocalEngine {
     }
 
     fn step(&mut self, which: Which, step: &Step) -> Result<f64, EngineError> {
-        if which == Which::Policy && !self.drawing.is_idle() {
-            let message = "sequences are under way, which would be drawn by two policies";
-            return Err(EngineError::request(message));
-        }
         let none = || EngineError::request("there is no critic with weights of its own");
         let trained = match which {
             Which::Policy => &mut self.policy,
@@ -401,6 +398,7 @@ impl Engine for LocalEngine {
             }
         };
         if which == Which::Policy {
+            self.drawing.policy_moved();
             guarded(|| {
                 self.drafts.moved(&self.policy.model.weights);
                 Ok(())

@@ -7,7 +7,8 @@
 //! would have done.
 //!
 //! A token's log-probability is that under which it was drawn. The forward pass is the trainer's
-//! (`model.rs`), with weights in the same types.
+//! (`model.rs`), with weights in the same types. Where the policy moves meanwhile, what sequences have is read again
+//! by its new weights: the next token's odds are the new policy's, as if it had been given all that.
 
 use std::collections::VecDeque;
 
@@ -38,6 +39,8 @@ pub(crate) struct Source<'a> {
     pub(crate) unread: u32,
     /// Whether steps are recorded as CUDA graphs.
     pub(crate) graphs: bool,
+    /// When the policy has moved, tokens that are read again in one pass; of a single sequence more.
+    pub(crate) pass_tokens: usize,
 }
 
 impl Source<'_> {
@@ -63,12 +66,14 @@ pub(crate) struct Drawing {
     kept: Option<Decoder>,
     /// Memory has been short: no more is taken than is asked for.
     is_tight: bool,
+    /// The policy has moved since the batch read what it has.
+    is_stale: bool,
 }
 
 impl Drawing {
-    /// Whether nothing is under way.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.batch.is_none()
+    /// The policy has moved: those under way are gone on with by what it is now.
+    pub(crate) fn policy_moved(&mut self) {
+        self.is_stale = self.batch.is_some();
     }
 
     /// How many are under way.
@@ -106,6 +111,9 @@ impl Drawing {
         over: &mut Vec<Completion>,
     ) -> Result<(), EngineError> {
         let _no_grad = tch::no_grad_guard();
+        if std::mem::take(&mut self.is_stale) {
+            self.batch.as_mut().map_or(Ok(()), |batch| batch.read_again(source))?;
+        }
         let mut left = steps;
         while left > 0 {
             self.make_room(source);
@@ -162,7 +170,8 @@ impl Drawing {
         Some(Batch::new(decoder, source))
     }
 
-    /// Begins everything anew that is under way, and gives up what the decoder has. The same will be drawn.
+    /// Begins everything anew that is under way, and gives up what the decoder has. The same will be drawn,
+    /// if the policy has not moved since.
     pub(crate) fn begin_again(&mut self) {
         let slots = self.batch.take().into_iter().flat_map(|batch| batch.slots);
         for slot in slots.flatten() {
@@ -216,6 +225,12 @@ struct Slot {
 }
 
 impl Slot {
+    /// All tokens that were read.
+    fn read(&self) -> Vec<u32> {
+        let all = self.request.prompt.ids.iter().chain(&self.sampled.ids);
+        all.take(self.position as usize).copied().collect()
+    }
+
     /// Tokens that it has room for; the last of them is not read.
     fn left(&self, model: &Model) -> u32 {
         let wanted = self.request.sampling.most - self.sampled.ids.len() as u32;
@@ -272,18 +287,9 @@ impl Batch {
         if begun.is_empty() {
             return Ok(());
         }
-        let filler = [0; LEAST_ROWS];
-        let read = begun.iter().map(|(_, one)| one.prompt.ids.as_slice());
-        let packed = Packed::new(read.chain([&filler[..]]), model.device());
-        let hidden = model.hidden_seeing(&packed, |block, keys, values| {
-            let mut from = 0;
-            for (slot, one) in &begun {
-                let length = one.prompt.ids.len() as i64;
-                let part = |all: &Tensor| all.narrow(0, from, length);
-                self.decoder.keep(block, *slot, &part(keys), &part(values));
-                from += length;
-            }
-        })?;
+        let read: Vec<(usize, &[u32])> =
+            begun.iter().map(|(slot, one)| (*slot, one.prompt.ids.as_slice())).collect();
+        let hidden = self.read(&read)?;
         let mut ends: Vec<i64> = begun
             .iter()
             .scan(0, |end, (_, one)| {
@@ -305,6 +311,46 @@ impl Batch {
             let position = request.prompt.ids.len() as i64 - 1;
             let slot = Slot { request, sampled: Sampled::default(), token: 0, position, random };
             self.slots[at] = note(self.decoder.model(), slot, drawn, over);
+        }
+        Ok(())
+    }
+
+    /// Reads sequences from their beginning on, in one pass, and keeps what steps need of them. What their tokens have
+    /// become, behind each other.
+    fn read(&self, sequences: &[(usize, &[u32])]) -> Result<Tensor, EngineError> {
+        let model = self.decoder.model();
+        let filler = [0; LEAST_ROWS];
+        let read = sequences.iter().map(|(_, ids)| *ids);
+        let packed = Packed::new(read.chain([&filler[..]]), model.device());
+        model.hidden_seeing(&packed, |block, keys, values| {
+            let mut from = 0;
+            for (slot, ids) in sequences {
+                let length = ids.len() as i64;
+                let part = |all: &Tensor| all.narrow(0, from, length);
+                self.decoder.keep(block, *slot, &part(keys), &part(values));
+                from += length;
+            }
+        })
+    }
+
+    /// Reads all that sequences have by the weights as they are now.
+    fn read_again(&mut self, source: &Source<'_>) -> Result<(), EngineError> {
+        self.decoder.begin_anew(source.weights);
+        let slots = self.slots.iter().enumerate();
+        let of = |(at, slot): (usize, &Option<Slot>)| Some((at, slot.as_ref()?.read()));
+        let all: Vec<(usize, Vec<u32>)> = slots.filter_map(of).collect();
+        let mut left = &all[..];
+        while !left.is_empty() {
+            let mut tokens = 0;
+            let fits = |(_, ids): &&(usize, Vec<u32>)| {
+                tokens += ids.len();
+                tokens <= source.pass_tokens
+            };
+            let count = left.iter().take_while(fits).count().max(1);
+            let (now, later) = left.split_at(count);
+            let now: Vec<(usize, &[u32])> = now.iter().map(|(at, ids)| (*at, &ids[..])).collect();
+            drop(self.read(&now)?);
+            left = later;
         }
         Ok(())
     }

@@ -224,7 +224,8 @@ pub trait Engine {
 }
 
 /// Draws tokens, for many sequences at once; others may join those that are under way (continuous batching, as
-/// iteration-level scheduling in Orca, Yu et al., OSDI 2022). While any is under way the policy does not move.
+/// iteration-level scheduling in Orca, Yu et al., OSDI 2022). Where the policy moves meanwhile, those under way are gone
+/// on with by what it is then, as if it had been given what they have.
 pub trait Sampler {
     /// Why it could not.
     type Error: std::error::Error + From<Refusal>;

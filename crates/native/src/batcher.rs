@@ -5,8 +5,7 @@
 //! its own are there; then another does. What is drawn for a prompt depends on the prompt and its stream, so it
 //! does not matter who was in which batch.
 //!
-//! Weights move between messages: a step waits until those under way are drawn, and who asks meanwhile waits for it.
-//! Whatever else the engine is asked comes between two turns of drawing, before the next.
+//! Whatever else the engine is asked, a step too, comes between two turns of drawing, before the next.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -64,8 +63,6 @@ struct Queue {
     next: u64,
     /// Whether somebody draws for those who wait.
     is_led: bool,
-    /// How many wait for those under way to be drawn, before others are.
-    held: usize,
     /// How many want the engine for something else, now.
     wanted: usize,
 }
@@ -116,43 +113,19 @@ impl<E> Batcher<E> {
 
     /// Works with the engine before it draws on.
     fn first<T>(&self, work: impl FnOnce(&mut E) -> T) -> T {
-        let _wanted = Counted::on(self, |queue| &mut queue.wanted);
+        self.queue().wanted += 1;
+        let _wanted = Wanted(self);
         work(&mut self.engine())
     }
-
-    /// Works with the engine while it draws nothing: those under way are drawn first, others wait.
-    fn between<T>(&self, work: impl FnOnce(&mut E) -> T) -> T {
-        let _held = Counted::on(self, |queue| &mut queue.held);
-        let mut queue = self.queue();
-        while !queue.under_way.is_empty() {
-            queue = self.wait(queue);
-        }
-        drop(queue);
-        self.first(work)
-    }
-
-    fn wait<'b>(&self, queue: MutexGuard<'b, Queue>) -> MutexGuard<'b, Queue> {
-        self.shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// One more of what is counted, until this is dropped, also by a panic.
-struct Counted<'b, E> {
-    batcher: &'b Batcher<E>,
-    what: fn(&mut Queue) -> &mut usize,
-}
+/// Somebody wants the engine. Ends when dropped, also by a panic.
+struct Wanted<'b, E>(&'b Batcher<E>);
 
-impl<'b, E> Counted<'b, E> {
-    fn on(batcher: &'b Batcher<E>, what: fn(&mut Queue) -> &mut usize) -> Self {
-        *what(&mut batcher.queue()) += 1;
-        Self { batcher, what }
-    }
-}
-
-impl<E> Drop for Counted<'_, E> {
+impl<E> Drop for Wanted<'_, E> {
     fn drop(&mut self) {
-        *(self.what)(&mut self.batcher.queue()) -= 1;
-        self.batcher.shared.changed.notify_all();
+        self.0.queue().wanted -= 1;
+        self.0.shared.changed.notify_all();
     }
 }
 
@@ -163,12 +136,11 @@ impl<E: Sampler> Batcher<E> {
             if queue.under_way.is_empty() {
                 queue = self.gather(queue);
             }
-            if queue.wanted > 0 || (queue.held > 0 && queue.under_way.is_empty()) {
-                queue = self.wait(queue);
+            if queue.wanted > 0 {
+                queue = self.shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            let is_held = queue.held > 0;
-            let requests = if is_held { Vec::new() } else { std::mem::take(&mut queue.waiting) };
+            let requests = std::mem::take(&mut queue.waiting);
             queue.under_way.extend(requests.iter().map(|request| request.ticket));
             drop(queue);
             let over = self.engine().draw(requests, STEPS);
@@ -273,11 +245,11 @@ impl<E: Engine> Engine for Batcher<E> {
     type Error = E::Error;
 
     fn describe(&mut self) -> Result<Description, E::Error> {
-        self.first(|engine| engine.describe())
+        self.first(E::describe)
     }
 
     fn begin_critic(&mut self) -> Result<(), E::Error> {
-        self.first(|engine| engine.begin_critic())
+        self.first(E::begin_critic)
     }
 
     fn score(&mut self, rows: &[Row]) -> Result<Vec<Scores>, E::Error> {
@@ -289,10 +261,7 @@ impl<E: Engine> Engine for Batcher<E> {
     }
 
     fn step(&mut self, which: Which, step: &Step) -> Result<f64, E::Error> {
-        match which {
-            Which::Policy => self.between(|engine| engine.step(which, step)),
-            Which::Critic => self.first(|engine| engine.step(which, step)),
-        }
+        self.first(|engine| engine.step(which, step))
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), E::Error> {
@@ -421,35 +390,12 @@ pub(crate) mod tests {
         assert!(engine.batches.len() <= 102, "{:?}", engine.batches);
     }
 
-    /// One asks for much, weights are to move, another asks: the first is drawn, weights move, the other is drawn.
     #[test]
-    fn weights_move_between_messages() {
-        let long = HashMap::from([(2, 40)]);
-        let batcher = Batcher::new(Echo { long, ..Echo::default() });
-        let moved = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let prompt = Prompt { ids: vec![2], stream: 77 };
-                assert_eq!(batcher.draw(prompt, &Sampling::default()).unwrap().ids, [77]);
-            });
-            std::thread::sleep(Duration::from_millis(50));
-            scope.spawn(|| {
-                batcher.between(|engine| {
-                    assert!(engine.under_way.is_empty());
-                    assert_eq!(engine.batches.iter().sum::<usize>(), 1, "nobody new");
-                    moved.store(true, Ordering::SeqCst);
-                });
-            });
-            std::thread::sleep(Duration::from_millis(50));
-            assert!(!moved.load(Ordering::SeqCst), "the first is still drawn");
-            assert_eq!(ask(&batcher, 5, 1.0).unwrap().ids, [5]);
-            assert!(moved.load(Ordering::SeqCst));
-        });
-        assert_eq!(batcher.queue().held, 0);
-        // Nobody draws: at once. A panic holds nobody up.
-        assert_eq!(batcher.between(|engine| engine.under_way.len()), 0);
-        let broken = catch_unwind(AssertUnwindSafe(|| batcher.between(|_| panic!("it broke"))));
+    fn a_panic_of_whoever_wanted_the_engine_holds_nobody_up() {
+        let batcher = Batcher::new(Echo::default());
+        let broken = catch_unwind(AssertUnwindSafe(|| batcher.first(|_| panic!("it broke"))));
         assert!(broken.is_err());
+        assert_eq!(batcher.queue().wanted, 0);
         assert_eq!(ask(&batcher, 6, 1.0).unwrap().ids, [6]);
     }
 

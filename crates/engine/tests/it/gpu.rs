@@ -3,7 +3,7 @@
 use tch::{Cuda, Device, Kind, Tensor};
 use warpwright_engine::{Compute, LocalEngine, ModelConfig, Settings};
 use warpwright_learn::engine::{
-    Engine, Loss, Prompt, Row, Sampled, Sampler, Sampling, Step, Which,
+    Engine, Loss, Prompt, Row, SampleRequest, Sampled, Sampler, Sampling, Step, Which,
 };
 
 use crate::oracle::{actions, engine, rows, tiny};
@@ -97,8 +97,22 @@ fn gpu_graphs_draw_what_is_drawn_without_them() {
             let drawn = with.sample(&prompts, &sampling).unwrap();
             assert_eq!(drawn, without.sample(&prompts, &sampling).unwrap(), "round {round}");
             assert!(drawn.iter().any(|s| s.ids.len() > 64) && drawn.iter().any(|s| s.is_complete));
+            // The policy moves while some are under way.
+            let mut begin = |engine: &mut LocalEngine| {
+                let request = |(prompt, ticket): (&Prompt, u64)| SampleRequest {
+                    ticket,
+                    prompt: prompt.clone(),
+                    sampling: sampling.clone(),
+                };
+                let requests = prompts.iter().zip(0..).map(request).collect();
+                engine.draw(requests, 30).unwrap()
+            };
+            assert_eq!(begin(&mut with), begin(&mut without), "round {round}");
             let (a, b) = (train(&mut with), train(&mut without));
             assert!((a - b).abs() < 1e-3 * a, "{a} {b}");
+            let rest = with.draw(vec![], u32::MAX).unwrap();
+            assert!(rest.len() > 20);
+            assert_eq!(rest, without.draw(vec![], u32::MAX).unwrap(), "round {round}");
         }
         // Others than those that were recorded.
         let cold = Sampling { temperature: 0.0, ..sampling };

@@ -117,23 +117,70 @@ fn who_joins_others_is_drawn_as_it_would_be_alone() {
 }
 
 #[test]
-fn the_policy_does_not_move_while_sequences_are_under_way() {
+fn what_makes_no_sense_is_no_matter_to_those_beside_it() {
     let mut engine = taught(4);
     let request = |ticket, id, most| {
         let sampling = Sampling { most, ..Sampling::default() };
         SampleRequest { ticket, prompt: Prompt { ids: vec![id], stream: 1 }, sampling }
     };
-    // One of them makes no sense, which is no matter to the other.
     let over = engine.draw(vec![request(5, 1, 50), request(6, 99, 50)], 3).unwrap();
     let [Completion { ticket: 6, sampled: Err(refusal) }] = &over[..] else { panic!("{over:?}") };
     assert_eq!(refusal.message, "a prompt has token 99 of a vocabulary of 61");
-    engine.backward(&rows(), &Loss::Likelihood, actions(&rows())).unwrap();
-    let refused = engine.step(Which::Policy, &Step::default()).unwrap_err().to_string();
-    assert!(refused.contains("sequences are under way"), "{refused}");
     let over = engine.draw(vec![], 50).unwrap();
     assert_eq!(over[0].ticket, 5);
     assert_eq!(over[0].sampled.as_ref().unwrap().ids.len(), 50);
-    engine.step(Which::Policy, &Step::default()).unwrap();
+}
+
+/// The trainer says how likely each token was, by the policy of before and by that of after.
+#[test]
+fn sequences_under_way_when_the_policy_moves_go_on_by_what_it_is_then() {
+    const BEFORE: u32 = 10;
+    for (pass_tokens, behind) in [(32_768, 0), (1, 0), (32_768, 1)] {
+        let sampler = Deviation { behind, ..Deviation::default() };
+        let mut engine = taught_by(Settings { pass_tokens, sampler, ..Settings::default() });
+        let request = |(prompt, ticket): (Prompt, u64)| SampleRequest {
+            ticket,
+            prompt,
+            sampling: Sampling { most: 20 + ticket as u32, ..Sampling::default() },
+        };
+        let requests: Vec<SampleRequest> =
+            asked(6).into_iter().take(6).zip(0..).map(request).collect();
+        // Its first token each has before the first step.
+        assert_eq!(engine.draw(requests.clone(), BEFORE - 1).unwrap(), []);
+        let old = tempfile::tempdir().unwrap();
+        engine.save(old.path()).unwrap();
+        engine.backward(&rows(), &Loss::Likelihood, actions(&rows())).unwrap();
+        engine.step(Which::Policy, &Step { rate: 3e-2, ..Step::default() }).unwrap();
+        // Somebody joins them.
+        let late = SampleRequest { ticket: 6, ..requests[2].clone() };
+        let mut over = engine.draw(vec![late.clone()], 50).unwrap();
+        over.sort_by_key(|one| one.ticket);
+        assert_eq!(over.len(), 7);
+        let sampled: Vec<Sampled> = over.into_iter().map(|one| one.sampled.unwrap()).collect();
+        let whole_rows: Vec<Row> = requests
+            .iter()
+            .chain([&late])
+            .zip(&sampled)
+            .map(|(request, sampled)| whole(&request.prompt.ids, sampled))
+            .collect();
+        let new = engine.score(&whole_rows).unwrap();
+        let mut engine = LocalEngine::load(old.path(), Settings::default()).unwrap();
+        let old = engine.score(&whole_rows).unwrap();
+        let away = |said: &[f32], found: &[f32]| {
+            said.iter().zip(found).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+        };
+        for (at, sampled) in sampled.iter().enumerate() {
+            let from = if at == 6 { 0 } else { BEFORE as usize };
+            let (first, then) = sampled.logprobs.split_at(from);
+            let (old, new) = (&old[at].logprobs, &new[at].logprobs);
+            let (now, other) = if behind == 0 { (new, old) } else { (old, new) };
+            if behind == 0 {
+                assert!(away(first, &old[..from]) < 1e-4, "{at}");
+            }
+            assert!(away(then, &now[from..]) < 1e-4, "{at}: {}", away(then, &now[from..]));
+            assert!(away(then, &other[from..]) > 1e-2, "{at}: the policy has hardly moved");
+        }
+    }
 }
 
 #[test]
