@@ -98,7 +98,7 @@ fn gpu_graphs_draw_what_is_drawn_without_them() {
             assert_eq!(drawn, without.sample(&prompts, &sampling).unwrap(), "round {round}");
             assert!(drawn.iter().any(|s| s.ids.len() > 64) && drawn.iter().any(|s| s.is_complete));
             // The policy moves while some are under way.
-            let mut begin = |engine: &mut LocalEngine| {
+            let begin = |engine: &mut LocalEngine| {
                 let request = |(prompt, ticket): (&Prompt, u64)| SampleRequest {
                     ticket,
                     prompt: prompt.clone(),

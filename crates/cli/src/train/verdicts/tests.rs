@@ -136,3 +136,20 @@ fn a_failure_is_nobodys_verdict_and_the_next_measures() {
     assert_eq!(number(&verdicts.take("a", 0, || Ok(verdict(1))).unwrap()), 1);
     assert_eq!(counts(&verdicts), (1, 0));
 }
+
+/// Else the same kernel would be worth something else in episodes beside each other.
+#[test]
+fn of_a_file_put_together_of_several_no_more_are_given_than_are_kept() {
+    let (_folder, path) = file();
+    let verdicts = Verdicts::open(&path, 3).unwrap();
+    for n in 1..=3 {
+        verdicts.take("a", 7, || Ok(verdict(n))).unwrap();
+    }
+    let given = |most| {
+        let verdicts = Verdicts::open(&path, most).unwrap();
+        let each = (0..12).map(|seed| verdicts.take("a", seed, || Ok(verdict(9))).unwrap());
+        each.map(|one| number(&one)).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(given(3), [1, 2, 3].into());
+    assert_eq!(given(1), [1].into());
+}
