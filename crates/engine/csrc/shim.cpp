@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <torch/csrc/autograd/autograd.h>
@@ -12,6 +13,7 @@
 #ifdef WARPWRIGHT_CUDA
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/cuda/nccl.h>
@@ -174,20 +176,27 @@ int warpwright_use_gpu(int64_t gpu) {
 }
 
 struct WarpwrightGraph {
+  // While it is recorded, the GPU is this thread's own: another's streams would record nothing.
+  std::unique_ptr<c10::DeviceGuard> on;
   at::cuda::CUDAGraph graph;
   c10::cuda::CUDAStream stream;
   c10::cuda::CUDAStream before;
 
-  explicit WarpwrightGraph(c10::cuda::CUDAStream stream)
-      : stream(stream), before(c10::cuda::getCurrentCUDAStream()) {}
+  WarpwrightGraph(std::unique_ptr<c10::DeviceGuard> on, c10::cuda::CUDAStream stream)
+      : on(std::move(on)), stream(stream), before(c10::cuda::getCurrentCUDAStream(stream.device_index())) {}
 };
 
-int warpwright_graph_begin(const WarpwrightGraph *beside, WarpwrightGraph **out) {
+int warpwright_graph_begin(int64_t gpu, const WarpwrightGraph *beside, WarpwrightGraph **out) {
   return guarded([&] {
-    // All graphs are recorded on one stream, which nothing else uses: it has the workspaces of its products.
-    static thread_local c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
+    auto index = static_cast<c10::DeviceIndex>(gpu);
+    auto on = std::make_unique<c10::DeviceGuard>(c10::Device(c10::kCUDA, index));
+    // All graphs of a GPU are recorded on one stream, which nothing else uses: it has the workspaces of its products.
+    static thread_local std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
+    auto stream = streams.find(index);
+    if (stream == streams.end())
+      stream = streams.emplace(index, c10::cuda::getStreamFromPool(false, index)).first;
     c10::cuda::device_synchronize();
-    auto made = std::make_unique<WarpwrightGraph>(stream);
+    auto made = std::make_unique<WarpwrightGraph>(std::move(on), stream->second);
     c10::cuda::setCurrentCUDAStream(made->stream);
     try {
       if (beside)
@@ -204,14 +213,26 @@ int warpwright_graph_begin(const WarpwrightGraph *beside, WarpwrightGraph **out)
   });
 }
 
+// Torch warns of a graph that holds nothing. Replayed, it would leave what was there before, and nobody would know.
+struct Refused : c10::WarningHandler {
+  std::string words;
+  void process(const c10::Warning &warning) override { words += warning.msg(); }
+};
+
 int warpwright_graph_end(WarpwrightGraph *graph) {
   return guarded([&] {
     // Whatever becomes of it, later work goes where it went before.
     struct Back {
-      c10::cuda::CUDAStream stream;
-      ~Back() { c10::cuda::setCurrentCUDAStream(stream); }
-    } back{graph->before};
+      WarpwrightGraph &graph;
+      ~Back() {
+        c10::cuda::setCurrentCUDAStream(graph.before);
+        graph.on.reset();
+      }
+    } back{*graph};
+    Refused refused;
+    c10::WarningUtils::WarningHandlerGuard handler(&refused);
     graph->graph.capture_end();
+    TORCH_CHECK(refused.words.empty(), refused.words);
   });
 }
 
@@ -221,6 +242,7 @@ int warpwright_graph_replay(WarpwrightGraph *graph) {
 
 void warpwright_graph_free(WarpwrightGraph *graph) {
   guarded([&] {
+    c10::DeviceGuard on(graph->stream.device());
     c10::cuda::device_synchronize();
     delete graph;
   });
@@ -235,7 +257,7 @@ static int without_cuda() {
 int warpwright_all_reduce(Tensor *const *, size_t) { return without_cuda(); }
 int warpwright_use_gpu(int64_t) { return without_cuda(); }
 int warpwright_peak_bytes(int64_t, int64_t *) { return without_cuda(); }
-int warpwright_graph_begin(const WarpwrightGraph *, WarpwrightGraph **) { return without_cuda(); }
+int warpwright_graph_begin(int64_t, const WarpwrightGraph *, WarpwrightGraph **) { return without_cuda(); }
 int warpwright_graph_end(WarpwrightGraph *) { return without_cuda(); }
 int warpwright_graph_replay(WarpwrightGraph *) { return without_cuda(); }
 void warpwright_graph_free(WarpwrightGraph *) {}

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 use warpwright_learn::engine::Sampling;
 
 use crate::chances::{Drawn, choose, read};
@@ -283,9 +283,9 @@ impl Decoder {
             graph.replay()?;
             return Ok(drawn.shallow_clone());
         }
-        let step = if known.is_some() {
+        let step = if let (Some(_), Device::Cuda(gpu)) = (known, self.model.device()) {
             let beside = steps.values().flatten().next().map(|(graph, _)| graph);
-            Some(Graph::record(beside, || self.compute(extent))?)
+            Some(Graph::record(gpu, beside, || self.compute(extent))?)
         } else {
             None
         };

@@ -54,7 +54,7 @@ unsafe extern "C" {
     ) -> c_int;
     fn warpwright_precision(name: *const c_char) -> c_int;
     fn warpwright_empty_cache() -> c_int;
-    fn warpwright_graph_begin(beside: *const c_void, out: *mut *mut c_void) -> c_int;
+    fn warpwright_graph_begin(gpu: i64, beside: *const c_void, out: *mut *mut c_void) -> c_int;
     fn warpwright_graph_end(graph: *mut c_void) -> c_int;
     fn warpwright_graph_replay(graph: *mut c_void) -> c_int;
     fn warpwright_graph_free(graph: *mut c_void);
@@ -234,17 +234,20 @@ pub(crate) fn empty_cache() -> Result<(), EngineError> {
 pub(crate) struct Graph(*mut c_void);
 
 impl Graph {
-    /// Records what `work` does on the GPU, which must have been done once before, so that nothing is made
-    /// ready in it. Shares memory with the graph `beside`: of the two only one may be at work, and what one
-    /// has computed is to be read before the other is replayed.
+    /// Records what `work` does on a GPU, whichever is this thread's own. It must have been done once before, so
+    /// that nothing is made ready in it. Shares memory with the graph `beside`: of the two only one may be at
+    /// work, and what one has computed is to be read before the other is replayed. Work that does nothing there
+    /// is an error.
     pub(crate) fn record<T>(
+        gpu: usize,
         beside: Option<&Self>,
         work: impl FnOnce() -> Result<T, EngineError>,
     ) -> Result<(Self, T), EngineError> {
         let beside = beside.map_or(std::ptr::null(), |graph| graph.0.cast_const());
         let mut graph = std::ptr::null_mut();
+        let gpu = i64::try_from(gpu).unwrap_or(i64::MAX);
         // SAFETY: null or a live graph; where to write a new one.
-        check(unsafe { warpwright_graph_begin(beside, &raw mut graph) })?;
+        check(unsafe { warpwright_graph_begin(gpu, beside, &raw mut graph) })?;
         let graph = Self(graph);
         let done = guarded(work);
         // SAFETY: a live graph that was begun.
