@@ -116,6 +116,7 @@ const SPREAD_LEFT: f64 = 0.5;
 const NORM_TIMES: f64 = 10.0;
 const MISMATCH: f64 = 0.01;
 const MISMATCH_TIMES: f64 = 3.0;
+const FOREIGN: f64 = 1.0;
 const CLIPPED: f64 = 0.2;
 const CLIPPED_TIMES: f64 = 2.0;
 const FAILED: f64 = 0.2;
@@ -149,6 +150,8 @@ pub fn alarms(before: &[Update], now: &Update) -> Vec<Alarm> {
     };
     let played = (now.failed + now.report.episodes).max(1);
     raise(now.failed as f64 > FAILED * played as f64, Alarm::Failures);
+    let apart = now.report.mismatch.map_or(0.0, |mismatch| mismatch.kl);
+    raise(apart > FOREIGN, Alarm::ForeignSampler);
     if before.len() < LEAST {
         return raised;
     }
@@ -228,19 +231,25 @@ mod tests {
     #[test]
     fn each_alarm_is_raised_by_its_own_fault_and_not_before_there_is_a_course() {
         type Change = fn(&mut Update);
-        let faults: [(Change, Alarm); 6] = [
+        let faults: [(Change, Alarm); 7] = [
             (|u| u.cut = 0.18, Alarm::Truncation),
             (|u| u.report.entropy = 0.01, Alarm::EntropyCollapse),
             (|u| u.report.spread = 0.3, Alarm::Spread),
             (|u| u.report.norm = 2.5, Alarm::GradientNorm),
             (|u| u.report.rare_mismatch = Some(ratios(0.02)), Alarm::Mismatch),
+            (|u| u.report.mismatch = Some(ratios(1.1)), Alarm::ForeignSampler),
             (|u| u.failed = 20, Alarm::Failures),
         ];
         for (fault, alarm) in faults {
             assert_eq!(after(12, fault), [alarm]);
             assert_eq!(after(5, fault), [alarm]);
-            assert_eq!(after(4, fault).is_empty(), alarm != Alarm::Failures);
+            let is_by_itself = matches!(alarm, Alarm::Failures | Alarm::ForeignSampler);
+            for early in [0, 4] {
+                assert_eq!(after(early, fault).is_empty(), !is_by_itself, "{alarm:?}");
+            }
         }
+        let stale = |u: &mut Update| u.report.mismatch = Some(ratios(0.9));
+        assert_eq!(after(0, stale), []);
         assert_eq!(after(12, |_| ()), []);
     }
 

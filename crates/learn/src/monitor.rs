@@ -75,6 +75,8 @@ pub enum Alarm {
     GradientNorm,
     /// Sampler and trainer disagree about what is rare, and more than before.
     Mismatch,
+    /// What was drawn is not by the policy's weights.
+    ForeignSampler,
     /// Bounds hold ever more actions.
     Clipping,
     /// Many episodes end by our own failure.
@@ -99,6 +101,7 @@ impl Alarm {
             | Self::Spread
             | Self::Decline
             | Self::Mismatch
+            | Self::ForeignSampler
             | Self::Failures => false,
         }
     }

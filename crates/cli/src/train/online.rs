@@ -10,7 +10,7 @@ use crate::train::config::Playing;
 use crate::train::figures;
 use crate::train::folder::StageFolder;
 use crate::train::players::Players;
-use crate::train::progress::{told_back, told_update};
+use crate::train::progress::{told_back, told_end, told_update};
 use crate::train::stage::Stage;
 use crate::train::stages::{Run, not_updated};
 
@@ -36,12 +36,8 @@ impl Run<'_, '_> {
             }
         }
         if let Some(alarm) = online.alarm(&state) {
-            self.printer.say(&format!(
-                "warning: {} ends after {} of {} updates: alarm {alarm:?}",
-                stage.name(),
-                state.updates.len(),
-                online.updates
-            ));
+            let made = (state.updates.len(), online.updates);
+            self.printer.say(&told_end(stage, made, alarm));
         }
         folder.finish(&state)?;
         folder.shelve(0, &[])

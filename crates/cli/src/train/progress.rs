@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use warpwright_learn::course::Update;
 use warpwright_learn::fit::Epoch;
+use warpwright_learn::monitor::Alarm;
 use warpwright_learn::online::Back;
 
 use crate::printer::Printer;
@@ -100,4 +101,16 @@ pub(crate) fn told_back(stage: Stage, back: Back) -> String {
         Some(to) => format!("it goes on from update {to} with half the rate and other episodes"),
     };
     format!("warning: {}: update {number} is thrown away, alarm {alarm:?}; {goes_on}", stage.name())
+}
+
+/// An alarm that ends a stage after so many updates of all.
+pub(crate) fn told_end(stage: Stage, (made, all): (usize, u32), alarm: Alarm) -> String {
+    let cure = match alarm {
+        Alarm::ForeignSampler => {
+            ": what the engine draws is not by the weights that it learns with. That is a fault of the engine; \
+             `fused = false` in [engine], or another --device, may be without it"
+        }
+        _ => "",
+    };
+    format!("warning: {} ends after {made} of {all} updates: alarm {alarm:?}{cure}", stage.name())
 }

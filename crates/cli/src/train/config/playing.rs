@@ -155,5 +155,5 @@ fn flat_share() -> f64 {
     0.25
 }
 fn stop_at() -> Vec<Alarm> {
-    vec![Alarm::NotFinite]
+    vec![Alarm::NotFinite, Alarm::ForeignSampler]
 }
