@@ -18,7 +18,7 @@ pub(crate) const POLICY: &str = "warpwright-rows";
 
 macro_rules! of_policy {
     ($($name:literal),*) => {
-        [$(($name, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/rows/", $name)).as_slice())),*]
+        [$(($name, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/rows-on/", $name)).as_slice())),*]
     };
 }
 
@@ -27,7 +27,7 @@ const CHECKPOINT: [(&str, &[u8]); 4] =
     of_policy!["config.json", "model.safetensors", "speech.json", "tokenizer.json"];
 
 const OPERATORS: &str =
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/rows/operators.json"));
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/rows-on/operators.json"));
 
 /// Full names of the operators that the policy was trained on (see [`warpwright_task::operators`]).
 pub(crate) fn known_operators() -> Result<BTreeSet<String>, Failure> {
