@@ -213,7 +213,8 @@ int warpwright_graph_begin(int64_t gpu, const WarpwrightGraph *beside, Warpwrigh
   });
 }
 
-// Torch warns of a graph that holds nothing. Replayed, it would leave what was there before, and nobody would know.
+// What torch warns of is that a graph holds nothing. Replayed, it would leave what was there before, and nobody would
+// know: whatever it warns of here is refused.
 struct Refused : c10::WarningHandler {
   std::string words;
   void process(const c10::Warning &warning) override { words += warning.msg(); }

@@ -355,7 +355,8 @@ impl Online {
             {
                 made.report.alarms.push(Alarm::Divergence);
             }
-            if let Some(alarm) = self.raised(&made, &self.back_at).filter(|_| state.may_go_back()) {
+            if let Some(alarm) = Self::raised(&made, &self.back_at).filter(|_| state.may_go_back())
+            {
                 return Ok(Ended::Back(state.go_back(alarm, later)));
             }
             let flat = by_task
@@ -381,15 +382,13 @@ impl Online {
     /// The alarm that ends it, if one has been raised.
     pub fn alarm(&self, state: &State) -> Option<Alarm> {
         let last = state.updates.last()?;
-        let ends = self.raised(last, &self.stop_at);
-        ends.or_else(|| self.raised(last, &self.back_at).filter(|_| !state.may_go_back()))
+        let ends = Self::raised(last, &self.stop_at);
+        ends.or_else(|| Self::raised(last, &self.back_at).filter(|_| !state.may_go_back()))
     }
 
-    /// The first of an update's alarms that is among these. While only the critic moves there is none: it is
-    /// to get better first.
-    fn raised(&self, update: &Update, among: &[Alarm]) -> Option<Alarm> {
-        let counts = update.number >= self.critic_first;
-        update.report.alarms.iter().copied().find(|alarm| counts && among.contains(alarm))
+    /// The first of an update's alarms that is among these.
+    fn raised(update: &Update, among: &[Alarm]) -> Option<Alarm> {
+        update.report.alarms.iter().copied().find(|alarm| among.contains(alarm))
     }
 
     /// Updates that say nothing about the policy's course.
@@ -429,7 +428,8 @@ impl Online {
     fn shelve(&self, state: &mut State) {
         let number = state.updates.len() as u32;
         let lately = state.updates.iter().rev().take(SHELF_EVERY as usize);
-        let is_sound = lately.map(|update| self.raised(update, &self.back_at)).all(|a| a.is_none());
+        let is_sound =
+            lately.map(|update| Self::raised(update, &self.back_at)).all(|a| a.is_none());
         if !self.back_at.is_empty() && number.is_multiple_of(SHELF_EVERY) && is_sound {
             state.shelf.push(number);
             let too_many = state.shelf.len().saturating_sub(SHELF_HOLDS);

@@ -237,6 +237,18 @@ fn an_alarm_ends_it() {
     assert!(state.updates.len() < 8 && online.is_over(&state));
 }
 
+/// Tokens come as by a fair coin, whatever the policy is: from a policy far from that they are not.
+#[test]
+fn a_sampler_that_is_not_the_policy_ends_it_at_once_even_while_the_critic_is_to_get_better() {
+    let online = Online { stop_at: vec![Alarm::ForeignSampler], critic_first: 2, ..online() };
+    for (odds, alarm, made) in [(8.0, Some(Alarm::ForeignSampler), 1), (0.0, None, 8)] {
+        let (mut coin, mut state) = (Coin::default(), State::default());
+        coin.odds = odds;
+        online.run(&mut coin, &Table::new(0), &mut state, |_, _| GO_ON).unwrap();
+        assert_eq!((online.alarm(&state), state.updates.len()), (alarm, made));
+    }
+}
+
 #[test]
 fn what_a_run_came_to_is_the_mean_over_episodes_of_a_fifth() {
     assert_eq!(first_and_last(&[]), None);
