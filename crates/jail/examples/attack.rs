@@ -34,6 +34,7 @@ fn main() {
         "memory-tree" => allocate_in_children(number(1), number(2)),
         "fill" => fill(Path::new(text(1)), number(2)),
         "daemon" => daemon(Path::new(text(1))),
+        "wake-itself" => wake_itself(Path::new(text(1))),
         "deaf" => Ok(deaf()),
         "burn" => burn(number(1)),
         "flood" => flood(),
@@ -194,6 +195,24 @@ fn fill(path: &Path, bytes: u64) -> io::Result<String> {
 
 /// Leaves a process behind that has a session of its own and no parent, ignores every signal it can, and
 /// writes the time into a file; then stays itself.
+/// Writes a heartbeat, and has a timer send it SIGCONT every five milliseconds.
+fn wake_itself(heartbeat: &Path) -> io::Result<String> {
+    let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
+    event.sigev_notify = libc::SIGEV_SIGNAL;
+    event.sigev_signo = libc::SIGCONT;
+    let mut timer: libc::timer_t = std::ptr::null_mut();
+    check(unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) })?;
+    let pause = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+    let every = libc::itimerspec { it_interval: pause, it_value: pause };
+    check(unsafe { libc::timer_settime(timer, 0, &raw const every, std::ptr::null_mut()) })?;
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(30) {
+        fs_err::write(heartbeat, format!("{:?}", started.elapsed()))?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok("woke".into())
+}
+
 fn daemon(heartbeat: &Path) -> io::Result<String> {
     if check(unsafe { libc::fork() })? == 0 {
         unsafe { libc::setsid() };

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::capture::{Captured, Drain};
 use crate::error::JailError;
 use crate::fork::ForkServer;
+use crate::freezer::{Freezer, Mechanism};
 use crate::plan::{Cause, Report, SUPERVISE};
 use crate::prepare::{Means, Scratch, plan};
 use crate::spec::{Output, Spec, Stdin};
@@ -62,6 +63,8 @@ pub struct Finished {
     pub memory_bound: String,
     /// What really bounded the number of processes.
     pub processes_bound: String,
+    /// What could have stopped everything in it: see [`Child::freezer`].
+    pub freezer: String,
     /// What was weaker than asked, in words; usually empty.
     pub notes: Vec<String>,
 }
@@ -78,6 +81,7 @@ pub struct Child {
     pid: u32,
     memory_bound: String,
     processes_bound: String,
+    freezer: Option<Mechanism>,
     notes: Vec<String>,
     last_moment: Instant,
     ended: Option<(Outcome, Duration, Option<u64>, Option<Duration>)>,
@@ -187,6 +191,7 @@ impl Child {
             pid: 0,
             memory_bound: String::new(),
             processes_bound: String::new(),
+            freezer: None,
             notes: Vec::new(),
             last_moment: Instant::now() + wall + GRACE,
             ended: None,
@@ -201,6 +206,7 @@ impl Child {
                 self.pid = pid as u32;
                 self.memory_bound = in_force.memory;
                 self.processes_bound = in_force.processes;
+                self.freezer = in_force.freezer;
                 self.notes = in_force.notes;
                 Ok(())
             }
@@ -217,6 +223,11 @@ impl Child {
     /// Id, as seen by the host, of the jail's first process.
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Something to stop everything in the jail with, and to let it go on. `None` once it has ended.
+    pub fn freezer(&self) -> Option<Freezer> {
+        self.freezer.clone().map(Freezer::new)
     }
 
     /// The end, if it has come: true from then on.
@@ -266,6 +277,7 @@ impl Child {
             cpu,
             memory_bound: std::mem::take(&mut self.memory_bound),
             processes_bound: std::mem::take(&mut self.processes_bound),
+            freezer: self.freezer.take().map_or("nothing", |how| how.name()).to_owned(),
             notes: std::mem::take(&mut self.notes),
         })
     }

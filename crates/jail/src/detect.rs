@@ -321,6 +321,7 @@ fn judge(backend: Backend, facts: &Facts, finished: &Finished) -> Isolation {
     let level = if missing.is_empty() { Level::Full } else { Level::Partial };
     enforced.push(format!("memory: {}", finished.memory_bound));
     enforced.push(format!("processes: {}", finished.processes_bound));
+    enforced.push(format!("freezing: {}", finished.freezer));
     enforced.push("deadline, CPU time, file sizes, descriptors, output".into());
     Isolation { level, enforced, missing, backend: backend.name().into() }
 }

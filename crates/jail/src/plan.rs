@@ -8,10 +8,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::detect::Backend;
+use crate::freezer::Mechanism;
 use crate::spec::{Gpu, Limits, Mount, Network};
 
 /// Raised whenever [`Plan`], [`Report`] or what is said to fork servers change.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// First argument that makes a program the jail's helper; the second is the number of the plan's descriptor.
 pub(crate) const SUPERVISE: &str = "__jail-init";
@@ -65,6 +66,8 @@ pub(crate) struct Handover {
 pub(crate) struct InForce {
     pub(crate) memory: String,
     pub(crate) processes: String,
+    /// What can stop everything in the jail.
+    pub(crate) freezer: Option<Mechanism>,
     /// Weaker than asked, and why.
     pub(crate) notes: Vec<String>,
 }

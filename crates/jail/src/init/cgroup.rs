@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::freezer::Mechanism;
 use crate::spec::Limits;
 
 /// Prefix of our groups; the rest is the supervisor's process id.
@@ -16,6 +17,7 @@ pub(super) struct Group {
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
     cpu: Option<PathBuf>,
+    freezer: Option<PathBuf>,
 }
 
 impl Group {
@@ -42,6 +44,10 @@ impl Group {
                 group.pids = hierarchy.create(|folder| {
                     fs_err::write(folder.join("pids.max"), limits.processes.to_string())
                 });
+            }
+            if hierarchy.has("freezer") && group.freezer.is_none() {
+                group.freezer = hierarchy
+                    .create(|folder| fs_err::metadata(folder.join("freezer.state")).map(drop));
             }
             if hierarchy.has("cpuacct") && group.cpu.is_none() {
                 group.cpu = hierarchy
@@ -74,6 +80,17 @@ impl Group {
             (Some(folder), _) if folder.join("pids.max").exists() => Some("cgroup v2"),
             (_, Some(_)) => Some("cgroup v1"),
             _ => None,
+        }
+    }
+
+    /// What stops the processes in it.
+    pub(super) fn freezer(&self) -> Mechanism {
+        match (&self.unified, &self.freezer) {
+            (Some(folder), _) if folder.join("cgroup.freeze").exists() => {
+                Mechanism::Unified(folder.clone())
+            }
+            (_, Some(folder)) => Mechanism::Freezer(folder.clone()),
+            _ => Mechanism::Signals { supervisor: std::process::id() as i32 },
         }
     }
 
@@ -123,7 +140,10 @@ impl Group {
 
     fn folders(&self) -> impl Iterator<Item = &PathBuf> {
         let mut folders: Vec<&PathBuf> =
-            [&self.unified, &self.memory, &self.pids, &self.cpu].into_iter().flatten().collect();
+            [&self.unified, &self.memory, &self.pids, &self.cpu, &self.freezer]
+                .into_iter()
+                .flatten()
+                .collect();
         folders.dedup();
         folders.into_iter()
     }
@@ -222,6 +242,8 @@ fn sweep(parent: &Path) {
         let name = entry.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { continue };
         if pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists() {
+            // What is frozen in a version 1 group outlives even SIGKILL until it goes on.
+            drop(fs_err::write(entry.path().join("freezer.state"), "THAWED"));
             drop(fs_err::remove_dir(entry.path()));
         }
     }

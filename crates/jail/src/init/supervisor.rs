@@ -122,6 +122,7 @@ impl Supervisor<'_> {
         let outcome = watch.until_the_end(&|report| self.report(report));
         let owned = watch.owned;
         // Whatever the outcome, nothing of the jail survives this point.
+        running.group.freezer().release();
         drop(sys::kill(running.pid, libc::SIGKILL));
         if !tree::kill_all_below(2000) {
             return Err(Failure {
@@ -156,6 +157,7 @@ impl Supervisor<'_> {
         let (owner, mut identity) = identify(plan, self.becomes)?;
         let mut in_force = InForce::default();
         bounds(plan, &group, &self.inherited, &mut identity, &mut in_force);
+        in_force.freezer = Some(group.freezer());
         if let Some((uid, gid)) = identity.become_user {
             // So that /dev/stdout and its like can be opened again inside.
             for fd in 0..3 {

@@ -7,6 +7,7 @@
 mod confinement;
 mod files;
 mod forks;
+mod freezing;
 mod isolation;
 mod lifecycle;
 mod limits;

@@ -1,0 +1,83 @@
+//! Everything in a jail stopped from outside.
+
+use std::path::Path;
+use std::time::Duration;
+
+use warpwright_jail::{FreezeError, Outcome};
+
+use crate::support::{attack, eventually, folder, jails};
+
+/// What a heartbeat says once it stays the same for a while; `None` where it goes on.
+fn stands_still(heartbeat: &Path) -> Option<String> {
+    let before = fs_err::read_to_string(heartbeat).expect("a heartbeat");
+    std::thread::sleep(Duration::from_millis(150));
+    (fs_err::read_to_string(heartbeat).expect("the same") == before).then_some(before)
+}
+
+#[test]
+fn a_frozen_jail_stands_still_and_goes_on_when_it_is_thawed() {
+    for (backend, jail) in jails() {
+        let (_guard, folder) = folder();
+        let heartbeat = folder.join("heartbeat");
+        // A daemon: neither the program nor in its session.
+        let spec = attack(["daemon", &heartbeat.display().to_string()]).read_write(&folder);
+        let child = jail.spawn(spec).expect("a jail");
+        assert!(eventually(|| heartbeat.exists()));
+        let mut freezer = child.freezer().expect("a way to stop it");
+        assert!(stands_still(&heartbeat).is_none(), "{}: positive control", backend.name());
+        for _ in 0..3 {
+            freezer.freeze().expect("frozen");
+            let frozen = stands_still(&heartbeat);
+            assert!(frozen.is_some(), "{} by {}", backend.name(), freezer.mechanism());
+            assert!(freezer.is_frozen() && freezer.stayed_frozen());
+            freezer.thaw().expect("thawed");
+            let goes_on = || fs_err::read_to_string(&heartbeat).ok() != frozen;
+            assert!(eventually(goes_on), "{}", backend.name());
+        }
+    }
+}
+
+#[test]
+fn a_frozen_jail_can_be_ended() {
+    for (backend, jail) in jails() {
+        let (_guard, folder) = folder();
+        let heartbeat = folder.join("heartbeat");
+        let spec = attack(["daemon", &heartbeat.display().to_string()]).read_write(&folder);
+        let mut child = jail.spawn(spec).expect("a jail");
+        assert!(eventually(|| heartbeat.exists()));
+        child.freezer().expect("a way to stop it").freeze().expect("frozen");
+        child.kill();
+        assert_eq!(child.wait().expect("the end").outcome, Outcome::Killed, "{}", backend.name());
+        assert!(stands_still(&heartbeat).is_some());
+    }
+}
+
+/// SIGCONT wakes what SIGSTOP has stopped. A control group's freezer does not care; where there is none,
+/// that something ran is seen.
+#[test]
+fn a_program_that_wakes_itself_stays_frozen_or_is_found_out() {
+    for (backend, jail) in jails() {
+        let (_guard, folder) = folder();
+        let heartbeat = folder.join("heartbeat");
+        let spec = attack(["wake-itself", &heartbeat.display().to_string()]).read_write(&folder);
+        let child = jail.spawn(spec).expect("a jail");
+        assert!(eventually(|| heartbeat.exists()));
+        let mut freezer = child.freezer().expect("a way to stop it");
+        match (freezer.mechanism(), freezer.freeze()) {
+            ("cgroup v1" | "cgroup v2", Ok(())) => {
+                assert!(stands_still(&heartbeat).is_some(), "{}", backend.name());
+                freezer.thaw().expect("thawed");
+            }
+            // So often that it is never found stopped twice.
+            (_, Err(FreezeError::StillRunning)) => {}
+            (_, Ok(())) => {
+                std::thread::sleep(Duration::from_millis(50));
+                assert!(!freezer.stayed_frozen());
+                let thawed = freezer.thaw();
+                let found = matches!(thawed, Err(FreezeError::RanWhileFrozen));
+                assert!(found, "{} by {}: {thawed:?}", backend.name(), freezer.mechanism());
+            }
+            (mechanism, error) => panic!("{} by {mechanism}: {error:?}", backend.name()),
+        }
+    }
+}
