@@ -7,7 +7,9 @@ behind torch's allocator.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+from collections.abc import Iterator
 
 import torch
 
@@ -100,16 +102,17 @@ class Arena(Memory):
             ctypes.c_size_t,
             ctypes.c_int,
             ctypes.c_int,
+            ctypes.c_size_t,
         ]
         self.native.arena_base.restype = ctypes.c_uint64
         self.native.arena_zone.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
         self.ordinal = (self.device.index or 0) if self.cuda else 0
         self.others: list[Memory] = []
 
-    def reach(self, descriptor: int, size: int, *, populate: bool) -> Arena:
-        """Maps the judge's memory, on a GPU with the context that this takes; ``populate`` makes
-        its pages at once on the cpu device."""
-        code = self.native.arena_import(descriptor, size, self.ordinal, int(populate))
+    def reach(self, descriptor: int, size: int, *, populate: bool, room: int = 0) -> Arena:
+        """Maps the judge's memory, on a GPU with the context that this takes, at the start of
+        ``room`` bytes of addresses; ``populate`` makes its pages at once on the cpu device."""
+        code = self.native.arena_import(descriptor, size, self.ordinal, int(populate), room)
         if code:
             raise OSError(code, f"failed to map the arena of {size} bytes (code {code})")
         self.base, self.size = self.native.arena_base(), size
@@ -124,6 +127,32 @@ class Arena(Memory):
             memory.change_current_allocator(allocator)
         else:
             self.native.arena_install(int(spill))
+
+    def reserve(self, size: int) -> None:
+        """Has addresses for memory of a GPU that is mapped by ``open_apart``, without an arena."""
+        if code := self.native.arena_reserve(ctypes.c_size_t(size)):
+            raise OSError(code, f"failed to reserve {size} bytes of addresses (code {code})")
+
+    def open_apart(self, descriptor: int, at: int, size: int) -> None:
+        """Maps memory of a GPU so many bytes from the arena's start, until ``close_apart``."""
+        if code := self.native.arena_open_apart(
+            descriptor, ctypes.c_size_t(at), ctypes.c_size_t(size), self.ordinal
+        ):
+            raise OSError(code, f"failed to map {size} bytes of inputs (code {code})")
+
+    def close_apart(self) -> None:
+        """Unmaps what ``open_apart`` has mapped, if it has."""
+        self.native.arena_close_apart()
+
+    @contextlib.contextmanager
+    def lent(self, descriptor: int, at: int, size: int) -> Iterator[Memory]:
+        """Memory of the same device, mapped for a moment; offsets in it begin with ``at``."""
+        memory = self.beside(descriptor, size)
+        try:
+            yield Memory(self.device, memory.base - at, at + size)
+        finally:
+            self.others.remove(memory)
+            self.native.arena_unmap(ctypes.c_uint64(memory.base), ctypes.c_size_t(memory.size))
 
     def beside(self, descriptor: int, size: int) -> Memory:
         """Maps other memory of the same device, until ``close``."""

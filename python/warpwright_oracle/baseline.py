@@ -37,6 +37,10 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
+APART_BYTES = 64 << 30
+"""Addresses for memory that is mapped in windows: more than those of a candidate may have."""
+
+
 class Baseline(Player):
     """State between requests."""
 
@@ -46,6 +50,8 @@ class Baseline(Player):
         self.library = library
         self.channel = channel
         self.holding = False
+        self.apart: Arena | None = None
+        """Addresses at which it maps memory as a candidate does, on a GPU."""
         self.cores = os.sched_getaffinity(0)
         self.keep: int | None = None
         self.graphs: set[str] = set()
@@ -263,18 +269,41 @@ class Baseline(Player):
             torch.cuda.empty_cache()
         return {}
 
-    def _run(self, which: str, order: list[int]) -> None:
+    def go(self, request: dict[str, Any]) -> dict[str, Any]:
+        """As of any player. Where candidates map the memory of their inputs, it maps as much."""
+        if size := request["apart_bytes"]:
+            descriptor = self.channel.descriptor()
+            self._beside(size).open_apart(descriptor, 0, size)
+            os.close(descriptor)
+        return super().go(request)
+
+    def _beside(self, size: int) -> Arena:
+        if self.apart is None:
+            self.apart = Arena(self.device, self.library)
+            self.apart.reserve(APART_BYTES)
+        if size > APART_BYTES:
+            raise MemoryError(f"{size} bytes of inputs are more than a window may have")
+        return self.apart
+
+    def forget(self, request: dict[str, Any]) -> dict[str, Any]:
+        """See ``Player``; unmaps what the window mapped."""
+        if self.apart is not None:
+            self.apart.close_apart()
+        return super().forget(request)
+
+    def _run(self, which: str, order: list[int]) -> list[Any]:
         """As for a candidate. Graphed baselines own one set of outputs, which each call overwrites:
-        marking a step is what a user of theirs has to do as well."""
-        self.results = deque(maxlen=self.keep)
-        if which not in self.graphs:
-            super()._run(which, order)
-            return
+        marking a step is what a user of theirs has to do as well. Where not all results are kept,
+        the last one is named as often as a candidate names each of its own."""
+        self.results = results = deque[Any](maxlen=1 if which in self.graphs else self.keep)
+        graphed = which in self.graphs
         call, sets, mark = self.calls[which], self.sets, torch.compiler.cudagraph_mark_step_begin
         with torch.no_grad():
             for index in order:
-                mark()
-                call(*sets[index])
+                if graphed:
+                    mark()
+                results.append(call(*sets[index]))
+        return list(results) if len(results) == len(order) else [results[-1]] * len(order)
 
     def bandwidth(self, request: dict[str, Any]) -> dict[str, Any]:
         """Stages a copy of ``bytes`` and an empty call, so that the judge can time the ceilings."""

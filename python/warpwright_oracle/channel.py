@@ -15,7 +15,6 @@ from typing import Any
 MAX_FRAME_BYTES = 64 << 20
 AWAKE_SECONDS = 0.02
 """Longest that a process stays awake for a request that was announced."""
-
 OUT_OF_MEMORY = ("allocate memory", "bad_alloc", "the arena has no room")
 
 Handler = Callable[[dict[str, Any]], dict[str, Any]]
@@ -115,12 +114,13 @@ class Channel:
 
 
 def serve(channel: Channel, handlers: dict[str, Handler]) -> None:
-    """Answers requests until the judge closes the conversation; ``ping`` says that it is up. What
-    follows ``turn`` comes at once and begins a timed window: to be woken for it would take a core
-    tens of microseconds, now more and now fewer."""
+    """Answers requests until the judge closes the conversation; ``ping`` says that it is up. An
+    answer has the ``nonce`` of its request, where that has one. What follows ``turn`` comes at once
+    and begins a timed window: to be woken for it would take a core tens of microseconds, now more
+    and now fewer."""
     handlers = {"ping": lambda _: {}, **handlers}
     while (request := channel.receive()) is not None:
-        do = request.pop("do")
+        do, nonce = request.pop("do"), request.pop("nonce", None)
         try:
             reply = handlers[do](request)
             channel.awake = do == "turn"
@@ -128,7 +128,7 @@ def serve(channel: Channel, handlers: dict[str, Handler]) -> None:
             reply = {"error": {"kind": refusal.kind, "message": str(refusal), "trace": ""}}
         except BaseException as error:  # whatever it is, the judge must hear of it
             reply = {"error": describe(error)}
-        channel.send(reply)
+        channel.send(reply if nonce is None else {**reply, "nonce": nonce})
 
 
 def exhausted(error: BaseException) -> bool:

@@ -160,15 +160,6 @@ class Oracle:
         os.close(descriptor)
         return {}
 
-    def reach(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Maps the memory of the candidates on a GPU, one after the other, whose descriptor comes
-        with the request: inputs of windows are stored there and nothing is read."""
-        descriptor = self.channel.descriptor()
-        with self._sharing():
-            self.candidates = self.arena.beside(descriptor, request["arena_bytes"])
-        os.close(descriptor)
-        return {}
-
     def init(self, _: dict[str, Any]) -> dict[str, Any]:
         """Arguments of the model's constructor."""
         held: list[torch.Tensor] = []
@@ -239,13 +230,18 @@ class Oracle:
         return {"sets": sets, "end": offset}
 
     def provide(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Inputs of the given seeds and families, each set from its offset in the candidates'
-        memory on."""
+        """On a GPU: inputs of the given seeds and families, each set from its offset on in memory
+        whose descriptor comes with the request: the inputs of one window."""
+        descriptor = self.channel.descriptor()
         sets = []
         asked = (request["seeds"], request["families"], request["offsets"])
-        for seed, family, offset in zip(*asked, strict=True):
-            tree, places, _ = self._make(self.candidates, seed, family, offset)
-            sets.append({"tree": tree, "tensors": places})
+        with self.arena.lent(descriptor, request["at"], request["bytes"]) as memory:
+            os.close(descriptor)
+            for seed, family, offset in zip(*asked, strict=True):
+                tree, places, _ = self._make(memory, seed, family, offset)
+                sets.append({"tree": tree, "tensors": places})
+            if self.cuda:  # before it is unmapped
+                torch.cuda.synchronize()
         self.settle()
         return {"sets": sets}
 
@@ -390,7 +386,6 @@ def main() -> None:
         "load",
         "open",
         "adopt",
-        "reach",
         "init",
         "state",
         "calibrate",

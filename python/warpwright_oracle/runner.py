@@ -1,7 +1,9 @@
 """The runner: the disposable process in which candidate code executes.
 
 It holds no reference, no expected output, no seed. Everything it says is the candidate's word; the
-judge reads memory for itself. It starts before its candidate is known, and waits.
+judge reads memory for itself. It starts before its candidate is known, and waits. The judge freezes
+it except while it loads, while it prepares a window whose inputs do not exist yet, and from "go" to
+the answer.
 """
 
 from __future__ import annotations
@@ -33,8 +35,11 @@ graph."""
 class Runner(Player):
     """One candidate."""
 
-    def __init__(self, device: str, library: str, channel: Channel, arena: Arena | None) -> None:
+    def __init__(
+        self, device: str, library: str, channel: Channel, arena: Arena | None, apart_at: int
+    ) -> None:
         super().__init__(arena, device.startswith("cuda"))
+        self.apart_at = apart_at
         self.device = device
         self.library = library
         self.channel = channel
@@ -110,11 +115,27 @@ class Runner(Player):
         return {"operators": rules.forbid_operators(self.device, self.forbidden)}
 
     def stage(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Views of the inputs of the coming calls; memory for their results from ``zone``."""
+        """Forgets the last window, makes views of where the inputs of the coming calls will lie
+        (nothing is there yet), and has memory for their results come from ``zone``."""
         assert self.arena is not None
+        self.results, self.sets = [], []
+        if self.cuda:
+            self.arena.close_apart()
         self.sets = [self._values(given) for given in request["sets"]]
         self._zone(request)
         return {}
+
+    def go(self, request: dict[str, Any]) -> dict[str, Any]:
+        """As of any player; ``sets`` are those of other forms than the staged ones, by position. On
+        a GPU the memory in which the inputs lie comes with the request."""
+        assert self.arena is not None
+        if self.cuda:
+            descriptor = self.channel.descriptor()
+            self.arena.open_apart(descriptor, self.apart_at, request["apart_bytes"])
+            os.close(descriptor)
+        for index, given in request["sets"]:
+            self.sets[index] = self._values(given)
+        return super().go(request)
 
     def _zone(self, request: dict[str, Any]) -> None:
         assert self.arena is not None
@@ -141,6 +162,8 @@ def main() -> None:
     parser.add_argument("--arena", type=int)
     parser.add_argument("--arena-bytes", type=int)
     parser.add_argument("--start-bytes", type=int)
+    parser.add_argument("--apart-at", type=int, default=0)
+    parser.add_argument("--apart-bytes", type=int, default=0)
     given = parser.parse_args()
     channel = Channel(given.channel)
     arena = None
@@ -153,11 +176,12 @@ def main() -> None:
         torch.cuda.init()
         with channel.starting():
             size = given.arena_bytes
-            arena.reach(given.arena, size, populate=True)
+            room = given.apart_at + given.apart_bytes
+            arena.reach(given.arena, size, populate=True, room=room)
             # The rest may be in use: a candidate runs, and what it computes with lies there.
             arena.zone(size - given.start_bytes, given.start_bytes)
             warm(given.device)
-    runner = Runner(given.device, given.library, channel, arena)
+    runner = Runner(given.device, given.library, channel, arena, given.apart_at)
     names = [
         "ping",
         "adopt",
@@ -168,8 +192,6 @@ def main() -> None:
         "stage",
         "turn",
         "go",
-        "outputs",
-        "release",
         "drop",
     ]
     serve(channel, {name: getattr(runner, name) for name in names})

@@ -50,7 +50,7 @@ ArenaAllocator allocator;
 
 // Maps the file. A process that is timed populates its pages now: a fault inside a measured window
 // would be timed.
-extern "C" int arena_import(int descriptor, size_t size, int, int populate) {
+extern "C" int arena_import(int descriptor, size_t size, int, int populate, size_t) {
     const int flags = MAP_SHARED | (populate ? MAP_POPULATE : 0);
     void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, descriptor, 0);
     if (at == MAP_FAILED) return errno;

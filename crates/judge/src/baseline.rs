@@ -1,5 +1,6 @@
 //! The baseline process as the judge sees it: one per session, for as long as that is open.
 
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -14,6 +15,7 @@ use crate::arena::Arena;
 use crate::channel::NoAnswer;
 use crate::error::JudgeError;
 use crate::gate::{Gate, Purpose};
+use crate::named::Named;
 use crate::oracle::{mode_name, profile_name};
 use crate::process::{Grant, Host, Role, Worker};
 use crate::wire::Agreement;
@@ -63,6 +65,8 @@ impl Baseline {
 pub(crate) struct BaselineProcess {
     worker: Worker,
     arena: Option<Arena>,
+    /// Memory that it maps in each window, as a candidate does that of its inputs.
+    beside: Option<Arc<Arena>>,
     artifact: Option<PathBuf>,
 }
 
@@ -154,7 +158,7 @@ impl BaselineProcess {
         starting.register(worker.killer()?)?;
         let worker = worker.up(gate)?;
         starting.done();
-        Ok(Self { worker, arena: None, artifact: artifact.map(Path::to_owned) })
+        Ok(Self { worker, arena: None, beside: None, artifact: artifact.map(Path::to_owned) })
     }
 
     /// Has it allocate from this memory from now on, of which it touches all: on the cpu device, as a
@@ -165,6 +169,12 @@ impl BaselineProcess {
         self.worker.hand_over(&request, &arena, PATIENCE, gate)?;
         self.arena = Some(arena);
         Ok(())
+    }
+
+    /// Has it map the memory of the candidate's last inputs in each window from now on, or none: as much
+    /// as a candidate must map on a GPU.
+    pub(crate) fn map_as_candidates(&mut self, arena: Option<&Arc<Arena>>) {
+        self.beside = arena.map(Arc::clone);
     }
 
     /// See [`Worker::next`]. Not for one with an arena, from which it allocates for good.
@@ -185,7 +195,7 @@ impl BaselineProcess {
         self.trusted(task, answer)
     }
 
-    fn trusted(&self, task: &str, answer: Result<Json, NoAnswer>) -> Result<Json, JudgeError> {
+    fn trusted<T>(&self, task: &str, answer: Result<T, NoAnswer>) -> Result<T, JudgeError> {
         answer.map_err(|e| {
             JudgeError::from_trusted(task, Role::Baseline.name(), e, &self.worker.tail())
         })
@@ -248,8 +258,8 @@ impl BaselineProcess {
             "do": "compile", "which": which.name(), "seed": seed, "warm_calls": WARM_CALLS,
         });
         let answer = match tuned {
-            Tuned::Alone => self.worker.ask_holding(&request, COMPILE_PATIENCE, gate),
-            Tuned::Beside => self.worker.ask_beside(&request, COMPILE_PATIENCE, gate),
+            Tuned::Alone => self.worker.ask_holding::<Json>(&request, COMPILE_PATIENCE, gate),
+            Tuned::Beside => self.worker.ask_beside::<Json>(&request, COMPILE_PATIENCE, gate),
         };
         self.trusted(task, answer).map(drop)
     }
@@ -310,13 +320,18 @@ impl BaselineProcess {
         order: &[usize],
         look: Option<Look<'_>>,
     ) -> Result<Duration, JudgeError> {
-        let request = json!({"do": "go", "which": which, "order": order});
-        let (start, answer) = self.worker.ask_for_window(&request, PATIENCE);
-        self.trusted(task, answer)?;
-        if let Some(look) = look {
-            look.arena.fingerprint(look.samples)?;
+        let lent = self.beside.as_ref().map(|arena| arena.lend_inputs()).transpose()?.flatten();
+        let bytes = lent.as_ref().map_or(0, |(_, bytes)| *bytes);
+        let request = json!({"do": "go", "which": which, "order": order, "apart_bytes": bytes});
+        let lent = lent.as_ref().map(|(fd, _)| fd.as_fd());
+        let (elapsed, answer) = self.worker.window((&request, lent), PATIENCE, |reply| {
+            // As much as is done with a candidate's answer.
+            drop(serde_json::from_slice::<Named>(reply));
+            look.map_or(Ok(Vec::new()), |look| look.arena.samples(look.samples))
+        });
+        if let Some(seen) = self.trusted(task, answer)?.seen {
+            seen?;
         }
-        let elapsed = start.elapsed();
         self.ask(task, &json!({"do": "forget"}), PATIENCE)?;
         Ok(elapsed)
     }

@@ -37,6 +37,12 @@ pub(crate) enum NoAnswer {
     Malformed(String),
     /// It answered that it could not.
     Complaint(Complaint),
+    /// It answered before it was asked, or what it was not asked.
+    Unasked,
+    /// It ran while it was to be frozen.
+    RanWhileFrozen,
+    /// It does not stop.
+    CannotFreeze(String),
 }
 
 impl Channel {
@@ -55,23 +61,27 @@ impl Channel {
         decode(&reply)
     }
 
-    /// The same, but stays awake for the answer, for a while: to be woken takes a sleeping core tens of
-    /// microseconds, now more and now fewer.
-    pub(crate) fn ask_awake<T: DeserializeOwned>(
-        &mut self,
-        request: &Json,
-        deadline: Duration,
-    ) -> Result<T, NoAnswer> {
-        self.send(request, deadline)?;
+    /// Waits for the answer to what was sent: with `awake` without sleeping, for a while. To be woken
+    /// takes a sleeping core tens of microseconds, now more and now fewer.
+    pub(crate) fn answer(&mut self, awake: bool, deadline: Duration) -> Result<Vec<u8>, NoAnswer> {
         let end = Instant::now() + AWAKE.min(deadline);
-        // Looks, and takes nothing.
-        let looks = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        let nothing = || recv(&self.stream, &mut [0u8; 1][..], looks).err() == Some(Errno::AGAIN);
-        while nothing() && Instant::now() < end {
+        while awake && !self.is_readable() && Instant::now() < end {
             std::hint::spin_loop();
         }
-        let reply = self.receive(deadline)?;
-        decode(&reply)
+        self.receive(deadline)
+    }
+
+    /// Whether there is something to be read, or the conversation is closed.
+    pub(crate) fn is_readable(&self) -> bool {
+        // Looks, and takes nothing.
+        let looks = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        recv(&self.stream, &mut [0u8; 1][..], looks).err() != Some(Errno::AGAIN)
+    }
+
+    /// Whether something was said that nobody has asked for.
+    pub(crate) fn has_unasked(&self) -> bool {
+        let looks = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        matches!(recv(&self.stream, &mut [0u8; 1][..], looks), Ok((_, 1..)))
     }
 
     /// Asks a process that wants to hold the device now and then while it answers; `hold` waits for
@@ -165,6 +175,22 @@ impl Channel {
     }
 }
 
+/// Reads the answer to the request with this nonce: a complaint counts only with it.
+pub(crate) fn decode_or_complain(reply: &[u8], nonce: &str) -> Result<Json, NoAnswer> {
+    #[derive(serde::Deserialize)]
+    struct Failed {
+        error: Complaint,
+        nonce: Option<String>,
+    }
+    match serde_json::from_slice::<Failed>(reply) {
+        Ok(failed) if failed.nonce.as_deref() == Some(nonce) => {
+            Err(NoAnswer::Complaint(failed.error))
+        }
+        Ok(_) => Err(NoAnswer::Unasked),
+        Err(_) => serde_json::from_slice(reply).map_err(|e| NoAnswer::Malformed(e.to_string())),
+    }
+}
+
 /// Reads an answer: the expected type, or the complaint in its place.
 pub(crate) fn decode<T: DeserializeOwned>(reply: &[u8]) -> Result<T, NoAnswer> {
     #[derive(serde::Deserialize)]
@@ -205,16 +231,25 @@ mod tests {
                 theirs.write_all(b"\x01\0\0\x007").unwrap();
             }
         });
-        for _ in 0..3 {
-            let told: u32 = channel.ask_awake(&serde_json::json!({}), AWAKE * 5).unwrap();
-            assert_eq!(told, 7);
+        for awake in [true, false, true] {
+            channel.send(&serde_json::json!({}), SOON).unwrap();
+            assert_eq!(channel.answer(awake, AWAKE * 5).unwrap(), b"7");
         }
         answerer.join().unwrap();
-        let told = channel.ask_awake::<u32>(&serde_json::json!({}), SOON);
-        assert!(matches!(told, Err(NoAnswer::Closed)));
         let (mut channel, _theirs) = pair();
-        let told = channel.ask_awake::<u32>(&serde_json::json!({}), SOON);
-        assert!(matches!(told, Err(NoAnswer::Late(_))));
+        assert!(matches!(channel.answer(true, SOON), Err(NoAnswer::Late(_))));
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_seen() {
+        let (channel, mut theirs) = pair();
+        assert!(!channel.has_unasked());
+        theirs.write_all(b"\x02\0\0\0{}").unwrap();
+        assert!(channel.has_unasked());
+        let (channel, theirs) = pair();
+        drop(theirs);
+        assert!(!channel.has_unasked(), "a closed conversation says nothing");
+        assert!(channel.is_readable());
     }
 
     #[test]

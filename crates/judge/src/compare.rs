@@ -324,6 +324,7 @@ fn example(mut i: u64, shape: &[u64], expected: f64, got: f64) -> Element {
 mod tests {
     use super::*;
     use crate::arena::HostArena;
+    use crate::claims::Zone;
     use std::io::{Seek, SeekFrom, Write};
 
     fn arena(bytes: &[u8]) -> Arena {
@@ -410,7 +411,8 @@ mod tests {
         use rand::rngs::StdRng;
         use rand::{RngExt, SeedableRng};
         let gpu = std::sync::Arc::new(CudaDevice::open(0).unwrap());
-        let [mine, truths] = [(); 2].map(|()| Arena::Cuda(gpu.arena(4 << 20).unwrap()));
+        let [mine, truths] = [(); 2]
+            .map(|()| Arena::Cuda(gpu.arena(4 << 20, Zone { offset: 4 << 20, bytes: 0 }).unwrap()));
         let write = |arena: &Arena, offset, bytes: &[u8]| match arena {
             Arena::Cuda(arena) => arena.write(offset, bytes).unwrap(),
             Arena::Host(_) => unreachable!(),

@@ -121,6 +121,16 @@ impl JudgeError {
             NoAnswer::Malformed(what) => {
                 Self::infrastructure(format!("understand the {role}"), what)
             }
+            NoAnswer::Unasked => {
+                Self::infrastructure(format!("understand the {role}"), "it answers something else")
+            }
+            NoAnswer::RanWhileFrozen => Self::infrastructure(
+                format!("freeze the {role}"),
+                "one of its processes ran meanwhile",
+            ),
+            NoAnswer::CannotFreeze(reason) => {
+                Self::infrastructure(format!("freeze the {role}"), reason)
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! From what a candidate's process did to a typed failure.
 
 use warpwright_jail::Outcome;
-use warpwright_record::verdict::{Failure, FailureClass};
+use warpwright_record::verdict::{Failure, FailureClass, IntegrityFinding};
 
 use crate::channel::NoAnswer;
 use crate::runner::Stumble;
@@ -29,6 +29,13 @@ pub(crate) fn classify(stumble: &Stumble, outcome: Option<&Outcome>, tail: &str)
             let text = format!("{during} did not finish within {:.0} s", limit.as_secs_f64());
             failure(FailureClass::Hang, text)
         }
+        NoAnswer::Unasked => {
+            failure(FailureClass::Integrity, "it answered what it had not been asked")
+        }
+        NoAnswer::RanWhileFrozen => {
+            failure(FailureClass::Integrity, "one of its processes ran while it was to be frozen")
+        }
+        NoAnswer::CannotFreeze(reason) => failure(FailureClass::Integrity, reason.clone()),
         NoAnswer::Malformed(what) => {
             failure(FailureClass::Crash, format!("the process broke off the conversation: {what}"))
         }
@@ -73,6 +80,23 @@ pub(crate) fn classify(stumble: &Stumble, outcome: Option<&Outcome>, tail: &str)
     failure.message = cap(&failure.message);
     failure.output_tail = cap(tail);
     failure
+}
+
+/// What a stumble says against the candidate's honesty: what no honest program does, whatever is wrong
+/// with it.
+pub(crate) fn finding(stumble: &Stumble) -> Option<IntegrityFinding> {
+    let (class, message) = match &stumble.answer {
+        NoAnswer::Unasked => (
+            "forged_answer",
+            "its process answered before it was asked, or something else".to_owned(),
+        ),
+        NoAnswer::RanWhileFrozen => {
+            ("ran_while_frozen", "a process of its jail ran while all were to be frozen".to_owned())
+        }
+        NoAnswer::CannotFreeze(reason) => ("cannot_be_frozen", reason.clone()),
+        _ => return None,
+    };
+    Some(IntegrityFinding { class: class.to_owned(), message })
 }
 
 /// The CUDA error code behind an exception's text. Torch gives the words, launchers the number.

@@ -204,17 +204,30 @@ impl Families {
         families.into_iter().map(|family| Draw::fresh(family, random)).collect()
     }
 
-    /// Which of the calls of a timed window is looked at.
-    pub(crate) fn looked_at(&self, draws: &[Draw], random: &mut StdRng) -> usize {
-        let wanted = match self.timed() {
-            Some(other) if random.random_bool(LOOKED_SHARE) => other,
-            _ => InputFamily::Own,
-        };
-        let those: Vec<usize> = (0..draws.len()).filter(|&i| draws[i].family == wanted).collect();
-        match those.len() {
-            0 => random.random_range(0..draws.len().max(1)),
-            n => those[random.random_range(0..n)],
+    /// Which of the calls of a timed window are looked at: so many, none twice. Where lower precision
+    /// shows on other inputs only, two thirds of them have those, as far as there are any.
+    pub(crate) fn looked_at(
+        &self,
+        draws: &[Draw],
+        count: usize,
+        random: &mut StdRng,
+    ) -> Vec<usize> {
+        let mut calls: Vec<usize> = (0..draws.len()).collect();
+        calls.shuffle(random);
+        if let Some(other) = self.timed() {
+            let (mut those, mut rest): (Vec<usize>, Vec<usize>) =
+                calls.into_iter().partition(|&call| draws[call].family == other);
+            let mut mixed = Vec::with_capacity(draws.len());
+            while let Some(call) = match random.random_bool(LOOKED_SHARE) {
+                true => those.pop().or_else(|| rest.pop()),
+                false => rest.pop().or_else(|| those.pop()),
+            } {
+                mixed.push(call);
+            }
+            calls = mixed;
         }
+        calls.truncate(count);
+        calls
     }
 
     /// What is weaker than the rules ask, each in a sentence.

@@ -13,7 +13,7 @@ use warpwright_jail::{Child, Spec};
 
 use crate::arena::{Arena, HostArena};
 use crate::baseline::Baseline;
-use crate::channel::{Channel, NoAnswer};
+use crate::channel::{Channel, NoAnswer, decode};
 use crate::gate::Wish;
 use crate::judge::LocalJudge;
 use crate::memory::{Memory, Work};
@@ -136,7 +136,7 @@ impl Serving {
         self.channel.ask_holding(request, PATIENCE, hold).map(|Told { told }| told)
     }
 
-    /// Hands memory over, to `adopt` or to `reach`.
+    /// Hands memory over, to `adopt`.
     fn hand_over(&mut self, what: &str, arena: &Arena) -> Result<Vec<String>, NoAnswer> {
         self.wishes.clear();
         let request = json!({"do": what, "arena_bytes": arena.len()});
@@ -226,17 +226,19 @@ fn an_oracle_stores_inputs_where_a_candidate_finds_them() {
     let memory = || Arena::Host(HostArena::create(1 << 20).unwrap());
     let (own, candidates) = (memory(), memory());
     serving.hand_over("adopt", &own).unwrap();
-    let told = serving.hand_over("reach", &candidates).unwrap();
-    assert_eq!(told, ["shared", "maps", "waits", "nothing"]);
-    assert_eq!(serving.wishes, [Wish::Shared, Wish::Nothing]);
-
     let offsets = [1 << 16, 4096, 1 << 19];
     let drawn = json!({"seeds": [5, 6, 5], "families": ["own", "own", "own"]});
     let mut ask = |what: &str, more: (&str, Json)| {
         let mut request = drawn.clone();
         request["do"] = what.into();
         request[more.0] = more.1;
-        serving.channel.ask::<Sets>(&request, PATIENCE).unwrap().sets
+        request["at"] = json!(0);
+        request["bytes"] = json!(1 << 20);
+        serving.channel.send(&request, PATIENCE).unwrap();
+        if what == "provide" {
+            serving.channel.send_descriptor(candidates.lend().unwrap().as_fd()).unwrap();
+        }
+        decode::<Sets>(&serving.channel.receive(PATIENCE).unwrap()).unwrap().sets
     };
     let bytes = |arena: &Arena, set: &Value| {
         let at = &set.tensors[0];

@@ -16,6 +16,7 @@ use warpwright_task::similarity::OpGraph;
 use crate::arena::{Arena, ArenaError, CudaDevice, HostArena, KeptArenas};
 use crate::baseline::{Baseline, BaselineProcess, EarlyBaseline, Starting};
 use crate::calibrate::{self, Calibration};
+use crate::claims::Zone;
 use crate::cores;
 use crate::device::{Device, DeviceFacts, host_facts};
 use crate::embedded;
@@ -158,6 +159,7 @@ impl LocalJudge {
             gate: Arc::clone(&gate),
             gpu: gpu.clone(),
             arena_bytes: Memory::all(&facts, Work::Judging).runner(),
+            apart: Memory::all(&facts, Work::Judging).apart(),
             cache: config.cache.clone(),
         });
         let known = calibrate::load(&config.cache, &config.device.to_string(), &facts.hardware);
@@ -385,7 +387,7 @@ impl LocalJudge {
     /// Memory the judge creates for a process of a task on this device.
     pub(crate) fn arena(&self, task: &Task, bytes: u64) -> Result<Arena, JudgeError> {
         let made = match &self.gpu {
-            Some(gpu) => gpu.arena(bytes).map(Arena::Cuda),
+            Some(gpu) => gpu.arena(bytes, Zone { offset: bytes, bytes: 0 }).map(Arena::Cuda),
             None => HostArena::create(bytes).map(Arena::Host),
         };
         made.map_err(|error| no_arena(task, error))

@@ -5,7 +5,6 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-use crate::arena::SAMPLE_BYTES;
 use crate::claims::Zone;
 use crate::wire::{ALIGN, Opened, Place, padded};
 
@@ -14,8 +13,10 @@ use crate::wire::{ALIGN, Opened, Place, padded};
 pub(crate) struct Layout {
     /// Where `ModelNew`'s own memory comes from until the rules are locked.
     pub(crate) weights: Zone,
-    /// Where the judge places inputs.
+    /// Where the judge places inputs: in the arena, or behind it in memory that is new in each window.
     pub(crate) inputs: Zone,
+    /// Whether that is so.
+    pub(crate) apart: bool,
     /// Where results and intermediates come from.
     pub(crate) results: Zone,
     /// Calls a window may hold at most.
@@ -54,7 +55,8 @@ impl Sizes {
             fixed: weights + 2 * SLACK + round(state),
             inputs: per_set + 8 * ALIGN,
             per_set,
-            per_call: opened.sizes.outputs.padded_bytes(),
+            // An eighth more: results that are parts of larger, padded buffers.
+            per_call: opened.sizes.outputs.padded_bytes() / 8 * 9,
             state,
         }
     }
@@ -65,23 +67,41 @@ pub(crate) const MAX_CALLS: u64 = 4096;
 const SLACK: u64 = 8 << 20;
 
 impl Layout {
-    /// Plans an arena of at most `budget` bytes in which a window holds `wanted` calls if it can.
-    /// `None` when not even one call fits.
-    pub(crate) fn plan(opened: &Opened, wanted: u64, budget: u64) -> Option<Self> {
+    /// Plans an arena of at most `budget` bytes in which a window holds `wanted` calls if it can; `apart`
+    /// is where inputs lie if not in it. `None` when not even one call fits.
+    pub(crate) fn plan(
+        opened: &Opened,
+        wanted: u64,
+        budget: u64,
+        apart: Option<Zone>,
+    ) -> Option<Self> {
         // Four repacked copies of each set of weights, as a policy makes them that does ahead all that
         // depends on weights only; where memory is short, two or one.
         [10, 6, 4]
             .into_iter()
-            .find_map(|sets| Self::of(&Sizes::of(opened, sets), opened, wanted, budget))
+            .find_map(|sets| Self::of(&Sizes::of(opened, sets), opened, wanted, (budget, apart)))
     }
 
-    fn of(sizes: &Sizes, opened: &Opened, wanted: u64, budget: u64) -> Option<Self> {
+    fn of(
+        sizes: &Sizes,
+        opened: &Opened,
+        wanted: u64,
+        (budget, apart): (u64, Option<Zone>),
+    ) -> Option<Self> {
         let &Sizes { weights, fixed, inputs, per_set, per_call, state } = sizes;
         // Intermediates of one call, for candidates of several kernels: what eager allocates and
         // half as much again; where memory is short, less.
         let least = round(2 * (inputs + per_call) + (32 << 20));
         let eager = round(opened.allocated_bytes / 2 * 3 + (32 << 20));
-        let fits = |scratch: u64| Some(budget.checked_sub(fixed + scratch)? / (inputs + per_call));
+        let fits = |scratch: u64| {
+            let left = budget.checked_sub(fixed + scratch)?;
+            Some(match apart {
+                None => left / (inputs + per_call),
+                Some(zone) => {
+                    (left / per_call.max(1)).min(zone.bytes.saturating_sub(SLACK) / inputs)
+                }
+            })
+        };
         let enough = |scratch: u64, calls| fits(scratch).filter(|fit| *fit >= calls);
         let (scratch, fits) =
             [(least.max(eager), wanted.min(16)), (least, 1), (least.min(eager), 1)]
@@ -92,12 +112,22 @@ impl Layout {
             return None;
         }
         let weights = Zone { offset: 0, bytes: weights };
-        // The weights of both variants pass through here once as well.
-        let room = round((calls * inputs).max(state) + SLACK);
-        let inputs = Zone { offset: weights.end(), bytes: room };
-        let bytes = round(calls * per_call + scratch + SLACK);
-        let results = Zone { offset: inputs.end(), bytes };
-        Some(Self { weights, inputs, results, calls, per_set, per_call, scratch })
+        let room = round(calls * inputs + SLACK);
+        let inside = match apart {
+            Some(_) => Zone { offset: weights.end(), bytes: 0 },
+            // The weights of both variants pass through where inputs or results lie later.
+            None => Zone { offset: weights.end(), bytes: room.max(round(state + SLACK)) },
+        };
+        let bytes = round(calls * per_call + scratch + SLACK).max(round(state + SLACK));
+        let results = Zone { offset: inside.end(), bytes };
+        let inputs = apart.map_or(inside, |zone| Zone { offset: zone.offset, bytes: room });
+        let apart = apart.is_some();
+        Some(Self { weights, inputs, apart, results, calls, per_set, per_call, scratch })
+    }
+
+    /// Where what a candidate is made of passes through before there is a window.
+    pub(crate) fn passage(&self) -> Zone {
+        if self.apart { self.results } else { self.inputs }
     }
 
     /// Bytes of the whole arena.
@@ -113,10 +143,17 @@ impl Layout {
         Zone { offset: self.results.offset + shift * ALIGN, bytes }
     }
 
+    /// Bytes of the inputs zone that so many calls are spread over.
+    pub(crate) fn spread(&self, calls: u64) -> u64 {
+        (calls * (self.per_set + 8 * ALIGN) + SLACK).min(self.inputs.bytes)
+    }
+
     /// One slot of the inputs zone per call, in an order drawn anew, each shifted by a distance
     /// drawn anew.
     pub(crate) fn slots(&self, calls: u64, random: &mut StdRng) -> Vec<Zone> {
-        let size = self.inputs.bytes / calls.max(1) / ALIGN * ALIGN;
+        // Memory that is new in each window is no more than it needs; else all there is.
+        let room = if self.apart { self.spread(calls) } else { self.inputs.bytes };
+        let size = room / calls.max(1) / ALIGN * ALIGN;
         let slack = size.saturating_sub(self.per_set) / ALIGN;
         let mut slots: Vec<Zone> = (0..calls)
             .map(|i| {
@@ -137,12 +174,6 @@ pub(crate) fn place_all(tensors: &mut [Place], mut at: u64) -> u64 {
         at += padded(tensor.bytes);
     }
     at
-}
-
-/// Secret places of a zone whose bytes are sampled inside the measured window.
-pub(crate) fn sample_offsets(zone: Zone, count: usize, random: &mut StdRng) -> Vec<u64> {
-    let places = (zone.bytes / SAMPLE_BYTES).max(1);
-    (0..count).map(|_| zone.offset + random.random_range(0..places) * SAMPLE_BYTES).collect()
 }
 
 fn round(bytes: u64) -> u64 {
@@ -193,7 +224,7 @@ mod tests {
             seed in any::<u64>(),
         ) {
             let opened = opened(&inputs, &[4096, 40]);
-            let layout = Layout::plan(&opened, calls, 1 << 30).unwrap();
+            let layout = Layout::plan(&opened, calls, 1 << 30, None).unwrap();
             prop_assert_eq!(layout.calls, calls);
             let mut random = StdRng::seed_from_u64(seed);
             let mut spans: Vec<(u64, u64)> = Vec::new();
@@ -209,9 +240,6 @@ mod tests {
             prop_assert!(spans[spans.len() - 1].1 <= layout.inputs.end());
             let window = layout.window(calls, &mut random);
             prop_assert!(layout.results.contains(window.offset, window.bytes));
-            for at in sample_offsets(window, 50, &mut random) {
-                prop_assert!(window.contains(at, SAMPLE_BYTES));
-            }
         }
     }
 
@@ -219,9 +247,9 @@ mod tests {
     fn intermediates_get_what_eager_allocates_where_there_is_room() {
         let mut large = opened(&[4096], &[4096]);
         large.allocated_bytes = 1 << 30;
-        let roomy = Layout::plan(&large, 8, 4 << 30).unwrap();
+        let roomy = Layout::plan(&large, 8, 4 << 30, None).unwrap();
         assert!(roomy.scratch >= 3 << 29);
-        let tight = Layout::plan(&large, 8, 1 << 30).unwrap();
+        let tight = Layout::plan(&large, 8, 1 << 30, None).unwrap();
         assert!(tight.scratch < 1 << 28 && tight.calls == 8);
     }
 
@@ -229,8 +257,9 @@ mod tests {
     fn large_weights_have_fewer_copies_where_memory_is_short() {
         let mut large = opened(&[4096], &[4096]);
         large.sizes.state = value(&[1 << 30]).tensors;
-        let bytes =
-            |gigabytes: u64| Layout::plan(&large, 8, gigabytes << 30).map(|l| l.weights.bytes);
+        let bytes = |gigabytes: u64| {
+            Layout::plan(&large, 8, gigabytes << 30, None).map(|l| l.weights.bytes)
+        };
         assert!(bytes(8).is_some_and(|weights| weights > 6 << 30));
         assert!(bytes(6).is_some_and(|weights| weights > 4 << 30 && weights < 5 << 30));
         assert_eq!(bytes(4), None);
@@ -238,12 +267,12 @@ mod tests {
 
     #[test]
     fn a_task_that_does_not_fit_is_refused() {
-        assert_eq!(Layout::plan(&opened(&[1 << 30], &[1 << 30]), 4, 1 << 30), None);
+        assert_eq!(Layout::plan(&opened(&[1 << 30], &[1 << 30]), 4, 1 << 30, None), None);
     }
 
     #[test]
     fn placements_differ_from_call_to_call() {
-        let layout = Layout::plan(&opened(&[4096], &[4096]), 8, 1 << 30).unwrap();
+        let layout = Layout::plan(&opened(&[4096], &[4096]), 8, 1 << 30, None).unwrap();
         let mut random = StdRng::seed_from_u64(1);
         let first = layout.slots(8, &mut random);
         assert_ne!(first, layout.slots(8, &mut random));

@@ -52,6 +52,7 @@ mod judge;
 mod layout;
 mod measure;
 mod memory;
+mod named;
 mod native;
 mod nursery;
 mod oracle;

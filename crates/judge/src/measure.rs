@@ -205,15 +205,14 @@ pub(crate) fn cycle(calls: usize, staged: usize) -> Vec<usize> {
     (0..calls).map(|i| i % staged).collect()
 }
 
-/// One window of the candidate on fresh inputs, of which one call may be looked at; the draws by
-/// slot.
+/// One window of the candidate on fresh inputs; the draws by slot.
 pub(crate) fn candidate_window(
     oracle: &mut Oracle,
     runner: &mut Runner,
-    (calls, look): (usize, bool),
+    calls: usize,
     random: &mut StdRng,
 ) -> Result<(Played, Vec<Draw>), Trouble> {
-    let draws = oracle.families.timed_draws(calls, look, random);
+    let draws = oracle.families.timed_draws(calls, true, random);
     let played = runner.play(oracle, "init", &draws)?;
     Ok((played, draws))
 }

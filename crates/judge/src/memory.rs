@@ -4,9 +4,11 @@
 //! session in a part of its own, and the arena of the one candidate that runs. On the cpu device
 //! memory that is not touched costs nothing, and nothing is divided.
 
+use crate::claims::Zone;
 use crate::device::DeviceFacts;
 use crate::dtype::Dtype;
 use crate::error::JudgeError;
+use crate::process::START_BYTES;
 use crate::wire::{Sizes, padded};
 
 /// A part of the device's memory.
@@ -29,8 +31,13 @@ pub(crate) enum Work {
     Examining,
 }
 
-/// Percent of a GPU's memory for the candidate that runs: the same for all.
-const RUNNER: u64 = 36;
+/// Percent of a GPU's memory for the candidate that runs, the same for all: its arena, and the inputs of
+/// one window, which lie in memory of their own.
+const RUNNER: u64 = 24;
+const INPUTS: u64 = 12;
+
+/// What memory on a GPU is mapped in multiples of, bytes.
+pub(crate) const GRAIN: u64 = 2 << 20;
 
 impl Work {
     /// Percent that are handed out in parts; contexts of many processes take the rest.
@@ -115,6 +122,14 @@ impl Memory {
     /// Largest arena of a runner, bytes.
     pub(crate) fn runner(self) -> u64 {
         if self.cuda { self.device / 100 * RUNNER } else { (self.bytes / 4).min(6 << 30) }
+    }
+
+    /// Where the inputs of a window lie on a GPU, as offsets from the start of the candidate's arena:
+    /// beside it, in memory that is new in each window. On the cpu device they lie in the arena.
+    pub(crate) fn apart(self) -> Option<Zone> {
+        let offset = (self.runner() + START_BYTES).next_multiple_of(GRAIN);
+        let bytes = self.device / 100 * INPUTS / GRAIN * GRAIN;
+        self.cuda.then_some(Zone { offset, bytes })
     }
 
     /// How torch in the oracle and in the baseline divide it; no bounds where the session has

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use warpwright_jail::Killer;
 
 use crate::arena::{Arena, ArenaError, CudaDevice};
+use crate::claims::Zone;
 use crate::error::JudgeError;
 use crate::gate::{Gate, Purpose};
 use crate::homes::{Home, Homes};
@@ -35,7 +36,7 @@ const ON_GPU: usize = 4;
 /// The same where a candidate's memory is at least [`LARGE`]: there is more beside it, too.
 const ON_LARGE_GPU: usize = 6;
 /// Bytes.
-const LARGE: u64 = 40 << 30;
+const LARGE: u64 = 27 << 30;
 /// Runners kept ready on the cpu device, where candidates are judged one or two at a time.
 const ON_CPU: usize = 1;
 /// Host memory that a runner may use beside its arena, bytes.
@@ -57,6 +58,8 @@ pub(crate) struct Means {
     pub(crate) gpu: Option<Arc<CudaDevice>>,
     /// Bytes of the largest arena that a runner can be given; on a GPU all get this one.
     pub(crate) arena_bytes: u64,
+    /// Where the inputs of a window lie on a GPU.
+    pub(crate) apart: Option<Zone>,
     pub(crate) cache: PathBuf,
 }
 
@@ -235,7 +238,9 @@ impl Shared {
         if let Some(arena) = kept.as_ref() {
             return Ok(Arc::clone(arena));
         }
-        let arena = Arc::new(Arena::Cuda(gpu.arena(self.means.arena_bytes + START_BYTES)?));
+        let bytes = self.means.arena_bytes + START_BYTES;
+        let apart = self.means.apart.unwrap_or(Zone { offset: bytes, bytes: 0 });
+        let arena = Arc::new(Arena::Cuda(gpu.arena(bytes, apart)?));
         *kept = Some(Arc::clone(&arena));
         Ok(arena)
     }

@@ -1,5 +1,6 @@
 //! The oracle of one task, as the judge sees it.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,8 +39,6 @@ pub(crate) struct Oracle {
     worker: Worker,
     task: String,
     pub(crate) arena: Arc<Arena>,
-    /// Whether it reaches the memory of the candidates, on a GPU.
-    reaches: bool,
     pub(crate) opened: Opened,
     /// The inputs that the task allows, and what is known of errors on each.
     pub(crate) families: Families,
@@ -134,8 +133,7 @@ impl LoadedOracle {
         let arena = Arc::new(arena);
         let families = Families::own(profile, dtypes.collect());
         let (doubt, double) = (String::new(), profile != Profile::Paper);
-        let reaches = false;
-        Ok(Oracle { worker, task, arena, reaches, opened, families, doubt, double, profile })
+        Ok(Oracle { worker, task, arena, opened, families, doubt, double, profile })
     }
 }
 
@@ -251,25 +249,20 @@ impl Oracle {
         self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
     }
 
-    /// On a GPU: lets it store inputs in the memory of the candidates, one after the other. The caller
-    /// holds nothing of the device.
-    pub(crate) fn reach(&mut self, candidates: &Arena, gate: &Gate) -> Result<(), JudgeError> {
-        if !self.reaches && matches!(candidates, Arena::Cuda(_)) {
-            let request = json!({"do": "reach", "arena_bytes": candidates.len()});
-            self.worker.hand_over(&request, candidates, PATIENCE, gate)?;
-            self.reaches = true;
-        }
-        Ok(())
-    }
-
-    /// Inputs for each draw in the candidates' memory, which it must reach, each set from its offset
-    /// on.
-    pub(crate) fn provide(&mut self, draws: &[Draw], offsets: &[u64]) -> Result<Sets, JudgeError> {
+    /// On a GPU: inputs for each draw in memory that is lent to it for this, each set from its offset
+    /// on; the memory lies `at` so many bytes from where offsets count, and has so many.
+    pub(crate) fn provide(
+        &mut self,
+        draws: &[Draw],
+        offsets: &[u64],
+        (lent, at, bytes): (BorrowedFd<'_>, u64, u64),
+    ) -> Result<Sets, JudgeError> {
         let (seeds, families) = named(draws);
         let request = json!({
-            "do": "provide", "seeds": seeds, "families": families, "offsets": offsets,
+            "do": "provide", "seeds": seeds, "families": families, "offsets": offsets, "at": at,
+            "bytes": bytes,
         });
-        self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
+        self.worker.ask_lending(&request, lent, PATIENCE).map_err(|e| self.trusted(e))
     }
 
     /// Inputs and truth for one draw; `None` where honest programs need not agree on its inputs.

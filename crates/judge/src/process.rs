@@ -1,17 +1,20 @@
 //! The jailed Python processes: oracle, baseline, runner.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rand::RngExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
-use warpwright_jail::{Access, Captured, Child, Gpu, Jail, Killer, Limits, Mount, Outcome, Spec};
+use warpwright_jail::{
+    Access, Captured, Child, FreezeError, Freezer, Gpu, Jail, Killer, Limits, Mount, Outcome, Spec,
+};
 
 use crate::arena::Arena;
-use crate::channel::{Channel, NoAnswer};
+use crate::channel::{self, Channel, NoAnswer};
 use crate::error::JudgeError;
 use crate::forks::Forks;
 use crate::gate::{Gate, Purpose, Wish};
@@ -196,6 +199,8 @@ pub(crate) struct Worker {
     role: Role,
     channel: Channel,
     child: Child,
+    /// What stops it; asked for when it is first needed.
+    freezer: Option<Freezer>,
     /// Whether nobody sleeps around a window.
     awake: bool,
     /// Tasks that it has forgotten.
@@ -221,7 +226,15 @@ impl Worker {
         };
         let listed = host.workers.list(child.pid());
         let awake = host.gpu.is_some();
-        Ok(Self { role, channel: Channel::new(ours), child, awake, served: 0, _listed: listed })
+        Ok(Self {
+            role,
+            channel: Channel::new(ours),
+            child,
+            freezer: None,
+            awake,
+            served: 0,
+            _listed: listed,
+        })
     }
 
     /// What to start, and the judge's end of the conversation with it.
@@ -253,6 +266,8 @@ impl Worker {
                 .args(["--arena", &ARENA_FD.to_string()])
                 .args(["--arena-bytes", &arena.len().to_string()])
                 .args(["--start-bytes", &START_BYTES.to_string()])
+                .args(["--apart-at", &arena.apart().offset.to_string()])
+                .args(["--apart-bytes", &arena.apart().bytes.to_string()])
                 .fd(arena.lend()?, ARENA_FD);
         }
         for path in &grant.read {
@@ -314,10 +329,12 @@ impl Worker {
         deadline: Duration,
         gate: &Gate,
     ) -> Result<Json, JudgeError> {
+        let role = self.role.name();
         let failed = |e: NoAnswer| {
-            let action = format!("hand memory to the {}", self.role.name());
+            let action = format!("hand memory to the {role}");
             JudgeError::infrastructure(action, format!("{e:?}"))
         };
+        self.thaw().map_err(failed)?;
         self.channel.send(request, deadline).map_err(failed)?;
         self.channel.send_descriptor(arena.lend()?.as_fd()).map_err(failed)?;
         let (mut held, purpose) = (None, self.role.purpose());
@@ -325,30 +342,113 @@ impl Worker {
         self.channel.answer_holding(deadline, hold).map_err(failed)
     }
 
-    /// Asks and waits.
+    /// Asks and waits; a process that is frozen goes on.
     pub(crate) fn ask<T: DeserializeOwned>(
         &mut self,
         request: &Json,
         deadline: Duration,
     ) -> Result<T, NoAnswer> {
-        self.channel.ask(request, deadline)
+        if self.role != Role::Runner {
+            self.thaw()?;
+            return self.channel.ask(request, deadline);
+        }
+        let (request, nonce) = with_nonce(request);
+        if self.channel.has_unasked() {
+            return Err(NoAnswer::Unasked);
+        }
+        self.thaw()?;
+        self.channel.send(&request, deadline)?;
+        let reply = self.channel.receive(deadline)?;
+        answered(&reply, &nonce)
     }
 
-    /// Asks for a window, and says when that began. On a GPU nobody sleeps then: the process has been
-    /// told to stay awake for it, and the judge does so for the answer. On the cpu device cores that
-    /// wait would be missed.
-    pub(crate) fn ask_for_window(
+    /// Asks a process that is trusted with this memory, and waits.
+    pub(crate) fn ask_lending<T: DeserializeOwned>(
         &mut self,
-        go: &Json,
+        request: &Json,
+        lent: BorrowedFd<'_>,
         deadline: Duration,
-    ) -> (Instant, Result<Json, NoAnswer>) {
-        if !self.awake {
-            let start = Instant::now();
-            return (start, self.channel.ask(go, deadline));
+    ) -> Result<T, NoAnswer> {
+        self.thaw()?;
+        self.channel.send(request, deadline)?;
+        self.channel.send_descriptor(lent)?;
+        channel::decode(&self.channel.receive(deadline)?)
+    }
+
+    /// Stops everything in the process's jail until it is asked again.
+    pub(crate) fn freeze(&mut self) -> Result<(), NoAnswer> {
+        if self.freezer.is_none() {
+            self.freezer = self.child.freezer();
         }
-        let told = self.channel.ask::<Json>(&serde_json::json!({"do": "turn"}), deadline);
+        // One that has ended has nothing to stop.
+        let Some(freezer) = &mut self.freezer else { return Err(NoAnswer::Closed) };
+        let frozen = freezer.freeze();
+        self.unless_ended(frozen)
+    }
+
+    fn thaw(&mut self) -> Result<(), NoAnswer> {
+        let Some(freezer) = &mut self.freezer else { return Ok(()) };
+        let thawed = freezer.thaw();
+        self.unless_ended(thawed)
+    }
+
+    /// A group that is gone says that the jail has ended, which the conversation tells better.
+    fn unless_ended(&mut self, done: Result<(), FreezeError>) -> Result<(), NoAnswer> {
+        match done {
+            Ok(()) => Ok(()),
+            Err(_) if matches!(self.child.try_wait(), Ok(true)) => Err(NoAnswer::Closed),
+            Err(FreezeError::RanWhileFrozen) => Err(NoAnswer::RanWhileFrozen),
+            Err(error) => Err(NoAnswer::CannotFreeze(error.to_string())),
+        }
+    }
+
+    /// Has a frozen process play a window.
+    ///
+    /// On the cpu device the clock of this process runs from before it goes on until it has answered and
+    /// everything in its jail is frozen again. On a GPU it goes on before the clock starts, so that it is
+    /// awake and the GPU is its own: the inputs are out of its reach until `lent` comes with "go". There
+    /// the clock stops when `look` is done, which sees what the process has left running on the GPU;
+    /// freezing it would not stop that. Nobody sleeps while the answer is waited for; on the cpu device
+    /// cores that wait would be missed.
+    pub(crate) fn window<R>(
+        &mut self,
+        (go, lent): (&Json, Option<BorrowedFd<'_>>),
+        deadline: Duration,
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> (Duration, Result<Answered<R>, NoAnswer>) {
+        let (go, nonce) = with_nonce(go);
+        if let Err(error) = self.freeze() {
+            return (Duration::ZERO, Err(error));
+        }
+        if self.awake {
+            let turned = self.ask::<Json>(&serde_json::json!({"do": "turn"}), deadline);
+            if let Err(error) = turned {
+                return (Duration::ZERO, Err(error));
+            }
+        }
+        if self.channel.has_unasked() {
+            return (Duration::ZERO, Err(NoAnswer::Unasked));
+        }
         let start = Instant::now();
-        (start, told.and_then(|_| self.channel.ask_awake(go, deadline)))
+        // Not the other way round: what is frozen reads nothing, and a socket holds little.
+        let sent = self.thaw().and_then(|()| self.channel.send(&go, deadline));
+        // Nothing can reach the inputs on a GPU before: neither the process nor what it has queued there.
+        let sent = sent.and_then(|()| lent.map_or(Ok(()), |fd| self.channel.send_descriptor(fd)));
+        let reply = sent.and_then(|()| self.channel.answer(self.awake, deadline));
+        let (mut elapsed, mut seen) = (None, None);
+        if self.awake
+            && let Ok(reply) = &reply
+        {
+            seen = Some(look(reply));
+            elapsed = Some(start.elapsed());
+        }
+        let reply = match (reply, self.freeze()) {
+            (Ok(reply), Ok(())) => reply,
+            (Err(error), _) | (Ok(_), Err(error)) => return (start.elapsed(), Err(error)),
+        };
+        let elapsed = elapsed.unwrap_or_else(|| start.elapsed());
+        let done = answered(&reply, &nonce).map(|answer| Answered { answer, seen });
+        (elapsed, done)
     }
 
     /// Asks a process that takes the device when it computes there; see [`Channel::ask_holding`].
@@ -383,6 +483,7 @@ impl Worker {
     ) -> Result<T, NoAnswer> {
         let (mut held, purpose) = (None, self.role.purpose());
         let hold = |wish| gate.change(&mut held, granted(wish), purpose);
+        self.thaw()?;
         self.channel.ask_holding(request, deadline, hold)
     }
 
@@ -418,6 +519,34 @@ impl Worker {
         let ended = self.child.wait().map(|f| (Some(f.outcome), last_words(&f.stdout, &f.stderr)));
         ended.unwrap_or_default()
     }
+}
+
+/// What a process answered in a window.
+pub(crate) struct Answered<R> {
+    /// Its answer: in a runner, the candidate's word.
+    pub(crate) answer: Json,
+    /// What the judge saw before the clock stopped, on a GPU.
+    pub(crate) seen: Option<R>,
+}
+
+/// The request with a secret that nobody knows before it is sent.
+fn with_nonce(request: &Json) -> (Json, String) {
+    let nonce = format!("{:032x}", rand::rng().random::<u128>());
+    let mut request = request.clone();
+    if let Json::Object(fields) = &mut request {
+        fields.insert("nonce".to_owned(), Json::String(nonce.clone()));
+    }
+    (request, nonce)
+}
+
+/// The answer to the request with this nonce.
+fn answered<T: DeserializeOwned>(reply: &[u8], nonce: &str) -> Result<T, NoAnswer> {
+    let mut answer: Json = channel::decode_or_complain(reply, nonce)?;
+    let echoed = answer.as_object_mut().and_then(|fields| fields.remove("nonce"));
+    if echoed.as_ref().and_then(Json::as_str) != Some(nonce) {
+        return Err(NoAnswer::Unasked);
+    }
+    serde_json::from_value(answer).map_err(|e| NoAnswer::Malformed(e.to_string()))
 }
 
 /// The end of what a process wrote.

@@ -1,5 +1,6 @@
 //! A runner as the judge sees it: a process that holds a candidate and must be believed nothing.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
@@ -7,24 +8,28 @@ use std::time::{Duration, Instant};
 
 use rand::RngExt;
 use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
 use serde_json::{Value as Json, json};
 use warpwright_jail::Outcome;
 
-use crate::arena::{Arena, ArenaError, Move};
+use crate::arena::{Arena, ArenaError, Move, Poison};
 use crate::channel::NoAnswer;
 use crate::claims::Zone;
 use crate::error::JudgeError;
 use crate::families::Draw;
 use crate::gate::{Gate, Purpose};
 use crate::homes::Home;
-use crate::layout::{Layout, place_all, sample_offsets};
+use crate::layout::{Layout, place_all};
+use crate::named::{Named, Results, Sample};
 use crate::nursery::Spare;
 use crate::oracle::Oracle;
 use crate::process::Worker;
-use crate::wire::{Outputs, Place, Prepared, Value};
+use crate::wire::{Place, Prepared, Value};
 
-/// Samples of a fingerprint on the cpu device; on a GPU the cost does not depend on it.
-const SAMPLES: usize = 256;
+/// Places of the results at which a window ends with a look on a GPU, inside the clock.
+pub(crate) const SAMPLES: usize = 256;
+/// On the cpu device, where everything is frozen then and nobody's clock runs.
+const FROZEN_SAMPLES: usize = 1024;
 
 /// Longest a runner may take to map its memory.
 const ADOPT_PATIENCE: Duration = Duration::from_mins(2);
@@ -58,8 +63,8 @@ pub(crate) struct Runner {
     pub(crate) layout: Layout,
     /// Longest any one request may take.
     pub(crate) patience: Duration,
-    /// The shortest window of one call so far.
-    pub(crate) single: Option<Duration>,
+    /// The window so far that took the least per call, and how many calls it had.
+    pub(crate) shortest: Option<(Duration, usize)>,
     spent: Spent,
     random: StdRng,
 }
@@ -83,7 +88,8 @@ pub(crate) struct Ended {
     pub(crate) arena: Option<Arc<Arena>>,
 }
 
-/// A window that was played: where its inputs lie, what was sampled and when.
+/// A window that was played: where its inputs lie, what it gave, and what was seen of it when the
+/// clock stopped. Everything of the candidate on the host has been frozen since.
 pub(crate) struct Played {
     pub(crate) elapsed: Duration,
     pub(crate) zone: Zone,
@@ -91,9 +97,35 @@ pub(crate) struct Played {
     pub(crate) sets: Vec<Value>,
     /// Slot used by each call.
     pub(crate) order: Vec<usize>,
-    /// Places that were looked at.
-    pub(crate) samples: Vec<u64>,
-    fingerprint: u64,
+    /// What the memory of the results was filled with.
+    pub(crate) poison: Poison,
+    results: Results,
+    samples: Vec<Sample>,
+    /// What lay at each sample when the clock stopped.
+    seen: Vec<u64>,
+}
+
+impl Played {
+    /// Where the runner said that the results of a call lie.
+    pub(crate) fn claimed(&self, call: usize, arena: &Arena) -> Result<Value, Trouble> {
+        self.results.call(call, arena.reach()).ok_or_else(|| {
+            let answer = NoAnswer::Malformed("it names no results of a call".to_owned());
+            Trouble::Candidate(Stumble { during: "forward", answer })
+        })
+    }
+
+    /// A call that had left a part of its results unwritten when the clock stopped.
+    pub(crate) fn unwritten(&self) -> Option<usize> {
+        let untouched = self.poison.sample();
+        let mut pairs = self.samples.iter().zip(&self.seen);
+        let found = pairs.find(|(sample, seen)| sample.dense && **seen == untouched);
+        found.filter(|_| self.poison.is_number()).map(|(sample, _)| sample.call)
+    }
+
+    /// Places at which windows of others end with a look as well.
+    pub(crate) fn sampled(&self) -> Vec<u64> {
+        self.samples.iter().map(|sample| sample.offset).collect()
+    }
 }
 
 impl Runner {
@@ -127,7 +159,7 @@ impl Runner {
             arena,
             layout,
             patience,
-            single: None,
+            shortest: None,
             spent: Spent::default(),
             random,
         })
@@ -152,11 +184,12 @@ impl Runner {
     /// before each window; inputs are overwritten.
     pub(crate) fn begin(&mut self, cores: &[usize]) -> Result<(), Trouble> {
         match &*self.arena {
-            Arena::Cuda(arena) => arena.poison(0, arena.len())?,
+            Arena::Cuda(arena) => arena.poison(0, arena.len() / 4 * 4, Poison::NAN)?,
             // Whatever a former candidate left in the file was overwritten before this one got it, and
             // what is not touched costs nothing.
             Arena::Host(arena) => {
-                arena.poison(self.layout.weights.offset, self.layout.weights.bytes)?;
+                let weights = self.layout.weights;
+                arena.poison(weights.offset, weights.bytes, Poison::NAN)?;
             }
         }
         if !cores.is_empty() {
@@ -165,10 +198,10 @@ impl Runner {
         Ok(())
     }
 
-    /// Copies tensors from the oracle's arena into the inputs zone.
+    /// Copies tensors from the oracle's arena to where the runner takes them from.
     fn bring(&self, oracle: &Oracle, tensors: &mut [Place]) -> Result<(), Trouble> {
         let from = tensors.to_vec();
-        place_all(tensors, self.layout.inputs.offset);
+        place_all(tensors, self.layout.passage().offset);
         Ok(self.arena.copy_all(&oracle.arena, &moves(&from, tensors))?)
     }
 
@@ -217,9 +250,12 @@ impl Runner {
         Ok(())
     }
 
-    /// Plays one window of one call per draw: fresh inputs in fresh places, a poisoned zone, an
-    /// order that the runner learns with "go", and the clock of this process from "go" to the
-    /// fingerprint of the results.
+    /// Plays one window of one call per draw.
+    ///
+    /// The runner is told where inputs will lie and where results come from while there is nothing of
+    /// either; it is frozen; inputs are made and results poisoned. "Go" brings the order, and a secret
+    /// that the answer must have. The answer names the results of all calls, and before anything else
+    /// is done with it the runner is frozen again.
     pub(crate) fn play(
         &mut self,
         oracle: &mut Oracle,
@@ -227,51 +263,82 @@ impl Runner {
         draws: &[Draw],
     ) -> Result<Played, Trouble> {
         let zone = self.layout.window(draws.len() as u64, &mut self.random);
-        let staging = Instant::now();
-        let placed = self.stage(oracle, draws, zone)?;
-        self.spent.inputs += staging.elapsed();
-        let stage = json!({"do": "stage", "sets": placed, "zone": zone_json(zone)});
+        let slots = self.layout.slots(draws.len() as u64, &mut self.random);
+        let poison =
+            if self.random.random() { Poison::NAN } else { Poison::number(&mut self.random) };
+        let foreseen = foresee(&oracle.opened.sizes.inputs, &slots);
+        let stage = json!({"do": "stage", "sets": foreseen, "zone": zone_json(zone)});
         self.ask::<Json>("forward", &stage)?;
-        let mut order: Vec<usize> = (0..placed.len()).collect();
-        for i in (1..order.len()).rev() {
-            order.swap(i, self.random.random_range(0..=i));
-        }
-        let samples = sample_offsets(zone, SAMPLES, &mut self.random);
-        let go = json!({"do": "go", "which": variant, "order": order});
-        let (start, answer) = self.worker.ask_for_window(&go, self.patience);
-        let fingerprint = self.arena.fingerprint(&samples)?;
-        let elapsed = start.elapsed();
+        let stopped = |answer| Trouble::Candidate(Stumble { during: "forward", answer });
+        self.worker.freeze().map_err(stopped)?;
+        let staging = Instant::now();
+        let lent = match &*self.arena {
+            Arena::Cuda(arena) => Some(arena.renew_inputs(self.layout.spread(draws.len() as u64))?),
+            Arena::Host(_) => None,
+        };
+        let sets = self.fill(oracle, draws, &slots, (zone, poison, lent.as_ref()))?;
+        self.spent.inputs += staging.elapsed();
+        let order = self.shuffled(sets.len());
+        // Numbers among the inputs differ from draw to draw.
+        let others: Vec<(usize, &Value)> =
+            sets.iter().enumerate().filter(|(i, set)| foreseen.get(*i) != Some(*set)).collect();
+        let bytes = lent.as_ref().map_or(0, |(_, bytes)| *bytes);
+        let go = json!({
+            "do": "go", "which": variant, "order": order, "sets": others, "apart_bytes": bytes,
+        });
+        let lent = lent.as_ref().map(|(fd, _)| fd.as_fd());
+        let (arena, random) = (Arc::clone(&self.arena), &mut self.random);
+        let calls = order.len();
+        let (elapsed, answer) = self
+            .worker
+            .window((&go, lent), self.patience, |reply| look(reply, calls, zone, &arena, random));
         self.spent.windows += elapsed;
-        answer.map_err(|answer| Trouble::Candidate(Stumble { during: "forward", answer }))?;
-        if order.len() == 1 {
-            self.single = Some(self.single.map_or(elapsed, |least| least.min(elapsed)));
+        let answered = answer.map_err(stopped)?;
+        let (results, samples, seen) = match answered.seen {
+            Some(seen) => seen?.map_err(stopped)?,
+            None => {
+                let named = serde_json::from_value(answered.answer);
+                let named = named.map_err(|e| NoAnswer::Malformed(e.to_string()));
+                let results = named.and_then(|named: Named| Results::of(named, calls));
+                let results = results.map_err(stopped)?;
+                let samples = results.samples(zone, FROZEN_SAMPLES, &mut self.random);
+                let seen = self.arena.samples(&offsets(&samples))?;
+                (results, samples, seen)
+            }
+        };
+        let each = |(elapsed, calls): (Duration, usize)| elapsed.as_secs_f64() / calls as f64;
+        let this = (elapsed, calls);
+        if calls > 0 && self.shortest.is_none_or(|least| each(this) < each(least)) {
+            self.shortest = Some(this);
         }
-        Ok(Played { elapsed, zone, sets: placed, order, samples, fingerprint })
+        Ok(Played { elapsed, zone, sets, order, poison, results, samples, seen })
+    }
+
+    fn shuffled(&mut self, calls: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..calls).collect();
+        order.shuffle(&mut self.random);
+        order
     }
 
     /// Brings fresh inputs, while a second thread poisons the zone of the results.
-    fn stage(
+    fn fill(
         &mut self,
         oracle: &mut Oracle,
         draws: &[Draw],
-        zone: Zone,
+        slots: &[Zone],
+        (zone, poison, lent): (Zone, Poison, Option<&(OwnedFd, u64)>),
     ) -> Result<Vec<Value>, Trouble> {
         let arena = Arc::clone(&self.arena);
         std::thread::scope(|scope| {
-            let poisoning = scope.spawn(|| arena.poison(zone.offset, zone.bytes));
-            let placed = self.stage_inputs(oracle, draws);
+            let poisoning = scope.spawn(|| arena.poison(zone.offset, zone.bytes, poison));
+            // Each set in a slot of its own.
+            let placed = match lent {
+                Some(lent) => stage_there(oracle, draws, slots, (lent, self.layout.inputs.offset)),
+                None => self.stage_from(oracle, draws, slots),
+            };
             joined(poisoning)?;
             placed
         })
-    }
-
-    /// Has the oracle make inputs, each set in a slot of its own.
-    fn stage_inputs(&mut self, oracle: &mut Oracle, draws: &[Draw]) -> Result<Vec<Value>, Trouble> {
-        let slots = self.layout.slots(draws.len() as u64, &mut self.random);
-        match &*self.arena {
-            Arena::Cuda(_) => stage_there(oracle, draws, &slots),
-            Arena::Host(_) => self.stage_from(oracle, draws, &slots),
-        }
     }
 
     /// Has the oracle make as many sets at a time as half of its arena holds, and brings each to its
@@ -320,23 +387,14 @@ impl Runner {
 
     /// Whether the results are still what they were when the clock stopped.
     pub(crate) fn unchanged(&self, played: &Played) -> Result<bool, JudgeError> {
-        Ok(self.arena.fingerprint(&played.samples)? == played.fingerprint)
+        Ok(self.arena.samples(&offsets(&played.samples))? == played.seen)
     }
 
-    /// Where the runner says that the results of a call lie.
-    pub(crate) fn claimed(&mut self, call: usize) -> Result<Value, Trouble> {
-        let request = json!({"do": "outputs", "calls": [call]});
-        let mut given: Outputs = self.ask("forward", &request)?;
-        given.outputs.pop().ok_or_else(|| {
-            let answer = NoAnswer::Malformed("no outputs in its answer".to_owned());
-            Trouble::Candidate(Stumble { during: "forward", answer })
-        })
-    }
-
-    /// Forgets results and inputs of the last window.
-    pub(crate) fn release(&mut self) -> Result<(), Trouble> {
-        self.ask::<Json>("forward", &json!({"do": "release"}))?;
-        Ok(())
+    /// Stops everything of the candidate on the host until something is asked of it.
+    pub(crate) fn freeze(&mut self) -> Result<(), Trouble> {
+        self.worker
+            .freeze()
+            .map_err(|answer| Trouble::Candidate(Stumble { during: "load", answer }))
     }
 
     /// Its id, as the host sees it: that of the jail's first process.
@@ -348,6 +406,9 @@ impl Runner {
     pub(crate) fn end(self, gone: bool) -> Ended {
         let Self { worker, arena, .. } = self;
         let (outcome, tail) = if gone { worker.end() } else { worker.kill() };
+        if let Arena::Cuda(arena) = &*arena {
+            arena.drop_inputs();
+        }
         // The jail tells how it ended once nothing in it is left; otherwise something may be, and
         // have the memory mapped.
         let arena = outcome.is_some().then_some(arena);
@@ -355,10 +416,47 @@ impl Runner {
     }
 }
 
+/// What a window ends with on a GPU, inside the clock: the results that the answer names, and what lies
+/// at places of theirs that nobody knew before.
+type Look = Result<Result<(Results, Vec<Sample>, Vec<u64>), NoAnswer>, ArenaError>;
+
+fn look(reply: &[u8], calls: usize, zone: Zone, arena: &Arena, random: &mut StdRng) -> Look {
+    let named = serde_json::from_slice::<Named>(reply);
+    let named = named.map_err(|e| NoAnswer::Malformed(e.to_string()));
+    let results = match named.and_then(|named| Results::of(named, calls)) {
+        Ok(results) => results,
+        Err(error) => return Ok(Err(error)),
+    };
+    let samples = results.samples(zone, SAMPLES, random);
+    let seen = arena.samples(&offsets(&samples))?;
+    Ok(Ok((results, samples, seen)))
+}
+
+fn offsets(samples: &[Sample]) -> Vec<u64> {
+    samples.iter().map(|sample| sample.offset).collect()
+}
+
+/// Inputs as the task gave them when it was opened, one set per slot: what a runner is told before there
+/// are any.
+fn foresee(inputs: &Value, slots: &[Zone]) -> Vec<Value> {
+    let one = |slot: &Zone| {
+        let mut set = inputs.clone();
+        place_all(&mut set.tensors, slot.offset);
+        set
+    };
+    slots.iter().map(one).collect()
+}
+
 /// Has the oracle store each set where it is to lie.
-fn stage_there(oracle: &mut Oracle, draws: &[Draw], slots: &[Zone]) -> Result<Vec<Value>, Trouble> {
+fn stage_there(
+    oracle: &mut Oracle,
+    draws: &[Draw],
+    slots: &[Zone],
+    (lent, at): (&(OwnedFd, u64), u64),
+) -> Result<Vec<Value>, Trouble> {
     let offsets: Vec<u64> = slots.iter().map(|slot| slot.offset).collect();
-    let sets = oracle.provide(draws, &offsets)?.sets;
+    let (fd, bytes) = lent;
+    let sets = oracle.provide(draws, &offsets, (fd.as_fd(), at, *bytes))?.sets;
     let lies_in =
         |slot: &Zone, at: &Place| at.offset.is_some_and(|offset| slot.contains(offset, at.bytes));
     let fit = |(set, slot): (&Value, &Zone)| set.tensors.iter().all(|at| lies_in(slot, at));

@@ -83,13 +83,6 @@ impl Schedule {
     pub(crate) fn look_after(&self, rounds: usize) -> Option<Interim> {
         self.0.iter().find(|look| look.rounds == rounds).copied()
     }
-
-    /// Rounds between one look and the next, as ranges; whoever stops at a look has done all rounds
-    /// of the ranges up to it.
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
-        let starts = std::iter::once(0).chain(self.0.iter().map(|look| look.rounds));
-        starts.zip(&self.0).map(|(start, look)| start..look.rounds)
-    }
 }
 
 /// Whether after so many rounds more could change a reward, or are needed to know the figures well. An
@@ -131,11 +124,9 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_the_rounds_between_looks() {
-        let blocks: Vec<_> = Schedule::sequential(16).blocks().collect();
-        assert_eq!(blocks, [0..7, 7..11, 11..15]);
+    fn looks_come_after_their_rounds() {
+        assert_eq!(Schedule::sequential(16).last(), 15);
         assert_eq!(Schedule::sequential(2).last(), 7);
-        assert!(Schedule::fixed(9).blocks().eq(std::iter::once(0..9)));
         assert_eq!(Schedule::fixed(9).look_after(9).map(|look| look.rank), Some(2));
         assert_eq!(Schedule::fixed(9).look_after(7), None);
     }

@@ -17,7 +17,7 @@ use crate::baseline::EarlyBaseline;
 use crate::channel::NoAnswer;
 use crate::contenders::{Baselines, Terms};
 use crate::error::JudgeError;
-use crate::failure::classify;
+use crate::failure::{classify, finding};
 use crate::families::Draw;
 use crate::gate::{Held, Purpose};
 use crate::inspect::Subject;
@@ -29,8 +29,9 @@ use crate::oracle::{LoadedOracle, Oracle, mode_name, profile_name};
 use crate::reuse::Processes;
 use crate::runner::{Ended, Runner, Stumble, Trouble};
 use crate::verdict::{Findings, Known, build, verdict};
-use crate::verify::{Looked, look};
+use crate::verify::look;
 
+mod checks;
 mod examining;
 mod pitting;
 mod room;
@@ -186,7 +187,7 @@ impl<'j> TaskSession<'j> {
             Opening::Examining(_, processes) => (plan.brief(), processes),
         };
         let wanted = wanted_calls(judge, &oracle, &plan);
-        let layout = Layout::plan(&oracle.opened, wanted, memory.runner());
+        let layout = Layout::plan(&oracle.opened, wanted, memory.runner(), memory.apart());
         let layout = layout.ok_or_else(|| {
             let per_call = oracle.opened.sizes.inputs.bytes() + oracle.opened.sizes.outputs.bytes();
             JudgeError::Memory {
@@ -347,7 +348,6 @@ impl<'j> TaskSession<'j> {
             (arena.join().map_err(died).and_then(|made| made), spare)
         });
         let (arena, spare) = (arena?, spare?);
-        self.oracle.reach(&arena, &judge.gate)?;
         let mut runner =
             Runner::adopt(spare, dir, (arena, timed), layout, patience, random, &judge.gate)?;
         found.seconds.start = started.elapsed().as_secs_f64();
@@ -381,6 +381,7 @@ impl<'j> TaskSession<'j> {
             Ok(()) => Ok(()),
             Err(Trouble::Judge(error)) => Err(error),
             Err(Trouble::Candidate(stumble)) => {
+                found.integrity.extend(finding(&stumble));
                 found.failure = Some(classify(&stumble, outcome.as_ref(), &tail));
                 Ok(())
             }
@@ -417,6 +418,7 @@ impl<'j> TaskSession<'j> {
         runner.state(&mut self.oracle, "other")?;
         found.times.prepare = Some(runner.state(&mut self.oracle, "init")?);
         runner.lock()?;
+        runner.freeze()?;
         found.seconds.load = loading.elapsed().as_secs_f64();
         let verifying = Instant::now();
         let went = self.verify(runner, found);
@@ -434,45 +436,55 @@ impl<'j> TaskSession<'j> {
         Ok(())
     }
 
-    /// Other weights first, then fresh inputs of several families with the reference's own.
+    /// Other weights first, then fresh inputs of several families with the reference's own, in windows
+    /// of as many calls as it happens: nothing tells them from those that are timed. Every call is
+    /// looked at.
     fn verify(&mut self, runner: &mut Runner, found: &mut Findings) -> Result<(), Trouble> {
         let families = self.oracle.families.plan(&mut self.random);
-        for (i, family) in std::iter::once(InputFamily::Own).chain(families).enumerate() {
-            let (variant, name) = match i {
-                0 => ("other", "other weights".to_owned()),
-                _ => ("init", format!("fresh inputs {i}")),
-            };
-            let mut looked = self.check(runner, (variant, &name), family)?;
-            if looked.void {
-                looked = self.check(runner, (variant, &name), InputFamily::Own)?;
-            }
-            if i == 0 {
-                runner.drop_variant("other")?;
-            }
-            found.checks.push(looked.check);
-            found.failure = looked.failure;
-            found.integrity.extend(looked.integrity);
-            if found.bad() {
-                break;
-            }
+        self.check(runner, ("other", "other weights"), &[InputFamily::Own], found)?;
+        runner.drop_variant("other")?;
+        let mut left = families.as_slice();
+        while !left.is_empty() && !found.bad() {
+            let most = (self.layout.calls as usize).min(left.len());
+            let (now, later) = left.split_at(self.random.random_range(1..=most));
+            self.check(runner, ("init", "fresh inputs"), now, found)?;
+            left = later;
         }
         Ok(())
     }
 
-    /// One call on fresh inputs of a family.
+    /// One window of a call on fresh inputs of each family.
     fn check(
         &mut self,
         runner: &mut Runner,
         (variant, name): (&str, &str),
-        family: InputFamily,
-    ) -> Result<Looked, Trouble> {
-        let draw = Draw::fresh(family, &mut self.random);
-        let played = runner.play(&mut self.oracle, variant, &[draw])?;
+        families: &[InputFamily],
+        found: &mut Findings,
+    ) -> Result<(), Trouble> {
+        let draws: Vec<Draw> =
+            families.iter().map(|family| Draw::fresh(*family, &mut self.random)).collect();
+        let played = runner.play(&mut self.oracle, variant, &draws)?;
         let profile = self.judge.config.profile;
-        let question = (variant, draw);
-        let looked = look(&mut self.oracle, runner, &played, 0, question, name, profile)?;
-        runner.release()?;
-        Ok(looked)
+        let mut void = 0;
+        for call in 0..draws.len() {
+            let question = (variant, draws[played.order[call]]);
+            let name = match found.checks.len() {
+                0 => name.to_owned(),
+                i => format!("{name} {i}"),
+            };
+            let looked = look(&mut self.oracle, runner, &played, call, question, &name, profile)?;
+            void += usize::from(looked.void);
+            found.take(looked);
+            if found.bad() {
+                return Ok(());
+            }
+        }
+        if void > 0 {
+            // Honest programs need not agree on those: the task's own inputs instead.
+            let own = vec![InputFamily::Own; void];
+            return self.check(runner, (variant, name), &own, found);
+        }
+        Ok(())
     }
 }
 

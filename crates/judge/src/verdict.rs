@@ -15,6 +15,7 @@ use warpwright_task::Task;
 use crate::error::JudgeError;
 use crate::failure::failure;
 use crate::judge::LocalJudge;
+use crate::verify::Looked;
 use crate::wire::Versions;
 
 /// What is known of a task that was opened once.
@@ -41,6 +42,17 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
+    /// Takes over what looking at one call came to.
+    pub(crate) fn take(&mut self, looked: Looked) {
+        if !looked.void {
+            self.checks.push(looked.check);
+        }
+        if self.failure.is_none() {
+            self.failure = looked.failure;
+        }
+        self.integrity.extend(looked.integrity);
+    }
+
     /// Whether there is something to object to.
     pub(crate) fn bad(&self) -> bool {
         self.failure.is_some() || !self.integrity.is_empty()

@@ -34,13 +34,13 @@ pub(crate) fn look(
     profile: Profile,
 ) -> Result<Looked, Trouble> {
     let (variant, draw) = question;
-    let claimed = runner.claimed(call)?;
+    let claimed = played.claimed(call, &runner.arena)?;
     let check = blank(name, draw.family);
     let mut looked = Looked { check, failure: None, integrity: None, void: false };
     if !runner.unchanged(played)? {
         looked.integrity = Some(IntegrityFinding {
             class: "late_write".to_owned(),
-            message: "results were still being written after the call had returned".to_owned(),
+            message: "results were still being written after the window had ended".to_owned(),
         });
         return Ok(looked);
     }

@@ -221,12 +221,6 @@ pub(crate) struct Agreement {
     pub(crate) apart: BTreeMap<String, Vec<Option<f64>>>,
 }
 
-/// A runner's answer to `outputs`.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Outputs {
-    pub(crate) outputs: Vec<Value>,
-}
-
 /// A runner's answer to `state`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Prepared {

@@ -130,11 +130,6 @@ def serve_oracle(channel: Telling, library: str) -> None:
         oracle.adopt(request)
         return {"told": told}
 
-    def reach(request: dict[str, Any]) -> dict[str, Any]:
-        told.clear()
-        oracle.reach(request)
-        return {"told": told}
-
     def weights(_: dict[str, Any]) -> dict[str, Any]:
         return {"told": [hashed(oracle.models[variant]) for variant in ("init", "other")]}
 
@@ -160,7 +155,7 @@ def serve_oracle(channel: Telling, library: str) -> None:
         oracle.close()
         return {"told": []}
 
-    handlers = {"open": open_telling, "adopt": adopt, "reach": reach, "foreseen": foreseen}
+    handlers = {"open": open_telling, "adopt": adopt, "foreseen": foreseen}
     stored = {"inputs": oracle.inputs, "provide": oracle.provide, "closed": closed}
     serve(channel, {**handlers, **stored, "weights": weights, "wanted": wanted})
 

@@ -5,12 +5,14 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use libloading::Library;
 
 use super::kernels::Kernels;
-use super::{ArenaError, Move, POISON, SAMPLE_BYTES, hash_words};
+use super::{ArenaError, Move, Poison, SAMPLE_BYTES};
+use crate::claims::Zone;
+use crate::memory::GRAIN;
 
 const FINGERPRINT_PTX: &str = include_str!("../../native/fingerprint.ptx");
 const MAX_SAMPLES: usize = 4096;
@@ -65,6 +67,7 @@ driver! {
     memory_access = b"cuMemSetAccess"(c_ulonglong, usize, *const AccessDesc, usize);
     memory_alloc = b"cuMemAlloc_v2"(*mut c_ulonglong, usize);
     fill16 = b"cuMemsetD16_v2"(c_ulonglong, u16, usize);
+    fill32 = b"cuMemsetD32_v2"(c_ulonglong, c_uint, usize);
     copy_device = b"cuMemcpyDtoD_v2"(c_ulonglong, c_ulonglong, usize);
     copy_out = b"cuMemcpyDtoH_v2"(*mut c_void, c_ulonglong, usize);
     copy_in = b"cuMemcpyHtoD_v2"(c_ulonglong, *const c_void, usize);
@@ -276,8 +279,23 @@ impl CudaDevice {
         Err(ArenaError::new("prove that the GPU is healthy", "it returned other bytes"))
     }
 
-    /// Creates, maps and exports `len` bytes of device memory.
-    pub(crate) fn arena(self: &Arc<Self>, len: u64) -> Result<CudaArena, ArenaError> {
+    /// Creates, maps and exports `len` bytes of device memory, with addresses behind it for the inputs
+    /// of a window, which have memory of their own.
+    pub(crate) fn arena(self: &Arc<Self>, len: u64, apart: Zone) -> Result<CudaArena, ArenaError> {
+        let memory = self.memory(len)?;
+        let mut base = 0;
+        let room = apart.end().max(memory.len).next_multiple_of(GRAIN) as usize;
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: `base` outlives the call.
+        let reserve = unsafe { (self.driver.address_reserve)(&raw mut base, room, 0, 0, 0) };
+        check("reserve device addresses", reserve)?;
+        self.map(&memory, base)?;
+        let (device, inputs) = (Arc::clone(self), RwLock::default());
+        Ok(CudaArena { device, memory, base, room, len, apart, inputs })
+    }
+
+    /// Creates and exports device memory of at least so many bytes, which nobody has seen.
+    pub(crate) fn memory(&self, len: u64) -> Result<CudaMemory, ArenaError> {
         self.current()?;
         let prop = AllocationProp {
             kind: PINNED,
@@ -289,52 +307,153 @@ impl CudaDevice {
             usage: 0,
             reserved: [0; 4],
         };
+        let (mut grain, mut handle, mut fd) = (0, 0, -1);
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: the struct has the layout of cuda.h and outlives the calls; on success the exported
+        // descriptor is owned by nobody else.
+        let (len, fd) = unsafe {
+            let d = &self.driver;
+            check("read the granularity", (d.granularity)(&raw mut grain, &raw const prop, 0))?;
+            let len = (len as usize).div_ceil(grain) * grain;
+            let create = (d.memory_create)(&raw mut handle, len, &raw const prop, 0);
+            check(&format!("create {len} bytes of device memory"), create)?;
+            let export = (d.memory_export)((&raw mut fd).cast(), handle, POSIX_DESCRIPTOR, 0);
+            if let Err(error) = check("export device memory", export) {
+                (d.memory_release)(handle);
+                return Err(error);
+            }
+            (len as u64, OwnedFd::from_raw_fd(fd))
+        };
+        // The driver leaves it open for whatever this process executes.
+        rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)
+            .map_err(|error| ArenaError::new("keep exported memory to itself", error))?;
+        Ok(CudaMemory { handle, len, fd })
+    }
+
+    /// Maps memory at an address that is reserved.
+    fn map(&self, memory: &CudaMemory, at: c_ulonglong) -> Result<(), ArenaError> {
+        self.current()?;
         let access = AccessDesc {
             location: Location { kind: ON_DEVICE, id: self.ordinal },
             flags: READ_WRITE,
         };
-        let (mut grain, mut memory, mut base, mut fd) = (0, 0, 0, -1);
+        let len = memory.len as usize;
         #[expect(unsafe_code, reason = "CUDA driver calls")]
-        // SAFETY: the structs have the layout of cuda.h and outlive the calls; on success the
-        // exported descriptor is owned by nobody else.
+        // SAFETY: the struct has the layout of cuda.h; the handle is alive, the address reserved.
         unsafe {
             let d = &self.driver;
-            check("read the granularity", (d.granularity)(&raw mut grain, &raw const prop, 0))?;
-            let len = (len as usize).div_ceil(grain) * grain;
-            let create = (d.memory_create)(&raw mut memory, len, &raw const prop, 0);
-            check(&format!("create {len} bytes of device memory"), create)?;
-            let export = (d.memory_export)((&raw mut fd).cast(), memory, POSIX_DESCRIPTOR, 0);
-            check("export device memory", export)?;
-            let fd = OwnedFd::from_raw_fd(fd);
-            // The driver leaves it open for whatever this process executes.
-            rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)
-                .map_err(|error| ArenaError::new("keep exported memory to itself", error))?;
-            let reserve = (d.address_reserve)(&raw mut base, len, 0, 0, 0);
-            check("reserve device addresses", reserve)?;
-            check("map device memory", (d.memory_map)(base, len, 0, memory, 0))?;
-            let set = (d.memory_access)(base, len, &raw const access, 1);
-            check("open device memory", set)?;
-            Ok(CudaArena { device: Arc::clone(self), memory, base, len: len as u64, fd })
+            check("map device memory", (d.memory_map)(at, len, 0, memory.handle, 0))?;
+            check("open device memory", (d.memory_access)(at, len, &raw const access, 1))
         }
+    }
+
+    fn unmap(&self, at: c_ulonglong, len: u64) {
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: this range was mapped as a whole.
+        unsafe {
+            (self.driver.memory_unmap)(at, len as usize);
+        }
+    }
+
+    fn release(&self, memory: &CudaMemory) {
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: the handle was created here and is released once, by who owned the memory.
+        unsafe {
+            (self.driver.memory_release)(memory.handle);
+        }
+    }
+}
+
+/// Device memory with a descriptor to lend. Whoever owns it gives it back with [`CudaDevice`].
+#[derive(Debug)]
+pub(crate) struct CudaMemory {
+    handle: c_ulonglong,
+    len: u64,
+    fd: OwnedFd,
+}
+
+impl CudaMemory {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 
 /// Judge-owned device memory.
 pub(crate) struct CudaArena {
     device: Arc<CudaDevice>,
-    memory: c_ulonglong,
+    memory: CudaMemory,
     base: c_ulonglong,
+    /// Bytes of addresses that are reserved.
+    room: usize,
     len: u64,
-    fd: OwnedFd,
+    /// Where the inputs of a window lie.
+    apart: Zone,
+    inputs: RwLock<Option<CudaMemory>>,
 }
 
 impl CudaArena {
+    /// Makes memory for the inputs of a window that nobody has seen, in place of the last one's: a
+    /// descriptor to lend, and its bytes. A process that kept that one mapped keeps it to itself.
+    pub(crate) fn renew_inputs(&self, bytes: u64) -> Result<(OwnedFd, u64), ArenaError> {
+        self.drop_inputs();
+        let memory = self.device.memory(bytes.min(self.apart.bytes))?;
+        let lent = memory.fd().try_clone_to_owned();
+        let lent = lent.map_err(|e| ArenaError::new("duplicate a descriptor", e));
+        let mapped = self.device.map(&memory, self.base + self.apart.offset);
+        match (lent, mapped) {
+            (Ok(lent), Ok(())) => {
+                let len = memory.len;
+                *self.inputs.write().unwrap_or_else(PoisonError::into_inner) = Some(memory);
+                Ok((lent, len))
+            }
+            (lent, mapped) => {
+                self.device.release(&memory);
+                mapped?;
+                lent.map(|fd| (fd, 0))
+            }
+        }
+    }
+
+    /// A descriptor of the memory of the last window's inputs, and its bytes, if there is any.
+    pub(crate) fn lend_inputs(&self) -> Result<Option<(OwnedFd, u64)>, ArenaError> {
+        let inputs = self.inputs.read().unwrap_or_else(PoisonError::into_inner);
+        let lent = inputs.as_ref().map(|m| Ok((m.fd().try_clone_to_owned()?, m.len))).transpose();
+        lent.map_err(|e: std::io::Error| ArenaError::new("duplicate a descriptor", e))
+    }
+
+    /// Gives the memory of a window's inputs back.
+    pub(crate) fn drop_inputs(&self) {
+        let old = self.inputs.write().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(old) = old
+            && self.device.current().is_ok()
+        {
+            self.device.unmap(self.base + self.apart.offset, old.len);
+            self.device.release(&old);
+        }
+    }
+
+    /// Whether these bytes lie in it, or in the inputs of the window.
+    pub(crate) fn holds(&self, offset: u64, bytes: u64) -> bool {
+        let Some(end) = offset.checked_add(bytes) else { return false };
+        let inputs = self.inputs.read().unwrap_or_else(PoisonError::into_inner);
+        let beside = inputs.as_ref().map_or(0, |memory| memory.len);
+        end <= self.len || offset >= self.apart.offset && end <= self.apart.offset + beside
+    }
+
+    pub(crate) fn apart(&self) -> Zone {
+        self.apart
+    }
+
+    pub(crate) fn reach(&self) -> u64 {
+        self.apart.end().max(self.len)
+    }
+
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.memory.fd()
     }
 
     /// Device address of its start.
@@ -369,13 +488,13 @@ impl CudaArena {
         check("write device memory", code)
     }
 
-    pub(crate) fn poison(&self, offset: u64, bytes: u64) -> Result<(), ArenaError> {
+    pub(crate) fn poison(&self, offset: u64, bytes: u64, with: Poison) -> Result<(), ArenaError> {
         self.device.current()?;
         #[expect(unsafe_code, reason = "CUDA driver calls")]
-        // SAFETY: the caller has checked the range, which is two-byte aligned.
+        // SAFETY: the caller has checked the range, which is aligned to four bytes.
         unsafe {
             let d = &self.device.driver;
-            let fill = (d.fill16)(self.base + offset, POISON, (bytes / 2) as usize);
+            let fill = (d.fill32)(self.base + offset, with.word(), (bytes / 4) as usize);
             check("poison device memory", fill)?;
             check("wait for the GPU", (d.context_sync)())
         }
@@ -399,7 +518,10 @@ impl CudaArena {
     }
 
     /// One kernel reads all samples and folds each into a word; the words come back in one copy.
-    pub(crate) fn fingerprint(&self, offsets: &[u64]) -> Result<u64, ArenaError> {
+    pub(crate) fn samples(&self, offsets: &[u64]) -> Result<Vec<u64>, ArenaError> {
+        if offsets.is_empty() {
+            return Ok(Vec::new());
+        }
         self.device.current()?;
         let offsets = &offsets[..offsets.len().min(MAX_SAMPLES)];
         let mut words = vec![0u64; offsets.len()];
@@ -427,7 +549,7 @@ impl CudaArena {
             let read = (d.copy_out)(words.as_mut_ptr().cast(), out, words.len() * 8);
             check("read a fingerprint", read)?;
         }
-        Ok(hash_words(words.into_iter()))
+        Ok(words)
     }
 }
 
@@ -436,14 +558,14 @@ impl Drop for CudaArena {
         if self.device.current().is_err() {
             return;
         }
+        self.drop_inputs();
+        self.device.unmap(self.base, self.memory.len);
         #[expect(unsafe_code, reason = "CUDA driver calls")]
-        // SAFETY: mapped and created in `CudaDevice::arena`, released once.
+        // SAFETY: reserved in `CudaDevice::arena`, and nothing is mapped there any more.
         unsafe {
-            let d = &self.device.driver;
-            (d.memory_unmap)(self.base, self.len as usize);
-            (d.address_free)(self.base, self.len as usize);
-            (d.memory_release)(self.memory);
+            (self.device.driver.address_free)(self.base, self.room);
         }
+        self.device.release(&self.memory);
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use super::{ArenaError, POISON, SAMPLE_BYTES, hash_words};
+use super::{ArenaError, Poison, SAMPLE_BYTES, fold};
 
 const CHUNK: usize = 1 << 20;
 
@@ -44,8 +44,8 @@ impl HostArena {
             .map_err(|e| ArenaError::new("read the memory file", e))
     }
 
-    pub(crate) fn poison(&self, offset: u64, bytes: u64) -> Result<(), ArenaError> {
-        let pattern: Vec<u8> = POISON.to_le_bytes().repeat(CHUNK / 2);
+    pub(crate) fn poison(&self, offset: u64, bytes: u64, with: Poison) -> Result<(), ArenaError> {
+        let pattern: Vec<u8> = with.word().to_le_bytes().repeat(CHUNK / 4);
         each_chunk(bytes, |at, n| self.file.write_all_at(&pattern[..n], offset + at))
             .map_err(|e| ArenaError::new("poison the memory file", e))
     }
@@ -65,15 +65,14 @@ impl HostArena {
         .map_err(|e| ArenaError::new("copy between memory files", e))
     }
 
-    pub(crate) fn fingerprint(&self, offsets: &[u64]) -> Result<u64, ArenaError> {
+    pub(crate) fn samples(&self, offsets: &[u64]) -> Result<Vec<u64>, ArenaError> {
         let mut sample = [0; SAMPLE_BYTES as usize];
-        let mut words = Vec::with_capacity(offsets.len() * 8);
-        for &offset in offsets {
+        let one = |&offset: &u64| {
             self.read(offset, &mut sample)?;
             let (chunks, _) = sample.as_chunks::<8>();
-            words.extend(chunks.iter().map(|c| u64::from_le_bytes(*c)));
-        }
-        Ok(hash_words(words.into_iter()))
+            Ok(fold(chunks.iter().map(|c| u64::from_le_bytes(*c))))
+        };
+        offsets.iter().map(one).collect()
     }
 }
 
@@ -95,10 +94,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn poison_is_nan_in_every_floating_type() {
+    fn poison_is_nan_or_a_number_in_every_floating_type() {
+        use rand::SeedableRng;
         let arena = HostArena::create(4096).unwrap();
-        arena.poison(0, 4096).unwrap();
         let mut bytes = [0; 8];
+        let number = Poison::number(&mut rand::rngs::StdRng::seed_from_u64(5));
+        assert!(number.is_number() && !Poison::NAN.is_number());
+        arena.poison(0, 4096, number).unwrap();
+        arena.read(2048, &mut bytes).unwrap();
+        assert!(f64::from_le_bytes(bytes).is_finite());
+        assert!(f32::from_le_bytes(bytes[..4].try_into().unwrap()).is_finite());
+        let half = u16::from_le_bytes(bytes[..2].try_into().unwrap());
+        assert!(half & 0x7c00 < 0x7c00 && half & 0x7f80 < 0x7f80, "{half:x}");
+        assert_eq!(arena.samples(&[64, 1024]).unwrap(), [number.sample(); 2]);
+        arena.poison(0, 4096, Poison::NAN).unwrap();
         arena.read(2048, &mut bytes).unwrap();
         assert!(f64::from_le_bytes(bytes).is_nan());
         assert!(f32::from_le_bytes(bytes[..4].try_into().unwrap()).is_nan());
@@ -128,9 +137,9 @@ mod tests {
         b.read(1000, &mut back).unwrap();
         assert_eq!(back, data);
         let offsets = [0, 1 << 20, 4096];
-        let before = b.fingerprint(&offsets).unwrap();
-        assert_eq!(before, b.fingerprint(&offsets).unwrap());
+        let before = b.samples(&offsets).unwrap();
+        assert_eq!(before, b.samples(&offsets).unwrap());
         b.file.write_all_at(&[1], (1 << 20) + 63).unwrap();
-        assert_ne!(before, b.fingerprint(&offsets).unwrap());
+        assert_ne!(before, b.samples(&offsets).unwrap());
     }
 }

@@ -8,7 +8,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Arena, ArenaError, HostArena};
+use super::{Arena, ArenaError, HostArena, Poison};
 
 /// A file is too large for a candidate that needs less than this part of it: it is all overwritten.
 const LARGER: u64 = 2;
@@ -27,7 +27,7 @@ impl KeptArenas {
         Self { files: Mutex::default(), most }
     }
 
-    /// A file of at least `bytes` bytes, new or with [`POISON`](super::POISON) in all of it. With
+    /// A file of at least `bytes` bytes, new or with [`Poison::NAN`](super::Poison::NAN) in all of it. With
     /// `touched` the system has given it all its memory. Writing that disturbs a measured window.
     pub(crate) fn take(&self, bytes: u64, touched: bool) -> Result<Arena, ArenaError> {
         let fits = |file: &HostArena| file.len() >= bytes && file.len() / LARGER <= bytes;
@@ -38,7 +38,7 @@ impl KeptArenas {
         let used = kept.is_some();
         let file = kept.map_or_else(|| HostArena::create(bytes), Ok)?;
         if used || touched {
-            file.poison(0, file.len() / 2 * 2)?;
+            file.poison(0, file.len() / 4 * 4, Poison::NAN)?;
         }
         Ok(Arena::Host(file))
     }
@@ -61,7 +61,7 @@ impl KeptArenas {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Move, POISON};
+    use super::super::Move;
     use super::*;
 
     const SIZE: u64 = 3 << 20;
@@ -87,7 +87,7 @@ mod tests {
         kept.give_back(marked(&kept, SIZE));
         let again = kept.take(SIZE - 4096, false).unwrap();
         assert_eq!(again.len(), SIZE, "positive control: the same file");
-        assert!(bytes(&again).chunks_exact(2).all(|b| b == POISON.to_le_bytes()));
+        assert!(bytes(&again).chunks_exact(4).all(|b| b == Poison::NAN.word().to_le_bytes()));
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Tensor<'_> {
             sum.checked_add(n.checked_sub(1)?.checked_mul(stride)?)
         })?;
         let bytes = last.checked_add(1)?.checked_mul(size)?;
-        let inside = self.offset.checked_add(bytes)? <= self.arena.len();
+        let inside = self.arena.holds(self.offset, bytes);
         if !inside || !self.offset.is_multiple_of(size) || self.shape.len() > MAX_RANK {
             return None;
         }

@@ -10,15 +10,49 @@ mod kernels;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use rand::RngExt;
+use rand::rngs::StdRng;
 use thiserror::Error;
+
+use crate::claims::Zone;
 
 pub(crate) use cuda::CudaDevice;
 pub(crate) use host::HostArena;
 pub(crate) use kept::KeptArenas;
 pub(crate) use kernels::{Rule, Tensor, Told};
 
-/// The pattern judges poison memory with: NaN in every floating type (`0x7fff` repeated).
-pub(crate) const POISON: u16 = 0x7fff;
+/// What memory is overwritten with before anybody may write results there: four bytes, repeated.
+///
+/// A window's memory has one of two kinds, which the candidate cannot know before: NaN in every
+/// floating type, or a number. What it leaves unwritten is no result of any reference under both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Poison(u32);
+
+impl Poison {
+    /// NaN in every floating type (`0x7fff` repeated).
+    pub(crate) const NAN: Self = Self(0x7fff_7fff);
+
+    /// A number in every floating type, large, with 16 random bits.
+    pub(crate) fn number(random: &mut StdRng) -> Self {
+        Self(0x5a00_5a00 | random.random::<u32>() & 0x00ff_00ff)
+    }
+
+    /// The four bytes, little endian.
+    pub(crate) fn word(self) -> u32 {
+        self.0
+    }
+
+    /// Whether it is a number: bytes that still hold it were not written.
+    pub(crate) fn is_number(self) -> bool {
+        self != Self::NAN
+    }
+
+    /// What a sample of memory that still holds it folds to.
+    pub(crate) fn sample(self) -> u64 {
+        let word = u64::from(self.0) << 32 | u64::from(self.0);
+        fold([word; SAMPLE_BYTES as usize / 8].into_iter())
+    }
+}
 
 /// The judge's own memory failed it. Infrastructure, never a verdict.
 #[derive(Debug, Error)]
@@ -67,6 +101,23 @@ impl Arena {
         }
     }
 
+    /// Bytes from its start to the end of all that has an offset here: where inputs lie beside it, these
+    /// too.
+    pub(crate) fn reach(&self) -> u64 {
+        match self {
+            Self::Host(a) => a.len(),
+            Self::Cuda(a) => a.reach(),
+        }
+    }
+
+    /// Where inputs lie beside it; nowhere on the cpu device.
+    pub(crate) fn apart(&self) -> Zone {
+        match self {
+            Self::Host(a) => Zone { offset: a.len(), bytes: 0 },
+            Self::Cuda(a) => a.apart(),
+        }
+    }
+
     /// A descriptor to lend to the process that maps it.
     pub(crate) fn lend(&self) -> Result<OwnedFd, ArenaError> {
         let fd: BorrowedFd<'_> = match self {
@@ -74,6 +125,14 @@ impl Arena {
             Self::Cuda(a) => a.fd(),
         };
         fd.try_clone_to_owned().map_err(|e| ArenaError::new("duplicate an arena descriptor", e))
+    }
+
+    /// A descriptor of the memory in which inputs lie beside it, and its bytes, where they do.
+    pub(crate) fn lend_inputs(&self) -> Result<Option<(OwnedFd, u64)>, ArenaError> {
+        match self {
+            Self::Host(_) => Ok(None),
+            Self::Cuda(a) => a.lend_inputs(),
+        }
     }
 
     /// Reads `into.len()` bytes at `offset`.
@@ -85,12 +144,12 @@ impl Arena {
         }
     }
 
-    /// Fills a range with [`POISON`]. `offset` and `bytes` are multiples of two.
-    pub(crate) fn poison(&self, offset: u64, bytes: u64) -> Result<(), ArenaError> {
+    /// Fills a range. `offset` and `bytes` are multiples of four.
+    pub(crate) fn poison(&self, offset: u64, bytes: u64, with: Poison) -> Result<(), ArenaError> {
         self.within(offset, bytes)?;
         match self {
-            Self::Host(a) => a.poison(offset, bytes),
-            Self::Cuda(a) => a.poison(offset, bytes),
+            Self::Host(a) => a.poison(offset, bytes, with),
+            Self::Cuda(a) => a.poison(offset, bytes, with),
         }
     }
 
@@ -109,12 +168,15 @@ impl Arena {
         }
     }
 
-    /// A hash of small samples at the given offsets, taken as fast as the device allows: it is
-    /// inside the measured window.
-    pub(crate) fn fingerprint(&self, offsets: &[u64]) -> Result<u64, ArenaError> {
+    /// [`SAMPLE_BYTES`] at each of the given offsets, folded into a word each, as fast as the device
+    /// allows: on a GPU it is inside the measured window. Offsets are multiples of eight; one from
+    /// which a sample would not fit the arena is read elsewhere.
+    pub(crate) fn samples(&self, offsets: &[u64]) -> Result<Vec<u64>, ArenaError> {
+        let last = self.len().saturating_sub(SAMPLE_BYTES) & !7;
+        let offsets: Vec<u64> = offsets.iter().map(|at| (at & !7).min(last)).collect();
         match self {
-            Self::Host(a) => a.fingerprint(offsets),
-            Self::Cuda(a) => a.fingerprint(offsets),
+            Self::Host(a) => a.samples(&offsets),
+            Self::Cuda(a) => a.samples(&offsets),
         }
     }
 
@@ -137,7 +199,11 @@ impl Arena {
     }
 
     fn within(&self, offset: u64, bytes: u64) -> Result<(), ArenaError> {
-        if offset.checked_add(bytes).is_some_and(|end| end <= self.len()) {
+        let inside = match self {
+            Self::Host(a) => offset.checked_add(bytes).is_some_and(|end| end <= a.len()),
+            Self::Cuda(a) => a.holds(offset, bytes),
+        };
+        if inside {
             return Ok(());
         }
         let reason = format!("{bytes} bytes at {offset} do not fit {} bytes", self.len());
@@ -149,6 +215,6 @@ impl Arena {
 pub(crate) const SAMPLE_BYTES: u64 = 64;
 
 /// FNV-1a over words: order matters, speed is enough, and secrecy comes from the offsets.
-pub(crate) fn hash_words(words: impl Iterator<Item = u64>) -> u64 {
+pub(crate) fn fold(words: impl Iterator<Item = u64>) -> u64 {
     words.fold(0xcbf2_9ce4_8422_2325, |hash, word| (hash ^ word).wrapping_mul(0x0100_0000_01b3))
 }

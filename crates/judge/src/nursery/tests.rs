@@ -4,7 +4,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::arena::{HostArena, POISON};
+use crate::arena::{HostArena, Poison};
 use crate::channel::NoAnswer;
 use crate::device::Device;
 use crate::gate::{Gate, Purpose};
@@ -105,12 +105,12 @@ fn gpu_a_runner_that_starts_writes_where_no_candidate_computes() {
     const LOOKED_AT: u64 = 256 << 20;
     let judge = judge_on(Device::Cuda(0));
     let arena = judge.nursery.gpu_arena(judge.gpu.as_ref().unwrap()).unwrap();
-    arena.poison(0, arena.len()).unwrap();
+    arena.poison(0, arena.len(), Poison::NAN).unwrap();
     let runner = judge.nursery.take().unwrap();
     let poisoned = |from: u64, bytes: u64| {
         let mut held = vec![0; bytes as usize];
         arena.read(from, &mut held).unwrap();
-        held.chunks_exact(2).all(|word| word == POISON.to_le_bytes())
+        held.chunks_exact(4).all(|word| word == Poison::NAN.word().to_le_bytes())
     };
     let candidates = judge.nursery.shared.means.arena_bytes;
     assert!(poisoned(0, LOOKED_AT), "where weights lie");
@@ -209,8 +209,8 @@ fn nothing_of_a_candidate_is_left_in_the_memory_of_the_next() {
 
     judge.reuse(arena);
     let again = judge.runner_arena(&task, 2 * ARENA, false).unwrap();
-    let poison = crate::arena::POISON.to_le_bytes();
-    assert!(held_by(&again).chunks_exact(2).all(|word| word == poison), "all of it is poisoned");
+    let poison = crate::arena::Poison::NAN.word().to_le_bytes();
+    assert!(held_by(&again).chunks_exact(4).all(|word| word == poison), "all of it is poisoned");
 }
 
 #[test]

@@ -3,25 +3,19 @@
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use rand::RngExt;
 use warpwright_record::verdict::IntegrityFinding;
 
 use super::TaskSession;
+use super::checks::Checks;
 use crate::baseline::{BaselineProcess, Look};
 use crate::contenders::Baselines;
 use crate::error::JudgeError;
-use crate::families::Draw;
 use crate::measure::{self, Rounds, Windows};
 use crate::quiet;
 use crate::runner::{Runner, Trouble};
-use crate::sequential::{self, Schedule};
+use crate::sequential;
 use crate::verdict::Findings;
-use crate::verify::look;
 use crate::windows;
-
-/// Timed calls that are looked at, chosen after they have run: so many up to the first time at which
-/// measuring may stop, and one more up to each later one.
-const TIMED_CHECKS: usize = 3;
 
 /// What windows were played for before any that counts.
 struct Chosen {
@@ -46,7 +40,9 @@ impl TaskSession<'_> {
             let reason = "the baselines are not ready";
             return Err(JudgeError::infrastructure("measure the candidate", reason).into());
         };
+        baselines.process.map_as_candidates(Some(&runner.arena));
         let done = self.measure_against(&mut baselines, runner, found);
+        baselines.process.map_as_candidates(None);
         let kept = match &done {
             // Where memory was short nothing is lost but the call.
             Ok(())
@@ -74,7 +70,7 @@ impl TaskSession<'_> {
             self.candidate_calls(process, runner)?;
         let baseline_seconds: f64 = ready.iter().map(|r| r.later as f64 * r.seconds).sum();
         let schedule = measure::schedule(&self.plan, candidate_seconds + baseline_seconds);
-        let looked_at = self.looked_at(&schedule);
+        let mut checks = Checks::new(&schedule);
         let mut rounds = Rounds {
             nothing: Vec::new(),
             candidate: Windows::default(),
@@ -95,12 +91,9 @@ impl TaskSession<'_> {
             rounds.nothing.push(process.nothing(name, Some(look))?.as_secs_f64());
             for contender in measure::order(ready.len(), &mut self.random) {
                 if contender == 0 {
-                    let look_here = looked_at.contains(&round);
-                    if look_here {
-                        self.make_way(process)?;
-                    }
                     let held = if long { later } else { calls };
-                    let seconds = self.timed_window(runner, held, look_here, found)?;
+                    let seconds =
+                        self.timed_window(process, runner, held, (&mut checks, round), found)?;
                     rounds.candidate.push(held, seconds);
                     if !long {
                         let spent = seconds - rounds.nothing[round];
@@ -110,9 +103,7 @@ impl TaskSession<'_> {
                     if found.bad() {
                         return Ok(());
                     }
-                    if look_here {
-                        self.warm_up(process, ready, *staged)?;
-                    }
+                    self.warm_up(process, ready, *staged)?;
                 } else {
                     let ready = &ready[contender - 1];
                     let calls = if long { ready.later } else { ready.calls };
@@ -158,17 +149,6 @@ impl TaskSession<'_> {
         Ok(())
     }
 
-    /// Rounds with a timed call that is looked at. Some up to each time at which measuring may stop:
-    /// a candidate that counts windows finds none after which it is not looked at.
-    fn looked_at(&mut self, schedule: &Schedule) -> Vec<usize> {
-        let mut rounds = Vec::new();
-        for (i, block) in schedule.blocks().enumerate() {
-            let checks = if i == 0 { TIMED_CHECKS } else { 1 };
-            rounds.extend((0..checks).map(|_| self.random.random_range(block.clone())));
-        }
-        rounds
-    }
-
     /// How many calls the candidate's windows hold, found by trying windows; what the last one was.
     fn candidate_calls(
         &mut self,
@@ -178,19 +158,20 @@ impl TaskSession<'_> {
         let most = self.layout.calls as usize;
         let (plan, task, oracle) = (&self.plan, &self.task.name, &mut self.oracle);
         let (random, mut samples, mut last) = (&mut self.random, Vec::new(), 0.0);
-        // Checks were windows of one call.
+        // Checks were windows of few calls.
         let mut nothing = f64::INFINITY;
         for _ in 0..windows::TRIES {
             nothing = nothing.min(process.nothing(task, None)?.as_secs_f64());
         }
-        let single = runner.single.map_or(nothing, |least| least.as_secs_f64());
-        let first = windows::first_calls(plan, (single - nothing).max(0.0), self.layout.calls);
+        let least = runner.shortest.map_or(0.0, |(window, calls)| {
+            (window.as_secs_f64() - nothing).max(0.0) / calls as f64
+        });
+        let first = windows::first_calls(plan, least, self.layout.calls);
         let tried = windows::grow(plan.window, (first, most), 1, |calls| -> Result<_, Trouble> {
             let started = Instant::now();
             let nothing = process.nothing(task, None)?.as_secs_f64();
-            let (played, _) = measure::candidate_window(oracle, runner, (calls, false), random)?;
-            runner.release()?;
-            (samples, last) = (played.samples, started.elapsed().as_secs_f64());
+            let (played, _) = measure::candidate_window(oracle, runner, calls, random)?;
+            (samples, last) = (played.sampled(), started.elapsed().as_secs_f64());
             Ok((nothing, played.elapsed.as_secs_f64()))
         })?;
         let seconds = tried.quickest() / tried.calls as f64;
@@ -199,34 +180,19 @@ impl TaskSession<'_> {
         Ok(Chosen { calls, later, samples, seconds: last * later as f64 / tried.calls as f64 })
     }
 
-    /// One rewarded window; looks at one of its calls, chosen after the clock has stopped.
+    /// One rewarded window, of which calls are looked at.
     fn timed_window(
         &mut self,
+        process: &mut BaselineProcess,
         runner: &mut Runner,
         calls: usize,
-        look_here: bool,
+        checks: (&mut Checks, usize),
         found: &mut Findings,
     ) -> Result<f64, Trouble> {
-        let (played, draws) = measure::candidate_window(
-            &mut self.oracle,
-            runner,
-            (calls, look_here),
-            &mut self.random,
-        )?;
-        if look_here {
-            let by_call: Vec<Draw> = played.order.iter().map(|&slot| draws[slot]).collect();
-            let call = self.oracle.families.looked_at(&by_call, &mut self.random);
-            let question = ("init", by_call[call]);
-            let profile = self.judge.config.profile;
-            let oracle = &mut self.oracle;
-            let looked = look(oracle, runner, &played, call, question, "timed call", profile)?;
-            if !looked.void {
-                found.checks.push(looked.check);
-            }
-            found.failure = looked.failure;
-            found.integrity.extend(looked.integrity);
-        }
-        runner.release()?;
+        let (played, draws) =
+            measure::candidate_window(&mut self.oracle, runner, calls, &mut self.random)?;
+        self.make_way(process)?;
+        self.look_at_timed(runner, (&played, &draws), checks, found)?;
         Ok(played.elapsed.as_secs_f64())
     }
 

@@ -71,6 +71,7 @@ pub(crate) fn judge_one(device: Device, case: &Case, stage: Stage) -> Verdict {
 }
 
 /// Each line eight spaces further in: the body of a method.
+#[allow(dead_code, clippy::allow_attributes, reason = "not every test binary uses it")]
 pub(crate) fn body(text: &str) -> String {
     text.lines().flat_map(|line| ["        ", line, "\n"]).collect()
 }

@@ -1,0 +1,193 @@
+//! The corpus in `tests/integrity/`, played: every attack, and lawful candidates that look unusual.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use support::config;
+use warpwright_judge::{Device, LocalJudge, TaskSession};
+use warpwright_record::candidate::Candidate;
+use warpwright_record::verdict::{Stage, Verdict};
+use warpwright_task::Task;
+
+/// What must come of a candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Expected {
+    Verified,
+    /// Not verified; as one of these failure classes or findings, if any is named.
+    Refused(Vec<String>),
+    /// Not paid more than this lawful candidate.
+    NoGain(String),
+}
+
+struct Entry {
+    name: String,
+    task: String,
+    devices: Vec<String>,
+    expected: Expected,
+    candidate: Candidate,
+}
+
+fn corpus() -> PathBuf {
+    let baked = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/integrity"));
+    baked.canonicalize().unwrap_or_else(|_| PathBuf::from("tests/integrity"))
+}
+
+/// Reads one file: its lines of the form `Key: value`, and a code block per file of the candidate.
+fn parse(name: &str, text: &str) -> Entry {
+    let line = |key: &str| {
+        let found = text.lines().find_map(|line| line.strip_prefix(key));
+        found.unwrap_or_else(|| panic!("{name} has no line `{key}`")).trim().to_owned()
+    };
+    let expected = line("Expected:");
+    let expected = match expected.split_once(" over ") {
+        Some(("no gain", twin)) => Expected::NoGain(twin.to_owned()),
+        _ if expected == "verified" => Expected::Verified,
+        _ => {
+            let classes = expected.strip_prefix("refused").unwrap_or_else(|| panic!("{expected}"));
+            let classes = classes.trim().strip_prefix("as").unwrap_or_default();
+            let named = classes.split(',').map(|class| class.trim().to_owned());
+            Expected::Refused(named.filter(|class| !class.is_empty()).collect())
+        }
+    };
+    let mut files = BTreeMap::new();
+    let mut parts = text.split("\n## ").skip(1);
+    for part in &mut parts {
+        let (file, rest) = part.split_once('\n').unwrap();
+        let code = rest.split("```").nth(1).unwrap();
+        let (_, code) = code.split_once('\n').unwrap();
+        files.insert(file.trim().to_owned(), code.as_bytes().to_vec());
+    }
+    Entry {
+        name: name.to_owned(),
+        task: line("Task:"),
+        devices: line("Devices:").split(',').map(|device| device.trim().to_owned()).collect(),
+        expected,
+        candidate: Candidate::from_files(files),
+    }
+}
+
+/// All of one kind, by name.
+fn entries(kind: &str) -> BTreeMap<String, Entry> {
+    let mut found = BTreeMap::new();
+    for entry in fs_err::read_dir(corpus().join(kind)).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        found.insert(name.clone(), parse(&name, &fs_err::read_to_string(&path).unwrap()));
+    }
+    found
+}
+
+/// Which classes a verdict names.
+fn classes(verdict: &Verdict) -> Vec<String> {
+    let failure = verdict.failure.iter().map(|failure| {
+        serde_json::to_value(failure.class).unwrap().as_str().unwrap_or_default().to_owned()
+    });
+    failure.chain(verdict.integrity.iter().map(|finding| finding.class.clone())).collect()
+}
+
+/// Why a verdict is not what was expected.
+fn mistake(entry: &Entry, verdict: &Verdict, twin: Option<&Verdict>) -> Option<String> {
+    let told = format!(
+        "reward {}, {:?}, {:?}, {:?}, best {:?}",
+        verdict.reward.paper,
+        classes(verdict),
+        verdict.failure.as_ref().map(|failure| &failure.message),
+        verdict.integrity,
+        verdict.speedup.best
+    );
+    let paid = verdict.reward.paper >= 1.0 || verdict.reward.bounded >= 0.5;
+    let wrong = match &entry.expected {
+        Expected::Verified => !verdict.verified || !verdict.integrity.is_empty(),
+        Expected::Refused(named) => {
+            let as_named = classes(verdict).iter().any(|class| named.contains(class));
+            paid || verdict.verified || !named.is_empty() && !as_named
+        }
+        Expected::NoGain(_) => match (twin, verdict.speedup.best) {
+            (Some(twin), Some(best)) if paid => twin
+                .speedup
+                .best
+                .is_none_or(|theirs| best.low > theirs.high && best.value > 1.3 * theirs.value),
+            (None, _) => true,
+            _ => false,
+        },
+    };
+    wrong.then(|| format!("{} ({:?}): {told}", entry.name, entry.expected))
+}
+
+/// Plays the whole corpus on a device, one session per task.
+fn play(device: Device, named: &str) {
+    let judge = LocalJudge::open(config(device)).unwrap();
+    let (honest, attacks) = (entries("honest"), entries("attacks"));
+    let only = std::env::var("WARPWRIGHT_INTEGRITY_ONLY").ok();
+    let here = |entry: &&Entry| {
+        entry.devices.iter().any(|device| device == named)
+            && only.as_ref().is_none_or(|only| entry.name.contains(only.as_str()))
+    };
+    let mut sessions: BTreeMap<String, TaskSession<'_>> = BTreeMap::new();
+    let mut judged = |entry: &Entry| -> Verdict {
+        let session = sessions.entry(entry.task.clone()).or_insert_with(|| {
+            let path = corpus().join("tasks").join(&entry.task).with_extension("py");
+            let source = fs_err::read_to_string(Path::new(&path)).unwrap();
+            judge.task(&Task::from_source(&entry.task, &source)).unwrap()
+        });
+        session.judge(&entry.candidate, Stage::Measured).unwrap()
+    };
+    let mut twins: BTreeMap<String, Verdict> = BTreeMap::new();
+    let mut mistakes = Vec::new();
+    for entry in honest.values().filter(here) {
+        let verdict = judged(entry);
+        mistakes.extend(mistake(entry, &verdict, None));
+        twins.insert(entry.name.clone(), verdict);
+    }
+    let mut played = 0;
+    for entry in attacks.values().filter(here) {
+        if let Expected::NoGain(twin) = &entry.expected
+            && !twins.contains_key(twin)
+        {
+            twins.insert(twin.clone(), judged(&honest[twin]));
+        }
+        let verdict = judged(entry);
+        played += 1;
+        println!("{}: {} {:?}", entry.name, verdict.reward.paper, classes(&verdict));
+        let twin = match &entry.expected {
+            Expected::NoGain(twin) => twins.get(twin),
+            _ => None,
+        };
+        mistakes.extend(mistake(entry, &verdict, twin));
+    }
+    assert!(mistakes.is_empty(), "{played} attacks played\n{}", mistakes.join("\n"));
+    assert!(played > 0 || only.is_some(), "the corpus has attacks for {named}");
+}
+
+#[test]
+fn no_attack_is_paid_and_no_honest_candidate_punished_on_the_cpu_device() {
+    play(Device::Cpu, "cpu");
+}
+
+#[test]
+fn gpu_no_attack_is_paid_and_no_honest_candidate_punished() {
+    play(Device::Cuda(0), "cuda");
+}
+
+#[test]
+fn a_file_of_the_corpus_says_what_is_expected() {
+    let text = "# Title\n\nProse.\n\nTask: t\nDevices: cpu, cuda\nExpected: refused as late_write, \
+                mismatch\n\n## model_new.py\n\n```python\nx = 1\n```\n\n## kernels/a.cu\n\n```cuda\nint y;\n```\n";
+    let entry = parse("name", text);
+    let classes = ["late_write".to_owned(), "mismatch".to_owned()].to_vec();
+    assert_eq!(entry.expected, Expected::Refused(classes));
+    assert_eq!(entry.devices, ["cpu", "cuda"]);
+    assert_eq!(entry.candidate.files()["model_new.py"], b"x = 1\n");
+    assert_eq!(entry.candidate.files()["kernels/a.cu"], b"int y;\n");
+    for (line, expected) in [
+        ("verified", Expected::Verified),
+        ("refused", Expected::Refused(Vec::new())),
+        ("no gain over twin", Expected::NoGain("twin".to_owned())),
+    ] {
+        let text = text.replace("refused as late_write, mismatch", line);
+        assert_eq!(parse("name", &text).expected, expected);
+    }
+}
