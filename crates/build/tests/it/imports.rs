@@ -39,6 +39,34 @@ fn long_honest_bindings_pass_on_the_host() {
 }
 
 #[test]
+fn a_binding_needs_no_header_of_torch() {
+    let bench = bench();
+    let binding = "#include <cuda_runtime.h>
+#include <functional>
+#include <memory>
+#include <regex>
+#include <string>
+#include \"../binding_registry.h\"
+extern \"C\" int scale(const float*, float*, long long, float, cudaStream_t);
+static int run(size_t x, size_t y, long long n, float a) {
+    return scale((const float*)x, (float*)y, n, a, nullptr);
+}
+REGISTER_BINDING(scale, [](pybind11::module& m) { m.def(\"run\", &run); });
+";
+    let files = [("kernels/scale_binding.cpp", binding), ("kernels/scale.cu", SCALE)];
+    let artifact = built(bench.builder.build(&candidate(&files), &Target::Cpu).unwrap());
+    bench.python(
+        &artifact,
+        "import torch\nfrom pathlib import Path\nfrom warpwright_oracle import extension\n\
+         extension.install(Path(ARTIFACT), 'cpu')\nimport cuda_extension as c\n\
+         x, y = torch.randn(8), torch.empty(8)\n\
+         assert c.run(x.data_ptr(), y.data_ptr(), 8, 3.0) == 0\n\
+         torch.testing.assert_close(y, 3 * x)\n",
+    );
+    built(bench.builder.build(&candidate(&files), &sm_90a()).unwrap());
+}
+
+#[test]
 fn long_honest_bindings_pass_for_a_gpu() {
     let bench = bench();
     let files = [("kernels/everything_binding.cpp", EVERYTHING), ("kernels/scale.cu", SCALE)];
