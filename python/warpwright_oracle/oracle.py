@@ -20,6 +20,7 @@ from . import precision
 from .arena import Arena, Memory
 from .calibration import Calibrator
 from .channel import Channel, Refusal, arguments, serve
+from .computes import Computes
 from .distance import distance, largest, pieces
 from .drawn import Drawn, drawn
 from .examiner import Examiner
@@ -126,8 +127,8 @@ class Oracle:
         input_tree = flatten(inputs, taken)
         self.elements = sum(t.numel() for t in (*taken, *given))
         self.seconds = min(self._time(inputs) for _ in range(LOOKS if self.cuda else 1))
-        with Allocated() as allocated:
-            self._forward("init", inputs, 1)
+        with Allocated() as allocated, Computes() as computes:
+            forward(self.models["init"], inputs, 1)
         self.settle()
         held: list[torch.Tensor] = []
         init_tree = flatten(self.reference.init, held)
@@ -140,6 +141,7 @@ class Oracle:
             "outputs": {"tree": tree, "tensors": [place(t, None) for t in given]},
             "aliases_input": _shares(given, taken),
             "mutates_input": changed,
+            "computes": computes.found,
             "state": [place(t, None) for t in self.models["init"].state_dict().values()],
             "versions": precision.fingerprint(),
         }

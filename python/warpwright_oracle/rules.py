@@ -6,6 +6,7 @@ no cost to calls that are allowed. What counts in the end is what the judge saw 
 
 from __future__ import annotations
 
+import ctypes
 import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -25,34 +26,41 @@ class ForbiddenCall(RuntimeError):
 def _refuse(name: str) -> Callable[..., NoReturn]:
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise ForbiddenCall(
-            f"torch operator aten::{name} is not allowed in forward: write a kernel for it"
+            f"torch operator {name} is not allowed in forward: write a kernel for it"
         )
 
     return refuse
 
 
-_library: torch.library.Library | None = None
-
-
 def computing(device: str) -> list[str]:
-    """The operators that compute on this device's backend. Takes as long as refusing them does, and
-    needs no candidate."""
+    """The operators of every namespace that compute on this device's backend. Takes as long as
+    refusing them does, and needs no candidate."""
     key = _backend(device)
-    names = (full for full in torch._C._dispatch_get_all_op_names() if full.startswith("aten::"))
-    bare = (full.removeprefix("aten::") for full in names)
-    candidates = [name for name in bare if name.split(".")[0] not in ALLOWED]
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    return [name for name in candidates if has_kernel(f"aten::{name}", key)]
+    names = (full for full in torch._C._dispatch_get_all_op_names() if not _allowed(full))
+    return [full for full in names if has_kernel(full, key)]
+
+
+def _allowed(full: str) -> bool:
+    namespace, _, name = full.partition("::")
+    return namespace == "aten" and name.split(".")[0] in ALLOWED
 
 
 def forbid_operators(device: str, names: list[str]) -> int:
-    """Replaces these operators of this device's backend; how many were."""
-    global _library
-    _library = torch.library.Library("aten", "IMPL", _backend(device))
+    """Replaces these operators of this device's backend; how many were. For good: what holds the
+    registrations is nobody's in Python, so nothing there can give them back."""
+    key = _backend(device)
+    refusals: dict[str, list[str]] = {}
+    for full in names:
+        namespace, _, name = full.partition("::")
+        refusals.setdefault(namespace, []).append(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name in names:
-            _library.impl(name, _refuse(name))
+        for namespace, refused in refusals.items():
+            library = torch._C._dispatch_library("IMPL", namespace, key, __file__, 0)
+            for name in refused:
+                library.impl(name, key, _refuse(f"{namespace}::{name}"), False)
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
     return len(names)
 
 

@@ -44,6 +44,8 @@ class Runner(Player):
         self.library = library
         self.channel = channel
         self.models: dict[str, torch.nn.Module] = {}
+        # Found before any candidate could replace it.
+        self.forbid = rules.forbid_operators
         self.forbidden = rules.computing(device)
 
     def ping(self, _: dict[str, Any]) -> dict[str, Any]:
@@ -112,7 +114,7 @@ class Runner(Player):
 
     def lock(self, _: dict[str, Any]) -> dict[str, Any]:
         """From here on, operators that compute are refused."""
-        return {"operators": rules.forbid_operators(self.device, self.forbidden)}
+        return {"operators": self.forbid(self.device, self.forbidden)}
 
     def stage(self, request: dict[str, Any]) -> dict[str, Any]:
         """Forgets the last window, makes views of where the inputs of the coming calls will lie

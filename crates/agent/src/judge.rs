@@ -34,7 +34,7 @@ pub struct DeviceFacts {
     pub device: String,
     /// `NVIDIA H200`, or the CPU's name.
     pub hardware: String,
-    /// `sm_90`; on the cpu device the architecture compiled for in passing, if `nvcc` is present.
+    /// `sm_90a`; on the cpu device the architecture compiled for in passing, if `nvcc` is present.
     pub arch: Option<String>,
     /// Multiprocessors, or cores on the cpu device.
     pub processors: u32,

@@ -72,6 +72,7 @@ impl Judge for ScriptedJudge {
             floor_ms: None,
             unavoidable_bytes: 0,
             kernels: Vec::new(),
+            provenance: None,
             diagnostics: Vec::new(),
             isolation: Isolation::default(),
             caveats: Vec::new(),

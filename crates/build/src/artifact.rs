@@ -19,14 +19,14 @@ use serde::{Deserialize, Serialize};
 use warpwright_record::verdict::{Diagnostic, FailureClass, KernelResources};
 
 /// Version of every JSON file in an artifact folder.
-pub const ARTIFACT_VERSION: u32 = 1;
+pub const ARTIFACT_VERSION: u32 = 2;
 
 /// What to compile for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// A GPU architecture such as `sm_90`.
+    /// A GPU architecture such as `sm_90a`.
     Cuda {
-        /// As `nvcc -arch` takes it.
+        /// `sm_`, the compute capability, and `a` where the device has features of its own.
         arch: String,
     },
     /// The host, through `hostcuda`.
@@ -34,7 +34,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// `cuda-sm_90` or `cpu`: for keys and messages.
+    /// `cuda-sm_90a` or `cpu`: for keys and messages.
     pub fn label(&self) -> String {
         match self {
             Self::Cuda { arch } => format!("cuda-{arch}"),
@@ -52,7 +52,7 @@ pub enum Resources {
     /// Yes, in threads beside the build; what fails there is a warning. Ignored for `cuda`, whose
     /// compiler reports them anyway, and where there is no `nvcc`.
     Report {
-        /// Architecture, e.g. `sm_90`.
+        /// Architecture, e.g. `sm_90a`.
         arch: String,
     },
 }
@@ -79,6 +79,19 @@ pub enum Instrument {
     Profile,
     /// Sanitizers: source lines on a GPU, AddressSanitizer on the cpu device.
     Sanitize,
+    /// Ablation: launches of the candidate's own kernels do nothing and succeed.
+    EmptyKernels,
+    /// Ablation: launches of the candidate's own kernels end the process.
+    TrapKernels,
+    /// Ablation: matrix products and convolutions of NVIDIA's libraries do nothing and succeed.
+    EmptyLibraries,
+}
+
+impl Instrument {
+    /// Whether it takes something away from what is run.
+    pub fn is_ablation(self) -> bool {
+        matches!(self, Self::EmptyKernels | Self::TrapKernels | Self::EmptyLibraries)
+    }
 }
 
 /// A build's result. A candidate that does not build is a value, not an error.
@@ -103,6 +116,10 @@ pub struct Artifact {
     pub inline: bool,
     /// Registers, spills and shared memory per kernel, sorted by name; empty without `ptxas`.
     pub kernels: Vec<KernelResources>,
+    /// Kernels that its sources define; on a GPU, that were compiled.
+    pub own_kernels: u32,
+    /// Matrix products and convolutions of NVIDIA's libraries that its binaries call, sorted.
+    pub library_calls: Vec<String>,
     /// Compiler warnings, capped.
     pub warnings: Vec<Diagnostic>,
     /// Whether everything came from the cache.
@@ -258,6 +275,10 @@ pub struct BuildManifest {
     pub inline: bool,
     /// See [`Artifact::kernels`].
     pub kernels: Vec<KernelResources>,
+    /// See [`Artifact::own_kernels`].
+    pub own_kernels: u32,
+    /// See [`Artifact::library_calls`].
+    pub library_calls: Vec<String>,
     /// See [`Artifact::warnings`].
     pub warnings: Vec<Diagnostic>,
 }

@@ -1,6 +1,6 @@
 //! The order of a build: screen, harvest, compile, link, check, publish.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +20,7 @@ use crate::compile::{self, Bench, Object, Rejected, Report};
 use crate::diagnostics::{self, Scrub};
 use crate::error::BuildError;
 use crate::headers::Precompiled;
+use crate::imports::Imported;
 use crate::inline::Module;
 use crate::link::{Library, Linked};
 use crate::plan::{Plan, warning};
@@ -175,16 +176,16 @@ impl Builder {
             originals: &plan.originals,
             scrub: &scrub,
         };
-        let (mut report, has_extension) = std::thread::scope(|scope| {
+        let (mut report, has_extension, imported) = std::thread::scope(|scope| {
             let asked = self.ask_resources(scope, &plan, target, request);
             let built = self.compile_and_link(&bench, &plan, staged.path());
             let reports = asked.into_iter().filter_map(|handle| handle.join().ok());
-            let (mut report, has_extension) = built?;
+            let (mut report, has_extension, imported) = built?;
             for more in reports {
                 report.kernels.extend(more.kernels);
                 report.warnings.extend(more.warnings);
             }
-            Ok::<_, Stop>((report, has_extension))
+            Ok::<_, Stop>((report, has_extension, imported))
         })?;
         let (errors, warnings): (Vec<_>, Vec<_>) =
             plan.uncallable.iter().cloned().partition(|d| d.severity == Severity::Error);
@@ -201,6 +202,8 @@ impl Builder {
             tools: self.toolchain.describe(),
             has_extension,
             inline: !plan.modules.is_empty(),
+            own_kernels: imported.own_kernels,
+            library_calls: imported.library_calls.into_iter().collect(),
             kernels: report.kernels,
             warnings: diagnostics::ranked(report.warnings),
         };
@@ -265,33 +268,44 @@ impl Builder {
         bench: &Bench<'_>,
         plan: &Plan,
         staged: &Path,
-    ) -> Result<(Report, bool), Stop> {
+    ) -> Result<(Report, bool, Computes), Stop> {
         let units: Vec<&Unit> =
             plan.workspace.iter().chain(plan.modules.iter().flat_map(|(_, u)| u)).collect();
         let objects = self.compile_all(bench, &units)?;
         let of = |units: &mut dyn Iterator<Item = &Unit>| -> Vec<Object> {
             units.filter_map(|u| objects.get(&u.name).cloned()).collect()
         };
+        let mut computes = Computes { own_kernels: plan.kernels, ..Computes::default() };
+        let mut launches = false;
+        let mut link = |library, objects: &[Object], name: &str| {
+            let imported = done(bench.link(library, objects, staged, name)?)?;
+            launches |= imported.launches;
+            computes.library_calls.extend(imported.library_work);
+            Ok::<_, Stop>(())
+        };
         let plain = of(&mut plan.workspace.iter().filter(|u| !u.torch));
         if !plain.is_empty() {
-            done(bench.link(Library::Kernels, &plain, staged, "libkernels.so")?)?;
+            link(Library::Kernels, &plain, "libkernels.so")?;
         }
         let has_extension = plan.workspace.iter().any(|u| u.torch);
         if has_extension {
             let all = of(&mut plan.workspace.iter());
-            done(bench.link(Library::Module, &all, staged, "cuda_extension.so")?)?;
+            link(Library::Module, &all, "cuda_extension.so")?;
         }
         for (module, units) in &plan.modules {
             fs::create_dir_all(staged.join("inline"))?;
             let name = library_of(module);
-            done(bench.link(Library::Module, &of(&mut units.iter()), staged, &name)?)?;
+            link(Library::Module, &of(&mut units.iter()), &name)?;
         }
         let mut report = Report::default();
         for object in objects.values() {
             report.warnings.extend(object.report.warnings.iter().cloned());
             report.kernels.extend(object.report.kernels.iter().cloned());
         }
-        Ok((report, has_extension))
+        // On a GPU compilers tell the kernels; where none does, what launches has some.
+        let compiled = report.kernels.len() as u32;
+        computes.own_kernels = computes.own_kernels.max(compiled).max(u32::from(launches));
+        Ok((report, has_extension, computes))
     }
 
     /// Compiles `units`, several at once. All of them are tried, so that one failure does not hide
@@ -367,9 +381,16 @@ impl Builder {
     }
 }
 
-fn done(linked: Linked) -> Result<(), Stop> {
+/// What of a candidate can compute something on the device.
+#[derive(Default)]
+struct Computes {
+    own_kernels: u32,
+    library_calls: BTreeSet<String>,
+}
+
+fn done(linked: Linked) -> Result<Imported, Stop> {
     match linked {
-        Linked::Done => Ok(()),
+        Linked::Done(imported) => Ok(imported),
         Linked::Rejected(why) => Err(Stop::Failed(FailureClass::Build, why)),
         Linked::Forbidden(findings) => Err(rejected(FailureClass::ForbiddenImport, findings)),
     }
@@ -413,6 +434,8 @@ fn artifact(
         has_extension: manifest.has_extension,
         inline: manifest.inline,
         kernels,
+        own_kernels: manifest.own_kernels,
+        library_calls: manifest.library_calls,
         warnings: manifest.warnings,
         cached,
         seconds: start.elapsed().as_secs_f64(),

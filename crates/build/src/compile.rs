@@ -197,7 +197,7 @@ impl Bench<'_> {
             command.clone().args(unit_arguments(unit, host)).stable_arguments(self.tree);
         let processor = if *self.target == Target::Cpu { host::processor() } else { String::new() };
         let mut parts: Vec<&[u8]> =
-            vec![b"object 2", label.as_bytes(), self.support.hash.as_bytes(), unit.name.as_bytes()];
+            vec![b"object 3", label.as_bytes(), self.support.hash.as_bytes(), unit.name.as_bytes()];
         parts.push(processor.as_bytes());
         parts.extend(tools.iter().map(String::as_bytes));
         parts.extend(arguments.iter().map(String::as_bytes));
@@ -219,7 +219,7 @@ impl Bench<'_> {
         let mut command = Command::new("nvcc", &cuda.nvcc, self.tree)
             .args(["-O3", "-std=c++17", "--expt-relaxed-constexpr"])
             .args(["-Xptxas", "-v", "-Xcompiler", "-fPIC"])
-            .arg(format!("-arch={arch}"))
+            .arg(generated(arch))
             .arg("-ccbin")
             .arg(&cxx.path)
             .args(["-I", ".", "-I", "kernels"])
@@ -319,7 +319,10 @@ fn unit_arguments(unit: &Unit, host: bool) -> Vec<String> {
 /// Flags after those of every build for the host; the last one counts.
 fn host_instrument_flags(instrument: Instrument) -> &'static [&'static str] {
     match instrument {
-        Instrument::None => &[],
+        Instrument::None
+        | Instrument::EmptyKernels
+        | Instrument::TrapKernels
+        | Instrument::EmptyLibraries => &[],
         Instrument::Profile => &["-DHOSTCUDA_TRACE"],
         Instrument::Sanitize => &[
             "-O1",
@@ -329,6 +332,12 @@ fn host_instrument_flags(instrument: Instrument) -> &'static [&'static str] {
             "-fsanitize-recover=address",
         ],
     }
+}
+
+/// Code for this architecture and no other. `-arch=sm_90a` would have PTX for `compute_90` made as well,
+/// which has not the instructions that the letter stands for.
+fn generated(arch: &str) -> String {
+    format!("-gencode=arch={},code={arch}", arch.replacen("sm_", "compute_", 1))
 }
 
 /// Whether there is something like `[=] __device__ (int i)`.

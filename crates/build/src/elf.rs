@@ -16,12 +16,18 @@ pub(crate) struct Imports {
     /// Whether there is a run path or an audit, filter or auxiliary entry, which would let the
     /// library choose what the loader loads beside it.
     pub steers_loader: bool,
+    /// Whether it asks for memory, its stack included, that is writable and executable at once.
+    pub writable_code: bool,
 }
 
 const SHT_SYMTAB: u32 = 2;
 const SHT_DYNAMIC: u32 = 6;
 const SHT_DYNSYM: u32 = 11;
 const STT_FUNC: u8 = 2;
+const STB_WEAK: u8 = 2;
+const PT_LOAD: u32 = 1;
+const PT_GNU_STACK: u32 = 0x6474_e551;
+const WRITABLE_CODE: u32 = 3;
 /// In a cubin: a kernel and not a device function.
 const STO_CUDA_ENTRY: u8 = 0x10;
 const DT_NEEDED: u64 = 1;
@@ -53,6 +59,7 @@ pub(crate) fn imports(file: &[u8]) -> Option<Imports> {
             read_symbols(bytes, strings, &mut found)?;
         }
     }
+    found.writable_code = writable_code(file)?;
     found.undefined.sort();
     found.undefined.dedup();
     (dynamic && symbols).then_some(found)
@@ -61,21 +68,59 @@ pub(crate) fn imports(file: &[u8]) -> Option<Imports> {
 /// Names of the kernels of a cubin, in the order of its symbols. `None` when it is not one, or is malformed.
 pub(crate) fn kernels(file: &[u8]) -> Option<Vec<String>> {
     let kernel = |symbol: &Symbol| symbol.function && symbol.other & STO_CUDA_ENTRY != 0;
-    Some(symbols(file)?.into_iter().filter(kernel).map(|symbol| symbol.name).collect())
+    let named = |symbol: Symbol| symbol.name;
+    Some(symbols(file)?.into_iter().filter(Symbol::defined).filter(kernel).map(named).collect())
 }
 
 /// Names of the functions that an object defines for others.
 pub(crate) fn functions(file: &[u8]) -> Option<HashSet<String>> {
-    let shared = |symbol: &Symbol| symbol.function && symbol.global;
+    let shared = |symbol: &Symbol| symbol.defined() && symbol.function && symbol.binding != 0;
     Some(symbols(file)?.into_iter().filter(shared).map(|symbol| symbol.name).collect())
 }
 
-/// A defined symbol.
+/// The symbols of an object that the linker looks at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Linkage {
+    /// What others must define, without versions.
+    pub undefined: HashSet<String>,
+    /// What it defines for others.
+    pub defined: HashSet<String>,
+    /// Those of `defined` that no other object may define.
+    pub strong: HashSet<String>,
+}
+
+/// Reads an object's symbols. `None` when it is none, or is malformed.
+pub(crate) fn linkage(file: &[u8]) -> Option<Linkage> {
+    let mut found = Linkage::default();
+    for symbol in symbols(file)?.into_iter().filter(|symbol| symbol.binding != 0) {
+        // `.symver` asks for a version in the name itself.
+        let name = symbol.name.split('@').next().unwrap_or_default().to_owned();
+        if !symbol.defined() {
+            found.undefined.insert(name);
+            continue;
+        }
+        if symbol.binding != STB_WEAK {
+            found.strong.insert(name.clone());
+        }
+        found.defined.insert(name);
+    }
+    Some(found)
+}
+
+/// One entry of an object's table.
 struct Symbol {
     name: String,
     function: bool,
-    global: bool,
+    /// `STB_LOCAL`, which is 0, `STB_GLOBAL`, `STB_WEAK`, ...
+    binding: u8,
     other: u8,
+    section: u16,
+}
+
+impl Symbol {
+    fn defined(&self) -> bool {
+        self.section != 0
+    }
 }
 
 fn symbols(file: &[u8]) -> Option<Vec<Symbol>> {
@@ -89,15 +134,13 @@ fn symbols(file: &[u8]) -> Option<Vec<Symbol>> {
         let strings = sections.header(section.link)?;
         let strings = strings.bytes(file)?;
         for symbol in section.bytes(file)?.chunks_exact(24).skip(1) {
-            if u16_at(symbol, 6)? == 0 {
-                continue;
-            }
             let (info, other) = (*symbol.get(4)?, *symbol.get(5)?);
             found.push(Symbol {
                 name: text_at(strings, usize::try_from(u32_at(symbol, 0)?).ok()?)?,
                 function: info & 0xf == STT_FUNC,
-                global: info >> 4 != 0,
+                binding: info >> 4,
                 other,
+                section: u16_at(symbol, 6)?,
             });
         }
     }
@@ -145,6 +188,21 @@ impl Section {
     fn bytes<'a>(&self, file: &'a [u8]) -> Option<&'a [u8]> {
         file.get(self.offset..self.offset.checked_add(self.size)?)
     }
+}
+
+/// Looks at the segments, which are what the loader maps.
+fn writable_code(file: &[u8]) -> Option<bool> {
+    let table = usize::try_from(u64_at(file, 0x20)?).ok()?;
+    let (size, count) = (usize::from(u16_at(file, 0x36)?), usize::from(u16_at(file, 0x38)?));
+    for index in 0..count {
+        let at = table.checked_add(index.checked_mul(size)?)?;
+        let (kind, flags) = (u32_at(file, at)?, u32_at(file, at.checked_add(4)?)?);
+        let counts = matches!(kind, PT_LOAD | PT_GNU_STACK);
+        if counts && flags & WRITABLE_CODE == WRITABLE_CODE {
+            return Some(true);
+        }
+    }
+    Some(false)
 }
 
 fn read_dynamic(bytes: &[u8], strings: &[u8], found: &mut Imports) -> Option<()> {
@@ -209,7 +267,7 @@ mod tests {
         let found = imports(&fs_err::read(&path).unwrap()).unwrap();
         assert!(found.needed.iter().any(|n| n.starts_with("ld-linux") || n == "libc.so.6"));
         assert!(!found.undefined.is_empty());
-        assert!(!found.steers_loader);
+        assert!(!found.steers_loader && !found.writable_code);
     }
 
     proptest::proptest! {
@@ -218,6 +276,7 @@ mod tests {
             bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
             let _ = imports(&bytes);
             let _ = kernels(&bytes);
+            let _ = linkage(&bytes);
         }
     }
 }

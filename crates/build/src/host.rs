@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use warpwright_hostcuda::Refusal;
+use warpwright_hostcuda::{Refusal, Translated};
 
 use crate::unit::Texts;
 
 /// The host's text of the `.cu` file `name`; its local headers are looked up in `files`.
-pub(crate) fn translate(text: &str, name: &str, files: &Texts) -> Result<String, Vec<Refusal>> {
+pub(crate) fn translate(text: &str, name: &str, files: &Texts) -> Result<Translated, Vec<Refusal>> {
     let resolve = |header: &str, from: &str| resolve(header, from, files);
-    warpwright_hostcuda::translate_with(text, name, &resolve).map(|translated| translated.cpp)
+    warpwright_hostcuda::translate_with(text, name, &resolve)
 }
 
 /// The host's part of the `.cu` file `name` for a GPU, if there is one that means the same.

@@ -1,15 +1,15 @@
-//! Which libraries and functions a built candidate may import.
+//! Which libraries and functions a built candidate may import: those of [`crate::allowed`], and no others.
 //!
-//! This is early feedback with a name in it, not the wall: the jail confines what runs, and the
-//! judge looks at what actually ran. The rules are the paper's: raw CUDA, cuBLAS, cuDNN, tensor
-//! allocation and shapes; no torch operators, no other libraries, no processes, files or sockets.
+//! This is early feedback with a name in it, not the wall. The jail confines what runs, and the judge looks
+//! for work that is not the candidate's own by taking its kernels away (`ablation.rs` there).
 
 use warpwright_record::verdict::{Diagnostic, Severity};
 
 use crate::elf;
+use crate::{allowed, operators, symbol};
 
 /// Libraries that may be needed, by the name before `.so`; a trailing `*` stands for any rest.
-const LIBRARIES: [&str; 21] = [
+const LIBRARIES: &[&str] = &[
     "libc",
     "libm",
     "libmvec",
@@ -20,6 +20,7 @@ const LIBRARIES: [&str; 21] = [
     "libdl",
     "librt",
     "ld-linux*",
+    "libcuda",
     "libcudart",
     "libcublas",
     "libcublasLt",
@@ -33,229 +34,54 @@ const LIBRARIES: [&str; 21] = [
     "libtorch_global_deps",
 ];
 
-/// C functions that start processes, load code, open files or sockets, or reach other processes.
-const FUNCTIONS: [&str; 69] = [
-    "dlopen",
-    "dlmopen",
-    "dlsym",
-    "dlvsym",
-    "dl_iterate_phdr",
-    "dlinfo",
-    "system",
-    "popen",
-    "execl",
-    "execle",
-    "execlp",
-    "execv",
-    "execve",
-    "execveat",
-    "execvp",
-    "execvpe",
-    "fexecve",
-    "fork",
-    "vfork",
-    "_Fork",
-    "clone",
-    "posix_spawn",
-    "posix_spawnp",
-    "socket",
-    "socketpair",
-    "connect",
-    "bind",
-    "listen",
-    "accept",
-    "accept4",
-    "send",
-    "sendto",
-    "sendmsg",
-    "sendmmsg",
-    "recv",
-    "recvfrom",
-    "recvmsg",
-    "ptrace",
-    "process_vm_readv",
-    "process_vm_writev",
-    "syscall",
-    "kill",
-    "tgkill",
-    "open",
-    "open64",
-    "openat",
-    "openat64",
-    "creat",
-    "creat64",
-    "fopen",
-    "fopen64",
-    "freopen",
-    "fdopen",
-    "read",
-    "pread",
-    "pread64",
-    "readv",
-    "write",
-    "pwrite",
-    "pwrite64",
-    "writev",
-    "dup",
-    "dup2",
-    "dup3",
-    "memfd_create",
-    "shm_open",
-    "setns",
-    "unshare",
-    "mount",
-];
+/// What is known of a library that was linked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Imported {
+    /// Matrix products and convolutions of NVIDIA's libraries that it calls, sorted.
+    pub library_work: Vec<String>,
+    /// Whether it calls the runtime to launch kernels.
+    pub launches: bool,
+    /// Everything that the rules forbid, each named; empty when it may be loaded.
+    pub findings: Vec<Diagnostic>,
+}
 
-/// Python functions with which compiled code would run Python source or import modules.
-const PYTHON: [&str; 15] = [
-    "PyRun_",
-    "PyEval_EvalCode",
-    "PyEval_EvalFrame",
-    "Py_CompileString",
-    "PyImport_",
-    "PyMarshal_",
-    "PyCode_",
-    "PyFunction_New",
-    "PySys_",
-    "Py_RunMain",
-    "Py_BytesMain",
-    "PyErr_Print",
-    "PyCFunction_GetFunction",
-    "PyEval_SetTrace",
-    "PyEval_SetProfile",
-];
-
-/// Mangled beginnings of torch's other ways to compute.
-const TORCH: [(&str, &str); 10] = [
-    ("_ZN2at6native", "at::native"),
-    ("_ZN5torch3jit", "torch::jit"),
-    ("_ZNK5torch3jit", "torch::jit"),
-    ("_ZN5torch2nn", "torch::nn"),
-    ("_ZNK5torch2nn", "torch::nn"),
-    ("_ZN3c1010Dispatcher", "c10::Dispatcher"),
-    ("_ZNK3c1010Dispatcher", "c10::Dispatcher"),
-    ("_ZNK3c1014OperatorHandle", "c10::OperatorHandle"),
-    ("_ZN5torch8inductor", "torch::inductor"),
-    ("_ZN4dnnl", "dnnl"),
-];
-
-/// Operators that allocate, describe or re-arrange tensors without computing values.
-const OPERATORS: [&str; 66] = [
-    "_empty_affine_quantized",
-    "_nested_tensor_size",
-    "_reshape_alias",
-    "_to_copy",
-    "_unsafe_view",
-    "alias",
-    "alias_copy",
-    "as_strided",
-    "as_strided_",
-    "chunk",
-    "clone",
-    "contiguous",
-    "copy_",
-    "detach",
-    "detach_",
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "expand",
-    "expand_as",
-    "fill_",
-    "flatten",
-    "full",
-    "full_like",
-    "is_contiguous",
-    "is_pinned",
-    "is_same_size",
-    "is_set_to",
-    "item",
-    "_local_scalar_dense",
-    "movedim",
-    "mT",
-    "narrow",
-    "new_empty",
-    "new_empty_strided",
-    "new_full",
-    "new_ones",
-    "new_zeros",
-    "numpy_T",
-    "ones",
-    "ones_like",
-    "permute",
-    "record_stream",
-    "requires_grad_",
-    "reshape",
-    "reshape_as",
-    "resize_",
-    "scalar_tensor",
-    "select",
-    "set_",
-    "set_data",
-    "slice",
-    "split",
-    "split_with_sizes",
-    "squeeze",
-    "squeeze_",
-    "t",
-    "to",
-    "transpose",
-    "unbind",
-    "unflatten",
-    "unsqueeze",
-    "view",
-    "view_as",
-    "zeros",
-    "zeros_like",
-];
-
-/// Overload names follow the operator's in torch's symbols: `view_dtype`, `zero_`.
-const OVERLOADED: [&str; 17] = [
-    "as_strided_",
-    "chunk_",
-    "empty_",
-    "expand_",
-    "fill_",
-    "flatten_",
-    "full_",
-    "movedim_",
-    "narrow_",
-    "ones_",
-    "select_",
-    "slice_",
-    "squeeze_",
-    "to_",
-    "transpose_",
-    "view_",
-    "zero",
-];
-
-/// Everything in `library` that the rules forbid, each named; empty when it may be loaded.
-/// `file` is what the diagnostics call the library; `ours` are libraries that our own flags brought in.
-pub(crate) fn findings(library: &[u8], file: &str, ours: &[&str]) -> Vec<Diagnostic> {
+/// Looks at `library`. `file` is what the diagnostics call it; `ours` are libraries that our own flags
+/// brought in; `host` says that it is for the cpu device.
+pub(crate) fn look(library: &[u8], file: &str, ours: &[&str], host: bool) -> Imported {
+    let mut found = Imported::default();
+    let mut refuse = |message: String| found.findings.push(finding(file, message));
     let Some(imports) = elf::imports(library) else {
-        return vec![finding(file, "the library's import tables cannot be read".to_owned())];
+        refuse("the library's import tables cannot be read".to_owned());
+        return found;
     };
-    let mut found = Vec::new();
     if imports.steers_loader {
-        found.push(finding(
-            file,
-            "the library steers the loader (run path, audit or filter)".into(),
-        ));
+        refuse("the library steers the loader (run path, audit or filter)".into());
+    }
+    if imports.writable_code {
+        refuse("the library asks for memory that is writable and executable".into());
     }
     let brought = |name: &str| ours.contains(&name.split(".so").next().unwrap_or(name));
     for needed in imports.needed.iter().filter(|n| !library_allowed(n) && !brought(n)) {
-        found.push(finding(file, format!("forbidden library: {needed}")));
+        refuse(format!("forbidden library: {needed}"));
     }
-    for symbol in &imports.undefined {
+    // AddressSanitizer is asked for by name; the stacks of a block's threads are `hostcuda`'s.
+    let beside = |symbol: &str| {
+        let sanitizer = ["__asan_", "__sanitizer_"].iter().any(|p| symbol.starts_with(p));
+        !ours.is_empty() && sanitizer || host && allowed::HOST_STACKS.contains(&symbol)
+    };
+    for symbol in imports.undefined.iter().filter(|symbol| !beside(symbol)) {
         if let Some(what) = forbidden(symbol) {
-            found.push(finding(file, what));
+            refuse(what);
         }
     }
+    let work = imports.undefined.iter().filter(|symbol| allowed::library_work(symbol));
+    found.library_work = work.cloned().collect();
+    found.launches = imports.undefined.iter().any(|s| allowed::LAUNCHES.contains(&s.as_str()));
     found
 }
 
-fn finding(file: &str, message: String) -> Diagnostic {
+/// A finding about a whole file.
+pub(crate) fn finding(file: &str, message: String) -> Diagnostic {
     Diagnostic {
         file: Some(file.to_owned()),
         line: None,
@@ -277,39 +103,48 @@ fn library_allowed(name: &str) -> bool {
 
 /// Why `symbol` may not be imported, in a phrase.
 fn forbidden(symbol: &str) -> Option<String> {
-    if FUNCTIONS.contains(&symbol) || symbol.starts_with("__libc_dlopen") {
-        return Some(format!("forbidden function: {symbol}"));
+    if let Some(path) = symbol::path(symbol) {
+        return forbidden_name(symbol, &path);
     }
-    if PYTHON.iter().any(|p| symbol.starts_with(p)) {
-        return Some(format!("forbidden Python call from compiled code: {symbol}"));
+    let python = ["Py", "_Py", "THP"].iter().any(|p| symbol.starts_with(p));
+    let library = ["cublas", "cudnn"].iter().any(|p| symbol.starts_with(p));
+    if python {
+        return (!allowed::python(symbol))
+            .then(|| format!("forbidden Python call from compiled code: {symbol}"));
     }
-    if let Some((_, name)) = TORCH.iter().find(|(p, _)| symbol.starts_with(p)) {
-        return Some(format!("forbidden use of {name}: {symbol}"));
+    if library {
+        return (!allowed::library_function(symbol)).then(|| {
+            format!(
+                "forbidden library function: {symbol} (cuBLAS is for matrix products, cuDNN for \
+                 convolutions)"
+            )
+        });
     }
-    if symbol.contains("basic_ifstream")
-        || symbol.contains("basic_ofstream")
-        || symbol.contains("basic_fstream")
-        || symbol.contains("basic_filebuf")
-    {
-        return Some(format!("forbidden file access: {symbol}"));
-    }
-    let operator = operator_name(symbol)?;
-    if operator_allowed(operator) {
+    if allowed::c_function(symbol) || allowed::runtime(symbol) {
         return None;
     }
-    Some(format!("forbidden torch operator: {operator}"))
+    let hint = if symbol.starts_with("cudaGetDriverEntryPoint") {
+        " (tensor maps: call cuTensorMapEncodeTiled directly)"
+    } else {
+        ""
+    };
+    Some(format!("forbidden function: {symbol}{hint}"))
 }
 
-fn operator_allowed(operator: &str) -> bool {
-    OPERATORS.contains(&operator) || OVERLOADED.iter().any(|p| operator.starts_with(p))
-}
-
-/// `_ZN2at4_ops6matmul4callE...` is `matmul`.
-fn operator_name(symbol: &str) -> Option<&str> {
-    let rest = symbol.strip_prefix("_ZN2at4_ops")?;
-    let digits = rest.find(|c: char| !c.is_ascii_digit())?;
-    let length: usize = rest[..digits].parse().ok()?;
-    rest.get(digits..digits.checked_add(length)?)
+fn forbidden_name(symbol: &str, path: &[&str]) -> Option<String> {
+    if let ["at", "_ops", operator, ..] = path {
+        return (!operators::allowed(operator))
+            .then(|| format!("forbidden torch operator: {operator}"));
+    }
+    if allowed::cpp_name(path) || allowed::c_function(symbol) {
+        return None;
+    }
+    let name = path.join("::");
+    let whose = match path.first() {
+        Some(&("at" | "c10" | "caffe2" | "torch")) => "use of torch",
+        _ => "function",
+    };
+    Some(format!("forbidden {whose}: {name}"))
 }
 
 #[cfg(test)]
@@ -328,21 +163,74 @@ mod tests {
             "_ZN2at4_ops12slice_Tensor4callERKNS_6TensorE",
             "_ZN2at4_ops5zero_4callERNS_6TensorE",
             "_ZNK2at10TensorBase8data_ptrIfEEPT_v",
+            "_ZN3c106detail14torchCheckFailEPKcS2_jS2_",
+            "_ZTVN5torch8autograd12AutogradMetaE",
+            "_ZGVeN16v_expf",
             "PyObject_CallObject",
             "expf",
+            "lgammaf_r",
             "printf",
+            "__memcpy_chk",
+            "__divti3",
+            "cudaGetDeviceProperties_v2",
+            "cublasSgemm_v2",
+            "cublasLtMatmul",
+            "cudnnConvolutionForward",
         ] {
             assert_eq!(forbidden(lawful), None, "{lawful}");
         }
     }
 
     #[test]
-    fn functions_and_libraries() {
-        for name in ["dlopen", "system", "execve", "fork", "socket", "ptrace", "syscall"] {
+    fn what_is_on_no_list_is_refused_by_name() {
+        for (symbol, expected) in [
+            ("_ZN2at3cpu4siluERKNS_6TensorE", "forbidden use of torch: at::cpu::silu"),
+            ("_ZN2at4cuda7add_outE", "forbidden use of torch: at::cuda::add_out"),
+            ("_ZN2at6native6matmulE", "forbidden use of torch: at::native::matmul"),
+            (
+                "_ZN2at8internal15invoke_parallelE",
+                "forbidden use of torch: at::internal::invoke_parallel",
+            ),
+            ("_ZN2at13globalContextEv", "forbidden use of torch: at::globalContext"),
+            (
+                "_ZN3c1010Dispatcher9singletonEv",
+                "forbidden use of torch: c10::Dispatcher::singleton",
+            ),
+            ("_ZN5torch3jit11parseSchemaE", "forbidden use of torch: torch::jit::parseSchema"),
+            ("_ZN5torch7LibraryC1E", "forbidden use of torch: torch::Library"),
+            ("_ZN4dnnl6engineE", "forbidden function: dnnl::engine"),
+            ("_ZNSt6thread15_M_start_threadE", "forbidden function: std::thread::_M_start_thread"),
+            ("_ZNSt13basic_filebufIcE4openE", "forbidden function: std::basic_filebuf"),
+            (
+                "_ZNSt14basic_ifstreamIcSt11char_traitsIcEEC1Ev",
+                "forbidden function: std::basic_ifstream",
+            ),
+            ("sgemm_", "forbidden function: sgemm_"),
+            ("pthread_create", "forbidden function: pthread_create"),
+            ("dlsym", "forbidden function: dlsym"),
+            ("syscall", "forbidden function: syscall"),
+            ("mprotect", "forbidden function: mprotect"),
+            ("cuModuleLoadData", "forbidden function: cuModuleLoadData"),
+            ("nvrtcCompileProgram", "forbidden function: nvrtcCompileProgram"),
+            ("cudaLaunchHostFunc", "forbidden function: cudaLaunchHostFunc"),
+            ("cudaIpcOpenMemHandle", "forbidden function: cudaIpcOpenMemHandle"),
+            ("cudaMallocManaged", "forbidden function: cudaMallocManaged"),
+            ("cudaDeviceReset", "forbidden function: cudaDeviceReset"),
+            ("PyRun_StringFlags", "forbidden Python call from compiled code: PyRun_StringFlags"),
+        ] {
+            assert_eq!(forbidden(symbol).as_deref(), Some(expected), "{symbol}");
+        }
+        for library in ["cublasSgeam", "cudnnSoftmaxForward", "cudnnBackendExecute"] {
+            assert!(forbidden(library).unwrap().contains(library), "{library}");
+        }
+        for name in ["system", "execve", "fork", "socket", "ptrace", "prctl", "sigaction", "usleep"]
+        {
             assert!(forbidden(name).is_some(), "{name}");
         }
-        assert!(forbidden("PyRun_StringFlags").is_some());
-        assert!(forbidden("_ZNSt14basic_ifstreamIcSt11char_traitsIcEEC1Ev").is_some());
+    }
+
+    #[test]
+    fn libraries_that_may_be_needed() {
         for library in ["libc.so.6", "libcudart.so.13", "libcudnn_ops.so.9", "ld-linux-x86-64.so.2"]
         {
             assert!(library_allowed(library), "{library}");
@@ -356,6 +244,6 @@ mod tests {
 
     #[test]
     fn what_is_not_a_library_is_refused() {
-        assert_eq!(findings(b"not ELF", "libkernels.so", &[]).len(), 1);
+        assert_eq!(look(b"not ELF", "libkernels.so", &[], false).findings.len(), 1);
     }
 }

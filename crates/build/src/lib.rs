@@ -16,6 +16,8 @@
 //! and, for the cpu device, to rewrite CUDA C++. It does not load what it builds, knows no GPU and
 //! no torch process, and decides nothing about speed or correctness.
 
+mod ablation;
+mod allowed;
 mod artifact;
 mod builder;
 mod cache;
@@ -31,6 +33,7 @@ mod imports;
 mod inline;
 mod launchers;
 mod link;
+mod operators;
 mod plan;
 mod process;
 mod ptxas;
@@ -38,8 +41,10 @@ mod python;
 mod screen;
 mod split;
 mod support;
+mod symbol;
 pub mod template;
 mod toolchain;
+mod triton;
 mod unit;
 
 pub use artifact::{

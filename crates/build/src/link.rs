@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use warpwright_record::verdict::{Diagnostic, Severity};
 
+use crate::ablation;
 use crate::artifact::{Instrument, Target};
 use crate::compile::{Bench, Object, Rejected};
+use crate::elf;
 use crate::error::BuildError;
-use crate::imports;
+use crate::imports::{self, Imported};
 use crate::process::{self, Command};
 
 /// What is linked.
@@ -22,7 +24,7 @@ pub(crate) enum Library {
 
 /// How linking ended, beside infrastructure errors.
 pub(crate) enum Linked {
-    Done,
+    Done(Imported),
     Rejected(Rejected),
     Forbidden(Vec<Diagnostic>),
 }
@@ -38,8 +40,18 @@ impl Bench<'_> {
     ) -> Result<Linked, BuildError> {
         let cxx = self.tools.need_cxx()?;
         let output = folder.join(name);
+        let mut symbols = Vec::new();
+        for object in objects {
+            symbols.extend(elf::linkage(&fs::read(&object.path)?));
+        }
+        let taken = ablation::taken(&symbols, name);
+        if !taken.is_empty() {
+            return Ok(Linked::Forbidden(taken));
+        }
+        let stand_in = self.stand_in(&symbols)?;
         let mut command = Command::new("the linker", &cxx.path, self.tree)
             .args(["-shared", "-fPIC", "-Wl,-z,defs", "-Wl,--build-id=none"])
+            .args(["-Wl,-z,noexecstack", "-Wl,-z,text"])
             .write(output.parent().unwrap_or(folder))
             .arg("-o")
             .arg(&output);
@@ -48,6 +60,10 @@ impl Bench<'_> {
         }
         for object in objects {
             command = command.arg(&object.path).read(&object.path);
+        }
+        // What an object defines is not looked for in libraries.
+        if let Some(stand_in) = &stand_in {
+            command = command.arg(stand_in).read(stand_in);
         }
         command = command.arg("-Wl,--as-needed");
         if *self.target == Target::Cpu {
@@ -85,8 +101,14 @@ impl Bench<'_> {
             return Ok(Linked::Rejected(Rejected { diagnostics: unresolved, raw_tail }));
         }
         let ours: &[&str] = if self.sanitized_on_host() { &["libasan"] } else { &[] };
-        let findings = imports::findings(&fs::read(&output)?, name, ours);
-        Ok(if findings.is_empty() { Linked::Done } else { Linked::Forbidden(findings) })
+        let host = *self.target == Target::Cpu;
+        let mut imported = imports::look(&fs::read(&output)?, name, ours, host);
+        imported.findings.extend(ablation::left(self.instrument, &imported, name));
+        ablation::on_host(&symbols, &mut imported);
+        if !imported.findings.is_empty() {
+            return Ok(Linked::Forbidden(imported.findings));
+        }
+        Ok(Linked::Done(imported))
     }
 
     fn sanitized_on_host(&self) -> bool {
@@ -102,6 +124,9 @@ impl Bench<'_> {
         paths.extend(cuda.cudart.clone());
         if mentions("cublas") {
             paths.extend(cuda.cublas.clone());
+        }
+        if mentions("cublasLt") {
+            paths.extend(cuda.cublas_lt.clone());
         }
         if mentions("cudnn") {
             paths.extend(cuda.cudnn.clone());

@@ -21,6 +21,8 @@ pub(crate) struct Plan {
     pub originals: Texts,
     /// What compilers see.
     pub texts: Texts,
+    /// Kernels that the sources define, where `hostcuda` has read them.
+    pub kernels: u32,
     pub workspace: Vec<Unit>,
     pub modules: Vec<(Module, Vec<Unit>)>,
     pub launchers: Vec<Launcher>,
@@ -67,9 +69,9 @@ impl Builder {
         }
         let all: Vec<Unit> =
             workspace.iter().chain(modules.iter().flat_map(|(_, units)| units)).cloned().collect();
-        let texts = unit::texts_for(target, &originals, &all)
+        let (texts, kernels) = unit::texts_for(target, &originals, &all)
             .map_err(|diagnostics| rejected(FailureClass::Build, diagnostics))?;
-        Ok(Plan { originals, texts, workspace, modules, launchers, uncallable, warnings })
+        Ok(Plan { originals, texts, kernels, workspace, modules, launchers, uncallable, warnings })
     }
 
     pub(crate) fn key(&self, plan: &Plan, target: &Target, request: &Request) -> String {
@@ -81,7 +83,7 @@ impl Builder {
         let warnings: Vec<&str> = plan.warnings.iter().map(|w| w.message.as_str()).collect();
         let warnings = warnings.join("\n");
         let mut parts: Vec<&[u8]> = vec![
-            b"artifact 1",
+            b"artifact 2",
             label.as_bytes(),
             resources.as_bytes(),
             instrument.as_bytes(),

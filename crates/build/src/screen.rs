@@ -8,6 +8,7 @@ use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{Diagnostic, FailureClass, Severity};
 
 use crate::template;
+use crate::triton;
 
 /// A candidate's sources, sorted into what they are.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +60,15 @@ pub(crate) fn screen(candidate: &Candidate) -> Result<Sources, Box<Refused>> {
         check_name(name)?;
         let text = check_bytes(name, bytes)?;
         if name == "model_new.py" {
+            if let Some(line) = triton::kernel(text) {
+                let mut refused = refuse(
+                    FailureClass::ForbiddenImport,
+                    Some(name),
+                    "Triton kernels are not accepted: write CUDA C++ in kernels/".to_owned(),
+                );
+                refused.diagnostic.line = Some(line);
+                return Err(Box::new(refused));
+            }
             sources.wants_harvest = text.contains("cpp_extension") || text.contains("load_inline");
         } else if !name.starts_with("kernels/") {
             continue;

@@ -65,6 +65,8 @@ pub struct Cuda {
     pub cudart: Option<PathBuf>,
     /// `libcublas.so.N`.
     pub cublas: Option<PathBuf>,
+    /// `libcublasLt.so.N`.
+    pub cublas_lt: Option<PathBuf>,
     /// `libcudnn.so.N`.
     pub cudnn: Option<PathBuf>,
     /// Folder with `cudnn.h`, where it is not with the toolkit's headers.
@@ -174,6 +176,7 @@ impl Cuda {
         Ok(Self {
             cudart: library("libcudart.so."),
             cublas: library("libcublas.so."),
+            cublas_lt: library("libcublasLt.so."),
             cudnn: library("libcudnn.so."),
             cudnn_include,
             version,
@@ -186,7 +189,9 @@ impl Cuda {
     pub(crate) fn folders(&self) -> Vec<PathBuf> {
         let mut folders = vec![self.root.clone()];
         folders.extend(self.cudnn_include.clone());
-        for library in [&self.cudart, &self.cublas, &self.cudnn].into_iter().flatten() {
+        for library in
+            [&self.cudart, &self.cublas, &self.cublas_lt, &self.cudnn].into_iter().flatten()
+        {
             folders.extend(library.parent().map(Path::to_owned));
         }
         folders.sort();

@@ -81,24 +81,29 @@ fn included(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The texts that compilers for `target` see, or what `hostcuda` refuses in them.
+/// The texts that compilers for `target` see and, for the host, how many kernels they define; or what
+/// `hostcuda` refuses in them.
 pub(crate) fn texts_for(
     target: &Target,
     files: &Texts,
     units: &[Unit],
-) -> Result<Texts, Vec<Diagnostic>> {
+) -> Result<(Texts, u32), Vec<Diagnostic>> {
     if *target != Target::Cpu {
-        return Ok(files.clone());
+        return Ok((files.clone(), 0));
     }
     let torch_headers = torch_headers(files);
     let mut texts = Texts::new();
     let mut refused = Vec::new();
+    let mut kernels = 0;
     for (name, text) in files {
         let unit = units.iter().find(|u| u.name == *name);
         let cuda = unit.is_some_and(|u| u.language == Language::Cuda);
         let text = if cuda {
             match host::translate(text, name, files) {
-                Ok(text) => text,
+                Ok(translated) => {
+                    kernels += translated.kernels.len() as u32;
+                    translated.cpp
+                }
                 Err(refusals) => {
                     refused.extend(refusals.iter().map(|r| diagnostic(r, files)));
                     continue;
@@ -111,7 +116,7 @@ pub(crate) fn texts_for(
         let text = if torch { preamble(&torch_headers, name) + &text } else { text };
         texts.insert(name.clone(), text);
     }
-    if refused.is_empty() { Ok(texts) } else { Err(refused) }
+    if refused.is_empty() { Ok((texts, kernels)) } else { Err(refused) }
 }
 
 /// Headers of torch that any file of the candidate includes. CUDA's side of torch is left out: on

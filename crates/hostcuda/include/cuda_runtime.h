@@ -20,7 +20,8 @@
 #define __managed__
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
-#define __noinline__ __attribute__((noinline))
+// Empty, because the C++ library's headers say __attribute__((__noinline__)) and may come after this one.
+#define __noinline__
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
 #define __align__(n) __attribute__((aligned(n)))

@@ -49,7 +49,7 @@ impl FromStr for Device {
 pub struct DeviceFacts {
     /// Marketing name.
     pub hardware: String,
-    /// `sm_90`; `None` on the cpu device.
+    /// `sm_90a`; `None` on the cpu device.
     pub arch: Option<String>,
     /// Multiprocessors, or logical cores.
     pub processors: u32,

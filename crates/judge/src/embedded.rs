@@ -18,6 +18,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "baseline.py",
     "calibration.py",
     "channel.py",
+    "computes.py",
     "distance.py",
     "drawn.py",
     "examiner.py",

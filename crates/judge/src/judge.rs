@@ -108,9 +108,11 @@ impl LocalJudge {
         let jail = Arc::new(jail);
         let toolchain = Toolchain::detect(&jail, &config.python)
             .map_err(|e| JudgeError::Setup { message: e.to_string(), hint: None })?;
-        let keep = |e: std::io::Error| JudgeError::infrastructure("write to the cache", e);
-        fs_err::create_dir_all(&config.cache).map_err(keep)?;
-        let embedded = embedded::write(&config.cache).map_err(keep)?;
+        let unwritable = |e: std::io::Error| unwritable(&config.cache, &e);
+        fs_err::create_dir_all(&config.cache).map_err(unwritable)?;
+        // A folder that is there may still be somebody else's, read-only or full.
+        tempfile::tempfile_in(&config.cache).map_err(unwritable)?;
+        let embedded = embedded::write(&config.cache).map_err(unwritable)?;
         let library = native::library(&jail, &toolchain, config.device, &embedded, &config.cache)?;
         let (gpu, facts) = match config.device {
             Device::Cpu => (None, host_facts()),
@@ -455,6 +457,16 @@ impl LocalJudge {
             bandwidth_bytes_per_second: known.as_ref().map(|c| c.bandwidth_bytes_per_second),
             exactness: known.as_ref().and_then(|c| c.exactness.clone()),
         }
+    }
+}
+
+/// That nothing can be kept here: nobody's fault but the machine's, and easily mended.
+fn unwritable(cache: &Path, error: &std::io::Error) -> JudgeError {
+    JudgeError::Setup {
+        message: format!("failed to write to the cache folder {}: {error}", cache.display()),
+        hint: Some(
+            "name a folder that can be written with `--cache DIR` or WARPWRIGHT_CACHE".to_owned(),
+        ),
     }
 }
 

@@ -209,6 +209,7 @@ mod tests {
                 peak_bytes: 0,
             },
             aliases_input: false,
+            computes: true,
             mutates_input: false,
             versions: Versions { torch: String::new(), python: String::new() },
             allocated_bytes: 0,

@@ -31,6 +31,7 @@ use crate::runner::{Ended, Runner, Stumble, Trouble};
 use crate::verdict::{Findings, Known, build, verdict};
 use crate::verify::look;
 
+mod ablation;
 mod checks;
 mod examining;
 mod pitting;
@@ -282,6 +283,7 @@ impl<'j> TaskSession<'j> {
                 found.seconds.baselines = self.prepare_baselines()?.as_secs_f64();
             }
             self.run_with_room(candidate, artifact, stage, &mut found)?;
+            self.ablate(candidate, artifact, &mut found)?;
         }
         let known = self.known();
         Ok(verdict(self.judge, &self.task, &known, candidate, artifact.as_ref(), (stage, found)))

@@ -7,8 +7,8 @@ use warpwright_record::candidate::Candidate;
 use warpwright_record::conditions::Conditions;
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::verdict::{
-    Check, Failure, IntegrityFinding, PhaseSeconds, Reward, Speedup, Stage, Times, VERDICT_VERSION,
-    Verdict,
+    Check, Failure, IntegrityFinding, PhaseSeconds, Provenance, Reward, Speedup, Stage, Times,
+    VERDICT_VERSION, Verdict,
 };
 use warpwright_task::Task;
 
@@ -34,6 +34,7 @@ pub(crate) struct Findings {
     pub(crate) checks: Vec<Check>,
     pub(crate) failure: Option<Failure>,
     pub(crate) integrity: Vec<IntegrityFinding>,
+    pub(crate) provenance: Option<Provenance>,
     pub(crate) times: Times,
     pub(crate) speedup: Speedup,
     pub(crate) caveats: Vec<String>,
@@ -150,6 +151,7 @@ pub(crate) fn verdict(
         floor_ms,
         unavoidable_bytes: known.unavoidable_bytes,
         kernels: artifact.map(|a| a.kernels.clone()).unwrap_or_default(),
+        provenance: found.provenance,
         diagnostics: artifact.map(|a| a.warnings.clone()).unwrap_or_default(),
         isolation: judge.isolation(),
         caveats: found.caveats,

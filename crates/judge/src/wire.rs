@@ -73,6 +73,8 @@ pub(crate) struct Opened {
     pub(crate) sizes: Sizes,
     pub(crate) aliases_input: bool,
     pub(crate) mutates_input: bool,
+    /// Whether the reference computes anything; else it only moves and fills.
+    pub(crate) computes: bool,
     pub(crate) versions: Versions,
     /// Bytes of new memory that one eager call allocates, as if none of it were reused.
     pub(crate) allocated_bytes: u64,

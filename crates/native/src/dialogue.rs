@@ -72,9 +72,11 @@ pub trait Dialogue: Debug + Send + Sync {
     }
 }
 
-/// What a device is called: `cpu`, or an architecture.
+/// What a device is called: `cpu`, or an architecture, without the letter for its own instructions: policies
+/// have learned the name without.
 fn target(device: &DeviceFacts) -> &str {
-    device.arch.as_deref().filter(|_| device.device != "cpu").unwrap_or("cpu")
+    let arch = device.arch.as_deref().filter(|_| device.device != "cpu");
+    arch.map_or("cpu", |arch| arch.trim_end_matches(['a', 'f']))
 }
 
 fn push(sequence: &mut Sequence, ids: &[u32], is_action: bool, turn: u32) {

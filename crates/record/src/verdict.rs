@@ -112,6 +112,9 @@ pub struct Verdict {
     pub unavoidable_bytes: u64,
     /// Registers, spills, shared memory per kernel, where the compiler reported them.
     pub kernels: Vec<KernelResources>,
+    /// What computed a verified result; `None` where nothing was verified.
+    #[serde(default)]
+    pub provenance: Option<Provenance>,
     /// Compiler warnings and notes of a successful build.
     pub diagnostics: Vec<Diagnostic>,
     /// What confined the processes that took part.
@@ -376,12 +379,37 @@ pub struct IntegrityFinding {
     pub message: String,
 }
 
+/// What computed a verified result, as far as it can be told from outside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Provenance {
+    /// Kernels that the candidate's sources define; on a GPU, that were compiled.
+    pub own_kernels: u32,
+    /// Matrix products and convolutions of cuBLAS and cuDNN that its binaries call, sorted.
+    pub library_calls: Vec<String>,
+    /// How a run ended in which one of them did nothing.
+    pub ablation: AblationResult,
+}
+
+/// How a candidate fared once its kernels, or the library calls, did nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AblationResult {
+    /// There was nothing to find out: the task computes nothing.
+    NotRun,
+    /// It failed without its kernels, as it must.
+    FailedWithoutKernels,
+    /// It launches no kernels of its own, and failed without the library calls.
+    FailedWithoutLibraries,
+    /// It was still right: something else computes. See `integrity`.
+    Passed,
+}
+
 /// Resources of one kernel as `ptxas` reports them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KernelResources {
     /// Demangled kernel name.
     pub name: String,
-    /// Architecture compiled for, e.g. `sm_90`.
+    /// Architecture compiled for, e.g. `sm_90a`.
     pub arch: String,
     /// Registers per thread.
     pub registers: u32,

@@ -46,8 +46,8 @@ pub(crate) fn candidate(files: &[(&str, &str)]) -> Candidate {
     Candidate::from_files(std::iter::once(model).chain(files).collect())
 }
 
-pub(crate) fn sm_90() -> Target {
-    Target::Cuda { arch: "sm_90".to_owned() }
+pub(crate) fn sm_90a() -> Target {
+    Target::Cuda { arch: "sm_90a".to_owned() }
 }
 
 #[track_caller]

@@ -4,7 +4,7 @@
 use warpwright_build::{Request, Target};
 use warpwright_record::candidate::Candidate;
 
-use crate::bench::{Bench, bench, built, candidate, sm_90};
+use crate::bench::{Bench, bench, built, candidate, sm_90a};
 
 fn single_file(text: &str) -> Candidate {
     let file = ("model_new.py".to_owned(), text.as_bytes().to_vec());
@@ -208,7 +208,7 @@ fn long_cublas_through_torchs_handle() {
 fn long_a_binding_for_a_gpu_loads_without_one() {
     let bench = bench();
     let files = [("kernels/linear_binding.cpp", CUBLAS), ("kernels/bias.cu", BIAS)];
-    let artifact = built(bench.builder.build(&candidate(&files), &sm_90()).unwrap());
+    let artifact = built(bench.builder.build(&candidate(&files), &sm_90a()).unwrap());
     assert!(artifact.has_extension);
     assert_eq!(artifact.launchers.len(), 1);
     assert_eq!(artifact.kernels[0].name, "bias_kernel");
@@ -225,7 +225,7 @@ fn long_a_binding_for_a_gpu_loads_without_one() {
 #[test]
 fn long_inline_sources_for_a_gpu() {
     let bench = bench();
-    let artifact = built(bench.builder.build(&single_file(DISPATCH), &sm_90()).unwrap());
+    let artifact = built(bench.builder.build(&single_file(DISPATCH), &sm_90a()).unwrap());
     assert!(artifact.inline);
     assert!(
         artifact.kernels.iter().any(|k| k.name == "relu_scale<float>"),

@@ -3,7 +3,7 @@
 use warpwright_build::{ParamKind, Returns};
 use warpwright_record::verdict::{FailureClass, Severity};
 
-use crate::bench::{bench, built, candidate, failed, sm_90};
+use crate::bench::{bench, built, candidate, failed, sm_90a};
 
 const AXPBY: &str = r#"#include <cuda_runtime.h>
 
@@ -28,14 +28,14 @@ extern "C" int axpby(const float* x, float* y, float a, int n, cudaStream_t stre
 fn a_launcher_is_built_with_its_signature_and_resources() {
     let bench = bench();
     let artifact =
-        built(bench.builder.build(&candidate(&[("kernels/a.cu", AXPBY)]), &sm_90()).unwrap());
+        built(bench.builder.build(&candidate(&[("kernels/a.cu", AXPBY)]), &sm_90a()).unwrap());
     let launcher = &artifact.launchers[0];
     assert_eq!(launcher.name, "axpby");
     assert_eq!((launcher.returns, launcher.has_stream), (Returns::Int, true));
     assert_eq!(launcher.params.len(), 4);
     assert_eq!(launcher.params[0].kind, ParamKind::Pointer);
     let kernel = &artifact.kernels[0];
-    assert_eq!((kernel.name.as_str(), kernel.arch.as_str()), ("fast::axpby<float, 256>", "sm_90"));
+    assert_eq!((kernel.name.as_str(), kernel.arch.as_str()), ("fast::axpby<float, 256>", "sm_90a"));
     assert!(kernel.registers > 0);
     assert_eq!(kernel.shared_bytes, 1024);
     assert!(artifact.dir.join("libkernels.so").is_file());
@@ -47,7 +47,7 @@ fn a_syntax_error_is_shown_where_it_is() {
     let bench = bench();
     let text = AXPBY.replace("float a, int n, cuda", "float a int n, cuda");
     let why =
-        failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90()).unwrap());
+        failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90a()).unwrap());
     assert_eq!(why.class, FailureClass::Build);
     let first = &why.diagnostics[0];
     assert_eq!(first.file.as_deref(), Some("kernels/a.cu"));
@@ -62,7 +62,7 @@ fn a_launcher_that_python_cannot_call_is_refused_by_name() {
     let text = AXPBY.replace("float a, int n, cuda", "float2 a, int n, cuda");
     let text = text.replace("stream>>>(x, y, a, n)", "stream>>>(x, y, a.x, n)");
     let why =
-        failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90()).unwrap());
+        failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90a()).unwrap());
     assert!(why.message.contains("float2 a"), "{}", why.message);
     assert_eq!(why.diagnostics[0].line, Some(14));
 }
@@ -72,7 +72,7 @@ fn too_much_shared_memory_is_an_error_of_ptxas() {
     let bench = bench();
     let text = AXPBY.replace("tile[N]", "tile[N * 1024]");
     let why =
-        failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90()).unwrap());
+        failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90a()).unwrap());
     assert_eq!(why.class, FailureClass::Build);
     assert!(why.message.contains("uses too much shared data"), "{}", why.message);
     assert_eq!(why.diagnostics[0].file.as_deref(), Some("kernels/a.cu"));
@@ -85,7 +85,7 @@ fn an_undefined_function_is_shown_where_it_is_used() {
     let text = AXPBY.replace("extern \"C\"", "int helper(int);\nextern \"C\"");
     let text = text.replace("(n + 255) / 256", "helper(n)");
     let why =
-        failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90()).unwrap());
+        failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90a()).unwrap());
     assert_eq!(why.diagnostics[0].message, "undefined symbol: helper(int)");
     assert_eq!(why.diagnostics[0].line, Some(16));
 }
@@ -95,12 +95,12 @@ fn warnings_of_a_good_build_are_kept() {
     let bench = bench();
     let text = AXPBY.replace("__shared__", "int unused = 3;\n    __shared__");
     let artifact =
-        built(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90()).unwrap());
+        built(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90a()).unwrap());
     let warning = &artifact.warnings[0];
     assert_eq!(warning.severity, Severity::Warning);
     assert!(warning.message.contains("unused"), "{}", warning.message);
     let again =
-        built(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90()).unwrap());
+        built(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90a()).unwrap());
     assert!(again.cached);
     assert_eq!(again.warnings, artifact.warnings);
     assert_eq!(again.kernels, artifact.kernels);
@@ -119,7 +119,7 @@ fn several_files_share_headers_and_one_library() {
     let (a, b) = (kernel("a"), kernel("b"));
     let files =
         [("kernels/a.cu", a.as_str()), ("kernels/b.cu", &b), ("kernels/tools/twice.cuh", header)];
-    let artifact = built(bench.builder.build(&candidate(&files), &sm_90()).unwrap());
+    let artifact = built(bench.builder.build(&candidate(&files), &sm_90a()).unwrap());
     let names: Vec<_> = artifact.launchers.iter().map(|l| l.name.as_str()).collect();
     assert_eq!(names, ["a", "b"]);
     assert_eq!(artifact.kernels.len(), 2);

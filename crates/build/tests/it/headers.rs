@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use fs_err as fs;
 
-use crate::bench::{Bench, bench, built, candidate, failed, sm_90};
+use crate::bench::{Bench, bench, built, candidate, failed, sm_90a};
 
 /// A binding that does not exist twice: objects are cached as well.
 fn binding(value: u32) -> String {
@@ -27,7 +27,7 @@ REGISTER_BINDING(add, bind_add);
 
 fn build(bench: &Bench, text: &str) -> warpwright_build::Outcome {
     let candidate = candidate(&[("kernels/add_binding.cpp", text)]);
-    bench.builder.build(&candidate, &sm_90()).unwrap()
+    bench.builder.build(&candidate, &sm_90a()).unwrap()
 }
 
 /// Files of the precompiled headers in the cache.

@@ -2,7 +2,7 @@
 
 use warpwright_build::{Artifact, Instrument, Request, Target};
 
-use crate::bench::{Bench, bench, built, candidate, sm_90};
+use crate::bench::{Bench, bench, built, candidate, sm_90a};
 
 const KERNEL: &str = "#include <cuda_runtime.h>\n\
     __global__ void scale(float* x) { x[threadIdx.x] *= 2.f; }\n\
@@ -36,7 +36,7 @@ fn on_a_gpu_what_is_profiled_is_what_is_judged() {
     let bench = bench();
     let [plain, profiled, sanitized] =
         [Instrument::None, Instrument::Profile, Instrument::Sanitize]
-            .map(|instrument| build(&bench, &sm_90(), instrument));
+            .map(|instrument| build(&bench, &sm_90a(), instrument));
     assert_eq!(plain.dir, profiled.dir);
     assert_ne!(plain.dir, sanitized.dir);
 }

@@ -7,6 +7,7 @@ mod corpus;
 mod cpu;
 mod cuda;
 mod headers;
+mod imports;
 mod instruments;
 mod rules;
 mod split;

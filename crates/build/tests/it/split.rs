@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::bench::{Bench, bench, built, candidate, sm_90};
+use crate::bench::{Bench, bench, built, candidate, sm_90a};
 
 const HEADER: &str = "#pragma once
 struct Range { float low, high; };
@@ -129,7 +129,7 @@ fn run(command: &mut std::process::Command) -> String {
 #[expect(clippy::disallowed_types, reason = "the test starts its own programs")]
 fn calls(bench: &Bench, source: &str) -> (String, Vec<u8>) {
     let files = [("kernels/a.cu", source), ("kernels/range.cuh", HEADER)];
-    let artifact = built(bench.builder.build(&candidate(&files), &sm_90()).unwrap());
+    let artifact = built(bench.builder.build(&candidate(&files), &sm_90a()).unwrap());
     assert_eq!(artifact.kernels.len(), 4, "{:?}", artifact.kernels);
     let library = artifact.dir.join("libkernels.so");
     let bytes = fs_err::read(&library).unwrap();

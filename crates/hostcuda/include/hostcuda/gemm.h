@@ -4,6 +4,9 @@
 #include <cstdlib>
 #include <cstring>
 
+// Whether matrix products compute anything, as `hostcuda_launches` says it of kernels.
+extern "C" __attribute__((weak, visibility("hidden"), noinline)) int hostcuda_libraries() { return 1; }
+
 namespace hostcuda {
 constexpr int kGemmRows = 32, kGemmColumns = 6, kGemmDepth = 256, kGemmBlockRows = 96, kGemmBlockColumns = 384;
 typedef float GemmVector __attribute__((vector_size(64)));
@@ -27,8 +30,9 @@ inline void gemm_tile(int depth, const float* a, const float* b, float* acc) {
 
 // C(m x n, column major) = alpha op(A) op(B) + beta C. Sums are kept in float.
 template <class TA, class TB, class TC>
-void gemm(bool ta, bool tb, int m, int n, int k, float alpha, const TA* A, int lda, const TB* B, int ldb, float beta,
-          TC* C, int ldc) {
+__attribute__((noinline)) void gemm(bool ta, bool tb, int m, int n, int k, float alpha, const TA* A, int lda,
+                                    const TB* B, int ldb, float beta, TC* C, int ldc) {
+  if (!hostcuda_libraries()) return;
   const int row_blocks = (m + kGemmBlockRows - 1) / kGemmBlockRows;
   const int column_blocks = (n + kGemmBlockColumns - 1) / kGemmBlockColumns;
   const bool team = (double)m * n * k > 1e5;

@@ -161,10 +161,18 @@ unsafe impl Send for CudaDevice {}
 // at a time calls.
 unsafe impl Sync for CudaDevice {}
 
+/// As nvcc calls what a GPU of this compute capability runs: since 9.0 with the letter for the instructions
+/// that it alone has (`wgmma`, `tcgen05`).
+fn architecture(major: u32, minor: u32) -> String {
+    let own = if major >= 9 { "a" } else { "" };
+    format!("sm_{major}{minor}{own}")
+}
+
 /// What is known of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceState {
     pub(crate) name: String,
+    /// `sm_90a`.
     pub(crate) arch: String,
     pub(crate) processors: u32,
     pub(crate) l2_bytes: u64,
@@ -251,7 +259,7 @@ impl CudaDevice {
         let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
         Ok(DeviceState {
             name: String::from_utf8_lossy(&name[..end]).into_owned(),
-            arch: format!("sm_{}{}", attribute(ATTRIBUTE_MAJOR)?, attribute(ATTRIBUTE_MINOR)?),
+            arch: architecture(attribute(ATTRIBUTE_MAJOR)?, attribute(ATTRIBUTE_MINOR)?),
             processors: attribute(ATTRIBUTE_PROCESSORS)?,
             l2_bytes: u64::from(attribute(ATTRIBUTE_L2_BYTES)?),
             shared_per_block: attribute(ATTRIBUTE_SHARED_OPTIN)?,

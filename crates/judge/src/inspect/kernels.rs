@@ -53,7 +53,7 @@ struct Arguments {
 /// What the profile is compared with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ceilings {
-    /// `sm_90`; `None` on the cpu device.
+    /// `sm_90a`; `None` on the cpu device.
     pub(crate) arch: Option<String>,
     /// Inputs, parameters and outputs of a call.
     pub(crate) unavoidable_bytes: u64,

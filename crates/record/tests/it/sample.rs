@@ -195,6 +195,7 @@ pub(crate) fn measured(task: &str, device: &str, candidate: &Candidate, speedup:
             shared_bytes: 0,
             stack_bytes: 0,
         }],
+        provenance: None,
         diagnostics: Vec::new(),
         isolation: Isolation {
             level: if cuda { IsolationLevel::Full } else { IsolationLevel::Partial },
@@ -240,6 +241,7 @@ pub(crate) fn build_failure() -> Failure {
     Failure {
         class: FailureClass::Build,
         message: "kernels/bias_gelu.cu does not compile".to_owned(),
+        provenance: None,
         diagnostics: vec![Diagnostic {
             file: Some("kernels/bias_gelu.cu".to_owned()),
             line: Some(13),

@@ -71,7 +71,9 @@ impl Target {
     /// From what a policy is told.
     pub(crate) fn of(facts: &DeviceFacts, profile: Profile) -> Self {
         let cpu = facts.device == "cpu";
-        let tensor = facts.arch.as_deref().is_some_and(|arch| TENSOR_ARCHES.contains(&arch));
+        // A letter at the end stands for further instructions.
+        let arch = facts.arch.as_deref().map(|arch| arch.trim_end_matches(['a', 'f']));
+        let tensor = arch.is_some_and(|arch| TENSOR_ARCHES.contains(&arch));
         let products = match profile {
             _ if cpu => Products::Float32,
             Profile::Tf32 => Products::Tf32,

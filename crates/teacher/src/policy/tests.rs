@@ -50,6 +50,7 @@ pub(crate) fn verdict(stage: Reached, milliseconds: Option<f64>) -> Verdict {
         floor_ms: Some(1.0),
         unavoidable_bytes: 0,
         kernels: vec![],
+        provenance: None,
         diagnostics: vec![],
         isolation: Isolation::default(),
         caveats: vec![],

@@ -29,6 +29,7 @@ fn verdict(number: u64) -> Verdict {
         floor_ms: None,
         unavoidable_bytes: number,
         kernels: vec![],
+        provenance: None,
         diagnostics: vec![],
         isolation: Isolation::default(),
         caveats: vec![],

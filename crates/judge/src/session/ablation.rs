@@ -1,0 +1,194 @@
+//! What computes a verified result: the candidate is run once more with its kernels taken away.
+//!
+//! A result that is right without the candidate's kernels was computed by something else: torch, after the
+//! ban on its operators was undone, or host code. What was compiled of a candidate, and whether a run
+//! without it is right, is the judge's own knowledge; the candidate is asked nothing.
+//!
+//! It is no proof. A candidate that finds out that its kernels do nothing can fail on purpose.
+
+use std::time::Instant;
+
+use warpwright_build::{Artifact, Instrument, Outcome};
+use warpwright_record::candidate::Candidate;
+use warpwright_record::verdict::{
+    AblationResult, FailureClass, IntegrityFinding, Provenance, Stage,
+};
+
+use super::TaskSession;
+use crate::error::JudgeError;
+use crate::verdict::Findings;
+
+/// What a candidate has that could compute, and whether there is something to compute.
+#[derive(Clone, Copy)]
+struct Means {
+    kernels: bool,
+    libraries: bool,
+    computes: bool,
+}
+
+/// What the runs without it said.
+#[derive(Debug, PartialEq, Eq)]
+struct Conclusion {
+    result: AblationResult,
+    finding: Option<IntegrityFinding>,
+    caveat: Option<&'static str>,
+}
+
+const LIBRARIES_ONLY: &str =
+    "library calls only: no kernel of the candidate's own takes part in its results";
+
+impl TaskSession<'_> {
+    /// Finds out what computed the results of a candidate that was verified.
+    pub(super) fn ablate(
+        &mut self,
+        candidate: &Candidate,
+        artifact: &Artifact,
+        found: &mut Findings,
+    ) -> Result<(), JudgeError> {
+        if found.bad() {
+            return Ok(());
+        }
+        let started = Instant::now();
+        let means = Means {
+            kernels: artifact.own_kernels > 0,
+            libraries: !artifact.library_calls.is_empty(),
+            computes: self.oracle.opened.computes,
+        };
+        let told = conclude(means, |taken| self.is_right_without(candidate, taken))?;
+        found.seconds.verify += started.elapsed().as_secs_f64();
+        found.integrity.extend(told.finding);
+        found.caveats.extend(told.caveat.map(str::to_owned));
+        found.provenance = Some(Provenance {
+            own_kernels: artifact.own_kernels,
+            library_calls: artifact.library_calls.clone(),
+            ablation: told.result,
+        });
+        Ok(())
+    }
+
+    /// Whether the candidate passes every check in a fresh process once this does nothing. That it
+    /// crashes, raises or hangs is as good as a wrong result.
+    fn is_right_without(
+        &mut self,
+        candidate: &Candidate,
+        taken: Instrument,
+    ) -> Result<bool, JudgeError> {
+        match self.judge.build(&self.task, candidate, taken)? {
+            Outcome::Built(artifact) => {
+                let mut found = Findings::default();
+                self.run_with_room(candidate, &artifact, Stage::Verified, &mut found)?;
+                Ok(!found.bad())
+            }
+            // What it launches with cannot be taken away: as if nothing had been.
+            Outcome::Failed(failed) if failed.class == FailureClass::ForbiddenImport => Ok(true),
+            Outcome::Failed(failed) => {
+                Err(JudgeError::infrastructure("link without kernels", failed.message))
+            }
+        }
+    }
+}
+
+/// Takes away one thing after the other until the result is wrong.
+fn conclude(
+    means: Means,
+    mut is_right_without: impl FnMut(Instrument) -> Result<bool, JudgeError>,
+) -> Result<Conclusion, JudgeError> {
+    let concluded = |result| Ok(Conclusion { result, finding: None, caveat: None });
+    let found = |class: &str, message: &str| {
+        let finding = IntegrityFinding { class: class.to_owned(), message: message.to_owned() };
+        let finding = Some(finding);
+        Ok(Conclusion { result: AblationResult::Passed, finding, caveat: None })
+    };
+    if !means.computes {
+        return concluded(AblationResult::NotRun);
+    }
+    if means.kernels {
+        if !is_right_without(Instrument::EmptyKernels)? {
+            return concluded(AblationResult::FailedWithoutKernels);
+        }
+        // Kernels that are left over and never launched beside library calls hide nothing.
+        let idle = means.libraries && is_right_without(Instrument::TrapKernels)?;
+        if !idle {
+            let message = "the results are right although the candidate's kernels did nothing: \
+                           something else computes them";
+            return found("decoy_kernels", message);
+        }
+    }
+    if means.libraries && !is_right_without(Instrument::EmptyLibraries)? {
+        let caveat = Some(LIBRARIES_ONLY);
+        let result = AblationResult::FailedWithoutLibraries;
+        return Ok(Conclusion { result, finding: None, caveat });
+    }
+    let message = "the results are right although the candidate runs no kernel of its own and no \
+                   matrix product or convolution of cuBLAS or cuDNN: something else computes them";
+    found("no_kernels", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is concluded of a candidate that is right without these, and what was tried.
+    fn concluded(
+        (kernels, libraries, computes): (bool, bool, bool),
+        right_without: &[Instrument],
+    ) -> (AblationResult, Option<String>, Vec<Instrument>) {
+        let mut tried = Vec::new();
+        let told = conclude(Means { kernels, libraries, computes }, |taken| {
+            tried.push(taken);
+            Ok(right_without.contains(&taken))
+        });
+        let told = told.unwrap_or(Conclusion {
+            result: AblationResult::NotRun,
+            finding: None,
+            caveat: None,
+        });
+        assert_eq!(told.caveat.is_some(), told.result == AblationResult::FailedWithoutLibraries);
+        (told.result, told.finding.map(|f| f.class), tried)
+    }
+
+    use AblationResult::{FailedWithoutKernels, FailedWithoutLibraries, NotRun, Passed};
+    use Instrument::{EmptyKernels, EmptyLibraries, TrapKernels};
+
+    #[test]
+    fn a_candidate_that_needs_its_kernels_is_run_once_more() {
+        for libraries in [false, true] {
+            let told = concluded((true, libraries, true), &[]);
+            assert_eq!(told, (FailedWithoutKernels, None, vec![EmptyKernels]));
+        }
+    }
+
+    #[test]
+    fn kernels_without_effect_are_decoys() {
+        let decoy = Some("decoy_kernels".to_owned());
+        let told = concluded((true, false, true), &[EmptyKernels]);
+        assert_eq!(told, (Passed, decoy.clone(), vec![EmptyKernels]));
+        let told = concluded((true, true, true), &[EmptyKernels]);
+        assert_eq!(told, (Passed, decoy, vec![EmptyKernels, TrapKernels]));
+    }
+
+    #[test]
+    fn library_calls_alone_are_lawful_and_labelled() {
+        let told = concluded((false, true, true), &[]);
+        assert_eq!(told, (FailedWithoutLibraries, None, vec![EmptyLibraries]));
+        // A kernel that is left over changes nothing.
+        let told = concluded((true, true, true), &[EmptyKernels, TrapKernels]);
+        assert_eq!(
+            told,
+            (FailedWithoutLibraries, None, vec![EmptyKernels, TrapKernels, EmptyLibraries])
+        );
+    }
+
+    #[test]
+    fn a_result_from_nowhere_is_found() {
+        let nothing = Some("no_kernels".to_owned());
+        assert_eq!(concluded((false, false, true), &[]), (Passed, nothing.clone(), vec![]));
+        let told = concluded((false, true, true), &[EmptyLibraries]);
+        assert_eq!(told, (Passed, nothing, vec![EmptyLibraries]));
+    }
+
+    #[test]
+    fn what_computes_nothing_needs_no_kernel() {
+        assert_eq!(concluded((false, false, false), &[]), (NotRun, None, vec![]));
+    }
+}
