@@ -10,9 +10,10 @@ use rand::rngs::StdRng;
 use serde_json::{Value as Json, json};
 use warpwright_jail::Outcome;
 
-use crate::arena::{Arena, ArenaError, Move};
+use crate::arena::{Arena, ArenaError, Move, POISON};
 use crate::channel::NoAnswer;
 use crate::claims::Zone;
+use crate::compare::Poison;
 use crate::error::JudgeError;
 use crate::families::Draw;
 use crate::gate::{Gate, Purpose};
@@ -94,6 +95,14 @@ pub(crate) struct Played {
     /// Places that were looked at.
     pub(crate) samples: Vec<u64>,
     fingerprint: u64,
+}
+
+impl Played {
+    /// What the zone of the results was filled with before the window.
+    pub(crate) fn poison(&self) -> Poison {
+        let half = u64::from(POISON);
+        Poison { start: self.zone.offset, word: half | half << 16 | half << 32 | half << 48 }
+    }
 }
 
 impl Runner {
