@@ -5,6 +5,7 @@ use warpwright_record::verdict::{Check, Failure, FailureClass, IntegrityFinding,
 
 use crate::claims::{self, Located, Reference, Refused, Wanted, Zone};
 use crate::compare::{Compared, Poison, Terms, compare, equal_bytes};
+use crate::dtype::Dtype;
 use crate::error::JudgeError;
 use crate::failure::failure;
 use crate::families::Draw;
@@ -93,6 +94,21 @@ struct Pair<'a> {
 impl Comparison<'_> {
     /// Looks at the claims against this call's own expectation, at the inputs, and at every element.
     fn of(&self, claimed: &Value, looked: &mut Looked) -> Result<(), JudgeError> {
+        match self.silent(looked.check.family)? {
+            None => {}
+            // Of inputs that are not the task's own others are drawn.
+            Some(_) if looked.check.family != InputFamily::Own => {
+                looked.void = true;
+                return Ok(());
+            }
+            Some(message) => {
+                return Err(JudgeError::Reference {
+                    task: self.oracle.name().to_owned(),
+                    message,
+                    hint: Some("give it outputs that depend on what is computed".to_owned()),
+                });
+            }
+        }
         let located = match self.located(claimed)? {
             Ok(located) => located,
             Err(Refused::Shape(message)) => {
@@ -110,19 +126,7 @@ impl Comparison<'_> {
             return Ok(());
         }
         let pairs = self.pairs(located)?;
-        match self.silent(&pairs, looked.check.family)? {
-            None => self.compare_all(&pairs, looked),
-            // Of inputs that are not the task's own others are drawn.
-            Some(_) if looked.check.family != InputFamily::Own => {
-                looked.void = true;
-                Ok(())
-            }
-            Some(message) => Err(JudgeError::Reference {
-                task: self.oracle.name().to_owned(),
-                message,
-                hint: Some("give it outputs that depend on what is computed".to_owned()),
-            }),
-        }
+        self.compare_all(&pairs, looked)
     }
 
     /// The inputs of the call, as they were placed.
@@ -189,25 +193,21 @@ impl Comparison<'_> {
     /// Why comparing says nothing, if it does: no element, or none of an output that has any, tells a
     /// right answer from a wrong one. What has no elements beside others, is a view, or has one value in
     /// every draw needs nobody to compute it, and cannot be what a check passes by.
-    fn silent(
-        &self,
-        pairs: &[Pair<'_>],
-        family: InputFamily,
-    ) -> Result<Option<String>, JudgeError> {
-        let mut telling = 0;
-        let mut first = None;
-        for pair in pairs {
-            let note = self.expected.notes.get(pair.index).ok_or_else(no_truth)?;
-            let families = &self.oracle.families;
-            if !families.compares(family, pair.index) {
+    fn silent(&self, family: InputFamily) -> Result<Option<String>, JudgeError> {
+        let families = &self.oracle.families;
+        let (mut telling, mut first) = (0, None);
+        for (index, note) in self.expected.notes.iter().enumerate() {
+            if !families.compares(family, index) {
                 continue;
             }
-            let known = families.errors(family, pair.index);
-            let Err(why) = tells(pair.got.dtype, note, &known) else {
+            let (dtype, _) = Dtype::parts(&note.dtype).ok_or_else(|| {
+                JudgeError::infrastructure("compare", format!("an output of {}", note.dtype))
+            })?;
+            let Err(why) = tells(dtype, note, &families.errors(family, index)) else {
                 telling += 1;
                 continue;
             };
-            let message = format!("comparing output {} says nothing: {why}", pair.index);
+            let message = format!("comparing output {index} says nothing: {why}");
             if matches!(why, Silent::NeverFinite | Silent::Apart) {
                 return Ok(Some(message));
             }
