@@ -68,7 +68,9 @@ impl Located {
         (dtype, parts): (Dtype, u64),
     ) -> Self {
         if parts > 1 {
-            strides.iter_mut().for_each(|stride| *stride *= parts);
+            for stride in &mut strides {
+                *stride *= parts;
+            }
             shape.push(parts);
             strides.push(1);
         }

@@ -346,7 +346,9 @@ impl Families {
     /// Which of the calls of a timed window is looked at.
     pub(crate) fn looked_at(&self, draws: &[Draw], random: &mut StdRng) -> usize {
         let own = |draw: &Draw| draw.family == InputFamily::Own;
-        let other = random.random_bool(LOOKED_SHARE) && !draws.iter().all(own);
+        // Calls have other inputs only where the task allows some.
+        let some = self.known.len() > 1 && !draws.iter().all(own);
+        let other = some && random.random_bool(LOOKED_SHARE);
         let those: Vec<usize> = (0..draws.len()).filter(|&i| own(&draws[i]) != other).collect();
         match those.len() {
             0 => random.random_range(0..draws.len().max(1)),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Where the inputs of a comparison came from. All but `own` are made from the task's own inputs,
 /// by a function of each element's value that keeps zeros and equal elements
-/// (`python/warpwright_oracle/families.py`); integers are exchanged for others of the same draw. A task's own inputs show which it allows.
+/// (`python/warpwright_oracle/families.py`); a task's own inputs show which it allows.
 #[derive(
     Clone,
     Copy,

@@ -157,7 +157,7 @@ fn gpu_comparing_there_and_here_agree() {
     let far = Located { offset: 4 << 20, ..at(&[16], &[1], Dtype::F32) };
     for refused in [odd, far] {
         let want = at(&[16], &[1], Dtype::F64);
-        let rule = Tolerance { atol: 0.0, rtol: 0.0 };
+        let rule = terms(Dtype::F32);
         let there = compare_there((&mine, &refused), (&truths, &want), None, rule).unwrap();
         assert_eq!(there, None);
     }
