@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .distance import distance, pieces
-from .families import FAMILIES, OWN, TIES, Traits, changeable
-from .rounding import Rounded
+from .families import (
+    FAMILIES,
+    LAST,
+    OWN,
+    TIES,
+    Labels,
+    Traits,
+    changeable,
+    changes,
+    exchangeable,
+)
+from .rounding import DOUBLE_UNIT, UNIT, Rounded
 from .sizes import forward
-from .tensors import DTYPES, flatten, unflatten
+from .tensors import DTYPES, as_reals, flatten, is_real, outline, unflatten
 
 if TYPE_CHECKING:
     from .oracle import Oracle
@@ -38,6 +48,16 @@ TRIAL_SECONDS = 2.0
 """So long families are tried on a GPU, where nobody is measured meanwhile; the first always is."""
 SAMPLE = 1 << 20
 """Elements of an output of which the errors of other runs are taken."""
+FEW = 16
+"""Elements of an output of which all may be exact in lower precision by chance."""
+DRAWS = 4
+"""Other draws on which single numbers are looked at until they differ; of all else one tells."""
+SEEDS = 0x5EED_5000
+"""What is added to a seed for these."""
+FLOAT32_NOISE = 2.0**-36
+"""Relative error of a reference's own above which its float64 was made of float32 numbers."""
+DOUBLE_TIMES = 4.0
+"""Units roundoff by which each operator of an honest program in float64 may err."""
 
 
 class NotAllowedError(Exception):
@@ -57,18 +77,22 @@ class Calibrator:
 
     def calibrate(self, seed: int, others: bool) -> dict[str, Any]:
         """Notes on the task's own inputs and, with ``others``, on each family that it allows, in
-        ``admitted``; why it does not allow the rest, in ``refused``. Per output, in units of its
-        root mean square: ``noise``, the largest error of the same-precision reference; ``honest``,
-        of a program that sums in other orders; ``lower``, of one in the next lower precision, or
-        None where that could not be found out."""
+        ``admitted``; why it does not allow the rest, in ``refused``. Per output, and per input that
+        the reference changes, in units of its root mean square: ``noise``, the largest error of the
+        same-precision reference; ``honest``, of a program that sums in other orders; ``lower``, of
+        one in the next lower precision, or None where that could not be found out. ``between``, on
+        the own inputs only, is how far two draws are apart, as a standard deviation. ``varies``
+        says that not all elements have the value that the first has on the own inputs; ``compared``
+        that the output counts on the family."""
         oracle = self.oracle
         oracle.traits = traits = self._traits(seed)
         own = self._look(OWN, seed)
+        self._vary(own, seed)
         admitted: list[dict[str, Any]] = [{"family": OWN, "notes": own.notes}]
         refused: list[dict[str, str]] = []
-        names = list(FAMILIES)
+        names = [name for name in FAMILIES if name != LAST]
         most = GPU_ELEMENTS if oracle.cuda else HOST_ELEMENTS
-        if not others or own.blind or not any(note["real"] for note in own.notes):
+        if not others or own.blind:
             names = []
         elif oracle.seconds > SLOW_SECONDS or oracle.elements > most:
             names = names[:1]
@@ -85,33 +109,83 @@ class Calibrator:
             except torch.OutOfMemoryError:
                 refused.append({"family": family, "why": "it does not fit the memory"})
                 oracle.settle()
-        return {"admitted": admitted, "refused": refused}
+        rest = [name for name in FAMILIES if names and name not in names and name != LAST]
+        for i, family in enumerate(rest):
+            # Where little is tried, so much is that no output seems constant.
+            if not _constant(own, admitted):
+                break
+            with contextlib.suppress(NotAllowedError):
+                admitted.append(self._try(family, seed + 101 + i, own, traits))
+        if names and (constant := _constant(own, admitted)):
+            with contextlib.suppress(NotAllowedError):
+                admitted.append(self._last(seed + 201, own, constant))
+        return {"admitted": admitted, "refused": refused, "exact": not own.blind}
 
-    def _traits(self, seed: int) -> dict[int, Traits]:
+    def _traits(self, seed: int) -> dict[int, Traits | Labels]:
         tensors: list[torch.Tensor] = []
         flatten(self.oracle.reference.inputs(seed), tensors)
-        known = {i: changeable(tensor) for i, tensor in enumerate(tensors)}
+        known = {i: changeable(each) or exchangeable(each) for i, each in enumerate(tensors)}
         return {i: traits for i, traits in known.items() if traits is not None}
 
     def _try(
-        self, family: str, seed: int, own: Looked, traits: dict[int, Traits]
+        self, family: str, seed: int, own: Looked, traits: dict[int, Traits | Labels]
     ) -> dict[str, Any]:
         if not traits:
             raise NotAllowedError("no input is a quantity that may change")
+        if not changes(family, traits):
+            raise NotAllowedError("it changes no input")
         if family in TIES and not all(note["real"] for note in own.notes):
             raise NotAllowedError("equal elements have no order, which an output would show")
-        looked = self._look(family, seed)
+        looked = self._look(family, seed, own)
         looked.must_be_like(own)
         return {"family": family, "notes": looked.notes}
 
-    def _look(self, family: str, seed: int) -> Looked:
+    def _last(self, seed: int, own: Looked, constant: set[int]) -> dict[str, Any]:
+        """Numbers that are not finite, for these outputs alone."""
+        looked = self._look(LAST, seed, own)
+        if looked.tree != own.tree or looked.shapes != own.shapes:
+            raise NotAllowedError("the outputs are built differently")
+        for i, note in enumerate(looked.notes):
+            note["compared"] = i in constant and note["varies"]
+        if not any(note["compared"] for note in looked.notes):
+            raise NotAllowedError("it makes no output vary")
+        return {"family": LAST, "notes": looked.notes}
+
+    def _vary(self, own: Looked, seed: int) -> None:
+        """Finds out how far other draws of the own inputs are from the first, and whether every
+        draw has outputs that vary: one that few draws have flags in may as well be constant."""
+        for number in range(DRAWS):
+            other = self._truth(seed + SEEDS + number)
+            if other is None or other.shapes != own.shapes:
+                return
+            for i, note in enumerate(own.notes):
+                differs = _differs(other.truths[i], own.first[i])
+                single = own.truths_count[i] == 1
+                note["varies"] = note["varies"] or differs if single else note["varies"] and differs
+                if note["real"] and note["rms"] and number == 0:
+                    note["between"] = _apart(own.samples[i], other.samples[i]) / note["rms"]
+            # A single number may be the same by chance.
+            if all(n["varies"] or c != 1 for n, c in zip(own.notes, own.truths_count, strict=True)):
+                return
+
+    def _truth(self, seed: int) -> Looked | None:
+        told = self.oracle.expected(
+            {"variant": "init", "seed": seed, "family": OWN, "double": self.double}
+        )
+        return Looked(told, self._truths(told))
+
+    def _truths(self, told: dict[str, Any]) -> list[torch.Tensor]:
+        places = [*told["outputs"]["tensors"], *(each["truth"] for each in told["after"])]
+        return [self.oracle.arena.view(at) for at in places]
+
+    def _look(self, family: str, seed: int, own: Looked | None = None) -> Looked:
         oracle = self.oracle
         told = oracle.expected(
             {"variant": "init", "seed": seed, "family": family, "double": self.double}
         )
         if told["void"]:
             raise NotAllowedError(f"the reference raises: {told['void']}")
-        looked = Looked(told, [oracle.arena.view(at) for at in told["outputs"]["tensors"]])
+        looked = Looked(told, self._truths(told), own)
         views = [oracle.arena.view(at) for at in told["inputs"]["tensors"]]
         inputs = unflatten(told["inputs"]["tree"], views)
         if self.tf32:
@@ -120,15 +194,17 @@ class Calibrator:
             looked.note("tf32", self._run("init", inputs, Rounded(TF32_BITS, products=True)))
             for note in looked.notes:
                 note["noise"] = max(note["noise"], note.pop("tf32", None) or 0.0)
-        if looked.blind:
-            return looked
-        looked.note("honest", self._reordered(inputs, family))
+        if not looked.blind:
+            for double in looked.precisions():
+                looked.note("honest", self._reordered(inputs, family, double), double=double)
         mode = Rounded(self.lower, products=self.products)
         given = self._run("init", inputs, mode)
         if given is not None and self.products and not mode.products:
             given = None  # before the next run
             given = self._run("init", inputs, Rounded(self.lower, products=False))
         looked.note("lower", given)
+        if not self.products or not mode.products:
+            looked.rounded_by(self.lower)
         given = None
         oracle.settle()
         return looked
@@ -136,58 +212,92 @@ class Calibrator:
     def _run(self, variant: str, inputs: Any, mode: Any) -> list[torch.Tensor] | None:
         """The outputs under a mode; None where it does not run so, or memory is short."""
         with contextlib.suppress(Exception), mode:
-            given, _, _ = forward(self.oracle.models[variant], inputs, 1)
+            given, _, copies = forward(self.oracle.models[variant], inputs, 1)
             tensors: list[torch.Tensor] = []
             flatten(given, tensors)
-            return tensors
+            return tensors + self.oracle.after(copies)
         self.oracle.settle()
         return None
 
-    def _reordered(self, inputs: Any, family: str) -> list[torch.Tensor] | None:
+    def _reordered(self, inputs: Any, family: str, double: bool) -> list[torch.Tensor] | None:
         with contextlib.suppress(Exception):
-            return self.oracle.truth.astray(inputs, ties=family in TIES)
+            # Float64 has no truth beyond it that would show the reference's own error: whatever is
+            # not exact errs, and by more than libraries do.
+            times = DOUBLE_TIMES * DOUBLE_UNIT / UNIT if double else 1.0
+            return self.oracle.truth.astray(inputs, times, ties=family in TIES, everywhere=double)
         self.oracle.settle()
         return None
 
 
 class Looked:
-    """One draw: the truths, and notes on them."""
+    """One draw: the truths of the outputs and of the inputs that are changed, and notes on them."""
 
-    def __init__(self, told: dict[str, Any], truths: list[torch.Tensor]) -> None:
-        self.tree = told["outputs"]["tree"]
+    def __init__(
+        self, told: dict[str, Any], truths: list[torch.Tensor], own: Looked | None = None
+    ) -> None:
+        self.tree = outline(told["outputs"]["tree"])
         self.truths = truths
         self.blind = any(note["truth"] != "float64" for note in told["notes"])
-        self.shapes = [tuple(at["shape"]) for at in told["outputs"]["tensors"]]
+        self.shapes = [tuple(truth.shape) for truth in truths]
+        self.truths_count = [truth.numel() for truth in truths]
+        self.samples = [truth.reshape(-1)[:SAMPLE].clone() for truth in truths]
+        self.first = own.first if own else [s[:1].clone() for s in self.samples]
         self.notes: list[dict[str, Any]] = []
         self.finite: list[float] = []
-        self.varies: list[bool] = []
-        for note, at in zip(told["notes"], told["outputs"]["tensors"], strict=True):
-            real = DTYPES[at["dtype"]].is_floating_point
+        for note, truth, first in zip(told["notes"], truths, self.first, strict=True):
+            dtype = DTYPES[note["dtype"]]
             scale = note["rms"]
+            self.finite.append(note["finite"] / max(truth.numel(), 1))
             self.notes.append(
                 {
-                    "real": real,
-                    "agrees": note["agrees"],
+                    "real": is_real(dtype),
+                    "double": dtype in (torch.float64, torch.complex128),
+                    "bits": note["dtype"],
+                    "agrees": note["agrees"] and not note["apart"],
                     "rms": scale,
                     "largest": note["largest"] / scale if scale else 0.0,
-                    "noise": note["error"] / scale if scale else 0.0,
+                    "noise": note["beyond"] / scale if scale else 0.0,
                     "honest": None,
                     "lower": None,
+                    "between": None,
+                    "varies": _differs(truth, first),
+                    "compared": True,
                 }
             )
-        for truth in truths:
-            share, varies = _finite_and_varied(truth)
-            self.finite.append(share)
-            self.varies.append(varies)
 
-    def note(self, what: str, given: list[torch.Tensor] | None) -> None:
-        """Notes the errors of another run."""
-        if given is None or [tuple(g.shape) for g in given] != self.shapes:
+    def precisions(self) -> list[bool]:
+        """Whether outputs are to be as exact as float64, as float32, or some as the one and some as
+        the other."""
+        real = [note for note in self.notes if note["real"]]
+        return sorted({self._double(note) for note in real}) or [False]
+
+    def _double(self, note: dict[str, Any]) -> bool:
+        # A reference whose float64 output was made of float32 numbers shows by its own error.
+        return note["double"] and note["noise"] < FLOAT32_NOISE
+
+    def note(
+        self, what: str, given: list[torch.Tensor] | None, *, double: bool | None = None
+    ) -> None:
+        """Notes the errors of another run, of all outputs or of those in double or not."""
+        if given is None or [tuple(as_reals(g).shape) for g in given] != self.shapes:
             return
         for note, tensor, truth in zip(self.notes, given, self.truths, strict=True):
+            if double is not None and note["real"] and self._double(note) != double:
+                continue
             if note["real"] and note["rms"] and tensor.numel():
-                mine, exact = (t.reshape(-1)[:SAMPLE] for t in (tensor, truth))
-                note[what] = distance(mine, exact).error / note["rms"]
+                mine, exact = (as_reals(t).reshape(-1)[:SAMPLE] for t in (tensor, truth))
+                mine = mine.float() if mine.element_size() == 1 else mine
+                note[what] = distance(mine, exact).beyond / note["rms"]
+            elif what == "honest" and not note["real"] and not torch.equal(tensor, truth):
+                note[what] = 1.0
+
+    def rounded_by(self, bits: dict[torch.dtype, int]) -> None:
+        """What lower precision gives is rounded to so many bits. Of few numbers all may be near to
+        one that has no more, by chance."""
+        for note, count in zip(self.notes, self.truths_count, strict=True):
+            kept = bits.get(DTYPES[note["bits"]])
+            if note["lower"] and kept is not None and count <= FEW:
+                note["lower"] = max(note["lower"], 2.0 ** -(kept + 2))
 
     def must_be_like(self, own: Looked) -> None:
         """Raises NotAllowedError where these inputs mean something else to the reference than the
@@ -196,25 +306,38 @@ class Looked:
             raise NotAllowedError("the outputs are built differently")
         for i, (mine, theirs) in enumerate(zip(self.notes, own.notes, strict=True)):
             if not mine["real"]:
+                if mine["honest"]:
+                    raise NotAllowedError(f"output {i} jumps where honest programs differ")
                 continue
             if not mine["agrees"] or self.finite[i] < own.finite[i]:
                 raise NotAllowedError(f"output {i} is not finite where it is on its own inputs")
-            if own.varies[i] and not self.varies[i]:
+            if theirs["varies"] and not mine["varies"]:
                 raise NotAllowedError(f"output {i} is constant")
-            least = 2.0**-24 if theirs["noise"] < 2.0**-24 else theirs["noise"]
+            unit = torch.finfo(DTYPES[mine["bits"]]).eps / 2
+            least = max(theirs["noise"], unit)
             error = max(mine["noise"], mine["honest"] or 0.0)
             if error > WORSE * max(least, theirs["honest"] or 0.0):
                 raise NotAllowedError(f"output {i} is ill-conditioned: honest error {error:.1e}")
 
 
-def _finite_and_varied(truth: torch.Tensor) -> tuple[float, bool]:
-    """The share of finite elements, and whether not all of these are equal."""
-    if not truth.is_floating_point() or not truth.numel():
-        return 1.0, True
-    count, low, high = 0, float("inf"), float("-inf")
-    for (piece,) in pieces(truth):
-        finite = torch.isfinite(piece)
-        count += int(finite.sum().item())
-        low = min(low, torch.where(finite, piece, float("inf")).min().item())
-        high = max(high, torch.where(finite, piece, float("-inf")).max().item())
-    return count / truth.numel(), truth.numel() == 1 or low < high
+def _constant(own: Looked, admitted: list[dict[str, Any]]) -> set[int]:
+    """The outputs that are no floating ones and have one value on all inputs so far."""
+    return {
+        i
+        for i, note in enumerate(own.notes)
+        if not note["real"] and not any(each["notes"][i]["varies"] for each in admitted)
+    }
+
+
+def _differs(truth: torch.Tensor, first: torch.Tensor) -> bool:
+    """Whether any element has another value than ``first``. No number is no value."""
+    if not first.numel():
+        return truth.numel() > 0
+    return any(bool(((t != first) & (t == t)).any()) for (t,) in pieces(truth) if t.numel())
+
+
+def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
+    """The standard deviation of which two draws of the same elements show the difference."""
+    apart = one - other
+    apart = apart[torch.isfinite(apart)]
+    return (apart.square().mean().item() / 2) ** 0.5 if apart.numel() else 0.0

@@ -9,6 +9,11 @@ import torch
 
 PIECE = 1 << 26
 """Elements of a large tensor that are looked at together."""
+CEILING = 0.25
+"""Largest error of an element, in units of the output's spread, that still says something about
+the output (``CEILING`` of ``tolerance.rs``)."""
+UNUSUAL = 64
+"""How many times the median error the others may be where some elements differ altogether."""
 
 
 def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
@@ -29,19 +34,42 @@ def slabs(tensor: torch.Tensor, dim: int) -> list[torch.Tensor]:
 
 @dataclass(frozen=True)
 class Distance:
-    """Between a result and the truth."""
+    """Between a result and the truth. An element counts where both are finite, and the truth within
+    the range of the result's dtype: what overflows there is no number to measure errors by."""
 
     error: float
-    """Largest difference where both are finite."""
+    """Largest difference."""
     rms: float
-    """Root mean square of the truth's finite elements."""
+    """Root mean square of the truth's elements that count."""
     largest: float
     """Their largest magnitude."""
     agrees: bool
-    """Whether the result is finite exactly where the truth is."""
+    """Whether the result is finite exactly where the truth is within range."""
+    spread: float = 0.0
+    """Standard deviation of the truth's elements that count."""
+    count: int = 0
+    """Elements that count."""
+    apart: int = 0
+    """Of these, the ones that differ by more than ``CEILING * spread``: the two say different
+    things there."""
+    near: float = 0.0
+    """Largest difference of the others."""
+    beyond: float = 0.0
+    """The same, by as much as it is more than what is allowed relative to the element."""
 
 
 INFINITE = float("inf")
+LARGEST = {
+    torch.float16: 65504.0,
+    torch.bfloat16: 2.0**128 - 2.0**120,
+    torch.float32: 2.0**128 - 2.0**104,
+}
+
+
+def limit(dtype: torch.dtype) -> float:
+    """The least magnitude that rounds to infinity in a dtype (``Dtype::limit`` of ``dtype.rs``)."""
+    ulp = {torch.float16: 2.0**5, torch.bfloat16: 2.0**120, torch.float32: 2.0**104}
+    return LARGEST[dtype] + ulp[dtype] / 2 if dtype in LARGEST else INFINITE
 
 
 def magnitude(tensor: torch.Tensor) -> float:
@@ -52,30 +80,95 @@ def magnitude(tensor: torch.Tensor) -> float:
     return most if most == most else INFINITE
 
 
+class Moments:
+    """Count, mean and sum of squared deviations, piece by piece (Chan et al. 1979)."""
+
+    def __init__(self) -> None:
+        self.count, self.mean, self.squares = 0, 0.0, 0.0
+
+    def add(self, values: torch.Tensor) -> None:
+        """Takes in a piece in float64."""
+        n = values.numel()
+        if not n:
+            return
+        variance, mean = (part.item() for part in torch.var_mean(values, correction=0))
+        apart, total = mean - self.mean, self.count + n
+        self.squares += variance * n + apart * apart * self.count * n / total
+        self.mean += apart * n / total
+        self.count = total
+
+
+ELEMENT_ULPS = {torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}
+"""What is allowed relative to an element (``ELEMENT_ULPS`` of ``tolerance.rs``), where that is most
+of what an honest program is off by: it rounds its results. In longer formats sums err by more."""
+
+
 def distance(tensor: torch.Tensor, exact: torch.Tensor) -> Distance:
-    """Between tensors of one shape."""
-    error, squares, size, count, agrees = 0.0, 0.0, 0.0, 0, True
+    """Between real tensors of one shape."""
+    error, beyond, size, agrees, moments = 0.0, 0.0, 0.0, True, Moments()
+    relative = ELEMENT_ULPS.get(tensor.dtype, 0.0)
+    most = limit(tensor.dtype)
     for mine, truth in pieces(tensor, exact):
-        if mine.numel() and (most := magnitude(truth)) < INFINITE > magnitude(mine):
-            # As below, in a quarter of the time: where all are finite, every element counts.
-            squares += truth.square().sum().item()
-            size = max(size, most)
-            count += truth.numel()
-            error = max(error, magnitude(mine - truth))
+        if truth.numel() and (largest := magnitude(truth)) < most and magnitude(mine) < INFINITE:
+            # As below, in a quarter of the time: every element counts.
+            moments.add(truth)
+            size = max(size, largest)
+            apart_by = mine.double() - truth
+            error = max(error, magnitude(apart_by))
+            if relative:
+                beyond = max(beyond, (apart_by.abs_() - relative * truth.abs()).max().item())
             continue
-        finite = torch.isfinite(truth)
-        known = torch.where(finite, truth, 0.0)
-        squares += known.square().sum().item()
-        size = max(size, known.abs().max().item())
-        count += int(finite.sum().item())
-        there = torch.isfinite(mine)
-        both = finite & there
-        agrees = agrees and bool((finite == there).all())
-        apart = torch.where(both, mine.double() - known, 0.0)
-        error = max(error, apart.abs().max().item())
-    # Squares of what only float64 can hold overflow; no mean is above the largest.
-    rms = min((squares / count) ** 0.5, size) if count else 0.0
-    return Distance(error, rms, size, agrees)
+        there, counts = _counting(mine, truth, most)
+        agrees = agrees and bool((there == torch.isfinite(mine)).all())
+        known = truth[counts]
+        moments.add(known)
+        if known.numel():
+            size = max(size, magnitude(known))
+            apart_by = mine[counts].double() - known
+            error = max(error, magnitude(apart_by))
+            if relative:
+                beyond = max(beyond, (apart_by.abs_() - relative * known.abs()).max().item())
+    if not moments.count:
+        return Distance(0.0, 0.0, 0.0, agrees)
+    # Squares of what only float64 can hold overflow; no deviation is above twice the largest.
+    variance = moments.squares / moments.count
+    rms = _root(variance + moments.mean * moments.mean, size)
+    spread = _root(variance, 2 * size)
+    near, apart = error, 0
+    beyond = beyond if relative else error
+    if 0.0 < CEILING * spread < beyond:
+        near, apart = _without(tensor, exact, CEILING * spread)
+        beyond = min(beyond, near)
+    return Distance(error, rms, size, agrees, spread, moments.count, apart, near, beyond)
+
+
+def _root(square: float, most: float) -> float:
+    return min(max(square, 0.0) ** 0.5, most) if square == square else most
+
+
+def _counting(
+    mine: torch.Tensor, truth: torch.Tensor, most: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where the truth is within range, and where the elements count."""
+    there = truth.abs() < most
+    return there, there & torch.isfinite(mine)
+
+
+def _without(tensor: torch.Tensor, exact: torch.Tensor, far: float) -> tuple[float, int]:
+    """The largest error of an element on which the two agree, and how many are off by more than
+    ``far``. Where some are, others may be by chance a little less: what is many times the median
+    error says nothing either."""
+    error, apart, most, usual = 0.0, 0, limit(tensor.dtype), None
+    for mine, truth in pieces(tensor, exact):
+        _, counts = _counting(mine, truth, most)
+        errors = (mine[counts].double() - truth[counts]).abs()
+        if not errors.numel():
+            continue
+        if usual is None:
+            usual = min(UNUSUAL * errors.median().item(), far)
+        apart += int((errors > far).sum().item())
+        error = max(error, torch.where(errors > usual, 0.0, errors).max().item())
+    return error, apart
 
 
 def largest(tensor: torch.Tensor) -> float:

@@ -135,10 +135,11 @@ class Examiner:
                 flat[(number * 0x9E3779B1) % flat.numel()] = 0.0
 
     def _outputs(self, inputs: Any) -> list[torch.Tensor]:
-        outputs, _, _ = forward(self.model, inputs, 1)
+        """The tensors of the outputs, and of the inputs that the reference changes."""
+        outputs, _, copies = forward(self.model, inputs, 1)
         tensors: list[torch.Tensor] = []
         flatten(outputs, tensors)
-        return tensors
+        return tensors + self.oracle.after(copies)
 
     def _wrong(self, truth: list[torch.Tensor], answer: list[torch.Tensor]) -> float:
         if [t.shape for t in truth] != [t.shape for t in answer]:

@@ -3,8 +3,9 @@
 A family is a function of an element's value, the same for all elements: equal elements stay equal
 and zeros stay zero, so that symmetric, triangular, sparse and repeated inputs stay what they are.
 Where it needs chance, that is a hash of the value and a seed. Shape, dtype and strides are kept;
-integers, booleans and plain values are not touched, nor floating tensors whose values say that
-they mean something else than a quantity (``changeable``).
+booleans and plain values are not touched, nor floating tensors whose values say that they mean
+something else than a quantity (``changeable``). Integers are exchanged for others that the task's
+own draw has (``Labels``): what it indexes stays in range.
 """
 
 from __future__ import annotations
@@ -36,6 +37,18 @@ class Traits:
     """Root mean square."""
     signed: bool
     """Whether it has values of both signs."""
+    largest: float = 1.0
+    """Largest magnitude."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a family needs to know of an integer tensor: the values that one draw of it has."""
+
+    values: torch.Tensor
+    """In ascending order, each once."""
+    size: float = 0.0
+    """No zero among them is put in as an error may."""
 
 
 def changeable(tensor: torch.Tensor) -> Traits | None:
@@ -57,7 +70,22 @@ def changeable(tensor: torch.Tensor) -> Traits | None:
     mean = _total(flat) / tensor.numel()
     size = (_total(flat, square=True) / tensor.numel()) ** 0.5
     spread = max(size * size - mean * mean, 0.0) ** 0.5
-    return Traits(spread, size, low < 0 < high)
+    return Traits(spread, size, low < 0 < high, max(-low, high))
+
+
+def exchangeable(tensor: torch.Tensor) -> Labels | None:
+    """The values of an integer tensor that may be exchanged for each other; None where their order
+    or their sum may mean something (offsets, lengths), or there are too few of them (masks) or too
+    many to know."""
+    if tensor.dtype not in INTEGERS or not 2 < tensor.numel() <= MOST_LABELS:
+        return None
+    if span(tensor) != tensor.numel():
+        return None
+    for dim in range(tensor.dim()):
+        if tensor.shape[dim] > 1 and (_ordered(tensor, dim) or _equal_sums(tensor, dim)):
+            return None
+    values = torch.unique(tensor)
+    return Labels(values) if values.numel() > 2 else None
 
 
 def _total(flat: torch.Tensor, square: bool = False) -> float:
@@ -107,6 +135,9 @@ def _uniform(values: torch.Tensor, seed: int) -> torch.Tensor:
     return ((bits & 0x7F_FFFF).float() + 0.5) * 2.0**-23
 
 
+INTEGERS = {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}
+MOST_LABELS = 1 << 22
+"""Elements of an integer tensor that are sorted to know its values."""
 Change = Callable[[torch.Tensor, Traits, int], torch.Tensor]
 
 
@@ -133,6 +164,40 @@ def _outliers(values: torch.Tensor, _: Traits, seed: int) -> torch.Tensor:
     return torch.where(_uniform(values, seed) < 1 / 512, 4 * values, values)
 
 
+def _huge(values: torch.Tensor, traits: Traits, _: int) -> torch.Tensor:
+    # In double: the factor may be beyond half precision.
+    return (values.double() * (HUGE / traits.largest)).to(values.dtype)
+
+
+def _non_finite(values: torch.Tensor, _: Traits, seed: int) -> torch.Tensor:
+    chance = _uniform(values, seed) * 512 * 3
+    result = torch.where(chance < 1, float("nan"), values)
+    result = torch.where((chance >= 1) & (chance < 2), float("inf"), result)
+    return torch.where((chance >= 2) & (chance < 3), float("-inf"), result)
+
+
+def _exchanged(values: torch.Tensor, labels: Labels, seed: int) -> torch.Tensor:
+    """Each value by another, no two by the same."""
+    known = labels.values
+    count = known.numel()
+    rank = torch.searchsorted(known, values).clamp_(max=count - 1)
+    generator = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
+    order = torch.randperm(count, generator=generator).to(known.device)
+    return torch.where(known[rank] == values, known[order[rank]], values)
+
+
+def _extreme(values: torch.Tensor, labels: Labels, seed: int) -> torch.Tensor:
+    """One of eight values by the least or the greatest."""
+    chance = _uniform(values, seed)
+    ends = torch.where(chance < 1 / 16, labels.values[0], labels.values[-1])
+    return torch.where(chance < 1 / 8, ends, values)
+
+
+HUGE = 0.75 * torch.finfo(torch.float16).max
+"""Largest magnitude of the family ``huge``, in every dtype: its exponential overflows in all but
+double, its square not but in half precision."""
+LABELS = {"normal": _exchanged, "outliers": _extreme}
+"""What families make of integers."""
 FAMILIES: dict[str, Change] = {
     "normal": _normal,
     "offset": _offset,
@@ -141,21 +206,34 @@ FAMILIES: dict[str, Change] = {
     "sparse": _sparse,
     "integers": _integers,
     "outliers": _outliers,
+    "huge": _huge,
+    "non_finite": _non_finite,
 }
 """All but ``own``. What they are is told by ``InputFamily`` in ``crates/record``."""
 TIES = {"sparse", "integers"}
 """Families that make elements equal which were not."""
+LAST = "non_finite"
+"""Only tried where an output that is no floating one is constant on all others: honest programs
+differ in what they make of such numbers."""
 
 
-def change(inputs: Any, family: str, traits: dict[int, Traits], seed: int) -> Any:
+def change(inputs: Any, family: str, traits: dict[int, Traits | Labels], seed: int) -> Any:
     """``inputs`` as of the family: new tensors for those that ``traits`` names by position."""
     if family == OWN:
         return inputs
     tensors: list[torch.Tensor] = []
     tree = flatten(inputs, tensors)
     for index, known in traits.items():
-        tensors[index] = _changed(tensors[index], FAMILIES[family], known, seed)
+        if isinstance(known, Traits):
+            tensors[index] = _changed(tensors[index], FAMILIES[family], known, seed)
+        elif family in LABELS:
+            tensors[index] = LABELS[family](tensors[index], known, seed)
     return unflatten(tree, tensors)
+
+
+def changes(family: str, traits: dict[int, Traits | Labels]) -> bool:
+    """Whether a family changes any of the inputs."""
+    return any(isinstance(known, Traits) or family in LABELS for known in traits.values())
 
 
 def _changed(tensor: torch.Tensor, made: Change, traits: Traits, seed: int) -> torch.Tensor:

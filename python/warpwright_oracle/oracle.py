@@ -21,7 +21,7 @@ from .arena import Arena, Memory
 from .calibration import Calibrator
 from .channel import Channel, Refusal, arguments, serve
 from .computes import Computes
-from .distance import distance, largest, pieces
+from .distance import INFINITE, distance, largest, pieces
 from .drawn import Drawn, drawn
 from .examiner import Examiner
 from .families import OWN, Traits, change
@@ -29,7 +29,7 @@ from .graph import graph
 from .reference import Reference, bound, perturb
 from .sizes import Allocated, foresee, forward
 from .succession import Succession
-from .tensors import Place, flatten, place, unflatten
+from .tensors import NAMES, Place, as_reals, flatten, is_real, outline, place, unflatten
 from .truth import Truth
 
 LOOKS = 3
@@ -48,6 +48,22 @@ class Held:
     places: list[Place]
     end: int
     """Where the next value may lie, bytes."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A call of the reference on copies of its inputs."""
+
+    outputs: Any
+    tensors: list[torch.Tensor]
+    """Those of the outputs."""
+    tree: Any
+    changed: set[int]
+    """The inputs that it changed, by position."""
+    after: list[torch.Tensor]
+    """The inputs that the reference changes, as they are after the call."""
+    views: list[int | None]
+    """Of each output the input in whose memory it lies, by position."""
 
 
 class Oracle:
@@ -71,6 +87,8 @@ class Oracle:
         self.seconds = 0.0
         self.elements = 0
         self.held: Held | None = None
+        self.changes: set[int] = set()
+        """The inputs that the reference changes, by position."""
         self.drawn: Drawn | Literal[False] | None = None
         """How inputs are drawn in place; False: they are not; None: not known yet."""
 
@@ -115,8 +133,9 @@ class Oracle:
     def _look(self, seed: int) -> dict[str, Any]:
         """Runs the reference a few times: what ``open`` says of it."""
         inputs = self.reference.inputs(seed)
-        first, changed = self._forward("init", inputs, 1)
-        second, _ = self._forward("init", inputs, 2)
+        ran = self.call("init", inputs, 1)
+        first = ran.outputs
+        second = self.call("init", inputs, 2).outputs
         given: list[torch.Tensor] = []
         tree = flatten(first, given)
         again: list[torch.Tensor] = []
@@ -139,8 +158,9 @@ class Oracle:
             "peak_bytes": allocated.peak,
             "inputs": {"tree": input_tree, "tensors": [place(t, None) for t in taken]},
             "outputs": {"tree": tree, "tensors": [place(t, None) for t in given]},
-            "aliases_input": _shares(given, taken),
-            "mutates_input": changed,
+            "aliases_input": any(at is not None for at in ran.views),
+            "mutates_input": bool(self.changes),
+            "changed": [place(taken[i], None) for i in sorted(self.changes)],
             "computes": computes.found,
             "state": [place(t, None) for t in self.models["init"].state_dict().values()],
             "versions": precision.fingerprint(),
@@ -172,8 +192,25 @@ class Oracle:
 
     def _forward(self, variant: str, inputs: Any, seed: int) -> tuple[Any, bool]:
         """The reference's outputs, and whether it changed its inputs."""
+        ran = self.call(variant, inputs, seed)
+        return ran.outputs, bool(ran.changed)
+
+    def call(self, variant: str, inputs: Any, seed: int) -> Ran:
+        """A call of the reference on copies of the inputs; notes which of these it changed."""
         outputs, mine, copies = forward(self.models[variant], inputs, seed)
-        return outputs, any(not _same(a, b) for a, b in zip(mine, copies, strict=True))
+        pairs = enumerate(zip(mine, copies, strict=True))
+        changed = {i for i, (a, b) in pairs if not _same(a, b)}
+        self.changes |= changed
+        tensors: list[torch.Tensor] = []
+        tree = flatten(outputs, tensors)
+        roots = {t.untyped_storage().data_ptr(): i for i, t in enumerate(copies) if t.numel()}
+        storages = [t.untyped_storage().data_ptr() if t.numel() else None for t in tensors]
+        views = [None if at is None else roots.get(at) for at in storages]
+        return Ran(outputs, tensors, tree, changed, self.after(copies), views)
+
+    def after(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Those of the inputs' tensors that the reference changes."""
+        return [inputs[i] for i in sorted(self.changes)]
 
     def state(self, request: dict[str, Any]) -> dict[str, Any]:
         """The weights of a variant, in the arena."""
@@ -259,7 +296,8 @@ class Oracle:
                 raise
             self.settle()  # or the device is lost, which is another matter
             nothing = {"tree": None, "tensors": []}
-            empty = {"inputs": nothing, "outputs": nothing, "notes": [], "doubt": self.truth.doubt}
+            empty = {"inputs": nothing, "outputs": nothing, "exact_tree": None, "after": []}
+            empty |= {"notes": [], "doubt": self.truth.doubt}
             return {**empty, "void": f"{type(error).__name__}: {error}"[:400]}
 
     def _expected(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -267,13 +305,17 @@ class Oracle:
         held = self._hold(request["seed"], family)
         input_tree, kept, offset = held.tree, held.places, held.end
         # From here on they are read from the arena: large ones would not fit twice.
-        inputs = unflatten(input_tree, [self.arena.view(at) for at in kept])
+        taken = [self.arena.view(at) for at in kept]
+        inputs = unflatten(input_tree, taken)
+        known = set(self.changes)
         # The truth first, and into the arena: what it took is given back before the other call.
         exact_tree, truths, end = self._stored_truth(request, inputs, offset)
-        given, _ = self._forward(request["variant"], inputs, 1)
-        tensors: list[torch.Tensor] = []
-        tree = flatten(given, tensors)
-        if truths and exact_tree != tree:
+        ran = self.call(request["variant"], inputs, 1)
+        tensors, tree, count = ran.tensors + ran.after, ran.tree, len(ran.tensors)
+        changes = sorted(self.changes)
+        if self.changes != known:  # seen for the first time: there is no truth of it in this call
+            truths = []
+        if truths and (outline(exact_tree) != outline(tree) or len(truths) != len(tensors)):
             if family != OWN:
                 raise RuntimeError("its float64 outputs are built differently")
             self.truth.doubting(request["variant"], "its float64 outputs are built differently")
@@ -281,43 +323,72 @@ class Oracle:
         if truths:
             offset = end
         else:
-            truths = [None] * len(tensors)
-        outputs, places = [], []
-        for tensor, truth in zip(tensors, truths, strict=True):
-            real = tensor.is_floating_point()
+            truths, exact_tree = [None] * len(tensors), None
+        notes, places = [], []
+        for i, (tensor, truth) in enumerate(zip(tensors, truths, strict=True)):
             if truth is None:
                 (at,), offset = self._exactly(tensor, offset)
             else:
                 at = truth
-            exact = self.arena.view(at)
             places.append(at)
-            own = None
-            if not real:
-                (own,), offset = self.arena.store([tensor.contiguous()], offset)
-            far = distance(tensor, exact) if real else None
-            outputs.append(
-                {
-                    "error": far.error if far else 0.0,
-                    "rms": far.rms if far else 0.0,
-                    "largest": far.largest if far else 0.0,
-                    "agrees": far.agrees if far else True,
-                    "truth": "same precision" if truth is None else "float64",
-                    "own": own,
-                }
-            )
+            note = self._note(tensor, self.arena.view(at))
+            if i >= count:
+                moved, note["count"] = _moved(tensor, taken[changes[i - count]])
+                note["spread"] = min(note["spread"], moved)
+            elif (view := ran.views[i]) is not None:
+                note["view_of"] = view
+                note["count"] *= view in self.changes
+            if note.pop("ambiguous"):
+                (note["own"],), offset = self.arena.store([as_reals(tensor).contiguous()], offset)
+            notes.append({**note, "truth": "same precision" if truth is None else "float64"})
         self.settle()
         return {
             "inputs": {"tree": input_tree, "tensors": kept},
-            "outputs": {"tree": tree, "tensors": places},
-            "notes": outputs,
+            "outputs": {"tree": tree, "tensors": places[:count]},
+            "exact_tree": exact_tree,
+            "after": [
+                {"input": i, "truth": at} for i, at in zip(changes, places[count:], strict=True)
+            ],
+            "notes": notes,
             "doubt": self.truth.doubt,
             "void": "",
+        }
+
+    def _note(self, tensor: torch.Tensor, exact: torch.Tensor) -> dict[str, Any]:
+        """What is known of one output, or of an input that the reference changes. ``ambiguous``
+        says that the same-precision reference's own answer counts beside the truth, ``count`` how
+        many elements tell a right answer from a wrong one."""
+        note: dict[str, Any] = {
+            "dtype": NAMES.get(tensor.dtype, str(tensor.dtype)),
+            "shape": list(tensor.shape),
+            "view_of": None,
+            "own": None,
+        }
+        if not is_real(tensor.dtype):
+            known = dict.fromkeys(("error", "beyond", "rms", "spread", "largest"), 0.0)
+            count = {"count": tensor.numel(), "finite": tensor.numel(), "apart": 0}
+            return {**note, **known, **count, "agrees": True, "ambiguous": True}
+        mine = as_reals(tensor)
+        far = distance(mine.float() if mine.element_size() == 1 else mine, exact)
+        return {
+            **note,
+            "error": far.near,
+            "beyond": far.beyond,
+            "rms": far.rms,
+            "spread": far.spread,
+            "largest": far.largest,
+            "agrees": far.agrees,
+            "count": far.count,
+            "finite": far.count,
+            "apart": far.apart,
+            "ambiguous": bool(far.apart) or not far.agrees,
         }
 
     def _stored_truth(
         self, request: dict[str, Any], inputs: Any, offset: int
     ) -> tuple[Any, list[Place | None], int]:
-        """The tree and the places of the outputs in float64, and where they end."""
+        """The tree and the places of the outputs in float64 and of the inputs that the reference
+        changes, and where they end."""
         tree, exacts = self.truth.outputs(request, inputs, offset)
         places: list[Place | None] = []
         try:
@@ -325,12 +396,12 @@ class Oracle:
                 (at,), offset = self._exactly(exact, offset)
                 places.append(at)
         except MemoryError:  # larger than the outputs are
-            return None, places or [None], offset
+            return None, [], offset
         return tree, places, offset
 
     def _exactly(self, tensor: torch.Tensor, offset: int) -> tuple[list[Place], int]:
-        """An output in the arena, in double if it is a floating one."""
-        exact = tensor.double() if tensor.is_floating_point() else tensor
+        """An output in the arena, in double if it is a floating one, in two if it is complex."""
+        exact = as_reals(tensor).double() if is_real(tensor.dtype) else tensor
         return self.arena.store([exact.contiguous()], offset)
 
     def _hold(self, seed: int, family: str) -> Held:
@@ -374,9 +445,15 @@ def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
     )
 
 
-def _shares(given: list[torch.Tensor], taken: list[torch.Tensor]) -> bool:
-    roots = {t.untyped_storage().data_ptr() for t in taken if t.numel()}
-    return any(t.untyped_storage().data_ptr() in roots for t in given if t.numel())
+def _moved(after: torch.Tensor, before: torch.Tensor) -> tuple[float, int]:
+    """Root mean square of what a call changed in the elements that it changed, infinity where that
+    is nothing; and their number."""
+    squares, count = 0.0, 0
+    for late, early in pieces(as_reals(after), as_reals(before)):
+        moved = late.double() - early.double()
+        moved = moved[torch.isfinite(moved) & (moved != 0)]
+        squares, count = squares + moved.square().sum().item(), count + moved.numel()
+    return ((squares / count) ** 0.5 if count else INFINITE), count
 
 
 def main() -> None:

@@ -26,10 +26,12 @@ PRODUCTS = re.compile(
     r"|rnn|lstm|gru|cdist|(bi|tri)linear"
 )
 """Words of the names of operators that multiply and sum. Whole words: `cummin` has none."""
-SUMS = ("sum", "mean", "vector_norm")
+SUMS = ("sum", "mean", "vector_norm", "loss")
 UNIT = 2.0**-24
 """Unit roundoff of float32, in which honest programs sum."""
-IN_ORDER = 1024
+DOUBLE_UNIT = 2.0**-53
+"""Of float64."""
+IN_ORDER = 1 << 16
 THREADS = 32
 """Terms that one thread may well sum in order; more are divided among at least so many threads."""
 SPREAD = 0.3
@@ -146,14 +148,17 @@ class Reordered(TorchDispatchMode):
             error = SHIFTED * SPREAD * self.unit * _root_of_terms(args[0], first)
             # A root halves what a variance's error is.
             error *= 2 if "var" in name else 1
-            first.mul_(1 + error * torch.randn_like(first))
+            first.mul_(1 + error * _unlucky(first))
+            return
+        if "softmax" in name or name == "logsumexp":
+            _share(name, args, results, self.unit)
             return
         terms = _terms(func, args, results)
         first = results[0] if isinstance(results, (tuple, list)) and results else results
         if terms and isinstance(first, torch.Tensor) and first.is_floating_point():
             # Row by row: rows may differ much in size.
             size = first.square().mean(-1, keepdim=True).sqrt() if first.dim() else first.abs()
-            noise = torch.randn(first.shape, dtype=torch.float32, device=first.device)
+            noise = _unlucky(first)
             noise *= (size * (SPREAD * self.unit * terms**0.5)).float()
             first.add_(torch.nan_to_num_(noise, 0.0, 0.0, 0.0))
 
@@ -181,13 +186,41 @@ def _noise(like: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(like, dtype=torch.float32).uniform_(-1, 1)
 
 
+def _unlucky(like: torch.Tensor) -> torch.Tensor:
+    """Normal numbers in float32, none less than a standard deviation from zero: of few results all
+    would be nearly exact by chance, and an honest program's need not be."""
+    noise = torch.randn(like.shape, dtype=torch.float32, device=like.device)
+    return torch.where(noise < 0, noise.clamp_max(-1.0), noise.clamp_min(1.0))
+
+
+def _share(name: str, args: Any, results: Any, unit: float) -> None:
+    """What a softmax's sum in order does to all that it divides, or to its logarithm."""
+    first = results[0] if isinstance(results, tuple) else results
+    given = args[0]
+    if not isinstance(first, torch.Tensor) or first.dtype != torch.float64 or not first.numel():
+        return
+    if name == "logsumexp":
+        along = given.numel() / first.numel()
+        first.add_(_unlucky(first).double(), alpha=SPREAD * unit * _in_order(along) ** 0.5)
+        return
+    dim = args[1] if len(args) > 1 and isinstance(args[1], int) else -1
+    if not first.dim():
+        return
+    error = SPREAD * unit * _in_order(first.shape[dim]) ** 0.5
+    noise = _unlucky(first.narrow(dim, 0, 1)).double() * error
+    if "log" in name:
+        first.add_(noise)
+    else:
+        first.mul_(1 + noise)
+
+
 def _shift(name: str, results: Any, unit: float) -> None:
     """What a variance in one pass does to normalised values, each group by itself."""
     values, groups = results[0], results[1]
     if not values.numel() or not groups.numel():  # statistics were given
         return
     error = SHIFTED * SPREAD * unit * _root_of_terms(values, groups)
-    factor = 1 + error * torch.randn(groups.numel(), dtype=values.dtype, device=values.device)
+    factor = 1 + error * _unlucky(groups.reshape(-1)).to(values.dtype)
     if "batch_norm" in name:
         values.mul_(factor.view(1, -1, *(1,) * (values.dim() - 2)))
     elif values.is_contiguous():

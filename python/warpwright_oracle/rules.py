@@ -14,7 +14,16 @@ from typing import Any, NoReturn
 import torch
 
 ALLOCATION = {"empty", "empty_strided", "zero_", "fill_", "set_", "resize_", "_resize_output_"}
-METADATA = {"as_strided", "view", "_reshape_alias", "unfold", "is_set_to", "is_pinned"}
+METADATA = {
+    "as_strided",
+    "view",
+    "_reshape_alias",
+    "unfold",
+    "is_set_to",
+    "is_pinned",
+    "view_as_real",
+    "view_as_complex",
+}
 MOVEMENT = {"copy_", "_copy_from", "_to_copy", "record_stream", "_local_scalar_dense"}
 ALLOWED = ALLOCATION | METADATA | MOVEMENT
 

@@ -24,6 +24,8 @@ DTYPES: dict[str, torch.dtype] = {
     "bool": torch.bool,
     "complex64": torch.complex64,
     "complex128": torch.complex128,
+    "float8_e4m3fn": torch.float8_e4m3fn,
+    "float8_e5m2": torch.float8_e5m2,
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -81,8 +83,8 @@ def unflatten(tree: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def to_double(value: Any) -> Any:
-    """A private copy with floating tensors in float64: a reference that writes to its inputs harms
-    nobody."""
+    """A private copy with floating tensors in float64, complex ones in two: a reference that writes
+    to its inputs harms nobody."""
     tensors: list[torch.Tensor] = []
     tree = flatten(value, tensors)
     return unflatten(tree, [widened(t) for t in tensors])
@@ -90,9 +92,33 @@ def to_double(value: Any) -> Any:
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
     """A private copy, in float64 if it is a floating one."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128, copy=True)
     if tensor.is_floating_point() and tensor.dtype != torch.float64:
         return tensor.double()
     return tensor.clone()
+
+
+def is_real(dtype: torch.dtype) -> bool:
+    """Whether elements are rounded numbers, or pairs of them."""
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def as_reals(tensor: torch.Tensor) -> torch.Tensor:
+    """A complex tensor as pairs of real numbers, along one more dimension; others as they are."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def outline(tree: Any) -> Any:
+    """A tree without the values of its numbers, which each call has others of."""
+    ((kind, body),) = tree.items()
+    if kind in ("tuple", "list"):
+        return {"tuple": [outline(item) for item in body]}
+    if kind == "dict":
+        return {"dict": [[key, outline(item)] for key, item in body]}
+    if kind in ("float", "complex") or (kind == "value" and type(body) in (int, float)):
+        return {"number": None}
+    return tree
 
 
 def span(tensor: torch.Tensor) -> int:

@@ -10,7 +10,7 @@ import torch
 
 from .arena import ALIGN
 from .channel import exhausted
-from .families import OWN
+from .families import OWN, Labels
 from .reference import seed_everything
 from .rounding import Reordered, jitter
 from .tensors import flatten, place, to_double, unflatten, widened
@@ -32,8 +32,9 @@ class Truth:
     def outputs(
         self, request: dict[str, Any], inputs: Any, free: int
     ) -> tuple[Any, list[torch.Tensor]]:
-        """The tree and the tensors of the outputs; no tensors where nobody asks for them, or where
-        the reference cannot run in float64. The arena is free from ``free`` on.
+        """The tree of the outputs, and their tensors with those of the inputs that the reference
+        changes behind them, as they are after the call; no tensors where nobody asks for them, or
+        where the reference cannot run in float64. The arena is free from ``free`` on.
 
         Raises what the reference raises on inputs that are not its own, and torch's error where
         memory is short: with more of it, it may run.
@@ -68,17 +69,20 @@ class Truth:
     def under(
         self, mode: AbstractContextManager[Any], inputs: Any, variant: str = "init"
     ) -> list[torch.Tensor] | None:
-        """The outputs for inputs in float64 under a mode; None where there is no model in float64,
-        or it does not run so. Raises what ``exhausted`` knows where memory is short."""
+        """The outputs for inputs in float64 under a mode, and behind them the inputs that the
+        reference changes; None where there is no model in float64, or it does not run so. Raises
+        what ``exhausted`` knows where memory is short."""
         model = self.model(variant)
         if model is None:
             return None
+        taken: list[torch.Tensor] = []
+        flatten(inputs, taken)
         try:
             with torch.no_grad(), mode:
                 given = model(*inputs)
             outputs: list[torch.Tensor] = []
             flatten(given, outputs)
-            return outputs
+            return outputs + self.oracle.after(taken)
         except Exception as error:
             self.oracle.settle()
             if exhausted(error):
@@ -100,6 +104,8 @@ class Truth:
         tensors: list[torch.Tensor] = []
         tree = flatten(to_double(inputs), tensors)
         for index, traits in self.oracle.traits.items():
+            if isinstance(traits, Labels):
+                continue
             jitter(tensors[index], traits.size if ties else 0.0, times)
         erring = Reordered(times, everywhere=everywhere)
         return self.under(erring, unflatten(tree, tensors), variant)
@@ -118,18 +124,21 @@ class Truth:
     def _run(
         self, model: torch.nn.Module, inputs: Any, free: int
     ) -> tuple[Any, list[torch.Tensor]]:
+        wide, copies = self._widened(inputs, free)
         seed_everything(1)
         with torch.no_grad():
-            given = model(*self._widened(inputs, free))
+            given = model(*wide)
         tensors: list[torch.Tensor] = []
         tree = flatten(given, tensors)
+        tensors += self.oracle.after(copies)
         # Where the inputs lay the outputs are stored next.
         lies_there = self.oracle.arena.holds
         return tree, [t.clone() if lies_there(t) else t for t in tensors]
 
-    def _widened(self, inputs: Any, free: int) -> Any:
-        """Private copies of the inputs in float64. They lie where the outputs are stored later, as
-        far as they fit: large ones would not fit beside what the reference computes."""
+    def _widened(self, inputs: Any, free: int) -> tuple[Any, list[torch.Tensor]]:
+        """Private copies of the inputs in float64, as given and in a row. They lie where the
+        outputs are stored later, as far as they fit: large ones would not fit beside what the
+        reference computes."""
         arena = self.oracle.arena
         tensors: list[torch.Tensor] = []
         tree = flatten(inputs, tensors)
@@ -143,4 +152,4 @@ class Truth:
                 free += -(-size // ALIGN) * ALIGN
             else:
                 copies.append(widened(tensor))
-        return unflatten(tree, copies)
+        return unflatten(tree, copies), copies

@@ -34,6 +34,8 @@ pub fn render(verdict: &Verdict) -> String {
     }
     match &verdict.failure {
         Some(failure) => render_failure(&mut text, failure),
+        // What was found against its honesty has been told, and it is not right.
+        None if !verdict.integrity.is_empty() => {}
         None => render_success(&mut text, verdict),
     }
     render_checks(&mut text, verdict);

@@ -1,8 +1,13 @@
 //! What a runner claims of its outputs, checked: places inside the zone the judge gave, of the
-//! reference's shape and dtype, dense, distinct from every input.
+//! reference's shape and dtype in the same call, dense, distinct from every input of which the
+//! reference's is no view.
+
+use serde_json::Value as Json;
 
 use crate::dtype::Dtype;
 use crate::wire::{Place, Value};
+
+mod tree;
 
 /// A part of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,12 +55,26 @@ impl Located {
 
     /// Trusts a place of the oracle's.
     pub(crate) fn trusted(place: &Place) -> Option<Self> {
-        Some(Self {
-            offset: place.offset?,
-            shape: place.shape.clone(),
-            strides: place.strides.iter().map(|&s| s as u64).collect(),
-            dtype: Dtype::parse(&place.dtype)?,
-        })
+        let strides = place.strides.iter().map(|&s| s as u64).collect();
+        let (dtype, parts) = Dtype::parts(&place.dtype)?;
+        Some(Self::of_parts(place.offset?, place.shape.clone(), strides, (dtype, parts)))
+    }
+
+    /// A tensor whose elements are so many numbers each: as one of more dimensions.
+    fn of_parts(
+        offset: u64,
+        mut shape: Vec<u64>,
+        mut strides: Vec<u64>,
+        (dtype, parts): (Dtype, u64),
+    ) -> Self {
+        if parts > 1 {
+            for stride in &mut strides {
+                *stride *= parts;
+            }
+            shape.push(parts);
+            strides.push(1);
+        }
+        Self { offset, shape, strides, dtype }
     }
 }
 
@@ -68,38 +87,50 @@ pub(crate) enum Refused {
     Integrity { class: &'static str, message: String },
 }
 
-/// Checks the outputs of one call against the reference's. `zone` is where this window's results
-/// must lie; `aliasing` says that the reference itself returns views of its inputs, which then may
-/// lie in `inputs`.
+/// One output of the reference in the same call.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) shape: &'a [u64],
+    /// Torch's name.
+    pub(crate) dtype: &'a str,
+    /// Where the input lies of which it is a view: a candidate's may be one too.
+    pub(crate) view_of: Option<Zone>,
+}
+
+/// What the reference gives in one call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reference<'a> {
+    pub(crate) tree: &'a Json,
+    /// The tree of the outputs in float64, if there is one: its numbers count as well.
+    pub(crate) exact: Option<&'a Json>,
+    pub(crate) outputs: &'a [Wanted<'a>],
+}
+
+/// Checks the outputs of one call against the reference's in the same call. `zone` is where this
+/// window's results must lie. What is told of a refusal holds no value of the reference's.
 pub(crate) fn check(
     claimed: &Value,
-    reference: &Value,
+    reference: Reference<'_>,
     zone: Zone,
-    aliasing: Option<Zone>,
 ) -> Result<Vec<Located>, Refused> {
-    if !same_tree(&claimed.tree, &reference.tree) {
+    if let Err(differs) = tree::same(&claimed.tree, reference.tree, reference.exact) {
         let message = format!(
-            "the outputs are built differently: expected {}, got {}",
-            outline(&reference.tree),
-            outline(&claimed.tree)
+            "the outputs are built differently: {differs}; the reference gives {}, and the \
+             candidate {}",
+            tree::outline(reference.tree),
+            tree::outline(&claimed.tree)
         );
         return Err(Refused::Shape(message));
     }
-    if claimed.tensors.len() != reference.tensors.len() {
-        let (want, got) = (reference.tensors.len(), claimed.tensors.len());
+    if claimed.tensors.len() != reference.outputs.len() {
+        let (want, got) = (reference.outputs.len(), claimed.tensors.len());
         return Err(Refused::Shape(format!("expected {want} output tensors, got {got}")));
     }
-    let pairs = claimed.tensors.iter().zip(&reference.tensors).enumerate();
-    pairs.map(|(i, (got, want))| one(i, got, want, zone, aliasing)).collect()
+    let pairs = claimed.tensors.iter().zip(reference.outputs).enumerate();
+    pairs.map(|(i, (got, want))| one(i, got, want, zone)).collect()
 }
 
-fn one(
-    i: usize,
-    got: &Place,
-    want: &Place,
-    zone: Zone,
-    aliasing: Option<Zone>,
-) -> Result<Located, Refused> {
+fn one(i: usize, got: &Place, want: &Wanted<'_>, zone: Zone) -> Result<Located, Refused> {
     let shape = |message: String| Err(Refused::Shape(format!("output {i}: {message}")));
     if got.shape != want.shape {
         return shape(format!("expected shape {:?}, got {:?}", want.shape, got.shape));
@@ -107,13 +138,14 @@ fn one(
     if got.dtype != want.dtype {
         return shape(format!("expected dtype {}, got {}", want.dtype, got.dtype));
     }
-    let Some(dtype) = Dtype::parse(&got.dtype) else {
+    let Some((dtype, parts)) = Dtype::parts(&got.dtype) else {
         return shape(format!("dtype {} is not supported", got.dtype));
     };
     let count: u64 = got.shape.iter().product();
     if count == 0 {
         let strides = vec![0; got.shape.len()];
-        return Ok(Located { offset: zone.offset, shape: got.shape.clone(), strides, dtype });
+        let (at, shape) = (zone.offset, got.shape.clone());
+        return Ok(Located::of_parts(at, shape, strides, (dtype, parts)));
     }
     if got.strides.len() != got.shape.len() || got.strides.iter().any(|&s| s < 0) {
         return shape("its strides make no sense".to_owned());
@@ -130,11 +162,11 @@ fn one(
         .iter()
         .zip(&strides)
         .try_fold(1u64, |sum, (&n, &s)| (n - 1).checked_mul(s).and_then(|x| sum.checked_add(x)))
-        .and_then(|elements| elements.checked_mul(dtype.size()));
+        .and_then(|elements| elements.checked_mul(parts * dtype.size()));
     let Some(span) = span else {
         return shape("its strides make no sense".to_owned());
     };
-    if !zone.contains(offset, span) && !aliasing.is_some_and(|z| z.contains(offset, span)) {
+    if !zone.contains(offset, span) && !want.view_of.is_some_and(|z| z.contains(offset, span)) {
         return Err(Refused::Integrity {
             class: "stale_or_aliased_output",
             message: format!(
@@ -143,7 +175,7 @@ fn one(
             ),
         });
     }
-    Ok(Located { offset, shape: got.shape.clone(), strides, dtype })
+    Ok(Located::of_parts(offset, got.shape.clone(), strides, (dtype, parts)))
 }
 
 /// Whether two different elements may lie at one place. Exact for the layouts that views and
@@ -162,126 +194,5 @@ fn overlaps(shape: &[u64], strides: &[u64]) -> bool {
     false
 }
 
-/// Equal nesting and equal plain values; a list and a tuple count as the same.
-fn same_tree(a: &serde_json::Value, b: &serde_json::Value) -> bool {
-    let body = |v: &serde_json::Value| {
-        v.as_object().and_then(|o| o.iter().next().map(|(k, v)| (k.clone(), v.clone())))
-    };
-    let (Some((ka, va)), Some((kb, vb))) = (body(a), body(b)) else { return false };
-    let sequence = |k: &str| k == "list" || k == "tuple";
-    if sequence(&ka) && sequence(&kb) {
-        let (Some(x), Some(y)) = (va.as_array(), vb.as_array()) else { return false };
-        return x.len() == y.len() && x.iter().zip(y).all(|(p, q)| same_tree(p, q));
-    }
-    if ka == "dict" && kb == "dict" {
-        let (Some(x), Some(y)) = (va.as_array(), vb.as_array()) else { return false };
-        return x.len() == y.len()
-            && x.iter().zip(y).all(|(p, q)| p[0] == q[0] && same_tree(&p[1], &q[1]));
-    }
-    ka == kb && va == vb
-}
-
-fn outline(tree: &serde_json::Value) -> String {
-    let mut text = tree.to_string();
-    if let Some((cut, _)) = text.char_indices().nth(160) {
-        text.truncate(cut);
-        text.push_str("...");
-    }
-    text
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    const ZONE: Zone = Zone { offset: 4096, bytes: 4096 };
-
-    fn value(offset: Option<u64>, shape: &[u64], strides: &[i64], dtype: &str) -> Value {
-        let place = Place {
-            offset,
-            shape: shape.to_vec(),
-            strides: strides.to_vec(),
-            dtype: dtype.to_owned(),
-            bytes: 0,
-        };
-        Value { tree: json!({"tensor": 0}), tensors: vec![place] }
-    }
-
-    fn reference() -> Value {
-        value(Some(0), &[4, 8], &[8, 1], "float32")
-    }
-
-    #[test]
-    fn an_honest_output_is_accepted_in_any_dense_layout() {
-        for strides in [[8, 1], [1, 4]] {
-            let claimed = value(Some(4096), &[4, 8], &strides, "float32");
-            assert!(check(&claimed, &reference(), ZONE, None).is_ok());
-        }
-    }
-
-    #[test]
-    fn memory_outside_the_zone_is_an_integrity_finding() {
-        for offset in [0, 4095, 4096 + 4096 - 127, u64::MAX - 3] {
-            let claimed = value(Some(offset), &[4, 8], &[8, 1], "float32");
-            let refused = check(&claimed, &reference(), ZONE, None);
-            assert!(matches!(refused, Err(Refused::Integrity { .. })), "{offset}");
-        }
-    }
-
-    #[test]
-    fn wrong_shape_dtype_device_and_broadcast_are_refused() {
-        for claimed in [
-            value(Some(4096), &[8, 4], &[4, 1], "float32"),
-            value(Some(4096), &[4, 8], &[8, 1], "float16"),
-            value(None, &[4, 8], &[8, 1], "float32"),
-            value(Some(4096), &[4, 8], &[0, 1], "float32"),
-            value(Some(4096), &[4, 8], &[-8, 1], "float32"),
-            value(Some(4096), &[4, 8], &[i64::MAX, 1], "float32"),
-        ] {
-            let refused = check(&claimed, &reference(), ZONE, None);
-            assert!(refused.is_err(), "{claimed:?}");
-        }
-    }
-
-    #[test]
-    fn nesting_must_agree_but_a_list_may_be_a_tuple() {
-        let tree = |kind: &str| json!({kind: [{"tensor": 0}, {"value": 3}]});
-        assert!(same_tree(&tree("list"), &tree("tuple")));
-        assert!(!same_tree(&tree("list"), &json!({"tensor": 0})));
-        assert!(!same_tree(&tree("list"), &json!({"list": [{"tensor": 0}, {"value": 4}]})));
-    }
-
-    proptest! {
-        /// Against plain enumeration of all addresses.
-        #[test]
-        fn overlap_is_never_missed(
-            shape in prop::collection::vec(1u64..5, 1..4),
-            raw in prop::collection::vec(0u64..12, 3),
-        ) {
-            let strides = &raw[..shape.len()];
-            let mut seen = std::collections::BTreeSet::new();
-            let mut clash = false;
-            let count: u64 = shape.iter().product();
-            for mut i in 0..count {
-                let mut at = 0;
-                for (n, s) in shape.iter().zip(strides) {
-                    at += i % n * s;
-                    i /= n;
-                }
-                clash |= !seen.insert(at);
-            }
-            prop_assert!(!clash || overlaps(&shape, strides));
-        }
-
-        #[test]
-        fn no_claim_makes_it_panic(
-            offset in any::<Option<u64>>(),
-            strides in prop::collection::vec(any::<i64>(), 0..3),
-        ) {
-            let claimed = value(offset, &[4, 8], &strides, "float32");
-            let _ = check(&claimed, &reference(), ZONE, None);
-        }
-    }
-}
+mod tests;

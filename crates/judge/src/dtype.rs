@@ -13,6 +13,8 @@ pub(crate) enum Dtype {
     I8,
     U8,
     Bool,
+    F8E4m3,
+    F8E5m2,
 }
 
 impl Dtype {
@@ -29,7 +31,19 @@ impl Dtype {
             "int8" => Self::I8,
             "uint8" => Self::U8,
             "bool" => Self::Bool,
+            "float8_e4m3fn" => Self::F8E4m3,
+            "float8_e5m2" => Self::F8E5m2,
             _ => return None,
+        })
+    }
+
+    /// The type of one number, from torch's name, and how many make an element: a complex one is a
+    /// pair of real ones.
+    pub(crate) fn parts(name: &str) -> Option<(Self, u64)> {
+        Some(match name {
+            "complex64" => (Self::F32, 2),
+            "complex128" => (Self::F64, 2),
+            plain => (Self::parse(plain)?, 1),
         })
     }
 
@@ -39,7 +53,7 @@ impl Dtype {
             Self::F64 | Self::I64 => 8,
             Self::F32 | Self::I32 => 4,
             Self::F16 | Self::Bf16 | Self::I16 => 2,
-            Self::I8 | Self::U8 | Self::Bool => 1,
+            Self::I8 | Self::U8 | Self::Bool | Self::F8E4m3 | Self::F8E5m2 => 1,
         }
     }
 
@@ -50,8 +64,40 @@ impl Dtype {
             Self::F32 => f64::from(f32::EPSILON),
             Self::F16 => 2f64.powi(-10),
             Self::Bf16 => 2f64.powi(-7),
+            Self::F8E4m3 => 0.125,
+            Self::F8E5m2 => 0.25,
             _ => return None,
         })
+    }
+
+    /// Whether elements are rounded numbers.
+    pub(crate) fn is_real(self) -> bool {
+        self.epsilon().is_some()
+    }
+
+    /// The least magnitude that rounds to infinity.
+    pub(crate) fn limit(self) -> f64 {
+        match self {
+            Self::F16 => 65520.0,
+            Self::Bf16 => 2f64.powi(128) - 2f64.powi(119),
+            Self::F32 => 2f64.powi(128) - 2f64.powi(103),
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// Whether hardware gives these bits where a result is not a number.
+    pub(crate) fn usual_nan(self, bits: u64) -> bool {
+        match self {
+            Self::F16 => matches!(bits, 0x7fff | 0x7e00 | 0xfe00 | 0xffff),
+            Self::Bf16 => matches!(bits, 0x7fff | 0x7fc0 | 0xffc0 | 0xffff),
+            Self::F32 => matches!(bits, 0x7fff_ffff | 0x7fc0_0000 | 0xffc0_0000 | 0xffff_ffff),
+            Self::F64 => {
+                matches!(bits, 0x7ff8_0000_0000_0000 | 0xfff8_0000_0000_0000 | u64::MAX)
+            }
+            Self::F8E4m3 => matches!(bits, 0x7f | 0xff),
+            Self::F8E5m2 => matches!(bits, 0x7e | 0x7f | 0xfe | 0xff),
+            _ => false,
+        }
     }
 
     /// All elements of `bytes`, after what is in `into`; as [`Dtype::value`], and fast where results
@@ -69,13 +115,19 @@ impl Dtype {
     /// The element at the start of `bytes`; `i64` values beyond 2^53 round. NaN where `bytes` are
     /// too few.
     pub(crate) fn value(self, bytes: &[u8]) -> f64 {
-        let first = |n: usize| {
-            let mut word = [0; 8];
-            let there = bytes.get(..n)?;
-            word[..n].copy_from_slice(there);
-            Some(u64::from_le_bytes(word))
-        };
-        let Some(bits) = first(self.size() as usize) else { return f64::NAN };
+        self.bits(bytes).map_or(f64::NAN, |bits| self.decoded(bits))
+    }
+
+    /// The bits of the element at the start of `bytes`; `None` where these are too few.
+    pub(crate) fn bits(self, bytes: &[u8]) -> Option<u64> {
+        let n = self.size() as usize;
+        let mut word = [0; 8];
+        word[..n].copy_from_slice(bytes.get(..n)?);
+        Some(u64::from_le_bytes(word))
+    }
+
+    /// The number that these bits are.
+    pub(crate) fn decoded(self, bits: u64) -> f64 {
         match self {
             Self::F64 => f64::from_bits(bits),
             Self::F32 => f64::from(f32::from_bits(bits as u32)),
@@ -86,7 +138,22 @@ impl Dtype {
             Self::I16 => f64::from(bits as i16),
             Self::I8 => f64::from(bits as i8),
             Self::U8 | Self::Bool => f64::from(bits as u8),
+            Self::F8E4m3 => e4m3(bits as u8),
+            // The upper half of a binary16.
+            Self::F8E5m2 => half((bits as u16) << 8),
         }
+    }
+}
+
+/// FP8 E4M3 without infinities (Micikevicius et al. 2022, arXiv 2209.05433).
+fn e4m3(bits: u8) -> f64 {
+    let sign = if bits & 0x80 == 0 { 1.0 } else { -1.0 };
+    let exponent = i32::from(bits >> 3 & 0xf);
+    let fraction = f64::from(bits & 7);
+    sign * match (exponent, bits & 7) {
+        (0, _) => fraction * 2f64.powi(-9),
+        (0xf, 7) => f64::NAN,
+        _ => (1.0 + fraction / 8.0) * 2f64.powi(exponent - 7),
     }
 }
 
@@ -122,6 +189,28 @@ mod tests {
                 assert_eq!(value.to_bits(), dtype.value(element).to_bits());
             }
         }
+    }
+
+    /// Against torch: `torch.tensor([...]).to(torch.float8_e4m3fn).view(torch.uint8)`.
+    #[test]
+    fn eight_bit_floats_match_known_values() {
+        for (bits, value) in [(0x38, 1.0), (0x7e, 448.0), (0x01, 2f64.powi(-9)), (0xc0, -2.0)] {
+            assert_eq!(Dtype::F8E4m3.decoded(bits), value);
+        }
+        for (bits, value) in [(0x3c, 1.0), (0x7b, 57344.0), (0x01, 2f64.powi(-16)), (0xc0, -2.0)] {
+            assert_eq!(Dtype::F8E5m2.decoded(bits), value);
+        }
+        assert!(Dtype::F8E4m3.decoded(0x7f).is_nan());
+        assert!(Dtype::F8E5m2.decoded(0x7c).is_infinite());
+    }
+
+    #[test]
+    fn what_rounds_to_infinity_is_known() {
+        for (dtype, largest) in [(Dtype::F32, f64::from(f32::MAX)), (Dtype::F16, 65504.0)] {
+            assert!(dtype.limit() > largest && dtype.limit() < 1.001 * largest);
+        }
+        let limit = Dtype::F32.limit();
+        assert!((limit as f32).is_infinite() && !((limit * (1.0 - 1e-15)) as f32).is_infinite());
     }
 
     #[test]

@@ -45,10 +45,21 @@ impl Draw {
 #[derive(Clone, Debug)]
 struct Known {
     family: InputFamily,
-    /// Per output.
+    /// Per output, and behind them per input that the reference changes.
     errors: Vec<Errors>,
-    /// Whether a result of lower precision would be refused on it.
-    separates: bool,
+    /// Per output, whether a result of lower precision would be refused on it.
+    separates: Vec<bool>,
+    /// Per output, whether it is compared on it.
+    compared: Vec<bool>,
+    /// Per output, whether it is no constant on it.
+    varies: Vec<bool>,
+}
+
+impl Known {
+    /// Whether a result of lower precision would be refused on it, by some output.
+    fn separates(&self) -> bool {
+        self.separates.contains(&true)
+    }
 }
 
 /// What calibration said of a task, and what calls have said since.
@@ -57,34 +68,56 @@ pub(crate) struct Families {
     profile: Profile,
     dtypes: Vec<Option<Dtype>>,
     known: Vec<Known>,
+    /// Whether truth is known in float64.
+    exact: bool,
+    /// Whether calibration has said anything.
+    calibrated: bool,
     /// Why there are no others, if there are none.
     why_alone: Option<String>,
 }
 
 impl Families {
-    /// The task's own inputs only, of which nothing is known yet.
+    /// The task's own inputs only, of which nothing is known yet. `dtypes` are those of the outputs, and
+    /// behind them of the inputs that the reference changes.
     pub(crate) fn own(profile: Profile, dtypes: Vec<Option<Dtype>>) -> Self {
-        let errors = vec![Errors::default(); dtypes.len()];
-        let own = Known { family: InputFamily::Own, errors, separates: false };
-        Self { profile, dtypes, known: vec![own], why_alone: None }
+        let all = vec![true; dtypes.len()];
+        let own = Known {
+            family: InputFamily::Own,
+            errors: vec![Errors::default(); dtypes.len()],
+            separates: vec![false; dtypes.len()],
+            compared: all.clone(),
+            varies: all,
+        };
+        let (exact, calibrated) = (true, false);
+        Self { profile, dtypes, known: vec![own], exact, calibrated, why_alone: None }
     }
 
     /// Takes over what the oracle found out.
     pub(crate) fn calibrate(&mut self, calibrated: Calibrated) {
         self.known.truncate(1);
+        (self.exact, self.calibrated) = (calibrated.exact, true);
         self.why_alone = calibrated.refused.first().map(|refused| refused.why.clone());
+        let own = calibrated.admitted.iter().find(|each| each.family == InputFamily::Own);
+        let between: Vec<Option<f64>> =
+            own.map(|own| own.notes.iter().map(|note| note.between).collect()).unwrap_or_default();
         for admitted in calibrated.admitted {
-            let errors: Vec<Errors> = admitted
-                .notes
-                .iter()
-                .map(|note| Errors {
+            let notes = admitted.notes.iter().enumerate();
+            let errors: Vec<Errors> = notes
+                .map(|(i, note)| Errors {
                     noise: note.noise,
                     honest: note.honest.unwrap_or(0.0),
                     lower: note.lower,
                     largest: note.largest,
+                    between: between.get(i).copied().flatten(),
                 })
                 .collect();
-            let known = Known { family: admitted.family, errors, separates: false };
+            let known = Known {
+                family: admitted.family,
+                separates: vec![false; errors.len()],
+                compared: admitted.notes.iter().map(|note| note.compared).collect(),
+                varies: admitted.notes.iter().map(|note| note.varies).collect(),
+                errors,
+            };
             if admitted.family == InputFamily::Own {
                 self.known[0] = known;
             } else {
@@ -101,17 +134,90 @@ impl Families {
     }
 
     fn separate(&mut self) {
+        let truth = if self.exact { "float64" } else { "same precision" };
         for known in &mut self.known {
-            let pairs = known.errors.iter().zip(&self.dtypes);
-            known.separates = pairs.into_iter().any(|(errors, dtype)| {
-                dtype.is_some_and(|dtype| separates(self.profile, dtype, errors, known.family))
+            let pairs = known.errors.iter().zip(&self.dtypes).zip(&known.compared);
+            let told = pairs.map(|((errors, dtype), &compared)| {
+                let told = |dtype| separates(self.profile, dtype, errors, (known.family, truth));
+                compared && dtype.is_some_and(told)
             });
+            known.separates = told.collect();
         }
     }
 
     /// Whether a result of lower precision would be refused on some of the inputs that are known.
     pub(crate) fn tell_lower_precision(&self) -> bool {
-        self.known.iter().any(|known| known.separates)
+        self.known.iter().any(Known::separates)
+    }
+
+    /// Outputs that no family tells from a result of lower precision, though that has other values than
+    /// the truth: where it has none, as a copy of whole numbers or a comparison, there is nothing to
+    /// tell. `None` of an error says that nobody knows.
+    fn untold(&self) -> Vec<usize> {
+        let lowest = |dtype: Dtype| matches!(dtype, Dtype::F8E4m3 | Dtype::F8E5m2);
+        let floats = self
+            .dtypes
+            .iter()
+            .enumerate()
+            .filter(|(_, dtype)| dtype.is_some_and(|dtype| dtype.is_real() && !lowest(dtype)));
+        let told = |i: usize| {
+            let known =
+                || self.known.iter().filter(move |known| known.compared.get(i) == Some(&true));
+            let exact = |known: &Known| known.errors.get(i).is_some_and(|e| e.lower == Some(0.0));
+            known().any(|known| known.separates.get(i) == Some(&true)) || known().all(exact)
+        };
+        floats.map(|(i, _)| i).filter(|&i| !told(i)).collect()
+    }
+
+    /// Outputs that have one value on all inputs that are known.
+    fn constant(&self) -> Vec<usize> {
+        let varies =
+            |i: usize| self.known.iter().any(|k| k.compared.get(i) == Some(&true) && k.varies[i]);
+        (0..self.dtypes.len()).filter(|&i| self.calibrated && !varies(i)).collect()
+    }
+
+    /// Outputs that have one value on the task's own inputs, and others on some family.
+    fn rare(&self) -> Vec<usize> {
+        let constant = self.constant();
+        let own = &self.known[0].varies;
+        (0..own.len()).filter(|i| !own[*i] && !constant.contains(i)).collect()
+    }
+
+    /// Whether every draw has other values of an output: what is expected of one is of no use in
+    /// another.
+    pub(crate) fn fresh(&self, output: usize) -> bool {
+        self.known[0].varies.get(output).copied().unwrap_or(false)
+    }
+
+    /// Whether an output is compared on a family.
+    pub(crate) fn compares(&self, family: InputFamily, output: usize) -> bool {
+        let known = self.find(family).and_then(|known| known.compared.get(output));
+        known.copied().unwrap_or(true)
+    }
+
+    /// Why no more than 1 can be earned, if that is so.
+    pub(crate) fn capped(&self) -> Option<String> {
+        if self.profile == Profile::Paper {
+            return None;
+        }
+        let numbers = |outputs: &[usize]| {
+            let names: Vec<String> = outputs.iter().map(ToString::to_string).collect();
+            names.join(", ")
+        };
+        let (untold, constant) = (self.untold(), self.constant());
+        if !untold.is_empty() {
+            return Some(format!(
+                "on this task a result of the next lower precision cannot be told from an honest \
+                 one (output {}): no reward above 1",
+                numbers(&untold)
+            ));
+        }
+        (!constant.is_empty()).then(|| {
+            format!(
+                "output {} has one value on all inputs that were tried: no reward above 1",
+                numbers(&constant)
+            )
+        })
     }
 
     fn find(&self, family: InputFamily) -> Option<&Known> {
@@ -131,10 +237,13 @@ impl Families {
             return true;
         }
         let calm = |(i, note): (usize, &OutputNote)| {
+            if !self.compares(family, i) || note.view_of.is_some() {
+                return true;
+            }
             let known = self.errors(family, i);
             let floor = self.dtypes.get(i).copied().flatten().and_then(Dtype::epsilon);
             let usual = known.noise.max(known.honest).max(floor.unwrap_or(0.0));
-            note.agrees && note.error <= WILD * usual * note.rms
+            note.agrees && note.apart == 0 && note.beyond <= WILD * usual * note.rms
         };
         expected.void.is_empty() && expected.notes.iter().enumerate().all(calm)
     }
@@ -146,7 +255,7 @@ impl Families {
         };
         for (errors, note) in known.errors.iter_mut().zip(notes) {
             if note.rms > 0.0 {
-                errors.noise = errors.noise.max(note.error / note.rms);
+                errors.noise = errors.noise.max(note.beyond / note.rms);
             }
         }
         self.separate();
@@ -166,46 +275,76 @@ impl Families {
             }
         };
         first(&|known| known.family == InputFamily::Normal);
-        let told = |known: &Known| known.family == InputFamily::Normal && known.separates;
-        if !self.known[0].separates && !self.known.iter().any(told) {
-            first(&|known| known.separates);
+        let told = |known: &Known| known.family == InputFamily::Normal && known.separates();
+        if !self.known[0].separates() && !self.known.iter().any(told) {
+            first(&|known| known.separates());
         }
-        let mut plan: Vec<InputFamily> =
-            others.iter().take(CHECKS - 2).map(|known| known.family).collect();
-        plan.resize(CHECKS, InputFamily::Own);
-        plan.shuffle(random);
-        plan
+        // Outputs that are constant on the task's own inputs come with inputs on which they are not.
+        let needed = self.rare_families(random);
+        let (mut chosen, others): (Vec<_>, Vec<_>) = others
+            .into_iter()
+            .map(|known| known.family)
+            .partition(|family| needed.contains(family));
+        let room = (CHECKS - 2).saturating_sub(chosen.len());
+        chosen.extend(others.into_iter().take(room));
+        let own = CHECKS.saturating_sub(chosen.len()).max(2);
+        chosen.extend(std::iter::repeat_n(InputFamily::Own, own));
+        chosen.shuffle(random);
+        chosen
     }
 
-    /// The family that timed calls have beside the task's own inputs. Only normal numbers: they
-    /// take a kernel and a GPU as long as the task's own do.
-    pub(crate) fn timed(&self) -> Option<InputFamily> {
+    /// Families of which each rare output varies on one.
+    fn rare_families(&self, random: &mut StdRng) -> Vec<InputFamily> {
+        let mut chosen: Vec<&Known> = Vec::new();
+        let varies = |known: &Known, i: usize| known.compared[i] && known.varies[i];
+        for output in self.rare() {
+            if chosen.iter().any(|known| varies(known, output)) {
+                continue;
+            }
+            let able: Vec<&Known> =
+                self.known[1..].iter().filter(|known| varies(known, output)).collect();
+            if !able.is_empty() {
+                chosen.push(able[random.random_range(0..able.len())]);
+            }
+        }
+        chosen.into_iter().map(|known| known.family).collect()
+    }
+
+    /// The families that timed calls have beside the task's own inputs: normal numbers, which take a
+    /// kernel and a GPU as long as the task's own do, where lower precision shows on these only; and
+    /// those on which rare outputs vary.
+    pub(crate) fn timed(&self, random: &mut StdRng) -> Vec<InputFamily> {
         let normal = InputFamily::Normal;
-        let tells = self.find(normal).is_some_and(|known| known.separates);
-        (tells && !self.known[0].separates).then_some(normal)
+        let tells = self.find(normal).is_some_and(Known::separates);
+        let mut timed = self.rare_families(random);
+        if tells && !self.known[0].separates() && !timed.contains(&normal) {
+            timed.push(normal);
+        }
+        timed
     }
 
     /// The inputs of a timed window's calls, some of which may be looked at later.
     pub(crate) fn timed_draws(&self, calls: usize, look: bool, random: &mut StdRng) -> Vec<Draw> {
-        let other = self.timed();
+        let others = self.timed(random);
         let mut families = vec![InputFamily::Own; calls];
-        if let Some(other) = other {
+        if !others.is_empty() {
             for family in &mut families {
                 if random.random_bool(TIMED_SHARE) {
-                    *family = other;
+                    *family = others[random.random_range(0..others.len())];
                 }
             }
             if look && calls > 0 {
                 let at = random.random_range(0..calls);
                 let wanted = random.random_bool(LOOKED_SHARE);
+                let other = others[random.random_range(0..others.len())];
                 families[at] = if wanted { other } else { InputFamily::Own };
             }
         }
         families.into_iter().map(|family| Draw::fresh(family, random)).collect()
     }
 
-    /// Which of the calls of a timed window are looked at: so many, none twice. Where lower precision
-    /// shows on other inputs only, two thirds of them have those, as far as there are any.
+    /// Which of the calls of a timed window are looked at: so many, none twice. Where the task allows
+    /// other inputs than its own, two thirds of them have those, as far as there are any.
     pub(crate) fn looked_at(
         &self,
         draws: &[Draw],
@@ -214,20 +353,17 @@ impl Families {
     ) -> Vec<usize> {
         let mut calls: Vec<usize> = (0..draws.len()).collect();
         calls.shuffle(random);
-        if let Some(other) = self.timed() {
-            let (mut those, mut rest): (Vec<usize>, Vec<usize>) =
-                calls.into_iter().partition(|&call| draws[call].family == other);
-            let mut mixed = Vec::with_capacity(draws.len());
-            while let Some(call) = match random.random_bool(LOOKED_SHARE) {
-                true => those.pop().or_else(|| rest.pop()),
-                false => rest.pop().or_else(|| those.pop()),
-            } {
-                mixed.push(call);
-            }
-            calls = mixed;
+        let (mut own, mut other): (Vec<usize>, Vec<usize>) =
+            calls.into_iter().partition(|&call| draws[call].family == InputFamily::Own);
+        let mut mixed = Vec::with_capacity(draws.len());
+        while let Some(call) = match random.random_bool(LOOKED_SHARE) {
+            true => other.pop().or_else(|| own.pop()),
+            false => own.pop().or_else(|| other.pop()),
+        } {
+            mixed.push(call);
         }
-        calls.truncate(count);
-        calls
+        mixed.truncate(count);
+        mixed
     }
 
     /// What is weaker than the rules ask, each in a sentence.
@@ -236,14 +372,7 @@ impl Families {
         if self.profile == Profile::Paper {
             return caveats;
         }
-        let floating = self.dtypes.iter().flatten().any(|dtype| dtype.epsilon().is_some());
-        if floating && !self.known.iter().any(|known| known.separates) {
-            caveats.push(
-                "on this task a result of the next lower precision cannot be told from an honest \
-                 one"
-                .to_owned(),
-            );
-        }
+        caveats.extend(self.capped());
         if let Some(why) = &self.why_alone {
             caveats.push(format!("no inputs but the task's own were used: {why}"));
         }

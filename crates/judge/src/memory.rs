@@ -222,15 +222,16 @@ fn arena_bytes(sizes: &Sizes, cuda: bool) -> u64 {
     question_bytes(sizes).max(sets)
 }
 
-/// Bytes for one question: the inputs, and for every output the truth and, where it is not a
-/// floating-point one, the reference's own answer.
+/// Bytes for one question: the inputs, and for every output, and every input that the reference changes,
+/// the truth and the reference's own answer.
 fn question_bytes(sizes: &Sizes) -> u64 {
     let truth = |p: &crate::wire::Place| {
         let count: u64 = p.shape.iter().product();
-        let real = Dtype::parse(&p.dtype).is_some_and(|dtype| dtype.epsilon().is_some());
-        if real { padded(count * 8) } else { 2 * padded(p.bytes) }
+        let (dtype, parts) = Dtype::parts(&p.dtype).unwrap_or((Dtype::F64, 2));
+        let exact = if dtype.is_real() { 8 } else { dtype.size() };
+        padded(count * parts * exact) + padded(count * parts * dtype.size())
     };
-    let outputs: u64 = sizes.outputs.tensors.iter().map(truth).sum();
+    let outputs: u64 = sizes.outputs.tensors.iter().chain(&sizes.changed).map(truth).sum();
     let state: u64 = sizes.state.iter().map(|p| padded(p.bytes)).sum();
     (sizes.inputs.padded_bytes() + outputs).max(state).max(sizes.init.padded_bytes()) + (1 << 20)
 }

@@ -129,7 +129,8 @@ impl LoadedOracle {
         let arena = arena(memory.arena(&opened.sizes))?;
         let request = json!({"do": "adopt", "arena_bytes": arena.len()});
         worker.hand_over(&request, &arena, PATIENCE, gate)?;
-        let dtypes = opened.sizes.outputs.tensors.iter().map(|at| Dtype::parse(&at.dtype));
+        let compared = opened.sizes.outputs.tensors.iter().chain(&opened.sizes.changed);
+        let dtypes = compared.map(|at| Dtype::parts(&at.dtype).map(|(dtype, _)| dtype));
         let arena = Arc::new(arena);
         let families = Families::own(profile, dtypes.collect());
         let (doubt, double) = (String::new(), profile != Profile::Paper);
@@ -148,6 +149,11 @@ fn named(draws: &[Draw]) -> (Vec<u64>, Vec<&'static str>) {
 }
 
 impl Oracle {
+    /// The task's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.task
+    }
+
     /// Has the process forget the task, and give back what it holds of the device: nothing can be
     /// asked of it any more. The caller holds nothing of the device.
     pub(crate) fn forget(&mut self, gate: &Gate) -> Result<(), JudgeError> {

@@ -15,6 +15,7 @@ use warpwright_jail::Outcome;
 use crate::arena::{Arena, ArenaError, Move, Poison};
 use crate::channel::NoAnswer;
 use crate::claims::Zone;
+use crate::compare;
 use crate::error::JudgeError;
 use crate::families::Draw;
 use crate::gate::{Gate, Purpose};
@@ -120,6 +121,12 @@ impl Played {
         let mut pairs = self.samples.iter().zip(&self.seen);
         let found = pairs.find(|(sample, seen)| sample.dense && **seen == untouched);
         found.filter(|_| self.poison.is_number()).map(|(sample, _)| sample.call)
+    }
+
+    /// What the zone of the results was filled with before the window.
+    pub(crate) fn poison(&self) -> compare::Poison {
+        let word = u64::from(self.poison.word());
+        compare::Poison { start: self.zone.offset, word: word << 32 | word }
     }
 
     /// Places at which windows of others end with a look as well.

@@ -254,6 +254,7 @@ impl<'j> TaskSession<'j> {
             unavoidable_bytes: self.unavoidable_bytes(),
             doubt: self.oracle.doubt.clone(),
             caveats: self.oracle.families.caveats(),
+            capped: self.oracle.families.capped().is_some(),
         }
     }
 

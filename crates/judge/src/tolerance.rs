@@ -33,6 +33,8 @@ pub(crate) struct Errors {
     pub(crate) lower: Option<f64>,
     /// Largest magnitude of the truth.
     pub(crate) largest: f64,
+    /// How far two draws of the task's own inputs are apart, as a standard deviation.
+    pub(crate) between: Option<f64>,
 }
 
 /// How many times the same-precision reference's own error is allowed at the most. Another order of
@@ -53,13 +55,79 @@ const MARGIN: f64 = 2.0;
 const SEPARATE: f64 = 1.25;
 /// Units in the last place, relative to the root mean square, allowed where eager is exact.
 const FLOOR_ULPS: f64 = 8.0;
+/// The same in formats of 16 bits, in which programs round what they have summed in float32: a
+/// result's own rounding is allowed relative to it, and no part of the errors that are measured.
+const SHORT_FLOOR_ULPS: f64 = 4.0;
 /// Relative units in the last place of the element itself.
 const ELEMENT_ULPS: f64 = 2.0;
+/// Largest error that is allowed, in units of the output's spread: whatever honest programs may be off
+/// by, the output's mean, zeros and what another draw gives must be wrong. A quarter is far above any
+/// honest error in an output that says something, and leaves two thirds of normal numbers outside around
+/// their mean even where an honest error takes all of it (`CEILING` of `distance.py`).
+const CEILING: f64 = 0.25;
+/// Fewer elements have no spread of their own: what they are by chance near to says nothing.
+const FEW: u64 = 64;
 /// Without a float64 truth eager's error is unknown; this many units in the last place stand in.
 const BLIND_ULPS: f64 = 512.0;
 
 /// Tolerance for one output on inputs of one family.
 pub(crate) fn tolerance(
+    profile: Profile,
+    dtype: Dtype,
+    note: &OutputNote,
+    known: &Errors,
+    family: InputFamily,
+) -> Tolerance {
+    let Tolerance { atol, rtol } = uncapped(profile, dtype, note, known, family);
+    Tolerance { atol: atol.min(ceiling(note, known)), rtol }
+}
+
+/// The largest error at which an element still says something about the output: in units of how far
+/// its elements are from their mean, and draws from each other.
+fn ceiling(note: &OutputNote, known: &Errors) -> f64 {
+    let within = if note.count < FEW { f64::INFINITY } else { note.spread };
+    let between = known.between.map_or(f64::INFINITY, |between| between * note.rms);
+    CEILING * within.min(between).min(note.rms)
+}
+
+/// Why no comparison of an output says anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Silent {
+    /// It has no elements.
+    #[error("it has no elements")]
+    Empty,
+    /// No element is finite.
+    #[error("no element is finite")]
+    NeverFinite,
+    /// It is an input, which nothing has to be computed for.
+    #[error("it is a view of an input")]
+    View,
+    /// Another answer than the truth would be within the errors of honest programs.
+    #[error("its elements and draws differ by less than honest programs do")]
+    Noise,
+    /// The reference in its own precision is elsewhere.
+    #[error("the reference is far from itself in float64 on most elements")]
+    Apart,
+}
+
+/// Whether comparing an output in one call tells a right answer from a wrong one.
+pub(crate) fn tells(dtype: Dtype, note: &OutputNote, known: &Errors) -> Result<(), Silent> {
+    let elements: u64 = note.shape.iter().product();
+    if elements == 0 {
+        return Err(Silent::Empty);
+    }
+    if note.count == 0 {
+        return Err(if note.view_of.is_some() { Silent::View } else { Silent::NeverFinite });
+    }
+    let Some(epsilon) = dtype.epsilon() else { return Ok(()) };
+    if 2 * note.apart > note.count {
+        return Err(Silent::Apart);
+    }
+    let rounding = 0.5 * epsilon * note.rms;
+    if rounding.max(note.beyond) > ceiling(note, known) { Err(Silent::Noise) } else { Ok(()) }
+}
+
+fn uncapped(
     profile: Profile,
     dtype: Dtype,
     note: &OutputNote,
@@ -80,7 +148,7 @@ pub(crate) fn tolerance(
             rtol: (BLIND_ULPS * epsilon).min(0.05),
         };
     }
-    let own = note.error.max(known.noise * note.rms);
+    let own = note.beyond.max(known.noise * note.rms);
     let scaled = match known.lower {
         None => SLACK * own,
         Some(lower) => {
@@ -92,7 +160,29 @@ pub(crate) fn tolerance(
         }
     };
     let allowed = scaled.max(HONEST_SLACK * known.honest * note.rms);
-    Tolerance { atol: allowed + FLOOR_ULPS * epsilon * note.rms, rtol: ELEMENT_ULPS * epsilon }
+    let floor = if dtype.size() <= 2 { SHORT_FLOOR_ULPS } else { FLOOR_ULPS };
+    Tolerance { atol: allowed + floor * epsilon * note.rms, rtol: ELEMENT_ULPS * epsilon }
+}
+
+impl OutputNote {
+    /// Of an output whose root mean square is one.
+    pub(crate) fn of_unit_size(truth: &str) -> Self {
+        Self {
+            dtype: String::new(),
+            shape: vec![1 << 20],
+            error: 0.0,
+            beyond: 0.0,
+            rms: 1.0,
+            spread: 1.0,
+            largest: 4.0,
+            agrees: true,
+            count: 1 << 20,
+            apart: 0,
+            view_of: None,
+            truth: truth.to_owned(),
+            own: None,
+        }
+    }
 }
 
 /// Whether a result of the next lower precision would be refused on such inputs.
@@ -100,18 +190,12 @@ pub(crate) fn separates(
     profile: Profile,
     dtype: Dtype,
     known: &Errors,
-    family: InputFamily,
+    (family, truth): (InputFamily, &str),
 ) -> bool {
-    let note = OutputNote {
-        error: 0.0,
-        rms: 1.0,
-        largest: known.largest,
-        agrees: true,
-        truth: "float64".to_owned(),
-        own: None,
-    };
+    let note = OutputNote { largest: known.largest, ..OutputNote::of_unit_size(truth) };
     let allowed = tolerance(profile, dtype, &note, known, family);
-    known.lower.is_some_and(|l| l >= SEPARATE * (allowed.atol + allowed.rtol * known.largest))
+    let relative = if dtype.size() <= 2 { 0.0 } else { allowed.rtol * known.largest };
+    known.lower.is_some_and(|l| l >= SEPARATE * (allowed.atol + relative))
 }
 
 #[cfg(test)]
@@ -119,18 +203,11 @@ mod tests {
     use super::*;
 
     fn note(error: f64) -> OutputNote {
-        OutputNote {
-            error,
-            rms: 1.0,
-            largest: 4.0,
-            agrees: true,
-            truth: "float64".into(),
-            own: None,
-        }
+        OutputNote { error, beyond: error, ..OutputNote::of_unit_size("float64") }
     }
 
     fn known(noise: f64, lower: f64) -> Errors {
-        Errors { noise, honest: 0.0, lower: Some(lower), largest: 4.0 }
+        Errors { noise, honest: 0.0, lower: Some(lower), largest: 4.0, between: Some(1.0) }
     }
 
     const OWN: InputFamily = InputFamily::Own;
@@ -163,11 +240,11 @@ mod tests {
         let near = known(1e-5, 12e-5);
         let allowed = tolerance(Profile::Strict, Dtype::F32, &note(0.9e-5), &near, OWN);
         assert!((5e-5..12e-5 / SEPARATE).contains(&allowed.atol), "{allowed:?}");
-        assert!(separates(Profile::Strict, Dtype::F32, &near, OWN));
+        assert!(separates(Profile::Strict, Dtype::F32, &near, (OWN, "float64")));
         let nearer = known(1e-5, 6e-5);
         let allowed = tolerance(Profile::Strict, Dtype::F32, &note(0.9e-5), &nearer, OWN);
         assert!(allowed.atol > 5e-5, "honest programs come first: {allowed:?}");
-        assert!(!separates(Profile::Strict, Dtype::F32, &nearer, OWN));
+        assert!(!separates(Profile::Strict, Dtype::F32, &nearer, (OWN, "float64")));
     }
 
     #[test]
@@ -175,7 +252,7 @@ mod tests {
         let honest = Errors { honest: 1e-5, ..known(1e-7, 1e-3) };
         let allowed = tolerance(Profile::Strict, Dtype::F32, &note(1e-7), &honest, OWN);
         assert!(allowed.atol > 2e-5);
-        assert!(separates(Profile::Strict, Dtype::F32, &honest, OWN));
+        assert!(separates(Profile::Strict, Dtype::F32, &honest, (OWN, "float64")));
     }
 
     #[test]
@@ -195,10 +272,54 @@ mod tests {
         assert!(allowed(1e-3).atol >= 3e-3);
     }
 
+    /// The error of the reference itself may be as large as the output is.
+    #[test]
+    fn no_tolerance_lets_the_mean_or_zeros_pass() {
+        for profile in Profile::ALL {
+            for (spread, between) in [(1e-3, 1.0), (1.0, 1e-3), (1e-3, 1e-3)] {
+                let wild = OutputNote { spread, ..note(0.9) };
+                let errors = Errors { between: Some(between), ..known(2.0, 8.0) };
+                let allowed = tolerance(profile, Dtype::F32, &wild, &errors, OWN);
+                assert!(allowed.atol <= 0.25e-3, "{profile} {allowed:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_output_that_says_nothing_is_told_with_the_reason() {
+        let float = |note: &OutputNote, errors: &Errors| tells(Dtype::F32, note, errors);
+        let usual = note(1e-6);
+        assert_eq!(float(&usual, &known(1e-6, 1e-3)), Ok(()));
+        let empty = OutputNote { shape: vec![0, 3], count: 0, ..usual.clone() };
+        assert_eq!(float(&empty, &Errors::default()), Err(Silent::Empty));
+        let undefined = OutputNote { count: 0, ..usual.clone() };
+        assert_eq!(float(&undefined, &Errors::default()), Err(Silent::NeverFinite));
+        let view = OutputNote { count: 0, view_of: Some(1), ..usual.clone() };
+        assert_eq!(float(&view, &Errors::default()), Err(Silent::View));
+        let constant = OutputNote { spread: 0.0, ..usual.clone() };
+        assert_eq!(float(&constant, &Errors::default()), Err(Silent::Noise));
+        let frozen = Errors { between: Some(0.0), ..known(1e-6, 1e-3) };
+        assert_eq!(float(&usual, &frozen), Err(Silent::Noise));
+        let torn = OutputNote { apart: 600_000, ..usual.clone() };
+        assert_eq!(float(&torn, &known(1e-6, 1e-3)), Err(Silent::Apart));
+        // A single number has no spread; what it is from draw to draw has.
+        let single = OutputNote { shape: vec![], count: 1, spread: 0.0, ..usual };
+        assert_eq!(float(&single, &known(1e-6, 1e-3)), Ok(()));
+        assert_eq!(tells(Dtype::I64, &single, &Errors::default()), Ok(()));
+    }
+
+    #[test]
+    fn float64_is_held_to_float64() {
+        let errors = Errors { honest: 2e-14, ..known(0.0, 5e-8) };
+        let allowed = tolerance(Profile::Strict, Dtype::F64, &note(0.0), &errors, OWN);
+        assert!(allowed.atol + allowed.rtol < 1e-12, "{allowed:?}");
+        assert!(separates(Profile::Strict, Dtype::F64, &errors, (OWN, "float64")));
+    }
+
     #[test]
     fn bfloat16_is_told_from_tf32_under_tf32() {
         let errors = known(1e-3, 8e-3);
-        assert!(separates(Profile::Tf32, Dtype::F32, &errors, OWN));
+        assert!(separates(Profile::Tf32, Dtype::F32, &errors, (OWN, "float64")));
         let allowed = tolerance(Profile::Tf32, Dtype::F32, &note(1e-3), &errors, OWN);
         assert!(allowed.atol > 2.5e-3, "other TF32 programs are honest: {allowed:?}");
     }

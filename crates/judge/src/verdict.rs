@@ -26,6 +26,8 @@ pub(crate) struct Known {
     pub(crate) doubt: String,
     /// What is weaker than the rules ask, for this task.
     pub(crate) caveats: Vec<String>,
+    /// Whether no more than 1 can be earned; a caveat says why.
+    pub(crate) capped: bool,
 }
 
 /// What is found out about one candidate, stage by stage.
@@ -133,6 +135,8 @@ pub(crate) fn verdict(
     if found.bad() {
         (found.times, found.speedup) = (Times::default(), Speedup::default());
     }
+    let reward = Reward::of(verified, &found.speedup);
+    let reward = if known.capped { reward.capped() } else { reward };
     let floor_ms = floor_ms(&fingerprint, known.unavoidable_bytes);
     Verdict {
         version: VERDICT_VERSION,
@@ -145,7 +149,7 @@ pub(crate) fn verdict(
         failure: found.failure,
         integrity: found.integrity,
         checks: found.checks,
-        reward: Reward::of(verified, &found.speedup),
+        reward,
         times_ms: found.times,
         speedup: found.speedup,
         floor_ms,

@@ -3,16 +3,16 @@
 use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::{Check, Failure, FailureClass, IntegrityFinding, Profile};
 
-use crate::claims::Located;
-use crate::claims::{self, Refused};
-use crate::compare::{Compared, compare, equal_bytes};
+use crate::claims::{self, Located, Reference, Refused, Wanted, Zone};
+use crate::compare::{Compared, Poison, Terms, compare, equal_bytes};
+use crate::dtype::Dtype;
 use crate::error::JudgeError;
 use crate::failure::failure;
 use crate::families::Draw;
 use crate::oracle::Oracle;
 use crate::runner::{Played, Runner, Trouble};
-use crate::tolerance::{Tolerance, tolerance};
-use crate::wire::Expected;
+use crate::tolerance::{Silent, Tolerance, tells, tolerance};
+use crate::wire::{Expected, Place, Value};
 
 /// What looking at one call came to.
 pub(crate) struct Looked {
@@ -44,29 +44,12 @@ pub(crate) fn look(
         });
         return Ok(looked);
     }
-    let aliasing = oracle.opened.aliases_input.then_some(runner.layout.inputs);
-    let located = match claims::check(&claimed, &oracle.opened.sizes.outputs, played.zone, aliasing)
-    {
-        Ok(located) => located,
-        Err(Refused::Shape(message)) => {
-            looked.failure = Some(failure(FailureClass::Shape, message));
-            return Ok(looked);
-        }
-        Err(Refused::Integrity { class, message }) => {
-            looked.integrity = Some(IntegrityFinding { class: class.to_owned(), message });
-            return Ok(looked);
-        }
-    };
     let Some(expected) = oracle.expected(variant, draw)? else {
         looked.void = true;
         return Ok(looked);
     };
-    if !oracle.opened.mutates_input && !inputs_intact(oracle, runner, played, call, &expected)? {
-        let text = "forward changed one of its inputs, which the reference does not";
-        looked.failure = Some(failure(FailureClass::MutatedInput, text));
-        return Ok(looked);
-    }
-    compare_all(oracle, runner, &located, &expected, profile, &mut looked)?;
+    let compared = Comparison { oracle, runner, played, call, expected: &expected, profile };
+    compared.of(&claimed, &mut looked)?;
     Ok(looked)
 }
 
@@ -88,76 +71,229 @@ fn blank(name: &str, family: InputFamily) -> Check {
     }
 }
 
-fn inputs_intact(
-    oracle: &Oracle,
-    runner: &Runner,
-    played: &Played,
+/// One call's results and inputs, about to be compared with what the reference makes of such inputs.
+struct Comparison<'a> {
+    oracle: &'a Oracle,
+    runner: &'a Runner,
+    played: &'a Played,
     call: usize,
-    expected: &Expected,
-) -> Result<bool, JudgeError> {
-    let staged = &played.sets[played.order[call]].tensors;
-    for (ours, theirs) in expected.inputs.tensors.iter().zip(staged) {
-        let (Some(a), Some(b)) = (theirs.offset, ours.offset) else { continue };
-        if !equal_bytes(&runner.arena, a, &oracle.arena, b, ours.bytes)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    expected: &'a Expected,
+    profile: Profile,
 }
 
-fn compare_all(
-    oracle: &Oracle,
-    runner: &Runner,
-    located: &[Located],
-    expected: &Expected,
-    profile: Profile,
-    looked: &mut Looked,
-) -> Result<(), JudgeError> {
-    let check = &mut looked.check;
-    check.passed = true;
-    let mut worst: Option<f64> = None;
-    for (i, got) in located.iter().enumerate() {
-        let note = &expected.notes[i];
-        let want = Located::trusted(&expected.outputs.tensors[i]);
-        let want = want.ok_or_else(|| JudgeError::infrastructure("compare", "no truth"))?;
-        let own = note.own.as_ref().and_then(Located::trusted);
-        let known = oracle.families.errors(check.family, i);
-        let allowed = tolerance(profile, got.dtype, note, &known, check.family);
-        let told = compare(&runner.arena, got, &oracle.arena, &want, own.as_ref(), allowed)?;
-        // The entry shows the output that came closest to its tolerance.
-        let share = told.max_abs_error / (allowed.atol + allowed.rtol * note.largest).max(1e-300);
-        if worst.is_none_or(|w| share > w) {
-            worst = Some(share);
-            check.max_abs_error = told.max_abs_error;
-            check.reference_max_abs_error = note.error;
-            check.lower_precision_max_abs_error = known.lower.map(|lower| lower * note.rms);
-            check.atol = allowed.atol;
-            check.rtol = allowed.rtol;
-            check.truth.clone_from(&note.truth);
-        }
-        if told.wrong > 0 {
-            check.passed = false;
-            if looked.failure.is_none() {
-                looked.failure = Some(mismatch(&told, i, check, allowed));
+/// One tensor to be compared: an output, or an input that the reference changes.
+struct Pair<'a> {
+    /// Its position among the outputs, and behind them the changed inputs.
+    index: usize,
+    got: Located,
+    want: &'a Place,
+    /// What its memory held before the window.
+    poison: Option<Poison>,
+}
+
+impl Comparison<'_> {
+    /// Looks at the claims against this call's own expectation, at the inputs, and at every element.
+    fn of(&self, claimed: &Value, looked: &mut Looked) -> Result<(), JudgeError> {
+        match self.silent(looked.check.family)? {
+            None => {}
+            // Of inputs that are not the task's own others are drawn.
+            Some(_) if looked.check.family != InputFamily::Own => {
+                looked.void = true;
+                return Ok(());
+            }
+            Some(message) => {
+                return Err(JudgeError::Reference {
+                    task: self.oracle.name().to_owned(),
+                    message,
+                    hint: Some("give it outputs that depend on what is computed".to_owned()),
+                });
             }
         }
+        let located = match self.located(claimed)? {
+            Ok(located) => located,
+            Err(Refused::Shape(message)) => {
+                looked.failure = Some(failure(FailureClass::Shape, message));
+                return Ok(());
+            }
+            Err(Refused::Integrity { class, message }) => {
+                looked.integrity = Some(IntegrityFinding { class: class.to_owned(), message });
+                return Ok(());
+            }
+        };
+        if !self.inputs_intact()? {
+            let text = "forward changed one of its inputs, which the reference does not";
+            looked.failure = Some(failure(FailureClass::MutatedInput, text));
+            return Ok(());
+        }
+        let pairs = self.pairs(located)?;
+        self.compare_all(&pairs, looked)
     }
-    Ok(())
+
+    /// The inputs of the call, as they were placed.
+    fn staged(&self) -> &[Place] {
+        &self.played.sets[self.played.order[self.call]].tensors
+    }
+
+    fn located(&self, claimed: &Value) -> Result<Result<Vec<Located>, Refused>, JudgeError> {
+        let zone_of = |input: usize| {
+            let place = self.staged().get(input)?;
+            Some(Zone { offset: place.offset?, bytes: place.bytes })
+        };
+        let notes = &self.expected.notes;
+        let outputs = notes.get(..self.expected.outputs.tensors.len()).ok_or_else(no_truth)?;
+        let wanted: Vec<Wanted<'_>> = outputs
+            .iter()
+            .map(|note| Wanted {
+                shape: &note.shape,
+                dtype: &note.dtype,
+                view_of: note.view_of.and_then(zone_of),
+            })
+            .collect();
+        let reference = Reference {
+            tree: &self.expected.outputs.tree,
+            exact: self.expected.exact_tree.as_ref(),
+            outputs: &wanted,
+        };
+        Ok(claims::check(claimed, reference, self.played.zone))
+    }
+
+    /// Whether the inputs are what they were, but for those that the reference changes.
+    fn inputs_intact(&self) -> Result<bool, JudgeError> {
+        let before = &self.expected.inputs.tensors;
+        for (i, (ours, theirs)) in before.iter().zip(self.staged()).enumerate() {
+            if self.expected.after.iter().any(|changed| changed.input == i) {
+                continue;
+            }
+            let (Some(a), Some(b)) = (theirs.offset, ours.offset) else { continue };
+            if !equal_bytes(&self.runner.arena, a, &self.oracle.arena, b, ours.bytes)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The outputs and the inputs that the reference changes, each beside its truth.
+    fn pairs(&self, located: Vec<Located>) -> Result<Vec<Pair<'_>>, JudgeError> {
+        let zone = self.played.zone;
+        let truths = &self.expected.outputs.tensors;
+        let outputs = located.into_iter().zip(truths).enumerate().map(|(index, (got, want))| {
+            // A view of an input lies where nothing was overwritten.
+            let poison = zone.contains(got.offset, 0).then_some(self.played.poison());
+            Pair { index, got, want, poison }
+        });
+        let mut pairs: Vec<Pair<'_>> = outputs.collect();
+        for changed in &self.expected.after {
+            let got = self.staged().get(changed.input).and_then(Located::trusted);
+            let got = got.ok_or_else(no_truth)?;
+            pairs.push(Pair { index: pairs.len(), got, want: &changed.truth, poison: None });
+        }
+        if pairs.len() == self.expected.notes.len() { Ok(pairs) } else { Err(no_truth()) }
+    }
+
+    /// Why comparing says nothing, if it does: no element, or none of an output that has any, tells a
+    /// right answer from a wrong one. What has no elements beside others, is a view, or has one value in
+    /// every draw needs nobody to compute it, and cannot be what a check passes by.
+    fn silent(&self, family: InputFamily) -> Result<Option<String>, JudgeError> {
+        let families = &self.oracle.families;
+        let (mut telling, mut first) = (0, None);
+        for (index, note) in self.expected.notes.iter().enumerate() {
+            if !families.compares(family, index) {
+                continue;
+            }
+            let (dtype, _) = Dtype::parts(&note.dtype).ok_or_else(|| {
+                JudgeError::infrastructure("compare", format!("an output of {}", note.dtype))
+            })?;
+            let Err(why) = tells(dtype, note, &families.errors(family, index)) else {
+                telling += 1;
+                continue;
+            };
+            let message = format!("comparing output {index} says nothing: {why}");
+            if matches!(why, Silent::NeverFinite | Silent::Apart) {
+                return Ok(Some(message));
+            }
+            first = first.or(Some(message));
+        }
+        let nothing = || "it gives no tensor, so nothing can be compared".to_owned();
+        Ok((telling == 0).then(|| first.unwrap_or_else(nothing)))
+    }
+
+    fn compare_all(&self, pairs: &[Pair<'_>], looked: &mut Looked) -> Result<(), JudgeError> {
+        let check = &mut looked.check;
+        check.passed = true;
+        let mut worst: Option<f64> = None;
+        let families = &self.oracle.families;
+        for Pair { index, got, want, poison } in pairs {
+            if !families.compares(check.family, *index) {
+                continue;
+            }
+            let note = &self.expected.notes[*index];
+            let want = Located::trusted(want).ok_or_else(no_truth)?;
+            let own = note.own.as_ref().and_then(Located::trusted);
+            let known = families.errors(check.family, *index);
+            let dtype = got.dtype;
+            let allowed = tolerance(self.profile, dtype, note, &known, check.family);
+            let terms = Terms { tolerance: allowed, dtype, poison: *poison };
+            let (mine, truths) = (&self.runner.arena, &self.oracle.arena);
+            let told = compare(mine, got, truths, &want, own.as_ref(), terms)?;
+            // The entry shows the output that came closest to its tolerance.
+            let share =
+                told.max_abs_error / (allowed.atol + allowed.rtol * note.largest).max(1e-300);
+            if worst.is_none_or(|w| share > w) {
+                worst = Some(share);
+                check.max_abs_error = told.max_abs_error;
+                check.reference_max_abs_error = note.error;
+                check.lower_precision_max_abs_error = known.lower.map(|lower| lower * note.rms);
+                check.atol = allowed.atol;
+                check.rtol = allowed.rtol;
+                check.truth.clone_from(&note.truth);
+            }
+            if told.wrong > 0 {
+                check.passed = false;
+                if looked.failure.is_none() {
+                    let outputs = self.expected.outputs.tensors.len();
+                    let changed = self.expected.after.get(index.wrapping_sub(outputs));
+                    let what = changed.map(|changed| changed.input);
+                    let fresh = families.fresh(*index);
+                    looked.failure = Some(mismatch(&told, (*index, what), check, allowed, fresh));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
-fn mismatch(told: &Compared, output: usize, check: &Check, allowed: Tolerance) -> Failure {
-    let first = told.examples.first().map(|e| format!(", first {}", e.text)).unwrap_or_default();
-    let (class, what) = if told.non_finite > 0 {
-        (FailureClass::NonFinite, "are NaN or infinite where the reference is not")
+fn no_truth() -> JudgeError {
+    JudgeError::infrastructure("compare", "no truth")
+}
+
+/// `changed`: the input that it is, if it is none of the outputs. `fresh`: whether what was expected may
+/// be told, as no later draw has it.
+fn mismatch(
+    told: &Compared,
+    (index, changed): (usize, Option<usize>),
+    check: &Check,
+    allowed: Tolerance,
+    fresh: bool,
+) -> Failure {
+    let mismatch = told.mismatch(index as u32, check, allowed, fresh);
+    let first = mismatch.examples.first().map(|e| format!(", first {}", e.text));
+    let (class, count, what) = if told.unwritten > 0 {
+        let class =
+            if told.non_finite > 0 { FailureClass::NonFinite } else { FailureClass::Mismatch };
+        (class, told.unwritten, "were never written")
+    } else if told.non_finite > 0 {
+        let what = "are NaN or infinite where the reference is not";
+        (FailureClass::NonFinite, told.non_finite, what)
     } else {
-        (FailureClass::Mismatch, "are outside the tolerance")
+        (FailureClass::Mismatch, told.wrong, "are outside the tolerance")
     };
-    let count = if told.non_finite > 0 { told.non_finite } else { told.wrong };
-    let text = format!(
-        "{}: {count} of {} elements of output {output} {what}{first}",
-        check.name, told.count
-    );
+    let of = match changed {
+        Some(input) => format!("input {input}, which the reference changes,"),
+        None => format!("output {index}"),
+    };
+    let first = first.unwrap_or_default();
+    let text = format!("{}: {count} of {} elements of {of} {what}{first}", check.name, told.count);
     let mut failure = failure(class, text);
-    failure.mismatch = Some(told.mismatch(output as u32, check, allowed));
+    failure.mismatch = Some(mismatch);
     failure
 }

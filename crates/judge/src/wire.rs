@@ -72,7 +72,6 @@ pub(crate) struct Opened {
     #[serde(flatten)]
     pub(crate) sizes: Sizes,
     pub(crate) aliases_input: bool,
-    pub(crate) mutates_input: bool,
     /// Whether the reference computes anything; else it only moves and fills.
     pub(crate) computes: bool,
     pub(crate) versions: Versions,
@@ -89,6 +88,9 @@ pub(crate) struct Sizes {
     pub(crate) inputs: Value,
     pub(crate) outputs: Value,
     pub(crate) state: Vec<Place>,
+    /// The inputs that the reference changes, where that is known.
+    #[serde(default)]
+    pub(crate) changed: Vec<Place>,
     /// The most new memory of one eager call that is alive at once, bytes.
     pub(crate) peak_bytes: u64,
 }
@@ -124,28 +126,61 @@ pub(crate) struct Sets {
 /// The oracle's answer to `expected`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Expected {
+    /// As they were before the call.
     pub(crate) inputs: Value,
+    /// The tree as the same-precision reference gives it in this call; the tensors are the truth.
     pub(crate) outputs: Value,
+    /// The tree in float64: its numbers may be others.
+    pub(crate) exact_tree: Option<Json>,
+    /// The truth of the inputs that the reference changes, after the call.
+    pub(crate) after: Vec<Changed>,
+    /// Of the outputs, and behind them of `after`.
     pub(crate) notes: Vec<OutputNote>,
     pub(crate) doubt: String,
     /// Why there is no answer: the reference raised on inputs that are not its own.
     pub(crate) void: String,
 }
 
-/// What the oracle knows of one output.
+/// An input that the reference changes.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Changed {
+    /// Its position among the inputs' tensors.
+    pub(crate) input: usize,
+    pub(crate) truth: Place,
+}
+
+/// What the oracle knows of one output, or of an input that the reference changes, in one call. An
+/// element counts where the truth and the same-precision reference are finite, and the truth within
+/// the range of the dtype.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct OutputNote {
-    /// Largest absolute error of the same-precision reference against the truth.
+    /// Torch's name of the dtype that the reference gives.
+    pub(crate) dtype: String,
+    /// The shape that the reference gives.
+    pub(crate) shape: Vec<u64>,
+    /// Largest absolute error of the same-precision reference against the truth, but where the two
+    /// are `apart`.
     pub(crate) error: f64,
+    /// The same, by as much as it is more than an element's own rounding in formats of 16 bits.
+    pub(crate) beyond: f64,
     /// Root mean square of the truth.
     pub(crate) rms: f64,
+    /// Standard deviation of the truth; of a changed input at most the root mean square of the change.
+    pub(crate) spread: f64,
     /// Largest magnitude of the truth.
     pub(crate) largest: f64,
     /// Whether the same-precision reference is finite exactly where the truth is.
     pub(crate) agrees: bool,
+    /// Elements that tell a right answer from a wrong one: none of a view of an input.
+    pub(crate) count: u64,
+    /// Elements that count and on which the two precisions say different things.
+    pub(crate) apart: u64,
+    /// The input of which it is a view, by position.
+    pub(crate) view_of: Option<usize>,
     /// `float64` or `same precision`.
     pub(crate) truth: String,
-    /// For integers and booleans: the same-precision reference's own values.
+    /// The same-precision reference's own values, where these count too: of integers and booleans, and
+    /// where it overflows or says something else than float64.
     pub(crate) own: Option<Place>,
 }
 
@@ -154,6 +189,8 @@ pub(crate) struct OutputNote {
 pub(crate) struct Calibrated {
     pub(crate) admitted: Vec<Admitted>,
     pub(crate) refused: Vec<Declined>,
+    /// Whether truth is float64.
+    pub(crate) exact: bool,
 }
 
 /// A family of inputs that the task allows.
@@ -181,6 +218,12 @@ pub(crate) struct ErrorNote {
     pub(crate) honest: Option<f64>,
     /// Of one in the next lower precision.
     pub(crate) lower: Option<f64>,
+    /// On the own inputs: what two draws are apart, as a standard deviation.
+    pub(crate) between: Option<f64>,
+    /// Whether not every element has one value, that of the first on the own inputs.
+    pub(crate) varies: bool,
+    /// Whether the output is compared on this family.
+    pub(crate) compared: bool,
 }
 
 /// The oracle's answer to `examine`. Shares are of an output's elements, the largest over all outputs

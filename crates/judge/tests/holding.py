@@ -170,7 +170,7 @@ def main() -> None:
     note(Reference, "move", "moves")
     note(Reference, "inputs", "draws")
     note(oracle_module, "perturb", "perturbs")
-    note(Oracle, "_forward", "computes")
+    note(Oracle, "call", "computes")
     note(Arena, "beside", "maps")
     note(oracle_module, "Arena", "maps")
     channel = Telling(given.channel)

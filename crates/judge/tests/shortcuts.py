@@ -5,6 +5,8 @@ decides on may differ. Raises AssertionError where it does; the last line names 
 from __future__ import annotations
 
 import ctypes
+import dataclasses
+import math
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -23,17 +25,47 @@ from warpwright_oracle.tensors import flatten, place
 
 def plainly(mine: torch.Tensor, truth: torch.Tensor) -> Distance:
     """What ``distance`` means, one definition after the other."""
+    limits = {torch.float16: 65520.0, torch.bfloat16: 2.0**128 - 2.0**119}
+    most = limits.get(mine.dtype, float(torch.finfo(mine.dtype).max))
+    relative = {torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}.get(mine.dtype, 0.0)
     mine, truth = mine.reshape(-1), truth.reshape(-1)
-    finite, there = torch.isfinite(truth), torch.isfinite(mine)
-    known = torch.where(finite, truth, 0.0)
-    apart = torch.where(finite & there, mine.double() - known, 0.0)
-    count = int(finite.sum())
+    within, there = torch.isfinite(truth) & (truth.abs() < most), torch.isfinite(mine)
+    known = truth[within & there]
+    apart = (mine.double()[within & there] - known).abs()
+    if not known.numel():
+        return Distance(0.0, 0.0, 0.0, bool((within == there).all()))
+    beyond = (apart - relative * known.abs()).clamp_min(0)
     return Distance(
-        error=apart.abs().max().item(),
-        rms=(known.square().sum().item() / count) ** 0.5 if count else 0.0,
+        error=apart.max().item(),
+        rms=known.square().mean().sqrt().item(),
         largest=known.abs().max().item(),
-        agrees=bool((finite == there).all()),
+        agrees=bool((within == there).all()),
+        spread=known.std(correction=0).item(),
+        count=known.numel(),
+        near=apart.max().item(),
+        beyond=beyond.max().item(),
     )
+
+
+def alike(told: Distance, meant: Distance) -> bool:
+    """Equal, but for how sums are rounded."""
+    pairs = zip(dataclasses.astuple(told), dataclasses.astuple(meant), strict=True)
+    return all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-15) for a, b in pairs)
+
+
+def what_is_apart() -> int:
+    """Elements on which two results say different things are counted and are no errors."""
+    truth = torch.randn(1000, dtype=torch.float64)
+    mine = truth + 1e-6 * torch.randn(1000)
+    mine[::10] += 3.0
+    mine[5] += 0.2  # not far enough to be apart, and too far to be an error
+    told = distance(mine.float(), truth)
+    assert told.apart == 100 and told.near < 1e-5 and told.error > 2.9, told
+    # What overflows in half precision is beyond its range, and counts for nothing.
+    exact = torch.tensor([1e5, 1.0, -7e4, 2.0], dtype=torch.float64)
+    told = distance(exact.half(), exact)
+    assert (told.count, told.agrees, told.largest) == (2, True, 2.0), told
+    return 2
 
 
 def distances() -> int:
@@ -52,11 +84,11 @@ def distances() -> int:
                         tensor.view(-1)[at] = value
                 before = mine.clone()
                 told, meant = distance(mine, exact), plainly(mine, exact)
-                assert told == meant, (dtype, shape, spoilt, wrong, told, meant)
+                assert alike(told, meant), (dtype, shape, spoilt, wrong, told, meant)
                 assert torch.equal(mine.nan_to_num(), before.nan_to_num()), "it changed a result"
                 compared += 1
     turned = torch.randn(40, 50, dtype=torch.float64)
-    assert distance(turned.float().t(), turned.t()) == plainly(turned.float().t(), turned.t())
+    assert alike(distance(turned.float().t(), turned.t()), plainly(turned.float().t(), turned.t()))
     assert distance(torch.ones(3), torch.full((3,), 3.0).double()).error == 2.0, "positive control"
     return compared + 1
 
@@ -70,10 +102,36 @@ def changes() -> int:
         families.HOST_PIECE = small
         in_pieces = families.change([values], name, {0: traits}, 11)[0]
         families.HOST_PIECE = families.GPU_PIECE
-        assert torch.equal(in_pieces, families.change([values], name, {0: traits}, 11)[0]), name
+        at_once = families.change([values], name, {0: traits}, 11)[0]
+        assert torch.equal(in_pieces.nan_to_num(7.0), at_once.nan_to_num(7.0)), name
         assert not torch.equal(in_pieces, values), "positive control"
     families.HOST_PIECE = small
     return len(families.FAMILIES)
+
+
+def exchanged() -> int:
+    """Integers stay among those that were drawn, equal ones equal and others different."""
+    indices = torch.randint(3, 90, (40, 7))
+    labels = families.exchangeable(indices)
+    assert labels is not None
+    other = families.change([indices], "normal", {0: labels}, 5)[0]
+    assert not torch.equal(other, indices)
+    assert set(other.unique().tolist()) == set(indices.unique().tolist())
+    pairs = {
+        (a, b) for a, b in zip(indices.view(-1).tolist(), other.view(-1).tolist(), strict=True)
+    }
+    assert len(pairs) == indices.unique().numel()
+    extreme = families.change([indices], "outliers", {0: labels}, 5)[0]
+    assert not torch.equal(extreme, indices)
+    assert extreme.min() >= indices.min() and extreme.max() <= indices.max()
+    kept = (
+        torch.arange(30).view(3, 10),  # offsets
+        torch.randint(0, 2, (40, 7)),  # a mask
+        torch.nn.functional.one_hot(torch.randint(0, 9, (40,))),
+        torch.full((40,), 3),
+    )
+    assert all(families.exchangeable(tensor) is None for tensor in kept)
+    return 1 + len(kept)
 
 
 def looked_at_in_parts() -> int:
@@ -252,7 +310,9 @@ def tried_before_it_counts() -> int:
 print(
     "compared",
     distances(),
+    what_is_apart(),
     changes(),
+    exchanged(),
     looked_at_in_parts(),
     held(),
     kept_headers(),

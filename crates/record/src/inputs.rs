@@ -39,11 +39,16 @@ pub enum InputFamily {
     Integers,
     /// The own inputs, one of 512 elements times 4.
     Outliers,
+    /// The own inputs, scaled so that the largest is three quarters of half precision's.
+    Huge,
+    /// The own inputs, one of 512 elements NaN or infinite: only for outputs that are no floating ones
+    /// and have one value on all other families.
+    NonFinite,
 }
 
 impl InputFamily {
     /// Every family.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Own,
         Self::Normal,
         Self::Offset,
@@ -52,6 +57,8 @@ impl InputFamily {
         Self::Sparse,
         Self::Integers,
         Self::Outliers,
+        Self::Huge,
+        Self::NonFinite,
     ];
 
     /// The name in JSON.
@@ -65,6 +72,8 @@ impl InputFamily {
             Self::Sparse => "sparse",
             Self::Integers => "integers",
             Self::Outliers => "outliers",
+            Self::Huge => "huge",
+            Self::NonFinite => "non_finite",
         }
     }
 
@@ -81,12 +90,22 @@ impl InputFamily {
             Self::Sparse => "get_inputs()'s values with half of the elements set to zero",
             Self::Integers => "small whole numbers",
             Self::Outliers => "get_inputs()'s values with one of 512 elements times 4",
+            Self::Huge => "get_inputs()'s values scaled so that the largest is 49128",
+            Self::NonFinite => "get_inputs()'s values with one of 512 elements NaN or infinite",
         }
     }
 
     /// Whether honest programs may differ in how they take such inputs, by more than on others:
     /// what a shift or a scale costs depends on the algorithm.
     pub fn is_hard(self) -> bool {
-        matches!(self, Self::Offset | Self::Large | Self::Sparse | Self::Outliers)
+        matches!(
+            self,
+            Self::Offset
+                | Self::Large
+                | Self::Sparse
+                | Self::Outliers
+                | Self::Huge
+                | Self::NonFinite
+        )
     }
 }

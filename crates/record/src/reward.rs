@@ -34,4 +34,14 @@ impl Reward {
     pub fn of(verified: bool, speedup: &Speedup) -> Self {
         if verified { Self::verified(speedup) } else { Self::unverified() }
     }
+
+    /// No more than what a right answer earns that is no faster: where a wrong one may pass for right.
+    #[must_use]
+    pub fn capped(self) -> Self {
+        Self {
+            paper: self.paper.min(1.0),
+            speedup: self.speedup.min(1.0),
+            bounded: self.bounded.min(1.0),
+        }
+    }
 }

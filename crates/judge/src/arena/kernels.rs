@@ -13,7 +13,7 @@ const THREADS: u32 = 256;
 /// Blocks at the most: a few for each multiprocessor of the largest devices.
 const BLOCKS: u64 = 2048;
 /// Where the result lies in the scratch memory, behind the job.
-const RESULT_OFFSET: u64 = 512;
+const RESULT_OFFSET: u64 = 768;
 const SCRATCH_BYTES: usize = 1024;
 
 /// The kernels, and memory for their arguments and results.
@@ -45,8 +45,12 @@ struct Job {
     count: u64,
     atol: f64,
     rtol: f64,
+    limit: f64,
+    poison: u64,
+    poison_start: u64,
     has_own: u32,
     real: u32,
+    poisoned: u32,
 }
 
 const _: () = assert!(size_of::<Job>() <= RESULT_OFFSET as usize, "the job fits before the result");
@@ -70,8 +74,12 @@ pub(crate) struct Tensor<'a> {
 pub(crate) struct Rule {
     pub(crate) atol: f64,
     pub(crate) rtol: f64,
+    /// The least magnitude that rounds to infinity.
+    pub(crate) limit: f64,
     /// Whether they are floating-point numbers.
     pub(crate) real: bool,
+    /// What memory held before: from which place of the arena of what was got on, and the eight bytes.
+    pub(crate) poison: Option<(u64, u64)>,
 }
 
 /// What came of it.
@@ -146,13 +154,27 @@ impl CudaDevice {
             return Ok(None);
         }
         let own = also.map(Tensor::side);
+        let arena = got.arena.base();
         let (Some(got), Some(want), Some(own)) =
             (got.side(), want.side(), own.unwrap_or(Some(Side::default())))
         else {
             return Ok(None);
         };
-        let (has_own, real) = (u32::from(also.is_some()), u32::from(rule.real));
-        let job = Job { got, want, own, count, atol: rule.atol, rtol: rule.rtol, has_own, real };
+        let (start, poison) = rule.poison.unwrap_or_default();
+        let job = Job {
+            got,
+            want,
+            own,
+            count,
+            atol: rule.atol,
+            rtol: rule.rtol,
+            limit: rule.limit,
+            poison,
+            poison_start: arena + start,
+            has_own: u32::from(also.is_some()),
+            real: u32::from(rule.real),
+            poisoned: u32::from(rule.poison.is_some()),
+        };
         self.current()?;
         let scratch = self.kernels.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut job_at, mut told_at) = (*scratch, *scratch + RESULT_OFFSET);

@@ -1,7 +1,113 @@
-//! Whether all is right: what nearly every comparison of a verified candidate comes to, in a fraction of
-//! the time that it takes to say what is wrong.
+//! Which elements are right: each by itself, and all of a stretch in a fraction of the time that it
+//! takes to say what is wrong, which is what nearly every comparison of a verified candidate comes to.
+//!
+//! `native/compare.cu` says the same; a test on a GPU has both look at the same bytes.
 
+use crate::dtype::Dtype;
 use crate::tolerance::Tolerance;
+
+/// What memory was filled with before a window, from some place of an arena on: eight bytes again
+/// and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Poison {
+    /// Bytes from the arena's start.
+    pub(crate) start: u64,
+    /// As eight bytes in memory are read.
+    pub(crate) word: u64,
+}
+
+impl Poison {
+    /// The bits of an element of `size` bytes at `address` that nobody wrote.
+    pub(crate) fn bits(self, address: u64, size: u64) -> u64 {
+        let turned = self.word.rotate_right((address.wrapping_sub(self.start) % 8 * 8) as u32);
+        if size >= 8 { turned } else { turned & ((1 << (8 * size)) - 1) }
+    }
+}
+
+/// What the elements of one output are compared by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) tolerance: Tolerance,
+    /// Of what was got.
+    pub(crate) dtype: Dtype,
+    /// What memory held before; `None` where that was not overwritten.
+    pub(crate) poison: Option<Poison>,
+}
+
+/// One element: what was got, the truth, and where it counts beside the truth the same-precision
+/// reference's own answer, each as bits of its dtype and as a number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Triple {
+    pub(crate) got: (u64, f64),
+    pub(crate) want: (u64, f64),
+    pub(crate) own: Option<(u64, f64)>,
+}
+
+impl Terms {
+    /// Whether an element is right.
+    ///
+    /// The reference's own answer counts where it is not what the truth is: where the reference
+    /// overflows, or absorbs what float64 does not, programs that do as it does are honest, and
+    /// programs that do as float64 does are. Infinity is right where the truth is beyond the dtype's
+    /// range, or so near to its end that an honest error decides.
+    pub(crate) fn right(&self, element: &Triple) -> bool {
+        let Triple { got: (bits, got), want: (truth, want), own } = *element;
+        if !self.dtype.is_real() {
+            return bits == truth || own.is_some_and(|(own, _)| bits == own);
+        }
+        let allowed = self.allowed(want);
+        if want.is_finite() {
+            let beyond = got.is_infinite()
+                && got.is_sign_positive() == want.is_sign_positive()
+                && want.abs() + allowed >= self.dtype.limit();
+            if (got - want).abs() <= allowed || beyond {
+                return true;
+            }
+        } else if same(got, want) {
+            return true;
+        }
+        own.is_some_and(|(_, own)| {
+            let agrees = if own.is_finite() && want.is_finite() {
+                (own - want).abs() <= allowed
+            } else {
+                same(own, want)
+            };
+            let near = own.is_finite() && (got - own).abs() <= self.allowed(own);
+            !agrees && (near || same(got, own))
+        })
+    }
+
+    fn allowed(&self, truth: f64) -> f64 {
+        self.tolerance.atol + self.tolerance.rtol * truth.abs()
+    }
+
+    /// Whether an element of these bits at `address`, which is right as a number, was never written.
+    ///
+    /// Bits alone prove it only where no honest program gives them by chance. A finite number within
+    /// the tolerance is as good as written: the patterns are no numbers that outputs have, and differ
+    /// from window to window. So is a number of eight or sixteen bits that is no floating one (a
+    /// saturated 127 is common), and what hardware gives for "not a number" (0x7fff in half precision):
+    /// such an element is right in this window, and in one with the other pattern it is not.
+    pub(crate) fn unwritten(&self, (bits, value): (u64, f64), address: u64) -> bool {
+        let size = self.dtype.size();
+        let telling = if self.dtype.is_real() {
+            !value.is_finite() && !self.dtype.usual_nan(bits)
+        } else {
+            size >= 4
+        };
+        telling && self.holds_poison(bits, address)
+    }
+
+    /// Whether these bits are what was there before the window.
+    pub(crate) fn holds_poison(&self, bits: u64, address: u64) -> bool {
+        self.poison.is_some_and(|poison| bits == poison.bits(address, self.dtype.size()))
+    }
+}
+
+/// Equal infinities, or NaN both.
+fn same(a: f64, b: f64) -> bool {
+    a.partial_cmp(&b) == Some(std::cmp::Ordering::Equal) || (a.is_nan() && b.is_nan())
+}
 
 /// The largest error where every element is right and every truth finite; `None` otherwise. It has no
 /// branches, so that the compiler may compare several at a time.

@@ -10,6 +10,9 @@ fn families(own: f64, others: &[(InputFamily, f64)]) -> Families {
         noise: 1e-6,
         honest: None,
         lower: Some(ratio * 1e-6),
+        between: Some(1.0),
+        varies: true,
+        compared: true,
     };
     let admitted = |family, ratio| Admitted { family, notes: vec![note(ratio)] };
     let mut families = Families::own(Profile::Strict, vec![Some(Dtype::F32)]);
@@ -18,6 +21,7 @@ fn families(own: f64, others: &[(InputFamily, f64)]) -> Families {
             .chain(others.iter().map(|&(family, ratio)| admitted(family, ratio)))
             .collect(),
         refused: vec![Declined { why: "for this reason".into() }],
+        exact: true,
     });
     families
 }
@@ -58,7 +62,7 @@ fn every_plan_tells_lower_precision_where_some_inputs_do() {
 fn a_task_that_allows_nothing_else_has_its_own_inputs_and_says_so() {
     let families = families(2.0, &[]);
     assert_eq!(families.plan(&mut random()), [InputFamily::Own; CHECKS]);
-    assert_eq!(families.timed(), None);
+    assert_eq!(families.timed(&mut random()), []);
     let caveats = families.caveats();
     assert!(caveats[0].contains("cannot be told"), "{caveats:?}");
     assert!(caveats[1].contains("for this reason"), "{caveats:?}");
@@ -88,11 +92,12 @@ fn timed_calls_have_telling_inputs_where_their_own_do_not_tell() {
 
 fn expected(error: f64, agrees: bool, void: &str) -> Expected {
     let value = || Value { tree: serde_json::Value::Null, tensors: Vec::new() };
-    let note =
-        OutputNote { error, rms: 1.0, largest: 4.0, agrees, truth: "float64".into(), own: None };
+    let note = OutputNote { error, beyond: error, agrees, ..OutputNote::of_unit_size("float64") };
     Expected {
         inputs: value(),
         outputs: value(),
+        exact_tree: None,
+        after: vec![],
         notes: vec![note],
         doubt: String::new(),
         void: void.into(),
@@ -116,4 +121,70 @@ fn what_calls_say_is_remembered_by_family() {
     families.learn(InputFamily::Normal, &expected(5e-6, true, "").notes);
     assert!((families.errors(InputFamily::Normal, 0).noise - 5e-6).abs() < 1e-12);
     assert!((families.errors(InputFamily::Own, 0).noise - 1e-6).abs() < 1e-12);
+}
+
+/// A task with a float32 output and one of flags, which the families named make vary.
+fn with_flags(own: bool, on: &[InputFamily]) -> Families {
+    let note = |varies, lower| ErrorNote {
+        largest: 4.0,
+        noise: 1e-6,
+        honest: None,
+        lower,
+        between: Some(1.0),
+        varies,
+        compared: true,
+    };
+    let admitted =
+        |family, flags| Admitted { family, notes: vec![note(true, Some(5e-4)), note(flags, None)] };
+    let mut families = Families::own(Profile::Strict, vec![Some(Dtype::F32), Some(Dtype::Bool)]);
+    let others = OTHERS.iter().map(|&(family, _)| admitted(family, on.contains(&family)));
+    let all = std::iter::once(admitted(InputFamily::Own, own)).chain(others).collect();
+    families.calibrate(Calibrated { admitted: all, refused: vec![], exact: true });
+    families
+}
+
+#[test]
+fn rare_flags_are_exercised_in_every_plan_and_while_timed() {
+    let families = with_flags(false, &[InputFamily::Large]);
+    let mut random = random();
+    for _ in 0..50 {
+        let plan = families.plan(&mut random);
+        assert!(plan.contains(&InputFamily::Large) && plan.contains(&InputFamily::Normal));
+        assert!(plan.iter().filter(|family| **family == InputFamily::Own).count() >= 2);
+    }
+    assert_eq!(families.timed(&mut random), [InputFamily::Large]);
+    assert_eq!(families.capped(), None);
+    assert!(!families.fresh(1), "what is expected of flags is the same in every draw");
+    assert!(with_flags(true, &[]).fresh(1));
+}
+
+#[test]
+fn a_constant_output_earns_no_more_than_one() {
+    let capped = with_flags(false, &[]).capped().unwrap();
+    assert!(capped.contains("output 1 has one value"), "{capped}");
+    assert_eq!(with_flags(true, &[]).capped(), None);
+}
+
+#[test]
+fn where_lower_precision_is_as_right_nothing_is_capped() {
+    let lower = |own: Option<f64>, normal: Option<f64>| {
+        let note = |lower| ErrorNote {
+            largest: 4.0,
+            noise: 0.0,
+            honest: None,
+            lower,
+            between: Some(1.0),
+            varies: true,
+            compared: true,
+        };
+        let admitted = |family, lower| Admitted { family, notes: vec![note(lower)] };
+        let mut families = Families::own(Profile::Strict, vec![Some(Dtype::F32)]);
+        let all = vec![admitted(InputFamily::Own, own), admitted(InputFamily::Normal, normal)];
+        families.calibrate(Calibrated { admitted: all, refused: vec![], exact: true });
+        families.capped().is_some()
+    };
+    assert!(!lower(Some(0.0), Some(5e-4)), "a copy of whole numbers, and of others");
+    assert!(!lower(Some(0.0), Some(0.0)), "a sign");
+    assert!(lower(Some(0.0), Some(1e-8)));
+    assert!(lower(None, None), "nobody knows");
 }

@@ -170,11 +170,11 @@ impl TaskSession<'_> {
         let expected = expected
             .ok_or_else(|| JudgeError::infrastructure("examine", "its own inputs are void"))?;
         let profile = self.judge.config.profile;
-        let outputs = expected.notes.iter().zip(&expected.outputs.tensors).enumerate();
-        let each = outputs.map(|(i, (note, at))| {
-            let dtype = crate::dtype::Dtype::parse(&at.dtype);
-            let dtype = dtype.ok_or_else(|| {
-                JudgeError::infrastructure("examine", format!("an output of {}", at.dtype))
+        // Of the outputs, and behind them of the inputs that the reference changes.
+        let each = expected.notes.iter().enumerate().map(|(i, note)| {
+            let dtype = crate::dtype::Dtype::parts(&note.dtype);
+            let (dtype, _) = dtype.ok_or_else(|| {
+                JudgeError::infrastructure("examine", format!("an output of {}", note.dtype))
             })?;
             let known = self.oracle.families.errors(draw.family, i);
             Ok((tolerance(profile, dtype, note, &known, draw.family), note.largest))

@@ -1,0 +1,217 @@
+//! How outputs are nested, and the plain values among them, as `tensors.py` writes them: each node an
+//! object of one key that names its kind.
+
+use std::fmt;
+
+use serde_json::Value as Json;
+
+/// Longest outline, in characters.
+const MAX_OUTLINE: usize = 160;
+/// How far a number may be off, relative to itself: a float32 sum's rounding.
+const NUMBER_SLACK: f64 = 1e-5;
+/// How many times the same-precision reference's own error it may be off.
+const OWN_SLACK: f64 = 16.0;
+/// A number that the two precisions disagree on by more, relative to itself, is right as either gives
+/// it.
+const OWN_CEILING: f64 = 1e-2;
+
+/// Where two trees differ, without a value of either.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Differs {
+    at: String,
+    what: &'static str,
+}
+
+impl fmt::Display for Differs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = if self.at.is_empty() { "as a whole" } else { &self.at };
+        write!(f, "{at}, {}", self.what)
+    }
+}
+
+/// Equal nesting and equal plain values; a list and a tuple count as the same. Numbers are as near to
+/// the reference's, or to those of the tree in float64, as honest programs come.
+pub(crate) fn same(claimed: &Json, wanted: &Json, exact: Option<&Json>) -> Result<(), Differs> {
+    same_at(claimed, wanted, exact, "")
+}
+
+fn same_at(claimed: &Json, wanted: &Json, exact: Option<&Json>, at: &str) -> Result<(), Differs> {
+    let differs = |what| Err(Differs { at: at.to_owned(), what });
+    let (Some((kind, mine)), Some((other, theirs))) = (node(claimed), node(wanted)) else {
+        return differs("what was given is no value");
+    };
+    let exact = exact.and_then(node).map(|(_, body)| body);
+    match (kind, other) {
+        ("list" | "tuple", "list" | "tuple") => {
+            let (Some(x), Some(y)) = (mine.as_array(), theirs.as_array()) else {
+                return differs("what was given is no value");
+            };
+            if x.len() != y.len() {
+                return differs("the number of items differs");
+            }
+            x.iter().zip(y).enumerate().try_for_each(|(i, (p, q))| {
+                same_at(p, q, exact.and_then(|e| e.get(i)), &format!("{at}[{i}]"))
+            })
+        }
+        ("dict", "dict") => {
+            let (Some(x), Some(y)) = (mine.as_array(), theirs.as_array()) else {
+                return differs("what was given is no value");
+            };
+            if x.len() != y.len() || x.iter().zip(y).any(|(p, q)| p.get(0) != q.get(0)) {
+                return differs("the keys differ");
+            }
+            x.iter().zip(y).enumerate().try_for_each(|(i, (p, q))| {
+                let key = q.get(0).map(ToString::to_string).unwrap_or_default();
+                let exact = exact.and_then(|e| e.get(i)).and_then(|pair| pair.get(1));
+                let null = &Json::Null;
+                let (p, q) = (p.get(1).unwrap_or(null), q.get(1).unwrap_or(null));
+                same_at(p, q, exact, &format!("{at}[{key}]"))
+            })
+        }
+        ("value", "value") => match (mine.as_number(), theirs.as_number()) {
+            (Some(x), Some(y)) => {
+                let exact = exact.and_then(Json::as_number);
+                if near(x, y, exact) { Ok(()) } else { differs("the number is another") }
+            }
+            _ if mine == theirs => Ok(()),
+            _ => differs("the value is another"),
+        },
+        _ if kind == other && mine == theirs => Ok(()),
+        _ => differs("the kinds differ"),
+    }
+}
+
+/// A node's kind and what it holds.
+fn node(tree: &Json) -> Option<(&str, &Json)> {
+    tree.as_object()?.iter().next().map(|(kind, body)| (kind.as_str(), body))
+}
+
+/// Whether a number is the reference's: exactly if that is a whole one.
+fn near(
+    claimed: &serde_json::Number,
+    wanted: &serde_json::Number,
+    exact: Option<&serde_json::Number>,
+) -> bool {
+    if !wanted.is_f64() {
+        return claimed == wanted || exact.is_some_and(|exact| claimed == exact);
+    }
+    let (Some(x), Some(y)) = (claimed.as_f64(), wanted.as_f64()) else { return false };
+    let truth = exact.and_then(serde_json::Number::as_f64).unwrap_or(y);
+    let error = (y - truth).abs();
+    let error = if error <= OWN_CEILING * truth.abs() { OWN_SLACK * error } else { 0.0 };
+    let allowed = |of: f64| error.min(OWN_CEILING * of.abs()) + NUMBER_SLACK * of.abs();
+    (x - truth).abs() <= allowed(truth) || (x - y).abs() <= NUMBER_SLACK * y.abs()
+}
+
+/// The nesting and the kinds, without values: what was expected must not be told, it would pass if it
+/// were returned.
+pub(crate) fn outline(tree: &Json) -> String {
+    let mut text = String::new();
+    write_outline(tree, &mut text);
+    if let Some((cut, _)) = text.char_indices().nth(MAX_OUTLINE) {
+        text.truncate(cut);
+        text.push_str("...");
+    }
+    text
+}
+
+fn write_outline(tree: &Json, text: &mut String) {
+    let Some((kind, body)) = node(tree) else {
+        text.push('?');
+        return;
+    };
+    if text.len() > 4 * MAX_OUTLINE {
+        return;
+    }
+    let items = body.as_array().map(Vec::as_slice).unwrap_or_default();
+    match kind {
+        "list" | "tuple" => {
+            text.push('(');
+            for (i, item) in items.iter().enumerate() {
+                text.push_str(if i > 0 { ", " } else { "" });
+                write_outline(item, text);
+            }
+            text.push(')');
+        }
+        "dict" => {
+            text.push('{');
+            for (i, item) in items.iter().enumerate() {
+                text.push_str(if i > 0 { ", " } else { "" });
+                if let (Some(key), Some(value)) = (item.get(0), item.get(1)) {
+                    text.push_str(&key.to_string());
+                    text.push_str(": ");
+                    write_outline(value, text);
+                }
+            }
+            text.push('}');
+        }
+        "value" => text.push_str(match body {
+            Json::Null => "None",
+            Json::Bool(_) => "bool",
+            Json::Number(_) => "number",
+            _ => "text",
+        }),
+        "float" | "complex" => text.push_str("number"),
+        "tensor" => text.push_str("tensor"),
+        other => text.extend(other.chars().filter(char::is_ascii_alphanumeric).take(16)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn nesting_must_agree_but_a_list_may_be_a_tuple() {
+        let tree = |kind: &str| json!({kind: [{"tensor": 0}, {"value": 3}]});
+        assert_eq!(same(&tree("list"), &tree("tuple"), None), Ok(()));
+        assert!(same(&tree("list"), &json!({"tensor": 0}), None).is_err());
+        let other = json!({"list": [{"tensor": 0}, {"value": 4}]});
+        assert!(same(&tree("list"), &other, None).is_err());
+    }
+
+    #[test]
+    fn none_and_text_must_be_what_the_reference_gives() {
+        let tree =
+            |last: Json| json!({"dict": [["a", {"list": [{"tensor": 0}, {"value": last}]}]]});
+        for (mine, right) in [(json!(null), true), (json!("x"), false), (json!(0), false)] {
+            let same = same(&tree(mine), &tree(json!(null)), None);
+            assert_eq!(same.is_ok(), right);
+        }
+        let differs = same(&tree(json!("secret")), &tree(json!("other")), None).unwrap_err();
+        assert_eq!(differs.to_string(), "[\"a\"][1], the value is another");
+    }
+
+    proptest! {
+        /// Another draw's number fails; the same sum in another order passes.
+        #[test]
+        fn a_number_is_right_as_near_as_float32_comes(
+            value in -1e6f64..1e6, off in -1e-6f64..1e-6, other in 0.01f64..1.0,
+        ) {
+            prop_assume!(value.abs() > 1e-3);
+            let tree = |v: f64| json!({"value": v});
+            let (own, exact) = (tree(value * (1.0 + 1e-7)), tree(value));
+            prop_assert!(same(&tree(value * (1.0 + off)), &own, Some(&exact)).is_ok());
+            prop_assert!(same(&tree(value * (1.0 + other)), &own, Some(&exact)).is_err());
+            prop_assert!(same(&tree(0.0), &own, Some(&exact)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_number_that_overflows_may_be_either() {
+        let tree = |v: f64| json!({"value": v});
+        let (own, exact) = (tree(2.0), tree(3.0));
+        for (value, right) in [(2.0, true), (3.0, true), (2.5, false), (0.0, false)] {
+            assert_eq!(same(&tree(value), &own, Some(&exact)).is_ok(), right, "{value}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers_are_exact() {
+        let tree = |v: i64| json!({"value": v});
+        assert!(same(&tree(100_000), &tree(100_000), None).is_ok());
+        assert!(same(&tree(100_001), &tree(100_000), None).is_err());
+    }
+}
