@@ -24,6 +24,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "extension.py",
     "families.py",
     "forkserver.py",
+    "forms.py",
     "graph.py",
     "harvest.py",
     "headers.py",
@@ -41,6 +42,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "succession.py",
     "tensors.py",
     "truth.py",
+    "unsaved.py",
 ];
 
 /// The native sources.

@@ -17,6 +17,7 @@ use crate::arena::{Arena, ArenaError, CudaDevice, HostArena, KeptArenas};
 use crate::baseline::{Baseline, BaselineProcess, EarlyBaseline, Starting};
 use crate::calibrate::{self, Calibration};
 use crate::cores;
+use crate::degenerate::Degenerate;
 use crate::device::{Device, DeviceFacts, host_facts};
 use crate::embedded;
 use crate::error::JudgeError;
@@ -56,6 +57,8 @@ pub struct JudgeConfig {
     pub seed: u64,
     /// What to time against.
     pub baselines: BaselineSet,
+    /// What becomes of degenerate tasks.
+    pub degenerate: Degenerate,
     /// Refuse to judge with less isolation than this.
     pub isolation: Requirement,
     /// Interpreter with torch.

@@ -12,7 +12,9 @@ use warpwright_record::verdict::{
 };
 use warpwright_task::Task;
 
+use crate::degenerate;
 use crate::error::JudgeError;
+use crate::examination::Objection;
 use crate::failure::failure;
 use crate::judge::LocalJudge;
 use crate::wire::Versions;
@@ -25,6 +27,8 @@ pub(crate) struct Known {
     pub(crate) doubt: String,
     /// What is weaker than the rules ask, for this task.
     pub(crate) caveats: Vec<String>,
+    /// Why there is nothing to earn on it, if there is not.
+    pub(crate) degenerate: Vec<Objection>,
 }
 
 /// What is found out about one candidate, stage by stage.
@@ -120,6 +124,15 @@ pub(crate) fn verdict(
     if found.bad() {
         (found.times, found.speedup) = (Times::default(), Speedup::default());
     }
+    let mut reward = Reward::of(verified, &found.speedup);
+    if !known.degenerate.is_empty() {
+        let reasons = degenerate::told(&known.degenerate);
+        let caveat = format!("the task is degenerate, and nothing is earned on it: {reasons}");
+        found.caveats.insert(0, caveat);
+        if verified {
+            reward = Reward::UNEARNED;
+        }
+    }
     let floor_ms = floor_ms(&fingerprint, known.unavoidable_bytes);
     Verdict {
         version: VERDICT_VERSION,
@@ -132,7 +145,7 @@ pub(crate) fn verdict(
         failure: found.failure,
         integrity: found.integrity,
         checks: found.checks,
-        reward: Reward::of(verified, &found.speedup),
+        reward,
         times_ms: found.times,
         speedup: found.speedup,
         floor_ms,

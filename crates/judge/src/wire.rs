@@ -73,6 +73,10 @@ pub(crate) struct Opened {
     pub(crate) sizes: Sizes,
     pub(crate) aliases_input: bool,
     pub(crate) mutates_input: bool,
+    /// Whether all outputs lie in memory of inputs.
+    pub(crate) only_views: bool,
+    /// Whether several draws gave the same inputs.
+    pub(crate) fixed_inputs: bool,
     pub(crate) versions: Versions,
     /// Bytes of new memory that one eager call allocates, as if none of it were reused.
     pub(crate) allocated_bytes: u64,
