@@ -113,10 +113,13 @@ class Reference:
     def build(self, seed: int) -> torch.nn.Module:
         """Another model with the weights of ``seed``."""
         seed_everything(seed)
-        if isinstance(self.init, dict):
-            model = self.module.Model(**self.init)
-        else:
-            model = self.module.Model(*self.init)
+        # What is computed from weights here, as weight_norm does, must not be part of a graph: such
+        # tensors cannot be copied.
+        with torch.no_grad():
+            if isinstance(self.init, dict):
+                model = self.module.Model(**self.init)
+            else:
+                model = self.module.Model(*self.init)
         return model.train() if self.mode == "train" else model.eval()
 
     def move(self, model: torch.nn.Module) -> torch.nn.Module:
