@@ -245,7 +245,11 @@ class Baseline(Player):
         names = [name for name in self.calls if name not in ("eager", "nothing")]
         apart = {}
         for name in names:
-            pairs = zip(self._results(name, inputs), eager, strict=True)
+            found = self._results(name, inputs)
+            if len(found) != len(eager):
+                apart[name] = [None] * len(eager)
+                continue
+            pairs = zip(found, eager, strict=True)
             apart[name] = [difference(mine, theirs) for mine, theirs in pairs]
         return {"apart": apart}
 

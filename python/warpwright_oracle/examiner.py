@@ -81,6 +81,21 @@ class Examiner:
             "counterfeits": wrong,
         }
 
+    def glance(self, seed: int) -> dict[str, Any]:
+        """The same in two calls: of no single input or parameter, and of few wrong answers."""
+        truth = self._outputs(self.oracle.draw(seed, OWN))
+        previous = self._outputs(self.oracle.draw(seed + SEEDS, OWN))
+        answers = plain_counterfeits(truth, previous)
+        wrong = {name: self._wrong(truth, answer) for name, answer in answers}
+        self.oracle.settle()
+        return {
+            "finite": [min(map(finite, pair)) for pair in zip(truth, previous, strict=True)],
+            "common": [max(map(common, pair)) for pair in zip(truth, previous, strict=True)],
+            "inputs": {},
+            "parameters": {},
+            "counterfeits": wrong,
+        }
+
     def redraw(self, seed: int, draws: int) -> dict[str, Any]:
         """What few draws show, looked for on so many others than the seed's own and with other
         weights, until one shows it for certain. ``finite`` is the least share of finite elements
@@ -211,16 +226,23 @@ def moved(parameter: torch.nn.Parameter, seed: int) -> Iterator[None]:
             parameter.copy_(kept)
 
 
+def plain_counterfeits(
+    truth: list[torch.Tensor], previous: list[torch.Tensor]
+) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    """What a candidate might return that does not look at its inputs."""
+    yield "zeros", [torch.zeros_like(t) for t in truth]
+    yield "its mean", [_filled(t) for t in truth]
+    yield "the previous result", previous
+
+
 def counterfeits(
     truth: list[torch.Tensor], previous: list[torch.Tensor], taken: list[torch.Tensor]
 ) -> Iterator[tuple[str, list[torch.Tensor]]]:
     """What a candidate might return that computes nothing, or less than it should."""
-    yield "zeros", [torch.zeros_like(t) for t in truth]
-    yield "its mean", [_filled(t) for t in truth]
+    yield from plain_counterfeits(truth, previous)
     for i, tensor in enumerate(taken):
         if all(t.numel() == tensor.numel() for t in truth):
             yield f"input {i}", [tensor.reshape(t.shape).to(t.dtype) for t in truth]
-    yield "the previous result", previous
     if any(t.dtype == torch.float32 for t in truth):
         yield "half precision", [_rounded(t) for t in truth]
     if any(t.numel() > 1 for t in truth):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -28,21 +29,105 @@ def host(value: Any) -> Any:
 def _mapped(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if "device" in kwargs:
-            kwargs["device"] = host(kwargs["device"])
+        for name in ("device", "device_type"):
+            if name in kwargs:
+                kwargs[name] = host(kwargs[name])
         return function(*[host(a) for a in args], **kwargs)
 
     return call
+
+
+class Stream:
+    """A stream of the host: what is called has run when the call returns."""
+
+    cuda_stream = 0
+    device = torch.device("cpu")
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        """Nothing is pending."""
+
+    wait_stream = wait_event = lambda self, _: None
+
+    def query(self) -> bool:
+        """Nothing is pending."""
+        return True
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """An event that has happened."""
+        event = event or Event()
+        event.record()
+        return event
+
+
+class Event:
+    """An event of the host: it has happened once it was recorded."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.seconds = 0.0
+
+    def record(self, *_: Any) -> None:
+        """Notes the time."""
+        self.seconds = time.perf_counter()
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds between two."""
+        return 1e3 * (end.seconds - self.seconds)
+
+    def query(self) -> bool:
+        """Nothing is pending."""
+        return True
+
+    synchronize = wait = lambda *_: None
+
+
+def _stub_cuda() -> None:
+    """What ``torch.cuda`` says and does of the one device that there is."""
+    stream = Stream()
+    stubs: dict[str, Any] = {
+        "Stream": Stream,
+        "Event": Event,
+        "stream": lambda given=None: given or stream,
+        "current_stream": lambda *_: stream,
+        "default_stream": lambda *_: stream,
+        "set_stream": lambda *_: None,
+        "device": Stream,  # a context in which nothing changes
+        "set_device": lambda *_: None,
+        "synchronize": lambda *_: None,
+        "empty_cache": lambda: None,
+        "is_available": lambda: True,
+        "is_bf16_supported": lambda *_, **__: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "get_device_name": lambda *_: "cpu",
+        "manual_seed": torch.manual_seed,
+        "manual_seed_all": torch.manual_seed,
+        "memory_allocated": lambda *_: 0,
+        "memory_reserved": lambda *_: 0,
+        "max_memory_allocated": lambda *_: 0,
+        "reset_peak_memory_stats": lambda *_: None,
+    }
+    for name, stub in stubs.items():
+        setattr(torch.cuda, name, stub)
 
 
 _done = False
 
 
 def map_cuda_to_host(source: str, *, pretend: bool) -> None:
-    """Patches torch once, if ``source`` speaks of CUDA: factories, ``to``, ``cuda()`` and basics
-    of ``torch.cuda``; with ``pretend`` (candidates), ``is_cuda`` is true as well.
+    """Patches torch once, if ``source`` speaks of CUDA: factories, ``to``, ``cuda()``, autocast and
+    ``torch.cuda``; with ``pretend`` (candidates), ``is_cuda`` is true as well.
 
-    Sources that never name a CUDA device run on an unpatched torch.
+    Sources that never name a CUDA device run on an unpatched torch. Streams and events are the
+    host's, where everything has run when a call returns.
     """
     global _done
     if _done or "cuda" not in source.replace("cuda_extension", ""):
@@ -57,7 +142,7 @@ def map_cuda_to_host(source: str, *, pretend: bool) -> None:
     torch.nn.Module.cuda = lambda self, *_, **__: self  # type: ignore[method-assign,assignment]
     if pretend:
         torch.Tensor.is_cuda = property(lambda _: True)  # type: ignore[assignment]
-    torch.cuda.synchronize = lambda *_: None  # type: ignore[assignment]
-    torch.cuda.is_available = lambda: True  # type: ignore[assignment]
-    torch.cuda.device_count = lambda: 1  # type: ignore[assignment]
-    torch.cuda.current_device = lambda: 0  # type: ignore[assignment]
+    torch.Tensor.record_stream = lambda *_: None  # type: ignore[method-assign,assignment]
+    torch.set_default_device = _mapped(torch.set_default_device)
+    torch.autocast.__init__ = _mapped(torch.autocast.__init__)  # type: ignore[method-assign]
+    _stub_cuda()

@@ -25,13 +25,23 @@ from .distance import INFINITE, distance, largest, pieces
 from .drawn import Drawn, drawn
 from .examiner import Examiner
 from .families import OWN, Traits, change
+from .forms import Form, carried, varying
 from .graph import graph
 from .reference import Reference, bound, perturb
 from .sizes import Allocated, foresee, forward
 from .succession import Succession
 from .tensors import NAMES, Place, as_reals, flatten, is_real, outline, place, unflatten
 from .truth import Truth
+from .unsaved import Another, another
 
+DRAWS, FURTHER_DRAWS = 3, 5
+"""Draws of inputs on which a task is looked at when it is opened, and so many more of which only
+the form is, where they are small."""
+DRAWN = 0x5EED_3000
+"""What is added to a seed for them."""
+SMALL_ELEMENTS = 1 << 20
+SAME = 1e-5
+"""Relative difference of results that tells another computation from another order of a sum."""
 LOOKS = 3
 """Calls of which the quickest tells how long one takes on a GPU, where others compute meanwhile."""
 SPARE_BYTES = 1 << 30
@@ -91,6 +101,8 @@ class Oracle:
         """The inputs that the reference changes, by position."""
         self.drawn: Drawn | Literal[False] | None = None
         """How inputs are drawn in place; False: they are not; None: not known yet."""
+        self.form: Form | None = None
+        """Of its inputs, once it was looked at; what is drawn later must be like it."""
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Loads the reference's module, and uses nothing of the device. On a GPU, whose memory is
@@ -113,12 +125,13 @@ class Oracle:
         bound(request["device_bytes"])
         seed = self.seed = request["seed"]
         init = self.reference.make(seed)
-        other = self.reference.build(seed)
-        perturb(other, seed + 1)
+        carried(self.reference.init, "get_init_inputs()")
+        other = another(self.reference, self.source, init, seed)
+        perturb(other.model, seed + 1)
         with self._sharing():
             self.models["init"] = self.reference.move(init)
-            self.models["other"] = self.reference.move(other)
-            return self._look(seed)
+            self.models["other"] = self.reference.move(other.model)
+            return self._look(seed, other)
 
     @contextlib.contextmanager
     def _sharing(self) -> Iterator[None]:
@@ -130,21 +143,23 @@ class Oracle:
             yield
             torch.cuda.synchronize()
 
-    def _look(self, seed: int) -> dict[str, Any]:
-        """Runs the reference a few times: what ``open`` says of it."""
+    def _look(self, seed: int, other: Another) -> dict[str, Any]:
+        """Runs the reference a few times: what ``open`` says of it. Refuses what no candidate can
+        be judged against."""
         inputs = self.reference.inputs(seed)
+        carried(inputs, "get_inputs()")
+        self.form = Form(inputs)
         ran = self.call("init", inputs, 1)
         first = ran.outputs
-        second = self.call("init", inputs, 2).outputs
+        carried(first, "forward()", returned=True)
         given: list[torch.Tensor] = []
         tree = flatten(first, given)
-        again: list[torch.Tensor] = []
-        if flatten(second, again) != tree or not all(map(_alike, given, again)):
-            raise Refusal("stochastic", "two calls with equal inputs gave different outputs")
-        del second, again
+        self._must_repeat(inputs, tree, given)
+        self._must_be_saved(inputs, given, other)
         taken: list[torch.Tensor] = []
         input_tree = flatten(inputs, taken)
         self.elements = sum(t.numel() for t in (*taken, *given))
+        fixed = self._must_be_alike(seed, (input_tree, taken), (tree, Form(first)))
         self.seconds = min(self._time(inputs) for _ in range(LOOKS if self.cuda else 1))
         with Allocated() as allocated, Computes() as computes:
             forward(self.models["init"], inputs, 1)
@@ -162,9 +177,68 @@ class Oracle:
             "mutates_input": bool(self.changes),
             "changed": [place(taken[i], None) for i in sorted(self.changes)],
             "computes": computes.found,
+            "only_views": bool(ran.views)
+            and all(at is not None for at in ran.views)
+            and not self.changes,
+            "fixed_inputs": fixed,
             "state": [place(t, None) for t in self.models["init"].state_dict().values()],
             "versions": precision.fingerprint(),
         }
+
+    def _must_repeat(self, inputs: Any, tree: Any, given: list[torch.Tensor]) -> None:
+        """Refuses a reference whose results are others in a second call with the same inputs, or
+        that sets the seed of random numbers itself: a candidate's would be others."""
+        after = torch.get_rng_state()
+        second, _ = self._forward("init", inputs, 2)
+        again: list[torch.Tensor] = []
+        if flatten(second, again) != tree or not all(map(_alike, given, again)):
+            third, _ = self._forward("init", inputs, 2)
+            repeated: list[torch.Tensor] = []
+            text = "two calls with equal inputs gave different outputs"
+            if flatten(third, repeated) != tree or not all(map(_alike, again, repeated)):
+                text += ", also with equal seeds: it keeps a state from call to call"
+            else:
+                text += ": it is random"
+            raise Refusal("stochastic", text)
+        if torch.equal(after, torch.get_rng_state()):
+            text = "forward sets the seed of random numbers, which a candidate would draw otherwise"
+            raise Refusal("stochastic", text)
+
+    def _must_be_saved(self, inputs: Any, given: list[torch.Tensor], other: Another) -> None:
+        """Refuses a reference that computes with random values that its ``state_dict`` does not
+        hold."""
+        if other.spare is None:
+            return
+        outputs, _, _ = forward(self.reference.move(other.spare), inputs, 1)
+        found: list[torch.Tensor] = []
+        flatten(outputs, found)
+        same = len(found) == len(given)
+        if not same or not all(_alike(a, b, SAME) for a, b in zip(given, found, strict=True)):
+            raise other.refusal()
+
+    def _must_be_alike(self, seed: int, taken: Any, given: Any) -> bool:
+        """Refuses a task whose draws differ in more than their numbers. Whether the inputs of all
+        draws are the same."""
+        (input_tree, tensors), (tree, form), fixed = taken, given, True
+        further = FURTHER_DRAWS if self.elements <= SMALL_ELEMENTS else 0
+        for i in range(1, DRAWS + further):
+            inputs = self.drawn_inputs(seed + DRAWN + i)
+            drawn: list[torch.Tensor] = []
+            same = flatten(inputs, drawn) == input_tree
+            fixed = fixed and same and all(map(_same, tensors, drawn))
+            if i < DRAWS:
+                outputs, _ = self._forward("init", inputs, 1)
+                Form(outputs).must_be(form, "what forward returns")
+                if flatten(outputs, []) != tree:
+                    raise varying("forward returns a number or a text that depends on its inputs")
+        return fixed
+
+    def drawn_inputs(self, seed: int) -> Any:
+        """Inputs of a seed, which must be built as those that the task was opened with."""
+        inputs = self.reference.inputs(seed)
+        if self.form is not None:
+            Form(inputs).must_be(self.form, "what get_inputs returns")
+        return inputs
 
     def _time(self, inputs: Any) -> float:
         started = time.perf_counter()
@@ -225,7 +299,7 @@ class Oracle:
 
     def draw(self, seed: int, family: str) -> Any:
         """Inputs of a seed, as of the family."""
-        return change(self.reference.inputs(seed), family, self.traits, seed)
+        return change(self.drawn_inputs(seed), family, self.traits, seed)
 
     def _make(
         self, memory: Memory, seed: int, family: str, offset: int
@@ -249,6 +323,10 @@ class Oracle:
     def examine(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``Examiner``."""
         return Examiner(self, request["tolerances"]).examine(request["seed"])
+
+    def glance(self, request: dict[str, Any]) -> dict[str, Any]:
+        """See ``Examiner``."""
+        return Examiner(self, request["tolerances"]).glance(request["seed"])
 
     def redraw(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``Examiner``."""
@@ -434,13 +512,17 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
     )
 
 
-def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+def _alike(a: torch.Tensor, b: torch.Tensor, slack: float = 1e-3) -> bool:
     """Equal up to the order of a sum: atomics on a GPU may reorder it."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
     if not a.is_floating_point():
         return _same(a, b)
-    slack = 1e-3 * largest(a) + 1e-12
+    if not a.numel():
+        return True
+    absolute = slack * largest(a) + 1e-12
     return all(
-        torch.allclose(x.double(), y.double(), rtol=1e-3, atol=slack, equal_nan=True)
+        torch.allclose(x.double(), y.double(), rtol=slack, atol=absolute, equal_nan=True)
         for x, y in pieces(a, b)
     )
 
@@ -469,6 +551,7 @@ def main() -> None:
         "state",
         "calibrate",
         "examine",
+        "glance",
         "redraw",
         "graph",
         "inputs",

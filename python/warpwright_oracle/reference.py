@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from . import hostdevice
+from . import forms, hostdevice
 from .channel import Refusal
 
 _loaded: list[tuple[str, Path]] = []
@@ -73,6 +73,8 @@ def to_device(value: Any, device: torch.device) -> Any:
     """``value`` with every tensor on ``device``."""
     if isinstance(value, torch.Tensor):
         return value.detach().to(device)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(to_device(item, device) for item in value))
     if isinstance(value, tuple):
         return tuple(to_device(item, device) for item in value)
     if isinstance(value, list):
@@ -104,18 +106,20 @@ class Reference:
     def make(self, seed: int) -> torch.nn.Module:
         """The arguments of the constructor, and the first model, with the weights of ``seed``."""
         seed_everything(seed)
-        get_init = getattr(self.module, "get_init_inputs", list)
-        init = get_init()
-        self.init = init if isinstance(init, (list, tuple, dict)) else [init]
+        init = forms.drawn(getattr(self.module, "get_init_inputs", list))
+        self.init = forms.constructor(init, self.module.Model)
         return self.build(seed)
 
     def build(self, seed: int) -> torch.nn.Module:
         """Another model with the weights of ``seed``."""
         seed_everything(seed)
-        if isinstance(self.init, dict):
-            model = self.module.Model(**self.init)
-        else:
-            model = self.module.Model(*self.init)
+        # What is computed from weights here, as weight_norm does, must not be part of a graph: such
+        # tensors cannot be copied.
+        with torch.no_grad():
+            if isinstance(self.init, dict):
+                model = self.module.Model(**self.init)
+            else:
+                model = self.module.Model(*self.init)
         return model.train() if self.mode == "train" else model.eval()
 
     def move(self, model: torch.nn.Module) -> torch.nn.Module:
@@ -123,19 +127,18 @@ class Reference:
         return model.to(self.device)
 
     def inputs(self, seed: int) -> list[Any]:
-        """``get_inputs()`` under the device at hand, seeded."""
+        """``get_inputs()`` under the device at hand, seeded, as arguments of ``forward``."""
         seed_everything(seed)
         made = None
         if self.device.type == "cuda":
             # Some tasks pass generators or arrays bound to the host: those make inputs there.
             with contextlib.suppress(RuntimeError, TypeError), self.device:
-                made = self.module.get_inputs()
+                made = forms.drawn(self.module.get_inputs)
         if made is None:
             seed_everything(seed)
-            made = self.module.get_inputs()
-        if isinstance(made, torch.Tensor):
-            made = [made]
-        return [to_device(item, self.device) for item in made]
+            made = forms.drawn(self.module.get_inputs)
+        given = forms.positional(made, self.module.Model.forward)
+        return [to_device(item, self.device) for item in given]
 
 
 def perturb(model: torch.nn.Module, seed: int) -> None:

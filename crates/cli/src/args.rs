@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod compose;
 pub(crate) mod experiment;
 pub(crate) mod serve;
+pub(crate) mod share;
 pub(crate) mod synth;
 pub(crate) mod task;
 pub(crate) mod train;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use warpwright_record::verdict::{Profile, Stage};
 
+use self::share::Share;
 use crate::environment;
 
 /// Makes PyTorch modules faster with verified CUDA kernels.
@@ -151,8 +153,12 @@ pub(crate) struct Eval {
     #[arg(long, value_name = "LEVELS", value_delimiter = ',', conflicts_with = "resume")]
     pub(crate) levels: Vec<u8>,
     /// Only this share of the tasks, e.g. `2/4` for the second quarter: for several machines.
-    #[arg(long, value_name = "K/N", value_parser = share, conflicts_with = "resume")]
+    #[arg(long, value_name = "K/N", value_parser = share::parse, conflicts_with = "resume")]
     pub(crate) share: Option<Share>,
+    /// Count tasks as well on which there is nothing to earn: constant, independent of their inputs, and
+    /// the like. Unless this is given they are listed beside the tables, and not worked on.
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) include_degenerate: bool,
     /// Also write the rows to this file: .jsonl, .parquet or .html. May be repeated.
     #[arg(long, value_name = "FILE")]
     pub(crate) export: Vec<PathBuf>,
@@ -165,14 +171,6 @@ pub(crate) struct Eval {
     /// What every command that judges takes.
     #[command(flatten)]
     pub(crate) common: Common,
-}
-
-/// One of several equal shares of a suite's tasks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
-    /// From 1.
-    pub(crate) this: usize,
-    pub(crate) of: usize,
 }
 
 /// What commands take that let policies work on tasks.
@@ -457,14 +455,6 @@ pub(crate) fn device(text: &str) -> Result<DeviceArg, String> {
     }
 }
 
-fn share(text: &str) -> Result<Share, String> {
-    let parsed = text.split_once('/').and_then(|(this, of)| {
-        let share = Share { this: this.parse().ok()?, of: of.parse().ok()? };
-        (1..=share.of).contains(&share.this).then_some(share)
-    });
-    parsed.ok_or_else(|| "expected K/N with K from 1 to N".to_owned())
-}
-
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
@@ -481,12 +471,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn shares_are_counted_from_one() {
-        assert_eq!(share("2/4"), Ok(Share { this: 2, of: 4 }));
-        assert!(share("0/4").is_err() && share("5/4").is_err() && share("half").is_err());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use warpwright_agent::episode::{self, EpisodeError, Parts, Start};
 use warpwright_agent::judge::DeviceFacts;
 use warpwright_agent::policy::Briefing;
-use warpwright_judge::{BaselineSet, JudgeError, SessionPool};
+use warpwright_judge::{BaselineSet, Degenerate, JudgeError, Objection, SessionPool};
 use warpwright_record::event::{
     Budget, EpisodeId, EpisodeSetup, Event, NoteLevel, Outcome, RunOutcome,
 };
@@ -28,13 +28,13 @@ use crate::args::Common;
 use crate::commands::judge::command;
 use crate::engine::Host;
 use crate::failure::{Failure, chain};
-use crate::judging::{Bench, PoolJudge, Wanted};
+use crate::judging::{Bench, PoolJudge, Refusal, Wanted};
 use crate::place::Place;
 use crate::plan::{Planned, plan, schedule};
 use crate::policies::{self, Policies};
 use crate::printer::Printer;
 use crate::settings::Settings;
-use crate::{device_use, interrupt, results};
+use crate::{device_use, interrupt, judging, results};
 
 /// Begins a run in a new folder and works on it to its end.
 pub(crate) fn begin(
@@ -87,6 +87,11 @@ pub(crate) fn resume(
         seed: settings.seed,
         baselines: if settings.all_baselines { BaselineSet::All } else { BaselineSet::Usual },
         require_full_isolation: settings.require_full_isolation,
+        degenerate: if settings.include_degenerate {
+            Degenerate::Judged
+        } else {
+            Degenerate::Refused
+        },
         window_ms: None,
     };
     let stop = interrupt::watch(printer)?;
@@ -120,6 +125,8 @@ struct Shared<'a> {
     live: Mutex<LiveView>,
     /// Tasks that cannot be judged against.
     refused: Mutex<HashSet<usize>>,
+    /// Tasks of which it was said that there is nothing to earn on them.
+    degenerate: Mutex<HashSet<usize>>,
     /// Devices that were lost.
     lost: Mutex<HashSet<String>>,
     /// What ended the run before its time.
@@ -167,6 +174,7 @@ impl Campaign<'_> {
             plan: Mutex::new(plan),
             live: Mutex::new(live),
             refused: Mutex::default(),
+            degenerate: Mutex::default(),
             lost: Mutex::default(),
             fatal: Mutex::new(None),
         };
@@ -299,21 +307,21 @@ impl Campaign<'_> {
             return Ok(Next::Here);
         }
         if let Err(error) = task.facts() {
-            let hint = Some(error.hint().to_owned());
-            self.refuse(shared, planned, error.to_string(), hint)?;
+            let (message, hint) = (error.to_string(), Some(error.hint().to_owned()));
+            self.refuse(shared, planned, Refusal { message, hint, degenerate: Vec::new() })?;
             return Ok(Next::Here);
         }
         let judge = PoolJudge::new(place.pool, task, place.facts.clone(), &self.stop);
         match judge.open() {
             Ok(()) => {}
-            Err(error @ JudgeError::Reference { .. }) => {
-                let hint = error.hint().map(str::to_owned);
-                self.refuse(shared, planned, chain(&error), hint)?;
+            Err(error @ JudgeError::DeviceLost { .. }) => return Ok(Next::Elsewhere(error.into())),
+            Err(error) => {
+                let Some(refusal) = Refusal::of(&error) else { return Err(error.into()) };
+                self.refuse(shared, planned, refusal)?;
                 return Ok(Next::Here);
             }
-            Err(error @ JudgeError::DeviceLost { .. }) => return Ok(Next::Elsewhere(error.into())),
-            Err(error) => return Err(error.into()),
         }
+        self.warn(shared, planned.task, &place.pool.degenerate(task))?;
         let policy = &self.settings.policies[planned.policy];
         let path =
             results::workspace(&self.dir, self.settings, &task.name, policy, planned.attempt);
@@ -342,7 +350,22 @@ impl Campaign<'_> {
         let run = episode::run(&parts, policy.as_mut(), start);
         place.pool.finished(task);
         run?;
+        if let Some(refusal) = judge.refusal() {
+            self.refuse(shared, planned, refusal.clone())?;
+        }
         Ok(Next::Here)
+    }
+
+    /// Says, once, that there is nothing to earn on a task.
+    fn warn(&self, shared: &Shared<'_>, task: usize, reasons: &[Objection]) -> Result<(), Failure> {
+        let Some(text) = judging::nothing_to_earn(&shared.tasks[task].name, reasons) else {
+            return Ok(());
+        };
+        if lock(&shared.degenerate).insert(task) {
+            let level = NoteLevel::Warning;
+            self.append(shared, &Event::Note { episode: None, level, text })?;
+        }
+        Ok(())
     }
 
     /// Records, once, that a task cannot be judged against.
@@ -350,14 +373,14 @@ impl Campaign<'_> {
         &self,
         shared: &Shared<'_>,
         planned: Planned,
-        message: String,
-        hint: Option<String>,
+        refusal: Refusal,
     ) -> Result<(), Failure> {
+        let Refusal { message, hint, degenerate } = refusal;
         if !lock(&shared.refused).insert(planned.task) {
             return Ok(());
         }
         let task = shared.tasks[planned.task].name.clone();
-        self.append(shared, &Event::TaskRefused { task, message, hint })
+        self.append(shared, &Event::TaskRefused { task, message, hint, degenerate })
     }
 
     /// Where an episode begins; `None` when it is over.

@@ -57,12 +57,14 @@ pub(crate) fn examine_all(
         while !stop.load(Ordering::SeqCst) {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(task) = tasks.get(number) else { break };
-            let examined = match pool.examine(task, None, Bar::Sound, look.processes) {
-                Ok(found) => Examined::Looked(Box::new(found)),
-                Err(JudgeError::Reference { message, .. } | JudgeError::Memory { message, .. }) => {
-                    Examined::Refused(message.lines().next().unwrap_or_default().to_owned())
-                }
-                Err(error) => {
+            let looked = || pool.examine(task, None, Bar::Sound, look.processes);
+            let examined = match task.facts().map_err(|error| error.to_string()).map(|_| looked()) {
+                Err(message) => Examined::Refused(message),
+                Ok(Ok(found)) => Examined::Looked(Box::new(found)),
+                Ok(Err(
+                    JudgeError::Reference { message, .. } | JudgeError::Memory { message, .. },
+                )) => Examined::Refused(message.lines().next().unwrap_or_default().to_owned()),
+                Ok(Err(error)) => {
                     stop.store(true, Ordering::SeqCst);
                     return Err(error.into());
                 }

@@ -92,7 +92,9 @@ fn judge(pool: &SessionPool<'_>, job: &Job, stop: &AtomicBool) -> Done {
     };
     let (message, hint) = (chain(&error), error.hint().map(str::to_owned));
     Done::Answered(Err(match error {
-        JudgeError::Reference { .. } | JudgeError::Memory { .. } => Failed::Task { message, hint },
+        JudgeError::Reference { .. }
+        | JudgeError::Degenerate { .. }
+        | JudgeError::Memory { .. } => Failed::Task { message, hint },
         _ => Failed::Infrastructure { message, hint },
     }))
 }

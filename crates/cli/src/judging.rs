@@ -1,12 +1,15 @@
 //! Opens the judge that a command line asks for, and shows it to the agent as its `Judge`.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use warpwright_agent::judge::{DeviceFacts, Judge, JudgeUnavailable};
 use warpwright_jail::{Jail, JailError, Requirement};
-use warpwright_judge::{BaselineSet, Device, JudgeConfig, JudgeError, LocalJudge, SessionPool};
+use warpwright_judge::{
+    BaselineSet, Degenerate, Device, JudgeConfig, JudgeError, LocalJudge, Objection, SessionPool,
+};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{Findings, Inspection};
 use warpwright_record::verdict::{Profile, Stage, Verdict};
@@ -38,6 +41,8 @@ pub(crate) struct Wanted {
     pub(crate) seed: u64,
     pub(crate) baselines: BaselineSet,
     pub(crate) require_full_isolation: bool,
+    /// What becomes of degenerate tasks: refused unless the user has named the task.
+    pub(crate) degenerate: Degenerate,
     /// Milliseconds of a measured window; the device's usual if none is named.
     pub(crate) window_ms: Option<u32>,
 }
@@ -52,15 +57,21 @@ impl Wanted {
                 BaselinesArg::All => BaselineSet::All,
             },
             require_full_isolation: common.require_isolation == IsolationArg::Full,
+            degenerate: Degenerate::Refused,
             window_ms: None,
         }
+    }
+
+    /// The same where degenerate tasks are judged, for no reward.
+    pub(crate) fn of_any_task(self) -> Self {
+        Self { degenerate: Degenerate::Judged, ..self }
     }
 }
 
 impl Wanted {
     /// What verdicts must have in common beside the hardware, in words.
     pub(crate) fn rules(self) -> String {
-        let Self { profile, seed, baselines, require_full_isolation, window_ms } = self;
+        let Self { profile, seed, baselines, require_full_isolation, window_ms, .. } = self;
         let isolation = if require_full_isolation { "full" } else { "any" };
         let window = window_ms.map_or_else(|| "usual".to_owned(), |ms| format!("{ms} ms"));
         format!(
@@ -87,6 +98,7 @@ impl Bench {
             profile: wanted.profile,
             seed: wanted.seed,
             baselines: wanted.baselines,
+            degenerate: wanted.degenerate,
             isolation,
             python: python.clone(),
             cache: folders::cache(common.cache.as_deref()),
@@ -179,12 +191,46 @@ impl Bench {
     }
 }
 
+/// What a user is told of a degenerate task before it is judged.
+pub(crate) fn nothing_to_earn(task: &str, reasons: &[Objection]) -> Option<String> {
+    let all: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+    let told = || format!("{task} is degenerate, and nothing is earned on it: {}", all.join("; "));
+    (!all.is_empty()).then(told)
+}
+
 /// One task's judge as the agent sees it.
 pub(crate) struct PoolJudge<'p, 'j> {
     pool: &'p SessionPool<'j>,
     task: &'p Task,
     facts: DeviceFacts,
     stop: &'p AtomicBool,
+    /// That the task cannot be judged against, where that showed while it was.
+    refusal: OnceLock<Refusal>,
+}
+
+/// Why a task is refused.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+    /// Why there is nothing to earn on it, a word each.
+    pub(crate) degenerate: Vec<String>,
+}
+
+impl Refusal {
+    /// Of a failure that is the task's.
+    pub(crate) fn of(error: &JudgeError) -> Option<Self> {
+        let reasons = match error {
+            JudgeError::Degenerate { reasons, .. } => reasons.as_slice(),
+            JudgeError::Reference { .. } => &[],
+            _ => return None,
+        };
+        Some(Self {
+            message: chain(error),
+            hint: error.hint().map(str::to_owned),
+            degenerate: reasons.iter().map(|reason| reason.name().to_owned()).collect(),
+        })
+    }
 }
 
 impl<'p, 'j> PoolJudge<'p, 'j> {
@@ -194,7 +240,20 @@ impl<'p, 'j> PoolJudge<'p, 'j> {
         facts: DeviceFacts,
         stop: &'p AtomicBool,
     ) -> Self {
-        Self { pool, task, facts, stop }
+        Self { pool, task, facts, stop, refusal: OnceLock::new() }
+    }
+
+    /// Why the task cannot be judged against, where that showed while it was.
+    pub(crate) fn refusal(&self) -> Option<&Refusal> {
+        self.refusal.get()
+    }
+
+    fn unavailable(&self, error: &JudgeError) -> JudgeUnavailable {
+        if let Some(refusal) = Refusal::of(error) {
+            // The first says as much as any.
+            let _ = self.refusal.set(refusal);
+        }
+        JudgeUnavailable { message: chain(error) }
     }
 
     /// Finds out whether the task can be judged against.
@@ -236,12 +295,12 @@ fn pause(seconds: u64, stop: &AtomicBool) {
 impl Judge for PoolJudge<'_, '_> {
     fn judge(&self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeUnavailable> {
         self.patiently(|| self.pool.verdict(self.task, candidate, stage))
-            .map_err(|error| JudgeUnavailable { message: chain(&error) })
+            .map_err(|error| self.unavailable(&error))
     }
 
     fn measure_afresh(&self, candidate: &Candidate) -> Result<Verdict, JudgeUnavailable> {
         self.patiently(|| self.pool.afresh(self.task, candidate, Stage::Measured))
-            .map_err(|error| JudgeUnavailable { message: chain(&error) })
+            .map_err(|error| self.unavailable(&error))
     }
 
     fn inspect(
@@ -250,7 +309,7 @@ impl Judge for PoolJudge<'_, '_> {
         inspection: &Inspection,
     ) -> Result<Findings, JudgeUnavailable> {
         self.patiently(|| self.pool.inspect(self.task, candidate, inspection))
-            .map_err(|error| JudgeUnavailable { message: chain(&error) })
+            .map_err(|error| self.unavailable(&error))
     }
 
     fn device(&self) -> DeviceFacts {
@@ -270,7 +329,9 @@ impl From<JudgeError> for Failure {
     fn from(error: JudgeError) -> Self {
         let (message, hint) = (chain(&error), error.hint().map(str::to_owned));
         match error {
-            JudgeError::Reference { .. } | JudgeError::Memory { .. } => Self::usage(message, hint),
+            JudgeError::Reference { .. }
+            | JudgeError::Degenerate { .. }
+            | JudgeError::Memory { .. } => Self::usage(message, hint),
             JudgeError::Setup { .. }
             | JudgeError::Infrastructure { .. }
             | JudgeError::Unfit { .. }

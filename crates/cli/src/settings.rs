@@ -45,6 +45,9 @@ pub(crate) struct Settings {
     pub(crate) seed: u64,
     pub(crate) all_baselines: bool,
     pub(crate) require_full_isolation: bool,
+    /// Whether tasks on which there is nothing to earn are judged all the same.
+    #[serde(default)]
+    pub(crate) include_degenerate: bool,
     /// The skill's template, where it is not the built-in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) skill: Option<String>,
@@ -97,6 +100,7 @@ impl Settings {
             seed: common.seed,
             all_baselines: common.baselines == BaselinesArg::All,
             require_full_isolation: common.require_isolation == IsolationArg::Full,
+            include_degenerate: false,
             skill,
             max_turns: args.max_turns.unwrap_or(max_turns),
             max_seconds: args.max_minutes.map(|minutes| minutes * 60.0),

@@ -11,6 +11,7 @@ use crate::judge::LocalJudge;
 use crate::layout::{Layout, MAX_CALLS};
 use crate::measure::{Plan, Ready};
 use crate::memory::Memory;
+use crate::tolerance::Tolerance;
 use crate::windows;
 use crate::wire::Opened;
 
@@ -33,6 +34,32 @@ pub(crate) struct Terms<'a> {
     pub(crate) layout: Layout,
     pub(crate) plan: Plan,
 }
+
+/// What a baseline's results must be.
+pub(crate) struct Right {
+    /// Of the inputs.
+    pub(crate) seed: u64,
+    /// Per output, the tolerance and the largest magnitude.
+    pub(crate) allowed: Vec<(Tolerance, f64)>,
+}
+
+impl Right {
+    /// Whether results so far from eager's are of another computation: beyond what honest programs, which
+    /// compilers are, differ by.
+    fn is_wrong(&self, apart: &[Option<f64>]) -> bool {
+        let far = |(error, (tolerance, largest)): (&Option<f64>, &(Tolerance, f64))| {
+            let allowed = (tolerance.atol + tolerance.rtol * largest).max(FAR * largest);
+            error.is_none_or(|error| error > WRONG * allowed)
+        };
+        apart.len() != self.allowed.len() || apart.iter().zip(&self.allowed).any(far)
+    }
+}
+
+/// How many times what a candidate is allowed a baseline may be off.
+const WRONG: f64 = 4.0;
+/// What it may be off at the least, relative to an output's largest magnitude: one that is only less exact
+/// is still to be beaten.
+const FAR: f64 = 1e-3;
 
 /// What the windows of baselines hold.
 struct Windows {
@@ -77,16 +104,17 @@ impl Terms<'_> {
 
 impl Baselines {
     /// Starts the process unless there is one, compiles, stages inputs, and chooses each baseline's
-    /// window.
+    /// window. What was compiled and is not `right` is left out, with a caveat.
     pub(crate) fn prepare(
         terms: &Terms<'_>,
         mut early: Option<BaselineProcess>,
+        right: Option<&Right>,
         random: &mut StdRng,
     ) -> Result<Self, JudgeError> {
         let &Terms { judge, task, opened, memory, .. } = terms;
         judge.calibrate(false)?;
         let (mut wanted, mut caveats) = (judge.wanted(), Vec::new());
-        let (process, had) = loop {
+        let (mut process, mut had) = loop {
             let mut process = match early.take() {
                 Some(mut process) => {
                     judge.furnish(&mut process, terms.arena_bytes())?;
@@ -115,6 +143,9 @@ impl Baselines {
                 Err((_, error)) => return Err(error),
             }
         };
+        if let Some(right) = right {
+            leave_out(terms, &mut process, right, &mut had, &mut caveats)?;
+        }
         Self::stage(terms, process, (had, caveats), random)
     }
 
@@ -160,6 +191,45 @@ impl Baselines {
         do_without(&mut process, &terms.task.name, which, &mut caveats)?;
         Ok((Self::stage(terms, process, (had, caveats), random)?, true))
     }
+}
+
+/// Forgets baselines that compute something else than eager does: who is faster than these has shown
+/// nothing, and who is slower may be right.
+fn leave_out(
+    terms: &Terms<'_>,
+    process: &mut BaselineProcess,
+    right: &Right,
+    had: &mut Vec<Baseline>,
+    caveats: &mut Vec<String>,
+) -> Result<(), JudgeError> {
+    let name = &terms.task.name;
+    if had.iter().all(|which| *which == Baseline::Eager) {
+        return Ok(());
+    }
+    let shared = terms.judge.gate.share(Purpose::Reference);
+    let agreement = match process.agree(name, right.seed) {
+        Err(JudgeError::Memory { .. }) if terms.memory.is_all() => {
+            caveats.push("baselines were not compared with eager: memory is short".to_owned());
+            return Ok(());
+        }
+        agreement => agreement?,
+    };
+    drop(shared);
+    for which in had.clone() {
+        let apart = agreement.apart.get(which.name());
+        if apart.is_some_and(|apart| right.is_wrong(apart)) {
+            process.give_up(name, which)?;
+            had.retain(|had| *had != which);
+            caveats.push(format!(
+                "{} computes something else than eager: its results differ, and it is no baseline",
+                which.name()
+            ));
+        }
+    }
+    if let [Baseline::Eager] = had[..] {
+        caveats.push("only eager is left to compare with".to_owned());
+    }
+    Ok(())
 }
 
 /// Forgets a baseline that does not fit.

@@ -25,6 +25,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "extension.py",
     "families.py",
     "forkserver.py",
+    "forms.py",
     "graph.py",
     "harvest.py",
     "headers.py",
@@ -42,6 +43,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "succession.py",
     "tensors.py",
     "truth.py",
+    "unsaved.py",
 ];
 
 /// The native sources.

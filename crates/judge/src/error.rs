@@ -4,9 +4,12 @@ use thiserror::Error;
 
 use crate::arena::ArenaError;
 use crate::channel::NoAnswer;
+use crate::degenerate;
+use crate::examination::Objection;
 use crate::wire::Complaint;
 
 const SMALLER: &str = "use smaller inputs";
+const LINT: &str = "`warpwright task lint` says what else speaks against it";
 const LOST: &str = "`nvidia-smi` and `dmesg` say whether the driver still has it; when it is back (a \
                     reset, a restart of the machine), `--resume` goes on with a run";
 
@@ -22,6 +25,14 @@ pub enum JudgeError {
         message: String,
         /// What to do about it.
         hint: Option<String>,
+    },
+    /// The task is degenerate: there is nothing to earn on it. The caller's error.
+    #[error("failed to judge against task {task}: it is degenerate: {}", degenerate::told(reasons))]
+    Degenerate {
+        /// Task name.
+        task: String,
+        /// What is wrong with it.
+        reasons: Vec<Objection>,
     },
     /// The task does not fit the part of the device's memory that it was given: it may fit more.
     #[error("failed to fit task {task} into its part of the memory: {message}")]
@@ -76,6 +87,7 @@ impl JudgeError {
         match self {
             Self::Reference { hint, .. } | Self::Setup { hint, .. } => hint.as_deref(),
             Self::Memory { .. } => Some(SMALLER),
+            Self::Degenerate { .. } => Some(LINT),
             Self::Unfit { hint, .. } => Some(hint),
             Self::DeviceLost { .. } => Some(LOST),
             Self::Infrastructure { .. } => None,
@@ -139,7 +151,9 @@ impl JudgeError {
             "missing_module" => Some(
                 "install the package into the Python environment that `doctor` names".to_owned(),
             ),
-            "stochastic" => Some("remove or seed what is random in forward".to_owned()),
+            "stochastic" => {
+                Some("remove what is random in forward, or draw it in get_inputs".to_owned())
+            }
             "raised" if complaint.message.contains("CUDA") => Some(
                 "it needs a GPU: run with `--device cuda:0` on a machine that has one".to_owned(),
             ),

@@ -107,6 +107,41 @@ pub enum Objection {
     /// There is nothing to compare with.
     #[error("it gives no tensor")]
     NoOutput,
+    /// Its outputs have no elements.
+    #[error("its outputs have no elements: there is nothing to compare")]
+    Empty,
+    /// An answer that was written down would be right.
+    #[error(
+        "get_inputs gives the same inputs in every call, so that its results could be written down: \
+         draw them anew, and set no seed"
+    )]
+    SameInputs,
+    /// The same, where there is no tensor among the inputs.
+    #[error("it takes no tensor: its results are constant, and do not depend on what is drawn")]
+    NoInputs,
+    /// Nothing is computed.
+    #[error("it computes nothing: all its outputs are views of its inputs")]
+    OnlyViews,
+    /// NaN and infinities only.
+    #[error("no element of its outputs is finite")]
+    NothingFinite,
+    /// One value, everywhere and in every call.
+    #[error("its results are constant: one value, whatever it is given")]
+    Constant,
+    /// The same results on other inputs.
+    #[error("its results do not depend on its inputs: they were the same for two draws")]
+    Independent,
+    /// An error of rounding changes results by as much as they are.
+    #[error(
+        "output {output} is discontinuous: an honest program that sums in another order is off by \
+         {error:.1e} times its size"
+    )]
+    Discontinuous {
+        /// Its number.
+        output: usize,
+        /// In units of the root mean square.
+        error: f64,
+    },
     /// What is right is known no better than the reference itself.
     #[error("there is no truth in float64: {reason}")]
     NoTruth {
@@ -178,10 +213,23 @@ fn by(error: Option<f64>, allowed: f64) -> String {
 }
 
 impl Objection {
+    /// Whether there is nothing that a candidate could be right about.
+    pub(crate) fn leaves_nothing(&self) -> bool {
+        matches!(self, Self::NoOutput | Self::Empty | Self::SameInputs | Self::NothingFinite)
+    }
+
     /// One word for counting.
     pub fn name(&self) -> &'static str {
         match self {
             Self::NoOutput => "no_output",
+            Self::Empty => "empty",
+            Self::SameInputs => "same_inputs",
+            Self::NoInputs => "no_inputs",
+            Self::OnlyViews => "only_views",
+            Self::NothingFinite => "nothing_finite",
+            Self::Constant => "constant",
+            Self::Independent => "independent",
+            Self::Discontinuous { .. } => "discontinuous",
             Self::NoTruth { .. } => "no_truth",
             Self::NotFinite { .. } => "not_finite",
             Self::OneValue { .. } => "one_value",
@@ -197,9 +245,6 @@ impl Objection {
 /// What the oracle's look says.
 pub(crate) fn object(found: &Examined, doubt: &str, bar: Bar) -> Vec<Objection> {
     let mut objections = Vec::new();
-    if found.finite.is_empty() {
-        objections.push(Objection::NoOutput);
-    }
     if !doubt.is_empty() {
         objections.push(Objection::NoTruth { reason: doubt.to_owned() });
     }

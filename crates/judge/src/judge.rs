@@ -18,6 +18,7 @@ use crate::baseline::{Baseline, BaselineProcess, EarlyBaseline, Starting};
 use crate::calibrate::{self, Calibration};
 use crate::claims::Zone;
 use crate::cores;
+use crate::degenerate::Degenerate;
 use crate::device::{Device, DeviceFacts, host_facts};
 use crate::embedded;
 use crate::error::JudgeError;
@@ -57,6 +58,8 @@ pub struct JudgeConfig {
     pub seed: u64,
     /// What to time against.
     pub baselines: BaselineSet,
+    /// What becomes of degenerate tasks.
+    pub degenerate: Degenerate,
     /// Refuse to judge with less isolation than this.
     pub isolation: Requirement,
     /// Interpreter with torch.

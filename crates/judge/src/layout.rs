@@ -211,6 +211,8 @@ mod tests {
             },
             aliases_input: false,
             computes: true,
+            only_views: false,
+            fixed_inputs: false,
             versions: Versions { torch: String::new(), python: String::new() },
             allocated_bytes: 0,
             forward_seconds: 0.0,

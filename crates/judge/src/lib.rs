@@ -33,6 +33,7 @@ mod claims;
 mod compare;
 mod contenders;
 mod cores;
+mod degenerate;
 mod device;
 mod dtype;
 mod embedded;
@@ -78,6 +79,7 @@ mod wire;
 
 pub use baseline::Baseline;
 pub use calibrate::{Calibration, Effort, Kind, Trial};
+pub use degenerate::Degenerate;
 pub use device::{Device, DeviceFacts};
 pub use error::JudgeError;
 pub use examination::{Bar, Examination, Objection, TensorKind};

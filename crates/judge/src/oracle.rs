@@ -11,13 +11,15 @@ use warpwright_task::{Mode, Task};
 
 use crate::arena::Arena;
 use crate::channel::NoAnswer;
+use crate::degenerate;
 use crate::dtype::Dtype;
 use crate::error::JudgeError;
+use crate::examination::Objection;
 use crate::families::{Draw, Families};
 use crate::gate::{Gate, Purpose};
 use crate::memory::Memory;
 use crate::process::{Grant, Host, Role, Worker};
-use crate::tolerance::Tolerance;
+use crate::tolerance::{Tolerance, tolerance};
 use crate::wire::{
     Calibrated, Examined, Expected, Graphed, Loaded, Opened, Redrawn, Sets, Sizes, State,
 };
@@ -208,6 +210,65 @@ impl Oracle {
             tolerances.iter().map(|allowed| (allowed.atol, allowed.rtol)).collect();
         let request = json!({"do": "examine", "seed": seed, "tolerances": tolerances});
         self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
+    }
+
+    /// The same in two calls, on what a degenerate task shows.
+    pub(crate) fn glance(
+        &mut self,
+        seed: u64,
+        tolerances: &[Tolerance],
+    ) -> Result<Examined, JudgeError> {
+        let tolerances: Vec<_> =
+            tolerances.iter().map(|allowed| (allowed.atol, allowed.rtol)).collect();
+        let request = json!({"do": "glance", "seed": seed, "tolerances": tolerances});
+        self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
+    }
+
+    /// The tolerance of each output on the inputs of a seed, and its largest magnitude there. The
+    /// caller holds the device.
+    pub(crate) fn allowed(&mut self, seed: u64) -> Result<Vec<(Tolerance, f64)>, JudgeError> {
+        let draw = Draw::own(seed);
+        let expected = self.expected("init", draw)?;
+        let expected = expected
+            .ok_or_else(|| JudgeError::infrastructure("examine", "its own inputs are void"))?;
+        // Of the outputs, and behind them of the inputs that the reference changes.
+        let each = expected.notes.iter().enumerate().map(|(i, note)| {
+            let (dtype, _) = Dtype::parts(&note.dtype).ok_or_else(|| {
+                JudgeError::infrastructure("examine", format!("an output of {}", note.dtype))
+            })?;
+            let known = self.families.errors(draw.family, i);
+            Ok((tolerance(self.profile, dtype, note, &known, draw.family), note.largest))
+        });
+        each.collect()
+    }
+
+    /// What two draws of its inputs, and calibration, show of a degenerate task. Where memory is short
+    /// and there is no more to be had, it is not looked for.
+    pub(crate) fn look_for_degeneracy(
+        &mut self,
+        seed: u64,
+        all_memory: bool,
+        gate: &Gate,
+    ) -> Result<Vec<Objection>, JudgeError> {
+        let outputs = self.opened.sizes.outputs.tensors.len();
+        let mut reasons = degenerate::after_calibration(&self.families, outputs);
+        let _shared = gate.share(Purpose::Reference);
+        let narrowed = self.profile == Profile::Paper;
+        let found = self.allowed(seed).and_then(|allowed| {
+            let narrow = |(tolerance, largest)| {
+                if narrowed { degenerate::narrow(largest) } else { tolerance }
+            };
+            let tolerances: Vec<Tolerance> = allowed.into_iter().map(narrow).collect();
+            self.glance(seed, &tolerances)
+        });
+        match found {
+            Ok(found) => {
+                reasons.extend(degenerate::at_a_glance(&found, self.opened.fixed_inputs));
+                Ok(reasons)
+            }
+            Err(JudgeError::Memory { .. }) if all_memory => Ok(reasons),
+            Err(error) => Err(error),
+        }
     }
 
     /// Looks on so many draws of inputs for what few show. The caller holds the device.

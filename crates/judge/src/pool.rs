@@ -21,7 +21,7 @@ use warpwright_task::similarity::OpGraph;
 use warpwright_task::{Mode, Task};
 
 use crate::error::JudgeError;
-use crate::examination::{Bar, Examination};
+use crate::examination::{Bar, Examination, Objection};
 use crate::given::Given;
 use crate::judge::LocalJudge;
 use crate::memory::{Memory, Work};
@@ -257,6 +257,15 @@ impl<'j> SessionPool<'j> {
         }
         drop(state);
         self.with(task, false, |session| Ok(session.known()))
+    }
+
+    /// Why there is nothing to earn on a task that was opened; nothing, where there is or it is not
+    /// known yet. See [`TaskSession::degenerate`].
+    pub fn degenerate(&self, task: &Task) -> Vec<Objection> {
+        let key = Key::of(task);
+        let state = self.lock();
+        let known = state.known.iter().find(|(known, _)| *known == key);
+        known.map(|(_, known)| known.degenerate.clone()).unwrap_or_default()
     }
 
     /// Looks at a candidate with a tool; see [`TaskSession::inspect`]. Waits for its turn.

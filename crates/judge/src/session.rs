@@ -16,7 +16,9 @@ use warpwright_task::Task;
 use crate::baseline::EarlyBaseline;
 use crate::channel::NoAnswer;
 use crate::contenders::{Baselines, Terms};
+use crate::degenerate;
 use crate::error::JudgeError;
+use crate::examination::Objection;
 use crate::failure::{classify, finding};
 use crate::families::Draw;
 use crate::gate::{Held, Purpose};
@@ -24,7 +26,7 @@ use crate::inspect::Subject;
 use crate::judge::LocalJudge;
 use crate::layout::Layout;
 use crate::measure::Plan;
-use crate::memory::{Memory, Work};
+use crate::memory::Memory;
 use crate::oracle::{LoadedOracle, Oracle, mode_name, profile_name};
 use crate::reuse::Processes;
 use crate::runner::{Ended, Runner, Stumble, Trouble};
@@ -32,11 +34,14 @@ use crate::verdict::{Findings, Known, build, verdict};
 use crate::verify::look;
 
 mod ablation;
+mod begun;
 mod checks;
 mod examining;
 mod pitting;
 mod room;
 mod timing;
+
+pub(crate) use begun::Begun;
 
 /// What a session is opened for.
 #[derive(Clone, Copy)]
@@ -55,6 +60,8 @@ pub struct TaskSession<'j> {
     /// Whether the task fills the device.
     short: bool,
     oracle: Oracle,
+    /// Why there is nothing to earn on the task, if there is not.
+    degenerate: Vec<Objection>,
     layout: Layout,
     plan: Plan,
     random: StdRng,
@@ -66,75 +73,6 @@ pub struct TaskSession<'j> {
     cost: Duration,
     /// How long the last candidate that went as far as this had the device.
     usual: BTreeMap<Stage, Duration>,
-}
-
-/// The processes of a session before it is open: they have loaded what they can on the host, and
-/// nothing on the device but a context. So much can be done while others have its memory.
-pub(crate) struct Begun {
-    oracle: LoadedOracle,
-    early: Option<EarlyBaseline>,
-    cost: Duration,
-}
-
-impl Begun {
-    /// Starts them, and has the oracle load the task's module. On the cpu device the process for the
-    /// baselines comes after the oracle, for which everybody waits.
-    pub(crate) fn begin(judge: &LocalJudge, task: &Task) -> Result<Self, JudgeError> {
-        let begun = Self::to_verify(judge, task)?;
-        if judge.config.device.is_cuda() {
-            return Ok(begun);
-        }
-        let early = judge.early_baseline(task);
-        Ok(Self { early, ..begun })
-    }
-
-    /// The same where perhaps nothing will be measured: the cpu device has no core to spare for what
-    /// may not be needed.
-    pub(crate) fn to_verify(judge: &LocalJudge, task: &Task) -> Result<Self, JudgeError> {
-        let started = Instant::now();
-        // The first candidate's process starts while this task's oracle does.
-        judge.nursery.expect();
-        // A GPU's host has cores for the baselines' process to start and to compile meanwhile. If that
-        // fails, it is told when they are needed.
-        let early = if judge.config.device.is_cuda() { judge.early_baseline(task) } else { None };
-        let settings = (judge.config.profile, judge.config.seed);
-        let oracle = LoadedOracle::load(&judge.host, task, settings, &judge.gate)?;
-        Ok(Self { oracle, early, cost: started.elapsed() })
-    }
-
-    /// The same for a look at the task itself.
-    pub(crate) fn to_examine(
-        judge: &LocalJudge,
-        task: &Task,
-        processes: Processes,
-    ) -> Result<Self, JudgeError> {
-        let started = Instant::now();
-        let settings = (judge.config.profile, judge.config.seed);
-        let (oracle, early) = match processes {
-            Processes::Own => {
-                let cuda = judge.config.device.is_cuda();
-                let early = if cuda { judge.early_baseline(task) } else { None };
-                (LoadedOracle::load(&judge.host, task, settings, &judge.gate)?, early)
-            }
-            Processes::Shared => {
-                let oracle = match judge.reuse.oracle() {
-                    Some(worker) => {
-                        LoadedOracle::load_in(worker, &judge.host, task, settings, &judge.gate)
-                    }
-                    None => LoadedOracle::load(&judge.host, task, settings, &judge.gate),
-                };
-                // A third of all tasks are refused before they are compiled, and a process that is ended
-                // while it compiles goes on to none.
-                (oracle?, None)
-            }
-        };
-        Ok(Self { oracle, early, cost: started.elapsed() })
-    }
-
-    /// Bytes of the device's memory that would do, if that is known and much.
-    pub(crate) fn wanted(&self, work: Work) -> Option<u64> {
-        self.oracle.foreseen.as_ref().map(|sizes| Memory::needed(sizes, work))
-    }
 }
 
 impl<'j> TaskSession<'j> {
@@ -182,6 +120,10 @@ impl<'j> TaskSession<'j> {
         let Begun { oracle, early, cost } = begun;
         let arena = |bytes| judge.arena(task, bytes);
         let mut oracle = oracle.open(memory, arena, &judge.gate)?;
+        let mut reasons = degenerate::at_opening(&oracle.opened);
+        if let Opening::Judging = opening {
+            degenerate::refuse(&task.name, &reasons, judge.config.degenerate)?;
+        }
         let plan = Plan::of(judge.config.device, judge.config.window);
         let (plan, processes) = match opening {
             Opening::Judging => (plan, Processes::Own),
@@ -223,17 +165,23 @@ impl<'j> TaskSession<'j> {
                 oracle.families.alone(format!("trying them failed: {error}"));
             }
         }
+        // Inputs, places, orders and samples are secrets: not from a seed that a command line names.
+        let mut random = StdRng::from_rng(&mut rand::rng());
+        if let Opening::Judging = opening {
+            let seed = Draw::fresh(InputFamily::Own, &mut random).seed;
+            reasons.extend(oracle.look_for_degeneracy(seed, memory.is_all(), &judge.gate)?);
+            degenerate::refuse(&task.name, &reasons, judge.config.degenerate)?;
+        }
         Ok(Self {
             judge,
             task: task.clone(),
             memory,
             short: memory.is_short(&oracle.opened.sizes),
             oracle,
+            degenerate: reasons,
             layout,
             plan,
-            // Inputs, places, orders and samples are secrets: not from a seed that a command line
-            // names.
-            random: StdRng::from_rng(&mut rand::rng()),
+            random,
             processes,
             early,
             baselines: None,
@@ -255,7 +203,14 @@ impl<'j> TaskSession<'j> {
             doubt: self.oracle.doubt.clone(),
             caveats: self.oracle.families.caveats(),
             capped: self.oracle.families.capped().is_some(),
+            degenerate: self.degenerate.clone(),
         }
+    }
+
+    /// Why there is nothing to earn on the task; nothing, where there is. Such a task is only open where
+    /// the judge was told to judge it all the same.
+    pub fn degenerate(&self) -> &[Objection] {
+        &self.degenerate
     }
 
     /// Bytes that one call cannot avoid: every input, parameter and output once.
@@ -296,6 +251,7 @@ impl<'j> TaskSession<'j> {
         if self.baselines.is_none() {
             let early = self.early.take().and_then(EarlyBaseline::take);
             let early = early.or_else(|| self.another());
+            let right = self.right_for_baselines()?;
             let terms = Terms {
                 judge: self.judge,
                 task: &self.task,
@@ -304,7 +260,8 @@ impl<'j> TaskSession<'j> {
                 layout: self.layout,
                 plan: self.plan,
             };
-            self.baselines = Some(Baselines::prepare(&terms, early, &mut self.random)?);
+            self.baselines =
+                Some(Baselines::prepare(&terms, early, right.as_ref(), &mut self.random)?);
         }
         self.cost += started.elapsed();
         Ok(started.elapsed())

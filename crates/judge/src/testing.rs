@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use warpwright_jail::Requirement;
 use warpwright_record::verdict::Profile;
 
+use crate::degenerate::Degenerate;
 use crate::device::Device;
 use crate::judge::{BaselineSet, JudgeConfig, LocalJudge};
 
@@ -24,6 +25,7 @@ pub(crate) fn judge_on(device: Device) -> LocalJudge {
         profile: Profile::Strict,
         seed: 1,
         baselines: BaselineSet::Usual,
+        degenerate: Degenerate::Judged,
         isolation: Requirement::Any,
         python,
         cache: workspace.join("target/test-cache"),

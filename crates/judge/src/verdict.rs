@@ -12,7 +12,9 @@ use warpwright_record::verdict::{
 };
 use warpwright_task::Task;
 
+use crate::degenerate;
 use crate::error::JudgeError;
+use crate::examination::Objection;
 use crate::failure::failure;
 use crate::judge::LocalJudge;
 use crate::verify::Looked;
@@ -28,6 +30,8 @@ pub(crate) struct Known {
     pub(crate) caveats: Vec<String>,
     /// Whether no more than 1 can be earned; a caveat says why.
     pub(crate) capped: bool,
+    /// Why there is nothing to earn on it, if there is not.
+    pub(crate) degenerate: Vec<Objection>,
 }
 
 /// What is found out about one candidate, stage by stage.
@@ -136,7 +140,15 @@ pub(crate) fn verdict(
         (found.times, found.speedup) = (Times::default(), Speedup::default());
     }
     let reward = Reward::of(verified, &found.speedup);
-    let reward = if known.capped { reward.capped() } else { reward };
+    let mut reward = if known.capped { reward.capped() } else { reward };
+    if !known.degenerate.is_empty() {
+        let reasons = degenerate::told(&known.degenerate);
+        let caveat = format!("the task is degenerate, and nothing is earned on it: {reasons}");
+        found.caveats.insert(0, caveat);
+        if verified {
+            reward = Reward::UNEARNED;
+        }
+    }
     let floor_ms = floor_ms(&fingerprint, known.unavoidable_bytes);
     Verdict {
         version: VERDICT_VERSION,

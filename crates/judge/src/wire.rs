@@ -74,6 +74,10 @@ pub(crate) struct Opened {
     pub(crate) aliases_input: bool,
     /// Whether the reference computes anything; else it only moves and fills.
     pub(crate) computes: bool,
+    /// Whether all outputs lie in memory of inputs.
+    pub(crate) only_views: bool,
+    /// Whether several draws gave the same inputs.
+    pub(crate) fixed_inputs: bool,
     pub(crate) versions: Versions,
     /// Bytes of new memory that one eager call allocates, as if none of it were reused.
     pub(crate) allocated_bytes: u64,

@@ -285,6 +285,57 @@ fn a_reference_that_cannot_be_judged_against_is_refused_with_its_reason() {
     }
 }
 
+/// Nobody is to blame but the task, also where it shows late only.
+#[test]
+fn a_later_draw_of_another_shape_is_the_tasks_fault() {
+    let late = "import itertools\ncount = itertools.count()\n\
+                def get_inputs():\n    \
+                return [torch.randn(256 if next(count) < 40 else 128, 512)]\n";
+    let plain = "def get_inputs():\n    return [torch.randn(256, 512)]\n";
+    assert!(TASK.contains(plain));
+    let task = TASK.replace(plain, late);
+    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let judged = judge.task(&Task::from_source("case", task)).and_then(|mut session| {
+        // How many draws one verdict takes is not said.
+        (0..20).try_for_each(|i| {
+            let text = format!("{}\n# {i}\n", model(HONEST));
+            let kernels = vec![("bias_clamp.cu", KERNEL.into())];
+            let case = Case { task: String::new(), model: text, kernels };
+            session.judge(&case.candidate(), Stage::Verified).map(drop)
+        })
+    });
+    let JudgeError::Reference { message, .. } = judged.unwrap_err() else { panic!() };
+    assert!(message.contains("changes its shape from draw to draw"), "{message}");
+}
+
+#[test]
+fn a_compiled_baseline_that_computes_something_else_is_left_out() {
+    let verdict = judge_case(
+        &referring(
+            "if torch.compiler.is_compiling(): return torch.zeros_like(x)\n\
+             \x20       return torch.clamp(x + self.bias, min=self.low)",
+        ),
+        Stage::Measured,
+    );
+    assert!(verdict.verified, "{verdict:#?}");
+    assert_eq!((verdict.speedup.compile, verdict.times_ms.compile), (None, None));
+    assert_eq!(verdict.speedup.best_baseline.as_deref(), Some("eager"));
+    let told = |text: &str| verdict.caveats.iter().any(|caveat| caveat.contains(text));
+    assert!(told("compile computes something else than eager"), "{:?}", verdict.caveats);
+    assert!(told("only eager is left"), "{:?}", verdict.caveats);
+}
+
+/// Right, and no achievement.
+#[test]
+fn on_a_degenerate_task_nothing_is_earned() {
+    let zeros = "out = torch.empty_like(x).zero_()\nreturn out";
+    let task = TASK.replace("torch.clamp(x + self.bias, min=self.low)", "0 * (x + self.bias)");
+    let verdict = judge_case(&Case { task, model: model(zeros), kernels: vec![] }, Stage::Verified);
+    assert!(verdict.verified, "{verdict:#?}");
+    assert_eq!(verdict.reward, Reward::UNEARNED);
+    assert!(verdict.caveats[0].contains("degenerate"), "{:?}", verdict.caveats);
+}
+
 const BINDING: &str = r#"
 #include <torch/types.h>
 #include <torch/csrc/utils/pybind.h>

@@ -145,6 +145,10 @@ pub enum Event {
         /// What its author can do.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hint: Option<String>,
+        /// Where it could be judged, and there is nothing to earn on it: the reasons, a word each. See
+        /// `warpwright task lint`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        degenerate: Vec<String>,
     },
     /// What is being done now, for displays. Says nothing that other events do not say.
     Progress {

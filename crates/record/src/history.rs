@@ -38,6 +38,8 @@ pub struct Refusal {
     pub message: String,
     /// What its author can do.
     pub hint: Option<String>,
+    /// Why there is nothing to earn on it, a word each; none where it cannot be judged against at all.
+    pub degenerate: Vec<String>,
 }
 
 /// One episode.
@@ -136,8 +138,8 @@ impl History {
                 self.resumed.push(line.time);
             }
             Event::RunFinished { outcome } => self.outcome = Some(outcome),
-            Event::TaskRefused { task, message, hint } => {
-                self.refused.insert(task, Refusal { message, hint });
+            Event::TaskRefused { task, message, hint, degenerate } => {
+                self.refused.insert(task, Refusal { message, hint, degenerate });
             }
             Event::Note { episode, level, text } => self.notes.push((episode, level, text)),
             Event::EpisodeStarted { episode, setup } => {

@@ -182,6 +182,9 @@ impl Reward {
     /// Where nothing was left to be judged, by every scheme: as of a candidate that is wrong.
     pub const NOTHING: f64 = -1.0;
 
+    /// Of a candidate that is right on a task on which that is no achievement.
+    pub const UNEARNED: Self = Self { paper: 0.0, speedup: 0.0, bounded: 0.0 };
+
     /// The one that counts.
     pub const fn by(&self, scheme: Scheme) -> f64 {
         match scheme {

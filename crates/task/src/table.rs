@@ -22,6 +22,9 @@ use crate::task::{MAX_SOURCE_BYTES, Mode, Task, safe_name};
 /// Columns that mean something here.
 const COLUMNS: [&str; 7] = ["code", "name", "level", "ops", "data_source", "split", "mode"];
 
+/// UTF-8's byte order mark.
+const BOM: &[u8] = "\u{feff}".as_bytes();
+
 /// One row: column to value, columns with null left out.
 type Cells = BTreeMap<String, Value>;
 
@@ -32,12 +35,14 @@ pub(crate) fn read_jsonl(path: &Path) -> Result<Vec<Task>, ReadError> {
     let mut tasks = Vec::new();
     for (index, line) in BufReader::new(file).split(b'\n').enumerate() {
         let line = line.map_err(|error| ReadError::io(path, error))?;
+        // Some editors put a byte order mark before the first row.
+        let line = if index == 0 { line.strip_prefix(BOM).unwrap_or(&line) } else { &line };
         if line.trim_ascii().is_empty() {
             continue;
         }
         let row = index + 1;
         let refuse = |reason: String| ReadError::Row { path: path.to_owned(), row, reason };
-        let value: Value = serde_json::from_slice(&line).map_err(|e| refuse(e.to_string()))?;
+        let value: Value = serde_json::from_slice(line).map_err(|e| refuse(e.to_string()))?;
         let Value::Object(object) = value else {
             return Err(refuse("it is not a JSON object".to_owned()));
         };

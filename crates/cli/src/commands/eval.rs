@@ -3,7 +3,8 @@
 use warpwright_record::reader::RunReader;
 use warpwright_task::Task;
 
-use crate::args::{Eval, Share};
+use crate::args::Eval;
+use crate::args::share::Share;
 use crate::commands::optimize::named_folder;
 use crate::failure::Failure;
 use crate::judging::Wanted;
@@ -45,7 +46,9 @@ pub(crate) fn run(args: &Eval, printer: Printer) -> Result<u8, Failure> {
         DEFAULT_TURNS,
     )?;
     settings.suite = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    settings.include_degenerate = args.include_degenerate;
     let wanted = Wanted::new(&args.common, profile);
+    let wanted = if args.include_degenerate { wanted.of_any_task() } else { wanted };
     campaign::begin(settings, &dir, &args.common, wanted, printer)?;
     evaluation::present(&dir, &dir.join("report.html"), &args.export, printer)
 }

@@ -19,7 +19,7 @@ use crate::contract::Judged;
 use crate::failure::{Failure, chain};
 use crate::judging::{Bench, Wanted};
 use crate::printer::Printer;
-use crate::{exit, tasks};
+use crate::{exit, judging, tasks};
 
 pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
     let task = tasks::read_one(&args.task, printer)?;
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
         return elsewhere(args, server, (&task, &candidate, stage), printer);
     }
     let profile = args.profile.into();
-    let wanted = Wanted::new(&args.common, profile);
+    let wanted = Wanted::new(&args.common, profile).of_any_task();
     let [device] = args.common.device[..] else {
         let hint = "name one device".to_owned();
         return Err(Failure::usage("failed to judge one candidate on several devices", hint));
@@ -38,6 +38,9 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
     let bench = Bench::open(&args.common, device, wanted, printer)?;
     let record = record(args)?;
     let mut session = bench.judge.task(&task)?;
+    if let Some(text) = judging::nothing_to_earn(&task.name, session.degenerate()) {
+        printer.say(&format!("warning: {text}"));
+    }
     let verdict = session.judge(&candidate, stage)?;
     told(args, record, (&task, &candidate, stage), &verdict, printer)
 }

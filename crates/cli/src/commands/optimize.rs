@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Optimize, printer: Printer) -> Result<u8, Failure> {
     let names = policies::check(&args.episodes.policy, &args.episodes.remote, &tasks)?;
     let dir = args.episodes.out.clone().unwrap_or_else(|| default_folder(&tasks));
     let profile = args.profile.into();
-    let settings = Settings::new(
+    let mut settings = Settings::new(
         Purpose::Optimize,
         &args.episodes,
         &args.common,
@@ -36,7 +36,9 @@ pub(crate) fn run(args: &Optimize, printer: Printer) -> Result<u8, Failure> {
         profile,
         DEFAULT_TURNS,
     )?;
-    let wanted = Wanted::new(&args.common, profile);
+    settings.include_degenerate = true;
+    // Whoever names a task wants to see what becomes of it.
+    let wanted = Wanted::new(&args.common, profile).of_any_task();
     let settings = campaign::begin(settings, &dir, &args.common, wanted, printer)?;
     results::present(&dir, &settings, printer)
 }

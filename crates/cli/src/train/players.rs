@@ -190,6 +190,10 @@ impl<'a, 'f> Players<'a, 'f> {
             stop: field.stop,
         };
         episode::run(&parts, (self.make)().as_mut(), start)?;
+        if let Some(refusal) = judge.judge.refusal() {
+            let hint = "mend the task or take it out, and run the same command again".to_owned();
+            return Err(Failure::usage(refusal.message.clone(), hint));
+        }
         // Its files are in the record.
         drop(workspace);
         fs::remove_dir_all(&path).map_err(|error| Failure::io("clear a workspace", &error))

@@ -61,3 +61,37 @@ fn a_task_that_is_none_is_refused_before_anything_starts() {
     let ran = program.run(&["task", "lint", "broken.py", "--device", "cpu"]);
     assert_eq!(ran.code, Some(2), "{}", ran.show());
 }
+
+#[test]
+fn of_several_tasks_one_that_is_none_is_told_among_the_others() {
+    let program = Program::new();
+    program.write("suite/broken.py", "x = 1\n");
+    program.write("suite/sound.py", &task("torch.tanh(x + y) * self.bias"));
+    let ran = program.run(&["task", "lint", "suite", "--device", "cpu", "--json"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.show());
+    let found = ran.object();
+    assert_eq!(found["sound"], 1);
+    let refused = found["tasks"][0]["refused"].as_str().unwrap();
+    assert!(refused.contains("no class `Model`"), "{refused}");
+}
+
+/// `eval` lists such a task beside the tables, and counts it where that is asked for.
+#[test]
+fn a_degenerate_task_is_in_no_rate_unless_it_is_asked_for() {
+    let program = Program::new();
+    program.write("suite/zeros.py", &task("torch.relu(-(x + y + self.bias).abs())"));
+    let eval = ["eval", "suite", "--device", "cpu", "--max-turns", "2", "--json"];
+    let ran = program.run(&[&eval[..], &["--out", "without"]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let found = ran.object();
+    assert_eq!(found["rows"][0]["state"], "degenerate");
+    assert_eq!(found["overall"]["tasks"], 0);
+    assert_eq!(found["overall"]["not_judged"]["degenerate"], 1);
+    assert!(found["rows"][0]["reason"].as_str().unwrap().contains("constant"), "{found:#}");
+    let ran = program.run(&[&eval[..], &["--out", "with", "--include-degenerate"]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let found = ran.object();
+    assert_eq!(found["rows"][0]["state"], "judged");
+    assert_eq!(found["overall"]["tasks"], 1);
+    assert!(ran.stderr.contains("degenerate, and nothing is earned"), "{}", ran.show());
+}

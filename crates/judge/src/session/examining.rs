@@ -8,6 +8,8 @@ use warpwright_task::similarity::OpGraph;
 
 use super::TaskSession;
 use crate::baseline::BaselineProcess;
+use crate::contenders::Right;
+use crate::degenerate;
 use crate::error::JudgeError;
 use crate::examination::{
     Bar, Examination, Objection, TensorKind, disagree, object, object_to_draws, times,
@@ -17,7 +19,7 @@ use crate::gate::Purpose;
 use crate::judge::LocalJudge;
 use crate::oracle::Oracle;
 use crate::reuse::Processes;
-use crate::tolerance::{Tolerance, tolerance};
+use crate::tolerance::Tolerance;
 use crate::verdict::floor_ms;
 
 /// How many times shorter or longer than what is wanted a warm call may be.
@@ -50,7 +52,10 @@ impl Oracle {
         wanted_ms: Option<&RangeInclusive<f64>>,
         others: bool,
     ) -> Result<(), JudgeError> {
-        if !near(wanted_ms, 1e3 * self.opened.forward_seconds, judge.config.device.is_cuda()) {
+        let nothing = degenerate::at_opening(&self.opened).iter().any(Objection::leaves_nothing);
+        if nothing
+            || !near(wanted_ms, 1e3 * self.opened.forward_seconds, judge.config.device.is_cuda())
+        {
             return Ok(());
         }
         self.learn(judge.config.seed, false, &judge.gate)?;
@@ -110,10 +115,10 @@ impl TaskSession<'_> {
         let worth = near(wanted_ms, eager_ms, self.judge.config.device.is_cuda())
             && !graph.as_ref().is_some_and(unwanted);
         let seed = Draw::fresh(InputFamily::Own, &mut self.random).seed;
-        let (mut allowed, mut objections) = (Vec::new(), Vec::new());
-        if worth {
+        let (mut allowed, mut objections) = (Vec::new(), self.degenerate.clone());
+        if worth && !objections.iter().any(Objection::leaves_nothing) {
             allowed = self.allowed(seed)?;
-            objections = self.objections(seed, &allowed, bar)?;
+            objections.extend(self.objections(seed, &allowed, bar)?);
         }
         let sizes = &self.oracle.opened.sizes;
         let kinds = |places: &[_]| places.iter().map(TensorKind::of).collect();
@@ -165,21 +170,21 @@ impl TaskSession<'_> {
     /// The tolerance of each output on the inputs of a seed, and its largest magnitude there.
     fn allowed(&mut self, seed: u64) -> Result<Vec<(Tolerance, f64)>, JudgeError> {
         let _shared = self.judge.gate.share(Purpose::Reference);
-        let draw = Draw::own(seed);
-        let expected = self.oracle.expected("init", draw)?;
-        let expected = expected
-            .ok_or_else(|| JudgeError::infrastructure("examine", "its own inputs are void"))?;
-        let profile = self.judge.config.profile;
-        // Of the outputs, and behind them of the inputs that the reference changes.
-        let each = expected.notes.iter().enumerate().map(|(i, note)| {
-            let dtype = crate::dtype::Dtype::parts(&note.dtype);
-            let (dtype, _) = dtype.ok_or_else(|| {
-                JudgeError::infrastructure("examine", format!("an output of {}", note.dtype))
-            })?;
-            let known = self.oracle.families.errors(draw.family, i);
-            Ok((tolerance(profile, dtype, note, &known, draw.family), note.largest))
-        });
-        each.collect()
+        self.oracle.allowed(seed)
+    }
+
+    /// What baselines are compared with before a candidate is timed beside them. Where tasks are only
+    /// looked at, one that is wrong speaks against the task instead.
+    pub(super) fn right_for_baselines(&mut self) -> Result<Option<Right>, JudgeError> {
+        if self.memory.examines() {
+            return Ok(None);
+        }
+        let seed = Draw::fresh(InputFamily::Own, &mut self.random).seed;
+        match self.allowed(seed) {
+            Ok(allowed) => Ok(Some(Right { seed, allowed })),
+            Err(JudgeError::Memory { .. }) if self.memory.is_all() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Compiles and times the baselines, and compares what they give.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use warpwright_jail::Requirement;
-use warpwright_judge::{BaselineSet, Device, JudgeConfig, LocalJudge};
+use warpwright_judge::{BaselineSet, Degenerate, Device, JudgeConfig, LocalJudge};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{Profile, Stage, Verdict};
 use warpwright_task::Task;
@@ -46,6 +46,7 @@ pub(crate) fn config(device: Device) -> JudgeConfig {
         profile: Profile::Strict,
         seed: 1,
         baselines: BaselineSet::Usual,
+        degenerate: Degenerate::Judged,
         isolation: Requirement::Any,
         python: python(),
         cache: workspace().join("target/test-cache"),

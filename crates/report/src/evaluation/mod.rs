@@ -98,7 +98,9 @@ impl Evaluation {
             }
         }
         let tables: Vec<Scored> = groups.iter().map(|rows| Scored::of(rows)).collect();
-        let done = |row: &Row| matches!(row.state, RowState::Judged | RowState::Refused);
+        let done = |row: &Row| {
+            matches!(row.state, RowState::Judged | RowState::Refused | RowState::Degenerate)
+        };
         let first = tables.first();
         Self {
             version: VERSION,

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use warpwright_record::event::{EpisodeId, Outcome};
 use warpwright_record::fingerprint::Fingerprint;
-use warpwright_record::history::{Episode, History, best};
+use warpwright_record::history::{Episode, History, Refusal, best};
 use warpwright_record::interval::Interval;
 use warpwright_record::message::Usage;
 use warpwright_record::verdict::{IntegrityFinding, Profile, Speedup, Stage, Verdict};
@@ -67,6 +67,8 @@ pub enum RowState {
     Judged,
     /// The task's reference cannot be judged against; nobody's attempt at it counts.
     Refused,
+    /// There is nothing to earn on the task: it is listed, and in no rate.
+    Degenerate,
     /// Our own failure; the attempt counts for nothing.
     Infrastructure,
     /// Killed, interrupted, going on, or never begun.
@@ -79,6 +81,7 @@ impl RowState {
         match self {
             Self::Judged => "judged",
             Self::Refused => "task refused",
+            Self::Degenerate => "task degenerate",
             Self::Infrastructure => "infrastructure error",
             Self::Unfinished => "unfinished",
         }
@@ -167,6 +170,14 @@ pub fn rows(history: &History, plan: &Plan) -> Vec<Row> {
     let mut rows: Vec<Row> =
         history.episodes.iter().map(|(id, episode)| row(*id, episode)).collect();
     for row in &mut rows {
+        if let (Some(refusal), RowState::Infrastructure) =
+            (history.refused.get(&row.task), row.state)
+        {
+            // It turned out while it was judged.
+            row.state = refused(refusal);
+            row.reason = Some(refusal.message.clone());
+            row.result = row.state.words().to_owned();
+        }
         let level = levels.get(row.task.as_str()).copied().flatten();
         row.level = row.level.take().or_else(|| level.cloned());
     }
@@ -180,7 +191,7 @@ pub fn rows(history: &History, plan: &Plan) -> Vec<Row> {
     if let Some((profile, device)) = place {
         let begun_tasks: BTreeSet<String> = rows.iter().map(|row| row.task.clone()).collect();
         for task in &plan.tasks {
-            let refusal = history.refused.get(&task.name).map(|refusal| refusal.message.clone());
+            let refusal = history.refused.get(&task.name);
             let begun = begun_tasks.contains(task.name.as_str());
             for policy in &policies {
                 for attempt in 0..plan.attempts.max(1) {
@@ -189,7 +200,7 @@ pub fn rows(history: &History, plan: &Plan) -> Vec<Row> {
                     if taken.contains(&key) || (refusal.is_some() && attempt > 0) {
                         continue;
                     }
-                    let refusal = refusal.clone().filter(|_| !begun);
+                    let refusal = refusal.filter(|_| !begun);
                     rows.push(absent(task, policy, attempt, (profile, &device), refusal));
                 }
             }
@@ -205,14 +216,19 @@ pub fn rows(history: &History, plan: &Plan) -> Vec<Row> {
     rows
 }
 
+/// The state of a task's rows that was refused.
+fn refused(refusal: &Refusal) -> RowState {
+    if refusal.degenerate.is_empty() { RowState::Refused } else { RowState::Degenerate }
+}
+
 fn absent(
     task: &Planned,
     policy: &str,
     attempt: u32,
     (profile, device): (Profile, &str),
-    refusal: Option<String>,
+    refusal: Option<&Refusal>,
 ) -> Row {
-    let state = if refusal.is_some() { RowState::Refused } else { RowState::Unfinished };
+    let state = refusal.map_or(RowState::Unfinished, refused);
     Row {
         task: task.name.clone(),
         level: task.level.clone(),
@@ -222,7 +238,7 @@ fn absent(
         device: device.to_owned(),
         episode: None,
         state,
-        reason: Some(refusal.unwrap_or_else(|| "never begun".to_owned())),
+        reason: Some(refusal.map_or_else(|| "never begun".to_owned(), |r| r.message.clone())),
         outcome: None,
         verified: false,
         result: state.words().to_owned(),

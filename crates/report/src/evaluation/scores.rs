@@ -101,6 +101,9 @@ pub struct FastP {
 pub struct NotJudged {
     /// Tasks whose reference cannot be judged against.
     pub refused: u32,
+    /// Tasks on which there is nothing to earn.
+    #[serde(default)]
+    pub degenerate: u32,
     /// Tasks lost to our own failures.
     pub infrastructure: u32,
     /// Tasks that were not finished or not begun.
@@ -247,6 +250,7 @@ fn by_task<'a>(rows: &[&'a Row]) -> (Tasks<'a>, NotJudged) {
         if count(RowState::Judged) == 0 {
             match () {
                 () if count(RowState::Refused) > 0 => left_out.refused += 1,
+                () if count(RowState::Degenerate) > 0 => left_out.degenerate += 1,
                 () if infrastructure > 0 => left_out.infrastructure += 1,
                 () => left_out.unfinished += 1,
             }

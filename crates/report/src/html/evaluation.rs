@@ -335,7 +335,10 @@ fn task_view(row: &Row, pages: &BTreeMap<String, String>) -> TaskView {
         RowState::Judged if row.verified => "good",
         RowState::Judged if row.candidate.is_some() || !row.integrity.is_empty() => "bad",
         RowState::Judged => "plain",
-        RowState::Refused | RowState::Infrastructure | RowState::Unfinished => "warn",
+        RowState::Refused
+        | RowState::Degenerate
+        | RowState::Infrastructure
+        | RowState::Unfinished => "warn",
     };
     let time = measured.time_ms.map(|t| [figures::time(t.value), figures::time_range(&t)]);
     let seen = row.best_seen.as_ref().and_then(|seen| seen.best);

@@ -193,7 +193,7 @@ fn a_suite_of_broken_tasks_is_all_refused() {
     let dir = tempfile::tempdir().unwrap();
     let run = suite::write_attempts(dir.path(), &["level1-1_a"], &[], "cpu");
     let (task, message) = ("level1-1_a".to_owned(), "no forward".to_owned());
-    run.append(&Event::TaskRefused { task, message, hint: None }).unwrap();
+    run.append(&Event::TaskRefused { task, message, hint: None, degenerate: Vec::new() }).unwrap();
     drop(run);
     // Whose attempts they would have been is in the run's settings.
     let reader = warpwright_record::reader::RunReader::open(dir.path()).unwrap();
@@ -204,6 +204,26 @@ fn a_suite_of_broken_tasks_is_all_refused() {
     assert_eq!(evaluation.overall.not_judged.refused, 1);
     assert_eq!(evaluation.rows[0].reason.as_deref(), Some("no forward"));
     assert!(evaluation.complete);
+}
+
+#[test]
+fn degenerate_tasks_are_listed_beside_the_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = attempt("teacher", "level1-1_a", right(2.0));
+    let names = ["level1-1_a", "level1-2_b"];
+    let run = suite::write_attempts(dir.path(), &names, &[first], "cpu");
+    let (task, message) = ("level1-2_b".to_owned(), "its results are constant".to_owned());
+    let degenerate = vec!["constant".to_owned()];
+    run.append(&Event::TaskRefused { task, message, hint: None, degenerate }).unwrap();
+    drop(run);
+    let evaluation = Evaluation::read(dir.path()).unwrap();
+    assert_eq!(evaluation.overall.tasks, 1);
+    assert_eq!(evaluation.overall.not_judged.degenerate, 1);
+    assert_eq!(evaluation.rows[1].state, RowState::Degenerate);
+    assert!(evaluation.complete);
+    let text = tables(&evaluation, None);
+    assert!(text.contains("Not counted, task degenerate: 1"), "{text}");
+    assert!(text.contains("its results are constant"), "{text}");
 }
 
 #[test]

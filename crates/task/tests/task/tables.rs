@@ -40,6 +40,13 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
+fn a_byte_order_mark_before_the_first_row_is_no_part_of_it() {
+    let row = json!({"code": GOOD, "name": "marked"});
+    assert_eq!(read(&format!("\u{feff}{row}\n{row}\n")).len(), 2);
+    assert!(refused(&format!("{row}\n\u{feff}{row}\n")).contains("row 2"));
+}
+
+#[test]
 fn jsonl_keeps_what_it_knows() {
     let rows = [
         json!({"code": GOOD, "ops": ["torch.add", "torch.relu"], "data_source": "synth", "extra": {"x": 1}}),

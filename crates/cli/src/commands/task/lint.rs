@@ -95,7 +95,11 @@ impl Row {
 pub(super) fn run(args: &Lint, printer: Printer) -> Result<u8, Failure> {
     let cache = folders::cache(args.common.cache.as_deref());
     let paths = args.tasks.iter().map(|path| shipped::found(path, &cache));
-    let mut tasks = tasks::read_all(&paths.collect::<Result<Vec<_>, _>>()?, printer)?;
+    let mut tasks = tasks::read_suite(&paths.collect::<Result<Vec<_>, _>>()?, printer)?;
+    if let [task] = &tasks[..] {
+        // Of several, one that is no task is told among the others.
+        tasks::check_all(std::slice::from_ref(task), printer)?;
+    }
     if let Some(sample) = args.sample {
         tasks = drawn(tasks, sample as usize, args.common.seed);
     }

@@ -1,0 +1,81 @@
+//! A session's processes before it is open.
+
+use std::time::{Duration, Instant};
+
+use warpwright_task::Task;
+
+use crate::baseline::EarlyBaseline;
+use crate::error::JudgeError;
+use crate::judge::LocalJudge;
+use crate::memory::{Memory, Work};
+use crate::oracle::LoadedOracle;
+use crate::reuse::Processes;
+
+/// The processes of a session before it is open: they have loaded what they can on the host, and
+/// nothing on the device but a context. So much can be done while others have its memory.
+pub(crate) struct Begun {
+    pub(super) oracle: LoadedOracle,
+    pub(super) early: Option<EarlyBaseline>,
+    pub(super) cost: Duration,
+}
+
+impl Begun {
+    /// Starts them, and has the oracle load the task's module. On the cpu device the process for the
+    /// baselines comes after the oracle, for which everybody waits.
+    pub(crate) fn begin(judge: &LocalJudge, task: &Task) -> Result<Self, JudgeError> {
+        let begun = Self::to_verify(judge, task)?;
+        if judge.config.device.is_cuda() {
+            return Ok(begun);
+        }
+        let early = judge.early_baseline(task);
+        Ok(Self { early, ..begun })
+    }
+
+    /// The same where perhaps nothing will be measured: the cpu device has no core to spare for what
+    /// may not be needed.
+    pub(crate) fn to_verify(judge: &LocalJudge, task: &Task) -> Result<Self, JudgeError> {
+        let started = Instant::now();
+        // The first candidate's process starts while this task's oracle does.
+        judge.nursery.expect();
+        // A GPU's host has cores for the baselines' process to start and to compile meanwhile. If that
+        // fails, it is told when they are needed.
+        let early = if judge.config.device.is_cuda() { judge.early_baseline(task) } else { None };
+        let settings = (judge.config.profile, judge.config.seed);
+        let oracle = LoadedOracle::load(&judge.host, task, settings, &judge.gate)?;
+        Ok(Self { oracle, early, cost: started.elapsed() })
+    }
+
+    /// The same for a look at the task itself.
+    pub(crate) fn to_examine(
+        judge: &LocalJudge,
+        task: &Task,
+        processes: Processes,
+    ) -> Result<Self, JudgeError> {
+        let started = Instant::now();
+        let settings = (judge.config.profile, judge.config.seed);
+        let (oracle, early) = match processes {
+            Processes::Own => {
+                let cuda = judge.config.device.is_cuda();
+                let early = if cuda { judge.early_baseline(task) } else { None };
+                (LoadedOracle::load(&judge.host, task, settings, &judge.gate)?, early)
+            }
+            Processes::Shared => {
+                let oracle = match judge.reuse.oracle() {
+                    Some(worker) => {
+                        LoadedOracle::load_in(worker, &judge.host, task, settings, &judge.gate)
+                    }
+                    None => LoadedOracle::load(&judge.host, task, settings, &judge.gate),
+                };
+                // A third of all tasks are refused before they are compiled, and a process that is ended
+                // while it compiles goes on to none.
+                (oracle?, None)
+            }
+        };
+        Ok(Self { oracle, early, cost: started.elapsed() })
+    }
+
+    /// Bytes of the device's memory that would do, if that is known and much.
+    pub(crate) fn wanted(&self, work: Work) -> Option<u64> {
+        self.oracle.foreseen.as_ref().map(|sizes| Memory::needed(sizes, work))
+    }
+}
