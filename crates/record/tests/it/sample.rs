@@ -17,9 +17,9 @@ use warpwright_record::interval::Interval;
 use warpwright_record::message::{Message, ToolCall, ToolResult, ToolStatus};
 use warpwright_record::run::RunInfo;
 use warpwright_record::verdict::{
-    Check, Diagnostic, Element, Failure, FailureClass, Isolation, IsolationLevel, KernelResources,
-    Mismatch, PhaseSeconds, Profile, Reward, Severity, Speedup, Stage, Times, VERDICT_VERSION,
-    Verdict,
+    AblationResult, Check, Diagnostic, Element, Failure, FailureClass, Isolation, IsolationLevel,
+    KernelResources, Mismatch, PhaseSeconds, Profile, Provenance, Reward, Severity, Speedup, Stage,
+    Times, VERDICT_VERSION, Verdict,
 };
 use warpwright_record::writer::RunWriter;
 
@@ -195,7 +195,11 @@ pub(crate) fn measured(task: &str, device: &str, candidate: &Candidate, speedup:
             shared_bytes: 0,
             stack_bytes: 0,
         }],
-        provenance: None,
+        provenance: Some(Provenance {
+            own_kernels: 1,
+            library_calls: Vec::new(),
+            ablation: AblationResult::FailedWithoutKernels,
+        }),
         diagnostics: Vec::new(),
         isolation: Isolation {
             level: if cuda { IsolationLevel::Full } else { IsolationLevel::Partial },
@@ -232,6 +236,7 @@ pub(crate) fn failed(task: &str, candidate: &Candidate, failure: Failure) -> Ver
         speedup: Speedup::default(),
         reward: Reward::unverified(),
         kernels: Vec::new(),
+        provenance: None,
         failure: Some(failure),
         ..good
     }
@@ -241,7 +246,6 @@ pub(crate) fn build_failure() -> Failure {
     Failure {
         class: FailureClass::Build,
         message: "kernels/bias_gelu.cu does not compile".to_owned(),
-        provenance: None,
         diagnostics: vec![Diagnostic {
             file: Some("kernels/bias_gelu.cu".to_owned()),
             line: Some(13),

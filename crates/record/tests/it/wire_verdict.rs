@@ -112,6 +112,11 @@ fn a_verdict_that_is_good() {
             "stack_bytes": 0
           }
         ],
+        "provenance": {
+          "own_kernels": 1,
+          "library_calls": [],
+          "ablation": "failed_without_kernels"
+        },
         "diagnostics": [],
         "isolation": {
           "level": "full",
@@ -276,6 +281,7 @@ fn a_verdict_that_is_bad() {
       "floor_ms": 0.0489,
       "unavoidable_bytes": 201343000,
       "kernels": [],
+      "provenance": null,
       "diagnostics": [],
       "isolation": "[as above]",
       "caveats": [],
