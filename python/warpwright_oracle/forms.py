@@ -103,7 +103,7 @@ def carried(value: Any, what: str, *, returned: bool = False) -> None:
     """Raises Refusal where a value cannot be handed to another process as it is. One that is
     ``returned`` is only compared: names of its fields and the kind of its keys do not matter."""
     if isinstance(value, torch.Tensor):
-        _carried_tensor(value, what, returned)
+        _carried_tensor(value, what)
     elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str) and not returned:
@@ -130,7 +130,7 @@ def carried(value: Any, what: str, *, returned: bool = False) -> None:
         raise Refusal("form", f"{text}: use tensors, numbers, strings, lists, tuples and dicts")
 
 
-def _carried_tensor(tensor: torch.Tensor, what: str, returned: bool) -> None:
+def _carried_tensor(tensor: torch.Tensor, what: str) -> None:
     kind = None
     if tensor.is_nested:
         kind = "a nested tensor"
