@@ -10,7 +10,7 @@ use warpwright_record::findings::{Answer, FINDINGS_VERSION, Findings, Inspection
 use warpwright_record::interval::Interval;
 use warpwright_record::message::{Message, ToolCall, ToolResult};
 use warpwright_record::verdict::{
-    Isolation, PhaseSeconds, Profile, Reward, Speedup, Stage, Times, VERDICT_VERSION, Verdict,
+    Isolation, PhaseSeconds, Profile, Reward, Speedup, Stage, Tier, Times, VERDICT_VERSION, Verdict,
 };
 
 use crate::judge::{DeviceFacts, Judge, JudgeUnavailable};
@@ -57,6 +57,7 @@ impl Judge for ScriptedJudge {
         let verified = faster.is_some() && stage > Stage::Built;
         Ok(Verdict {
             version: VERDICT_VERSION,
+            tier: Tier::Host,
             task: "scripted".to_owned(),
             candidate: candidate.hash().to_owned(),
             device: "cpu".to_owned(),

@@ -4,7 +4,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use warpwright_record::verdict::{
-    Failure, IntegrityFinding, Isolation, Profile, Reward, Speedup, Times, Verdict,
+    Failure, IntegrityFinding, Isolation, Profile, Reward, Speedup, Tier, Times, Verdict,
 };
 
 /// Version of every object here.
@@ -16,6 +16,7 @@ pub(crate) struct Judged<'a> {
     pub(crate) version: u32,
     pub(crate) task: &'a str,
     pub(crate) device: &'a str,
+    pub(crate) tier: Tier,
     pub(crate) profile: Profile,
     pub(crate) verified: bool,
     pub(crate) failure: Option<&'a Failure>,
@@ -35,6 +36,7 @@ impl<'a> Judged<'a> {
             version: VERSION,
             task: &verdict.task,
             device: &verdict.device,
+            tier: verdict.tier,
             profile: verdict.profile,
             verified: verdict.verified,
             failure: verdict.failure.as_ref(),

@@ -7,8 +7,8 @@ use warpwright_record::candidate::Candidate;
 use warpwright_record::conditions::Conditions;
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::verdict::{
-    Check, Failure, IntegrityFinding, PhaseSeconds, Provenance, Reward, Speedup, Stage, Times,
-    VERDICT_VERSION, Verdict,
+    Check, Failure, IntegrityFinding, PhaseSeconds, Provenance, Reward, Speedup, Stage, Tier,
+    Times, VERDICT_VERSION, Verdict,
 };
 use warpwright_task::Task;
 
@@ -152,6 +152,7 @@ pub(crate) fn verdict(
     let floor_ms = floor_ms(&fingerprint, known.unavoidable_bytes);
     Verdict {
         version: VERDICT_VERSION,
+        tier: Tier::Host,
         task: task.name.clone(),
         candidate: candidate.hash().to_owned(),
         device: judge.config.device.to_string(),

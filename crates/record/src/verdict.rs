@@ -13,8 +13,10 @@ use crate::fingerprint::Fingerprint;
 use crate::inputs::InputFamily;
 use crate::interval::Interval;
 
-/// Version of the serialised form. A reader refuses a newer one.
-pub const VERDICT_VERSION: u32 = 1;
+/// Version of the serialised form and of the rules by which it came about. A reader refuses a newer
+/// one; an older one is shown and marked, and never reused: 1 was paid to candidates that computed
+/// outside the clock.
+pub const VERDICT_VERSION: u32 = 2;
 
 /// Precision and comparison policy (design, invariant 4).
 #[derive(
@@ -63,6 +65,28 @@ impl FromStr for Profile {
     }
 }
 
+/// What of a candidate executes while it is judged.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    /// Its host code too, in a process of its own that is frozen outside the candidate's windows.
+    #[default]
+    Host,
+}
+
 /// How far judging went.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
@@ -88,6 +112,9 @@ pub struct Verdict {
     pub candidate: String,
     /// `cuda:N` or `cpu`.
     pub device: String,
+    /// Where candidate host code ran while it was judged.
+    #[serde(default)]
+    pub tier: Tier,
     /// Policy of precision and comparison.
     pub profile: Profile,
     /// How far judging was asked to go.
@@ -176,6 +203,13 @@ pub struct Reward {
     pub speedup: f64,
     /// -1 wrong; else `1 + clip(log2 s, -0.5, 2)`, `s` taken as 1 between 0.95 and 1.05.
     pub bounded: f64,
+}
+
+impl Verdict {
+    /// Whether it came about by older rules than today's, under which attacks were paid.
+    pub fn is_by_old_rules(&self) -> bool {
+        self.version < VERDICT_VERSION
+    }
 }
 
 impl Reward {

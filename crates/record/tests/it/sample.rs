@@ -19,7 +19,7 @@ use warpwright_record::run::RunInfo;
 use warpwright_record::verdict::{
     AblationResult, Check, Diagnostic, Element, Failure, FailureClass, Isolation, IsolationLevel,
     KernelResources, Mismatch, PhaseSeconds, Profile, Provenance, Reward, Severity, Speedup, Stage,
-    Times, VERDICT_VERSION, Verdict,
+    Tier, Times, VERDICT_VERSION, Verdict,
 };
 use warpwright_record::writer::RunWriter;
 
@@ -150,6 +150,7 @@ pub(crate) fn measured(task: &str, device: &str, candidate: &Candidate, speedup:
     };
     Verdict {
         version: VERDICT_VERSION,
+        tier: Tier::Host,
         task: task.to_owned(),
         candidate: candidate.hash().to_owned(),
         device: device.to_owned(),

@@ -151,7 +151,7 @@ pub(super) fn view(verdict: &Verdict) -> VerdictView {
         },
         enforced: verdict.isolation.enforced.clone(),
         missing: verdict.isolation.missing.clone(),
-        caveats: verdict.caveats.clone(),
+        caveats: caveats(verdict),
         conditions: verdict.conditions.as_ref().map(ToString::to_string).filter(|c| !c.is_empty()),
         phases: phases(verdict),
         fingerprint: fingerprint(&verdict.fingerprint),
@@ -300,4 +300,13 @@ fn fingerprint(f: &Fingerprint) -> Vec<[String; 2]> {
     ];
     let rows = rows.into_iter().filter(|(_, value)| !value.is_empty());
     rows.map(|(name, value)| [name.to_owned(), value]).collect()
+}
+
+/// What was weaker than the rules ask; first, that these were older rules.
+fn caveats(verdict: &Verdict) -> Vec<String> {
+    let old = verdict.is_by_old_rules().then(|| {
+        let version = verdict.version;
+        format!("judged by old rules (verdict version {version}), under which attacks were paid: judge it again")
+    });
+    old.into_iter().chain(verdict.caveats.iter().cloned()).collect()
 }

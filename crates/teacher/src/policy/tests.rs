@@ -4,7 +4,7 @@ use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::interval::Interval;
 use warpwright_record::verdict::{
     Failure, FailureClass, Isolation, PhaseSeconds, Profile, Reward, Speedup, Stage as Reached,
-    Times, VERDICT_VERSION, Verdict,
+    Tier, Times, VERDICT_VERSION, Verdict,
 };
 
 use super::*;
@@ -35,6 +35,7 @@ pub(crate) fn verdict(stage: Reached, milliseconds: Option<f64>) -> Verdict {
     let around = |value: f64| Interval { value, low: value, high: value };
     Verdict {
         version: VERDICT_VERSION,
+        tier: Tier::Host,
         task: "rmsnorm".to_owned(),
         candidate: String::new(),
         device: "cpu".to_owned(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::verdict::{
-    Isolation, PhaseSeconds, Profile, Reward, Speedup, Times, VERDICT_VERSION,
+    Isolation, PhaseSeconds, Profile, Reward, Speedup, Tier, Times, VERDICT_VERSION,
 };
 
 use super::*;
@@ -14,6 +14,7 @@ use super::*;
 fn verdict(number: u64) -> Verdict {
     Verdict {
         version: VERDICT_VERSION,
+        tier: Tier::Host,
         task: "task".to_owned(),
         candidate: String::new(),
         device: "cpu".to_owned(),
