@@ -189,7 +189,9 @@ fn an_integer_may_agree_with_either_answer() {
 
 /// What is right, said again from the rule's words: every kind of element against every other.
 fn right_in_words(got: f64, want: f64, own: Option<f64>, allowed: f64, limit: f64) -> bool {
-    let same = |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan());
+    let same = |a: f64, b: f64| {
+        a.partial_cmp(&b).is_some_and(std::cmp::Ordering::is_eq) || (a.is_nan() && b.is_nan())
+    };
     let near = |a: f64, b: f64| b.is_finite() && (a - b).abs() <= allowed;
     if near(got, want) || (!want.is_finite() && same(got, want)) {
         return true;
