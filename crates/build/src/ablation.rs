@@ -110,10 +110,9 @@ fn source(instrument: Instrument, target: &Target, symbols: &[Linkage]) -> Optio
         let used = symbols.iter().any(|s| s.defined.contains(asked));
         used.then_some(asked).into_iter().collect()
     } else {
-        let away = |name: &&String| match kernels {
-            true => allowed::LAUNCHES.contains(&name.as_str()),
-            false => allowed::library_work(name),
-        };
+        let launches = |name: &str| allowed::LAUNCHES.contains(&name);
+        let away =
+            |name: &&String| if kernels { launches(name) } else { allowed::library_work(name) };
         symbols.iter().flat_map(|s| s.undefined.iter().filter(away)).map(String::as_str).collect()
     };
     names.sort_unstable();
