@@ -117,7 +117,8 @@ pub(crate) const LAUNCHES: [&str; 4] = [
 ];
 
 /// What describes tensors to the device's copy engine; the driver computes nothing in them.
-const DRIVER: [&str; 3] = ["cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col", "cuGetErrorString"];
+pub(crate) const DRIVER: [&str; 3] =
+    ["cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col", "cuGetErrorString"];
 
 /// What cuBLAS and cuDNN need beside the work itself: beginnings of names.
 #[rustfmt::skip]
