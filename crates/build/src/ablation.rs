@@ -27,8 +27,6 @@ const HOST_LIBRARIES: &str = "hostcuda_libraries";
 const HOST_PRODUCT: &str = "_ZN8hostcuda4gemmI";
 const HOST_LAUNCH: &str = "_ZN8hostcuda6launchI";
 
-const OBJECT: &str = "stand_in.o";
-
 /// Definitions by which a candidate would put functions of its own in the place of those that are taken
 /// away.
 pub(crate) fn taken(symbols: &[Linkage], file: &str) -> Vec<Diagnostic> {
@@ -68,24 +66,44 @@ pub(crate) fn on_host(symbols: &[Linkage], imported: &mut Imported) {
 impl Bench<'_> {
     /// The object that stands in for what this build takes away; `None` where there is nothing to take.
     pub(crate) fn stand_in(&self, symbols: &[Linkage]) -> Result<Option<PathBuf>, BuildError> {
-        let Some(text) = source(self.instrument, self.target, symbols) else { return Ok(None) };
+        let text = source(self.instrument, self.target, symbols);
+        text.map(|text| self.ours(&text, &["-c"], "stand_in.o")).transpose()
+    }
+
+    /// A library to link against where the driver is asked to describe tensors: machines that only compile
+    /// have no driver, and its name is all that stays of this one.
+    pub(crate) fn driver(&self, symbols: &[Linkage]) -> Result<Option<PathBuf>, BuildError> {
+        let mut text = String::new();
+        for name in allowed::DRIVER {
+            if symbols.iter().any(|s| s.undefined.contains(name)) {
+                let _ = writeln!(text, "extern \"C\" int {name}() {{ return 0; }}");
+            }
+        }
+        let shared = ["-shared", "-Wl,-soname,libcuda.so.1"];
+        let text = Some(text).filter(|text| *self.target != Target::Cpu && !text.is_empty());
+        text.map(|text| self.ours(&text, &shared, "libcuda.so")).transpose()
+    }
+
+    /// Compiles a text of our own to a file of that name, once.
+    fn ours(&self, text: &str, arguments: &[&str], name: &str) -> Result<PathBuf, BuildError> {
         let tools = self.tools.describe();
-        let parts = ["stand-in 1", text.as_str()].into_iter();
+        let parts = ["of our own 1", text, name].into_iter();
         let parts = parts.chain(tools.iter().map(String::as_str));
         let key = cache::key(parts.map(str::as_bytes));
         if let Some(place) = self.cache.find(Kind::Object, &key) {
-            return Ok(Some(place.join(OBJECT)));
+            return Ok(place.join(name));
         }
         let staged = self.cache.scratch()?;
         let place = self.cache.scratch()?;
-        let source = place.path().join("stand_in.cpp");
+        let source = place.path().join("source.cpp");
         fs::write(&source, text)?;
         let cxx = self.tools.need_cxx()?;
         let command = Command::new("the host compiler", &cxx.path, place.path())
-            .args(["-O1", "-fPIC", "-w", "-c"])
+            .args(["-O1", "-fPIC", "-w"])
+            .args(arguments)
             .arg(&source)
             .arg("-o")
-            .arg(staged.path().join(OBJECT))
+            .arg(staged.path().join(name))
             .write(staged.path());
         match process::run(self.jail, &command, self.settings)? {
             Ended::Exited { code: 0, .. } => {}
@@ -93,8 +111,7 @@ impl Bench<'_> {
                 return Err(BuildError::BrokenTool { tool: command.tool, reason: output });
             }
         }
-        let place = self.cache.publish(Kind::Object, &key, staged.path())?;
-        Ok(Some(place.join(OBJECT)))
+        Ok(self.cache.publish(Kind::Object, &key, staged.path())?.join(name))
     }
 }
 
@@ -110,10 +127,9 @@ fn source(instrument: Instrument, target: &Target, symbols: &[Linkage]) -> Optio
         let used = symbols.iter().any(|s| s.defined.contains(asked));
         used.then_some(asked).into_iter().collect()
     } else {
-        let away = |name: &&String| match kernels {
-            true => allowed::LAUNCHES.contains(&name.as_str()),
-            false => allowed::library_work(name),
-        };
+        let launches = |name: &str| allowed::LAUNCHES.contains(&name);
+        let away =
+            |name: &&String| if kernels { launches(name) } else { allowed::library_work(name) };
         symbols.iter().flat_map(|s| s.undefined.iter().filter(away)).map(String::as_str).collect()
     };
     names.sort_unstable();

@@ -66,6 +66,9 @@ impl Bench<'_> {
             command = command.arg(stand_in).read(stand_in);
         }
         command = command.arg("-Wl,--as-needed");
+        if let Some(driver) = self.driver(&symbols)? {
+            command = command.arg(&driver).read(&driver);
+        }
         if *self.target == Target::Cpu {
             command = command.arg("-fopenmp");
             if self.sanitized_on_host() {

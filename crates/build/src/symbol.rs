@@ -33,7 +33,7 @@ struct Reader<'a> {
     path: Vec<&'a str>,
 }
 
-impl<'a> Reader<'a> {
+impl Reader<'_> {
     /// Reads one name, if there is one.
     fn component(&mut self) -> bool {
         let abbreviations = [

@@ -108,10 +108,10 @@ static py::object counted(py::list xs, py::dict d, py::tuple t, py::args args, c
     return py::cast(xs.size() + d.size() + t.size() + args.size() + kw.size());
 }
 
-static at::Tensor described(at::ScalarType type, at::IntArrayRef sizes, torch::Device device, at::Scalar s,
+static at::Tensor described(at::ScalarType type, at::IntArrayRef sizes, torch::Device device, double s,
                             c10::optional<double> a) {
     torch::NoGradGuard no_grad;
-    TORCH_CHECK(s.toDouble() + a.value_or(1.0) > 0);
+    TORCH_CHECK(at::Scalar(s).toDouble() + a.value_or(1.0) > 0);
     return torch::empty(sizes, torch::dtype(type).device(device));
 }
 

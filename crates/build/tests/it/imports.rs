@@ -90,6 +90,28 @@ fn launchers_may_use_the_runtime_and_instructions_of_the_device() {
 }
 
 #[test]
+fn tensor_maps_come_from_the_driver_and_nothing_else_does() {
+    let bench = bench();
+    let with = |call: &str| {
+        format!(
+            "#include <cuda.h>\n{SCALE}\nextern \"C\" int describe(void* p) {{ return {call}; }}\n"
+        )
+    };
+    let lawful = with(
+        "(int)cuTensorMapEncodeTiled((CUtensorMap*)p, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 1, p, \
+         0, 0, 0, 0, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, \
+         CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)",
+    );
+    built(bench.builder.build(&candidate(&[("kernels/a.cu", &lawful)]), &sm_90a()).unwrap());
+    let entry =
+        with("(int)cudaGetDriverEntryPointByVersion(\"cuModuleLoad\", (void**)p, 12000, 0, 0)");
+    let why =
+        failed(bench.builder.build(&candidate(&[("kernels/a.cu", &entry)]), &sm_90a()).unwrap());
+    assert_eq!(why.class, FailureClass::ForbiddenImport);
+    assert!(why.message.contains("call cuTensorMapEncodeTiled directly"), "{}", why.message);
+}
+
+#[test]
 fn long_operators_behind_torchs_dispatcher_are_refused() {
     let bench = bench();
     let binding = "#include <torch/csrc/utils/pybind.h>
