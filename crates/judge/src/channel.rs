@@ -43,6 +43,8 @@ pub(crate) enum NoAnswer {
     RanWhileFrozen,
     /// It does not stop.
     CannotFreeze(String),
+    /// Work of its goes on on the GPU long after its answer.
+    LeftRunning,
 }
 
 impl Channel {

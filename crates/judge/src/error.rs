@@ -140,6 +140,9 @@ impl JudgeError {
                 format!("freeze the {role}"),
                 "one of its processes ran meanwhile",
             ),
+            NoAnswer::LeftRunning => {
+                Self::infrastructure(format!("wait for the {role}"), "the GPU does not become idle")
+            }
             NoAnswer::CannotFreeze(reason) => {
                 Self::infrastructure(format!("freeze the {role}"), reason)
             }

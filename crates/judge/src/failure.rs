@@ -36,6 +36,9 @@ pub(crate) fn classify(stumble: &Stumble, outcome: Option<&Outcome>, tail: &str)
             failure(FailureClass::Integrity, "one of its processes ran while it was to be frozen")
         }
         NoAnswer::CannotFreeze(reason) => failure(FailureClass::Integrity, reason.clone()),
+        NoAnswer::LeftRunning => {
+            failure(FailureClass::Integrity, "it left work running on the GPU after its answer")
+        }
         NoAnswer::Malformed(what) => {
             failure(FailureClass::Crash, format!("the process broke off the conversation: {what}"))
         }
@@ -94,6 +97,10 @@ pub(crate) fn finding(stumble: &Stumble) -> Option<IntegrityFinding> {
             ("ran_while_frozen", "a process of its jail ran while all were to be frozen".to_owned())
         }
         NoAnswer::CannotFreeze(reason) => ("cannot_be_frozen", reason.clone()),
+        NoAnswer::LeftRunning => (
+            "left_running",
+            "work of the candidate's ran on the GPU long after its answer".to_owned(),
+        ),
         _ => return None,
     };
     Some(IntegrityFinding { class: class.to_owned(), message })

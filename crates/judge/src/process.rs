@@ -33,6 +33,10 @@ const START_PATIENCE: Duration = Duration::from_mins(2);
 /// Longest a process that waits for work may take to say so. A busy host is slow, not silent.
 const PING_PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long the threads of a process on a GPU, some thirty on two cores, take to go on once it is thawed:
+/// waited for before the clock starts.
+const SETTLE: Duration = Duration::from_millis(1);
+
 /// Longest a process lives, whatever it does.
 pub(crate) const WALL: Duration = Duration::from_hours(12);
 
@@ -417,10 +421,18 @@ impl Worker {
         look: impl FnOnce(&[u8]) -> R,
     ) -> (Duration, Result<Answered<R>, NoAnswer>) {
         let (go, nonce) = with_nonce(go);
-        if let Err(error) = self.freeze() {
+        // On a GPU nothing of the clock depends on who was frozen, and baselines run no candidate's code.
+        let freezes = !self.awake || self.role == Role::Runner;
+        if freezes && let Err(error) = self.freeze() {
             return (Duration::ZERO, Err(error));
         }
         if self.awake {
+            if freezes {
+                if let Err(error) = self.thaw() {
+                    return (Duration::ZERO, Err(error));
+                }
+                std::thread::sleep(SETTLE);
+            }
             let turned = self.ask::<Json>(&serde_json::json!({"do": "turn"}), deadline);
             if let Err(error) = turned {
                 return (Duration::ZERO, Err(error));
@@ -442,7 +454,8 @@ impl Worker {
             seen = Some(look(reply));
             elapsed = Some(start.elapsed());
         }
-        let reply = match (reply, self.freeze()) {
+        let frozen = if freezes { self.freeze() } else { Ok(()) };
+        let reply = match (reply, frozen) {
             (Ok(reply), Ok(())) => reply,
             (Err(error), _) | (Ok(_), Err(error)) => return (start.elapsed(), Err(error)),
         };

@@ -301,6 +301,12 @@ impl Runner {
             .window((&go, lent), self.patience, |reply| look(reply, calls, zone, &arena, random));
         self.spent.windows += elapsed;
         let answered = answer.map_err(stopped)?;
+        // What it has left running there would slow baselines and empty windows, which come next.
+        if let Arena::Cuda(arena) = &*self.arena
+            && !arena.device().await_idle()?
+        {
+            return Err(stopped(NoAnswer::LeftRunning));
+        }
         let (results, samples, seen) = match answered.seen {
             Some(seen) => seen?.map_err(stopped)?,
             None => {

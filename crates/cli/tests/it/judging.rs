@@ -30,7 +30,7 @@ fn a_right_candidate_is_verified_and_recorded() {
     assert_eq!(object["failure"], Value::Null);
     let mut fields: Vec<_> = object.as_object().unwrap().keys().map(String::as_str).collect();
     fields.sort_unstable();
-    insta::assert_snapshot!(fields.join(" "), @"caveats device failure floor_ms integrity isolation profile reward speedup task times_ms verdict verified version");
+    insta::assert_snapshot!(fields.join(" "), @"caveats device failure floor_ms integrity isolation profile reward speedup task tier times_ms verdict verified version");
     let speedup: Vec<_> =
         object["speedup"].as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(

@@ -6,6 +6,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use libloading::Library;
 
@@ -113,6 +114,13 @@ pub(super) struct AccessDesc {
     flags: c_int,
 }
 
+/// A round trip to an idle GPU takes some 50 us.
+const IDLE_TRIP: Duration = Duration::from_micros(300);
+/// So many after each other say that it is idle.
+const IDLE_TRIPS: u32 = 3;
+/// Longest that a candidate's work may go on once its window is over. A busy host delays a round trip
+/// now and then, and not for so long.
+const IDLE_PATIENCE: Duration = Duration::from_secs(2);
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 const OUT_OF_MEMORY: c_int = 2;
 /// Codes of cuda.h after which nothing works for this process any more: the device is unavailable,
@@ -285,6 +293,23 @@ impl CudaDevice {
             return Ok(());
         }
         Err(ArenaError::new("prove that the GPU is healthy", "it returned other bytes"))
+    }
+
+    /// Waits until nothing of another process runs on the GPU: while something does, the driver gives it
+    /// the GPU in turns of about a millisecond, and a round trip of the judge's takes as long. False if
+    /// that does not end.
+    pub(crate) fn await_idle(&self) -> Result<bool, ArenaError> {
+        let begun = Instant::now();
+        let mut quick = 0;
+        while quick < IDLE_TRIPS {
+            let trip = Instant::now();
+            self.probe()?;
+            quick = if trip.elapsed() < IDLE_TRIP { quick + 1 } else { 0 };
+            if quick == 0 && begun.elapsed() > IDLE_PATIENCE {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Creates, maps and exports `len` bytes of device memory, with addresses behind it for the inputs
