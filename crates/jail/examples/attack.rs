@@ -197,6 +197,12 @@ fn fill(path: &Path, bytes: u64) -> io::Result<String> {
 /// writes the time into a file; then stays itself.
 /// Writes a heartbeat, and has a timer send it SIGCONT every five milliseconds.
 fn wake_itself(heartbeat: &Path) -> io::Result<String> {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // Newer kernels stop a timer whose signal is ignored, as SIGCONT is without a handler.
+    let handler = nothing as extern "C" fn(libc::c_int);
+    if unsafe { libc::signal(libc::SIGCONT, handler as libc::sighandler_t) } == libc::SIG_ERR {
+        return Err(io::Error::last_os_error());
+    }
     let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
     event.sigev_notify = libc::SIGEV_SIGNAL;
     event.sigev_signo = libc::SIGCONT;

@@ -312,7 +312,6 @@ fn sizes_are_foreseen_as_they_turn_out_to_be() {
     let (part, forward) = REFERENCES[0];
     assert!(ask(&reference(part, forward), "eval", 64 << 20).foreseen.is_none());
     for (part, forward) in [
-        ("nn.Identity()", "x[x > 0]"),
         ("nn.Identity()", "nn.functional.scaled_dot_product_attention(x, x, x)"),
         ("nn.LSTM(16, 16, 2, batch_first=True)", "self.part(x[0])"),
         ("nn.Identity()", "sum(x for _ in range(5000))"),

@@ -66,6 +66,8 @@ pub struct TaskSession<'j> {
     plan: Plan,
     random: StdRng,
     processes: Processes,
+    /// Whether only the task itself is looked at.
+    examines: bool,
     /// A process for the baselines that was begun with the oracle.
     early: Option<EarlyBaseline>,
     baselines: Option<Baselines>,
@@ -183,6 +185,7 @@ impl<'j> TaskSession<'j> {
             plan,
             random,
             processes,
+            examines: matches!(opening, Opening::Examining(..)),
             early,
             baselines: None,
             cost: cost + started.elapsed(),

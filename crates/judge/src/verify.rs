@@ -23,6 +23,18 @@ pub(crate) struct Looked {
     pub(crate) void: bool,
 }
 
+/// What is wrong with a window of which a call left a part of its results as they were. By the same class
+/// whatever they held: NaN, or a number that would else be a mismatch.
+pub(crate) fn unwritten(played: &Played, name: &str) -> Option<Failure> {
+    let call = played.unwritten()?;
+    let text = format!(
+        "{name}: call {} of {} had not written all of its results when the window was over",
+        call + 1,
+        played.order.len()
+    );
+    Some(failure(FailureClass::NonFinite, text))
+}
+
 /// Looks at one call of a window that was played on these inputs.
 pub(crate) fn look(
     oracle: &mut Oracle,
@@ -50,6 +62,11 @@ pub(crate) fn look(
     };
     let compared = Comparison { oracle, runner, played, call, expected: &expected, profile };
     compared.of(&claimed, &mut looked)?;
+    if let Some(found) = looked.failure.as_mut().filter(|f| f.class == FailureClass::Mismatch)
+        && let Some(told) = unwritten(played, name)
+    {
+        (found.class, found.message) = (told.class, told.message);
+    }
     Ok(looked)
 }
 

@@ -220,45 +220,31 @@ fn results_kept_from_an_earlier_call_are_worthless() {
     assert!(!verdict.verified);
 }
 
-const FLIP: &str = r#"
-__global__ void flip_kernel(unsigned* out, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) out[i] ^= FLIP;
-}
-extern "C" void flip_launcher(float* out, int n, cudaStream_t stream) {
-    flip_kernel<<<(n + 255) / 256, 256, 0, stream>>>((unsigned*)out, n);
-}
-"#;
-
-/// After the call has returned, a thread goes on flipping the last bit of every result: each value
-/// that a comparison can see is right, and none is final. Without the flip it is the same program.
+/// A thread computes the result 50 ms after the call has returned: everything is frozen by then. Without
+/// the wait it is the same program.
 #[test]
-fn a_result_that_changes_after_its_call_is_a_late_write() {
-    let rewriting = |flip: &str| {
-        let mut late = case(
+fn a_result_that_comes_after_the_answer_is_missing() {
+    let later = |wait: &str| {
+        let body = format!(
             "import threading, time\n\
-            out = torch.empty_like(x)\n\
-            cuda_extension.bias_clamp_launcher(x, self.bias, out, x.numel(), x.shape[1], self.low)\n\
-            def go_on():\n    end = time.monotonic() + 0.2\n    while time.monotonic() < end:\n        \
-            cuda_extension.flip_launcher(out, x.numel())\n\
-            threading.Thread(target=go_on, daemon=True).start()\n\
-            return out",
+             out = torch.empty_like(x)\n\
+             def work():\n    time.sleep({wait})\n    \
+             cuda_extension.bias_clamp_launcher(x, self.bias, out, x.numel(), x.shape[1], self.low)\n\
+             thread = threading.Thread(target=work, daemon=True)\n\
+             thread.start()\n\
+             if {wait} == 0: thread.join()\n\
+             return out"
         );
-        late.kernels[0].1 += &FLIP.replace("FLIP", flip);
-        late.candidate()
+        case(&body).candidate()
     };
-    let verdicts =
-        judge_all(Device::Cpu, TASK, [rewriting("0u"), rewriting("1u")], Stage::Verified);
+    let verdicts = judge_all(Device::Cpu, TASK, [later("0"), later("0.05")], Stage::Verified);
     assert!(verdicts[0].verified, "positive control: {:#?}", verdicts[0]);
     assert!(!verdicts[1].verified, "{:#?}", verdicts[1]);
-    assert_eq!(verdicts[1].failure, None, "its values are right whenever they are read");
-    let classes: Vec<&str> = verdicts[1].integrity.iter().map(|f| f.class.as_str()).collect();
-    assert_eq!(classes, ["late_write"]);
 }
 
 #[test]
 fn a_candidate_without_kernels_may_only_move_bytes() {
-    let task = TASK.replace("torch.clamp(x + self.bias, min=self.low)", "x.t()");
+    let task = TASK.replace("torch.clamp(x + self.bias, min=self.low)", "x.t().contiguous()");
     let honest = Case { task, model: model("return x.t().contiguous()"), kernels: vec![] };
     let verdict = judge_case(&honest, Stage::Verified);
     assert!(verdict.verified, "{verdict:#?}");
@@ -328,9 +314,10 @@ fn a_compiled_baseline_that_computes_something_else_is_left_out() {
 /// Right, and no achievement.
 #[test]
 fn on_a_degenerate_task_nothing_is_earned() {
-    let zeros = "out = torch.empty_like(x).zero_()\nreturn out";
     let task = TASK.replace("torch.clamp(x + self.bias, min=self.low)", "0 * (x + self.bias)");
-    let verdict = judge_case(&Case { task, model: model(zeros), kernels: vec![] }, Stage::Verified);
+    let kernel = KERNEL.replace("fmaxf(x[i] + bias[i % columns], low)", "0.0f * low");
+    let kernels = vec![("bias_clamp.cu", kernel)];
+    let verdict = judge_case(&Case { task, model: model(HONEST), kernels }, Stage::Verified);
     assert!(verdict.verified, "{verdict:#?}");
     assert_eq!(verdict.reward, Reward::UNEARNED);
     assert!(verdict.caveats[0].contains("degenerate"), "{:?}", verdict.caveats);

@@ -7,13 +7,11 @@
 use std::time::{Duration, Instant};
 
 use super::TaskSession;
-use crate::failure::failure;
 use crate::families::Draw;
 use crate::runner::{Played, Runner, Trouble};
 use crate::sequential::Schedule;
 use crate::verdict::Findings;
-use crate::verify::look;
-use warpwright_record::verdict::FailureClass;
+use crate::verify::{look, unwritten};
 
 /// Timed calls that are looked at before measuring may stop first, where there are as many:
 /// `0.95^90 < 0.01`.
@@ -58,12 +56,8 @@ impl TaskSession<'_> {
         (checks, round): (&mut Checks, usize),
         found: &mut Findings,
     ) -> Result<(), Trouble> {
-        if let Some(call) = played.unwritten() {
-            let text = format!(
-                "timed call {call} of {} had not written all of its results when it was over",
-                played.order.len()
-            );
-            found.failure = Some(failure(FailureClass::Mismatch, text));
+        if let Some(failure) = unwritten(played, "timed call") {
+            found.failure = Some(failure);
             return Ok(());
         }
         let started = Instant::now();

@@ -176,7 +176,7 @@ impl TaskSession<'_> {
     /// What baselines are compared with before a candidate is timed beside them. Where tasks are only
     /// looked at, one that is wrong speaks against the task instead.
     pub(super) fn right_for_baselines(&mut self) -> Result<Option<Right>, JudgeError> {
-        if self.memory.examines() {
+        if self.examines {
             return Ok(None);
         }
         let seed = Draw::fresh(InputFamily::Own, &mut self.random).seed;

@@ -23,10 +23,11 @@ fn a_verdict_that_is_good() {
       "episode": 0,
       "turn": null,
       "verdict": {
-        "version": 1,
+        "version": 2,
         "task": "bias_gelu",
         "candidate": "9ae6051ba0eeb20dd185bde435c719753b7115ffb89bf2c55781ff349978ef9f",
         "device": "cuda:0",
+        "tier": "host",
         "profile": "strict",
         "stage": "measured",
         "verified": true,
@@ -220,10 +221,11 @@ fn a_verdict_that_is_bad() {
         ".speedup" => "[as above]",
     }, @r#"
     {
-      "version": 1,
+      "version": 2,
       "task": "bias_gelu",
       "candidate": "9ae6051ba0eeb20dd185bde435c719753b7115ffb89bf2c55781ff349978ef9f",
       "device": "cuda:0",
+      "tier": "host",
       "profile": "strict",
       "stage": "verified",
       "verified": false,
