@@ -345,22 +345,19 @@ impl Families {
 
     /// Which of the calls of a timed window are looked at: so many, none twice. Where the task allows
     /// other inputs than its own, two thirds of them have those, as far as there are any.
-    pub(crate) fn looked_at(
-        &self,
-        draws: &[Draw],
-        count: usize,
-        random: &mut StdRng,
-    ) -> Vec<usize> {
+    pub(crate) fn looked_at(draws: &[Draw], count: usize, random: &mut StdRng) -> Vec<usize> {
         let mut calls: Vec<usize> = (0..draws.len()).collect();
         calls.shuffle(random);
         let (mut own, mut other): (Vec<usize>, Vec<usize>) =
             calls.into_iter().partition(|&call| draws[call].family == InputFamily::Own);
         let mut mixed = Vec::with_capacity(draws.len());
-        while let Some(call) = match random.random_bool(LOOKED_SHARE) {
-            true => other.pop().or_else(|| own.pop()),
-            false => own.pop().or_else(|| other.pop()),
-        } {
-            mixed.push(call);
+        while mixed.len() < draws.len() {
+            let call = if random.random_bool(LOOKED_SHARE) {
+                other.pop().or_else(|| own.pop())
+            } else {
+                own.pop().or_else(|| other.pop())
+            };
+            mixed.extend(call);
         }
         mixed.truncate(count);
         mixed

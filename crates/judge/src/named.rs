@@ -149,7 +149,9 @@ mod tests {
     const ZONE: Zone = Zone { offset: 4096, bytes: 1 << 20 };
 
     fn hex(words: &[u64]) -> String {
-        words.iter().flat_map(|word| word.to_le_bytes()).map(|byte| format!("{byte:02x}")).collect()
+        let each: Vec<String> =
+            words.iter().map(|word| format!("{:016x}", word.swap_bytes())).collect();
+        each.concat()
     }
 
     fn named(forms: &[&[u64]], form: &[usize], base: u64, at: &[u64]) -> Named {

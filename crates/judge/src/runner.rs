@@ -307,17 +307,16 @@ impl Runner {
         {
             return Err(stopped(NoAnswer::LeftRunning));
         }
-        let (results, samples, seen) = match answered.seen {
-            Some(seen) => seen?.map_err(stopped)?,
-            None => {
-                let named = serde_json::from_value(answered.answer);
-                let named = named.map_err(|e| NoAnswer::Malformed(e.to_string()));
-                let results = named.and_then(|named: Named| Results::of(named, calls));
-                let results = results.map_err(stopped)?;
-                let samples = results.samples(zone, FROZEN_SAMPLES, &mut self.random);
-                let seen = self.arena.samples(&offsets(&samples))?;
-                (results, samples, seen)
-            }
+        let (results, samples, seen) = if let Some(seen) = answered.seen {
+            seen?.map_err(stopped)?
+        } else {
+            let named = serde_json::from_value(answered.answer);
+            let named = named.map_err(|e| NoAnswer::Malformed(e.to_string()));
+            let results = named.and_then(|named: Named| Results::of(named, calls));
+            let results = results.map_err(stopped)?;
+            let samples = results.samples(zone, FROZEN_SAMPLES, &mut self.random);
+            let seen = self.arena.samples(&offsets(&samples))?;
+            (results, samples, seen)
         };
         let each = |(elapsed, calls): (Duration, usize)| elapsed.as_secs_f64() / calls as f64;
         let this = (elapsed, calls);

@@ -1,5 +1,5 @@
 //! The corpus in `tests/integrity/`, played: every attack, and lawful candidates that look unusual.
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Tasks as they are opened on the cpu device, for real: what cannot be had is refused with its reason
 //! before any candidate, what is degenerate is told, and what is neither is left alone.
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
 

@@ -9,9 +9,9 @@ use crate::support::{attack, eventually, folder, jails};
 
 /// What a heartbeat says once it stays the same for a while; `None` where it goes on.
 fn stands_still(heartbeat: &Path) -> Option<String> {
-    let before = fs_err::read_to_string(heartbeat).expect("a heartbeat");
+    let before = fs_err::read_to_string(heartbeat).ok()?;
     std::thread::sleep(Duration::from_millis(150));
-    (fs_err::read_to_string(heartbeat).expect("the same") == before).then_some(before)
+    (fs_err::read_to_string(heartbeat).ok()? == before).then_some(before)
 }
 
 #[test]
@@ -70,12 +70,18 @@ fn a_program_that_wakes_itself_stays_frozen_or_is_found_out() {
             }
             // So often that it is never found stopped twice.
             (_, Err(FreezeError::StillRunning)) => {}
+            // Whether the timer outlives SIGSTOP is the kernel's matter. What counts: either nothing ran,
+            // or that something did is found.
             (_, Ok(())) => {
-                std::thread::sleep(Duration::from_millis(50));
-                assert!(!freezer.stayed_frozen());
+                let still = stands_still(&heartbeat).is_some();
                 let thawed = freezer.thaw();
                 let found = matches!(thawed, Err(FreezeError::RanWhileFrozen));
-                assert!(found, "{} by {}: {thawed:?}", backend.name(), freezer.mechanism());
+                assert!(
+                    still || found,
+                    "{} by {}: {thawed:?}",
+                    backend.name(),
+                    freezer.mechanism()
+                );
             }
             (mechanism, error) => panic!("{} by {mechanism}: {error:?}", backend.name()),
         }

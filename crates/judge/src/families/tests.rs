@@ -78,7 +78,7 @@ fn timed_calls_have_telling_inputs_where_their_own_do_not_tell() {
         for _ in 0..200 {
             let draws = telling.timed_draws(calls, true, &mut random);
             assert_eq!(draws.len(), calls);
-            let at = telling.looked_at(&draws, 1, &mut random)[0];
+            let at = Families::looked_at(&draws, 1, &mut random)[0];
             looked += usize::from(draws[at].family == InputFamily::Normal);
         }
     }
@@ -86,7 +86,7 @@ fn timed_calls_have_telling_inputs_where_their_own_do_not_tell() {
     let plain = families(500.0, &OTHERS);
     let draws = plain.timed_draws(30, true, &mut random);
     assert!(draws.iter().all(|draw| draw.family == InputFamily::Own));
-    let at = plain.looked_at(&draws, 1, &mut random)[0];
+    let at = Families::looked_at(&draws, 1, &mut random)[0];
     assert!(at < 30);
 }
 

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::TaskSession;
-use crate::families::Draw;
+use crate::families::{Draw, Families};
 use crate::runner::{Played, Runner, Trouble};
 use crate::sequential::Schedule;
 use crate::verdict::Findings;
@@ -63,7 +63,7 @@ impl TaskSession<'_> {
         let started = Instant::now();
         let by_call: Vec<Draw> = played.order.iter().map(|&slot| draws[slot]).collect();
         let wanted = checks.in_round(round);
-        for call in self.oracle.families.looked_at(&by_call, wanted, &mut self.random) {
+        for call in Families::looked_at(&by_call, wanted, &mut self.random) {
             let (question, profile) = (("init", by_call[call]), self.judge.config.profile);
             let looked =
                 look(&mut self.oracle, runner, played, call, question, "timed call", profile)?;

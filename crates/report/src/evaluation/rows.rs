@@ -176,7 +176,7 @@ pub fn rows(history: &History, plan: &Plan) -> Vec<Row> {
             // It turned out while it was judged.
             row.state = refused(refusal);
             row.reason = Some(refusal.message.clone());
-            row.result = row.state.words().to_owned();
+            row.state.words().clone_into(&mut row.result);
         }
         let level = levels.get(row.task.as_str()).copied().flatten();
         row.level = row.level.take().or_else(|| level.cloned());
