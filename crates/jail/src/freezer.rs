@@ -90,11 +90,6 @@ impl Freezer {
         self.mechanism.name()
     }
 
-    /// Whether they are stopped now.
-    pub fn is_frozen(&self) -> bool {
-        self.frozen
-    }
-
     /// Returns when no process of the jail can execute an instruction.
     pub fn freeze(&mut self) -> Result<(), FreezeError> {
         if self.frozen {
@@ -135,19 +130,6 @@ impl Freezer {
                     seen.stopped && self.stopped.get(thread) == Some(&seen.switches)
                 };
                 if now.iter().all(same) { Ok(()) } else { Err(FreezeError::RanWhileFrozen) }
-            }
-        }
-    }
-
-    /// Whether they are as [`Freezer::freeze`] left them; for a look without letting them go.
-    pub fn stayed_frozen(&self) -> bool {
-        match &self.mechanism {
-            Mechanism::Unified(_) | Mechanism::Freezer(_) => self.frozen,
-            Mechanism::Signals { supervisor } => {
-                self.frozen
-                    && threads_below(*supervisor).iter().all(|(thread, seen)| {
-                        seen.stopped && self.stopped.get(thread) == Some(&seen.switches)
-                    })
             }
         }
     }

@@ -107,7 +107,7 @@ pub(crate) struct Reference<'a> {
 }
 
 /// Checks the outputs of one call against the reference's in the same call. `zone` is where this
-/// window's results must lie. What is told of a refusal holds no value of the reference's.
+/// window's results must lie. No refusal quotes a value of the reference's.
 pub(crate) fn check(
     claimed: &Value,
     reference: Reference<'_>,

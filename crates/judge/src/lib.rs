@@ -18,8 +18,8 @@
 //! (`homes`); each is one candidate's and dies with it.
 //!
 //! What makes a verdict hard to cheat, by file: `arena` (memory the judge created, poisoned before
-//! each window), `layout` (fresh places for every call), `runner` (order of calls told with "go";
-//! clock from "go" to a fingerprint of the results), `claims` (what a runner says of its results),
+//! each window), `layout` (fresh places for every call), `runner` and `process` (frozen outside its windows;
+//! order of calls and a nonce with "go"), `named` (all results named before the clock stops), `claims` (what a runner says of its results),
 //! `compare` (every element against float64), `families` (other inputs than the task draws), `measure` (interleaved windows, medians of ratios).
 //!
 //! It knows no policy, no reward scheme beyond calling [`Reward`](warpwright_record::verdict::Reward),

@@ -542,7 +542,7 @@ pub(crate) struct Answered<R> {
     pub(crate) seen: Option<R>,
 }
 
-/// The request with a secret that nobody knows before it is sent.
+/// The request with a fresh secret, which the answer must echo.
 fn with_nonce(request: &Json) -> (Json, String) {
     let nonce = format!("{:032x}", rand::rng().random::<u128>());
     let mut request = request.clone();

@@ -259,8 +259,8 @@ impl Runner {
 
     /// Plays one window of one call per draw.
     ///
-    /// The runner is told where inputs will lie and where results come from while there is nothing of
-    /// either; it is frozen; inputs are made and results poisoned. "Go" brings the order, and a secret
+    /// The judge tells the runner where inputs and results will lie while neither exists. It freezes the
+    /// runner, makes the inputs and poisons the results. "Go" brings the order, and a secret
     /// that the answer must have. The answer names the results of all calls, and before anything else
     /// is done with it the runner is frozen again.
     pub(crate) fn play(

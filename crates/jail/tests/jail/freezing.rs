@@ -29,7 +29,6 @@ fn a_frozen_jail_stands_still_and_goes_on_when_it_is_thawed() {
             freezer.freeze().expect("frozen");
             let frozen = stands_still(&heartbeat);
             assert!(frozen.is_some(), "{} by {}", backend.name(), freezer.mechanism());
-            assert!(freezer.is_frozen() && freezer.stayed_frozen());
             freezer.thaw().expect("thawed");
             let goes_on = || fs_err::read_to_string(&heartbeat).ok() != frozen;
             assert!(eventually(goes_on), "{}", backend.name());
