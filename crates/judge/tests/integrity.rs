@@ -117,11 +117,44 @@ fn mistake(entry: &Entry, verdict: &Verdict, twin: Option<&Verdict>) -> Option<S
     wrong.then(|| format!("{} ({:?}): {told}", entry.name, entry.expected))
 }
 
-/// Plays the whole corpus on a device, one session per task.
-fn play(device: Device, named: &str) {
+/// One of so many parts of the corpus, from one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Share {
+    part: usize,
+    of: usize,
+}
+
+impl Share {
+    /// Reads `2/4`.
+    fn parse(text: &str) -> Option<Self> {
+        let (part, of) = text.split_once('/')?;
+        let (part, of) = (part.parse().ok()?, of.parse().ok()?);
+        (1..=of).contains(&part).then_some(Self { part, of })
+    }
+
+    /// What `WARPWRIGHT_INTEGRITY_SHARE` asks for; else this.
+    fn asked_or(usual: Self) -> Self {
+        let Ok(text) = std::env::var("WARPWRIGHT_INTEGRITY_SHARE") else { return usual };
+        Self::parse(&text)
+            .unwrap_or_else(|| panic!("WARPWRIGHT_INTEGRITY_SHARE is {text}, not K/N"))
+    }
+
+    /// These entries of one kind, in the order of their names.
+    fn of<'a>(self, entries: impl Iterator<Item = &'a Entry>) -> Vec<&'a Entry> {
+        entries.enumerate().filter(|(i, _)| i % self.of == self.part - 1).map(|(_, e)| e).collect()
+    }
+}
+
+const ALL: Share = Share { part: 1, of: 1 };
+/// What `make test` plays; `make test-long` plays everything. A verdict takes a second or two.
+const USUAL: Share = Share { part: 1, of: 3 };
+
+/// Plays a share of the corpus on a device, one session per task.
+fn play(device: Device, named: &str, usual: Share) {
     let judge = LocalJudge::open(config(device)).unwrap();
     let (honest, attacks) = (entries("honest"), entries("attacks"));
     let only = std::env::var("WARPWRIGHT_INTEGRITY_ONLY").ok();
+    let share = if only.is_some() { ALL } else { Share::asked_or(usual) };
     let here = |entry: &&Entry| {
         entry.devices.iter().any(|device| device == named)
             && only.as_ref().is_none_or(|only| entry.name.contains(only.as_str()))
@@ -137,13 +170,13 @@ fn play(device: Device, named: &str) {
     };
     let mut twins: BTreeMap<String, Verdict> = BTreeMap::new();
     let mut mistakes = Vec::new();
-    for entry in honest.values().filter(here) {
+    for entry in share.of(honest.values().filter(here)) {
         let verdict = judged(entry);
         mistakes.extend(mistake(entry, &verdict, None));
         twins.insert(entry.name.clone(), verdict);
     }
     let mut played = 0;
-    for entry in attacks.values().filter(here) {
+    for entry in share.of(attacks.values().filter(here)) {
         if let Expected::NoGain(twin) = &entry.expected
             && !twins.contains_key(twin)
         {
@@ -164,12 +197,32 @@ fn play(device: Device, named: &str) {
 
 #[test]
 fn no_attack_is_paid_and_no_honest_candidate_punished_on_the_cpu_device() {
-    play(Device::Cpu, "cpu");
+    play(Device::Cpu, "cpu", USUAL);
+}
+
+#[test]
+fn long_no_attack_is_paid_and_no_honest_candidate_punished_on_the_cpu_device() {
+    play(Device::Cpu, "cpu", ALL);
 }
 
 #[test]
 fn gpu_no_attack_is_paid_and_no_honest_candidate_punished() {
-    play(Device::Cuda(0), "cuda");
+    play(Device::Cuda(0), "cuda", ALL);
+}
+
+#[test]
+fn shares_are_disjoint_and_together_everything() {
+    let entries = entries("attacks");
+    let mut names = Vec::new();
+    for part in 1..=3 {
+        let share = Share::parse(&format!("{part}/3")).unwrap();
+        names.extend(share.of(entries.values()).into_iter().map(|entry| entry.name.clone()));
+    }
+    names.sort_unstable();
+    assert_eq!(names, entries.keys().cloned().collect::<Vec<_>>());
+    for wrong in ["", "0/3", "4/3", "1", "a/b", "1/0"] {
+        assert_eq!(Share::parse(wrong), None, "{wrong}");
+    }
 }
 
 #[test]
