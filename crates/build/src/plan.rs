@@ -122,11 +122,11 @@ fn exposed(sources: &Sources, units: &[Unit]) -> (Vec<Launcher>, Vec<Diagnostic>
         if sources.host.iter().any(|h| *h == format!("{stem}_binding.cpp")) {
             continue;
         }
-        match launchers::read(&sources.files[&unit.name], &unit.name) {
+        match launchers::read(&unit.name, &sources.files) {
             Ok(found) => launchers.extend(found),
             Err(refusals) => uncallable.extend(refusals.into_iter().map(|refusal| {
                 let message = format!("{}: {}", refusal.construct, refusal.reason);
-                let mut found = diagnostics::error(Some(&unit.name), message);
+                let mut found = diagnostics::error(Some(&refusal.file), message);
                 found.severity = severity;
                 found.line = Some(refusal.line);
                 found.column = Some(refusal.column);
@@ -136,6 +136,7 @@ fn exposed(sources: &Sources, units: &[Unit]) -> (Vec<Launcher>, Vec<Diagnostic>
         }
     }
     launchers.sort_by(|a, b| a.name.cmp(&b.name));
+    launchers.dedup_by(|a, b| a.name == b.name);
     (launchers, uncallable)
 }
 

@@ -117,7 +117,8 @@ pub(crate) fn config_end(seq: &Seq<'_>, at: usize) -> Option<usize> {
     while i < seq.len() {
         match seq.text(i) {
             "(" | "[" | "{" => i = seq.close(i)?,
-            ")" | "]" | "}" | ";" => return None,
+            // A launch is no part of another's configuration.
+            ")" | "]" | "}" | ";" | "<<<" => return None,
             ">" if seq.text(i + 1) == ">" && seq.text(i + 2) == ">" && seq.text(i + 3) == "(" => {
                 return Some(i);
             }

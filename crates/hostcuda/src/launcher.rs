@@ -1,10 +1,15 @@
 //! Signatures of `extern "C"` launchers, which callers outside C++ need: for both devices.
 
+use std::collections::HashSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ctype::{element, is_type_word, scalar};
-use crate::lexer::{Token, TokenKind, lex};
+use crate::alias::{Aliases, plain};
+use crate::brackets::TOO_DEEP;
+use crate::code::{Seq, Unit};
+use crate::expand::{Which, expand};
+use crate::include::{Flat, Resolve, flatten};
 use crate::refusal::Refusal;
 
 /// One `extern "C"` function defined in a `.cu` file.
@@ -18,7 +23,7 @@ pub struct Launcher {
     pub params: Vec<Param>,
     /// Whether a trailing `cudaStream_t` follows the parameters.
     pub has_stream: bool,
-    /// 1-based line of the name.
+    /// 1-based line of the name in its own file.
     pub line: u32,
 }
 
@@ -56,6 +61,14 @@ pub enum ParamKind {
         /// Whether the pointee is `const`: the launcher promises not to write.
         constant: bool,
     },
+    /// 8-bit signed integer: `int8_t`, `char`.
+    I8,
+    /// 8-bit unsigned integer.
+    U8,
+    /// 16-bit signed integer.
+    I16,
+    /// 16-bit unsigned integer.
+    U16,
     /// 32-bit signed integer.
     I32,
     /// 32-bit unsigned integer.
@@ -106,49 +119,65 @@ pub enum Element {
     Void,
 }
 
-/// Finds the `extern "C"` functions that `source` defines, in order.
-///
-/// Functions that are only declared are skipped. Parameters of a type that cannot cross the
-/// boundary (a struct by value, a reference, a function pointer) are refused by name.
+/// Finds the `extern "C"` functions that `source` defines, in order; for a file without local headers.
 pub fn launchers(source: &str, file: &str) -> Result<Vec<Launcher>, Vec<Refusal>> {
-    let tokens: Vec<Token> =
-        lex(source).into_iter().filter(|t| t.is_code() && !t.directive).collect();
-    let mut scan = Scan { source, file, tokens, found: Vec::new(), refusals: Vec::new() };
+    launchers_with(source, file, &|_, _| None)
+}
+
+/// Finds the `extern "C"` functions that a file defines, itself or by a macro or a local header, in order.
+///
+/// Functions that are only declared, that no other file can call, or that stand in a branch of `#if` that
+/// is surely not compiled, are skipped. Where that is not sure, the library may lack a function. Parameters
+/// of a type that cannot cross the boundary (a struct by value, a reference, a function pointer) are
+/// refused by name.
+pub fn launchers_with(
+    source: &str,
+    file: &str,
+    resolve: &Resolve<'_>,
+) -> Result<Vec<Launcher>, Vec<Refusal>> {
+    let flat = expand(flatten(source, file, resolve)?, Which::All)?;
+    let unit = Unit::new(&flat.text, &flat.dead);
+    if let Some(at) = unit.too_deep() {
+        return Err(vec![flat.refusal(at, at.text(&flat.text).to_owned(), TOO_DEEP)]);
+    }
+    let (seq, flat) = (&unit.main, &flat);
+    let aliases = Aliases::read(&unit);
+    let mut scan =
+        Scan { seq, flat, aliases, found: Vec::new(), names: HashSet::new(), refusals: Vec::new() };
     scan.run();
     if scan.refusals.is_empty() { Ok(scan.found) } else { Err(scan.refusals) }
 }
 
 struct Scan<'a> {
-    source: &'a str,
-    file: &'a str,
-    tokens: Vec<Token>,
+    seq: &'a Seq<'a>,
+    flat: &'a Flat,
+    aliases: Aliases<'a>,
     found: Vec<Launcher>,
+    /// Names of what was found: of two definitions in branches of `#if` the first counts.
+    names: HashSet<&'a str>,
     refusals: Vec<Refusal>,
 }
 
-/// Words in a declaration that do not change its type.
-const SPECIFIERS: [&str; 11] = [
-    "extern",
-    "inline",
-    "static",
-    "__host__",
-    "__device__",
-    "const",
-    "volatile",
-    "__restrict__",
-    "__restrict",
-    "restrict",
-    "constexpr",
+/// Words before a parenthesis that are no function's name.
+const NOT_NAMES: [&str; 8] = [
+    "__launch_bounds__",
+    "__attribute__",
+    "__declspec",
+    "alignas",
+    "__align__",
+    "noexcept",
+    "decltype",
+    "throw",
 ];
 
 impl<'a> Scan<'a> {
     fn text(&self, i: usize) -> &'a str {
-        self.tokens.get(i).map_or("", |t| t.text(self.source))
+        self.seq.text(i)
     }
 
     fn run(&mut self) {
         let mut i = 0;
-        while i + 1 < self.tokens.len() {
+        while i + 1 < self.seq.len() {
             if self.text(i) == "extern" && self.text(i + 1) == "\"C\"" {
                 if self.text(i + 2) == "{" {
                     i = self.block(i + 3);
@@ -163,65 +192,74 @@ impl<'a> Scan<'a> {
 
     /// Declarations up to the closing brace of `extern "C" {`.
     fn block(&mut self, mut i: usize) -> usize {
-        while i < self.tokens.len() && self.text(i) != "}" {
-            i = self.declaration(i);
+        // Namespaces and blocks inside belong to it.
+        let mut inner = 0;
+        while i < self.seq.len() {
+            let linkage = self.text(i) == "extern" && self.text(i + 1).starts_with('"');
+            match self.text(i) {
+                "}" if inner == 0 => break,
+                "}" => {
+                    inner -= 1;
+                    i += 1;
+                }
+                ";" => i += 1,
+                "namespace" | "inline" if self.namespace(i).is_some() => {
+                    inner += 1;
+                    i = self.namespace(i).unwrap_or(i) + 1;
+                }
+                "extern" if linkage && self.text(i + 2) == "{" && self.text(i + 1) == "\"C\"" => {
+                    inner += 1;
+                    i += 3;
+                }
+                // Other linkage: no launcher.
+                "extern" if linkage && self.text(i + 2) == "{" => i = self.past(i + 2),
+                "extern" if linkage => i = self.declaration(i + 2),
+                _ => i = self.declaration(i),
+            }
         }
         i + 1
     }
 
+    /// The brace that opens the namespace declared at a token.
+    fn namespace(&self, i: usize) -> Option<usize> {
+        let at = i + usize::from(self.text(i) == "inline");
+        let brace = (at..at + 12).find(|&k| matches!(self.text(k), "{" | ";" | "(" | "="))?;
+        (self.text(at) == "namespace" && self.text(brace) == "{").then_some(brace)
+    }
+
     /// Index past the bracket that closes the one at `open`.
     fn past(&self, open: usize) -> usize {
-        let mut depth = 0_i32;
-        for i in open..self.tokens.len() {
-            match self.text(i) {
-                "(" | "{" | "[" => depth += 1,
-                ")" | "}" | "]" => {
-                    depth -= 1;
-                    if depth == 0 {
-                        return i + 1;
-                    }
-                }
-                _ => {}
-            }
-        }
-        self.tokens.len()
+        self.seq.close(open).map_or(self.seq.len(), |close| close + 1)
     }
 
     /// One declaration from `start`; returns the index past it.
     fn declaration(&mut self, start: usize) -> usize {
         let mut i = start;
         let mut name = None;
-        let mut kernel = false;
-        while i < self.tokens.len() {
+        while i < self.seq.len() {
             match self.text(i) {
-                "__global__" => kernel = true,
                 ";" => return i + 1,
+                // An attribute.
+                "[" => i = self.past(i) - 1,
                 "=" => {
-                    while i < self.tokens.len() && self.text(i) != ";" {
+                    while i < self.seq.len() && self.text(i) != ";" {
                         i = if self.text(i) == "{" { self.past(i) } else { i + 1 };
                     }
                     return i + 1;
                 }
+                // A definition; without a name it is a struct or an enum.
                 "{" => {
-                    // Without a name it is a struct or an enum.
-                    if let Some((at, from, to)) = name
-                        && !kernel
-                    {
-                        self.define(start, at, from, to);
+                    if let Some((at, from, to)) = name {
+                        self.define(start, at, from, to, i);
                     }
                     return self.past(i);
                 }
+                // The end of a block that this is not part of.
+                "}" => return i,
                 "(" if name.is_none()
                     && i > start
-                    && self.tokens[i - 1].kind == TokenKind::Ident
-                    && !matches!(
-                        self.text(i - 1),
-                        "__launch_bounds__"
-                            | "__attribute__"
-                            | "__declspec"
-                            | "alignas"
-                            | "__align__"
-                    ) =>
+                    && self.seq.is_ident(i - 1)
+                    && !NOT_NAMES.contains(&self.text(i - 1)) =>
                 {
                     let end = self.past(i);
                     name = Some((i - 1, i + 1, end - 1));
@@ -240,27 +278,38 @@ impl<'a> Scan<'a> {
     }
 
     fn refuse(&mut self, at: usize, construct: String, reason: &str) {
-        let (line, column) = self.tokens.get(at).map_or((1, 1), |t| (t.line, t.column));
-        let reason = reason.to_owned();
-        self.refusals.push(Refusal { file: self.file.to_owned(), line, column, construct, reason });
+        if let Some(token) = self.seq.tokens.get(at) {
+            self.refusals.push(self.flat.refusal(token, construct, reason));
+        }
     }
 
-    fn define(&mut self, start: usize, at: usize, from: usize, to: usize) {
-        let returns: Vec<&str> =
-            (start..at).map(|i| self.text(i)).filter(|w| !SPECIFIERS.contains(w)).collect();
-        let returns = match returns.join(" ").as_str() {
-            "void" => Returns::Void,
-            "int" | "int32_t" | "std :: int32_t" => Returns::Int,
-            "cudaError_t" | "cudaError" | "enum cudaError" => Returns::CudaError,
-            other => {
+    /// The function named at a token, with its parameters between two others and its body at `body`.
+    fn define(&mut self, start: usize, at: usize, from: usize, to: usize, body: usize) {
+        let all: Vec<&str> = (start..body).map(|i| self.text(i)).collect();
+        let has = |word: &str| all.contains(&word);
+        let device = has("__device__") && !has("__host__");
+        // Nobody outside its file can call it.
+        let hidden = has("static") || has("inline") || has("__forceinline__") || has("\"hidden\"");
+        if has("__global__") || device || hidden || !self.names.insert(self.text(at)) {
+            return;
+        }
+        let trailing = (to..body).find(|&i| self.text(i) == "->").map(|i| (i + 1, body));
+        let (first, last) = trailing.unwrap_or((start, at));
+        let words = plain(self.seq, first, last);
+        let returns = self.aliases.resolve(&words).filter(|_| !words.contains(&"*"));
+        let returns = match returns.as_ref().map(|kind| (kind.stars, kind.base.as_str())) {
+            Some((0, "void")) => Returns::Void,
+            Some((0, "int" | "int32_t" | "signed" | "signed int")) => Returns::Int,
+            Some((0, "cudaError_t")) => Returns::CudaError,
+            _ => {
                 let why = "an extern \"C\" launcher returns void, int or cudaError_t";
-                self.refuse(start, format!("{other} {}", self.text(at)), why);
+                self.refuse(start, format!("{} {}", words.join(" "), self.text(at)), why);
                 return;
             }
         };
         let mut params = Vec::new();
         let mut has_stream = false;
-        for (index, (first, last)) in self.split(from, to).into_iter().enumerate() {
+        for (index, (first, last)) in self.seq.split_commas(from, to).into_iter().enumerate() {
             if first == last || (last - first == 1 && self.text(first) == "void") {
                 continue;
             }
@@ -269,7 +318,7 @@ impl<'a> Scan<'a> {
                 self.refuse(first, "cudaStream_t".to_owned(), why);
                 return;
             }
-            match self.param(index, first, last) {
+            match self.aliases.param(self.seq, index, first, last) {
                 Ok(Some(param)) => params.push(param),
                 Ok(None) => has_stream = true,
                 Err((construct, reason)) => {
@@ -278,95 +327,9 @@ impl<'a> Scan<'a> {
                 }
             }
         }
-        let (name, line) = (self.text(at).to_owned(), self.tokens[at].line);
+        let name = self.text(at).to_owned();
+        let line = self.flat.origin(self.seq.tokens[at].line).1;
         self.found.push(Launcher { name, returns, params, has_stream, line });
-    }
-
-    /// The comma-separated ranges between `from` and `to`.
-    fn split(&self, from: usize, to: usize) -> Vec<(usize, usize)> {
-        let mut parts = Vec::new();
-        let (mut first, mut i) = (from, from);
-        while i < to {
-            match self.text(i) {
-                "(" | "{" | "[" => {
-                    i = self.past(i);
-                    continue;
-                }
-                "," => {
-                    parts.push((first, i));
-                    first = i + 1;
-                }
-                _ => {}
-            }
-            i += 1;
-        }
-        parts.push((first, to));
-        parts
-    }
-
-    /// A parameter, or `None` for the stream.
-    fn param(
-        &self,
-        index: usize,
-        first: usize,
-        last: usize,
-    ) -> Result<Option<Param>, (String, String)> {
-        let default = (first..last).find(|&i| self.text(i) == "=").unwrap_or(last);
-        let mut words: Vec<&str> = (first..default).map(|i| self.text(i)).collect();
-        let written = words.join(" ");
-        let refuse = |why: &str| Err((written.clone(), why.to_owned()));
-        if words.iter().any(|w| matches!(*w, "&" | "&&")) {
-            return refuse("a launcher parameter cannot be a reference: pass a pointer or a value");
-        }
-        if words.iter().any(|w| matches!(*w, "(" | "<" | "...")) {
-            return refuse("a launcher parameter is a pointer, a number or the stream");
-        }
-        let mut stars = words.iter().filter(|w| **w == "*").count();
-        if let Some(open) = words.iter().position(|w| *w == "[") {
-            words.truncate(open);
-            stars += 1;
-        }
-        let words: Vec<&str> = words.into_iter().filter(|w| *w != "std" && *w != "::").collect();
-        let base: Vec<&str> =
-            words.iter().copied().filter(|w| *w != "*" && !SPECIFIERS.contains(w)).collect();
-        // The last word is the name, unless the words are all part of the type. It may have a type's, as in
-        // `int half`.
-        let is_known = |words: &[&str]| {
-            let text = words.join(" ");
-            scalar(&text).is_some() || element(&text).is_some()
-        };
-        let (type_words, name) = match base.split_last() {
-            Some((name, rest))
-                if !rest.is_empty()
-                    && (!is_type_word(name) || (!is_known(&base) && is_known(rest))) =>
-            {
-                (rest, (*name).to_owned())
-            }
-            _ => (base.as_slice(), format!("arg{index}")),
-        };
-        let base = type_words.join(" ");
-        if stars == 0 && matches!(base.as_str(), "cudaStream_t" | "CUstream") {
-            return Ok(None);
-        }
-        let before_star = words.iter().position(|w| *w == "*").unwrap_or(words.len());
-        let constant = words[..before_star].contains(&"const");
-        let kind = match stars {
-            0 => scalar(&base),
-            1 => element(&base).map(|element| ParamKind::Pointer { element, constant }),
-            _ => return refuse("a launcher parameter cannot be a pointer to a pointer"),
-        };
-        let Some(kind) = kind else {
-            return refuse(
-                "unknown type at the extern \"C\" boundary: use pointers to numbers, int, unsigned, \
-                 long long, size_t, float, double, bool and a trailing cudaStream_t",
-            );
-        };
-        let c_type = if name.starts_with("arg") {
-            written.clone()
-        } else {
-            written.strip_suffix(&format!(" {name}")).unwrap_or(&written).to_owned()
-        };
-        Ok(Some(Param { name, c_type, kind }))
     }
 }
 
@@ -450,5 +413,115 @@ mod tests {
             let refused = launchers(text, "a.cu").unwrap_err();
             assert_eq!((refused[0].line, refused.len()), (line, 1), "{text}");
         }
+    }
+
+    fn kinds(params: &str) -> Vec<ParamKind> {
+        let source = format!("extern \"C\" void f({params}) {{}}");
+        launchers(&source, "a.cu").unwrap()[0].params.iter().map(|p| p.kind).collect()
+    }
+
+    #[test]
+    fn small_integers_cross_by_value() {
+        use ParamKind::{Bool, I8, I16, U8, U16};
+        assert_eq!(
+            kinds("char a, signed char, int8_t c, unsigned char d, std::uint8_t e, bool f"),
+            [I8, I8, I8, U8, U8, Bool]
+        );
+        assert_eq!(
+            kinds("short a, short int b, int16_t, unsigned short d, uint16_t e"),
+            [I16, I16, I16, U16, U16]
+        );
+    }
+
+    #[test]
+    fn types_may_have_other_names() {
+        let source = r#"
+            using scalar_t = float;
+            namespace types { typedef const __half* halves; using index = std::int64_t; }
+            typedef unsigned char byte, *bytes;
+            using std::size_t;
+            using vec = float4;
+            using status = cudaError_t;
+            template <typename T> using pointer = T*;
+            struct S { using scalar_t = double; };
+            extern "C" status f(const scalar_t* const __restrict__ x, types::halves h, types::index n,
+                                byte b, bytes p, ::std::size_t m, const vec* v, scalar_t) { return cudaSuccess; }
+        "#;
+        let found = launchers(source, "a.cu").unwrap();
+        let pointer = |element, constant| ParamKind::Pointer { element, constant };
+        let kinds: Vec<ParamKind> = found[0].params.iter().map(|p| p.kind).collect();
+        assert_eq!(found[0].returns, Returns::CudaError);
+        assert_eq!(
+            kinds,
+            [
+                pointer(Element::F32, true),
+                pointer(Element::F16, true),
+                ParamKind::I64,
+                ParamKind::U8,
+                pointer(Element::U8, false),
+                ParamKind::U64,
+                pointer(Element::F32, true),
+                ParamKind::F32
+            ]
+        );
+        assert_eq!(found[0].params[6].c_type, "const float4 *");
+        let unknown = source.replace("float4", "Vector");
+        assert!(launchers(&unknown, "a.cu").is_err(), "an alias of what is not known is not known");
+    }
+
+    #[test]
+    fn attributes_and_every_place_of_the_return_type() {
+        for text in [
+            "extern \"C\" __attribute__((visibility(\"default\"))) int f(float* x, int n) noexcept {",
+            "extern \"C\" [[nodiscard]] int f([[maybe_unused]] float* x, int n = 3) {",
+            "extern \"C\" auto f(float x[], int n) -> int {",
+            "extern \"C\" __host__ int f(float x[4], const int n) __attribute__((noinline)) {",
+            "extern \"C\" { namespace k { namespace { } extern \"C\" { int f(float* __restrict__ x, int) {",
+            "#define EXPORT extern \"C\"\n#define T float\nEXPORT int f(T* x, int n) {",
+            "#define F(T, n) extern \"C\" int n(T* x, int m) {\nF(float, f)",
+        ] {
+            let found = launchers(&format!("{text} return 0; }}"), "a.cu").unwrap();
+            assert_eq!(found.len(), 1, "{text}");
+            assert_eq!((found[0].name.as_str(), found[0].returns), ("f", Returns::Int), "{text}");
+            let kinds: Vec<_> = found[0].params.iter().map(|p| p.kind).collect();
+            let pointer = ParamKind::Pointer { element: Element::F32, constant: false };
+            assert_eq!(kinds, [pointer, ParamKind::I32], "{text}");
+        }
+    }
+
+    #[test]
+    fn what_no_library_exports_is_no_launcher() {
+        let source = r#"
+            extern "C" { static float a(float x) { return x; } inline void b() {}
+              __device__ float c(float x) { return x; }
+              struct S { void d() {} }; extern "C++" { template <class T> void e(T x) {} } }
+            extern "C" __attribute__((visibility("hidden"))) void g() {}
+            #if 0
+            extern "C" void h(Config c) {}
+            #endif
+            #ifdef DEBUG_LAUNCHERS
+            extern "C" void i() {}
+            #endif
+            #if CUDART_VERSION >= 12000
+            extern "C" void j(int n) {}
+            #else
+            extern "C" void j(int n, int m) {}
+            #endif
+        "#;
+        let found = launchers(source, "a.cu").unwrap();
+        let told: Vec<_> = found.iter().map(|l| (l.name.as_str(), l.params.len())).collect();
+        assert_eq!(told, [("j", 1)]);
+    }
+
+    #[test]
+    fn launchers_of_a_header_have_its_lines() {
+        let header = |_: &str, _: &str| {
+            let text =
+                "#pragma once\nusing real = double;\n\nextern \"C\" void g(float x, int& n) {}\n";
+            Some(("k/h.cuh".to_owned(), text.to_owned()))
+        };
+        let source = "#include \"h.cuh\"\nextern \"C\" void f(real* x) {}\n";
+        let refused = launchers_with(source, "k/a.cu", &header).unwrap_err();
+        assert_eq!((refused[0].file.as_str(), refused[0].line), ("k/h.cuh", 4));
     }
 }

@@ -7,6 +7,7 @@
 //! iteration). See `hostcuda/launch.h`.
 
 use std::collections::HashSet;
+use std::rc::Rc;
 
 use crate::code::Seq;
 use crate::edit::Edits;
@@ -90,7 +91,7 @@ pub(crate) struct Macros<'a> {
     /// Those that mention an index.
     pub(crate) indexed: HashSet<&'a str>,
     /// Those that mention any name at all.
-    pub(crate) opaque: HashSet<&'a str>,
+    pub(crate) opaque: Rc<HashSet<&'a str>>,
 }
 
 /// Pure declarations at the start of a body.
@@ -101,7 +102,7 @@ struct Prologue<'a> {
     varying: HashSet<&'a str>,
     affine: bool,
     /// Macros that may hide anything.
-    opaque: HashSet<&'a str>,
+    opaque: Rc<HashSet<&'a str>>,
     /// Types that are better signed, as token ranges.
     unsigned: Vec<(usize, usize)>,
 }

@@ -514,6 +514,57 @@ def _(k: Launch) -> None:
     assert k(R(1)) == 9
 
 
+@case("macros", "unary_twice")
+def _(k: Launch) -> None:
+    x, y = R(1001), empty(1001)
+    assert k(x, y, 1001) == 0
+    close(y, x + x, 0)
+
+
+@case("macros", "unary_square")
+def _(k: Launch) -> None:
+    x, y = R(1001), empty(1001)
+    assert k(x, y, 1001) == 0
+    close(y, x * x, 0)
+
+
+@case("macros", "unary_shifted")
+def _(k: Launch) -> None:
+    x, y = R(1001), empty(1001)
+    assert k(x, y, 1001) == 0
+    close(y, x + 128, 0)
+
+
+@case("macros", "warp_sums_f32")
+def _(k: Launch) -> None:
+    x, y = R(50, 32), empty(50)
+    assert k(x, y, 50) == 0
+    close(y, x.sum(1), 1e-5)
+
+
+@case("macros", "warp_sums_int")
+def _(k: Launch) -> None:
+    x, y = torch.randint(-9, 9, (50, 32), dtype=torch.int32), empty(50, dtype=torch.int32)
+    assert k(x, y, 50) == 0
+    close(y, x.sum(1).int(), 0)
+
+
+@case("macros", "binary")
+def _(k: Launch) -> None:
+    a, b = R(777), R(777)
+    for which, want in enumerate((a + b, a - b, a * b)):
+        y = empty(777)
+        k(a, b, y, 777, which)
+        close(y, want, 0)
+
+
+@case("macros", "reverse_128")
+def _(k: Launch) -> None:
+    x, y = R(128), empty(128)
+    k(x, y)
+    close(y, x.flip(0), 0)
+
+
 @case("gemm_cublas", "linear_relu_cublas")
 def _(k: Launch) -> None:
     for rows, i, o in ((37, 300, 110), (1, 5, 3), (200, 64, 400)):
