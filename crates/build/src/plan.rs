@@ -82,8 +82,10 @@ impl Builder {
         let processor = if *target == Target::Cpu { host::processor() } else { String::new() };
         let warnings: Vec<&str> = plan.warnings.iter().map(|w| w.message.as_str()).collect();
         let warnings = warnings.join("\n");
+        let launchers = format!("{:?}", plan.launchers);
         let mut parts: Vec<&[u8]> = vec![
             b"artifact 2",
+            launchers.as_bytes(),
             label.as_bytes(),
             resources.as_bytes(),
             instrument.as_bytes(),

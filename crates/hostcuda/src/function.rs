@@ -171,7 +171,7 @@ fn body_after(seq: &Seq<'_>, close: usize) -> Option<(usize, usize)> {
     // More than any constructor initialises.
     for _ in 0..1000 {
         match seq.text(i) {
-            ";" | "}" | "=" => return None,
+            ";" | "}" | "=" | "__device__" | "__global__" | "template" => return None,
             ":" => initialisers = true,
             "(" => i = seq.close(i)?,
             "{" if initialisers && (seq.is_ident(i - 1) || seq.text(i - 1) == ">") => {

@@ -31,6 +31,7 @@ headers!(
     "hostcuda/half.h",
     "hostcuda/launch.h",
     "hostcuda/math.h",
+    "hostcuda/pointer.h",
     "hostcuda/shared.h",
     "hostcuda/switch.h",
     "hostcuda/trace.h",
@@ -97,7 +98,7 @@ pub fn fingerprint() -> String {
 }
 
 /// The rewriter's own sources: a change in one of them changes what comes out.
-const REWRITER: [&str; 19] = [
+const REWRITER: [&str; 20] = [
     include_str!("alias.rs"),
     include_str!("brackets.rs"),
     include_str!("code.rs"),
@@ -113,6 +114,7 @@ const REWRITER: [&str; 19] = [
     include_str!("lexer.rs"),
     include_str!("macros.rs"),
     include_str!("phase.rs"),
+    include_str!("pointer.rs"),
     include_str!("rewrite.rs"),
     include_str!("shared.rs"),
     include_str!("shuffle.rs"),

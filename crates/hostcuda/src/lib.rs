@@ -30,6 +30,7 @@ pub mod launcher;
 pub mod lexer;
 mod macros;
 mod phase;
+mod pointer;
 pub mod refusal;
 mod rewrite;
 mod shared;

@@ -47,6 +47,10 @@ pub(crate) fn analyse(
     let hashes = (open..close).any(|k| matches!(seq.text(k), "^" | "^="));
     while let Some(next) = prologue.declaration(seq, i, close, index_macros) {
         i = next;
+        // For each the rest of the body is looked through.
+        if prologue.names.len() > MAX_NAMES {
+            return Shape::default();
+        }
     }
     let shape = match seq.text(i) {
         "if" => guards(seq, i, &prologue, edits),
@@ -94,6 +98,9 @@ pub(crate) struct Macros<'a> {
     pub(crate) opaque: Rc<HashSet<&'a str>>,
 }
 
+/// More names than these no bounds check needs.
+const MAX_NAMES: usize = 100;
+
 /// Pure declarations at the start of a body.
 #[derive(Default)]
 struct Prologue<'a> {
@@ -132,6 +139,9 @@ impl<'a> Prologue<'a> {
         let stop = (i..end).find(|&k| seq.text(k) == ";")?;
         let mut names = Vec::new();
         for (from, to) in seq.split_commas(i, stop) {
+            if names.len() > MAX_NAMES {
+                return None;
+            }
             if !seq.is_ident(from) || seq.text(from + 1) != "=" || !pure(seq, from + 2, to) {
                 return None;
             }

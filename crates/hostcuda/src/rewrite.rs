@@ -11,7 +11,7 @@ use crate::function::{Found, Function, INDICES, find, leads_to, reach, waits};
 use crate::include::{Resolve, flatten};
 use crate::phase::{self, Macros, Shape};
 use crate::refusal::Refusal;
-use crate::{division, launch, shared, shuffle, unsupported};
+use crate::{division, launch, pointer, shared, shuffle, unsupported};
 
 /// A translation unit for the host compiler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +54,7 @@ pub fn translate_with(
     functions(&context, &mut edits);
     variables(&context, &mut edits);
     classes(&context, &mut edits);
+    pointer::rewrite(&context, &mut edits);
     shared::rewrite(&context, &mut edits);
     let mut seqs = vec![&unit.main];
     seqs.extend(unit.macros.iter().map(|m| &m.body));
@@ -84,6 +85,8 @@ pub(crate) struct Context<'a, 'u> {
     indexed_macros: HashSet<&'a str>,
     /// Names of kernels defined here.
     pub(crate) kernels: HashSet<&'a str>,
+    /// Those of them that are names of variables too.
+    pub(crate) shadowed: HashSet<&'a str>,
     /// Names that the file defines itself: not rewritten.
     own: HashSet<&'a str>,
     /// Kernels that can be run without their bounds check.
@@ -105,9 +108,12 @@ impl<'a, 'u> Context<'a, 'u> {
             device: HashSet::new(),
             indexed_macros,
             kernels: found.functions.iter().filter(|f| f.kernel).map(|f| f.name).collect(),
+            shadowed: HashSet::new(),
             own: found.functions.iter().map(|f| f.name).collect(),
             shapes: HashMap::new(),
         };
+        let declared = found.functions.iter().map(|f| f.open - 1).collect();
+        context.shadowed = pointer::shadowed(&unit.main, &context.kernels, &declared);
         context.own.extend(unit.macros.iter().map(|m| m.name));
         let lookups: HashSet<&'a str> = found
             .functions
