@@ -18,6 +18,7 @@ use crate::artifact::{
 use crate::cache::{Cache, Kind};
 use crate::compile::{self, Bench, Object, Rejected, Report};
 use crate::diagnostics::{self, Scrub};
+use crate::elf;
 use crate::error::BuildError;
 use crate::headers::Precompiled;
 use crate::imports::Imported;
@@ -155,8 +156,9 @@ impl Builder {
         let key = self.key(&plan, target, request);
         if let Some(dir) = self.cache.find(Kind::Artifact, &key)
             && let Ok(manifest) = compile::read_json::<BuildManifest>(&dir.join("build.json"))
+            && let Ok(table) = compile::read_json::<LauncherTable>(&dir.join("launchers.json"))
         {
-            return Ok(artifact(dir, plan.launchers, manifest, true, start));
+            return Ok(artifact(dir, table.launchers, manifest, true, start));
         }
         let tree = self.cache.scratch()?;
         let staged = self.cache.scratch()?;
@@ -192,6 +194,13 @@ impl Builder {
         if !errors.is_empty() {
             return Err(rejected(FailureClass::Build, errors));
         }
+        let (launchers, absent) = there(&plan.launchers, staged.path())?;
+        if launchers.is_empty() && !absent.is_empty() && !has_extension {
+            let errors =
+                absent.iter().map(|w| diagnostics::error(w.file.as_deref(), w.message.clone()));
+            return Err(rejected(FailureClass::Build, errors.collect()));
+        }
+        let warnings = warnings.into_iter().chain(absent);
         report.warnings.splice(0..0, plan.warnings.iter().cloned().chain(warnings));
         report.kernels.sort_by(|a, b| (&a.name, &a.arch).cmp(&(&b.name, &b.arch)));
         report.kernels.dedup();
@@ -207,9 +216,9 @@ impl Builder {
             kernels: report.kernels,
             warnings: diagnostics::ranked(report.warnings),
         };
-        write_tables(staged.path(), &plan, &manifest)?;
+        write_tables(staged.path(), &plan, &launchers, &manifest)?;
         let dir = self.cache.publish(Kind::Artifact, &key, staged.path())?;
-        Ok(artifact(dir, plan.launchers, manifest, false, start))
+        Ok(artifact(dir, launchers, manifest, false, start))
     }
 
     /// Starts a thread per `.cu` that asks `ptxas`, if the caller wants to know.
@@ -400,12 +409,36 @@ fn library_of(module: &Module) -> String {
     format!("inline/{}.so", module.key)
 }
 
-fn write_tables(staged: &Path, plan: &Plan, manifest: &BuildManifest) -> Result<(), BuildError> {
+/// The launchers that the library has, and a warning for each that it has not: which branches of `#if`
+/// are compiled is for the compiler to say.
+fn there(
+    launchers: &[Launcher],
+    staged: &Path,
+) -> Result<(Vec<Launcher>, Vec<Diagnostic>), BuildError> {
+    let library = staged.join("libkernels.so");
+    let exports = if library.exists() { elf::exports(&fs::read(&library)?) } else { None };
+    let Some(exports) = exports else { return Ok((launchers.to_vec(), Vec::new())) };
+    let (found, absent): (Vec<Launcher>, Vec<Launcher>) =
+        launchers.iter().cloned().partition(|launcher| exports.contains(&launcher.name));
+    let told = |launcher: Launcher| {
+        let message =
+            format!("launcher {} was not compiled: it is not in the library", launcher.name);
+        warning(&launcher.file, message)
+    };
+    Ok((found, absent.into_iter().map(told).collect()))
+}
+
+fn write_tables(
+    staged: &Path,
+    plan: &Plan,
+    launchers: &[Launcher],
+    manifest: &BuildManifest,
+) -> Result<(), BuildError> {
     compile::write_json(&staged.join("build.json"), manifest)?;
     let launchers = LauncherTable {
         version: ARTIFACT_VERSION,
         library: "libkernels.so".to_owned(),
-        launchers: plan.launchers.clone(),
+        launchers: launchers.to_vec(),
     };
     compile::write_json(&staged.join("launchers.json"), &launchers)?;
     if !plan.modules.is_empty() {

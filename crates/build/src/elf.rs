@@ -78,6 +78,13 @@ pub(crate) fn functions(file: &[u8]) -> Option<HashSet<String>> {
     Some(symbols(file)?.into_iter().filter(shared).map(|symbol| symbol.name).collect())
 }
 
+/// Names of the functions that a shared library defines for others.
+pub(crate) fn exports(file: &[u8]) -> Option<HashSet<String>> {
+    let shared = |symbol: &Symbol| symbol.defined() && symbol.function && symbol.binding != 0;
+    let found = symbols_in(file, SHT_DYNSYM)?;
+    Some(found.into_iter().filter(shared).map(|symbol| symbol.name).collect())
+}
+
 /// The symbols of an object that the linker looks at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Linkage {
@@ -124,11 +131,15 @@ impl Symbol {
 }
 
 fn symbols(file: &[u8]) -> Option<Vec<Symbol>> {
+    symbols_in(file, SHT_SYMTAB)
+}
+
+fn symbols_in(file: &[u8], table: u32) -> Option<Vec<Symbol>> {
     let sections = Sections::of(file)?;
     let mut found = Vec::new();
     for index in 0..sections.count {
         let section = sections.header(index)?;
-        if section.kind != SHT_SYMTAB {
+        if section.kind != table {
             continue;
         }
         let strings = sections.header(section.link)?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use warpwright_hostcuda::{Refusal, Translated};
+use warpwright_hostcuda::{Launcher, Refusal, Translated};
 
 use crate::unit::Texts;
 
@@ -16,6 +16,16 @@ pub(crate) fn translate(text: &str, name: &str, files: &Texts) -> Result<Transla
 pub(crate) fn part(text: &str, name: &str, files: &Texts) -> Option<String> {
     let resolve = |header: &str, from: &str| resolve(header, from, files);
     warpwright_hostcuda::host_part(text, name, &resolve)
+}
+
+/// The launchers that the `.cu` file `name` defines, with its local headers.
+pub(crate) fn launchers(
+    text: &str,
+    name: &str,
+    files: &Texts,
+) -> Result<Vec<Launcher>, Vec<Refusal>> {
+    let resolve = |header: &str, from: &str| resolve(header, from, files);
+    warpwright_hostcuda::launchers_with(text, name, &resolve)
 }
 
 /// Where compilers look for `#include "header"`: beside the file, at the root, in `kernels`.

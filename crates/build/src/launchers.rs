@@ -3,10 +3,13 @@
 use warpwright_hostcuda as hostcuda;
 
 use crate::artifact::{Element, Launcher, Param, ParamKind, Returns};
+use crate::host;
+use crate::unit::Texts;
 
-/// Launchers defined in `text`, or what cannot cross into Python.
-pub(crate) fn read(text: &str, file: &str) -> Result<Vec<Launcher>, Vec<hostcuda::Refusal>> {
-    let found = hostcuda::launchers(text, file)?;
+/// Launchers defined in the file `name` of `files`, or what cannot cross into Python.
+pub(crate) fn read(name: &str, files: &Texts) -> Result<Vec<Launcher>, Vec<hostcuda::Refusal>> {
+    let file = name;
+    let found = host::launchers(&files[name], name, files)?;
     Ok(found.into_iter().map(|launcher| convert(launcher, file)).collect())
 }
 
@@ -31,6 +34,10 @@ fn param(from: hostcuda::Param) -> Param {
         Kind::Pointer { element, constant } => {
             (ParamKind::Pointer, pointee(element), lanes(&from.c_type), constant)
         }
+        Kind::I8 => scalar(Element::Int8),
+        Kind::U8 => scalar(Element::Uint8),
+        Kind::I16 => scalar(Element::Int16),
+        Kind::U16 => scalar(Element::Uint16),
         Kind::I32 => scalar(Element::Int32),
         Kind::U32 => scalar(Element::Uint32),
         Kind::I64 => scalar(Element::Int64),
@@ -99,8 +106,9 @@ mod tests {
     #[test]
     fn signatures_become_what_python_needs() {
         let text = r#"extern "C" int scale(const float4* x, __half2* y, void* z, const __nv_bfloat16* b,
-            long long n, float a, cudaStream_t s) { return 0; }"#;
-        let found = read(text, "kernels/a.cu").unwrap();
+            long long n, float a, unsigned short k, cudaStream_t s) { return 0; }"#;
+        let files = Texts::from([("kernels/a.cu".to_owned(), text.to_owned())]);
+        let found = read("kernels/a.cu", &files).unwrap();
         assert_eq!(found.len(), 1);
         assert!(found[0].has_stream);
         assert_eq!(found[0].returns, Returns::Int);
@@ -115,6 +123,7 @@ mod tests {
                 (ParamKind::Pointer, Some(Element::Bfloat16), 1, true),
                 (ParamKind::Scalar, Some(Element::Int64), 1, false),
                 (ParamKind::Scalar, Some(Element::Float32), 1, false),
+                (ParamKind::Scalar, Some(Element::Uint16), 1, false),
             ]
         );
     }

@@ -82,8 +82,10 @@ impl Builder {
         let processor = if *target == Target::Cpu { host::processor() } else { String::new() };
         let warnings: Vec<&str> = plan.warnings.iter().map(|w| w.message.as_str()).collect();
         let warnings = warnings.join("\n");
+        let launchers = format!("{:?}", plan.launchers);
         let mut parts: Vec<&[u8]> = vec![
             b"artifact 2",
+            launchers.as_bytes(),
             label.as_bytes(),
             resources.as_bytes(),
             instrument.as_bytes(),
@@ -122,11 +124,11 @@ fn exposed(sources: &Sources, units: &[Unit]) -> (Vec<Launcher>, Vec<Diagnostic>
         if sources.host.iter().any(|h| *h == format!("{stem}_binding.cpp")) {
             continue;
         }
-        match launchers::read(&sources.files[&unit.name], &unit.name) {
+        match launchers::read(&unit.name, &sources.files) {
             Ok(found) => launchers.extend(found),
             Err(refusals) => uncallable.extend(refusals.into_iter().map(|refusal| {
                 let message = format!("{}: {}", refusal.construct, refusal.reason);
-                let mut found = diagnostics::error(Some(&unit.name), message);
+                let mut found = diagnostics::error(Some(&refusal.file), message);
                 found.severity = severity;
                 found.line = Some(refusal.line);
                 found.column = Some(refusal.column);
@@ -136,6 +138,7 @@ fn exposed(sources: &Sources, units: &[Unit]) -> (Vec<Launcher>, Vec<Diagnostic>
         }
     }
     launchers.sort_by(|a, b| a.name.cmp(&b.name));
+    launchers.dedup_by(|a, b| a.name == b.name);
     (launchers, uncallable)
 }
 

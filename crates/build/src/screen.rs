@@ -49,7 +49,10 @@ const MAGIC: [(&[u8], &str); 10] = [
 
 /// Name endings of sources; anything else under `kernels/` is refused if it looks like code, and
 /// ignored otherwise.
-const HEADER_ENDINGS: [&str; 7] = [".cuh", ".h", ".hpp", ".hh", ".inc", ".inl", ".hxx"];
+const HEADER_ENDINGS: [&str; 13] = [
+    ".cuh", ".h", ".hpp", ".hh", ".hxx", ".inc", ".inl", ".def", ".ipp", ".tpp", ".txx", ".icc",
+    ".tcc",
+];
 const CODE_ENDINGS: [&str; 12] =
     [".so", ".o", ".a", ".ptx", ".cubin", ".fatbin", ".bc", ".ll", ".s", ".pyc", ".dll", ".dylib"];
 

@@ -33,6 +33,7 @@
 #include "hostcuda/fiber.h"
 #include "hostcuda/launch.h"
 #include "hostcuda/math.h"
+#include "hostcuda/pointer.h"
 #include "hostcuda/shared.h"
 #include "hostcuda/vector_types.h"
 #include "hostcuda/warp.h"

@@ -1,13 +1,17 @@
 //! A flat view of a translation unit: significant tokens, macro bodies, scopes.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
+use crate::brackets::Brackets;
 use crate::lexer::{Token, TokenKind, lex};
 
 /// Significant tokens of one region: the code outside directives, or one macro's body.
 pub(crate) struct Seq<'a> {
     pub(crate) source: &'a str,
     pub(crate) tokens: Vec<Token>,
+    /// Per token what `brackets` found.
+    brackets: Brackets,
 }
 
 /// A `#define` with its replacement.
@@ -49,83 +53,48 @@ impl<'a> Seq<'a> {
         self.tokens.len()
     }
 
+    pub(crate) fn new(source: &'a str, tokens: Vec<Token>) -> Self {
+        let brackets = Brackets::new(source, &tokens);
+        Self { source, tokens, brackets }
+    }
+
+    /// The token at which brackets are nested deeper than [`MAX_NESTING`].
+    pub(crate) fn too_deep(&self) -> Option<&Token> {
+        self.tokens.get(self.brackets.too_deep?)
+    }
+
     /// Index of the bracket that closes the one at `open`.
+    /// From another token: of the one that follows closely, as in `if constexpr (`.
     pub(crate) fn close(&self, open: usize) -> Option<usize> {
-        let mut depth = 0_u32;
-        for i in open..self.len() {
-            match self.text(i) {
-                "(" | "{" | "[" => depth += 1,
-                ")" | "}" | "]" => {
-                    depth = depth.checked_sub(1)?;
-                    if depth == 0 {
-                        return Some(i);
-                    }
-                }
-                _ => {}
-            }
-        }
-        None
+        let bracket = |i: &usize| matches!(self.text(*i), "(" | "[" | "{" | ")" | "]" | "}");
+        let open = (open..open + 8).find(bracket)?;
+        self.brackets.partner(open).filter(|close| *close > open)
     }
 
     /// Index of the bracket that opens the one that closes at `close`.
     pub(crate) fn open(&self, close: usize) -> Option<usize> {
-        let mut depth = 0_u32;
-        for i in (0..=close).rev() {
-            match self.text(i) {
-                ")" | "}" | "]" => depth += 1,
-                "(" | "{" | "[" => {
-                    depth = depth.checked_sub(1)?;
-                    if depth == 0 {
-                        return Some(i);
-                    }
-                }
-                _ => {}
-            }
-        }
-        None
+        self.brackets.partner(close).filter(|open| *open < close && self.text(close) != ">")
     }
 
     /// Index of the `<` that opens the template argument list closed by the `>` at `close`.
     pub(crate) fn open_angle(&self, close: usize) -> Option<usize> {
-        let mut depth = 0_u32;
-        let mut i = close;
-        loop {
-            match self.text(i) {
-                ">" => depth += 1,
-                "<" => {
-                    depth -= 1;
-                    if depth == 0 {
-                        return Some(i);
-                    }
-                }
-                ")" | "]" | "}" => i = self.open(i)?,
-                ";" | "{" | "(" => return None,
-                _ => {}
-            }
-            i = i.checked_sub(1)?;
-        }
+        self.brackets.partner(close).filter(|_| self.text(close) == ">")
     }
 
     /// Index past the `>` that closes the template argument list opened at `open`.
     pub(crate) fn past_angle(&self, open: usize) -> Option<usize> {
-        let mut depth = 0_u32;
-        let mut i = open;
-        while i < self.len() {
-            match self.text(i) {
-                "<" => depth += 1,
-                ">" => {
-                    depth -= 1;
-                    if depth == 0 {
-                        return Some(i + 1);
-                    }
-                }
-                "(" | "[" | "{" => i = self.close(i)?,
-                ";" | "}" | ")" => return None,
-                _ => {}
-            }
-            i += 1;
-        }
-        None
+        let close = self.brackets.partner(open).filter(|_| self.text(open) == "<")?;
+        Some(close + 1)
+    }
+
+    /// First token of the statement that the token at `i` is part of: past the last `;`, `{` or `}`.
+    pub(crate) fn statement(&self, i: usize) -> usize {
+        self.brackets.statements.get(i).map_or(0, |start| *start as usize)
+    }
+
+    /// The next `;` at or after the token at `i`.
+    pub(crate) fn semicolon(&self, i: usize) -> Option<usize> {
+        self.brackets.semicolons.get(i).map(|at| *at as usize).filter(|at| *at < self.len())
     }
 
     /// Comma-separated token ranges between `from` and `to`, outside brackets.
@@ -157,35 +126,47 @@ impl<'a> Seq<'a> {
 }
 
 impl<'a> Unit<'a> {
-    pub(crate) fn new(source: &'a str) -> Self {
+    /// Reads a text; nothing is read of its ranges that are `dead`, sorted.
+    pub(crate) fn new(source: &'a str, dead: &[Range<usize>]) -> Self {
         let tokens = lex(source);
         let mut unit = Self {
-            main: Seq { source, tokens: Vec::new() },
+            main: Seq::new(source, Vec::new()),
             macros: Vec::new(),
             includes: Vec::new(),
             scopes: Vec::new(),
             partner: HashMap::new(),
         };
-        let mut conditions = Conditions::default();
+        let mut main = Vec::new();
+        let mut dead = dead.iter().peekable();
         let mut at = 0;
         while at < tokens.len() {
+            while dead.next_if(|range| range.end <= tokens[at].start).is_some() {}
+            let live = dead.peek().is_none_or(|range| tokens[at].start < range.start);
             if !tokens[at].directive {
-                if conditions.active() && tokens[at].is_code() {
-                    unit.main.tokens.push(tokens[at]);
+                if live && tokens[at].is_code() {
+                    main.push(tokens[at]);
                 }
                 at += 1;
                 continue;
             }
             let end = (at..tokens.len()).find(|&i| !tokens[i].directive).unwrap_or(tokens.len());
-            let line: Vec<Token> = tokens[at..end].iter().copied().filter(Token::is_code).collect();
-            conditions.directive(source, &line);
-            if conditions.active() {
+            if live {
+                let line: Vec<Token> =
+                    tokens[at..end].iter().copied().filter(Token::is_code).collect();
                 unit.directive(source, &line);
             }
             at = end;
         }
+        unit.main = Seq::new(source, main);
         unit.find_scopes();
         unit
+    }
+
+    /// The token at which brackets are nested too deep to be read.
+    pub(crate) fn too_deep(&self) -> Option<&Token> {
+        std::iter::once(&self.main)
+            .chain(self.macros.iter().map(|m| &m.body))
+            .find_map(Seq::too_deep)
     }
 
     fn directive(&mut self, source: &'a str, line: &[Token]) {
@@ -202,7 +183,7 @@ impl<'a> Unit<'a> {
                     body += 1;
                 }
                 let tokens = line.get(body..).unwrap_or_default().to_vec();
-                self.macros.push(Macro { name, body: Seq { source, tokens } });
+                self.macros.push(Macro { name, body: Seq::new(source, tokens) });
             }
             _ => {}
         }
@@ -249,66 +230,5 @@ impl<'a> Unit<'a> {
         }
         let function = words.last().is_some_and(|w| matches!(*w, ")" | "const" | "noexcept"));
         if bare && !function { Scope::Class } else { Scope::Body }
-    }
-}
-
-/// Which preprocessor branches are known to be dead: `#if 0`, and what asks for `__CUDA_ARCH__`,
-/// which is never defined here. Everything else counts as live, both branches.
-#[derive(Default)]
-struct Conditions {
-    /// Per open `#if`: is this branch live, and was one of its branches surely taken.
-    stack: Vec<(bool, bool)>,
-}
-
-impl Conditions {
-    fn active(&self) -> bool {
-        self.stack.iter().all(|s| s.0)
-    }
-
-    fn directive(&mut self, source: &str, line: &[Token]) {
-        let word = |i: usize| line.get(i).map_or("", |t| t.text(source));
-        let known = |from: usize| -> Option<bool> {
-            let words: Vec<&str> = (from..line.len()).map(word).collect();
-            match words.as_slice() {
-                ["0"] => Some(false),
-                ["1"] => Some(true),
-                ["!", "defined", "__CUDA_ARCH__"] | ["!", "defined", "(", "__CUDA_ARCH__", ")"] => {
-                    Some(true)
-                }
-                ["defined", "__CUDA_ARCH__", rest @ ..]
-                | ["defined", "(", "__CUDA_ARCH__", ")", rest @ ..]
-                    if rest.first().is_none_or(|w| *w == "&&") =>
-                {
-                    Some(false)
-                }
-                ["__CUDA_ARCH__", ">" | ">=" | "==", n] if *n != "0" => Some(false),
-                _ => None,
-            }
-        };
-        match word(1) {
-            "if" => self.open(known(2)),
-            "ifdef" => self.open((word(2) == "__CUDA_ARCH__").then_some(false)),
-            "ifndef" => self.open((word(2) == "__CUDA_ARCH__").then_some(true)),
-            "elif" => {
-                let value = known(2);
-                if let Some((live, taken)) = self.stack.last_mut() {
-                    *live = !*taken && value != Some(false);
-                    *taken |= value == Some(true);
-                }
-            }
-            "else" => {
-                if let Some((live, taken)) = self.stack.last_mut() {
-                    *live = !*taken;
-                }
-            }
-            "endif" => {
-                self.stack.pop();
-            }
-            _ => {}
-        }
-    }
-
-    fn open(&mut self, value: Option<bool>) {
-        self.stack.push((value != Some(false), value == Some(true)));
     }
 }

@@ -13,6 +13,10 @@ pub(crate) fn is_type_word(word: &str) -> bool {
 /// The kind of a parameter passed by value.
 pub(crate) fn scalar(base: &str) -> Option<ParamKind> {
     Some(match integer(base) {
+        Some((true, 1)) => ParamKind::I8,
+        Some((false, 1)) => ParamKind::U8,
+        Some((true, 2)) => ParamKind::I16,
+        Some((false, 2)) => ParamKind::U16,
         Some((true, 4)) => ParamKind::I32,
         Some((false, 4)) => ParamKind::U32,
         Some((true, 8)) => ParamKind::I64,

@@ -94,10 +94,12 @@ pub(crate) fn find<'a>(unit: &Unit<'a>) -> Found<'a> {
 /// One declaration with a qualifier at token `q`; returns where to go on.
 fn declaration<'a>(unit: &Unit<'a>, q: usize, found: &mut Found<'a>) -> usize {
     let seq = &unit.main;
-    let start = (0..q)
+    // Past the statement before, the function before if it ended without one, and `public:`.
+    let earliest = seq.statement(q).max(found.functions.last().map_or(0, |last| last.close + 1));
+    let start = (earliest..q)
         .rev()
-        .find(|&i| matches!(seq.text(i), ";" | "{" | "}") || (seq.text(i) == ":" && access(seq, i)))
-        .map_or(0, |i| i + 1);
+        .find(|&i| seq.text(i) == ":" && access(seq, i))
+        .map_or(earliest.min(q), |i| i + 1);
     let lambda = q > 0 && seq.text(q - 1) == "]";
     let mut kernel = seq.text(q) == "__global__";
     let mut i = q + 1;
@@ -105,7 +107,7 @@ fn declaration<'a>(unit: &Unit<'a>, q: usize, found: &mut Found<'a>) -> usize {
         match seq.text(i) {
             "__global__" => kernel = true,
             ";" | "=" | "{" | "}" => {
-                let end = (i..seq.len()).find(|&k| seq.text(k) == ";").unwrap_or(i);
+                let end = seq.semicolon(i).unwrap_or(i);
                 let scope = unit.scopes[q];
                 found.variables.push(Variable { start, qualifier: q, end, scope });
                 return i;
@@ -166,15 +168,17 @@ fn access(seq: &Seq<'_>, colon: usize) -> bool {
 fn body_after(seq: &Seq<'_>, close: usize) -> Option<(usize, usize)> {
     let mut i = close + 1;
     let mut initialisers = false;
-    while i < seq.len() {
+    // More than any constructor initialises.
+    for _ in 0..1000 {
         match seq.text(i) {
-            ";" | "}" | "=" => return None,
+            ";" | "}" | "=" | "__device__" | "__global__" | "template" => return None,
             ":" => initialisers = true,
             "(" => i = seq.close(i)?,
             "{" if initialisers && (seq.is_ident(i - 1) || seq.text(i - 1) == ">") => {
                 i = seq.close(i)?;
             }
             "{" => return Some((i, seq.close(i)?)),
+            "" => return None,
             _ => {}
         }
         i += 1;
@@ -201,17 +205,26 @@ pub(crate) fn reach<'a>(
         let entry = words.entry(m.name).or_default();
         entry.extend((0..m.body.len()).filter(|&i| m.body.is_ident(i)).map(|i| m.body.text(i)));
     }
-    let mut reached: HashSet<&'a str> = HashSet::new();
-    loop {
-        let more: Vec<&'a str> = words
-            .iter()
-            .filter(|(name, _)| !reached.contains(*name))
-            .filter(|(_, used)| used.iter().any(|w| root(w) || reached.contains(w)))
-            .map(|(name, _)| *name)
-            .collect();
-        if more.is_empty() {
-            return reached;
+    leads_to(&words, root)
+}
+
+/// Names whose words lead, by any number of steps, to a word for which `root` holds.
+pub(crate) fn leads_to<'a>(
+    words: &HashMap<&'a str, HashSet<&'a str>>,
+    root: impl Fn(&str) -> bool,
+) -> HashSet<&'a str> {
+    let mut users: HashMap<&'a str, Vec<&'a str>> = HashMap::new();
+    let mut next: Vec<&'a str> = Vec::new();
+    for (name, used) in words {
+        used.iter().for_each(|word| users.entry(word).or_default().push(name));
+        if used.iter().any(|word| root(word)) {
+            next.push(name);
         }
-        reached.extend(more);
     }
+    let mut reached: HashSet<&'a str> = next.iter().copied().collect();
+    while let Some(name) = next.pop() {
+        let users = users.get(name).into_iter().flatten();
+        next.extend(users.copied().filter(|user| reached.insert(user)));
+    }
+    reached
 }

@@ -31,6 +31,7 @@ headers!(
     "hostcuda/half.h",
     "hostcuda/launch.h",
     "hostcuda/math.h",
+    "hostcuda/pointer.h",
     "hostcuda/shared.h",
     "hostcuda/switch.h",
     "hostcuda/trace.h",
@@ -97,17 +98,23 @@ pub fn fingerprint() -> String {
 }
 
 /// The rewriter's own sources: a change in one of them changes what comes out.
-const REWRITER: [&str; 14] = [
+const REWRITER: [&str; 20] = [
+    include_str!("alias.rs"),
+    include_str!("brackets.rs"),
     include_str!("code.rs"),
+    include_str!("condition.rs"),
     include_str!("ctype.rs"),
     include_str!("division.rs"),
     include_str!("edit.rs"),
+    include_str!("expand.rs"),
     include_str!("function.rs"),
     include_str!("include.rs"),
     include_str!("launch.rs"),
     include_str!("launcher.rs"),
     include_str!("lexer.rs"),
+    include_str!("macros.rs"),
     include_str!("phase.rs"),
+    include_str!("pointer.rs"),
     include_str!("rewrite.rs"),
     include_str!("shared.rs"),
     include_str!("shuffle.rs"),

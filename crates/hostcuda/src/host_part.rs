@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 
 use crate::code::{Seq, Unit};
 use crate::edit::Edits;
+use crate::expand::{Which, expand};
 use crate::function::{Found, Function, find};
 use crate::include::{Resolve, flatten};
 use crate::launch::{config_end, kernel_start};
@@ -58,8 +59,11 @@ const UNSUITED: [&str; 9] = [
 /// The host's part of a file, for a compiler that is not NVIDIA's; `None` where that is not known to mean
 /// the same. `resolve` finds the headers of its quoted includes, which become part of the text.
 pub fn host_part(source: &str, file: &str, resolve: &Resolve<'_>) -> Option<String> {
-    let flat = flatten(source, file, resolve).ok()?;
-    let unit = Unit::new(&flat.text);
+    let flat = expand(flatten(source, file, resolve).ok()?, Which::None).ok()?;
+    let unit = Unit::new(&flat.text, &flat.dead);
+    if unit.too_deep().is_some() {
+        return None;
+    }
     let found = find(&unit);
     if !suits(&flat.text, &unit, &found) {
         return None;

@@ -1,5 +1,9 @@
 //! Local headers become part of the unit, so that one pass sees every function.
 
+use std::collections::HashSet;
+use std::ops::Range;
+
+use crate::condition::Preprocessor;
 use crate::lexer::{Token, TokenKind, lex};
 use crate::refusal::Refusal;
 
@@ -7,12 +11,21 @@ use crate::refusal::Refusal;
 pub(crate) struct Flat {
     pub(crate) text: String,
     /// `(first line of the flat text, file, line in that file)`, sorted by the first.
-    lines: Vec<(u32, String, u32)>,
+    pub(crate) lines: Vec<(u32, String, u32)>,
     /// Headers taken in, in order, each once.
     pub(crate) inlined: Vec<String>,
+    /// Ranges of the text that are surely not compiled, in order; found with [`crate::expand::expand`].
+    pub(crate) dead: Vec<Range<usize>>,
 }
 
 impl Flat {
+    /// A refusal of something at a token of the text.
+    pub(crate) fn refusal(&self, at: &Token, construct: String, reason: &str) -> Refusal {
+        let (file, line) = self.origin(at.line);
+        let (file, column) = (file.to_owned(), at.column);
+        Refusal { file, line, column, construct, reason: reason.to_owned() }
+    }
+
     /// File and line of a line of the flat text.
     pub(crate) fn origin(&self, line: u32) -> (&str, u32) {
         let at = self.lines.partition_point(|l| l.0 <= line);
@@ -38,9 +51,11 @@ pub(crate) fn flatten(
             text: String::with_capacity(source.len() + 256),
             lines: Vec::new(),
             inlined: Vec::new(),
+            dead: Vec::new(),
         },
         line: 1,
-        once: Vec::new(),
+        preprocessor: Preprocessor::default(),
+        once: HashSet::new(),
         taken: 0,
         refusals: Vec::new(),
     };
@@ -51,13 +66,18 @@ pub(crate) fn flatten(
 /// Headers without guards can double at every level.
 const MAX_INCLUDES: u32 = 1000;
 
+/// Bytes of a unit with its headers.
+const MAX_BYTES: usize = 32 << 20;
+
 struct Flattener<'a> {
     resolve: &'a Resolve<'a>,
     flat: Flat,
     /// Current line of the flat text.
     line: u32,
+    /// Macros and conditions so far.
+    preprocessor: Preprocessor,
     /// Headers with `#pragma once` that were taken in.
-    once: Vec<String>,
+    once: HashSet<String>,
     /// How often a header was taken in.
     taken: u32,
     refusals: Vec<Refusal>,
@@ -84,13 +104,18 @@ impl Flattener<'_> {
         let tokens = lex(source);
         let mut copied = 0;
         let mut at = 0;
-        while at < tokens.len() {
+        while at < tokens.len() && self.refusals.is_empty() {
             if !tokens[at].directive {
                 at += 1;
                 continue;
             }
             let end = (at..tokens.len()).find(|&i| !tokens[i].directive).unwrap_or(tokens.len());
-            let line: Vec<&Token> = tokens[at..end].iter().filter(|t| t.is_code()).collect();
+            let line: Vec<Token> = tokens[at..end].iter().copied().filter(Token::is_code).collect();
+            at = end;
+            self.preprocessor.directive(source, &line);
+            if !self.preprocessor.live() {
+                continue;
+            }
             let word = |i: usize| line.get(i).map_or("", |t| t.text(source));
             if word(1) == "pragma" && word(2).trim() == "once" {
                 if depth > 0 {
@@ -98,24 +123,28 @@ impl Flattener<'_> {
                     self.push(&source[copied..line[0].start]);
                     copied = line[2].end;
                 }
-                self.once.push(file.to_owned());
+                self.once.insert(file.to_owned());
             } else if word(1) == "include"
-                && let Some(header) = line.get(2).filter(|t| t.kind == TokenKind::HeaderName)
-                && let Some(name) = header.text(source).strip_prefix('"')
-                && let name = name.trim_end_matches('"')
-                && let Some((path, text)) = (self.resolve)(name, file)
+                && let Some(header) = line.get(2)
+                && let Some(name) = self.header(source, header)
+                && let Some((path, text)) = (self.resolve)(&name, file)
             {
                 self.push(&source[copied..line[0].start]);
                 copied = header.end;
                 self.taken += 1;
-                if depth >= 32 || self.taken > MAX_INCLUDES {
+                let too_long = self.flat.text.len() + text.len() > MAX_BYTES;
+                if depth >= 32 || self.taken > MAX_INCLUDES || too_long {
+                    let reason = if too_long {
+                        "the file and its headers are longer than 32 MiB"
+                    } else {
+                        "headers include one another without end: add #pragma once"
+                    };
                     self.refusals.push(Refusal {
                         file: file.to_owned(),
                         line: header.line,
                         column: header.column,
                         construct: format!("#include \"{name}\""),
-                        reason: "headers include one another without end: add #pragma once"
-                            .to_owned(),
+                        reason: reason.to_owned(),
                     });
                     return;
                 }
@@ -127,8 +156,23 @@ impl Flattener<'_> {
                     self.mark(file, header.line);
                 }
             }
-            at = end;
         }
         self.push(&source[copied..]);
+    }
+
+    /// The name in quotes that an `#include` asks for, itself or by a macro.
+    fn header(&self, source: &str, header: &Token) -> Option<String> {
+        let text = header.text(source);
+        let name = match header.kind {
+            TokenKind::HeaderName => text,
+            TokenKind::Ident => {
+                let definition = self.preprocessor.table.get(text)?;
+                let mut words = definition.words();
+                let only = words.next().filter(|_| words.next().is_none())?;
+                return Some(only.text.strip_prefix('"')?.trim_end_matches('"').to_owned());
+            }
+            _ => return None,
+        };
+        Some(name.strip_prefix('"')?.trim_end_matches('"').to_owned())
     }
 }

@@ -1,5 +1,7 @@
 //! Launches: `k<<<grid, block, bytes, stream>>>(args)` becomes a call of `hostcuda::launch`.
 
+use std::collections::HashSet;
+
 use crate::code::Seq;
 use crate::edit::Edits;
 use crate::rewrite::Context;
@@ -17,36 +19,40 @@ pub(crate) fn rewrite(context: &Context<'_, '_>, seq: &Seq<'_>, edits: &mut Edit
 
 fn launch(context: &Context<'_, '_>, seq: &Seq<'_>, at: usize, edits: &mut Edits) -> Option<()> {
     let start = kernel_start(seq, at)?;
-    let base = kernel_name(seq, start, at);
+    let base = kernel_name(seq, start, at).unwrap_or("");
     let close = config_end(seq, at)?;
     let open = close + 3;
     if seq.text(open) != "(" {
         return None;
     }
     let end = seq.close(open)?;
-    let known = context.kernels.contains(base);
-    let waits = !known || context.waits.contains(base);
-    let device = !known || context.device.contains(base);
-    if !known {
-        pointer_types(context, base, edits);
-    }
-    let shape = context.shapes.get(base).copied().unwrap_or_default().bits();
+    let known = context.kernels.contains(base)
+        && (!context.shadowed.contains(base) || seq.text(start + 1) == "::");
+    // What is launched by another name is one of this file's kernels, if it has any.
+    let any = |set: &HashSet<&str>| {
+        context.kernels.is_empty() || context.kernels.iter().any(|kernel| set.contains(kernel))
+    };
+    let of = |set: &HashSet<&str>| if known { set.contains(base) } else { any(set) };
+    let (waits, device) = (of(&context.waits), of(&context.device));
+    let shape = context.shapes.get(base).filter(|_| known).copied().unwrap_or_default().bits();
     let source = seq.source;
     let tokens = &seq.tokens;
     let name = literal(&source[tokens[start].start..tokens[at].start]);
+    // An expression is evaluated once, not by every thread.
+    let evaluated =
+        (start..at).any(|i| matches!(seq.text(i), "[" | "?") || (i > start && seq.text(i) == "("));
+    let parameters = "(const ::hostcuda::Index& hostcuda_at, auto... hostcuda_args) {";
+    let arguments = "(hostcuda_at, hostcuda_args...); }, ::hostcuda::Config";
+    let (before, after) = if evaluated {
+        ("[hostcuda_kernel = ".to_owned(), format!("]{parameters} hostcuda_kernel{arguments}"))
+    } else {
+        (format!("[&]{parameters} "), arguments.to_owned())
+    };
     edits.insert(
         tokens[start].start,
-        format!(
-            "::hostcuda::launch<{waits}, {device}, {shape}>([&](const ::hostcuda::Index& hostcuda_at, auto... \
-             hostcuda_args) {{ "
-        ),
+        format!("::hostcuda::launch<{waits}, {device}, {shape}>({before}"),
     );
-    edits.replace(
-        source,
-        tokens[at].start,
-        tokens[at].end,
-        format!("(hostcuda_at, hostcuda_args...); }}, ::hostcuda::Config({name}, "),
-    );
+    edits.replace(source, tokens[at].start, tokens[at].end, format!("{after}({name}, "));
     let comma = if end == open + 1 { "" } else { ", " };
     edits.replace(source, tokens[close].start, tokens[open].end, format!("){comma}"));
     for token in tokens[open..end].iter().filter(|t| t.text(source) == "NULL") {
@@ -67,7 +73,19 @@ pub(crate) fn kernel_start(seq: &Seq<'_>, at: usize) -> Option<usize> {
     loop {
         match seq.text(i) {
             ">" => i = seq.open_angle(i)?.checked_sub(1)?,
-            ")" => return seq.open(i),
+            // `(a ? b : c)`, or `pick(a)`.
+            ")" => {
+                let open = seq.open(i)?;
+                match open.checked_sub(1) {
+                    Some(k)
+                        if (seq.is_ident(k) && !is_keyword(seq.text(k))) || seq.text(k) == ">" =>
+                    {
+                        i = k;
+                        continue;
+                    }
+                    _ => return Some(open),
+                }
+            }
             "]" => {
                 i = seq.open(i)?.checked_sub(1)?;
                 continue;
@@ -92,9 +110,17 @@ pub(crate) fn kernel_start(seq: &Seq<'_>, at: usize) -> Option<usize> {
     }
 }
 
-/// The kernel's own name: the last identifier outside its template arguments.
-fn kernel_name<'a>(seq: &Seq<'a>, start: usize, end: usize) -> &'a str {
-    let mut name = "";
+fn is_keyword(word: &str) -> bool {
+    matches!(
+        word,
+        "return" | "else" | "do" | "if" | "while" | "for" | "switch" | "case" | "constexpr"
+    )
+}
+
+/// The kernel's own name: the last identifier outside its template arguments. `None` for an expression
+/// that says which only when it is evaluated.
+fn kernel_name<'a>(seq: &Seq<'a>, start: usize, end: usize) -> Option<&'a str> {
+    let mut name = None;
     let mut i = start;
     while i < end {
         match seq.text(i) {
@@ -102,8 +128,8 @@ fn kernel_name<'a>(seq: &Seq<'a>, start: usize, end: usize) -> &'a str {
                 i = seq.past_angle(i).unwrap_or(end);
                 continue;
             }
-            "[" => i = seq.close(i).unwrap_or(end),
-            _ if seq.is_ident(i) => name = seq.text(i),
+            "(" | "[" | "." | "->" | "*" => return None,
+            _ if seq.is_ident(i) => name = Some(seq.text(i)),
             _ => {}
         }
         i += 1;
@@ -117,7 +143,8 @@ pub(crate) fn config_end(seq: &Seq<'_>, at: usize) -> Option<usize> {
     while i < seq.len() {
         match seq.text(i) {
             "(" | "[" | "{" => i = seq.close(i)?,
-            ")" | "]" | "}" | ";" => return None,
+            // A launch is no part of another's configuration.
+            ")" | "]" | "}" | ";" | "<<<" => return None,
             ">" if seq.text(i + 1) == ">" && seq.text(i + 2) == ">" && seq.text(i + 3) == "(" => {
                 return Some(i);
             }
@@ -126,32 +153,6 @@ pub(crate) fn config_end(seq: &Seq<'_>, at: usize) -> Option<usize> {
         i += 1;
     }
     None
-}
-
-/// A kernel has a hidden parameter, and so have the types of pointers to it: `void (*name)(`, and
-/// aliases `using F = void (*)(`, `typedef void (*F)(` with which `name` is declared.
-fn pointer_types(context: &Context<'_, '_>, name: &str, edits: &mut Edits) {
-    let seq = &context.unit.main;
-    let mut aliases = vec![name];
-    for i in 1..seq.len() {
-        if seq.text(i) == name && seq.is_ident(i - 1) {
-            aliases.push(seq.text(i - 1));
-        }
-    }
-    for i in 0..seq.len() {
-        if seq.text(i) != "(" || seq.text(i + 1) != "*" {
-            continue;
-        }
-        let named = aliases.contains(&seq.text(i + 2)) && seq.text(i + 3) == ")";
-        let aliased = seq.text(i + 2) == ")"
-            && (i.saturating_sub(4)..i)
-                .any(|k| seq.text(k) == "using" && aliases.contains(&seq.text(k + 1)));
-        let open = if named { i + 4 } else { i + 3 };
-        if (named || aliased) && seq.text(open) == "(" {
-            let comma = if seq.text(open + 1) == ")" { "" } else { ", " };
-            edits.insert(seq.tokens[open].end, format!("const ::hostcuda::Index&{comma}"));
-        }
-    }
 }
 
 /// `cudaLaunchKernel((void*)kernel, ...)`: the cast would lose the types of the arguments.

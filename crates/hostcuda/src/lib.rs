@@ -13,10 +13,14 @@
 //!
 //! This crate starts no process and knows nothing above it: `build` compiles what comes out.
 
+mod alias;
+mod brackets;
 mod code;
+mod condition;
 mod ctype;
 mod division;
 mod edit;
+mod expand;
 mod function;
 mod headers;
 mod host_part;
@@ -24,7 +28,9 @@ mod include;
 mod launch;
 pub mod launcher;
 pub mod lexer;
+mod macros;
 mod phase;
+mod pointer;
 pub mod refusal;
 mod rewrite;
 mod shared;
@@ -34,6 +40,6 @@ mod unsupported;
 pub use headers::{compile_flags, fingerprint, write_headers};
 pub use host_part::host_part;
 pub use include::Resolve;
-pub use launcher::{Element, Launcher, Param, ParamKind, Returns, launchers};
+pub use launcher::{Element, Launcher, Param, ParamKind, Returns, launchers, launchers_with};
 pub use refusal::Refusal;
 pub use rewrite::{Translated, translate, translate_with};

@@ -7,6 +7,7 @@
 //! iteration). See `hostcuda/launch.h`.
 
 use std::collections::HashSet;
+use std::rc::Rc;
 
 use crate::code::Seq;
 use crate::edit::Edits;
@@ -46,6 +47,10 @@ pub(crate) fn analyse(
     let hashes = (open..close).any(|k| matches!(seq.text(k), "^" | "^="));
     while let Some(next) = prologue.declaration(seq, i, close, index_macros) {
         i = next;
+        // For each the rest of the body is looked through.
+        if prologue.names.len() > MAX_NAMES {
+            return Shape::default();
+        }
     }
     let shape = match seq.text(i) {
         "if" => guards(seq, i, &prologue, edits),
@@ -90,8 +95,11 @@ pub(crate) struct Macros<'a> {
     /// Those that mention an index.
     pub(crate) indexed: HashSet<&'a str>,
     /// Those that mention any name at all.
-    pub(crate) opaque: HashSet<&'a str>,
+    pub(crate) opaque: Rc<HashSet<&'a str>>,
 }
+
+/// More names than these no bounds check needs.
+const MAX_NAMES: usize = 100;
 
 /// Pure declarations at the start of a body.
 #[derive(Default)]
@@ -101,7 +109,7 @@ struct Prologue<'a> {
     varying: HashSet<&'a str>,
     affine: bool,
     /// Macros that may hide anything.
-    opaque: HashSet<&'a str>,
+    opaque: Rc<HashSet<&'a str>>,
     /// Types that are better signed, as token ranges.
     unsigned: Vec<(usize, usize)>,
 }
@@ -131,6 +139,9 @@ impl<'a> Prologue<'a> {
         let stop = (i..end).find(|&k| seq.text(k) == ";")?;
         let mut names = Vec::new();
         for (from, to) in seq.split_commas(i, stop) {
+            if names.len() > MAX_NAMES {
+                return None;
+            }
             if !seq.is_ident(from) || seq.text(from + 1) != "=" || !pure(seq, from + 2, to) {
                 return None;
             }

@@ -1,14 +1,17 @@
 //! The rewriter: CUDA C++ in, host C++ out.
 
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
+use crate::brackets::TOO_DEEP;
 use crate::code::{Scope, Seq, Unit};
 use crate::edit::Edits;
-use crate::function::{Found, Function, INDICES, find, reach, waits};
+use crate::expand::{Which, expand};
+use crate::function::{Found, Function, INDICES, find, leads_to, reach, waits};
 use crate::include::{Resolve, flatten};
 use crate::phase::{self, Macros, Shape};
 use crate::refusal::Refusal;
-use crate::{division, launch, shared, shuffle, unsupported};
+use crate::{division, launch, pointer, shared, shuffle, unsupported};
 
 /// A translation unit for the host compiler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +37,12 @@ pub fn translate_with(
     file: &str,
     resolve: &Resolve<'_>,
 ) -> Result<Translated, Vec<Refusal>> {
-    let flat = flatten(source, file, resolve)?;
-    let unit = Unit::new(&flat.text);
+    let flat = expand(flatten(source, file, resolve)?, Which::Hiding)?;
+    let unit = Unit::new(&flat.text, &flat.dead);
+    if let Some(at) = unit.too_deep() {
+        let construct = at.text(&flat.text).to_owned();
+        return Err(vec![flat.refusal(at, construct, TOO_DEEP)]);
+    }
     let found = find(&unit);
     let refused = unsupported::refusals(&unit, &found, &flat);
     if !refused.is_empty() {
@@ -47,6 +54,7 @@ pub fn translate_with(
     functions(&context, &mut edits);
     variables(&context, &mut edits);
     classes(&context, &mut edits);
+    pointer::rewrite(&context, &mut edits);
     shared::rewrite(&context, &mut edits);
     let mut seqs = vec![&unit.main];
     seqs.extend(unit.macros.iter().map(|m| &m.body));
@@ -77,6 +85,8 @@ pub(crate) struct Context<'a, 'u> {
     indexed_macros: HashSet<&'a str>,
     /// Names of kernels defined here.
     pub(crate) kernels: HashSet<&'a str>,
+    /// Those of them that are names of variables too.
+    pub(crate) shadowed: HashSet<&'a str>,
     /// Names that the file defines itself: not rewritten.
     own: HashSet<&'a str>,
     /// Kernels that can be run without their bounds check.
@@ -86,25 +96,11 @@ pub(crate) struct Context<'a, 'u> {
 impl<'a, 'u> Context<'a, 'u> {
     fn new(unit: &'u Unit<'a>, found: &'u Found<'a>) -> Self {
         let mut waiting = reach(unit, found, waits);
-        let mut indexed_macros: HashSet<&'a str> = HashSet::new();
-        loop {
-            let more: Vec<&'a str> = unit
-                .macros
-                .iter()
-                .filter(|m| !indexed_macros.contains(m.name))
-                .filter(|m| {
-                    (0..m.body.len()).any(|i| {
-                        let word = m.body.text(i);
-                        INDICES.contains(&word) || indexed_macros.contains(word)
-                    })
-                })
-                .map(|m| m.name)
-                .collect();
-            if more.is_empty() {
-                break;
-            }
-            indexed_macros.extend(more);
+        let mut words: HashMap<&'a str, HashSet<&'a str>> = HashMap::new();
+        for m in &unit.macros {
+            words.entry(m.name).or_default().extend((0..m.body.len()).map(|i| m.body.text(i)));
         }
+        let indexed_macros = leads_to(&words, |word| INDICES.contains(&word));
         let mut context = Self {
             unit,
             found,
@@ -112,9 +108,12 @@ impl<'a, 'u> Context<'a, 'u> {
             device: HashSet::new(),
             indexed_macros,
             kernels: found.functions.iter().filter(|f| f.kernel).map(|f| f.name).collect(),
+            shadowed: HashSet::new(),
             own: found.functions.iter().map(|f| f.name).collect(),
             shapes: HashMap::new(),
         };
+        let declared = found.functions.iter().map(|f| f.open - 1).collect();
+        context.shadowed = pointer::shadowed(&unit.main, &context.kernels, &declared);
         context.own.extend(unit.macros.iter().map(|m| m.name));
         let lookups: HashSet<&'a str> = found
             .functions
@@ -142,12 +141,18 @@ impl<'a, 'u> Context<'a, 'u> {
             self.unit.macros.iter().filter(|m| (0..m.body.len()).any(|i| m.body.is_ident(i)));
         let macros = Macros {
             indexed: self.indexed_macros.clone(),
-            opaque: named.map(|m| m.name).collect(),
+            opaque: Rc::new(named.map(|m| m.name).collect()),
         };
+        let mut same: HashMap<&str, u32> = HashMap::new();
+        for function in self.found.functions.iter().filter(|f| f.body.is_some()) {
+            *same.entry(function.name).or_default() += 1;
+        }
         for function in self.found.functions.iter().filter(|f| f.kernel && f.body.is_some()) {
             let name = function.name;
-            let same = self.found.functions.iter().filter(|f| f.name == name && f.body.is_some());
-            if same.count() > 1 || self.waits.contains(name) || self.device.contains(name) {
+            if same.get(name).is_some_and(|count| *count > 1)
+                || self.waits.contains(name)
+                || self.device.contains(name)
+            {
                 continue;
             }
             let shape = phase::analyse(&self.unit.main, function, &macros, edits);
@@ -262,6 +267,10 @@ fn variables(context: &Context<'_, '_>, edits: &mut Edits) {
 /// Classes with device members get internal linkage, for the reason that functions do.
 fn classes(context: &Context<'_, '_>, edits: &mut Edits) {
     let (unit, seq) = (context.unit, &context.unit.main);
+    let declared: HashSet<&str> = (0..seq.len())
+        .filter(|&k| matches!(seq.text(k), "struct" | "class") && seq.text(k + 2) == ";")
+        .map(|k| seq.text(k + 1))
+        .collect();
     let mut i = 0;
     while i < seq.len() {
         let (name, brace) = (seq.text(i + 1), i + 2);
@@ -277,18 +286,11 @@ fn classes(context: &Context<'_, '_>, edits: &mut Edits) {
             i += 1;
             continue;
         };
-        let start =
-            (0..i).rev().find(|&k| matches!(seq.text(k), ";" | "{" | "}")).map_or(0, |k| k + 1);
+        let start = seq.statement(i);
         let device = (open..close).any(|k| seq.text(k) == "__device__");
-        let declared = (0..seq.len()).any(|k| {
-            matches!(seq.text(k), "struct" | "class")
-                && seq.text(k + 1) == name
-                && seq.text(k + 2) == ";"
-        });
-        let end = (close..seq.len()).find(|&k| seq.text(k) == ";");
-        if let Some(end) = end
+        if let Some(end) = seq.semicolon(close)
             && device
-            && !declared
+            && !declared.contains(name)
             && seq.text(start) != "extern"
         {
             edits.insert(seq.tokens[start].start, "namespace { ");
@@ -303,7 +305,7 @@ fn class_brace(seq: &Seq<'_>, mut i: usize) -> Option<usize> {
     while i < seq.len() {
         match seq.text(i) {
             "{" => return Some(i),
-            ";" | "(" | ")" | "=" | "*" | "&" => return None,
+            ";" | "(" | ")" | "=" | "*" | "&" | "struct" | "class" => return None,
             "<" => i = seq.past_angle(i)?,
             _ => i += 1,
         }

@@ -1,5 +1,6 @@
 //! Shared memory: each `__shared__` declaration becomes a reference into the worker's memory.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use crate::code::{Scope, Seq};
@@ -9,6 +10,7 @@ use crate::rewrite::Context;
 pub(crate) fn rewrite(context: &Context<'_, '_>, edits: &mut Edits) {
     let unit = context.unit;
     let mut count = 0;
+    let mut everywhere = BTreeMap::new();
     let mut seqs = vec![&unit.main];
     seqs.extend(unit.macros.iter().map(|m| &m.body));
     for (which, seq) in seqs.into_iter().enumerate() {
@@ -19,29 +21,35 @@ pub(crate) fn rewrite(context: &Context<'_, '_>, edits: &mut Edits) {
                 continue;
             }
             let global = which == 0 && unit.scopes[i] == Scope::Namespace;
-            i = declaration(context, seq, i, global, &mut count, edits).unwrap_or(i + 1);
+            let mut end = i;
+            while end < seq.len() && seq.text(end) != ";" {
+                let bracket = matches!(seq.text(end), "(" | "[" | "{");
+                end = if bracket { seq.close(end).unwrap_or(seq.len()) } else { end } + 1;
+            }
+            if let Some((name, text)) =
+                declaration(seq, (i, end.min(seq.len())), global, &mut count, edits)
+            {
+                everywhere.insert(name, text);
+            }
+            i = end + 1;
         }
     }
+    declare(context, &everywhere, edits);
 }
 
-/// One declaration with `__shared__` at token `at`; returns the token past it.
-fn declaration(
-    context: &Context<'_, '_>,
-    seq: &Seq<'_>,
-    at: usize,
+/// One declaration with `__shared__` at a token, up to another. Gives the name and the text of what every
+/// function that mentions it has to declare.
+fn declaration<'a>(
+    seq: &Seq<'a>,
+    (at, end): (usize, usize),
     global: bool,
     count: &mut u32,
     edits: &mut Edits,
-) -> Option<usize> {
-    let start = (0..at)
+) -> Option<(&'a str, String)> {
+    let start = (seq.statement(at)..at)
         .rev()
-        .find(|&i| matches!(seq.text(i), ";" | "{" | "}" | ")" | ":"))
-        .map_or(0, |i| i + 1);
-    let mut end = at;
-    while end < seq.len() && seq.text(end) != ";" {
-        end = if matches!(seq.text(end), "(" | "[" | "{") { seq.close(end)? } else { end };
-        end += 1;
-    }
+        .find(|&i| matches!(seq.text(i), ")" | ":"))
+        .map_or(seq.statement(at), |i| i + 1);
     let words: Vec<usize> = (start..end)
         .filter(|&i| !matches!(seq.text(i), "__shared__" | "extern" | "static"))
         .collect();
@@ -65,11 +73,10 @@ fn declaration(
         };
         if global {
             edits.replace(source, range.0, range.1, "");
-            everywhere(context, name, &text, edits);
-        } else {
-            edits.replace(source, range.0, range.1, text);
+            return Some((name, text));
         }
-        return Some(end + 1);
+        edits.replace(source, range.0, range.1, text);
+        return None;
     }
     words.first()?;
     let names = declared_names(seq, start, end);
@@ -84,17 +91,21 @@ fn declaration(
         let _ = write!(text, " auto& {name} = hostcuda_block_{id}.{name};");
     }
     edits.replace(source, range.0, range.1, text);
-    Some(end + 1)
+    None
 }
 
 /// `extern __shared__` at file scope: declared anew in every function that mentions it.
-fn everywhere(context: &Context<'_, '_>, name: &str, text: &str, edits: &mut Edits) {
+fn declare(context: &Context<'_, '_>, shared: &BTreeMap<&str, String>, edits: &mut Edits) {
     let seq = &context.unit.main;
+    if shared.is_empty() {
+        return;
+    }
     for function in &context.found.functions {
-        if let Some((open, close)) = function.body
-            && (open..close).any(|i| seq.text(i) == name)
-        {
-            edits.insert(seq.tokens[open].end, format!(" {text} "));
+        let Some((open, close)) = function.body else { continue };
+        let used: BTreeSet<&str> =
+            (open..close).map(|i| seq.text(i)).filter(|word| shared.contains_key(word)).collect();
+        for name in used {
+            edits.insert(seq.tokens[open].end, format!(" {} ", shared[name]));
         }
     }
 }

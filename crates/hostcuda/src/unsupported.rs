@@ -137,13 +137,7 @@ pub(crate) fn refusals(unit: &Unit<'_>, found: &Found<'_>, flat: &Flat) -> Vec<R
     }
     list.sort_by_key(|(token, ..)| token.start);
     list.dedup_by_key(|(token, ..)| token.start);
-    list.into_iter()
-        .map(|(token, construct, why)| {
-            let (file, line) = flat.origin(token.line);
-            let (file, column) = (file.to_owned(), token.column);
-            Refusal { file, line, column, construct, reason: why.to_owned() }
-        })
-        .collect()
+    list.into_iter().map(|(token, construct, why)| flat.refusal(&token, construct, why)).collect()
 }
 
 fn words(seq: &Seq<'_>, list: &mut Vec<(Token, String, &str)>) {

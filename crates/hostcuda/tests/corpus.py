@@ -514,6 +514,115 @@ def _(k: Launch) -> None:
     assert k(R(1)) == 9
 
 
+@case("macros", "unary_twice")
+def _(k: Launch) -> None:
+    x, y = R(1001), empty(1001)
+    assert k(x, y, 1001) == 0
+    close(y, x + x, 0)
+
+
+@case("macros", "unary_square")
+def _(k: Launch) -> None:
+    x, y = R(1001), empty(1001)
+    assert k(x, y, 1001) == 0
+    close(y, x * x, 0)
+
+
+@case("macros", "unary_shifted")
+def _(k: Launch) -> None:
+    x, y = R(1001), empty(1001)
+    assert k(x, y, 1001) == 0
+    close(y, x + 128, 0)
+
+
+@case("macros", "warp_sums_f32")
+def _(k: Launch) -> None:
+    x, y = R(50, 32), empty(50)
+    assert k(x, y, 50) == 0
+    close(y, x.sum(1), 1e-5)
+
+
+@case("macros", "warp_sums_int")
+def _(k: Launch) -> None:
+    x, y = torch.randint(-9, 9, (50, 32), dtype=torch.int32), empty(50, dtype=torch.int32)
+    assert k(x, y, 50) == 0
+    close(y, x.sum(1).int(), 0)
+
+
+@case("macros", "binary")
+def _(k: Launch) -> None:
+    a, b = R(777), R(777)
+    for which, want in enumerate((a + b, a - b, a * b)):
+        y = empty(777)
+        k(a, b, y, 777, which)
+        close(y, want, 0)
+
+
+@case("macros", "reverse_128")
+def _(k: Launch) -> None:
+    x, y = R(128), empty(128)
+    k(x, y)
+    close(y, x.flip(0), 0)
+
+
+@case("pointers", "pointers")
+def _(k: Launch) -> None:
+    for way in range(18):
+        for which in range(4):
+            x, y = R(50), empty(50)
+            assert k(x, y, 50, which, way) == 0, (way, which)
+            want = (x.roll(-1), -x, x + 2, x)[which]
+            assert torch.equal(y, want), (way, which)
+
+
+@case("pointers", "about_kernels")
+def _(k: Launch) -> None:
+    answers = empty(5, dtype=torch.int32)
+    assert k(answers) == 0
+    assert answers.tolist() == [8, 256, 6, 1, 3]
+
+
+@case("style", "fused_act")
+def _(k: Launch) -> None:
+    x, bias = R(1024), R(32)
+    for act in range(3):
+        for with_bias in (False, True):
+            y = empty(1024)
+            byte = (ctypes.c_uint8, act)
+            assert k(x, bias, y, (ctypes.c_int64, 1024), 32, byte, with_bias) == 0
+            sums = (x.view(32, 32) + bias * with_bias).view(-1)
+            close(y, (sums, sums.relu(), sums * sums)[act], 0)
+
+
+@case("style", "fused_half")
+def _(k: Launch) -> None:
+    x, bias, y = R(1024).half(), R(64).half(), empty(1024, dtype=torch.float16)
+    assert k(x, bias, y, 1024, 64) == 0
+    close(y, (x.float().view(-1, 64) + bias.float()).relu().view(-1).half(), 0)
+
+
+@case("style", "sum_style")
+def _(k: Launch) -> None:
+    x, y = R(5000), empty(1)
+    assert k(x, y, 5000) == 0
+    close(y[0], x.double().sum().float(), 1e-4)
+
+
+@case("style", "chain")
+def _(k: Launch) -> None:
+    x, y = R(5000), empty(5000)
+    assert k(x, y, 5000) == 0
+    close(y, (x + 1) * 2 - 3)
+
+
+@case("style", "indexer")
+def _(k: Launch) -> None:
+    y = empty(100)
+    assert k(y, 100) == 0
+    i = torch.arange(100)
+    close(y, 0.5 + i % 2 + i + 2, 0)
+
+
 @case("gemm_cublas", "linear_relu_cublas")
 def _(k: Launch) -> None:
     for rows, i, o in ((37, 300, 110), (1, 5, 3), (200, 64, 400)):

@@ -55,6 +55,30 @@ static void register_gelu(pybind11::module& m) {
 REGISTER_BINDING(gelu, register_gelu);
 "#;
 
+/// Whether a branch is compiled is not always known beforehand; the library is asked.
+#[test]
+fn launchers_that_were_not_compiled_are_left_out() {
+    let bench = bench();
+    let twice = |condition: &str| {
+        format!(
+            "#include \"ops.def\"\n#if {condition}\nextern \"C\" void absent(float* x, Config c) {{}}\n#endif\n\
+             #if __WCHAR_WIDTH__ == 7\nextern \"C\" void odd(float* x, int n) {{}}\n#endif\nMAKE(double_it)\n"
+        )
+    };
+    let list = "#define MAKE(name) __global__ void name##_kernel(float* x) { x[threadIdx.x] *= 2; } \
+                extern \"C\" void name(float* x, short n) { name##_kernel<<<1, n>>>(x); }\n";
+    let files = |text: &str| candidate(&[("kernels/a.cu", text), ("kernels/ops.def", list)]);
+    let artifact = built(bench.builder.build(&files(&twice("0")), &Target::Cpu).unwrap());
+    let names: Vec<&str> = artifact.launchers.iter().map(|l| l.name.as_str()).collect();
+    assert_eq!(names, ["double_it"]);
+    assert!(artifact.warnings.iter().any(|w| w.message.contains("odd was not compiled")));
+    let again = built(bench.builder.build(&files(&twice("0")), &Target::Cpu).unwrap());
+    assert_eq!((again.cached, again.launchers), (true, artifact.launchers));
+    let text = twice("0").replace("MAKE(double_it)", "");
+    let why = failed(bench.builder.build(&files(&text), &Target::Cpu).unwrap());
+    assert!(why.message.contains("odd was not compiled"), "{}", why.message);
+}
+
 #[test]
 fn launchers_compute_what_torch_computes() {
     let bench = bench();

@@ -206,6 +206,21 @@ inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, K,
   return cudaSuccess;
 }
 template <class K>
+inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, K k, int threads, size_t bytes, unsigned) {
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, k, threads, bytes);
+}
+template <class K>
+inline cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, K, int blocks, int) {
+  *bytes = blocks > 0 ? (228u << 10) / blocks - 1024 : 0;
+  return cudaSuccess;
+}
+template <class K, class Bytes>
+inline cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int* grid, int* block, K, Bytes, int limit = 0) {
+  *block = limit > 0 && limit < 256 ? limit : 256;
+  *grid = omp_get_max_threads() * (2048 / *block);
+  return cudaSuccess;
+}
+template <class K>
 inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, K, size_t = 0, int limit = 0) {
   *block = limit > 0 && limit < 256 ? limit : 256;
   *grid = omp_get_max_threads() * (2048 / *block);

@@ -16,6 +16,7 @@ enum cudaError_t {
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInvalidSymbol = 13,
+  cudaErrorInvalidDeviceFunction = 98,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorNotReady = 600,
@@ -204,18 +205,3 @@ __attribute__((noinline)) void launch(Kernel kernel, const Config& c, Args... ar
                          blockIdx __attribute__((unused)) = hostcuda_worker.index.block,             \
                          blockDim __attribute__((unused)) = hostcuda_worker.index.block_dim,         \
                          gridDim __attribute__((unused)) = hostcuda_worker.index.grid_dim;
-
-namespace hostcuda {
-// cudaLaunchKernel: the arguments come as an array of addresses. The kernel's own type says what
-// they point to; whether it waits is not known here, and waiting is always right.
-template <class... P, size_t... I>
-inline void launch_unpacked(void (*kernel)(const Index&, P...), const Config& c, void** a, std::index_sequence<I...>) {
-  launch<true, true, 0>([=](const Index& i, auto... args) { kernel(i, args...); }, c, (*(std::remove_reference_t<P>*)a[I])...);
-}
-template <class... P>
-inline cudaError_t launch_packed(void (*kernel)(const Index&, P...), dim3 grid, dim3 block, void** arguments,
-                                 size_t shared = 0, cudaStream_t stream = nullptr) {
-  launch_unpacked(kernel, Config(grid, block, shared, stream), arguments, std::index_sequence_for<P...>());
-  return last_error;
-}
-}  // namespace hostcuda

@@ -128,3 +128,16 @@ fn headers_that_include_themselves_are_refused() {
     let found = translate_with("#include \"a.cuh\"\n", "k.cu", &again).unwrap_err();
     assert!(found[0].construct.contains("a.cuh"));
 }
+
+#[test]
+fn macros_that_come_to_too_much_are_refused() {
+    let mut text = String::from("#define K0 __device__ int a;\n");
+    for i in 1..40 {
+        text += &format!("#define K{i} K{} K{}\n", i - 1, i - 1);
+    }
+    let found = refused(&format!("{text}K39\n"));
+    assert_eq!((found[0].line, found[0].construct.as_str()), (41, "K39"));
+    assert!(found[0].reason.contains("million"), "{}", found[0]);
+    // Positive control: as many are read where they come to little; nobody looks at what is not used.
+    assert!(translate(&format!("{text}K3\n"), "a.cu").is_ok());
+}

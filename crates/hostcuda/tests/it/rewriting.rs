@@ -202,6 +202,29 @@ fn local_headers_are_taken_in_once() {
     assert!(translated.cpp.contains("#line 1 \"k/b.cu\""));
 }
 
+#[test]
+fn what_macros_define_is_seen() {
+    let source = "
+        #define KERNEL(name, ...) __global__ void name##_kernel(float* x) { __VA_ARGS__ }
+        #define MIDDLE(x) x = threadIdx.x
+        KERNEL(waiting, __syncthreads();)
+        #ifdef NEVER_DEFINED
+        KERNEL(dead, x[0] = 1;)
+        #else
+        KERNEL(alone, MIDDLE(x[0]);)
+        #endif
+        #undef KERNEL
+        #define KERNEL(name) extern \"C\" void name(float* x) { name##_kernel<<<1, 2>>>(x); }
+        KERNEL(alone)
+    ";
+    let translated = translate(source, "a.cu").unwrap();
+    let kernels: Vec<(&str, bool)> =
+        translated.kernels.iter().map(|(n, w)| (n.as_str(), *w)).collect();
+    assert_eq!(kernels, [("waiting_kernel", true), ("alone_kernel", false)]);
+    assert!(translated.cpp.contains("void alone (float* x) {"), "{}", translated.cpp);
+    assert!(translated.cpp.contains("launch<false, false, 0>("), "{}", translated.cpp);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
@@ -220,6 +243,9 @@ proptest! {
         Just("operator"), Just("struct S "), Just("o >>= 1"), Just("v += __shfl_xor_sync"), Just("~0u"),
         Just("#define X "), Just("\n"), Just("cudaLaunchKernel"), Just("*"), Just("&"), Just(":"),
         Just("i / d % e "), Just("__constant__ "), Just("volatile "), Just("-"), Just("16"),
+        Just("#define M(a, ...) "), Just("M"), Just("##"), Just("#if "), Just("#ifdef X"), Just("#else"),
+        Just("#endif"), Just("#undef M"), Just("__VA_ARGS__"), Just("X "), Just("defined"), Just("# "),
+        Just("void (*f)(int)"), Just("using U = "), Just("typedef "),
     ], 0..60)) {
         let text: String = parts.concat();
         let _ = translate(&text, "a.cu");
