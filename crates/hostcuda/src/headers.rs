@@ -26,12 +26,16 @@ headers!(
     "driver_types.h",
     "hostcuda/api.h",
     "hostcuda/atomics.h",
+    "hostcuda/convert.h",
     "hostcuda/fiber.h",
     "hostcuda/gemm.h",
     "hostcuda/half.h",
+    "hostcuda/integer.h",
     "hostcuda/launch.h",
     "hostcuda/math.h",
+    "hostcuda/rounded.h",
     "hostcuda/shared.h",
+    "hostcuda/special.h",
     "hostcuda/switch.h",
     "hostcuda/trace.h",
     "hostcuda/vector_types.h",
@@ -97,7 +101,7 @@ pub fn fingerprint() -> String {
 }
 
 /// The rewriter's own sources: a change in one of them changes what comes out.
-const REWRITER: [&str; 14] = [
+const REWRITER: [&str; 17] = [
     include_str!("code.rs"),
     include_str!("ctype.rs"),
     include_str!("division.rs"),
@@ -106,8 +110,11 @@ const REWRITER: [&str; 14] = [
     include_str!("include.rs"),
     include_str!("launch.rs"),
     include_str!("launcher.rs"),
+    include_str!("casts.rs"),
     include_str!("lexer.rs"),
+    include_str!("linear.rs"),
     include_str!("phase.rs"),
+    include_str!("places.rs"),
     include_str!("rewrite.rs"),
     include_str!("shared.rs"),
     include_str!("shuffle.rs"),

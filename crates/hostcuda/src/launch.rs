@@ -34,11 +34,13 @@ fn launch(context: &Context<'_, '_>, seq: &Seq<'_>, at: usize, edits: &mut Edits
     let source = seq.source;
     let tokens = &seq.tokens;
     let name = literal(&source[tokens[start].start..tokens[at].start]);
+    // A loop over threads vectorises only with the kernel in it.
+    let inline = if waits { "" } else { "__attribute__((always_inline)) " };
     edits.insert(
         tokens[start].start,
         format!(
             "::hostcuda::launch<{waits}, {device}, {shape}>([&](const ::hostcuda::Index& hostcuda_at, auto... \
-             hostcuda_args) {{ "
+             hostcuda_args) {inline}{{ "
         ),
     );
     edits.replace(

@@ -13,6 +13,7 @@
 //!
 //! This crate starts no process and knows nothing above it: `build` compiles what comes out.
 
+mod casts;
 mod code;
 mod ctype;
 mod division;
@@ -24,7 +25,9 @@ mod include;
 mod launch;
 pub mod launcher;
 pub mod lexer;
+mod linear;
 mod phase;
+mod places;
 pub mod refusal;
 mod rewrite;
 mod shared;

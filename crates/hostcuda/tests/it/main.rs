@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod corpus;
 #[cfg(test)]
+mod programs;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod rewriting;
