@@ -52,3 +52,8 @@ fn conversions_saturate() {
 fn rounding_is_as_it_is_said() {
     run("rounding");
 }
+
+#[test]
+fn functions_are_there_and_right() {
+    run("functions");
+}

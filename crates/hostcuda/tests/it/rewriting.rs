@@ -192,11 +192,11 @@ fn indices_are_signed_in_harmless_places() {
     for body in [
         "size_t i = threadIdx.x - 1; x[i] = 1;",
         "x[threadIdx.x % n] = 1;",
-        "x[(size_t)n + (threadIdx.x - 1)] = 1;",
+        "x[f(n) + threadIdx.x] = 1;",
         "int h = threadIdx.x * 2654435761u; x[h & 3] = 1;",
         "unsigned i = threadIdx.x; i ^= n; x[i] = 1;",
         "unsigned i = threadIdx.x; for (int i = 0; i < 3; ++i) x[i] = 1;",
-        "int i = f(threadIdx.x) + threadIdx.x; x[i] = 1;",
+        "unsigned i = 2 / (threadIdx.x + 1); x[i] = 1;",
     ] {
         let text = cpp(&kernel(body));
         assert!(text.contains(body), "{text}");
