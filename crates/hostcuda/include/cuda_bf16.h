@@ -11,9 +11,6 @@ HOSTCUDA_INLINE float __bfloat162float(__nv_bfloat16 h) { return (float)h; }
 HOSTCUDA_INLINE __nv_bfloat16 __float2bfloat16(float f) { return __nv_bfloat16(f); }
 HOSTCUDA_INLINE __nv_bfloat16 __float2bfloat16_rn(float f) { return __nv_bfloat16(f); }
 HOSTCUDA_INLINE __nv_bfloat16 __double2bfloat16(double f) { return __nv_bfloat16(f); }
-HOSTCUDA_INLINE __nv_bfloat16 __int2bfloat16_rn(int v) { return __nv_bfloat16((float)v); }
-HOSTCUDA_INLINE int __bfloat162int_rn(__nv_bfloat16 h) { return (int)__builtin_rintf((float)h); }
-HOSTCUDA_INLINE int __bfloat162int_rz(__nv_bfloat16 h) { return (int)(float)h; }
 HOSTCUDA_INLINE unsigned short __bfloat16_as_ushort(__nv_bfloat16 h) { return h.bits; }
 HOSTCUDA_INLINE __nv_bfloat16 __ushort_as_bfloat16(unsigned short b) { return __nv_bfloat16(__nv_bfloat16_raw{b}); }
 HOSTCUDA_INLINE short __bfloat16_as_short(__nv_bfloat16 h) { return (short)h.bits; }
@@ -30,3 +27,8 @@ HOSTCUDA_INLINE __nv_bfloat16 __high2bfloat16(__nv_bfloat162 h) { return h.y; }
 HOSTCUDA_INLINE float __low2float(__nv_bfloat162 h) { return (float)h.x; }
 HOSTCUDA_INLINE float __high2float(__nv_bfloat162 h) { return (float)h.y; }
 HOSTCUDA_INLINE __nv_bfloat162 __lowhigh2highlow(__nv_bfloat162 h) { return {h.y, h.x}; }
+HOSTCUDA_HALF_CONVERSIONS(__nv_bfloat16, bfloat16)
+HOSTCUDA_INLINE __nv_bfloat162 __lows2bfloat162(__nv_bfloat162 a, __nv_bfloat162 b) { return {a.x, b.x}; }
+HOSTCUDA_INLINE __nv_bfloat162 __highs2bfloat162(__nv_bfloat162 a, __nv_bfloat162 b) { return {a.y, b.y}; }
+HOSTCUDA_INLINE __nv_bfloat162 __low2bfloat162(__nv_bfloat162 a) { return {a.x, a.x}; }
+HOSTCUDA_INLINE __nv_bfloat162 __high2bfloat162(__nv_bfloat162 a) { return {a.y, a.y}; }

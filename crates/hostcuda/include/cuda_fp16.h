@@ -11,9 +11,6 @@ HOSTCUDA_INLINE float __half2float(__half h) { return (float)h; }
 HOSTCUDA_INLINE __half __float2half(float f) { return __half(f); }
 HOSTCUDA_INLINE __half __float2half_rn(float f) { return __half(f); }
 HOSTCUDA_INLINE __half __double2half(double f) { return __half(f); }
-HOSTCUDA_INLINE __half __int2half_rn(int v) { return __half((float)v); }
-HOSTCUDA_INLINE int __half2int_rn(__half h) { return (int)__builtin_rintf((float)h); }
-HOSTCUDA_INLINE int __half2int_rz(__half h) { return (int)(float)h; }
 HOSTCUDA_INLINE unsigned short __half_as_ushort(__half h) { return h.bits; }
 HOSTCUDA_INLINE __half __ushort_as_half(unsigned short b) { return __half(__half_raw{b}); }
 HOSTCUDA_INLINE short __half_as_short(__half h) { return (short)h.bits; }
@@ -30,3 +27,8 @@ HOSTCUDA_INLINE __half __high2half(__half2 h) { return h.y; }
 HOSTCUDA_INLINE float __low2float(__half2 h) { return (float)h.x; }
 HOSTCUDA_INLINE float __high2float(__half2 h) { return (float)h.y; }
 HOSTCUDA_INLINE __half2 __lowhigh2highlow(__half2 h) { return {h.y, h.x}; }
+HOSTCUDA_HALF_CONVERSIONS(__half, half)
+HOSTCUDA_INLINE __half2 __lows2half2(__half2 a, __half2 b) { return {a.x, b.x}; }
+HOSTCUDA_INLINE __half2 __highs2half2(__half2 a, __half2 b) { return {a.y, b.y}; }
+HOSTCUDA_INLINE __half2 __low2half2(__half2 a) { return {a.x, a.x}; }
+HOSTCUDA_INLINE __half2 __high2half2(__half2 a) { return {a.y, a.y}; }

@@ -27,19 +27,29 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __builtin_align__(n) __attribute__((aligned(n)))
 #define __builtin_assume(x) do { if (!(x)) __builtin_unreachable(); } while (0)
+#define __assume(x) __builtin_assume(x)
 
 #include "hostcuda/api.h"
 #include "hostcuda/atomics.h"
 #include "hostcuda/fiber.h"
 #include "hostcuda/launch.h"
+#include "hostcuda/integer.h"
 #include "hostcuda/math.h"
 #include "hostcuda/pointer.h"
+#include "hostcuda/rounded.h"
 #include "hostcuda/shared.h"
+#include "hostcuda/special.h"
 #include "hostcuda/vector_types.h"
 #include "hostcuda/warp.h"
 #include "math_constants.h"
+
 
 static inline long long clock64() {
   return std::chrono::steady_clock::now().time_since_epoch().count();
 }
 static inline void __trap() { abort(); }
+static inline void __brkpt() {}
+// All memory is of one kind here.
+static inline unsigned __isGlobal(const void*) { return 1; }
+static inline unsigned __isLocal(const void*) { return 0; }
+static inline unsigned __isConstant(const void*) { return 0; }

@@ -1,5 +1,7 @@
 //! Edits of a text by byte range, applied together.
 
+use crate::code::Seq;
+
 /// Replacements of byte ranges; an empty range inserts.
 #[derive(Default)]
 pub(crate) struct Edits {
@@ -10,6 +12,24 @@ impl Edits {
     /// Inserts before the byte at `at`. Insertions at the same place keep their order.
     pub(crate) fn insert(&mut self, at: usize, text: impl Into<String>) {
         self.list.push((at, at, 1, text.into()));
+    }
+
+    /// Inserts before what else is inserted at that place.
+    pub(crate) fn insert_outer(&mut self, at: usize, text: impl Into<String>) {
+        self.list.push((at, at, 0, text.into()));
+    }
+
+    /// What is replaced.
+    pub(crate) fn ranges(&self) -> Ranges {
+        let mut list: Vec<(usize, usize)> =
+            self.list.iter().filter(|e| e.2 == 2).map(|e| (e.0, e.1)).collect();
+        list.sort_unstable();
+        list.dedup_by(|next, last| {
+            let inside = next.0 < last.1;
+            last.1 = if inside { last.1.max(next.1) } else { last.1 };
+            inside
+        });
+        Ranges(list)
     }
 
     /// Replaces a range, keeping its line ends, so that later lines keep their numbers.
@@ -25,6 +45,24 @@ impl Edits {
             text.push('\n');
         }
         self.list.push((start, end, 2, text));
+    }
+
+    /// Edited tokens with blanks between.
+    pub(crate) fn joined(mut self, seq: &Seq<'_>, from: usize, to: usize) -> String {
+        self.list.sort_by_key(|(start, _, order, _)| (*start, *order));
+        let mut edits = self.list.into_iter().peekable();
+        let (mut parts, mut past) = (Vec::new(), 0);
+        for token in &seq.tokens[from..to] {
+            while let Some((_, end, _, text)) = edits.next_if(|e| e.0 <= token.start) {
+                past = past.max(end);
+                parts.push(text);
+            }
+            if token.start >= past {
+                parts.push(token.text(seq.source).to_owned());
+            }
+        }
+        parts.extend(edits.map(|e| e.3));
+        parts.join(" ")
     }
 
     /// The edited text. Where two ranges overlap the later one is dropped: an outer rewrite has
@@ -43,6 +81,17 @@ impl Edits {
         }
         out.push_str(&source[at..]);
         out
+    }
+}
+
+/// Disjoint byte ranges in order.
+pub(crate) struct Ranges(Vec<(usize, usize)>);
+
+impl Ranges {
+    /// One of them holds all of this one.
+    pub(crate) fn cover(&self, start: usize, end: usize) -> bool {
+        let after = self.0.partition_point(|r| r.0 <= start);
+        after > 0 && self.0[after - 1].1 >= end
     }
 }
 

@@ -41,7 +41,10 @@ fn launch(context: &Context<'_, '_>, seq: &Seq<'_>, at: usize, edits: &mut Edits
     // An expression is evaluated once, not by every thread.
     let evaluated =
         (start..at).any(|i| matches!(seq.text(i), "[" | "?") || (i > start && seq.text(i) == "("));
-    let parameters = "(const ::hostcuda::Index& hostcuda_at, auto... hostcuda_args) {";
+    // A loop over threads vectorises only with the kernel in it.
+    let inline = if waits { "" } else { "__attribute__((always_inline)) " };
+    let parameters =
+        format!("(const ::hostcuda::Index& hostcuda_at, auto... hostcuda_args) {inline}{{");
     let arguments = "(hostcuda_at, hostcuda_args...); }, ::hostcuda::Config";
     let (before, after) = if evaluated {
         ("[hostcuda_kernel = ".to_owned(), format!("]{parameters} hostcuda_kernel{arguments}"))

@@ -15,6 +15,7 @@
 
 mod alias;
 mod brackets;
+mod casts;
 mod code;
 mod condition;
 mod ctype;
@@ -28,8 +29,10 @@ mod include;
 mod launch;
 pub mod launcher;
 pub mod lexer;
+mod linear;
 mod macros;
 mod phase;
+mod places;
 mod pointer;
 pub mod refusal;
 mod rewrite;

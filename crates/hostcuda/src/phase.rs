@@ -9,9 +9,12 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
+use crate::casts::Casts;
 use crate::code::Seq;
 use crate::edit::Edits;
 use crate::function::{Function, INDICES};
+use crate::linear::{Kind, declared_type};
+use crate::places::Places;
 
 /// How a kernel may be run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,10 +35,11 @@ impl Shape {
 }
 
 /// The shape of a kernel's body, with its edits if there is one.
-pub(crate) fn analyse(
-    seq: &Seq<'_>,
-    function: &Function<'_>,
-    macros: &Macros<'_>,
+pub(crate) fn analyse<'a>(
+    seq: &Seq<'a>,
+    function: &Function<'a>,
+    macros: &Macros<'a>,
+    places: &mut Places<'a>,
     edits: &mut Edits,
 ) -> Shape {
     let Some((open, close)) = function.body else { return Shape::default() };
@@ -43,8 +47,6 @@ pub(crate) fn analyse(
     let mut prologue =
         Prologue { affine: true, opaque: macros.opaque.clone(), ..Prologue::default() };
     let mut i = open + 1;
-    // Bits are mixed, perhaps a random number is made: every type stays as it is.
-    let hashes = (open..close).any(|k| matches!(seq.text(k), "^" | "^="));
     while let Some(next) = prologue.declaration(seq, i, close, index_macros) {
         i = next;
         // For each the rest of the body is looked through.
@@ -53,34 +55,15 @@ pub(crate) fn analyse(
         }
     }
     let shape = match seq.text(i) {
-        "if" => guards(seq, i, &prologue, edits),
-        "for" => stride(seq, i, close, &prologue, index_macros, hashes, edits),
+        "if" => guards(seq, i, &prologue, macros, edits),
+        "for" => stride(seq, i, (open, close), &prologue, macros, places, edits),
         _ => None,
     };
-    if shape.is_some() && !hashes {
-        for (from, to) in prologue.unsigned {
-            edits.replace(seq.source, seq.tokens[from].start, seq.tokens[to - 1].end, "int");
-        }
-    }
     shape.unwrap_or_default()
 }
 
-/// The tokens of an unsigned 32-bit type between `from` and `to`. An index of a thread fits a signed
-/// one too, and only a signed sum is known not to wrap, which is what vectorising needs.
-fn unsigned_type(seq: &Seq<'_>, from: usize, to: usize) -> Option<(usize, usize)> {
-    let words: Vec<usize> = (from..to).filter(|&i| seq.text(i) != "const").collect();
-    let texts: Vec<&str> = words.iter().map(|&i| seq.text(i)).collect();
-    matches!(texts.as_slice(), ["unsigned" | "uint32_t" | "uint"] | ["unsigned", "int"])
-        .then(|| (words[0], words[words.len() - 1] + 1))
-}
-
-fn never_changes(seq: &Seq<'_>, at: usize, end: usize) -> bool {
-    let name = seq.text(at);
-    (at + 1..end).filter(|&i| seq.text(i) == name).all(|i| !changes(seq, i))
-}
-
 /// The name at token `i` is assigned to, or its address is taken.
-fn changes(seq: &Seq<'_>, i: usize) -> bool {
+pub(crate) fn changes(seq: &Seq<'_>, i: usize) -> bool {
     let (before, after) = (seq.text(i - 1), seq.text(i + 1));
     let taken = before == "&" && !(seq.is_ident(i - 2) || matches!(seq.text(i - 2), ")" | "]"));
     let assigned = matches!(
@@ -92,6 +75,8 @@ fn changes(seq: &Seq<'_>, i: usize) -> bool {
 
 /// Macros, which hide from this module what they stand for.
 pub(crate) struct Macros<'a> {
+    /// The conversions of conditions that are written twice.
+    pub(crate) casts: Casts<'a>,
     /// Those that mention an index.
     pub(crate) indexed: HashSet<&'a str>,
     /// Those that mention any name at all.
@@ -110,8 +95,6 @@ struct Prologue<'a> {
     affine: bool,
     /// Macros that may hide anything.
     opaque: Rc<HashSet<&'a str>>,
-    /// Types that are better signed, as token ranges.
-    unsigned: Vec<(usize, usize)>,
 }
 
 const TYPES: [&str; 13] = [
@@ -147,10 +130,6 @@ impl<'a> Prologue<'a> {
             }
             names.push((from, to));
         }
-        let varying = names.iter().all(|(from, to)| self.varies(seq, from + 2, *to, index_macros));
-        if varying && names.iter().all(|(from, _)| never_changes(seq, *from, end)) {
-            self.unsigned.extend(unsigned_type(seq, begin, i));
-        }
         for (from, to) in names {
             let name = seq.text(from);
             self.names.insert(name);
@@ -162,8 +141,9 @@ impl<'a> Prologue<'a> {
         Some(stop + 1)
     }
 
-    /// Linear in `threadIdx.x`: sums, differences and products with at most one varying factor, and
-    /// no conversion that could wrap.
+    /// Does not vary, or is linear in `threadIdx.x` and does not wrap: sums and products of indices,
+    /// dimensions and constants with at most one varying factor. A parameter may be negative, and
+    /// what is unsigned would wrap.
     fn affine(&self, seq: &Seq<'_>, from: usize, to: usize) -> bool {
         let count = |what: &dyn Fn(usize) -> bool| (from..to).filter(|&i| what(i)).count();
         let varying = count(&|i| {
@@ -173,6 +153,15 @@ impl<'a> Prologue<'a> {
         let casts = count(&|i| seq.text(i) == "static_cast");
         let opening = count(&|i| seq.text(i) == "<");
         let closing = count(&|i| seq.text(i) == ">");
+        let names = |i: usize| {
+            let word = seq.text(i);
+            INDICES.contains(&word)
+                || self.names.contains(word)
+                || word == word.to_uppercase()
+                || crate::linear::fits(word)
+                || seq.text(i - 1) == "."
+                || word == "std"
+        };
         varying <= 1
             && casts == opening
             && casts == closing
@@ -180,10 +169,12 @@ impl<'a> Prologue<'a> {
                 let word = seq.text(i);
                 let name = seq.is_ident(i)
                     && !self.opaque.contains(word)
+                    && (varying == 0 || names(i))
                     && !matches!(word, "char" | "short" | "bool" | "float")
                     && !word.ends_with("8_t")
                     && !word.ends_with("16_t");
-                name || matches!(word, "+" | "-" | "*" | "(" | ")" | "." | "<" | ">" | "::")
+                name || (word == "-" && varying == 0)
+                    || matches!(word, "+" | "*" | "(" | ")" | "." | "<" | ">" | "::")
                     || word.starts_with(|c: char| c.is_ascii_digit())
             })
     }
@@ -250,15 +241,16 @@ fn pure(seq: &Seq<'_>, from: usize, to: usize) -> bool {
         })
 }
 
-fn joined(seq: &Seq<'_>, from: usize, to: usize) -> String {
+pub(crate) fn joined(seq: &Seq<'_>, from: usize, to: usize) -> String {
     (from..to).map(|i| seq.text(i)).collect::<Vec<_>>().join(" ")
 }
 
 /// One or more `if (c) return;`, or `if (c) { ... }`.
-fn guards(
-    seq: &Seq<'_>,
+fn guards<'a>(
+    seq: &Seq<'a>,
     first: usize,
-    prologue: &Prologue<'_>,
+    prologue: &Prologue<'a>,
+    macros: &Macros<'a>,
     edits: &mut Edits,
 ) -> Option<Shape> {
     let mut conditions = Vec::new();
@@ -274,7 +266,7 @@ fn guards(
         if after.is_none() && !conditions.is_empty() {
             break;
         }
-        let condition = joined(seq, i + 2, close);
+        let condition = macros.casts.text(seq, i + 2, close);
         // Not with `==`, `!=` or a division, which are not monotone.
         ends &= prologue.affine_bounds(seq, i + 2, close);
         conditions.push(if after.is_some() { format!("!({condition})") } else { condition });
@@ -313,25 +305,22 @@ fn returns(seq: &Seq<'_>, i: usize) -> Option<usize> {
 }
 
 /// `for (T i = a; i < b; i += s) body` as the last statement.
-fn stride(
-    seq: &Seq<'_>,
+fn stride<'a>(
+    seq: &Seq<'a>,
     at: usize,
-    end: usize,
-    prologue: &Prologue<'_>,
-    index_macros: &HashSet<&str>,
-    hashes: bool,
+    body: (usize, usize),
+    prologue: &Prologue<'a>,
+    macros: &Macros<'a>,
+    places: &mut Places<'a>,
     edits: &mut Edits,
 ) -> Option<Shape> {
+    let (end, index_macros) = (body.1, &macros.indexed);
     let close = seq.close(at + 1)?;
     let mut i = at + 2;
     while TYPES.contains(&seq.text(i)) {
         i += 1;
     }
-    let kind = match unsigned_type(seq, at + 2, i) {
-        Some(_) if hashes => joined(seq, at + 2, i),
-        Some(_) => "int".to_owned(),
-        None => joined(seq, at + 2, i),
-    };
+    let kind = joined(seq, at + 2, i);
     let name = seq.text(i);
     let first = (i..close).find(|&k| seq.text(k) == ";")?;
     let second = (first + 1..close).find(|&k| seq.text(k) == ";")?;
@@ -356,7 +345,6 @@ fn stride(
         seq.text(k) == name
             || matches!(seq.text(k), "+" | "*" | "(" | ")")
             || seq.text(k).starts_with(|c: char| c.is_ascii_digit())
-            || (seq.is_ident(k) && seq.text(k) != name)
     });
     let bound = (*less..second).all(|k| seq.text(k) != name);
     if !rising
@@ -376,12 +364,44 @@ fn stride(
     let mut turned = Prologue { opaque: prologue.opaque.clone(), ..Prologue::default() };
     turned.varying.clone_from(&prologue.varying);
     turned.varying.insert(name);
+    turned.names.clone_from(&prologue.names);
+    turned.names.insert(name);
     let ends = prologue.affine
         && prologue.affine(seq, i + 2, first)
         && turned.affine_bounds(seq, first + 1, second);
-    let (start, step) = (joined(seq, i + 2, first), joined(seq, second + 3, close));
-    let condition = joined(seq, first + 1, second);
-    let turn = format!("{kind} {name} = ({start}) + hostcuda_index.turn * ({step});");
+    let whole = macros.casts.text(seq, i + 2, first);
+    let step = macros.casts.text(seq, second + 3, close);
+    let condition = macros.casts.text(seq, first + 1, second);
+    let value = places.linear(seq, i + 2, first);
+    let declared = declared_type(seq, at + 2).map(|(kind, _)| kind);
+    let start = match (&value, declared) {
+        (Some(value), Some(Kind::Int)) => value.text("int", &whole),
+        (Some(value), Some(Kind::Wide)) if value.grown => value.text("int64_t", &whole),
+        _ => whole.clone(),
+    };
+    let kind = if declared == Some(Kind::Auto) {
+        format!("::hostcuda::Plain<decltype({whole})>")
+    } else {
+        kind
+    };
+    let at_turn = |kind: &str, start: &str| {
+        format!("::hostcuda::at_turn<{kind}>({start}, hostcuda_index.turn, {step})")
+    };
+    let turn = format!("{kind} {name} = {};", at_turn(&kind, &start));
+    // An unsigned loop variable has a signed shadow, for subscripts.
+    let (mut shadow, mut shadow_step) = (String::new(), String::new());
+    if declared == Some(Kind::Unsigned)
+        && let Some(value) = &value
+        && places.shadow(seq, i, body)
+    {
+        let start = at_turn("int", &value.text("int", &whole));
+        shadow = format!("int hostcuda_{name} = {start};");
+        shadow_step = format!(", hostcuda_{name} += (int)({step})");
+    }
+    // A thread whose first index is out of bounds takes no turn, also where a later one is not.
+    let again = format!(
+        "{condition} && (hostcuda_index.turn == 0 || hostcuda_index.enters([&] {{ {kind} {name} = {start}; return (bool)({condition}); }}))"
+    );
     let source = seq.source;
     let range = (seq.tokens[at].start, seq.tokens[close].end);
     edits.replace(
@@ -389,9 +409,9 @@ fn stride(
         range.0,
         range.1,
         format!(
-            "HOSTCUDA_ASK({{ {turn} hostcuda_index.answer({condition}); }}) bool hostcuda_first = true; \
-             for ({turn} hostcuda_index.again(hostcuda_first, {condition}); hostcuda_first = false, \
-             {name} += ({step}))"
+            "HOSTCUDA_ASK({{ {turn} hostcuda_index.answer({again}); }}) bool hostcuda_first = true; {shadow} \
+             for ({turn} hostcuda_index.again(hostcuda_first, {again}); hostcuda_first = false, \
+             {name} += ({step}){shadow_step})"
         ),
     );
     Some(Shape { guard: true, stride: true, ends })

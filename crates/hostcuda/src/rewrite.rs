@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use crate::brackets::TOO_DEEP;
+use crate::casts::Casts;
 use crate::code::{Scope, Seq, Unit};
 use crate::edit::Edits;
 use crate::expand::{Which, expand};
@@ -11,7 +12,7 @@ use crate::function::{Found, Function, INDICES, find, leads_to, reach, waits};
 use crate::include::{Resolve, flatten};
 use crate::phase::{self, Macros, Shape};
 use crate::refusal::Refusal;
-use crate::{division, launch, pointer, shared, shuffle, unsupported};
+use crate::{division, launch, places, pointer, shared, shuffle, unsupported};
 
 /// A translation unit for the host compiler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +64,7 @@ pub fn translate_with(
         launch::rewrite(&context, seq, &mut edits);
         names(&context, seq, &mut edits);
     }
+    conversions(&context, &mut edits);
     let kernels = found
         .functions
         .iter()
@@ -71,6 +73,23 @@ pub fn translate_with(
         .collect();
     let cpp = format!("#include \"cuda_runtime.h\"\n{}", edits.apply(&flat.text));
     Ok(Translated { cpp, inlined: flat.inlined, kernels })
+}
+
+/// Conversions in device code and in macros.
+fn conversions(context: &Context<'_, '_>, edits: &mut Edits) {
+    let (unit, seq) = (context.unit, &context.unit.main);
+    let casts = Casts::new(seq, edits);
+    let mut past = 0;
+    for (open, close) in context.found.functions.iter().filter_map(|f| f.body) {
+        // A lambda's body is part of another's.
+        if open >= past {
+            casts.rewrite(seq, open + 1, close, edits);
+            past = close;
+        }
+    }
+    for m in &unit.macros {
+        casts.rewrite(&m.body, 0, m.body.len(), edits);
+    }
 }
 
 /// What all passes need to know.
@@ -140,6 +159,7 @@ impl<'a, 'u> Context<'a, 'u> {
         let named =
             self.unit.macros.iter().filter(|m| (0..m.body.len()).any(|i| m.body.is_ident(i)));
         let macros = Macros {
+            casts: Casts::new(&self.unit.main, &Edits::default()),
             indexed: self.indexed_macros.clone(),
             opaque: Rc::new(named.map(|m| m.name).collect()),
         };
@@ -147,20 +167,40 @@ impl<'a, 'u> Context<'a, 'u> {
         for function in self.found.functions.iter().filter(|f| f.body.is_some()) {
             *same.entry(function.name).or_default() += 1;
         }
-        for function in self.found.functions.iter().filter(|f| f.kernel && f.body.is_some()) {
-            let name = function.name;
-            if same.get(name).is_some_and(|count| *count > 1)
-                || self.waits.contains(name)
-                || self.device.contains(name)
-            {
+        let mut past = 0;
+        for function in &self.found.functions {
+            // A lambda's body is part of another's.
+            let Some(body) = function.body.filter(|b| b.0 >= past && self.indexed(function)) else {
                 continue;
+            };
+            past = body.1;
+            let seq = &self.unit.main;
+            let mut places = places::declarations(self.unit, function, &macros.opaque, edits);
+            let alone = same.get(function.name) == Some(&1);
+            if alone && let Some(shape) = self.shape(function, &macros, &mut places, edits) {
+                self.shapes.insert(function.name, shape);
             }
-            let shape = phase::analyse(&self.unit.main, function, &macros, edits);
-            if let Some((open, close)) = function.body.filter(|_| shape.guard) {
-                division::rewrite(&self.unit.main, open + 1, close, edits);
-            }
-            self.shapes.insert(name, shape);
+            places.subscripts(seq, body, edits);
         }
+    }
+
+    /// The shape of a kernel whose threads run alone.
+    fn shape(
+        &self,
+        function: &Function<'a>,
+        macros: &Macros<'a>,
+        places: &mut places::Places<'a>,
+        edits: &mut Edits,
+    ) -> Option<Shape> {
+        let name = function.name;
+        if !function.kernel || self.waits.contains(name) || self.device.contains(name) {
+            return None;
+        }
+        let shape = phase::analyse(&self.unit.main, function, macros, places, edits);
+        if let Some((open, close)) = function.body.filter(|_| shape.guard) {
+            division::rewrite(&self.unit.main, open + 1, close, edits);
+        }
+        Some(shape)
     }
 
     /// Whether a function's body mentions an index, itself or through a macro.

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "hostcuda/vector_types.h"
+
 namespace hostcuda {
 template <class T>
 struct Same {
@@ -48,4 +50,17 @@ HOSTCUDA_ATOMIC(atomicDec, o == 0 || o > v ? v : o - 1)
 template <class T>
 inline T atomicCAS(T* p, typename hostcuda::Same<T>::type expected, typename hostcuda::Same<T>::type v) {
   return hostcuda::atomic_update(p, [=](T o) -> T { return memcmp(&o, &expected, sizeof(T)) == 0 ? v : o; });
+}
+template <class T>
+inline T atomicCAS_block(T* p, typename hostcuda::Same<T>::type expected, typename hostcuda::Same<T>::type v) {
+  return atomicCAS(p, expected, v);
+}
+template <class T>
+inline T atomicCAS_system(T* p, typename hostcuda::Same<T>::type expected, typename hostcuda::Same<T>::type v) {
+  return atomicCAS(p, expected, v);
+}
+// Each number of a vector is added by itself, as on a GPU.
+inline float2 atomicAdd(float2* p, float2 v) { return {atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y)}; }
+inline float4 atomicAdd(float4* p, float4 v) {
+  return {atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y), atomicAdd(&p->z, v.z), atomicAdd(&p->w, v.w)};
 }

@@ -184,11 +184,16 @@ __attribute__((noinline)) void launch(Kernel kernel, const Config& c, Args... ar
 }  // namespace hostcuda
 
 // In a kernel these names are locals declared by the rewriter; device functions look them up.
-#define HOSTCUDA_INDICES(i)                                            \
-  const ::hostcuda::Int3 threadIdx __attribute__((unused)) = (i).thread,       \
-                         blockIdx __attribute__((unused)) = (i).block,         \
-                         blockDim __attribute__((unused)) = (i).block_dim,     \
-                         gridDim __attribute__((unused)) = (i).grid_dim;
+#define HOSTCUDA_INDICES(i) HOSTCUDA_NAMES((i).thread, (i).block, (i).block_dim, (i).grid_dim)
+#define HOSTCUDA_NAMES(thread, block, block_dim, grid_dim)                                  \
+  const ::hostcuda::Int3 hostcuda_threadIdx __attribute__((unused)) = thread,               \
+                         hostcuda_blockIdx __attribute__((unused)) = block,                 \
+                         hostcuda_blockDim __attribute__((unused)) = block_dim,             \
+                         hostcuda_gridDim __attribute__((unused)) = grid_dim;               \
+  const uint3 threadIdx __attribute__((unused)) = hostcuda_threadIdx,                       \
+              blockIdx __attribute__((unused)) = hostcuda_blockIdx;                         \
+  const dim3 blockDim __attribute__((unused)) = hostcuda_blockDim,                          \
+             gridDim __attribute__((unused)) = hostcuda_gridDim;
 #define HOSTCUDA_GUARD(...)                                              \
   if (hostcuda_index.mode == ::hostcuda::kAsk) {                         \
     hostcuda_index.answer((__VA_ARGS__));                                \
@@ -200,8 +205,6 @@ __attribute__((noinline)) void launch(Kernel kernel, const Config& c, Args... ar
     return;                                      \
   }
 #define HOSTCUDA_DEVICE_INDICES                                                              \
-  const ::hostcuda::Worker& hostcuda_worker = *::hostcuda::tls_worker;                               \
-  const ::hostcuda::Int3 threadIdx __attribute__((unused)) = hostcuda_worker.current->thread,        \
-                         blockIdx __attribute__((unused)) = hostcuda_worker.index.block,             \
-                         blockDim __attribute__((unused)) = hostcuda_worker.index.block_dim,         \
-                         gridDim __attribute__((unused)) = hostcuda_worker.index.grid_dim;
+  const ::hostcuda::Worker& hostcuda_worker = *::hostcuda::tls_worker;                       \
+  HOSTCUDA_NAMES(hostcuda_worker.current->thread, hostcuda_worker.index.block,               \
+                 hostcuda_worker.index.block_dim, hostcuda_worker.index.grid_dim)

@@ -9,7 +9,11 @@
 #include <cstring>
 #include <type_traits>
 
+#include "hostcuda/convert.h"
+
+#ifndef HOSTCUDA_INLINE
 #define HOSTCUDA_INLINE static inline __attribute__((always_inline))
+#endif
 
 HOSTCUDA_INLINE float __int_as_float(int i) { float f; memcpy(&f, &i, 4); return f; }
 HOSTCUDA_INLINE int __float_as_int(float f) { int i; memcpy(&i, &f, 4); return i; }
@@ -212,57 +216,8 @@ HOSTCUDA_INLINE float rsqrt(float x) { return rsqrtf(x); }
 HOSTCUDA_INLINE float rcbrtf(float x) { return 1.f / cbrtf(x); }
 HOSTCUDA_INLINE float normcdff(float x) { return 0.5f * erfcf(x * -0.70710678f); }
 HOSTCUDA_INLINE double normcdf(double x) { return 0.5 * erfc(x * -0.70710678118654752); }
-HOSTCUDA_INLINE float sinpif(float x) { return sinf(3.14159265f * x); }
-HOSTCUDA_INLINE float cospif(float x) { return cosf(3.14159265f * x); }
 HOSTCUDA_INLINE float __saturatef(float x) { return x > 0.f ? (x < 1.f ? x : 1.f) : 0.f; }
-HOSTCUDA_INLINE float __frsqrt_rn(float x) { return 1.f / __builtin_sqrtf(x); }
-HOSTCUDA_INLINE float __fsqrt_rn(float x) { return __builtin_sqrtf(x); }
-HOSTCUDA_INLINE float __frcp_rn(float x) { return 1.f / x; }
-HOSTCUDA_INLINE float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-HOSTCUDA_INLINE float __fdiv_rn(float a, float b) { return a / b; }
-HOSTCUDA_INLINE double __dsqrt_rn(double x) { return __builtin_sqrt(x); }
-// Unlike on a GPU these may be contracted into a fused multiply-add.
-HOSTCUDA_INLINE float __fadd_rn(float a, float b) { return a + b; }
-HOSTCUDA_INLINE float __fsub_rn(float a, float b) { return a - b; }
-HOSTCUDA_INLINE float __fmul_rn(float a, float b) { return a * b; }
 
-HOSTCUDA_INLINE int __float2int_rn(float x) { return (int)__builtin_rintf(x); }
-HOSTCUDA_INLINE int __float2int_rz(float x) { return (int)x; }
-HOSTCUDA_INLINE int __float2int_rd(float x) { return (int)__builtin_floorf(x); }
-HOSTCUDA_INLINE int __float2int_ru(float x) { return (int)__builtin_ceilf(x); }
-HOSTCUDA_INLINE unsigned __float2uint_rn(float x) { return (unsigned)__builtin_rintf(x); }
-HOSTCUDA_INLINE unsigned __float2uint_rz(float x) { return (unsigned)x; }
-HOSTCUDA_INLINE float __int2float_rn(int x) { return (float)x; }
-HOSTCUDA_INLINE float __uint2float_rn(unsigned x) { return (float)x; }
-HOSTCUDA_INLINE float __double2float_rn(double x) { return (float)x; }
-
-HOSTCUDA_INLINE int __popc(unsigned x) { return __builtin_popcount(x); }
-HOSTCUDA_INLINE int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
-HOSTCUDA_INLINE int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
-HOSTCUDA_INLINE int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
-HOSTCUDA_INLINE int __ffs(int x) { return __builtin_ffs(x); }
-HOSTCUDA_INLINE int __ffsll(long long x) { return __builtin_ffsll(x); }
-HOSTCUDA_INLINE unsigned __brev(unsigned x) {
-  x = (x >> 1 & 0x55555555u) | (x & 0x55555555u) << 1;
-  x = (x >> 2 & 0x33333333u) | (x & 0x33333333u) << 2;
-  x = (x >> 4 & 0x0f0f0f0fu) | (x & 0x0f0f0f0fu) << 4;
-  return __builtin_bswap32(x);
-}
-HOSTCUDA_INLINE unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
-  uint64_t v = (uint64_t)b << 32 | a;
-  unsigned r = 0;
-  for (int i = 0; i < 4; ++i) r |= (unsigned)(v >> ((s >> 4 * i & 7) * 8) & 255) << 8 * i;
-  return r;
-}
-HOSTCUDA_INLINE int __mul24(int a, int b) { return a * b; }
-HOSTCUDA_INLINE int __mulhi(int a, int b) { return (int)((int64_t)a * b >> 32); }
-HOSTCUDA_INLINE unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
-HOSTCUDA_INLINE unsigned __funnelshift_l(unsigned lo, unsigned hi, unsigned s) { return (unsigned)((((uint64_t)hi << 32 | lo) << (s & 31)) >> 32); }
-HOSTCUDA_INLINE unsigned __funnelshift_r(unsigned lo, unsigned hi, unsigned s) { return (unsigned)(((uint64_t)hi << 32 | lo) >> (s & 31)); }
-HOSTCUDA_INLINE int __dp4a(int a, int b, int c) {
-  for (int i = 0; i < 4; ++i) c += (int)(signed char)(a >> 8 * i) * (int)(signed char)(b >> 8 * i);
-  return c;
-}
 
 // Loads and stores with cache hints are loads and stores.
 #define HOSTCUDA_LOAD(name) template <class T> __attribute__((always_inline)) inline T name(const T* p) { return *p; }

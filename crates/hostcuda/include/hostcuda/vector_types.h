@@ -34,8 +34,9 @@ struct dim3 {
 };
 
 namespace hostcuda {
-// threadIdx and friends. Signed on purpose: the sum of signed indices cannot wrap, so that the host
-// compiler may treat `x[blockIdx.x * blockDim.x + threadIdx.x]` as contiguous and vectorise.
+// threadIdx and friends, signed: the sum of signed indices cannot wrap, so that the host compiler may
+// treat `x[blockIdx.x * blockDim.x + threadIdx.x]` as contiguous and vectorise. Kernels see unsigned
+// ones, and these where it makes no difference.
 struct Int3 {
   int x, y, z;
   constexpr operator uint3() const { return uint3{(unsigned)x, (unsigned)y, (unsigned)z}; }
@@ -57,6 +58,9 @@ struct Index {
     answers->all &= (int)holds;
     answers->any |= (int)holds;
   }
+  // Whether a thread takes the first turn of its loop.
+  template <class F>
+  __attribute__((always_inline)) bool enters(F first) const { return first(); }
   // The condition of a grid-stride loop of which only one iteration is run.
   __attribute__((always_inline)) bool again(bool first, bool condition) const {
     return mode == kWhole ? condition : first && (mode == kInside || condition);

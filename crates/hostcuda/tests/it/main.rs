@@ -6,6 +6,8 @@ mod corpus;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod programs;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod rewriting;

@@ -138,6 +138,9 @@ fn bounds_checks_that_can_be_asked() {
         7
     );
     // Not affine: every thread is asked.
+    // A parameter may be negative, and an unsigned sum wraps.
+    assert_eq!(shape(&format!("{index} if (i + d < n) x[i] = 1;")), 1);
+    assert_eq!(shape(&format!("{index} if (i - 1 < n) x[i] = 1;")), 1);
     assert_eq!(shape(&format!("{index} int r = i / d; if (r < n) x[i] = 1;")), 1);
     assert_eq!(shape(&format!("{index} int r = i * i; if (r < n) x[i] = 1;")), 1);
     assert_eq!(shape(&format!("{index} int r = (unsigned char)i; if (r < n) x[i] = 1;")), 1);
@@ -162,6 +165,42 @@ fn bounds_checks_that_can_be_asked() {
     );
     // A loop of each thread's own.
     assert_eq!(shape(&format!("{index} for (int j = 0; j < n; j += 1) x[i * d + j] = 1;")), 0);
+}
+
+/// Signed where it makes no difference, which vectorises; else as it is written.
+#[test]
+fn indices_are_signed_in_harmless_places() {
+    let kernel = |body: &str| format!("__global__ void k(float* x, unsigned n) {{ {body} }}");
+    let index = "blockIdx.x * blockDim.x + threadIdx.x";
+    has(
+        &kernel(&format!("int i = ({index}) * 4; x[i] = 1;")),
+        "(blockIdx.x * blockDim.x + 0u) * 4, hostcuda_threadIdx.x * (4));",
+    );
+    has(
+        &kernel(&format!("unsigned i = {index}; if (i - 1 < n) x[i] = 1;")),
+        "::hostcuda::shadow(i, blockIdx.x * blockDim.x + 0u, hostcuda_threadIdx.x);",
+    );
+    has(&kernel(&format!("unsigned i = {index}; x[i] = i;")), "x[hostcuda_i] = i;");
+    has(
+        &kernel("x[threadIdx.y * n + 1] = 1;"),
+        "x[hostcuda_threadIdx.y * ::hostcuda::as_signed(n) + 1]",
+    );
+    has(
+        &kernel(&format!("size_t i = {index}; x[i] = 1;")),
+        "size_t i = ::hostcuda::plus<int64_t>(",
+    );
+    for body in [
+        "size_t i = threadIdx.x - 1; x[i] = 1;",
+        "x[threadIdx.x % n] = 1;",
+        "x[f(n) + threadIdx.x] = 1;",
+        "int h = threadIdx.x * 2654435761u; x[h & 3] = 1;",
+        "unsigned i = threadIdx.x; i ^= n; x[i] = 1;",
+        "unsigned i = threadIdx.x; for (int i = 0; i < 3; ++i) x[i] = 1;",
+        "unsigned i = 2 / (threadIdx.x + 1); x[i] = 1;",
+    ] {
+        let text = cpp(&kernel(body));
+        assert!(text.contains(body), "{text}");
+    }
 }
 
 #[test]

@@ -1,0 +1,334 @@
+//! Where an index may be signed.
+//!
+//! On a GPU `threadIdx` and the others are unsigned: `threadIdx.x - 1` wraps, and so does a hash of
+//! an index. So they are unsigned here too. But only of a signed sum does the host compiler know that
+//! it does not wrap, and without knowing it the loop over the threads does not vectorise. This module
+//! finds the places where that makes no difference:
+//!
+//! * An `int` that is set to something linear in `threadIdx.x` is set to its value for thread 0,
+//!   computed as on a GPU, plus a small multiple of `threadIdx.x`: `blockIdx.x * blockDim.x + 0u`
+//!   and `threadIdx.x`. Only that last sum is signed.
+//! * A 64-bit index is such a sum if it is made of indices and dimensions alone, which do not wrap.
+//! * An `unsigned` keeps its type; a signed shadow of it is used in subscripts.
+//! * A subscript made of sums and products is signed: the two differ only where the index is beyond
+//!   2^31 elements.
+//!
+//! Everything else is left as it is written, and is unsigned.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write;
+
+use crate::code::{Seq, Unit};
+use crate::edit::Edits;
+use crate::function::{Function, INDICES};
+use crate::linear::{Kind, Linear, declared_type, fits, linear};
+use crate::phase::{changes, joined};
+
+/// What is known of one function's variables.
+#[derive(Default)]
+pub(crate) struct Places<'a> {
+    /// Linear in `threadIdx.x`: the name of the value for thread 0, and the factor.
+    pub(crate) linear: HashMap<&'a str, (String, i64)>,
+    /// Unsigned variables that have a signed shadow.
+    shadows: HashSet<&'a str>,
+    /// Macros that may hide anything.
+    opaque: HashSet<&'a str>,
+    /// Parameters and variables that are declared as pointers.
+    pointers: HashSet<&'a str>,
+    /// Bits are mixed in this function, perhaps for random numbers.
+    hashes: bool,
+    /// A lambda names what it captures: it does not know shadows.
+    captures: bool,
+}
+
+/// Rewrites declarations between two tokens, and remembers what they declare.
+pub(crate) fn declarations<'a>(
+    unit: &Unit<'a>,
+    function: &Function<'a>,
+    opaque: &HashSet<&'a str>,
+    edits: &mut Edits,
+) -> Places<'a> {
+    let seq = &unit.main;
+    let (open, close) = function.body.unwrap_or_default();
+    let mut places = Places {
+        opaque: opaque.clone(),
+        hashes: (open..close).any(|k| matches!(seq.text(k), "^" | "^=")),
+        captures: (open..close).any(|k| {
+            seq.text(k) == "["
+                && !subscript(seq, k)
+                && seq.text(k + 1) != "["
+                && seq.text(k - 1) != "["
+                && seq.text(k + 1) != "]"
+                && !(matches!(seq.text(k + 1), "=" | "&") && seq.text(k + 2) == "]")
+        }),
+        pointers: pointers(seq, function),
+        ..Places::default()
+    };
+    let mut i = open + 1;
+    while i < close {
+        let begins = matches!(seq.text(i - 1), ";" | "{" | "}");
+        if begins && let Some(next) = places.declaration(unit, i, close, open, edits) {
+            i = next;
+            continue;
+        }
+        if seq.text(i) == "for" && seq.text(i + 1) == "(" {
+            let _ = step(seq, i, edits);
+        }
+        i += 1;
+    }
+    places
+}
+
+impl<'a> Places<'a> {
+    /// `T name = expression, other = expression;` at token `i`; the token past it.
+    fn declaration(
+        &mut self,
+        unit: &Unit<'a>,
+        i: usize,
+        end: usize,
+        open: usize,
+        edits: &mut Edits,
+    ) -> Option<usize> {
+        let seq = &unit.main;
+        let (kind, first) = declared_type(seq, i)?;
+        let stop = statement_end(seq, first, end)?;
+        let mut after = String::new();
+        for (from, to) in seq.split_commas(first, stop) {
+            let name = seq.text(from);
+            if !seq.is_ident(from) || seq.text(from + 1) != "=" {
+                continue;
+            }
+            let lasts = only_declaration(seq, from, open, end);
+            let subscripted = self.in_subscript(seq, name, stop, end);
+            let hidden = self.hidden(unit, from + 2, to);
+            let Some(value) = hidden.or_else(|| self.linear(seq, from + 2, to)) else { continue };
+            let (start, last) = (seq.tokens[from + 2].start, seq.tokens[to - 1].end);
+            match kind {
+                Kind::Int if !self.hashes || subscripted => {
+                    let text = value.text("int", &joined(seq, from + 2, to));
+                    edits.replace(seq.source, start, last, text);
+                }
+                Kind::Wide if value.grown => {
+                    let text = value.text("int64_t", &joined(seq, from + 2, to));
+                    edits.replace(seq.source, start, last, text);
+                }
+                Kind::Unsigned | Kind::Auto if lasts && subscripted && !self.captures => {
+                    self.shadows.insert(name);
+                    let _ = write!(
+                        after,
+                        " const auto hostcuda_{name} = ::hostcuda::shadow({name}, {}, {});",
+                        value.base,
+                        value.rest()
+                    );
+                }
+                _ => {}
+            }
+            if lasts && kind != Kind::Wide && !self.captures {
+                let _ = write!(after, " const auto hostcuda_0{name} = {};", value.base);
+                self.linear.insert(name, (format!("hostcuda_0{name}"), value.factor));
+            }
+        }
+        if !after.is_empty() {
+            edits.insert(seq.tokens[stop].end, after);
+        }
+        Some(stop + 1)
+    }
+
+    /// What stands between two tokens, if it is linear in `threadIdx.x` and depends on it.
+    pub(crate) fn linear(&self, seq: &Seq<'a>, from: usize, to: usize) -> Option<Linear> {
+        linear(seq, from, to, &self.linear, &self.opaque).filter(|l| l.factor != 0)
+    }
+
+    /// The same for a macro without parameters, as `GLOBAL_INDEX`.
+    fn hidden(&self, unit: &Unit<'a>, from: usize, to: usize) -> Option<Linear> {
+        let seq = &unit.main;
+        let called = seq.text(from + 1) == "(" && seq.text(from + 2) == ")" && to == from + 3;
+        let alone = to == from + 1 || called;
+        let mut bodies = unit.macros.iter().filter(|m| alone && m.name == seq.text(from));
+        let found = bodies.next().filter(|_| bodies.next().is_none())?;
+        self.linear(&found.body, 0, found.body.len())
+    }
+
+    /// A shadow for a loop's variable; false if it can have none.
+    pub(crate) fn shadow(&mut self, seq: &Seq<'a>, at: usize, body: (usize, usize)) -> bool {
+        let others =
+            (body.0..body.1).any(|k| k != at && seq.text(k) == seq.text(at) && declares(seq, k));
+        let fits = !self.captures && !others && self.in_subscript(seq, seq.text(at), at, body.1);
+        if fits {
+            self.shadows.insert(seq.text(at));
+        }
+        fits
+    }
+
+    fn in_subscript(&self, seq: &Seq<'a>, name: &str, from: usize, to: usize) -> bool {
+        (from..to).any(|k| {
+            (seq.text(k) == name && self.offset(seq, k))
+                || seq.text(k) == "["
+                    && subscript(seq, k)
+                    && self
+                        .plain(seq, k)
+                        .is_some_and(|close| (k..close).any(|j| seq.text(j) == name))
+        })
+    }
+
+    /// The name at `at` is added to a pointer, alone or times a number.
+    fn offset(&self, seq: &Seq<'a>, at: usize) -> bool {
+        at > 2
+            && seq.text(at - 1) == "+"
+            && self.pointers.contains(seq.text(at - 2))
+            && (matches!(seq.text(at - 3), "(" | "," | "=" | "return" | "{")
+                || (seq.text(at - 3) == ")" && seq.text(at - 4) == "*"))
+            && (matches!(seq.text(at + 1), ")" | ";" | "," | "+")
+                || (seq.text(at + 1) == "*"
+                    && seq.text(at + 2).bytes().all(|b| b.is_ascii_digit())
+                    && matches!(seq.text(at + 3), ")" | ";" | "," | "+")))
+    }
+
+    /// The end of a subscript made of names, numbers, sums and products.
+    fn plain(&self, seq: &Seq<'a>, open: usize) -> Option<usize> {
+        let close = seq.close(open)?;
+        let fine = (open + 1..close).all(|i| {
+            let word = seq.text(i);
+            if seq.is_ident(i) {
+                return seq.text(i + 1) != "(" && !self.opaque.contains(word) && !fits(word);
+            }
+            matches!(word, "+" | "-" | "*" | "(" | ")" | ".")
+                || word.starts_with(|c: char| c.is_ascii_digit())
+        });
+        (fine && open + 1 < close).then_some(close)
+    }
+
+    /// Makes the subscripts between two tokens signed that mention an index.
+    pub(crate) fn subscripts(&self, seq: &Seq<'a>, (open, end): (usize, usize), edits: &mut Edits) {
+        for at in open..end {
+            let token = &seq.tokens[at];
+            if self.shadows.contains(seq.text(at)) && self.offset(seq, at) {
+                let text = format!("hostcuda_{}", seq.text(at));
+                edits.replace(seq.source, token.start, token.end, text);
+            }
+            if seq.text(at) != "[" || !subscript(seq, at) {
+                continue;
+            }
+            let Some(close) = self.plain(seq, at) else { continue };
+            let indexed = (at..close)
+                .any(|i| INDICES.contains(&seq.text(i)) || self.shadows.contains(seq.text(i)));
+            if !indexed {
+                continue;
+            }
+            for i in at + 1..close {
+                let (word, token) = (seq.text(i), &seq.tokens[i]);
+                if !seq.is_ident(i) || matches!(seq.text(i - 1), "." | "::" | "->") {
+                    continue;
+                }
+                if INDICES.contains(&word) || self.shadows.contains(word) {
+                    edits.replace(seq.source, token.start, token.end, format!("hostcuda_{word}"));
+                } else if !matches!(seq.text(i + 1), "." | "::" | "->") {
+                    let text = format!("::hostcuda::as_signed({word})");
+                    edits.replace(seq.source, token.start, token.end, text);
+                }
+            }
+        }
+    }
+}
+
+/// Names declared as pointers: parameters, and `float* p = ...;`.
+fn pointers<'a>(seq: &Seq<'a>, function: &Function<'a>) -> HashSet<&'a str> {
+    let qualifier = |word: &str| word == "const" || word.trim_matches('_') == "restrict";
+    let starred = |mut i: usize| {
+        while qualifier(seq.text(i - 1)) {
+            i -= 1;
+        }
+        seq.text(i - 1) == "*"
+    };
+    let (open, close) = function.body.unwrap_or_default();
+    let mut names: HashSet<&'a str> = (function.open + 2..function.close)
+        .filter(|&i| seq.is_ident(i) && starred(i) && !qualifier(seq.text(i)))
+        .filter(|&i| matches!(seq.text(i + 1), "," | ")" | "="))
+        .map(|i| seq.text(i))
+        .collect();
+    for i in open + 1..close {
+        if !matches!(seq.text(i - 1), ";" | "{" | "}") {
+            continue;
+        }
+        let end = (i..close).find(|&k| matches!(seq.text(k), "=" | ";" | "(" | "[" | "{" | ","));
+        if let Some(end) = end.filter(|&k| seq.text(k) == "=" && k > i + 1)
+            && seq.is_ident(end - 1)
+            && starred(end - 1)
+        {
+            names.insert(seq.text(end - 1));
+        }
+    }
+    // One of this name may be something else in another block.
+    let others = |name: &str| {
+        (open..close)
+            .any(|i| seq.text(i) == name && seq.is_ident(i - 1) && declares(seq, i) && !starred(i))
+    };
+    names.retain(|name| !others(name));
+    names
+}
+
+/// `for (int i = a; i < b; i += blockDim.x)`: the step is signed too.
+fn step(seq: &Seq<'_>, at: usize, edits: &mut Edits) -> Option<()> {
+    let close = seq.close(at + 1)?;
+    let (kind, name) = declared_type(seq, at + 2)?;
+    let first = statement_end(seq, name, close)?;
+    let second = statement_end(seq, first + 1, close)?;
+    let fits = kind == Kind::Int
+        && seq.text(first + 1) == seq.text(name)
+        && matches!(seq.text(first + 2), "<" | "<=")
+        && seq.text(second + 1) == seq.text(name)
+        && seq.text(second + 2) == "+="
+        && (second + 3..close).any(|k| INDICES.contains(&seq.text(k)))
+        && (second + 3..close).all(|k| {
+            (seq.is_ident(k) && seq.text(k + 1) != "(")
+                || matches!(seq.text(k), "." | "*" | "+" | "(" | ")")
+                || seq.text(k).starts_with(|c: char| c.is_ascii_digit())
+        });
+    if fits {
+        edits.insert(seq.tokens[second + 3].start, "(int)(");
+        edits.insert(seq.tokens[close].start, ")");
+    }
+    Some(())
+}
+
+/// The bracket follows something that can be subscripted.
+fn subscript(seq: &Seq<'_>, at: usize) -> bool {
+    let before = if at == 0 { "" } else { seq.text(at - 1) };
+    let word =
+        at > 0 && seq.is_ident(at - 1) && !matches!(before, "return" | "auto" | "delete" | "case");
+    word || matches!(before, ")" | "]")
+}
+
+/// The `;` that ends what begins at `i`.
+fn statement_end(seq: &Seq<'_>, mut i: usize, end: usize) -> Option<usize> {
+    while i < end {
+        match seq.text(i) {
+            ";" => return Some(i),
+            "(" | "[" | "{" => i = seq.close(i)?,
+            _ => {}
+        }
+        i += 1;
+    }
+    None
+}
+
+/// The name at `at` is declared in this function there only, and never changes.
+fn only_declaration(seq: &Seq<'_>, at: usize, open: usize, end: usize) -> bool {
+    let name = seq.text(at);
+    (open..end)
+        .filter(|&i| i != at && seq.text(i) == name && !matches!(seq.text(i - 1), "." | "->"))
+        .all(|i| !declares(seq, i) && !changes(seq, i))
+}
+
+/// A name after a type.
+fn declares(seq: &Seq<'_>, i: usize) -> bool {
+    let before = seq.text(i - 1);
+    if seq.is_ident(i - 1) {
+        return !matches!(before, "return" | "case" | "else" | "do" | "throw" | "goto");
+    }
+    let typed = |k: usize| matches!(seq.text(k), "auto" | "const") || fits(seq.text(k));
+    // `float* i`, `auto& i`, `vector<int> i`.
+    (matches!(before, "*" | "&") && (typed(i - 2) || matches!(seq.text(i + 1), ":" | "{")))
+        || (before == ">" && matches!(seq.text(i + 1), "=" | ";" | "{"))
+        || (before == "," && matches!(seq.text(i + 1), "=" | "{"))
+}
