@@ -195,10 +195,8 @@ impl BaselineProcess {
         self.trusted(task, answer)
     }
 
-    fn trusted<T>(&self, task: &str, answer: Result<T, NoAnswer>) -> Result<T, JudgeError> {
-        answer.map_err(|e| {
-            JudgeError::from_trusted(task, Role::Baseline.name(), e, &self.worker.tail())
-        })
+    fn trusted<T>(&mut self, task: &str, answer: Result<T, NoAnswer>) -> Result<T, JudgeError> {
+        answer.map_err(|e| self.worker.failed(task, e))
     }
 
     /// Loads a task's reference; of a GPU's memory torch may use at most `device_bytes` from then on.

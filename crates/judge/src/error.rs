@@ -111,6 +111,14 @@ impl JudgeError {
         Self::Infrastructure { action: action.into(), reason: format!("{reason}") }
     }
 
+    /// Somebody else than the task ended a process of the judge's.
+    pub(crate) fn killed(role: &str) -> Self {
+        Self::infrastructure(
+            format!("go on with the {role} process"),
+            "it was killed from outside (SIGKILL); if the host ran out of memory, `dmesg` says so",
+        )
+    }
+
     /// From a process that is trusted for values: its complaint is about the task.
     pub(crate) fn from_trusted(task: &str, role: &str, answer: NoAnswer, tail: &str) -> Self {
         match answer {

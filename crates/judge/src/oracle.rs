@@ -96,17 +96,14 @@ impl LoadedOracle {
             "profile": profile_name(settings.0),
             "mode": mode_name(task.mode),
         });
-        let loaded: Loaded = worker.ask(&load, PATIENCE).map_err(|e| {
-            JudgeError::from_trusted(&task.name, Role::Oracle.name(), e, &worker.tail())
-        })?;
+        let loaded: Loaded =
+            worker.ask(&load, PATIENCE).map_err(|e| worker.failed(&task.name, e))?;
         Ok(Self { worker, task: task.name.clone(), settings, foreseen: loaded.sizes })
     }
 
     /// The operator graph of the task's module, if shapes alone tell it.
     pub(crate) fn graph(&mut self) -> Result<Option<OpGraph>, JudgeError> {
-        graph(&mut self.worker, self.settings.1).map_err(|e| {
-            JudgeError::from_trusted(&self.task, Role::Oracle.name(), e, &self.worker.tail())
-        })
+        graph(&mut self.worker, self.settings.1).map_err(|e| self.worker.failed(&self.task, e))
     }
 
     /// Makes the models, finds out what the task takes and gives, and has `arena` make memory for one
@@ -124,9 +121,8 @@ impl LoadedOracle {
         }
         let device_bytes = memory.shares(foreseen.as_ref()).map(|shares| shares.oracle);
         let request = json!({"do": "open", "seed": seed, "device_bytes": device_bytes});
-        let opened: Opened = worker
-            .ask_holding(&request, PATIENCE, gate)
-            .map_err(|e| JudgeError::from_trusted(&task, Role::Oracle.name(), e, &worker.tail()))?;
+        let opened: Opened =
+            worker.ask_holding(&request, PATIENCE, gate).map_err(|e| worker.failed(&task, e))?;
         memory.check(&task, &opened.sizes, foreseen.is_some())?;
         let arena = arena(memory.arena(&opened.sizes))?;
         let request = json!({"do": "adopt", "arena_bytes": arena.len()});
@@ -287,8 +283,8 @@ impl Oracle {
         had
     }
 
-    fn trusted(&self, answer: NoAnswer) -> JudgeError {
-        JudgeError::from_trusted(&self.task, Role::Oracle.name(), answer, &self.worker.tail())
+    fn trusted(&mut self, answer: NoAnswer) -> JudgeError {
+        self.worker.failed(&self.task, answer)
     }
 
     /// The weights of `init` or `other`, at the start of the oracle's arena.

@@ -22,6 +22,7 @@ use crate::gate::{Gate, Purpose, Wish};
 /// Descriptor numbers inside the jail.
 const CHANNEL_FD: i32 = 3;
 const ARENA_FD: i32 = 4;
+const SIGKILL: i32 = 9;
 
 /// The last bytes of an arena that a process is given at its start. No candidate has them: what the
 /// process allocates before it has a candidate lies there, while the rest may be another one's.
@@ -36,6 +37,10 @@ const PING_PATIENCE: Duration = Duration::from_secs(20);
 /// How long the threads of a process on a GPU, some thirty on two cores, take to go on once it is thawed:
 /// waited for before the clock starts.
 const SETTLE: Duration = Duration::from_millis(1);
+
+/// Longest the end of a process is waited for that has closed its socket. It takes milliseconds, on a
+/// busy host more.
+const COLLECTED: Duration = Duration::from_secs(10);
 
 /// Longest a process lives, whatever it does.
 pub(crate) const WALL: Duration = Duration::from_hours(12);
@@ -504,6 +509,24 @@ impl Worker {
     pub(crate) fn tail(&self) -> String {
         let (out, err) = self.child.output_so_far();
         last_words(&out, &err)
+    }
+
+    /// What it means that a process which is trusted for values did not answer.
+    pub(crate) fn failed(&mut self, task: &str, answer: NoAnswer) -> JudgeError {
+        if matches!(answer, NoAnswer::Closed) && self.was_killed() {
+            return JudgeError::killed(self.role.name());
+        }
+        JudgeError::from_trusted(task, self.role.name(), answer, &self.tail())
+    }
+
+    /// Whether somebody else ended it, or its jail: no code in there does that to itself.
+    fn was_killed(&mut self) -> bool {
+        match self.child.wait_timeout(COLLECTED) {
+            Ok(true) => self.child.outcome() == Some(Outcome::Signalled(SIGKILL)),
+            Ok(false) => false,
+            // Its supervisor is gone.
+            Err(_) => true,
+        }
     }
 
     /// Its id, as the host sees it.

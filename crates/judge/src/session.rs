@@ -155,7 +155,11 @@ impl<'j> TaskSession<'j> {
                 oracle.without_double();
                 learn(&mut oracle, true)?;
             }
-            Err(error @ JudgeError::Memory { .. }) => return Err(error),
+            Err(
+                error @ (JudgeError::Memory { .. }
+                | JudgeError::Infrastructure { .. }
+                | JudgeError::DeviceLost { .. }),
+            ) => return Err(error),
             Err(error) => {
                 // Trying inputs that a task does not know may cost the process its life: a bound
                 // that is checked on a GPU takes the whole context.
