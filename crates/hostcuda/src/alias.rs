@@ -74,6 +74,9 @@ impl<'a> Aliases<'a> {
                 continue;
             }
             let Some(end) = seq.semicolon(i) else { break };
+            if end - i > 256 {
+                continue;
+            }
             match seq.text(i) {
                 "using" if seq.text(i + 2) == "=" => aliases.add(seq, i + 1, i + 3, end),
                 "typedef" => {

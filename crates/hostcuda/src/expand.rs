@@ -157,7 +157,7 @@ struct Pass<'a> {
     dead: Vec<std::ops::Range<usize>>,
 }
 
-impl<'a> Pass<'a> {
+impl Pass<'_> {
     /// The token of an invocation that comes to too much.
     fn run(&mut self) -> Result<(), usize> {
         let tokens = self.tokens;

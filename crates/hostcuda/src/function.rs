@@ -171,14 +171,13 @@ fn body_after(seq: &Seq<'_>, close: usize) -> Option<(usize, usize)> {
     // More than any constructor initialises.
     for _ in 0..1000 {
         match seq.text(i) {
-            ";" | "}" | "=" | "__device__" | "__global__" | "template" => return None,
+            "" | ";" | "}" | "=" | "__device__" | "__global__" | "template" => return None,
             ":" => initialisers = true,
             "(" => i = seq.close(i)?,
             "{" if initialisers && (seq.is_ident(i - 1) || seq.text(i - 1) == ">") => {
                 i = seq.close(i)?;
             }
             "{" => return Some((i, seq.close(i)?)),
-            "" => return None,
             _ => {}
         }
         i += 1;
@@ -216,7 +215,9 @@ pub(crate) fn leads_to<'a>(
     let mut users: HashMap<&'a str, Vec<&'a str>> = HashMap::new();
     let mut next: Vec<&'a str> = Vec::new();
     for (name, used) in words {
-        used.iter().for_each(|word| users.entry(word).or_default().push(name));
+        for word in used {
+            users.entry(word).or_default().push(name);
+        }
         if used.iter().any(|word| root(word)) {
             next.push(name);
         }

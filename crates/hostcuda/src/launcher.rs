@@ -11,6 +11,7 @@ use crate::code::{Seq, Unit};
 use crate::expand::{Which, expand};
 use crate::include::{Flat, Resolve, flatten};
 use crate::refusal::Refusal;
+use crate::unsupported::MAX_REFUSALS;
 
 /// One `extern "C"` function defined in a `.cu` file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -278,7 +279,9 @@ impl<'a> Scan<'a> {
     }
 
     fn refuse(&mut self, at: usize, construct: String, reason: &str) {
-        if let Some(token) = self.seq.tokens.get(at) {
+        if let Some(token) = self.seq.tokens.get(at)
+            && self.refusals.len() < MAX_REFUSALS
+        {
             self.refusals.push(self.flat.refusal(token, construct, reason));
         }
     }

@@ -100,6 +100,9 @@ const PREFIXES: [(&str, &str); 9] = [
     ("__mma", "tensor core operations have no counterpart on the cpu device"),
 ];
 
+/// Nobody reads more, and each costs its reader something.
+pub(crate) const MAX_REFUSALS: usize = 200;
+
 const VOLATILE: &str = "a volatile pointer in device code relies on the threads of a warp running in \
     lock step, which GPUs since Volta do not promise either: use __syncwarp() or shuffles";
 const NESTED: &str = "a kernel cannot launch kernels on the cpu device (dynamic parallelism)";
@@ -137,7 +140,10 @@ pub(crate) fn refusals(unit: &Unit<'_>, found: &Found<'_>, flat: &Flat) -> Vec<R
     }
     list.sort_by_key(|(token, ..)| token.start);
     list.dedup_by_key(|(token, ..)| token.start);
-    list.into_iter().map(|(token, construct, why)| flat.refusal(&token, construct, why)).collect()
+    list.into_iter()
+        .take(MAX_REFUSALS)
+        .map(|(token, construct, why)| flat.refusal(&token, construct, why))
+        .collect()
 }
 
 fn words(seq: &Seq<'_>, list: &mut Vec<(Token, String, &str)>) {

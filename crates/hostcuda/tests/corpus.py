@@ -623,6 +623,20 @@ def _(k: Launch) -> None:
     close(y, 0.5 + i % 2 + i + 2, 0)
 
 
+@case("ways", "ways")
+def _(k: Launch) -> None:
+    x = R(64)
+    one, two, three = x.flip(0) + 1, x * 2, x - 3
+    full = torch.full((64,), 64.0)
+    wanted = (one, three, three, two, full, two, one * 2, three, two, two, two, one, two)
+    for which, want in enumerate(wanted):
+        y = x.clone()
+        code = k(y, 64, which)
+        # These two count in lambdas of the host.
+        assert code == {4: 64, 5: 64 - 64 * 63 // 2}.get(which, 0), which
+        assert torch.equal(y, want), which
+
+
 @case("gemm_cublas", "linear_relu_cublas")
 def _(k: Launch) -> None:
     for rows, i, o in ((37, 300, 110), (1, 5, 3), (200, 64, 400)):

@@ -78,6 +78,12 @@ fn comment(line: &str) -> Option<&str> {
     text.or_else(|| line.strip_prefix("/*")).map(|text| text.trim_end_matches("*/").trim())
 }
 
+/// Endings of headers that a candidate may bring.
+const HEADERS: [&str; 13] = [
+    ".cuh", ".h", ".hpp", ".hh", ".hxx", ".inc", ".inl", ".def", ".ipp", ".tpp", ".txx", ".icc",
+    ".tcc",
+];
+
 /// The file that a word or a line names.
 fn name(text: &str) -> Option<String> {
     let text = text.trim();
@@ -91,7 +97,7 @@ fn name(text: &str) -> Option<String> {
     let ends = |ends: &[&str]| ends.iter().any(|end| path.len() > end.len() && path.ends_with(end));
     match path {
         MODEL => Some(MODEL.to_owned()),
-        _ if !ends(&[".cu", ".cuh", ".cpp", ".h", ".hpp"]) => None,
+        _ if !ends(&[".cu", ".cpp"]) && !ends(&HEADERS) => None,
         _ if path.starts_with("kernels/") => Some(path.to_owned()),
         _ if !path.contains('/') => Some(format!("kernels/{path}")),
         _ => None,

@@ -26,6 +26,11 @@ class KernelPointer<void(Args...)> {
   constexpr KernelPointer(long) {}  // NULL
   constexpr KernelPointer(Kernel kernel) : kernel_(kernel) {}
   constexpr KernelPointer(Plain plain) : plain_(plain) {}
+  // A lambda without captures.
+  template <class F, std::enable_if_t<std::is_class<F>::value && std::is_convertible<F, Plain>::value &&
+                                          !std::is_same<F, KernelPointer>::value,
+                                      int> = 0>
+  constexpr KernelPointer(F f) : plain_(f) {}
   void operator()(const Index& i, Args... args) const {
     if (kernel_)
       kernel_(i, args...);

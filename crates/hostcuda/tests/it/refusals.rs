@@ -1,5 +1,7 @@
 //! Every unsupported construct is refused by name, at its line, with a reason.
 
+use std::fmt::Write as _;
+
 use warpwright_hostcuda::{Refusal, translate, translate_with};
 
 fn refused(body: &str) -> Vec<Refusal> {
@@ -86,6 +88,12 @@ fn all_refusals_come_at_once_in_order() {
 }
 
 #[test]
+fn refusals_have_an_end() {
+    assert_eq!(refused(&"asm(\"\");\n".repeat(1000)).len(), 200);
+    assert_eq!(refused(&"asm(\"\");\n".repeat(150)).len(), 150, "positive control");
+}
+
+#[test]
 fn dead_branches_comments_and_strings_are_not_refused() {
     for text in [
         "#if 0\nasm(\"\");\n#endif\n",
@@ -133,7 +141,7 @@ fn headers_that_include_themselves_are_refused() {
 fn macros_that_come_to_too_much_are_refused() {
     let mut text = String::from("#define K0 __device__ int a;\n");
     for i in 1..40 {
-        text += &format!("#define K{i} K{} K{}\n", i - 1, i - 1);
+        let _ = writeln!(text, "#define K{i} K{} K{}", i - 1, i - 1);
     }
     let found = refused(&format!("{text}K39\n"));
     assert_eq!((found[0].line, found[0].construct.as_str()), (41, "K39"));
