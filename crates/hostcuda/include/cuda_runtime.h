@@ -27,7 +27,6 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __builtin_align__(n) __attribute__((aligned(n)))
 #define __builtin_assume(x) do { if (!(x)) __builtin_unreachable(); } while (0)
-#define __assume(x) __builtin_assume(x)
 
 #include "hostcuda/api.h"
 #include "hostcuda/atomics.h"

@@ -207,7 +207,9 @@ fn ends_cast(seq: &Seq<'_>, at: usize) -> bool {
 
 /// The token past a unary operand with its postfixes.
 fn operand_end(seq: &Seq<'_>, mut i: usize) -> Option<usize> {
-    while matches!(seq.text(i), "-" | "+" | "!" | "~" | "*" | "&" | "++" | "--" | "::") {
+    while matches!(seq.text(i), "-" | "+" | "!" | "~" | "*" | "&" | "++" | "--" | "::")
+        || (seq.text(i) == "sizeof" && seq.text(i + 1) != "(")
+    {
         i += 1;
     }
     if seq.text(i) == "(" {

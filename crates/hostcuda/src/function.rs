@@ -68,6 +68,7 @@ pub(crate) fn waits(word: &str) -> bool {
                 | "__any_sync"
                 | "__all_sync"
                 | "__match_any_sync"
+                | "__match_all_sync"
                 | "__activemask"
                 | "cooperative_groups"
                 | "cg"

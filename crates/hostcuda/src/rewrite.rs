@@ -407,6 +407,12 @@ fn names(context: &Context<'_, '_>, seq: &Seq<'_>, edits: &mut Edits) {
             edits.replace(seq.source, token.start, token.end, cpu);
             continue;
         }
+        if word == "__activemask" && seq.text(i + 1) == "(" {
+            // Lanes that ask at different places are not together.
+            let text = format!("::hostcuda::active_mask<{}>", token.start);
+            edits.replace(seq.source, token.start, token.end, text);
+            continue;
+        }
         if seq.text(i + 1) != "(" || context.own.contains(word) || !MATH.contains(&word) {
             continue;
         }

@@ -41,7 +41,7 @@ const HEADERS: [(&str, &str); 24] = [
 ];
 
 /// Identifiers by exact name.
-const WORDS: [(&str, &str); 34] = [
+const WORDS: [(&str, &str); 33] = [
     ("asm", "inline PTX cannot run on the cpu device: write it in C++"),
     ("__asm__", "inline PTX cannot run on the cpu device: write it in C++"),
     ("__asm", "inline PTX cannot run on the cpu device: write it in C++"),
@@ -81,7 +81,6 @@ const WORDS: [(&str, &str); 34] = [
     ("__cluster_dims__", "thread block clusters are not available on the cpu device"),
     ("memcpy_async", "asynchronous copies have no counterpart on the cpu device: load and store"),
     ("__cvta_generic_to_shared", "shared memory has no address space of its own on the cpu device"),
-    ("__match_all_sync", "not available on the cpu device: use __match_any_sync and __popc"),
     ("__nanosleep", "waiting for another block cannot work on the cpu device: split the kernel"),
     ("cudaLaunchHostFunc", "stream callbacks are not available on the cpu device"),
     ("cudaStreamAddCallback", "stream callbacks are not available on the cpu device"),

@@ -1,5 +1,6 @@
 // Conversions as a GPU makes them: a float that does not fit becomes the nearest integer that there
-// is, not-a-number becomes 0. Narrow integers are cut from 32 bits. And sums of indices.
+// is; not-a-number becomes 0, and from 64 bits or to 64 bits the highest bit alone. Narrow integers are
+// cut from 32 bits, except those made of a half. And sums of indices.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -13,7 +14,9 @@ __attribute__((always_inline)) inline constexpr I saturated(F x) {
   const F low = x > least ? x : least;
   const bool big = x >= above;
   const I r = (I)(big ? (F)0 : low);
-  return x != x ? (I)0 : big ? std::numeric_limits<I>::max() : r;
+  constexpr bool wide = sizeof(F) == 8 || sizeof(I) == 8;
+  constexpr I nan = wide ? (I)(1ull << (8 * sizeof(I) - 1)) : (I)0;
+  return x != x ? nan : big ? std::numeric_limits<I>::max() : r;
 }
 template <class V>
 constexpr bool kFloating = std::is_floating_point<V>::value;
@@ -27,7 +30,12 @@ struct IsHalf : std::false_type {};
 template <class T, class V>
 __attribute__((always_inline)) inline constexpr T to(V v) {
   if constexpr (kInteger<T> && IsHalf<V>::value) {
-    return to<T>((float)v);
+    if constexpr (sizeof(T) < 4) {
+      const int x = saturated<int>((float)v), low = std::numeric_limits<T>::min(), high = std::numeric_limits<T>::max();
+      return (T)(x < low ? low : x > high ? high : x);
+    } else {
+      return to<T>((float)v);
+    }
   } else if constexpr (kInteger<T> && kFloating<V>) {
     using Wide = std::conditional_t<std::is_signed<T>::value, int, unsigned>;
     if constexpr (sizeof(T) < 4)

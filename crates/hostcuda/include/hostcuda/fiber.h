@@ -39,6 +39,7 @@ using Complete = void (*)(Warp&, unsigned lanes);
 struct Warp {
   unsigned live, ready, collective, at_barrier;  // lane masks
   unsigned started, size, base;                  // started and size count lanes
+  unsigned asking;                               // lanes that wait for whoever comes
   bool mixed;                                    // lanes wait for different collectives
   Complete common;                               // what they wait for while not mixed
   Fiber* fiber[kWarp];
@@ -186,8 +187,19 @@ inline void serve(Worker& w, Warp& p, Complete complete, unsigned lanes, unsigne
 
 // Lanes named in a mask that can no longer come, because they wait elsewhere: on a GPU a full mask
 // in a partly entered branch is undefined, but common and harmless in practice. The lanes that did
-// come are served.
+// come are served. Lanes that only ask who is with them come first: the others may be waiting for
+// them.
 __attribute__((noinline, cold)) inline bool serve_partial(Worker& w) {
+  for (unsigned i = 0; i < w.warps; ++i) {
+    Warp& p = w.warp[i];
+    const unsigned asking = p.collective & p.asking;
+    if (!asking) continue;
+    const Complete complete = p.complete[__builtin_ctz(asking)];
+    const unsigned lanes = waiting_for(p, complete) & asking;
+    p.asking &= ~lanes;
+    serve(w, p, complete, lanes, lanes);
+    return true;
+  }
   for (unsigned i = 0; i < w.warps; ++i) {
     Warp& p = w.warp[i];
     if (!p.collective) continue;
@@ -259,7 +271,8 @@ inline int barrier(int predicate, int which) {
 }
 
 // Waits until all live lanes of `mask` have arrived; the last one runs `complete` for all of them.
-inline void collective(Worker& w, unsigned mask, Complete complete) {
+// With `asking` those that never come are not waited for.
+inline void collective(Worker& w, unsigned mask, Complete complete, bool asking = false) {
   if (__builtin_expect(!w.loop, 0)) fatal("a kernel without barriers waits: please report it");
   Fiber* f = w.current;
   Warp& p = *f->warp;
@@ -270,12 +283,14 @@ inline void collective(Worker& w, unsigned mask, Complete complete) {
     p.mixed = true;
   unsigned need = (p.live & mask) | me;
   if (((waiting_for(p, complete) | me) & need) == need) {
+    p.asking &= ~need;
     serve(w, p, complete, need, need & ~me);
     return;
   }
   p.collective |= me;
   p.complete[f->lane] = complete;
   p.mask[f->lane] = mask | me;
+  if (asking) p.asking |= me;
   suspend(w);
 }
 
@@ -290,6 +305,7 @@ inline void thread_done(Worker& w) {
     left &= left - 1;
     if ((waiting_for(p, p.complete[lane]) & need) != need) continue;
     left &= ~need;
+    p.asking &= ~need;
     serve(w, p, p.complete[lane], need, need);
   }
 }
@@ -326,7 +342,7 @@ inline void run_block(Worker& w, unsigned threads, void (*loop)(const void*), co
     p.base = i * kWarp;
     p.size = threads - p.base < kWarp ? threads - p.base : kWarp;
     p.live = p.size == kWarp ? ~0u : (1u << p.size) - 1;
-    p.ready = p.collective = p.at_barrier = p.started = 0;
+    p.ready = p.collective = p.at_barrier = p.started = p.asking = 0;
     p.mixed = false;
   }
   w.loop = loop;

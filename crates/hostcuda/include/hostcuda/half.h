@@ -197,7 +197,7 @@ namespace hostcuda {
 // These saturate at the narrow type's own limits, unlike casts.
 template <class I, class V>
 __attribute__((always_inline)) inline I limited(V v) {
-  const int x = to<int>((float)v), low = std::numeric_limits<I>::min(), high = std::numeric_limits<I>::max();
+  const int x = saturated<int>((float)v), low = std::numeric_limits<I>::min(), high = std::numeric_limits<I>::max();
   return (I)(x < low ? low : x > high ? high : x);
 }
 }  // namespace hostcuda

@@ -139,7 +139,23 @@ static inline int __syncthreads_count(int p) { return hostcuda::barrier(p, 2); }
 static inline void __syncwarp(unsigned mask = ~0u) {
   hostcuda::collective(*hostcuda::tls_worker, mask, &hostcuda::complete_nothing);
 }
-static inline unsigned __activemask() { return hostcuda::tls_worker->current->warp->live; }
+namespace hostcuda {
+// Lanes that are here together: the last to arrive tells all. Those that take another way never come,
+// and whoever waits here goes on when nobody else can (see next_fiber). kPlace: where it is asked.
+template <int kPlace>
+inline void complete_active(Warp& p, unsigned lanes) {
+  for (unsigned l = 0; l < kWarp; ++l)
+    if (lanes >> l & 1) p.out[l] = (uint64_t)(kPlace + 1) << 32 | lanes;
+}
+template <int kPlace>
+inline unsigned active_mask() {
+  Worker& w = *tls_worker;
+  Fiber* f = w.current;
+  collective(w, ~0u, &complete_active<kPlace>, true);
+  return (unsigned)f->warp->out[f->lane];
+}
+}  // namespace hostcuda
+static inline unsigned __activemask() { return hostcuda::active_mask<0>(); }
 
 template <class T>
 inline T __shfl_sync(unsigned mask, T v, int source, int width = 32) {
@@ -187,6 +203,29 @@ inline unsigned __match_any_sync(unsigned mask, T value) {
   p.in[lane] = 0;
   memcpy(&p.in[lane], &value, sizeof(T));
   hostcuda::collective(w, mask, &hostcuda::complete_match<uint64_t>);
+  return (unsigned)p.out[lane];
+}
+namespace hostcuda {
+inline void complete_match_all(Warp& p, unsigned lanes) {
+  const unsigned first = (unsigned)__builtin_ctz(lanes);
+  bool same = true;
+  for (unsigned l = 0; l < kWarp; ++l) same &= !(lanes >> l & 1) || p.in[l] == p.in[first];
+  for (unsigned l = 0; l < kWarp; ++l)
+    if (lanes >> l & 1) p.out[l] = same ? lanes : 0;
+}
+}  // namespace hostcuda
+// The mask if all of its lanes have the same value, else 0.
+template <class T>
+inline unsigned __match_all_sync(unsigned mask, T value, int* same) {
+  static_assert(sizeof(T) <= 8, "a match compares at most 8 bytes");
+  hostcuda::Worker& w = *hostcuda::tls_worker;
+  hostcuda::Fiber* f = w.current;
+  hostcuda::Warp& p = *f->warp;
+  unsigned lane = f->lane;
+  p.in[lane] = 0;
+  memcpy(&p.in[lane], &value, sizeof(T));
+  hostcuda::collective(w, mask, &hostcuda::complete_match_all);
+  *same = p.out[lane] != 0;
   return (unsigned)p.out[lane];
 }
 namespace hostcuda {

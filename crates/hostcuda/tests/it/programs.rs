@@ -57,3 +57,8 @@ fn rounding_is_as_it_is_said() {
 fn functions_are_there_and_right() {
     run("functions");
 }
+
+#[test]
+fn parts_of_warps_find_each_other() {
+    run("warps");
+}

@@ -1,4 +1,5 @@
-// Numbers that do not fit an integer become the nearest that there is, and not-a-number becomes 0.
+// Numbers that do not fit an integer become the nearest that there is. Not-a-number becomes 0, and of a
+// double or to 64 bits the highest bit alone, as the PTX manual says.
 #include <climits>
 #include <cmath>
 #include <cstdint>
@@ -11,8 +12,8 @@ static const double kValues[] = {0.0, -0.5, 0.5, 1.5, 2.5, -2.5, 300.7, -300.7, 
 const int kCount = sizeof(kValues) / sizeof(double);
 
 // The documented rule, in arithmetic that cannot overflow.
-template <class I> static I saturated(double x) {
-    if (x != x) return 0;
+template <class I> static I saturated(double x, bool from_double = false) {
+    if (x != x) return from_double || sizeof(I) == 8 ? (I)(1ull << (8 * sizeof(I) - 1)) : 0;
     const long double v = truncl(x);
     if (v >= (long double)std::numeric_limits<I>::max()) return std::numeric_limits<I>::max();
     if (v <= (long double)std::numeric_limits<I>::min()) return std::numeric_limits<I>::min();
@@ -70,7 +71,7 @@ __global__ void halves(const float* x, int* o) {
     o[i * 6 + 2] = __half2short_rz(h);
     o[i * 6 + 3] = (int)__half2uint_rz(h);
     o[i * 6 + 4] = __half2int_rn(h);
-    o[i * 6 + 5] = static_cast<unsigned char>(__half2float(h));
+    o[i * 6 + 5] = static_cast<unsigned char>(__half2float(h)) + 1000 * (unsigned char)h;
 }
 __global__ void shapes(const float* x, int* o) {
     // Things that look like conversions, and ones with long operands.
@@ -94,13 +95,14 @@ template <class F> static void check_casts() {
     static unsigned long long d[128];
     for (int i = 0; i < kCount; ++i) x[i] = (F)kValues[i];
     casts<F><<<1, 64>>>(x, a, b, c, d, kCount);
+    const bool wide = sizeof(F) == 8;
     for (int i = 0; i < kCount; ++i) {
-        for (int k = 0; k < 5; ++k) CHECK(i, a[i * 8 + k], saturated<int>(x[i]));
-        CHECK(i, a[i * 8 + 5], (short)saturated<int>(x[i]));
-        CHECK(i, a[i * 8 + 6], (signed char)saturated<int>(x[i]) + 1000 * (uint8_t)saturated<unsigned>(x[i]));
-        CHECK(i, a[i * 8 + 7], saturated<int>(x[i]));
-        CHECK(i, b[i * 2], saturated<unsigned>(x[i]));
-        CHECK(i, b[i * 2 + 1], saturated<unsigned>(x[i]));
+        for (int k = 0; k < 5; ++k) CHECK(i, a[i * 8 + k], saturated<int>(x[i], wide));
+        CHECK(i, a[i * 8 + 5], (short)saturated<int>(x[i], wide));
+        CHECK(i, a[i * 8 + 6], (signed char)saturated<int>(x[i], wide) + 1000 * (uint8_t)saturated<unsigned>(x[i], wide));
+        CHECK(i, a[i * 8 + 7], saturated<int>(x[i], wide));
+        CHECK(i, b[i * 2], saturated<unsigned>(x[i], wide));
+        CHECK(i, b[i * 2 + 1], saturated<unsigned>(x[i], wide));
         CHECK(i, c[i * 2], saturated<long long>(x[i]));
         CHECK(i, c[i * 2 + 1], (long long)(0ull - (unsigned long long)saturated<long long>((float)x[i])));
         CHECK(i, d[i * 2], saturated<unsigned long long>(x[i]));
@@ -135,12 +137,12 @@ int main() {
             CHECK(i, p[k], saturated<int>(round[k](f)));
             CHECK(i, p[4 + k], saturated<unsigned>(round[k](f)));
             CHECK(i, p[8 + k], saturated<long long>(round[k](f)));
-            CHECK(i, p[14 + k], saturated<int>(round[k](g)));
+            CHECK(i, p[14 + k], saturated<int>(round[k](g), true));
         }
         CHECK(i, p[12], (long long)saturated<unsigned long long>(nearbyint(f)));
         CHECK(i, p[13], (long long)saturated<unsigned long long>(f));
-        CHECK(i, p[18], saturated<unsigned>(nearbyint(g)));
-        CHECK(i, p[19], saturated<unsigned>(g));
+        CHECK(i, p[18], saturated<unsigned>(nearbyint(g), true));
+        CHECK(i, p[19], saturated<unsigned>(g, true));
         CHECK(i, p[20], saturated<long long>(nearbyint(g)));
         CHECK(i, p[21], saturated<long long>(g));
         CHECK(i, p[22], (long long)saturated<unsigned long long>(g));
@@ -154,7 +156,7 @@ int main() {
         CHECK(i, a[i * 6 + 2], saturated<short>(h));
         CHECK(i, (unsigned)a[i * 6 + 3], saturated<unsigned>(h));
         CHECK(i, a[i * 6 + 4], saturated<int>(nearbyint(h)));
-        CHECK(i, a[i * 6 + 5], (unsigned char)saturated<unsigned>(h));
+        CHECK(i, a[i * 6 + 5], (unsigned char)saturated<unsigned>(h) + 1000 * saturated<unsigned char>(h));
     }
     for (int i = 0; i < 8; ++i) x[i] = i * 1.25f - 2;
     shapes<<<1, 8>>>(x, a);

@@ -106,17 +106,23 @@ __global__ void memory(const float4* x, float4* y, const int* a, unsigned long l
     if (i & 1) __stcg(&y[i], v); else __stcs(&y[i], w);
     __stwb(&y[64 + i], v); __stwt(&y[128 + i], w);
     __threadfence(); __threadfence_block(); __threadfence_system();
-    __builtin_assume(i >= 0); __assume(i < 64);
+    __builtin_assume(i >= 0); __builtin_assume(i < 64);
     if (__builtin_expect(i > 63, 0)) __trap();
     atomicAdd(big, 1ull << 33); atomicAdd(h, __floats2half2_rn(1.f, 2.f)); atomicAdd(bf, __floats2bfloat162_rn(1.f, -1.f)); atomicAdd(d, 0.5); atomicAdd(f2, make_float2(1.f, 0.25f));
     atomicMin(wide, (long long)-i); atomicMax(wide + 1, (long long)i << 40); atomicMax(big + 1, ~0ull - i);
     atomicInc(u, 9u); atomicDec(u + 1, 9u); atomicCAS(us, (unsigned short)i, (unsigned short)(i + 1)); atomicAnd(u + 2, ~(1u << (i & 31))); atomicXor(u + 3, 1u << (i & 31)); atomicAdd((__half*)(us + 2), __float2half(1.f));
     if (__isGlobal(x) && clock64() != 0 && clock() != -1) atomicAdd_block(u + 4, 1u);
 }
+static double brain_value(int b) {
+    const unsigned u = (unsigned)b << 16;
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
 static float half_value(unsigned short b) { return __half2float(__ushort_as_half(b)); }
 // The nearest of all finite halves, ties to even, found by looking; direction 0, 1, -1 as in rounding.cu.
 static unsigned short nearest(double v, int way, bool brain) {
-    auto value = [&](int b) { return brain ? (double)__uint_as_float((unsigned)b << 16) : (double)half_value((unsigned short)b); };
+    auto value = [&](int b) { return brain ? brain_value(b) : (double)half_value((unsigned short)b); };
     const unsigned short sign = std::signbit(v) ? 0x8000 : 0;
     const double a = fabs(v);
     const int top = brain ? 0x7f80 : 0x7c00;
@@ -263,7 +269,7 @@ int main() {
     bfloats<<<1, 512>>>(x, y, z, h);
     for (int i = 2; i < 512; ++i) {
         const unsigned short* q = h + 16 * i;
-        auto value = [](unsigned short b) { return (double)__uint_as_float((unsigned)b << 16); };
+        auto value = [](unsigned short b) { return brain_value(b); };
         const double A = value(nearest(x[i], 2, true)), B = value(nearest(y[i], 2, true)), C = value(nearest(z[i], 2, true));
         CHECK(i, q[0], nearest(A + B, 2, true)); CHECK(i, q[1], nearest(A * B, 2, true)); CHECK(i, q[2], nearest((double)((__float128)A * B + C), 2, true)); CHECK(i, q[3], nearest(x[i], 0, true)); CHECK(i, q[4], nearest(x[i], 1, true));
         CHECK(i, q[5], nearest(A * A + A, 2, true)); if (fabs(A) < 80) NEAR(i, value(q[6]), exp(A), 1e-2); CHECK(i, q[7], nearest(y[i], 2, true)); CHECK(i, q[8], nearest(i * 65537, 2, true)); CHECK(i, q[9], nearest(A > B ? A : B, 2, true));
