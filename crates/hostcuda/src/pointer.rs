@@ -32,10 +32,13 @@ pub(crate) fn rewrite(context: &Context<'_, '_>, edits: &mut Edits) {
     }
 }
 
-/// Whether a kernel's name stands where it is neither declared nor launched, or something is launched that
-/// is no kernel's name.
+/// Whether a kernel's name stands where it is neither declared nor launched, or in a macro that stays.
 fn used_as_values(context: &Context<'_, '_>) -> bool {
     let seq = &context.unit.main;
+    let named = |body: &Seq<'_>| (0..body.len()).any(|i| context.kernels.contains(body.text(i)));
+    if context.unit.macros.iter().any(|m| named(&m.body)) {
+        return true;
+    }
     let declared: HashSet<usize> = context.found.functions.iter().map(|f| f.open - 1).collect();
     (0..seq.len()).filter(|&i| context.kernels.contains(seq.text(i))).any(|i| {
         let after = if seq.text(i + 1) == "<" { seq.past_angle(i + 1) } else { Some(i + 1) };

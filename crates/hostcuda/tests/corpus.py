@@ -637,6 +637,43 @@ def _(k: Launch) -> None:
         assert torch.equal(y, want), which
 
 
+@case("tables", "cube_f32")
+def _(k: Launch) -> None:
+    x, y = R(1000), empty(1000)
+    k(x, y, (ctypes.c_size_t, 1000))
+    close(y, x**3, 1e-5)
+
+
+@case("tables", "tiles")
+def _(k: Launch) -> None:
+    for n in (8, 16, 32):
+        y = empty(64, dtype=torch.int32)
+        assert k(y, (ctypes.c_uint8, n)) == 0
+        close(y, (torch.arange(64) % n + n).int(), 0)
+
+
+@case("tables", "tiles_table")
+def _(k: Launch) -> None:
+    for n in (8, 16, 32):
+        y = empty(64, dtype=torch.int32)
+        assert k(y, n) == 0
+        close(y, (torch.arange(64) % n + n).int(), 0)
+
+
+@case("tables", "use_globals")
+def _(k: Launch) -> None:
+    y = empty(32)
+    k(y)
+    close(y, (torch.arange(32) % 3 + 1).float(), 0)
+
+
+@case("tables", "warp_reduce")
+def _(k: Launch) -> None:
+    x, y = R(32), empty(32)
+    k(x, y)
+    close(y, x.sum().expand(32), 1e-5)
+
+
 @case("gemm_cublas", "linear_relu_cublas")
 def _(k: Launch) -> None:
     for rows, i, o in ((37, 300, 110), (1, 5, 3), (200, 64, 400)):
