@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::casts::Casts;
-use crate::code::{Scope, Seq, Unit};
+use crate::code::{Macro, Scope, Seq, Unit};
 use crate::edit::Edits;
 use crate::function::{Found, Function, INDICES, find, reach, waits};
 use crate::include::{Resolve, flatten};
@@ -164,6 +164,7 @@ impl<'a, 'u> Context<'a, 'u> {
             indexed: self.indexed_macros.clone(),
             opaque: named.map(|m| m.name).collect(),
         };
+        let odd = self.odd_macros();
         let mut past = 0;
         for function in &self.found.functions {
             // A lambda's body is part of another's.
@@ -172,11 +173,31 @@ impl<'a, 'u> Context<'a, 'u> {
             };
             past = body.1;
             let seq = &self.unit.main;
-            let mut places = places::declarations(self.unit, function, &macros.opaque, edits);
+            let mut places = places::declarations(self.unit, function, &odd, edits);
             if let Some(shape) = self.shape(function, &macros, &mut places, edits) {
                 self.shapes.insert(function.name, shape);
             }
             places.subscripts(seq, body, edits);
+        }
+    }
+
+    /// Macros that are not one operand each, or that mention an index.
+    fn odd_macros(&self) -> HashSet<&'a str> {
+        let mut odd = self.indexed_macros.clone();
+        loop {
+            let hidden = |m: &&Macro<'a>| {
+                let body = &m.body;
+                let brackets = body.text(0) == "(" && body.close(0) == Some(body.len() - 1);
+                let operand = body.len() == 1 || brackets;
+                !operand || (0..body.len()).any(|i| odd.contains(body.text(i)))
+            };
+            let more: HashSet<&'a str> =
+                self.unit.macros.iter().filter(hidden).map(|m| m.name).collect();
+            let before = odd.len();
+            odd.extend(more);
+            if odd.len() == before {
+                return odd;
+            }
         }
     }
 
