@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::brackets::TOO_DEEP;
 use crate::casts::Casts;
-use crate::code::{Scope, Seq, Unit};
+use crate::code::{Macro, Scope, Seq, Unit};
 use crate::edit::Edits;
 use crate::expand::{Which, expand};
 use crate::function::{Found, Function, INDICES, find, leads_to, reach, waits};
@@ -167,6 +167,7 @@ impl<'a, 'u> Context<'a, 'u> {
         for function in self.found.functions.iter().filter(|f| f.body.is_some()) {
             *same.entry(function.name).or_default() += 1;
         }
+        let odd = self.odd_macros();
         let mut past = 0;
         for function in &self.found.functions {
             // A lambda's body is part of another's.
@@ -175,12 +176,32 @@ impl<'a, 'u> Context<'a, 'u> {
             };
             past = body.1;
             let seq = &self.unit.main;
-            let mut places = places::declarations(self.unit, function, &macros.opaque, edits);
+            let mut places = places::declarations(self.unit, function, &odd, edits);
             let alone = same.get(function.name) == Some(&1);
             if alone && let Some(shape) = self.shape(function, &macros, &mut places, edits) {
                 self.shapes.insert(function.name, shape);
             }
             places.subscripts(seq, body, edits);
+        }
+    }
+
+    /// Macros that are not one operand each, or that mention an index.
+    fn odd_macros(&self) -> HashSet<&'a str> {
+        let mut odd = self.indexed_macros.clone();
+        loop {
+            let hidden = |m: &&Macro<'a>| {
+                let body = &m.body;
+                let brackets = body.text(0) == "(" && body.close(0) == Some(body.len() - 1);
+                let operand = body.len() == 1 || brackets;
+                !operand || (0..body.len()).any(|i| odd.contains(body.text(i)))
+            };
+            let more: HashSet<&'a str> =
+                self.unit.macros.iter().filter(hidden).map(|m| m.name).collect();
+            let before = odd.len();
+            odd.extend(more);
+            if odd.len() == before {
+                return odd;
+            }
         }
     }
 

@@ -62,3 +62,8 @@ fn functions_are_there_and_right() {
 fn parts_of_warps_find_each_other() {
     run("warps");
 }
+
+#[test]
+fn honest_kernels_give_what_a_gpu_gives() {
+    run("honest");
+}

@@ -189,6 +189,13 @@ fn indices_are_signed_in_harmless_places() {
         &kernel(&format!("size_t i = {index}; x[i] = 1;")),
         "size_t i = ::hostcuda::plus<int64_t>(",
     );
+    let sized = "#define HALF 64\n#define TILE (2 * HALF)\n#define ODD a ? 1 : 2\n";
+    has(
+        &format!("{sized}{}", kernel("int i = blockIdx.x * TILE + threadIdx.x; x[i] = 1;")),
+        "blockIdx.x * TILE + 0u, hostcuda_threadIdx.x);",
+    );
+    let odd = cpp(&format!("{sized}{}", kernel("int i = threadIdx.x + ODD; x[i] = 1;")));
+    assert!(!odd.contains("plus<"), "{odd}");
     for body in [
         "size_t i = threadIdx.x - 1; x[i] = 1;",
         "x[threadIdx.x % n] = 1;",
