@@ -115,11 +115,7 @@ pub(crate) struct Context<'a, 'u> {
 impl<'a, 'u> Context<'a, 'u> {
     fn new(unit: &'u Unit<'a>, found: &'u Found<'a>) -> Self {
         let mut waiting = reach(unit, found, waits);
-        let mut words: HashMap<&'a str, HashSet<&'a str>> = HashMap::new();
-        for m in &unit.macros {
-            words.entry(m.name).or_default().extend((0..m.body.len()).map(|i| m.body.text(i)));
-        }
-        let indexed_macros = leads_to(&words, |word| INDICES.contains(&word));
+        let indexed_macros = leads_to(&words(&unit.macros), |word| INDICES.contains(&word));
         let mut context = Self {
             unit,
             found,
@@ -187,22 +183,17 @@ impl<'a, 'u> Context<'a, 'u> {
 
     /// Macros that are not one operand each, or that mention an index.
     fn odd_macros(&self) -> HashSet<&'a str> {
-        let mut odd = self.indexed_macros.clone();
-        loop {
-            let hidden = |m: &&Macro<'a>| {
-                let body = &m.body;
-                let brackets = body.text(0) == "(" && body.close(0) == Some(body.len() - 1);
-                let operand = body.len() == 1 || brackets;
-                !operand || (0..body.len()).any(|i| odd.contains(body.text(i)))
-            };
-            let more: HashSet<&'a str> =
-                self.unit.macros.iter().filter(hidden).map(|m| m.name).collect();
-            let before = odd.len();
-            odd.extend(more);
-            if odd.len() == before {
-                return odd;
-            }
-        }
+        let operand = |m: &&Macro<'a>| {
+            let brackets = m.body.text(0) == "(" && m.body.close(0) == Some(m.body.len() - 1);
+            m.body.len() == 1 || brackets
+        };
+        let all = &self.unit.macros;
+        let mut odd: HashSet<&'a str> =
+            all.iter().filter(|m| !operand(m)).map(|m| m.name).collect();
+        odd.extend(&self.indexed_macros);
+        let reached = leads_to(&words(all), |word| odd.contains(word));
+        odd.extend(reached);
+        odd
     }
 
     /// The shape of a kernel whose threads run alone.
@@ -233,6 +224,15 @@ impl<'a, 'u> Context<'a, 'u> {
             })
         })
     }
+}
+
+/// The words of each macro, of all its definitions.
+fn words<'a>(macros: &[Macro<'a>]) -> HashMap<&'a str, HashSet<&'a str>> {
+    let mut words: HashMap<&'a str, HashSet<&'a str>> = HashMap::new();
+    for m in macros {
+        words.entry(m.name).or_default().extend((0..m.body.len()).map(|i| m.body.text(i)));
+    }
+    words
 }
 
 /// Signatures, qualifiers, and the index variables.
