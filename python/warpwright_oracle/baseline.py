@@ -44,6 +44,8 @@ APART_BYTES = 64 << 30
 class Baseline(Player):
     """State between requests."""
 
+    as_they_are = False
+
     def __init__(self, device: str, library: str, channel: Channel) -> None:
         super().__init__(None, device.startswith("cuda"))
         self.device = device

@@ -439,6 +439,7 @@ class Oracle:
         note: dict[str, Any] = {
             "dtype": NAMES.get(tensor.dtype, str(tensor.dtype)),
             "shape": list(tensor.shape),
+            "strides": list(tensor.stride()),
             "view_of": None,
             "own": None,
         }

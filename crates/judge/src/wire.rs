@@ -162,6 +162,8 @@ pub(crate) struct OutputNote {
     pub(crate) dtype: String,
     /// The shape that the reference gives.
     pub(crate) shape: Vec<u64>,
+    /// Elements between neighbours in what the reference gives, per dimension.
+    pub(crate) strides: Vec<i64>,
     /// Largest absolute error of the same-precision reference against the truth, but where the two
     /// are `apart`.
     pub(crate) error: f64,
