@@ -42,11 +42,11 @@ SEEDS = 0x5EED_4000
 class Examiner:
     """Looks at one task's reference on its own inputs."""
 
-    def __init__(self, oracle: Oracle, tolerances: list[tuple[float, float]]) -> None:
+    def __init__(self, oracle: Oracle, tolerances: list[tuple[float, float]], weights: str) -> None:
         self.oracle = oracle
         self.tolerances = tolerances
         """Per output, absolute and relative."""
-        self.model = oracle.models["init"]
+        self.model = oracle.models[weights]
 
     def examine(self, seed: int) -> dict[str, Any]:
         """Shares are of the elements of the output where it is largest. ``finite`` and ``common``

@@ -199,6 +199,15 @@ pub(crate) struct Calibrated {
     pub(crate) exact: bool,
 }
 
+/// The same, and the weights with which it was found out.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Learned {
+    #[serde(flatten)]
+    pub(crate) calibrated: Calibrated,
+    /// `init` or `other`.
+    pub(crate) weights: String,
+}
+
 /// A family of inputs that the task allows.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Admitted {
