@@ -26,7 +26,7 @@ from .arena import Arena, initialise
 from .channel import Channel, arguments, serve
 from .distance import distance
 from .player import Call, Player
-from .reference import Reference, bound, seed_everything
+from .reference import Reference, bound, perturb, seed_everything
 from .succession import Succession
 from .tensors import flatten, unflatten
 
@@ -43,6 +43,8 @@ APART_BYTES = 64 << 30
 
 class Baseline(Player):
     """State between requests."""
+
+    as_they_are = False
 
     def __init__(self, device: str, library: str, channel: Channel) -> None:
         super().__init__(None, device.startswith("cuda"))
@@ -72,7 +74,8 @@ class Baseline(Player):
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Loads the reference. Asks for a GPU itself, when that is done on the host. ``artifact``:
-        compiled kernels that it calls, where the judge times kernels of its own on both sides."""
+        compiled kernels that it calls, where the judge times kernels of its own on both sides.
+        ``weights``: the initial ones, or those moved as the oracle moves them."""
         precision.apply(request["profile"])
         bound(request.get("device_bytes"))
         self.sets, self.results, self.warm = [], [], []
@@ -80,6 +83,8 @@ class Baseline(Player):
             extension.install(Path(request["artifact"]), self.device)
         self.reference, model = self._make(request)
         self.made = None
+        if request["weights"] == "other":
+            perturb(model, request["seed"] + 1)
         self.graphs = set()
         with self._holding("shared"):
             self.model = self.reference.move(model)

@@ -29,6 +29,8 @@ from .tensors import DTYPES, as_reals, flatten, is_real, outline, unflatten
 if TYPE_CHECKING:
     from .oracle import Oracle
 
+INITIAL = "init"
+"""The weights that a model is made with."""
 TF32_BITS = {torch.float32: 10}
 LOWER: dict[str, dict[torch.dtype, int]] = {
     "strict": {torch.float64: 23, **TF32_BITS, torch.float16: 3, torch.bfloat16: 3},
@@ -67,8 +69,9 @@ class NotAllowedError(Exception):
 class Calibrator:
     """Tries the families on one task's reference."""
 
-    def __init__(self, oracle: Oracle, profile: str, *, double: bool) -> None:
+    def __init__(self, oracle: Oracle, profile: str, weights: str, *, double: bool) -> None:
         self.oracle = oracle
+        self.weights = weights
         self.double = double
         self.tf32 = profile == "tf32"
         self.lower = LOWER["strict" if profile == "strict" else "tf32"]
@@ -83,10 +86,11 @@ class Calibrator:
         one in the next lower precision, or None where that could not be found out. ``between``, on
         the own inputs only, is how far two draws are apart, as a standard deviation. ``varies``
         says that not all elements have the value that the first has on the own inputs; ``compared``
-        that the output counts on the family."""
+        that the output counts on the family. ``weights`` are those that were asked for, or
+        the initial ones where the reference goes wrong with the former."""
         oracle = self.oracle
         oracle.traits = traits = self._traits(seed)
-        own = self._look(OWN, seed)
+        own = self._own(seed)
         self._vary(own, seed)
         admitted: list[dict[str, Any]] = [{"family": OWN, "notes": own.notes}]
         refused: list[dict[str, str]] = []
@@ -119,7 +123,29 @@ class Calibrator:
         if names and (constant := _constant(own, admitted)):
             with contextlib.suppress(NotAllowedError):
                 admitted.append(self._last(seed + 201, own, constant))
-        return {"admitted": admitted, "refused": refused, "exact": not own.blind}
+        told = {"admitted": admitted, "refused": refused, "exact": not own.blind}
+        return {**told, "weights": self.weights}
+
+    def _own(self, seed: int) -> Looked:
+        """The task's own inputs, with weights on which honest programs agree as well as on the
+        initial ones. These are looked at only where there is a doubt."""
+        if self.weights == INITIAL:
+            return self._look(OWN, seed)
+        asked = None
+        try:
+            asked = self._look(OWN, seed)
+            if not asked.doubtful():
+                return asked
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:
+            self.oracle.settle()
+        self.weights, weights = INITIAL, self.weights
+        own = self._look(OWN, seed)
+        if asked is not None and not asked.worse_than(own):
+            self.weights = weights
+            return asked
+        return own
 
     def _traits(self, seed: int) -> dict[int, Traits | Labels]:
         tensors: list[torch.Tensor] = []
@@ -170,7 +196,7 @@ class Calibrator:
 
     def _truth(self, seed: int) -> Looked | None:
         told = self.oracle.expected(
-            {"variant": "init", "seed": seed, "family": OWN, "double": self.double}
+            {"variant": self.weights, "seed": seed, "family": OWN, "double": self.double}
         )
         return Looked(told, self._truths(told))
 
@@ -181,7 +207,7 @@ class Calibrator:
     def _look(self, family: str, seed: int, own: Looked | None = None) -> Looked:
         oracle = self.oracle
         told = oracle.expected(
-            {"variant": "init", "seed": seed, "family": family, "double": self.double}
+            {"variant": self.weights, "seed": seed, "family": family, "double": self.double}
         )
         if told["void"]:
             raise NotAllowedError(f"the reference raises: {told['void']}")
@@ -191,17 +217,18 @@ class Calibrator:
         if self.tf32:
             # Also on a GPU: a library takes TF32 where that is faster, and what it computes in
             # float32 says nothing of how far off a product in TF32 may be.
-            looked.note("tf32", self._run("init", inputs, Rounded(TF32_BITS, products=True)))
+            mode = Rounded(TF32_BITS, products=True)
+            looked.note("tf32", self._run(self.weights, inputs, mode))
             for note in looked.notes:
                 note["noise"] = max(note["noise"], note.pop("tf32", None) or 0.0)
         if not looked.blind:
             for double in looked.precisions():
                 looked.note("honest", self._reordered(inputs, family, double), double=double)
         mode = Rounded(self.lower, products=self.products)
-        given = self._run("init", inputs, mode)
+        given = self._run(self.weights, inputs, mode)
         if given is not None and self.products and not mode.products:
             given = None  # before the next run
-            given = self._run("init", inputs, Rounded(self.lower, products=False))
+            given = self._run(self.weights, inputs, Rounded(self.lower, products=False))
         looked.note("lower", given)
         if not self.products or not mode.products:
             looked.rounded_by(self.lower)
@@ -224,7 +251,9 @@ class Calibrator:
             # Float64 has no truth beyond it that would show the reference's own error: whatever is
             # not exact errs, and by more than libraries do.
             times = DOUBLE_TIMES * DOUBLE_UNIT / UNIT if double else 1.0
-            return self.oracle.truth.astray(inputs, times, ties=family in TIES, everywhere=double)
+            return self.oracle.truth.astray(
+                inputs, times, self.weights, ties=family in TIES, everywhere=double
+            )
         self.oracle.settle()
         return None
 
@@ -299,6 +328,33 @@ class Looked:
             if note["lower"] and kept is not None and count <= FEW:
                 note["lower"] = max(note["lower"], 2.0 ** -(kept + 2))
 
+    def doubtful(self) -> bool:
+        """Whether honest programs may differ here for no other reason than the weights."""
+        each = zip(self.notes, self.finite, self.truths_count, strict=True)
+        return any(
+            not note["agrees"]
+            or finite < 1
+            or _error(note) > WORSE * WORSE * _unit(note)
+            or (count > 1 and not note["varies"])
+            for note, finite, count in each
+            if note["real"]
+        )
+
+    def worse_than(self, own: Looked) -> bool:
+        """Whether the reference goes wrong here, and less so on ``own``."""
+        if self.tree != own.tree or self.shapes != own.shapes:
+            return True
+        for i, (mine, theirs) in enumerate(zip(self.notes, own.notes, strict=True)):
+            if not mine["real"]:
+                continue
+            if (theirs["agrees"] and not mine["agrees"]) or self.finite[i] < own.finite[i]:
+                return True
+            if theirs["varies"] and not mine["varies"]:
+                return True
+            if _error(mine) > WORSE * max(_error(theirs), _unit(theirs)):
+                return True
+        return False
+
     def must_be_like(self, own: Looked) -> None:
         """Raises NotAllowedError where these inputs mean something else to the reference than the
         task's own, or honest programs would differ on them."""
@@ -313,11 +369,19 @@ class Looked:
                 raise NotAllowedError(f"output {i} is not finite where it is on its own inputs")
             if theirs["varies"] and not mine["varies"]:
                 raise NotAllowedError(f"output {i} is constant")
-            unit = torch.finfo(DTYPES[mine["bits"]]).eps / 2
-            least = max(theirs["noise"], unit)
-            error = max(mine["noise"], mine["honest"] or 0.0)
+            least = max(theirs["noise"], _unit(mine))
+            error = _error(mine)
             if error > WORSE * max(least, theirs["honest"] or 0.0):
                 raise NotAllowedError(f"output {i} is ill-conditioned: honest error {error:.1e}")
+
+
+def _error(note: dict[str, Any]) -> float:
+    """Of an honest program."""
+    return max(note["noise"], note["honest"] or 0.0)
+
+
+def _unit(note: dict[str, Any]) -> float:
+    return torch.finfo(DTYPES[note["bits"]]).eps / 2
 
 
 def _constant(own: Looked, admitted: list[dict[str, Any]]) -> set[int]:

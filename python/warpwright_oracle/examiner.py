@@ -15,7 +15,7 @@ from .distance import distance, pieces
 from .families import OWN
 from .reference import seed_everything
 from .sizes import forward
-from .tensors import flatten, to_double, unflatten
+from .tensors import as_reals, flatten, to_double, unflatten
 
 if TYPE_CHECKING:
     from .oracle import Oracle
@@ -42,11 +42,11 @@ SEEDS = 0x5EED_4000
 class Examiner:
     """Looks at one task's reference on its own inputs."""
 
-    def __init__(self, oracle: Oracle, tolerances: list[tuple[float, float]]) -> None:
+    def __init__(self, oracle: Oracle, tolerances: list[tuple[float, float]], weights: str) -> None:
         self.oracle = oracle
         self.tolerances = tolerances
         """Per output, absolute and relative."""
-        self.model = oracle.models["init"]
+        self.model = oracle.models[weights]
 
     def examine(self, seed: int) -> dict[str, Any]:
         """Shares are of the elements of the output where it is largest. ``finite`` and ``common``
@@ -124,12 +124,12 @@ class Examiner:
         self._zero(given, number)
         turn, step = divmod(number, len(STRETCHES))
         truth, stretch, weights = self.oracle.truth, STRETCHES[step], WEIGHTS[turn % len(WEIGHTS)]
-        exact = truth.under(contextlib.nullcontext(), to_double(given), weights)
+        exact = plainly(truth.under(contextlib.nullcontext(), to_double(given), weights))
         if not exact or len(exact) != len(sizes):
             return [1.0] * len(sizes), [FARTHEST] * len(sizes)
         shares = [finite(tensor) for tensor in exact]
         seed_everything(number + 2)  # or all draws would err alike
-        moved = truth.astray(given, stretch, weights, everywhere=True)
+        moved = plainly(truth.astray(given, stretch, weights, everywhere=True))
         if not moved or [t.shape for t in moved] != [t.shape for t in exact]:
             return shares, [FARTHEST] * len(exact)
         errors = []
@@ -154,13 +154,25 @@ class Examiner:
         outputs, _, copies = forward(self.model, inputs, 1)
         tensors: list[torch.Tensor] = []
         flatten(outputs, tensors)
-        return tensors + self.oracle.after(copies)
+        return [plain(tensor) for tensor in tensors + self.oracle.after(copies)]
 
     def _wrong(self, truth: list[torch.Tensor], answer: list[torch.Tensor]) -> float:
         if [t.shape for t in truth] != [t.shape for t in answer]:
             return 1.0
         triples = zip(truth, answer, self.tolerances, strict=True)
         return max((beyond(t, a, allowed) for t, a, allowed in triples), default=0.0)
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """A complex tensor as pairs of real numbers, one of eight-bit numbers in float32: what is asked
+    of outputs here is not implemented for them."""
+    reals = as_reals(tensor)
+    return reals.float() if reals.is_floating_point() and reals.element_size() == 1 else reals
+
+
+def plainly(tensors: list[torch.Tensor] | None) -> list[torch.Tensor] | None:
+    """The same of several, if there are any."""
+    return tensors and [plain(tensor) for tensor in tensors]
 
 
 def apart(given: torch.Tensor, truth: torch.Tensor) -> tuple[float, float]:

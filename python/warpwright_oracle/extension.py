@@ -146,8 +146,10 @@ def install(artifact: Path, device: str) -> ModuleType:
         if described["launchers"]:
             library = ctypes.CDLL(str(artifact / described["library"]))
             for launcher in described["launchers"]:
-                if not hasattr(module, launcher["name"]):
-                    setattr(module, launcher["name"], wrap(library, launcher, device))
+                name = launcher["name"]
+                # One behind a condition of the preprocessor may not have been compiled.
+                if hasattr(library, name) and not hasattr(module, name):
+                    setattr(module, name, wrap(library, launcher, device))
     sys.modules["cuda_extension"] = module
     return module
 

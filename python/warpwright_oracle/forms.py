@@ -4,6 +4,7 @@ they stay the same from draw to draw. What cannot be had is refused by name, bef
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from .channel import Refusal
-from .tensors import NAMES, flatten
+from .tensors import NAMES, flatten, is_record
 
 WANTED = "it must return a list of forward's arguments"
 PLAIN = (bool, int, float, complex, str)
@@ -120,6 +121,10 @@ def carried(value: Any, what: str, *, returned: bool = False) -> None:
             raise Refusal("form", f"{text}: use a tuple")
         for i, item in enumerate(value):
             carried(item, f"{what}[{i}]", returned=returned)
+    elif returned and is_record(value):
+        for field in dataclasses.fields(value):
+            item = getattr(value, field.name)
+            carried(item, f"{what}.{field.name}", returned=returned)
     elif value is not None and not isinstance(value, PLAIN):
         if isinstance(value, torch.dtype) and value in NAMES:
             return

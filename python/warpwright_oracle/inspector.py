@@ -23,7 +23,7 @@ del sys.modules["numpy"]
 
 from . import extension, harvest, hostdevice, precision, rules  # noqa: E402
 from .channel import Refusal, describe  # noqa: E402
-from .reference import load_module  # noqa: E402
+from .reference import load_module, prepare  # noqa: E402
 from .tensors import DTYPES, Place, unflatten  # noqa: E402
 
 WARM_CALLS = 2
@@ -55,7 +55,8 @@ class Inspector:
         return unflatten(value["tree"], [self.view(at) for at in value["tensors"]])
 
     def load(self) -> None:
-        """Loads the artifact, ``model_new.py`` and the weights, as the runner does."""
+        """Loads the artifact, ``model_new.py`` and the weights, and calls once, as the runner
+        does."""
         given = self.given
         precision.apply(given["profile"])
         if given["artifact"] is not None:
@@ -78,12 +79,12 @@ class Inspector:
         except RuntimeError as error:
             raise Refusal("state_dict", str(error)) from error
         model = model.train() if given["mode"] == "train" else model.eval()
-        if hasattr(model, "prepare"):
-            with torch.no_grad():
-                model.prepare()
-            self.wait()
+        prepare(model)
+        self.wait()
         self.model = model
         self.inputs = self.values(given["inputs"])
+        # What it makes in its first call it may make with operators, as in the runner.
+        self.call()
         rules.forbid_operators(self.device, rules.computing(self.device))
 
     def wait(self) -> None:
@@ -121,14 +122,13 @@ class Inspector:
 
     def counters(self, _: Path) -> dict[str, Any]:
         """One call between the marks that the profiler waits for."""
-        self.call()
         torch.cuda.profiler.start()
         seconds = self.call()
         torch.cuda.profiler.stop()
         return {"calls": 1, "seconds": seconds}
 
     def sanitize(self, _: Path) -> dict[str, Any]:
-        """One call; the first one, so that nothing is missed."""
+        """One call beside the first one."""
         return {"calls": 1, "seconds": self.call()}
 
 

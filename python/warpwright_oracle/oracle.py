@@ -317,20 +317,24 @@ class Oracle:
 
     def calibrate(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``Calibrator``."""
-        calibrator = Calibrator(self, self.profile, double=request["double"])
+        weights, double = request["weights"], request["double"]
+        calibrator = Calibrator(self, self.profile, weights, double=double)
         return calibrator.calibrate(request["seed"], request["families"])
 
     def examine(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``Examiner``."""
-        return Examiner(self, request["tolerances"]).examine(request["seed"])
+        examiner = Examiner(self, request["tolerances"], request["weights"])
+        return examiner.examine(request["seed"])
 
     def glance(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``Examiner``."""
-        return Examiner(self, request["tolerances"]).glance(request["seed"])
+        examiner = Examiner(self, request["tolerances"], request["weights"])
+        return examiner.glance(request["seed"])
 
     def redraw(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``Examiner``."""
-        return Examiner(self, []).redraw(request["seed"], request["draws"])
+        examiner = Examiner(self, [], request["weights"])
+        return examiner.redraw(request["seed"], request["draws"])
 
     def inputs(self, request: dict[str, Any]) -> dict[str, Any]:
         """Inputs of the given seeds and families, in the arena one after the other."""
@@ -439,6 +443,7 @@ class Oracle:
         note: dict[str, Any] = {
             "dtype": NAMES.get(tensor.dtype, str(tensor.dtype)),
             "shape": list(tensor.shape),
+            "strides": list(tensor.stride()),
             "view_of": None,
             "own": None,
         }

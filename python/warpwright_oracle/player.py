@@ -25,6 +25,9 @@ Call = Callable[..., Any]
 class Player:
     """State between requests."""
 
+    as_they_are = True
+    """Whether results must not be conjugates or negatives of what memory holds."""
+
     def __init__(self, arena: Arena | None, cuda: bool) -> None:
         self.arena = arena
         self.cuda = cuda
@@ -50,7 +53,8 @@ class Player:
             given = self._run(request["which"], request["order"])
             if self.cuda:
                 torch.cuda.synchronize()
-            return named(given, self.arena.base if self.arena is not None else 0)
+            base = self.arena.base if self.arena is not None else 0
+            return named(given, base, as_they_are=self.as_they_are)
         finally:
             gc.enable()
 
@@ -79,13 +83,13 @@ class Player:
         return {}
 
 
-def named(results: Sequence[Any], base: int) -> dict[str, Any]:
+def named(results: Sequence[Any], base: int, *, as_they_are: bool) -> dict[str, Any]:
     """Where the results of all calls lie: ``forms`` (trees and places without offsets), ``form``
     (which of these each call has; nothing if all have the first), and ``at``, the addresses of all
     tensors in order as hexadecimal words, for which ``base`` is the arena's start. One tensor per
     call, the usual, takes half a microsecond: it is inside the window."""
     first = results[0] if results else None
-    if type(first) is torch.Tensor:
+    if type(first) is torch.Tensor and not _lazy(first):
         tensor, shape, stride, dtype = torch.Tensor, first.shape, first.stride(), first.dtype
         if all(
             type(r) is tensor and r.shape == shape and r.dtype is dtype and r.stride() == stride
@@ -101,6 +105,11 @@ def named(results: Sequence[Any], base: int) -> dict[str, Any]:
     for result in results:
         tensors: list[torch.Tensor] = []
         form = {"tree": flatten(result, tensors), "tensors": [place(t, None) for t in tensors]}
+        if as_they_are and any(map(_lazy, tensors)):
+            raise TypeError(
+                "an output is a conjugated or negated view (is_conj, is_neg) of memory that holds "
+                "other values: have a kernel write the values"
+            )
         key = repr(form)
         if key not in known:
             known[key] = len(forms)
@@ -108,3 +117,8 @@ def named(results: Sequence[Any], base: int) -> dict[str, Any]:
         which.append(known[key])
         at.extend(t.data_ptr() for t in tensors)
     return {"forms": forms, "form": which, "base": base, "at": at.tobytes().hex()}
+
+
+def _lazy(tensor: torch.Tensor) -> bool:
+    """Whether memory does not hold a tensor's values, but their conjugates or negatives."""
+    return tensor.is_conj() or tensor.is_neg()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import inspect
 import random
 import shutil
 import sys
@@ -35,6 +36,21 @@ def load_module(source: str, name: str) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def prepare(model: torch.nn.Module) -> None:
+    """Has a candidate make what depends on its weights only, where its class has a method for it. A
+    submodule or a tensor of that name, or a method that wants arguments, is something else."""
+    method = getattr(type(model), "prepare", None)
+    if not callable(method):
+        return
+    with contextlib.suppress(ValueError):  # one without a signature is called
+        try:
+            inspect.signature(model.prepare).bind()
+        except TypeError:
+            return
+    with torch.no_grad():
+        model.prepare()
 
 
 def unload() -> None:

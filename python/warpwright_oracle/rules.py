@@ -35,7 +35,8 @@ class ForbiddenCall(RuntimeError):
 def _refuse(name: str) -> Callable[..., NoReturn]:
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise ForbiddenCall(
-            f"torch operator {name} is not allowed in forward: write a kernel for it"
+            f"torch operator {name} is not allowed in forward: write a kernel for it, or, where it "
+            "depends on weights and shapes only, do it once, in prepare() or the first call"
         )
 
     return refuse

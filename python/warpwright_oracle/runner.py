@@ -23,7 +23,7 @@ from . import extension, harvest, hostdevice, precision, rules  # noqa: E402
 from .arena import Arena, initialise  # noqa: E402
 from .channel import Channel, Refusal, arguments, serve  # noqa: E402
 from .player import Player  # noqa: E402
-from .reference import load_module  # noqa: E402
+from .reference import load_module, prepare  # noqa: E402
 from .tensors import unflatten  # noqa: E402
 
 QUEUES = "2"
@@ -103,14 +103,23 @@ class Runner(Player):
         if self.cuda:  # the judge overwrites what these weights were copied from
             torch.cuda.synchronize()
         started = time.perf_counter()
-        if hasattr(model, "prepare"):
-            with torch.no_grad():
-                model.prepare()
-            if self.cuda:
-                torch.cuda.synchronize()
+        prepare(model)
+        if self.cuda:
+            torch.cuda.synchronize()
         self.models[request["variant"]] = model
         self.calls[request["variant"]] = model
         return {"prepare_ms": (time.perf_counter() - started) * 1e3}
+
+    def warm(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Calls a variant once, before operators are forbidden, and forgets the result: tables,
+        packed weights and workspaces that it makes lazily lie where nothing is overwritten."""
+        self._zone(request)
+        given = self._values(request["inputs"])
+        with torch.no_grad():
+            self.calls[request["variant"]](*given)
+        if self.cuda:  # the judge overwrites where the inputs lie
+            torch.cuda.synchronize()
+        return {}
 
     def lock(self, _: dict[str, Any]) -> dict[str, Any]:
         """From here on, operators that compute are refused."""
@@ -150,7 +159,7 @@ class Runner(Player):
         return {}
 
 
-def warm(device: str) -> None:
+def touch(device: str) -> None:
     """Does once on a GPU what every candidate begins with: torch initialises itself there,
     and the driver loads a kernel, when they are first needed."""
     ones = torch.ones(8).to(device)
@@ -182,7 +191,7 @@ def main() -> None:
             arena.reach(given.arena, size, populate=True, room=room)
             # The rest may be in use: a candidate runs, and what it computes with lies there.
             arena.zone(size - given.start_bytes, given.start_bytes)
-            warm(given.device)
+            touch(given.device)
     runner = Runner(given.device, given.library, channel, arena, given.apart_at)
     names = [
         "ping",
@@ -190,6 +199,7 @@ def main() -> None:
         "pin",
         "load",
         "state",
+        "warm",
         "lock",
         "stage",
         "turn",

@@ -7,6 +7,7 @@ places; the tree passes through it unread.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -45,6 +46,9 @@ def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
         return {"list": [flatten(item, tensors) for item in value]}
     if isinstance(value, dict):
         return {"dict": [[str(k), flatten(v, tensors)] for k, v in value.items()]}
+    if is_record(value):
+        fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+        return {"dict": [[name, flatten(item, tensors)] for name, item in fields]}
     if isinstance(value, torch.dtype):
         return {"dtype": NAMES[value]}
     if isinstance(value, torch.device):
@@ -58,6 +62,11 @@ def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return {"value": value}
     raise TypeError(f"a {type(value).__name__} cannot be handed to another process")
+
+
+def is_record(value: Any) -> bool:
+    """Whether this is an instance of a dataclass, which is compared like a dict of its fields."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
 def unflatten(tree: Any, tensors: list[torch.Tensor]) -> Any:

@@ -14,7 +14,7 @@ const C: &[&str] = &[
     "__gmon_start__", "__gxx_personality_v0", "__isoc23_sscanf", "__isoc23_strtol",
     "__isoc23_strtoll", "__isoc23_strtoul", "__isoc23_strtoull", "__isoc99_sscanf",
     "__libc_single_threaded", "__cpu_indicator_init", "__cpu_model", "__pthread_key_create",
-    "__stack_chk_fail", "__tls_get_addr", "abort", "abs", "aligned_alloc", "atexit", "atof",
+    "__once_proxy", "__stack_chk_fail", "__tls_get_addr", "abort", "abs", "aligned_alloc", "atexit", "atof",
     "atoi", "atol", "atoll", "bcmp", "bsearch", "calloc", "clock", "clock_gettime", "div", "exit",
     "fflush", "fprintf", "fputc", "fputs", "free", "fwrite", "getenv", "gettimeofday", "isalnum",
     "isalpha", "isdigit", "isspace", "labs", "ldiv", "llabs", "lldiv", "malloc", "memchr",
@@ -26,7 +26,9 @@ const C: &[&str] = &[
     "strcat", "strchr", "strcmp", "strcpy", "strdup", "strerror", "strlen", "strncat", "strncmp",
     "strncpy", "strnlen", "strpbrk", "strrchr", "strstr", "strtod", "strtof", "strtok", "strtol",
     "strtoll", "strtoul", "strtoull", "time", "tolower", "toupper", "vfprintf", "vprintf",
-    "vsnprintf", "vsprintf",
+    "vsnprintf", "vsprintf", "wcslen", "wcscmp", "wmemchr", "wmemcmp", "wmemcpy", "wmemmove",
+    "wmemset", "memrchr", "strcspn", "strncasecmp", "strspn", "strtok_r", "strtold", "islower",
+    "ispunct", "isupper", "isxdigit",
 ];
 
 /// What the headers of the cpu device need for the stacks of a block's threads.

@@ -171,6 +171,8 @@ mod tests {
             "lgammaf_r",
             "printf",
             "__memcpy_chk",
+            "__once_proxy",
+            "wmemcpy",
             "__divti3",
             "cudaGetDeviceProperties_v2",
             "cublasSgemm_v2",

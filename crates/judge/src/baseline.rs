@@ -199,13 +199,14 @@ impl BaselineProcess {
         answer.map_err(|e| self.worker.failed(task, e))
     }
 
-    /// Loads a task's reference; of a GPU's memory torch may use at most `device_bytes` from then on.
+    /// Loads a task's reference with these weights; of a GPU's memory torch may use at most
+    /// `device_bytes` from then on.
     /// The process takes a GPU when it computes there, of which the caller holds nothing.
     pub(crate) fn open(
         &mut self,
         task: &Task,
         (profile, seed): (Profile, u64),
-        device_bytes: Option<u64>,
+        (weights, device_bytes): (&str, Option<u64>),
         gate: &Gate,
     ) -> Result<(), JudgeError> {
         let request = json!({
@@ -214,6 +215,7 @@ impl BaselineProcess {
             "profile": profile_name(profile),
             "mode": mode_name(task.mode),
             "seed": seed,
+            "weights": weights,
             "device_bytes": device_bytes,
             "artifact": self.artifact,
         });

@@ -91,6 +91,8 @@ pub(crate) enum Refused {
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) shape: &'a [u64],
+    /// Elements between neighbours, per dimension.
+    pub(crate) strides: &'a [i64],
     /// Torch's name.
     pub(crate) dtype: &'a str,
     /// Where the input lies of which it is a view: a candidate's may be one too.
@@ -113,20 +115,26 @@ pub(crate) fn check(
     reference: Reference<'_>,
     zone: Zone,
 ) -> Result<Vec<Located>, Refused> {
-    if let Err(differs) = tree::same(&claimed.tree, reference.tree, reference.exact) {
-        let message = format!(
-            "the outputs are built differently: {differs}; the reference gives {}, and the \
-             candidate {}",
-            tree::outline(reference.tree),
-            tree::outline(&claimed.tree)
-        );
-        return Err(Refused::Shape(message));
-    }
-    if claimed.tensors.len() != reference.outputs.len() {
+    let order = match tree::same(&claimed.tree, reference.tree, reference.exact) {
+        Ok(order) => order,
+        Err(differs) => {
+            let message = format!(
+                "the outputs are built differently: {differs}; the reference gives {}, and the \
+                 candidate {}",
+                tree::outline(reference.tree),
+                tree::outline(&claimed.tree)
+            );
+            return Err(Refused::Shape(message));
+        }
+    };
+    let found: Option<Vec<&Place>> = order.iter().map(|&i| claimed.tensors.get(i)).collect();
+    let found =
+        found.filter(|found| [found.len(), claimed.tensors.len()] == [reference.outputs.len(); 2]);
+    let Some(found) = found else {
         let (want, got) = (reference.outputs.len(), claimed.tensors.len());
         return Err(Refused::Shape(format!("expected {want} output tensors, got {got}")));
-    }
-    let pairs = claimed.tensors.iter().zip(reference.outputs).enumerate();
+    };
+    let pairs = found.into_iter().zip(reference.outputs).enumerate();
     pairs.map(|(i, (got, want))| one(i, got, want, zone)).collect()
 }
 
@@ -151,7 +159,11 @@ fn one(i: usize, got: &Place, want: &Wanted<'_>, zone: Zone) -> Result<Located, 
         return shape("its strides make no sense".to_owned());
     }
     let strides: Vec<u64> = got.strides.iter().map(|&s| s as u64).collect();
-    if overlaps(&got.shape, &strides) {
+    // Where the reference's is expanded, so may the candidate's be.
+    let expanded = |dim: usize| strides[dim] == 0 && want.strides.get(dim) == Some(&0);
+    let apart: Vec<u64> =
+        (0..got.shape.len()).map(|dim| if expanded(dim) { 1 } else { got.shape[dim] }).collect();
+    if overlaps(&apart, &strides) {
         return shape(format!("its elements share memory (strides {strides:?})"));
     }
     let Some(offset) = got.offset else {

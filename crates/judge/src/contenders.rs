@@ -30,6 +30,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) judge: &'a LocalJudge,
     pub(crate) task: &'a Task,
     pub(crate) opened: &'a Opened,
+    /// The reference's weights.
+    pub(crate) weights: &'static str,
     pub(crate) memory: Memory,
     pub(crate) layout: Layout,
     pub(crate) plan: Plan,
@@ -111,7 +113,7 @@ impl Baselines {
         right: Option<&Right>,
         random: &mut StdRng,
     ) -> Result<Self, JudgeError> {
-        let &Terms { judge, task, opened, memory, .. } = terms;
+        let &Terms { judge, task, opened, weights, memory, .. } = terms;
         judge.calibrate(false)?;
         let (mut wanted, mut caveats) = (judge.wanted(), Vec::new());
         let (mut process, mut had) = loop {
@@ -128,7 +130,7 @@ impl Baselines {
                 (!judge.config.device.is_cuda()).then(|| judge.gate.share(Purpose::Baselines));
             let bound = memory.shares(Some(&opened.sizes)).map(|shares| shares.baseline);
             let settings = (judge.config.profile, judge.config.seed);
-            process.open(task, settings, bound, &judge.gate)?;
+            process.open(task, settings, (weights, bound), &judge.gate)?;
             let compiled = compile(terms, &mut process, &wanted, &mut caveats);
             drop(shared);
             match compiled {

@@ -16,9 +16,13 @@ pub(crate) const CHECKS: usize = 5;
 /// How many times the error known of a family a call's may be. Beyond that its inputs happen to be
 /// ill-conditioned, where honest programs differ: they are not counted.
 const WILD: f64 = 16.0;
-/// Of the timed calls, this share has other inputs than the task's own, where lower precision shows
-/// on those only.
+/// Of the timed calls, this share has inputs on which rare outputs vary, or that tell lower precision but
+/// may take a kernel another time than the task's own.
 const TIMED_SHARE: f64 = 0.25;
+/// Families that take a kernel and a GPU as long as the task's own inputs do: as many different numbers,
+/// with as many bits, and none of them special.
+const TELLING: [InputFamily; 4] =
+    [InputFamily::Normal, InputFamily::Offset, InputFamily::Large, InputFamily::Small];
 /// Of the timed calls that are looked at.
 const LOOKED_SHARE: f64 = 2.0 / 3.0;
 
@@ -59,6 +63,11 @@ impl Known {
     /// Whether a result of lower precision would be refused on it, by some output.
     fn separates(&self) -> bool {
         self.separates.contains(&true)
+    }
+
+    /// Whether this output would.
+    fn tells(&self, output: usize) -> bool {
+        self.separates.get(output) == Some(&true)
     }
 }
 
@@ -310,52 +319,83 @@ impl Families {
         chosen.into_iter().map(|known| known.family).collect()
     }
 
-    /// The families that timed calls have beside the task's own inputs: normal numbers, which take a
-    /// kernel and a GPU as long as the task's own do, where lower precision shows on these only; and
-    /// those on which rare outputs vary.
-    pub(crate) fn timed(&self, random: &mut StdRng) -> Vec<InputFamily> {
-        let normal = InputFamily::Normal;
-        let tells = self.find(normal).is_some_and(Known::separates);
+    /// The families of the calls by whose time a kernel is paid, each at random: the task's own inputs,
+    /// unless lower precision shows on others only. Then it is those, or a kernel could be exact on
+    /// inputs that it recognises and fast on the others.
+    fn usual(&self) -> Vec<InputFamily> {
+        let able =
+            |known: &&Known| known.family == InputFamily::Own || TELLING.contains(&known.family);
+        let able: Vec<&Known> = self.known.iter().filter(able).collect();
+        let told = |i: &usize| able.iter().any(|known| known.tells(*i));
+        let told: Vec<usize> = (0..self.dtypes.len()).filter(told).collect();
+        let tells_all = |known: &&Known| told.iter().all(|&i| known.tells(i));
+        if tells_all(&&self.known[0]) {
+            return vec![InputFamily::Own];
+        }
+        let mut usual: Vec<&Known> = able.iter().copied().filter(tells_all).collect();
+        if usual.is_empty() {
+            usual = able.into_iter().filter(|known| known.separates()).collect();
+        }
+        usual.into_iter().map(|known| known.family).collect()
+    }
+
+    /// The families that a part of the timed calls have instead of the usual: those on which rare outputs
+    /// vary, and one of those that tell what the usual do not.
+    fn beside(&self, random: &mut StdRng) -> Vec<InputFamily> {
         let mut timed = self.rare_families(random);
-        if tells && !self.known[0].separates() && !timed.contains(&normal) {
-            timed.push(normal);
+        let usual = self.usual();
+        let seen = |i: usize| {
+            let mut usual = self.known.iter().filter(|known| usual.contains(&known.family));
+            usual.any(|known| known.tells(i))
+        };
+        let unseen: Vec<usize> = (0..self.dtypes.len()).filter(|&i| !seen(i)).collect();
+        let able = |known: &&Known| unseen.iter().any(|&i| known.tells(i));
+        let able: Vec<&Known> = self.known.iter().filter(able).collect();
+        if !able.is_empty() && !able.iter().any(|known| timed.contains(&known.family)) {
+            timed.push(able[random.random_range(0..able.len())].family);
         }
         timed
     }
 
     /// The inputs of a timed window's calls, some of which may be looked at later.
     pub(crate) fn timed_draws(&self, calls: usize, look: bool, random: &mut StdRng) -> Vec<Draw> {
-        let others = self.timed(random);
-        let mut families = vec![InputFamily::Own; calls];
-        if !others.is_empty() {
+        let (usual, beside) = (self.usual(), self.beside(random));
+        let one = |of: &[InputFamily], random: &mut StdRng| of[random.random_range(0..of.len())];
+        let mut families: Vec<InputFamily> = (0..calls).map(|_| one(&usual, random)).collect();
+        if !beside.is_empty() {
             for family in &mut families {
                 if random.random_bool(TIMED_SHARE) {
-                    *family = others[random.random_range(0..others.len())];
+                    *family = one(&beside, random);
                 }
             }
             if look && calls > 0 {
-                let at = random.random_range(0..calls);
                 let wanted = random.random_bool(LOOKED_SHARE);
-                let other = others[random.random_range(0..others.len())];
-                families[at] = if wanted { other } else { InputFamily::Own };
+                let of = if wanted { &beside } else { &usual };
+                families[random.random_range(0..calls)] = one(of, random);
             }
         }
         families.into_iter().map(|family| Draw::fresh(family, random)).collect()
     }
 
-    /// Which of the calls of a timed window are looked at: so many, none twice. Where the task allows
-    /// other inputs than its own, two thirds of them have those, as far as there are any.
-    pub(crate) fn looked_at(draws: &[Draw], count: usize, random: &mut StdRng) -> Vec<usize> {
+    /// Which of the calls of a timed window are looked at: so many, none twice. Where some have other
+    /// inputs than the usual, two thirds of them have those, as far as there are any.
+    pub(crate) fn looked_at(
+        &self,
+        draws: &[Draw],
+        count: usize,
+        random: &mut StdRng,
+    ) -> Vec<usize> {
         let mut calls: Vec<usize> = (0..draws.len()).collect();
         calls.shuffle(random);
-        let (mut own, mut other): (Vec<usize>, Vec<usize>) =
-            calls.into_iter().partition(|&call| draws[call].family == InputFamily::Own);
+        let families = self.usual();
+        let (mut usual, mut other): (Vec<usize>, Vec<usize>) =
+            calls.into_iter().partition(|&call| families.contains(&draws[call].family));
         let mut mixed = Vec::with_capacity(draws.len());
         while mixed.len() < draws.len() {
             let call = if random.random_bool(LOOKED_SHARE) {
-                other.pop().or_else(|| own.pop())
+                other.pop().or_else(|| usual.pop())
             } else {
-                own.pop().or_else(|| other.pop())
+                usual.pop().or_else(|| other.pop())
             };
             mixed.extend(call);
         }

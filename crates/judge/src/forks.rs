@@ -181,7 +181,7 @@ mod tests {
     use crate::baseline::{Baseline, BaselineProcess, Starting, Tuned};
     use crate::device::Device;
     use crate::judge::LocalJudge;
-    use crate::oracle::LoadedOracle;
+    use crate::oracle::{INIT, LoadedOracle};
     use crate::testing::{judge, judge_on};
 
     /// What needs numpy has it, and what a role's libraries were told they were told.
@@ -278,7 +278,7 @@ def get_init_inputs():
         let (host, gate, starting) = (&judge.host, &judge.gate, Starting::default());
         let mut process = BaselineProcess::start(host, cache, None, gate, &starting).unwrap();
         judge.furnish(&mut process, 64 << 20).unwrap();
-        process.open(&task, (Profile::Strict, 1), None, gate).unwrap();
+        process.open(&task, (Profile::Strict, 1), (INIT, None), gate).unwrap();
         process.compile("task", (Baseline::Compile, 1, Tuned::Alone), gate).unwrap();
         drop(process);
         let folders = fs_err::read_dir(cache).unwrap();

@@ -6,6 +6,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
 use crate::claims::Zone;
+use crate::dtype::Dtype;
 use crate::wire::{ALIGN, Opened, Place, padded};
 
 /// Parts of the runner's arena.
@@ -13,6 +14,9 @@ use crate::wire::{ALIGN, Opened, Place, padded};
 pub(crate) struct Layout {
     /// Where `ModelNew`'s own memory comes from until the rules are locked.
     pub(crate) weights: Zone,
+    /// Where the first call of each variant allocates: with the weights, so that what it keeps is never
+    /// overwritten. Where memory is short, where results lie later.
+    pub(crate) first: Zone,
     /// Where the judge places inputs: in the arena, or behind it in memory that is new in each window.
     pub(crate) inputs: Zone,
     /// Whether that is so.
@@ -31,7 +35,7 @@ pub(crate) struct Layout {
 
 /// Sizes that do not depend on how much memory there is, bytes.
 struct Sizes {
-    /// Weights, and what is made of them.
+    /// Weights, what is made of them, and what first calls take.
     weights: u64,
     /// What does not grow with the number of calls.
     fixed: u64,
@@ -41,23 +45,29 @@ struct Sizes {
     per_call: u64,
     /// Weights and the constructor's arguments.
     state: u64,
+    /// Whether first calls have memory with the weights.
+    lasting: bool,
 }
 
 impl Sizes {
     /// `sets` of weights: two while both variants are alive, and repacked copies of these.
-    fn of(opened: &Opened, sets: u64) -> Self {
+    fn of(opened: &Opened, (sets, lasting): (u64, bool)) -> Self {
         let state: u64 = opened.sizes.state.iter().map(|p| padded(p.bytes)).sum();
         let state = state + opened.sizes.init.padded_bytes();
-        let weights = round(sets * state + (64 << 20));
         let per_set = opened.sizes.inputs.padded_bytes();
+        // An eighth more: results that are parts of larger, padded buffers.
+        let per_call = opened.sizes.outputs.tensors.iter().map(written).sum::<u64>() / 8 * 9;
+        // What one call has alive at once where eager makes it, and half as much again, for each.
+        let first = if lasting { 3 * opened.sizes.peak_bytes + 2 * per_call } else { 0 };
+        let weights = round(sets * state + first + (64 << 20));
         Self {
             weights,
             fixed: weights + 2 * SLACK + round(state),
             inputs: per_set + 8 * ALIGN,
             per_set,
-            // An eighth more: results that are parts of larger, padded buffers.
-            per_call: opened.sizes.outputs.padded_bytes() / 8 * 9,
+            per_call,
             state,
+            lasting,
         }
     }
 }
@@ -77,9 +87,11 @@ impl Layout {
     ) -> Option<Self> {
         // Four repacked copies of each set of weights, as a policy makes them that does ahead all that
         // depends on weights only; where memory is short, two or one.
-        [10, 6, 4]
-            .into_iter()
-            .find_map(|sets| Self::of(&Sizes::of(opened, sets), opened, wanted, (budget, apart)))
+        let room = [(10, true), (6, true), (4, true), (4, false)].into_iter();
+        let mut plans =
+            room.map(|room| Self::of(&Sizes::of(opened, room), opened, wanted, (budget, apart)));
+        // On a GPU the arena is as large as it is.
+        plans.find_map(|plan| plan.filter(|plan| !plan.apart || plan.len() <= budget))
     }
 
     fn of(
@@ -88,7 +100,7 @@ impl Layout {
         wanted: u64,
         (budget, apart): (u64, Option<Zone>),
     ) -> Option<Self> {
-        let &Sizes { weights, fixed, inputs, per_set, per_call, state } = sizes;
+        let &Sizes { weights, fixed, inputs, per_set, per_call, state, lasting } = sizes;
         // Intermediates of one call, for candidates of several kernels: what eager allocates and
         // half as much again; where memory is short, less.
         let least = round(2 * (inputs + per_call) + (32 << 20));
@@ -118,11 +130,23 @@ impl Layout {
             // The weights of both variants pass through where inputs or results lie later.
             None => Zone { offset: weights.end(), bytes: room.max(round(state + SLACK)) },
         };
-        let bytes = round(calls * per_call + scratch + SLACK).max(round(state + SLACK));
+        // What passes through where results lie later: weights, or the inputs of a first call and, behind
+        // them, what it allocates.
+        let beside = if lasting { 0 } else { per_call + scratch };
+        let passing = apart.map_or(state, |_| state.max(inputs + beside));
+        let bytes = round(calls * per_call + scratch + SLACK).max(round(passing + SLACK));
         let results = Zone { offset: inside.end(), bytes };
+        let first = match apart {
+            _ if lasting => weights,
+            Some(_) => {
+                let taken = round(inputs);
+                Zone { offset: results.offset + taken, bytes: bytes - taken }
+            }
+            None => results,
+        };
         let inputs = apart.map_or(inside, |zone| Zone { offset: zone.offset, bytes: room });
         let apart = apart.is_some();
-        Some(Self { weights, inputs, apart, results, calls, per_set, per_call, scratch })
+        Some(Self { weights, first, inputs, apart, results, calls, per_set, per_call, scratch })
     }
 
     /// Where what a candidate is made of passes through before there is a window.
@@ -174,6 +198,12 @@ pub(crate) fn place_all(tensors: &mut [Place], mut at: u64) -> u64 {
         at += padded(tensor.bytes);
     }
     at
+}
+
+/// Bytes of an output that is written whole, where the reference's may be expanded.
+fn written(output: &Place) -> u64 {
+    let element = Dtype::parts(&output.dtype).map_or(0, |(dtype, parts)| dtype.size() * parts);
+    padded(output.bytes.max(output.shape.iter().product::<u64>() * element))
 }
 
 fn round(bytes: u64) -> u64 {
@@ -266,6 +296,26 @@ mod tests {
         assert!(bytes(8).is_some_and(|weights| weights > 6 << 30));
         assert!(bytes(6).is_some_and(|weights| weights > 4 << 30 && weights < 5 << 30));
         assert_eq!(bytes(4), None);
+    }
+
+    #[test]
+    fn a_first_call_has_memory_that_is_never_overwritten_where_there_is_room() {
+        let mut task = opened(&[64 << 20], &[64 << 20]);
+        task.sizes.peak_bytes = 192 << 20;
+        let apart = |bytes| Some(Zone { offset: 64 << 30, bytes });
+        for apart in [None, apart(8 << 30)] {
+            let layout = Layout::plan(&task, 4, 4 << 30, apart).unwrap();
+            assert_eq!(layout.first, layout.weights);
+            assert!(layout.weights.bytes > 2 * task.sizes.peak_bytes);
+            let tight = Layout::plan(&task, 4, 800 << 20, apart).unwrap();
+            assert!(tight.results.contains(tight.first.offset, tight.first.bytes));
+            assert!(tight.first.bytes >= tight.per_call + tight.scratch);
+            assert!(tight.len() <= 800 << 20);
+            // What passes through lies elsewhere.
+            let passage = tight.passage();
+            assert!(passage.bytes >= 64 << 20);
+            assert!(!tight.apart || tight.first.offset >= passage.offset + (64 << 20));
+        }
     }
 
     #[test]

@@ -213,7 +213,8 @@ pub(crate) fn candidate_window(
     random: &mut StdRng,
 ) -> Result<(Played, Vec<Draw>), Trouble> {
     let draws = oracle.families.timed_draws(calls, true, random);
-    let played = runner.play(oracle, "init", &draws)?;
+    let weights = oracle.played;
+    let played = runner.play(oracle, weights, &draws)?;
     Ok((played, draws))
 }
 

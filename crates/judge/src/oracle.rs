@@ -21,11 +21,16 @@ use crate::memory::Memory;
 use crate::process::{Grant, Host, Role, Worker};
 use crate::tolerance::{Tolerance, tolerance};
 use crate::wire::{
-    Calibrated, Examined, Expected, Graphed, Loaded, Opened, Redrawn, Sets, Sizes, State,
+    Examined, Expected, Graphed, Learned, Loaded, Opened, Redrawn, Sets, Sizes, State,
 };
 
 /// Longest an oracle may take over one request. Its code is the task's.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
+
+/// Weights of the reference as its constructor gives them.
+pub(crate) const INIT: &str = "init";
+/// The same, all of them moved.
+pub(crate) const OTHER: &str = "other";
 
 /// One that has loaded its task's module, and has nothing of the device yet.
 pub(crate) struct LoadedOracle {
@@ -44,6 +49,10 @@ pub(crate) struct Oracle {
     pub(crate) opened: Opened,
     /// The inputs that the task allows, and what is known of errors on each.
     pub(crate) families: Families,
+    /// The weights of all calls but one: of those that are timed, of those on other inputs, and of
+    /// calibration. Moved ones, unless the reference goes wrong with them: a constructor's ones and zeros
+    /// are paths of their own.
+    pub(crate) played: &'static str,
     /// Why truth is not float64, if it is not.
     pub(crate) doubt: String,
     /// Whether truth is to be float64: not for the paper, which compares with eager.
@@ -132,7 +141,7 @@ impl LoadedOracle {
         let arena = Arc::new(arena);
         let families = Families::own(profile, dtypes.collect());
         let (doubt, double) = (String::new(), profile != Profile::Paper);
-        Ok(Oracle { worker, task, arena, opened, families, doubt, double, profile })
+        Ok(Oracle { worker, task, arena, opened, families, played: INIT, doubt, double, profile })
     }
 }
 
@@ -152,6 +161,11 @@ impl Oracle {
         &self.task
     }
 
+    /// The weights of the call that has not those that are played.
+    pub(crate) fn rest(&self) -> &'static str {
+        if self.played == INIT { OTHER } else { INIT }
+    }
+
     /// Has the process forget the task, and give back what it holds of the device: nothing can be
     /// asked of it any more. The caller holds nothing of the device.
     pub(crate) fn forget(&mut self, gate: &Gate) -> Result<(), JudgeError> {
@@ -168,24 +182,25 @@ impl Oracle {
         graph(&mut self.worker, seed).map_err(|e| self.trusted(e))
     }
 
-    /// Learns how large an honest error is and, with `others`, which other inputs the task allows.
-    /// An error may come from trying those. Holds the device with others, for each step anew: whoever
+    /// Learns how large an honest error is and, with `others`, which other inputs and weights the task
+    /// allows. An error may come from trying those. Holds the device with others, for each step anew: whoever
     /// waits to be alone has it in between.
     pub(crate) fn learn(&mut self, seed: u64, others: bool, gate: &Gate) -> Result<(), JudgeError> {
         // The paper compares with eager, on the task's own inputs.
         if self.profile != Profile::Paper {
             let request = json!({
                 "do": "calibrate", "seed": seed ^ 0x5eed_1000, "families": others,
-                "double": self.double,
+                "double": self.double, "weights": if others { OTHER } else { INIT },
             });
             let shared = gate.share(Purpose::Reference);
-            let calibrated: Calibrated =
+            let learned: Learned =
                 self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))?;
             drop(shared);
-            self.families.calibrate(calibrated);
+            self.played = if learned.weights == OTHER { OTHER } else { INIT };
+            self.families.calibrate(learned.calibrated);
         }
         for (variant, calls) in
-            [("init", if self.profile == Profile::Paper { 3 } else { 1 }), ("other", 1)]
+            [(INIT, if self.profile == Profile::Paper { 3 } else { 1 }), (OTHER, 1)]
         {
             for i in 0..calls {
                 let _shared = gate.share(Purpose::Reference);
@@ -204,7 +219,10 @@ impl Oracle {
     ) -> Result<Examined, JudgeError> {
         let tolerances: Vec<_> =
             tolerances.iter().map(|allowed| (allowed.atol, allowed.rtol)).collect();
-        let request = json!({"do": "examine", "seed": seed, "tolerances": tolerances});
+        let weights = self.played;
+        let request = json!({
+            "do": "examine", "seed": seed, "tolerances": tolerances, "weights": weights,
+        });
         self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
     }
 
@@ -216,7 +234,10 @@ impl Oracle {
     ) -> Result<Examined, JudgeError> {
         let tolerances: Vec<_> =
             tolerances.iter().map(|allowed| (allowed.atol, allowed.rtol)).collect();
-        let request = json!({"do": "glance", "seed": seed, "tolerances": tolerances});
+        let weights = self.played;
+        let request = json!({
+            "do": "glance", "seed": seed, "tolerances": tolerances, "weights": weights,
+        });
         self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
     }
 
@@ -224,7 +245,7 @@ impl Oracle {
     /// caller holds the device.
     pub(crate) fn allowed(&mut self, seed: u64) -> Result<Vec<(Tolerance, f64)>, JudgeError> {
         let draw = Draw::own(seed);
-        let expected = self.expected("init", draw)?;
+        let expected = self.expected(self.played, draw)?;
         let expected = expected
             .ok_or_else(|| JudgeError::infrastructure("examine", "its own inputs are void"))?;
         // Of the outputs, and behind them of the inputs that the reference changes.
@@ -269,7 +290,8 @@ impl Oracle {
 
     /// Looks on so many draws of inputs for what few show. The caller holds the device.
     pub(crate) fn redraw(&mut self, seed: u64, draws: u32) -> Result<Redrawn, JudgeError> {
-        let request = json!({"do": "redraw", "seed": seed, "draws": draws});
+        let weights = self.played;
+        let request = json!({"do": "redraw", "seed": seed, "draws": draws, "weights": weights});
         self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
     }
 

@@ -72,6 +72,7 @@ mod tests {
     use crate::baseline::{Baseline, Starting, Tuned};
     use crate::error::JudgeError;
     use crate::examination::{Bar, Examination, Objection};
+    use crate::oracle::INIT;
     use crate::pool::SessionPool;
     use crate::testing::judge;
 
@@ -146,7 +147,7 @@ mod tests {
             BaselineProcess::start(host, cache.path(), None, gate, &starting).unwrap();
         let [first, _, _, last] = tasks();
         for (served, task) in (1..).zip([&first, &last, &first]) {
-            process.open(task, (Profile::Strict, 1), None, gate).unwrap();
+            process.open(task, (Profile::Strict, 1), (INIT, None), gate).unwrap();
             for which in [Baseline::Eager, Baseline::Compile] {
                 process.compile(&task.name, (which, 1, Tuned::Beside), gate).unwrap();
             }
@@ -163,7 +164,7 @@ mod tests {
         judge.reuse.keep_baseline(process, gate);
         assert_eq!(judge.reuse.baseline().unwrap().pid(), pid);
         let mut furnished = judge.baseline_process(1 << 20).unwrap();
-        furnished.open(&first, (Profile::Strict, 1), None, gate).unwrap();
+        furnished.open(&first, (Profile::Strict, 1), (INIT, None), gate).unwrap();
         judge.reuse.keep_baseline(furnished, gate);
         assert!(judge.reuse.baseline().is_none(), "its memory is as large as its task needs");
     }

@@ -11,6 +11,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use serde_json::{Value as Json, json};
 use warpwright_jail::Outcome;
+use warpwright_record::inputs::InputFamily;
 
 use crate::arena::{Arena, ArenaError, Move, Poison};
 use crate::channel::NoAnswer;
@@ -243,6 +244,22 @@ impl Runner {
             "do": "state", "variant": variant, "names": state.names, "tensors": state.tensors,
         });
         Ok(self.ask::<Prepared>("prepare", &request)?.prepare_ms)
+    }
+
+    /// Has a variant called once on inputs of its own, and takes no notice of what it gives: what it
+    /// makes lazily, it makes now.
+    pub(crate) fn warm(&mut self, oracle: &mut Oracle, variant: &str) -> Result<(), Trouble> {
+        let draw = Draw::fresh(InputFamily::Own, &mut self.random);
+        let set = oracle.inputs(&[draw], 0)?.sets.pop();
+        let mut inputs = set.ok_or_else(too_large)?;
+        if inputs.padded_bytes() > self.layout.passage().bytes {
+            return Err(too_large().into());
+        }
+        self.bring(oracle, &mut inputs.tensors)?;
+        let zone = zone_json(self.layout.first);
+        let request = json!({"do": "warm", "variant": variant, "inputs": inputs, "zone": zone});
+        self.ask::<Json>("forward", &request)?;
+        Ok(())
     }
 
     /// Forbids operators that compute.

@@ -27,7 +27,7 @@ use crate::judge::LocalJudge;
 use crate::layout::Layout;
 use crate::measure::Plan;
 use crate::memory::Memory;
-use crate::oracle::{LoadedOracle, Oracle, mode_name, profile_name};
+use crate::oracle::{INIT, LoadedOracle, Oracle, mode_name, profile_name};
 use crate::reuse::Processes;
 use crate::runner::{Ended, Runner, Stumble, Trouble};
 use crate::verdict::{Findings, Known, build, verdict};
@@ -263,6 +263,7 @@ impl<'j> TaskSession<'j> {
                 judge: self.judge,
                 task: &self.task,
                 opened: &self.oracle.opened,
+                weights: self.oracle.played,
                 memory: self.memory,
                 layout: self.layout,
                 plan: self.plan,
@@ -382,8 +383,11 @@ impl<'j> TaskSession<'j> {
         let source = String::from_utf8_lossy(source.map_or(&[][..], Vec::as_slice)).into_owned();
         let settings = (profile_name(self.judge.config.profile), mode_name(self.task.mode));
         runner.load(&mut self.oracle, &source, settings)?;
-        runner.state(&mut self.oracle, "other")?;
-        found.times.prepare = Some(runner.state(&mut self.oracle, "init")?);
+        let (rest, played) = (self.oracle.rest(), self.oracle.played);
+        runner.state(&mut self.oracle, rest)?;
+        found.times.prepare = Some(runner.state(&mut self.oracle, played)?);
+        runner.warm(&mut self.oracle, rest)?;
+        runner.warm(&mut self.oracle, played)?;
         runner.lock()?;
         runner.freeze()?;
         found.seconds.load = loading.elapsed().as_secs_f64();
@@ -403,18 +407,20 @@ impl<'j> TaskSession<'j> {
         Ok(())
     }
 
-    /// Other weights first, then fresh inputs of several families with the reference's own, in windows
-    /// of as many calls as it happens: nothing tells them from those that are timed. Every call is
-    /// looked at.
+    /// One call with the weights that nothing else is played with, then fresh inputs of several families
+    /// with those that are timed, in windows of as many calls as it happens: nothing tells them from those
+    /// that are timed. Every call is looked at.
     fn verify(&mut self, runner: &mut Runner, found: &mut Findings) -> Result<(), Trouble> {
         let families = self.oracle.families.plan(&mut self.random);
-        self.check(runner, ("other", "other weights"), &[InputFamily::Own], found)?;
-        runner.drop_variant("other")?;
+        let (rest, played) = (self.oracle.rest(), self.oracle.played);
+        let name = if rest == INIT { "initial weights" } else { "other weights" };
+        self.check(runner, (rest, name), &[InputFamily::Own], found)?;
+        runner.drop_variant(rest)?;
         let mut left = families.as_slice();
         while !left.is_empty() && !found.bad() {
             let most = (self.layout.calls as usize).min(left.len());
             let (now, later) = left.split_at(self.random.random_range(1..=most));
-            self.check(runner, ("init", "fresh inputs"), now, found)?;
+            self.check(runner, (played, "fresh inputs"), now, found)?;
             left = later;
         }
         Ok(())

@@ -170,6 +170,7 @@ impl OutputNote {
         Self {
             dtype: String::new(),
             shape: vec![1 << 20],
+            strides: vec![1],
             error: 0.0,
             beyond: 0.0,
             rms: 1.0,

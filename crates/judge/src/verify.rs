@@ -162,6 +162,7 @@ impl Comparison<'_> {
             .iter()
             .map(|note| Wanted {
                 shape: &note.shape,
+                strides: &note.strides,
                 dtype: &note.dtype,
                 view_of: note.view_of.and_then(zone_of),
             })

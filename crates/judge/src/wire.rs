@@ -162,6 +162,8 @@ pub(crate) struct OutputNote {
     pub(crate) dtype: String,
     /// The shape that the reference gives.
     pub(crate) shape: Vec<u64>,
+    /// Elements between neighbours in what the reference gives, per dimension.
+    pub(crate) strides: Vec<i64>,
     /// Largest absolute error of the same-precision reference against the truth, but where the two
     /// are `apart`.
     pub(crate) error: f64,
@@ -195,6 +197,15 @@ pub(crate) struct Calibrated {
     pub(crate) refused: Vec<Declined>,
     /// Whether truth is float64.
     pub(crate) exact: bool,
+}
+
+/// The same, and the weights with which it was found out.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Learned {
+    #[serde(flatten)]
+    pub(crate) calibrated: Calibrated,
+    /// `init` or `other`.
+    pub(crate) weights: String,
 }
 
 /// A family of inputs that the task allows.

@@ -187,7 +187,7 @@ fn weights_that_do_not_fit_are_told() {
 }
 
 #[test]
-fn a_kernel_that_ignores_the_weights_fails_on_other_weights() {
+fn a_kernel_that_ignores_the_weights_fails_on_moved_weights() {
     let mut frozen = case(HONEST);
     frozen.task = frozen.task.replace("torch.randn(size)", "torch.zeros(size)");
     let honest = judge_case(&frozen, Stage::Verified);
@@ -196,7 +196,28 @@ fn a_kernel_that_ignores_the_weights_fails_on_other_weights() {
     let verdict = judge_case(&frozen, Stage::Verified);
     let failure = verdict.failure.unwrap();
     assert_eq!(failure.class, FailureClass::Mismatch);
-    assert!(failure.message.starts_with("other weights"), "{}", failure.message);
+    assert!(failure.message.starts_with("fresh inputs"), "{}", failure.message);
+}
+
+/// Moved weights leave the domain of a root that the constructor's are at the border of: everything is
+/// played with the latter then.
+#[test]
+fn where_moved_weights_are_unsound_the_initial_ones_are_played() {
+    let root = |forward: &str| {
+        let mut case = referring(forward);
+        case.task = case.task.replace("torch.randn(size)", "torch.zeros(size)");
+        case
+    };
+    let sound =
+        judge_case(&root("return torch.clamp(x + self.bias, min=self.low)"), Stage::Verified);
+    let named = |verdict: &Verdict| verdict.checks[0].name.clone();
+    assert!(sound.verified, "positive control: {sound:#?}");
+    assert_eq!(named(&sound), "initial weights");
+    let unsound =
+        root("return torch.clamp(x + self.bias, min=self.low) + 0 * (1e-3 + self.bias).sqrt()");
+    let verdict = judge_case(&unsound, Stage::Verified);
+    assert_eq!(named(&verdict), "other weights");
+    assert!(verdict.checks.len() > 1 || verdict.failure.is_some(), "{verdict:#?}");
 }
 
 #[test]

@@ -245,7 +245,7 @@ pub enum Scheme {
 /// One comparison with the oracle.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
-    /// What was compared: `fresh inputs 3`, `other weights`, `timed call`; where the inputs were not
+    /// What was compared: `fresh inputs 3`, `initial weights`, `timed call`; where the inputs were not
     /// the task's own, their family in brackets.
     pub name: String,
     /// Which inputs.

@@ -8,6 +8,7 @@ use crate::bench::{Bench, bench, built, candidate, failed, quick, sm_90a};
 
 const EVERYTHING: &str = include_str!("../honest/everything_binding.cpp");
 const RUNTIME: &str = include_str!("../honest/runtime.cu");
+const STANDARD: &str = include_str!("../honest/standard.cu");
 const SCALE: &str = "#include <cuda_runtime.h>
 template <int N> __global__ void scale_kernel(const float* x, float* y, long long n, float a) {
     long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
@@ -36,6 +37,23 @@ fn long_honest_bindings_pass_on_the_host() {
          assert c.described(torch.float16, [2, 3], torch.device('cpu'), 1.0, None).shape == (2, 3)\n\
          torch.testing.assert_close(c.Plan(x).run(x), 2 * x)\n",
     );
+}
+
+/// Locks, containers, streams, exceptions and clocks.
+#[test]
+fn launchers_may_use_the_standard_library() {
+    let bench = bench();
+    let files = [("kernels/standard.cu", STANDARD)];
+    let artifact = built(bench.builder.build(&candidate(&files), &Target::Cpu).unwrap());
+    bench.python(
+        &artifact,
+        "import torch\nfrom pathlib import Path\nfrom warpwright_oracle import extension\n\
+         extension.install(Path(ARTIFACT), 'cpu')\nimport cuda_extension as c\n\
+         y = torch.zeros(1000)\n\
+         c.fill_launcher(y, 1000, 2.0)\n\
+         assert bool((y == 2).all())\n",
+    );
+    built(bench.builder.build(&candidate(&files), &sm_90a()).unwrap());
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn checked(claimed: &Value) -> Result<Vec<Located>, Refused> {
 }
 
 fn checked_as(claimed: &Value, view_of: Option<Zone>) -> Result<Vec<Located>, Refused> {
-    let wanted = Wanted { shape: &[4, 8], dtype: "float32", view_of };
+    let wanted = Wanted { shape: &[4, 8], strides: &[8, 1], dtype: "float32", view_of };
     let tree = json!({"tensor": 0});
     check(claimed, Reference { tree: &tree, exact: None, outputs: &[wanted] }, ZONE)
 }
@@ -57,6 +57,39 @@ fn wrong_shape_dtype_device_and_broadcast_are_refused() {
     }
 }
 
+#[test]
+fn what_the_reference_expands_may_be_expanded_along_the_same_dimension() {
+    let told = |theirs: [i64; 2], mine: [i64; 2]| {
+        let wanted = Wanted { shape: &[4, 8], strides: &theirs, dtype: "float32", view_of: None };
+        let claimed = value(Some(4096), &[4, 8], &mine, "float32");
+        let tree = json!({"tensor": 0});
+        check(&claimed, Reference { tree: &tree, exact: None, outputs: &[wanted] }, ZONE).is_ok()
+    };
+    assert!(told([0, 1], [0, 1]) && told([0, 1], [8, 1]) && told([0, 0], [0, 1]));
+    assert!(!told([8, 1], [0, 1]) && !told([0, 1], [1, 0]) && !told([0, 1], [0, 0]));
+}
+
+#[test]
+fn outputs_of_a_dict_are_found_by_their_keys() {
+    let place = |offset| value(Some(offset), &[4, 8], &[8, 1], "float32").tensors.remove(0);
+    let tree =
+        |keys: [&str; 2]| json!({"dict": [[keys[0], {"tensor": 0}], [keys[1], {"tensor": 1}]]});
+    let wanted = || Wanted { shape: &[4, 8], strides: &[8, 1], dtype: "float32", view_of: None };
+    let outputs = [wanted(), wanted()];
+    let claimed = Value { tree: tree(["b", "a"]), tensors: vec![place(4096), place(4608)] };
+    let reference = tree(["a", "b"]);
+    let located =
+        check(&claimed, Reference { tree: &reference, exact: None, outputs: &outputs }, ZONE);
+    let offsets: Vec<u64> = located.unwrap().iter().map(|each| each.offset).collect();
+    assert_eq!(offsets, [4608, 4096]);
+    // Indices are the candidate's word.
+    let wild = json!({"dict": [["a", {"tensor": 7}], ["b", {"tensor": 0}]]});
+    let claimed = Value { tree: wild, ..claimed };
+    let told =
+        check(&claimed, Reference { tree: &reference, exact: None, outputs: &outputs }, ZONE);
+    assert!(told.is_err());
+}
+
 /// Of two outputs one is a view of an input in the reference: the other must not lie there.
 #[test]
 fn an_output_may_be_a_view_only_of_what_the_references_is() {
@@ -70,7 +103,7 @@ fn an_output_may_be_a_view_only_of_what_the_references_is() {
 
 #[test]
 fn a_complex_output_is_pairs_of_numbers() {
-    let wanted = Wanted { shape: &[4, 8], dtype: "complex64", view_of: None };
+    let wanted = Wanted { shape: &[4, 8], strides: &[8, 1], dtype: "complex64", view_of: None };
     let tree = json!({"tensor": 0});
     let reference = Reference { tree: &tree, exact: None, outputs: &[wanted] };
     let claimed = value(Some(4096), &[4, 8], &[1, 4], "complex64");

@@ -29,13 +29,26 @@ impl fmt::Display for Differs {
     }
 }
 
-/// Equal nesting and equal plain values; a list and a tuple count as the same. Numbers are as near to
-/// the reference's, or to those of the tree in float64, as honest programs come.
-pub(crate) fn same(claimed: &Json, wanted: &Json, exact: Option<&Json>) -> Result<(), Differs> {
-    same_at(claimed, wanted, exact, "")
+/// Equal nesting and equal plain values; a list and a tuple count as the same, and dicts with the same
+/// keys in another order. Numbers are as near to the reference's, or to those of the tree in float64, as
+/// honest programs come. Of each tensor of the reference, which of the claimed ones it is.
+pub(crate) fn same(
+    claimed: &Json,
+    wanted: &Json,
+    exact: Option<&Json>,
+) -> Result<Vec<usize>, Differs> {
+    let mut tensors = Vec::new();
+    same_at(claimed, wanted, exact, "", &mut tensors)?;
+    Ok(tensors)
 }
 
-fn same_at(claimed: &Json, wanted: &Json, exact: Option<&Json>, at: &str) -> Result<(), Differs> {
+fn same_at(
+    claimed: &Json,
+    wanted: &Json,
+    exact: Option<&Json>,
+    at: &str,
+    tensors: &mut Vec<usize>,
+) -> Result<(), Differs> {
     let differs = |what| Err(Differs { at: at.to_owned(), what });
     let (Some((kind, mine)), Some((other, theirs))) = (node(claimed), node(wanted)) else {
         return differs("what was given is no value");
@@ -50,24 +63,35 @@ fn same_at(claimed: &Json, wanted: &Json, exact: Option<&Json>, at: &str) -> Res
                 return differs("the number of items differs");
             }
             x.iter().zip(y).enumerate().try_for_each(|(i, (p, q))| {
-                same_at(p, q, exact.and_then(|e| e.get(i)), &format!("{at}[{i}]"))
+                same_at(p, q, exact.and_then(|e| e.get(i)), &format!("{at}[{i}]"), tensors)
             })
         }
         ("dict", "dict") => {
             let (Some(x), Some(y)) = (mine.as_array(), theirs.as_array()) else {
                 return differs("what was given is no value");
             };
-            if x.len() != y.len() || x.iter().zip(y).any(|(p, q)| p.get(0) != q.get(0)) {
+            if x.len() != y.len() {
                 return differs("the keys differ");
             }
-            x.iter().zip(y).enumerate().try_for_each(|(i, (p, q))| {
+            y.iter().enumerate().try_for_each(|(i, q)| {
+                // In the same place, as a rule.
+                let mut same = x.get(i).into_iter().chain(x).filter(|p| p.get(0) == q.get(0));
+                let Some(p) = same.next() else { return differs("the keys differ") };
                 let key = q.get(0).map(ToString::to_string).unwrap_or_default();
                 let exact = exact.and_then(|e| e.get(i)).and_then(|pair| pair.get(1));
                 let null = &Json::Null;
                 let (p, q) = (p.get(1).unwrap_or(null), q.get(1).unwrap_or(null));
-                same_at(p, q, exact, &format!("{at}[{key}]"))
+                same_at(p, q, exact, &format!("{at}[{key}]"), tensors)
             })
         }
+        // The reference's are numbered in this order.
+        ("tensor", "tensor") => match mine.as_u64().and_then(|index| usize::try_from(index).ok()) {
+            Some(index) if theirs.as_u64() == Some(tensors.len() as u64) => {
+                tensors.push(index);
+                Ok(())
+            }
+            _ => differs("what was given is no value"),
+        },
         ("value", "value") => match (mine.as_number(), theirs.as_number()) {
             (Some(x), Some(y)) => {
                 let exact = exact.and_then(Json::as_number);
@@ -166,10 +190,31 @@ mod tests {
     #[test]
     fn nesting_must_agree_but_a_list_may_be_a_tuple() {
         let tree = |kind: &str| json!({kind: [{"tensor": 0}, {"value": 3}]});
-        assert_eq!(same(&tree("list"), &tree("tuple"), None), Ok(()));
+        assert_eq!(same(&tree("list"), &tree("tuple"), None), Ok(vec![0]));
         assert!(same(&tree("list"), &json!({"tensor": 0}), None).is_err());
         let other = json!({"list": [{"tensor": 0}, {"value": 4}]});
         assert!(same(&tree("list"), &other, None).is_err());
+    }
+
+    #[test]
+    fn a_dict_may_have_its_keys_in_another_order() {
+        let wanted =
+            json!({"dict": [["a", {"tensor": 0}], ["b", {"value": 1}], ["c", {"tensor": 1}]]});
+        let claimed =
+            json!({"dict": [["c", {"tensor": 0}], ["b", {"value": 1}], ["a", {"tensor": 1}]]});
+        assert_eq!(same(&claimed, &wanted, None), Ok(vec![1, 0]));
+        for other in [
+            json!({"dict": [["c", {"tensor": 0}], ["b", {"value": 1}], ["d", {"tensor": 1}]]}),
+            json!({"dict": [["c", {"tensor": 0}], ["b", {"value": 2}], ["a", {"tensor": 1}]]}),
+            json!({"dict": [["c", {"tensor": 0}], ["b", {"value": 1}]]}),
+            json!({"dict": [["c", {"tensor": -1}], ["b", {"value": 1}], ["a", {"tensor": 1}]]}),
+        ] {
+            assert!(same(&other, &wanted, None).is_err(), "{other}");
+        }
+        // One of its own cannot stand for two of the reference's.
+        let twice =
+            json!({"dict": [["a", {"tensor": 0}], ["a", {"tensor": 1}], ["b", {"value": 1}]]});
+        assert!(same(&twice, &wanted, None).is_err());
     }
 
     #[test]

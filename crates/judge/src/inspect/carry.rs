@@ -74,7 +74,7 @@ impl Folder {
         // Each answer lies at the start of the oracle's arena: copied before the next is asked for.
         let mut init = oracle.init()?;
         end = append(&mut file, &oracle.arena, &mut init.tensors, end)?;
-        let mut weights = oracle.state("init")?;
+        let mut weights = oracle.state(oracle.played)?;
         end = append(&mut file, &oracle.arena, &mut weights.tensors, end)?;
         let inputs = oracle.inputs(&[Draw::own(load.seed)], 0)?.sets.pop();
         let mut inputs = inputs

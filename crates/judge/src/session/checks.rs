@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::TaskSession;
-use crate::families::{Draw, Families};
+use crate::families::Draw;
 use crate::runner::{Played, Runner, Trouble};
 use crate::sequential::Schedule;
 use crate::verdict::Findings;
@@ -63,8 +63,9 @@ impl TaskSession<'_> {
         let started = Instant::now();
         let by_call: Vec<Draw> = played.order.iter().map(|&slot| draws[slot]).collect();
         let wanted = checks.in_round(round);
-        for call in Families::looked_at(&by_call, wanted, &mut self.random) {
-            let (question, profile) = (("init", by_call[call]), self.judge.config.profile);
+        for call in self.oracle.families.looked_at(&by_call, wanted, &mut self.random) {
+            let (weights, profile) = (self.oracle.played, self.judge.config.profile);
+            let question = (weights, by_call[call]);
             let looked =
                 look(&mut self.oracle, runner, played, call, question, "timed call", profile)?;
             // Where honest programs need not agree, nothing was compared.
@@ -83,8 +84,10 @@ impl TaskSession<'_> {
 mod tests {
     use rand::rngs::StdRng;
     use rand::{RngExt, SeedableRng};
+    use warpwright_record::verdict::Profile;
 
     use super::*;
+    use crate::families::Families;
 
     #[test]
     fn calls_are_looked_at_in_all_rounds_and_enough_of_them_before_the_first_stop() {
@@ -113,6 +116,7 @@ mod tests {
         const CALLS: usize = 51;
         let schedule = Schedule::sequential(21);
         let draws = vec![Draw::own(1); CALLS];
+        let families = Families::own(Profile::Strict, vec![None]);
         let mut random = StdRng::seed_from_u64(11);
         let mut found = |skips: &dyn Fn(&mut StdRng, usize, usize) -> bool| {
             let mut checks = Checks::new(&schedule);
@@ -120,7 +124,7 @@ mod tests {
             (0..schedule.first()).fold(false, |found, round| {
                 let skipped: Vec<bool> =
                     (0..CALLS).map(|call| skips(&mut random, round + 7 - cheated, call)).collect();
-                let looked = Families::looked_at(&draws, checks.in_round(round), &mut random);
+                let looked = families.looked_at(&draws, checks.in_round(round), &mut random);
                 checks.done += looked.len();
                 found || looked.iter().any(|call| skipped[*call])
             })

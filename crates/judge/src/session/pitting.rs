@@ -26,13 +26,14 @@ impl TaskSession<'_> {
         };
         let shared = (!judge.config.device.is_cuda()).then(|| judge.gate.share(Purpose::Baselines));
         let settings = (judge.config.profile, judge.config.seed);
-        process.open(contender, settings, None, &judge.gate)?;
+        process.open(contender, settings, (self.oracle.played, None), &judge.gate)?;
         drop(shared);
         let seeded = (Baseline::Eager, judge.config.seed, Tuned::Alone);
         process.compile(&contender.name, seeded, &judge.gate)?;
         let (task, opened) = (&self.task, &self.oracle.opened);
         let (memory, layout, plan) = (self.memory, self.layout, self.plan);
-        let terms = Terms { judge, task, opened, memory, layout, plan };
+        let weights = self.oracle.played;
+        let terms = Terms { judge, task, opened, weights, memory, layout, plan };
         let wanted = (vec![Baseline::Eager], Vec::new());
         let baselines = Baselines::stage(&terms, process, wanted, &mut self.random)?;
         let seconds = baselines.ready.first().map_or(0.0, |ready| ready.seconds);

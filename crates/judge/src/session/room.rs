@@ -45,6 +45,7 @@ impl TaskSession<'_> {
                 judge: self.judge,
                 task: &self.task,
                 opened: &self.oracle.opened,
+                weights: self.oracle.played,
                 memory: self.memory,
                 layout: self.layout,
                 plan: self.plan,
