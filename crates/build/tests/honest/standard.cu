@@ -162,12 +162,12 @@ double computed(double t) {
     std::uniform_real_distribution<double> uniform;
     std::normal_distribution<float> normal;
     std::complex<float> z(1, 2);
-    z = std::exp(z) * std::sqrt(z) + std::pow(z, 2.f) / z;
+    z = z * z + z / z;
     const auto from = std::chrono::steady_clock::now();
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - from;
     __int128 wide = (long)t;
     wide = wide * wide / 7;
-    return uniform(engine) + normal(engine) + std::abs(z) + took.count() + (double)wide + std::erf(t) + std::tgamma(t) +
+    return uniform(engine) + normal(engine) + z.real() + took.count() + (double)wide + std::erf(t) + std::tgamma(t) +
            std::lgamma(t) + std::fmod(t, 2) + std::hypot(t, t) + std::cbrt(t) + std::llround(t) + std::nextafter(t, 3) +
            (double)std::sqrt((long double)t) + (double)std::chrono::system_clock::to_time_t({}) * 0;
 }
