@@ -41,6 +41,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "runner.py",
     "sizes.py",
     "succession.py",
+    "sums.py",
     "tensors.py",
     "truth.py",
     "unsaved.py",

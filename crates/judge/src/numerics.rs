@@ -1,0 +1,8 @@
+//! What honest programs are off by, and what the judge's models say of it (`tests/honest_sums.py`).
+
+use crate::testing::python_test;
+
+#[test]
+fn sums_in_order_stay_within_the_model() {
+    assert_eq!(python_test("honest_sums.py"), "tried 163 3");
+}
