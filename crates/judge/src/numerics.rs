@@ -6,3 +6,8 @@ use crate::testing::python_test;
 fn sums_in_order_stay_within_the_model() {
     assert_eq!(python_test("honest_sums.py"), "tried 163 3");
 }
+
+#[test]
+fn adding_up_at_one_place_is_computing() {
+    assert_eq!(python_test("what_computes.py"), "asked of 11 6");
+}
