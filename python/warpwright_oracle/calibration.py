@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .conditioning import AGAIN, LARGEST, NEAR, WORSE, condition
 from .distance import distance, pieces
 from .families import (
-    FAMILIES,
     LAST,
     OWN,
     TIES,
+    TRIED_FIRST,
     Labels,
     Traits,
     changeable,
@@ -23,6 +24,7 @@ from .families import (
     exchangeable,
 )
 from .rounding import DOUBLE_UNIT, UNIT, Rounded
+from .scales import within
 from .sizes import forward
 from .tensors import DTYPES, as_reals, flatten, is_real, outline, unflatten
 
@@ -39,15 +41,15 @@ LOWER: dict[str, dict[torch.dtype, int]] = {
 }
 """Stored bits of fraction of the next lower precision: float32, TF32 or bfloat16, and an 8-bit
 format (E4M3)."""
-WORSE = 64
-"""How many times the relative error on the task's own inputs that on others may be. Where it is
-more, the reference is ill-conditioned there and honest programs differ."""
 SLOW_SECONDS = 1.0
-HOST_ELEMENTS, GPU_ELEMENTS = 1 << 20, 1 << 29
+HOST_ELEMENTS, GPU_ELEMENTS = 1 << 23, 1 << 29
 """Where a call takes longer, or has more elements of inputs and outputs than these on its device,
 only the first family is tried: each costs about ten calls."""
-TRIAL_SECONDS = 2.0
-"""So long families are tried on a GPU, where nobody is measured meanwhile; the first always is."""
+HOST_SECONDS, GPU_SECONDS = 8.0, 2.0
+"""So long families are tried, on the host of its cores together; on a GPU nobody is measured
+meanwhile. The first always is, and what there is no time for is told in ``untried``."""
+LABEL_DRAWS = 3
+"""Draws of which an integer tensor's values are known."""
 SAMPLE = 1 << 20
 """Elements of an output of which the errors of other runs are taken."""
 FEW = 16
@@ -80,10 +82,11 @@ class Calibrator:
 
     def calibrate(self, seed: int, others: bool) -> dict[str, Any]:
         """Notes on the task's own inputs and, with ``others``, on each family that it allows, in
-        ``admitted``; why it does not allow the rest, in ``refused``. Per output, and per input that
-        the reference changes, in units of its root mean square: ``noise``, the largest error of the
-        same-precision reference; ``honest``, of a program that sums in other orders; ``lower``, of
-        one in the next lower precision, or None where that could not be found out. ``between``, on
+        ``admitted``; why it does not allow the rest, in ``refused``; those that there was no time
+        for, in ``untried``. Per output, and per input that the reference changes, in units of its
+        root mean square: ``noise``, the largest error of the same-precision reference; ``honest``,
+        of a program that sums in other orders; ``lower``, of one in the next lower precision, or
+        None where that could not be found out; the same in ``scales`` by magnitude. ``between``, on
         the own inputs only, is how far two draws are apart, as a standard deviation. ``varies``
         says that not all elements have the value that the first has on the own inputs; ``compared``
         that the output counts on the family. ``weights`` are those that were asked for, or
@@ -94,17 +97,18 @@ class Calibrator:
         self._vary(own, seed)
         admitted: list[dict[str, Any]] = [{"family": OWN, "notes": own.notes}]
         refused: list[dict[str, str]] = []
-        names = [name for name in FAMILIES if name != LAST]
+        names, untried = list(TRIED_FIRST), []
         most = GPU_ELEMENTS if oracle.cuda else HOST_ELEMENTS
         if not others or own.blind:
             names = []
-        elif oracle.seconds > SLOW_SECONDS or oracle.elements > most:
-            names = names[:1]
-        started = time.perf_counter()
+        alone = oracle.seconds > SLOW_SECONDS or oracle.elements > most
+        patience = GPU_SECONDS if oracle.cuda else HOST_SECONDS
+        # On the host others may have its cores: what it takes counts, not how long it waits.
+        clock = time.perf_counter if oracle.cuda else time.process_time
+        started = clock()
         for i, family in enumerate(names):
-            late = oracle.cuda and time.perf_counter() - started > TRIAL_SECONDS
-            if i and late:
-                refused.append({"family": family, "why": "trying it would keep the GPU too long"})
+            if i and (alone or clock() - started > patience):
+                untried.append(family)
                 continue
             try:
                 admitted.append(self._try(family, seed + 1 + i, own, traits))
@@ -113,18 +117,20 @@ class Calibrator:
             except torch.OutOfMemoryError:
                 refused.append({"family": family, "why": "it does not fit the memory"})
                 oracle.settle()
-        rest = [name for name in FAMILIES if names and name not in names and name != LAST]
-        for i, family in enumerate(rest):
+        # Families that change no input are no loss.
+        untried = [name for name in untried if changes(name, traits)]
+        for i, family in enumerate(list(untried)):
             # Where little is tried, so much is that no output seems constant.
             if not _constant(own, admitted):
                 break
             with contextlib.suppress(NotAllowedError):
                 admitted.append(self._try(family, seed + 101 + i, own, traits))
+            untried.remove(family)
         if names and (constant := _constant(own, admitted)):
             with contextlib.suppress(NotAllowedError):
                 admitted.append(self._last(seed + 201, own, constant))
-        told = {"admitted": admitted, "refused": refused, "exact": not own.blind}
-        return {**told, "weights": self.weights}
+        found = {"admitted": admitted, "refused": refused, "untried": untried}
+        return found | {"exact": not own.blind, "weights": self.weights}
 
     def _own(self, seed: int) -> Looked:
         """The task's own inputs, with weights on which honest programs agree as well as on the
@@ -134,7 +140,7 @@ class Calibrator:
         asked = None
         try:
             asked = self._look(OWN, seed)
-            if not asked.doubtful():
+            if not asked.is_suspect():
                 return asked
         except torch.OutOfMemoryError:
             raise
@@ -151,7 +157,18 @@ class Calibrator:
         tensors: list[torch.Tensor] = []
         flatten(self.oracle.reference.inputs(seed), tensors)
         known = {i: changeable(each) or exchangeable(each) for i, each in enumerate(tensors)}
-        return {i: traits for i, traits in known.items() if traits is not None}
+        found = {i: traits for i, traits in known.items() if traits is not None}
+        if any(isinstance(traits, Labels) for traits in found.values()):
+            # One draw seldom has all that an index may be.
+            for number in range(1, LABEL_DRAWS):
+                others: list[torch.Tensor] = []
+                flatten(self.oracle.drawn_inputs(seed + SEEDS - number), others)
+                for i, traits in found.items():
+                    if isinstance(traits, Labels):
+                        found[i] = Labels(
+                            torch.unique(torch.cat([traits.values, others[i].view(-1)]))
+                        )
+        return found
 
     def _try(
         self, family: str, seed: int, own: Looked, traits: dict[int, Traits | Labels]
@@ -220,10 +237,17 @@ class Calibrator:
             mode = Rounded(TF32_BITS, products=True)
             looked.note("tf32", self._run(self.weights, inputs, mode))
             for note in looked.notes:
-                note["noise"] = max(note["noise"], note.pop("tf32", None) or 0.0)
+                for each in (note, *note["scales"]):
+                    each["noise"] = max(each["noise"], each.pop("tf32", None) or 0.0)
         if not looked.blind:
+            looked.condition(self._run(self.weights, inputs, contextlib.nullcontext()))
             for double in looked.precisions():
-                looked.note("honest", self._reordered(inputs, family, double), double=double)
+                given = self._reordered(inputs, family, double)
+                looked.note("honest", given, double=double)
+                looked.condition(given, double=double)
+            given = None
+            if own is not None and looked.doubtful(own):
+                self._look_again(looked, inputs, family)
         mode = Rounded(self.lower, products=self.products)
         given = self._run(self.weights, inputs, mode)
         if given is not None and self.products and not mode.products:
@@ -236,6 +260,20 @@ class Calibrator:
         oracle.settle()
         return looked
 
+    def _look_again(self, looked: Looked, inputs: Any, family: str) -> None:
+        """Finds out how ill-conditioned the reference is by several programs, of none of which
+        roundings add up as those of equal terms do."""
+        seen: list[list[float]] = []
+        for _ in range(AGAIN):
+            for note in looked.notes:
+                note["condition"] = 0.0
+            for double in looked.precisions():
+                given = self._reordered(inputs, family, double, one_sign=False)
+                looked.condition(given, double=double)
+            seen.append([note["condition"] for note in looked.notes])
+        for note, values in zip(looked.notes, zip(*seen, strict=True), strict=True):
+            note["condition"] = sorted(values)[len(values) // 2]
+
     def _run(self, variant: str, inputs: Any, mode: Any) -> list[torch.Tensor] | None:
         """The outputs under a mode; None where it does not run so, or memory is short."""
         with contextlib.suppress(Exception), mode:
@@ -246,13 +284,21 @@ class Calibrator:
         self.oracle.settle()
         return None
 
-    def _reordered(self, inputs: Any, family: str, double: bool) -> list[torch.Tensor] | None:
+    def _reordered(
+        self, inputs: Any, family: str, double: bool, *, one_sign: bool = True
+    ) -> list[torch.Tensor] | None:
         with contextlib.suppress(Exception):
             # Float64 has no truth beyond it that would show the reference's own error: whatever is
             # not exact errs, and by more than libraries do.
             times = DOUBLE_TIMES * DOUBLE_UNIT / UNIT if double else 1.0
+            ties = family in TIES
             return self.oracle.truth.astray(
-                inputs, times, self.weights, ties=family in TIES, everywhere=double
+                inputs,
+                times,
+                self.weights,
+                ties=ties,
+                everywhere=double,
+                one_sign=one_sign,
             )
         self.oracle.settle()
         return None
@@ -291,6 +337,17 @@ class Looked:
                     "between": None,
                     "varies": _differs(truth, first),
                     "compared": True,
+                    "condition": 0.0,
+                    "scales": [
+                        {
+                            "below": each["below"],
+                            "rms": each["rms"],
+                            "noise": each["beyond"] / each["rms"],
+                            "honest": 0.0,
+                            "lower": None,
+                        }
+                        for each in note["scales"]
+                    ],
                 }
             )
 
@@ -317,8 +374,35 @@ class Looked:
                 mine, exact = (as_reals(t).reshape(-1)[:SAMPLE] for t in (tensor, truth))
                 mine = mine.float() if mine.element_size() == 1 else mine
                 note[what] = distance(mine, exact).beyond / note["rms"]
+                ends = [each["below"] for each in note["scales"]]
+                found = {each["below"]: each for each in within(mine, exact, ends)}
+                for each in note["scales"]:
+                    if each["below"] in found:
+                        each[what] = found[each["below"]]["beyond"] / each["rms"]
             elif what == "honest" and not note["real"] and not torch.equal(tensor, truth):
                 note[what] = 1.0
+
+    def condition(self, given: list[torch.Tensor] | None, *, double: bool | None = None) -> None:
+        """Notes how ill-conditioned the reference is by another run, as ``note`` does errors."""
+        if given is None or [tuple(as_reals(g).shape) for g in given] != self.shapes:
+            return
+        for note, tensor, truth in zip(self.notes, given, self.truths, strict=True):
+            mine = double is None or self._double(note) == double
+            if note["real"] and mine:
+                tensor = as_reals(tensor)
+                tensor = tensor.float() if tensor.element_size() == 1 else tensor
+                note["condition"] = max(note["condition"], condition(tensor, truth))
+
+    def worse(self, own: Looked, i: int) -> float:
+        """How many times as ill-conditioned as on the own inputs an output is."""
+        unit = _unit(self.notes[i])
+        return self.notes[i]["condition"] / max(own.notes[i]["condition"], unit)
+
+    def doubtful(self, own: Looked) -> bool:
+        """Whether some output may be too ill-conditioned."""
+        return len(own.notes) == len(self.notes) and any(
+            note["real"] and self.worse(own, i) * NEAR > WORSE for i, note in enumerate(self.notes)
+        )
 
     def rounded_by(self, bits: dict[torch.dtype, int]) -> None:
         """What lower precision gives is rounded to so many bits. Of few numbers all may be near to
@@ -328,7 +412,7 @@ class Looked:
             if note["lower"] and kept is not None and count <= FEW:
                 note["lower"] = max(note["lower"], 2.0 ** -(kept + 2))
 
-    def doubtful(self) -> bool:
+    def is_suspect(self) -> bool:
         """Whether honest programs may differ here for no other reason than the weights."""
         each = zip(self.notes, self.finite, self.truths_count, strict=True)
         return any(
@@ -369,10 +453,11 @@ class Looked:
                 raise NotAllowedError(f"output {i} is not finite where it is on its own inputs")
             if theirs["varies"] and not mine["varies"]:
                 raise NotAllowedError(f"output {i} is constant")
-            least = max(theirs["noise"], _unit(mine))
             error = _error(mine)
-            if error > WORSE * max(least, theirs["honest"] or 0.0):
-                raise NotAllowedError(f"output {i} is ill-conditioned: honest error {error:.1e}")
+            far = not mine["scales"] and error > LARGEST + WORSE * (theirs["honest"] or 0.0)
+            if (worse := self.worse(own, i)) > WORSE or far:
+                text = f"honest error {error:.1e}, {worse:.0f} times the usual one"
+                raise NotAllowedError(f"output {i} is ill-conditioned: {text}")
 
 
 def _error(note: dict[str, Any]) -> float:

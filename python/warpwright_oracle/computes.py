@@ -29,8 +29,9 @@ class Computes(TorchDispatchMode):
         self.found = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.found = self.found or not _moves(func)
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        self.found = self.found or not _moves(func) or _adds_up(func, args, kwargs)
+        return func(*args, **kwargs)
 
 
 def _moves(func: torch._ops.OpOverload) -> bool:
@@ -38,3 +39,10 @@ def _moves(func: torch._ops.OpOverload) -> bool:
     returned = [result.alias_info for result in schema.returns]
     view = bool(returned) and all(alias and not alias.is_write for alias in returned)
     return view or schema.name.removeprefix("aten::") in MOVES
+
+
+def _adds_up(func: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether values that are put at one place are summed there, or reduced otherwise."""
+    names = [argument.name for argument in func._schema.arguments]
+    given = dict(zip(names, args, strict=False)) | kwargs
+    return bool(given.get("accumulate")) or given.get("reduce") is not None

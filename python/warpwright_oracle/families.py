@@ -11,7 +11,7 @@ own draw has (``Labels``): what it indexes stays in range.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,8 +23,14 @@ OWN = "own"
 GPU_PIECE, HOST_PIECE = 1 << 24, 1 << 17
 """Elements of a large tensor that are changed together: on the host, what its caches hold."""
 EQUAL_SUMS = 1e-5
-"""Relative spread below which sums along a dimension count as equal: float32 probabilities of up to
-some thousand terms stay within; sums of independent draws do so from 10^9 terms on."""
+"""Relative spread below which sums along a dimension count as equal in float32: probabilities of up
+to some thousand terms stay within."""
+BY_CHANCE = 0.05
+"""Of the spread that sums of independent values with this mean and spread would have: sums that are
+further apart are not meant to be equal. Half precision's probabilities stay within."""
+ROUNDINGS = 8
+"""Units in the last place of a short format that a sum of probabilities is off by, as a share of a
+term over the root of their number."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,8 @@ class Traits:
     """Whether it has values of both signs."""
     largest: float = 1.0
     """Largest magnitude."""
+    least: float = 0.0
+    """Least chance that an element of the tensor at hand has."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,8 @@ def changeable(tensor: torch.Tensor) -> Traits | None:
     """The traits of a tensor whose values are quantities; None where another value might mean
     nothing: not floating, not dense, not finite, all integers (labels, masks and indices that are
     stored as floats, states of zeros), constant, in order along a dimension (bounds, times), or
-    with equal sums or equal sums of squares along one (probabilities, unit vectors)."""
+    with equal sums along one (probabilities). Unit vectors are changed as others are: what a
+    reference makes of longer ones it says itself."""
     if not tensor.is_floating_point() or tensor.numel() < 2 or span(tensor) != tensor.numel():
         return None
     low, high = (bound.item() for bound in torch.aminmax(tensor))
@@ -109,19 +118,22 @@ def _ordered(tensor: torch.Tensor, dim: int) -> bool:
 
 
 def _equal_sums(tensor: torch.Tensor, dim: int) -> bool:
-    if tensor.numel() == tensor.shape[dim]:
+    count = tensor.shape[dim]
+    if tensor.numel() == count:
         flat = tensor.as_strided((tensor.numel(),), (1,))
-        return any(abs(_total(flat, square) - 1) < EQUAL_SUMS for square in (False, True))
-    slack = EQUAL_SUMS if tensor.element_size() > 2 else 1e-2
-    for square in (False, True):
-        bounds = []
-        for slab in slabs(tensor, dim):
-            values = slab.float().square() if square else slab
-            bounds.append(torch.stack(torch.aminmax(values.sum(dim, dtype=torch.float64))))
-        low, high = (bound.item() for bound in torch.aminmax(torch.stack(bounds)))
-        if high - low <= slack * max(abs(low), abs(high)):
-            return True
-    return False
+        return abs(_total(flat) - 1) < EQUAL_SUMS
+    flat = tensor.as_strided((tensor.numel(),), (1,))
+    mean, square = (_total(flat, square) / tensor.numel() for square in (False, True))
+    spread = max(square - mean * mean, 0.0) ** 0.5
+    chance = BY_CHANCE * spread / max(abs(mean), 1e-300) / count**0.5
+    slack = EQUAL_SUMS
+    if tensor.is_floating_point() and tensor.element_size() <= 2:
+        slack += ROUNDINGS * torch.finfo(tensor.dtype).eps / count**0.5
+    bounds = []
+    for slab in slabs(tensor, dim):
+        bounds.append(torch.stack(torch.aminmax(slab.sum(dim, dtype=torch.float64))))
+    low, high = (bound.item() for bound in torch.aminmax(torch.stack(bounds)))
+    return high - low <= min(slack, chance) * max(abs(low), abs(high))
 
 
 def _uniform(values: torch.Tensor, seed: int) -> torch.Tensor:
@@ -169,6 +181,22 @@ def _huge(values: torch.Tensor, traits: Traits, _: int) -> torch.Tensor:
     return (values.double() * (HUGE / traits.largest)).to(values.dtype)
 
 
+def _steep(values: torch.Tensor, traits: Traits, _: int) -> torch.Tensor:
+    return (values.double() * (STEEP / traits.largest)).to(values.dtype)
+
+
+def _spike(values: torch.Tensor, traits: Traits, seed: int) -> torch.Tensor:
+    far = _chance(values, traits, seed) <= traits.least
+    return torch.where(far, values.sign() * SPIKE * traits.largest, values)
+
+
+def _chance(values: torch.Tensor, traits: Traits, seed: int) -> torch.Tensor:
+    """As ``_uniform``, but the most of zeros, and of negative numbers where there are others: which
+    sign a spike has must not depend on the seed."""
+    out = values <= 0 if traits.signed else values == 0
+    return torch.where(out, 1.0, _uniform(values, seed))
+
+
 def _non_finite(values: torch.Tensor, _: Traits, seed: int) -> torch.Tensor:
     chance = _uniform(values, seed) * 512 * 3
     result = torch.where(chance < 1, float("nan"), values)
@@ -196,6 +224,12 @@ def _extreme(values: torch.Tensor, labels: Labels, seed: int) -> torch.Tensor:
 HUGE = 0.75 * torch.finfo(torch.float16).max
 """Largest magnitude of the family ``huge``, in every dtype: its exponential overflows in all but
 double, its square not but in half precision."""
+STEEP = 128.0
+"""Of the family ``steep``: its exponential overflows in float32, and errors of its roundings are no
+more than 128 units."""
+SPIKE = 32.0
+"""How many times the largest magnitude a spike has: in a row of normal numbers it is alone in an
+exponential, and overflows one that is not shifted by the largest of all."""
 LABELS = {"normal": _exchanged, "outliers": _extreme}
 """What families make of integers."""
 FAMILIES: dict[str, Change] = {
@@ -206,10 +240,18 @@ FAMILIES: dict[str, Change] = {
     "sparse": _sparse,
     "integers": _integers,
     "outliers": _outliers,
+    "steep": _steep,
     "huge": _huge,
+    "spike": _spike,
     "non_finite": _non_finite,
 }
 """All but ``own``. What they are is told by ``InputFamily`` in ``crates/record``."""
+TRIED_FIRST = (
+    "normal", "sparse", "steep", "spike", "large",
+    "outliers", "offset", "integers", "huge", "small",
+)  # fmt: skip
+"""The order in which families are tried where time is short: first those that have both signs and
+tell lower precision, then those that wrong programs were seen to fail on."""
 TIES = {"sparse", "integers"}
 """Families that make elements equal which were not."""
 LAST = "non_finite"
@@ -242,6 +284,9 @@ def _changed(tensor: torch.Tensor, made: Change, traits: Traits, seed: int) -> t
     # Dense, whatever the order of its dimensions: memory order will do.
     source, target = tensor.as_strided(shape, (1,)), result.as_strided(shape, (1,))
     piece = GPU_PIECE if tensor.is_cuda else HOST_PIECE
+    if made is _spike:
+        chances = (_chance(part, traits, seed).min() for part in source.split(piece))
+        traits = replace(traits, least=torch.stack(list(chances)).min().item())
     for start in range(0, tensor.numel(), piece):
         values = source[start : start + piece]
         target[start : start + piece] = made(values, traits, seed).to(tensor.dtype)

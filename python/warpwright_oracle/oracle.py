@@ -28,6 +28,7 @@ from .families import OWN, Traits, change
 from .forms import Form, carried, varying
 from .graph import graph
 from .reference import Reference, bound, perturb
+from .scales import by_scale
 from .sizes import Allocated, foresee, forward
 from .succession import Succession
 from .tensors import NAMES, Place, as_reals, flatten, is_real, outline, place, unflatten
@@ -450,9 +451,10 @@ class Oracle:
         if not is_real(tensor.dtype):
             known = dict.fromkeys(("error", "beyond", "rms", "spread", "largest"), 0.0)
             count = {"count": tensor.numel(), "finite": tensor.numel(), "apart": 0}
-            return {**note, **known, **count, "agrees": True, "ambiguous": True}
+            return {**note, **known, **count, "agrees": True, "ambiguous": True, "scales": []}
         mine = as_reals(tensor)
-        far = distance(mine.float() if mine.element_size() == 1 else mine, exact)
+        mine = mine.float() if mine.element_size() == 1 else mine
+        far = distance(mine, exact)
         return {
             **note,
             "error": far.near,
@@ -464,6 +466,7 @@ class Oracle:
             "count": far.count,
             "finite": far.count,
             "apart": far.apart,
+            "scales": by_scale(mine, exact, far.rms),
             "ambiguous": bool(far.apart) or not far.agrees,
         }
 

@@ -14,6 +14,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from .sums import SCALES, in_order, is_exact, of_product, one_sign
+
 BITS = {
     torch.float64: (torch.int64, 52),
     torch.float32: (torch.int32, 23),
@@ -31,13 +33,11 @@ UNIT = 2.0**-24
 """Unit roundoff of float32, in which honest programs sum."""
 DOUBLE_UNIT = 2.0**-53
 """Of float64."""
-IN_ORDER = 1 << 16
-THREADS = 32
-"""Terms that one thread may well sum in order; more are divided among at least so many threads."""
 SPREAD = 0.3
 """Standard deviation of the error of one sum of n terms in order, in units of ``UNIT * sqrt(n)``
 and the results' root mean square: 0.22 on uniform and 0.29 on normal operands of 4096 terms,
-measured. The root is Higham and Mary's (2019, SIAM J. Sci. Comput. 41, A2815)."""
+measured. The root is Higham and Mary's (2019, SIAM J. Sci. Comput. 41, A2815). It takes roundings
+that cancel; where they do not, see ``sums.py``."""
 SHIFTED = 8.5
 """How many times a variance's own relative error a normalised value may have: one pass with a shift
 that lies up to four standard deviations off loses a factor of 17, of which a root halves."""
@@ -121,10 +121,14 @@ class Rounded(TorchDispatchMode):
 class Reordered(TorchDispatchMode):
     """Adds to each product and sum the error that float32 would make in an unlucky order, so many
     times: to be used on a reference in float64. With ``everywhere`` whatever is not exact errs by
-    as many units roundoff beside."""
+    as many units roundoff beside. Without ``one_sign`` all roundings cancel."""
 
-    def __init__(self, times: float = 1.0, *, everywhere: bool = False) -> None:
+    def __init__(
+        self, times: float = 1.0, *, everywhere: bool = False, one_sign: bool = True
+    ) -> None:
         super().__init__()
+        self.one_sign = one_sign
+        self.times = times
         self.unit = times * UNIT
         self.everywhere = everywhere
 
@@ -140,27 +144,175 @@ class Reordered(TorchDispatchMode):
 
     def _reorder(self, func: Any, args: Any, results: Any) -> None:
         name = _name(func)
-        if "layer_norm" in name or "group_norm" in name or "batch_norm" in name:
-            _shift(name, results, self.unit)
-            return
-        if name in ("var", "std", "var_mean", "std_mean"):
-            first = results[0] if isinstance(results, tuple) else results
-            error = SHIFTED * SPREAD * self.unit * _root_of_terms(args[0], first)
-            # A root halves what a variance's error is.
-            error *= 2 if "var" in name else 1
-            first.mul_(1 + error * _unlucky(first))
-            return
-        if "softmax" in name or name == "logsumexp":
-            _share(name, args, results, self.unit)
-            return
-        terms = _terms(func, args, results)
+        errs = Erring(self.unit, self.times, one_sign=self.one_sign)
         first = results[0] if isinstance(results, (tuple, list)) and results else results
-        if terms and isinstance(first, torch.Tensor) and first.is_floating_point():
-            # Row by row: rows may differ much in size.
-            size = first.square().mean(-1, keepdim=True).sqrt() if first.dim() else first.abs()
-            noise = _unlucky(first)
-            noise *= (size * (SPREAD * self.unit * terms**0.5)).float()
-            first.add_(torch.nan_to_num_(noise, 0.0, 0.0, 0.0))
+        if not args or not isinstance(first, torch.Tensor) or not first.numel():
+            return
+        if "layer_norm" in name or "group_norm" in name or "batch_norm" in name:
+            errs.normalised(name, args, results)
+        elif name in ("var", "std", "var_mean", "std_mean"):
+            errs.varied(name, args, first)
+        elif "softmax" in name or name == "logsumexp":
+            errs.shared(name, args, first)
+        elif first.is_floating_point() and (terms := _terms(func, args, results)):
+            errs.summed(func, args, first, terms)
+
+
+class Erring:
+    """Adds honest errors to results in float64, in formats of a unit roundoff that is ``times``
+    times that of float32, or of float64 where it is less."""
+
+    def __init__(self, unit: float, times: float, *, one_sign: bool = True) -> None:
+        self.unit = unit
+        # What is rounded by one sign is no multiple of the unit: it is found out at the format's
+        # own, and taken as often as all else.
+        self.grid = UNIT if times >= 1 else DOUBLE_UNIT
+        self.often = unit / self.grid if one_sign else 0.0
+
+    def same_sign(
+        self, given: torch.Tensor, dims: list[int], *, scaled: bool = False
+    ) -> torch.Tensor:
+        """``one_sign`` of terms, so many times; with ``scaled`` they are known but for a factor."""
+        scales = SCALES if scaled else (1.0,)
+        return one_sign(given.double(), dims, self.grid, scales) * self.often
+
+    def summed(self, func: Any, args: Any, first: torch.Tensor, terms: float) -> None:
+        """A product or a sum of so many terms in a row."""
+        given = args[0]
+        plain = _name(func) in ("sum", "mean", "cumsum") and given.dtype == torch.float64
+        if plain and given.numel() and is_exact(given, _dims(args[1:2], given), self.grid):
+            return
+        # Row by row: rows may differ much in size.
+        size = first.square().mean(-1, keepdim=True).sqrt() if first.dim() else first.abs()
+        noise = _unlucky(first)
+        alike = self._alike(func, args, first, size)
+        signed = noise.sign() * alike if alike is not None else None
+        noise *= (size * (SPREAD * self.unit * terms**0.5)).float()
+        if signed is not None:
+            noise = noise + signed
+        first.add_(torch.nan_to_num_(noise, 0.0, 0.0, 0.0))
+
+    def _alike(
+        self, func: Any, args: Any, first: torch.Tensor, size: torch.Tensor
+    ) -> torch.Tensor | None:
+        """What roundings of one sign do to each result, where the terms are known."""
+        name = _name(func)
+        if is_product(func):
+            pair = [a for a in args if isinstance(a, torch.Tensor) and a.dim() >= 2][-2:]
+            if "mm" not in name or len(pair) < 2 or pair[0].dtype != torch.float64:
+                return None
+            if pair[0].shape[-1] != pair[1].shape[-2]:
+                return None
+            return size * (of_product(*pair, self.grid) * self.often)
+        given = args[0]
+        if not isinstance(given, torch.Tensor) or given.dtype != torch.float64 or not given.numel():
+            return None
+        if name == "cumsum":
+            # Of the whole row, and of parts as much as they are of it.
+            error = self.same_sign(given, [args[1]]).unsqueeze(args[1])
+            return error * first.abs() / first.abs().amax(args[1], keepdim=True)
+        if name in ("sum", "mean"):
+            dims = _dims(args[1:2], given)
+            error = self.same_sign(given, dims)
+            error = error / (given.numel() / max(error.numel(), 1)) if name == "mean" else error
+        elif "vector_norm" in name:
+            order = args[1] if len(args) > 1 else 2
+            if not isinstance(order, (int, float)) or not 0 < order < float("inf"):
+                return None
+            powers = given.abs().pow(order)
+            error = self.same_sign(powers, _dims(args[2:3], given))
+            error = error.view_as(first) * first / (order * first.abs().pow(order))
+        elif name == "mse_loss" and not first.dim():
+            apart = (given - args[1]).square()
+            error = self.same_sign(apart, _dims((), apart))
+            error = error / (apart.numel() if len(args) < 3 or args[2] == 1 else 1)
+        else:
+            return None
+        return error.reshape(first.shape) if error.numel() == first.numel() else None
+
+    def varied(self, name: str, args: Any, first: torch.Tensor) -> None:
+        """A variance, or its root."""
+        given = args[0]
+        error = SHIFTED * SPREAD * self.unit * _root_of_terms(given, first)
+        noise = _unlucky(first).double()
+        dims = _dims(args[1:2], given)
+        squares = (given - given.mean(dims, keepdim=True)).square()
+        alike = self.same_sign(squares, dims, scaled=True) / squares.sum(dims)
+        alike = alike.reshape(first.shape).nan_to_num_(0.0, 0.0, 0.0) / 2
+        # A root halves what a variance's error is.
+        often = 2 if "var" in name else 1
+        first.mul_(1 + often * (error * noise + noise.sign() * alike))
+
+    def shared(self, name: str, args: Any, first: torch.Tensor) -> None:
+        """What a softmax's sum in order does to all that it divides, or to its logarithm."""
+        given = args[0]
+        if first.dtype != torch.float64:
+            return
+        if name == "logsumexp":
+            along = given.numel() / first.numel()
+            dims = _dims(args[1:2], given)
+            shares = (given - given.logsumexp(dims, keepdim=True)).exp()
+            noise = _unlucky(first).double()
+            alike = self.same_sign(shares, dims, scaled=True).reshape(first.shape)
+            first.add_(noise * (SPREAD * self.unit * in_order(along) ** 0.5) + noise.sign() * alike)
+            return
+        dim = args[1] if len(args) > 1 and isinstance(args[1], int) else -1
+        if not first.dim():
+            return
+        error = SPREAD * self.unit * in_order(first.shape[dim]) ** 0.5
+        noise = _unlucky(first.narrow(dim, 0, 1)).double()
+        log = "log" in name
+        alike = self.same_sign(first.exp() if log else first, [dim], scaled=True).unsqueeze(dim)
+        noise = noise * error + noise.sign() * alike
+        if log:
+            first.add_(noise)
+        else:
+            first.mul_(1 + noise)
+
+    def normalised(self, name: str, args: Any, results: Any) -> None:
+        """What a variance in one pass does to normalised values, each group by itself, and what the
+        sum of values far from zero does to their mean."""
+        values, groups = results[0], results[1]
+        given, by_channel = args[0], "batch_norm" in name
+        count = given.numel() / max(groups.numel(), 1)
+        if not groups.numel() or not (by_channel or values.is_contiguous()):
+            return  # statistics were given
+        # By group: along its elements, and how they lie in the values.
+        dims = [d for d in range(given.dim()) if d != 1] if by_channel else [1]
+        lines = given if by_channel else given.reshape(groups.numel(), -1)
+        mean = lines.mean(dims, keepdim=True)
+        squares = (lines - mean).square_()
+        alike = self.same_sign(squares, dims, scaled=True) / (2 * squares.sum(dims))
+        noise = _unlucky(groups.reshape(-1)).double()
+        error = SHIFTED * SPREAD * self.unit * _root_of_terms(values, groups)
+        factor = 1 + error * noise + noise.sign() * alike.nan_to_num_(0.0, 0.0, 0.0)
+        off = SPREAD * self.unit * in_order(count) ** 0.5 * mean.reshape(-1).abs()
+        off = (off + self.same_sign(lines, dims) / count) * results[2].reshape(-1)
+        off = off.nan_to_num_(0.0, 0.0, 0.0) * _unlucky(groups.reshape(-1)).sign()
+        if by_channel:
+            channels, weight = values, args[1]
+            shape: tuple[int, ...] = (1, -1, *(1,) * (values.dim() - 2))
+            factor, off = factor.view(shape), off.view(shape)
+        elif "group_norm" in name:
+            channels, weight = values.view(*values.shape[:2], -1), args[1]
+            each = values.shape[0] * values.shape[1] // groups.numel()
+            shape = (1, -1, 1)
+            factor, off = (
+                t.repeat_interleave(each).view(*values.shape[:2], 1) for t in (factor, off)
+            )
+        else:
+            channels, weight = values.view(groups.numel(), -1), args[2]
+            shape = (1, -1)
+            factor, off = factor.view(-1, 1), off.view(-1, 1)
+        channels.mul_(factor)
+        channels.add_(off if weight is None else off * weight.reshape(shape))
+
+
+def _dims(given: Any, tensor: torch.Tensor) -> list[int]:
+    """The dimensions that an argument names: all, where it names none."""
+    named = given[0] if given else None
+    named = [named] if isinstance(named, int) else list(named or ())
+    return named or list(range(tensor.dim()))
 
 
 def _storages(values: Any) -> set[int]:
@@ -193,47 +345,8 @@ def _unlucky(like: torch.Tensor) -> torch.Tensor:
     return torch.where(noise < 0, noise.clamp_max(-1.0), noise.clamp_min(1.0))
 
 
-def _share(name: str, args: Any, results: Any, unit: float) -> None:
-    """What a softmax's sum in order does to all that it divides, or to its logarithm."""
-    first = results[0] if isinstance(results, tuple) else results
-    given = args[0]
-    if not isinstance(first, torch.Tensor) or first.dtype != torch.float64 or not first.numel():
-        return
-    if name == "logsumexp":
-        along = given.numel() / first.numel()
-        first.add_(_unlucky(first).double(), alpha=SPREAD * unit * _in_order(along) ** 0.5)
-        return
-    dim = args[1] if len(args) > 1 and isinstance(args[1], int) else -1
-    if not first.dim():
-        return
-    error = SPREAD * unit * _in_order(first.shape[dim]) ** 0.5
-    noise = _unlucky(first.narrow(dim, 0, 1)).double() * error
-    if "log" in name:
-        first.add_(noise)
-    else:
-        first.mul_(1 + noise)
-
-
-def _shift(name: str, results: Any, unit: float) -> None:
-    """What a variance in one pass does to normalised values, each group by itself."""
-    values, groups = results[0], results[1]
-    if not values.numel() or not groups.numel():  # statistics were given
-        return
-    error = SHIFTED * SPREAD * unit * _root_of_terms(values, groups)
-    factor = 1 + error * _unlucky(groups.reshape(-1)).to(values.dtype)
-    if "batch_norm" in name:
-        values.mul_(factor.view(1, -1, *(1,) * (values.dim() - 2)))
-    elif values.is_contiguous():
-        values.view(groups.numel(), -1).mul_(factor[:, None])
-
-
-def _in_order(terms: float) -> float:
-    """How many of a sum's terms are summed in order."""
-    return max(min(terms, IN_ORDER), terms / THREADS)
-
-
 def _root_of_terms(given: torch.Tensor, results: torch.Tensor) -> float:
-    return _in_order(given.numel() / max(results.numel(), 1)) ** 0.5
+    return in_order(given.numel() / max(results.numel(), 1)) ** 0.5
 
 
 def _terms(func: Any, args: Any, results: Any) -> float:
@@ -252,7 +365,7 @@ def _terms(func: Any, args: Any, results: Any) -> float:
         most = given[0].numel() / max(results.numel(), 1)
         if isinstance(along, int):
             most = given[0].shape[along]
-        return _in_order(most)
+        return in_order(most)
     return 0
 
 

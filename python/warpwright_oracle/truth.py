@@ -97,17 +97,18 @@ class Truth:
         *,
         everywhere: bool = False,
         ties: bool = False,
+        one_sign: bool = True,
     ) -> list[torch.Tensor] | None:
         """The outputs of a program that errs as an honest one may, so many times, and whose inputs
-        do; see ``Reordered`` for ``everywhere``. With ``ties`` zeros among the inputs err too. None
-        and raises as ``under``."""
+        do; see ``Reordered`` for ``everywhere`` and ``one_sign``. With ``ties`` zeros among the
+        inputs err too. None and raises as ``under``."""
         tensors: list[torch.Tensor] = []
         tree = flatten(to_double(inputs), tensors)
         for index, traits in self.oracle.traits.items():
             if isinstance(traits, Labels):
                 continue
             jitter(tensors[index], traits.size if ties else 0.0, times)
-        erring = Reordered(times, everywhere=everywhere)
+        erring = Reordered(times, everywhere=everywhere, one_sign=one_sign)
         return self.under(erring, unflatten(tree, tensors), variant)
 
     def doubting(self, variant: str, reason: str) -> None:

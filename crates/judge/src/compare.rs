@@ -32,12 +32,15 @@ pub(crate) struct Compared {
     pub(crate) unwritten: u64,
     pub(crate) count: u64,
     pub(crate) examples: Vec<Element>,
+    /// What was allowed, beside the relative part, of the first that is outside.
+    pub(crate) atol: Option<f64>,
 }
 
 impl Compared {
     fn of(count: u64) -> Self {
         let (wrong, non_finite, unwritten) = (0, 0, 0);
-        Self { max_abs_error: 0.0, wrong, non_finite, unwritten, count, examples: Vec::new() }
+        let (max_abs_error, examples, atol) = (0.0, Vec::new(), None);
+        Self { max_abs_error, wrong, non_finite, unwritten, count, examples, atol }
     }
 
     /// As told in a verdict. Where not every draw has other values, what was expected is not told: it
@@ -181,6 +184,7 @@ fn compare_here(
         result.wrong += part.wrong;
         result.non_finite += part.non_finite;
         result.unwritten += part.unwritten;
+        result.atol = result.atol.or(part.atol);
         // Parts come in order: the first offending elements stay the first.
         let room = EXAMPLES - result.examples.len();
         result.examples.extend(part.examples.into_iter().take(room));
@@ -188,7 +192,9 @@ fn compare_here(
     Ok(result)
 }
 
-/// The comparison by the GPU that holds both; `None` where there is none, or it cannot.
+/// The comparison by the GPU that holds both; `None` where there is none, or it cannot. It knows one
+/// tolerance: where small elements have their own, the least of all. What is beyond that is looked at
+/// here.
 fn compare_there(
     (runner, got): (&Arena, &Located),
     (oracle, want): (&Arena, &Located),
@@ -203,8 +209,8 @@ fn compare_there(
         own => own.flatten(),
     };
     let rule = Rule {
-        atol: terms.tolerance.atol,
-        rtol: terms.tolerance.rtol,
+        atol: terms.least().atol,
+        rtol: terms.least().rtol,
         limit: terms.dtype.limit(),
         real: terms.dtype.is_real(),
         poison: terms.poison.map(|poison| (poison.start, poison.word)),
@@ -244,7 +250,7 @@ fn compare_part(
         if real {
             a.load(first, n, &mut gots)?;
             b.load(first, n, &mut wants)?;
-            if let Some(largest) = all_right(&gots, &wants, terms.tolerance) {
+            if let Some(largest) = all_right(&gots, &wants, terms.least()) {
                 result.max_abs_error = result.max_abs_error.max(largest);
                 first += n;
                 continue;
@@ -281,14 +287,14 @@ impl Compared {
         terms: &Terms,
     ) {
         let error = (got - want).abs();
-        let Tolerance { atol, rtol } = terms.tolerance;
-        if error > self.max_abs_error && (!right || error <= atol + rtol * want.abs()) {
+        if error > self.max_abs_error && (!right || error <= terms.allowed(want)) {
             self.max_abs_error = error;
         }
         if right {
             return;
         }
         self.wrong += 1;
+        self.atol = self.atol.or(Some(terms.steps.atol(want, terms.tolerance.atol)));
         if !got.is_finite() && want.is_finite() {
             self.non_finite += 1;
             self.max_abs_error = f64::INFINITY;

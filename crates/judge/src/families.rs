@@ -9,13 +9,16 @@ use warpwright_record::verdict::Profile;
 
 use crate::dtype::Dtype;
 use crate::tolerance::{Errors, separates};
-use crate::wire::{Calibrated, Expected, OutputNote};
+use crate::wire::{Calibrated, Expected, OutputNote, ScaleErrors};
 
 /// Calls on fresh inputs per verification, as in the paper.
 pub(crate) const CHECKS: usize = 5;
 /// How many times the error known of a family a call's may be. Beyond that its inputs happen to be
 /// ill-conditioned, where honest programs differ: they are not counted.
 const WILD: f64 = 16.0;
+/// Inputs on which a kernel fails that overflows where the reference does not, or takes the largest of a
+/// part of a row for that of all: one of them always has a turn.
+const FAR: [InputFamily; 3] = [InputFamily::Steep, InputFamily::Spike, InputFamily::Huge];
 /// Of the timed calls, this share has inputs on which rare outputs vary, or that tell lower precision but
 /// may take a kernel another time than the task's own.
 const TIMED_SHARE: f64 = 0.25;
@@ -51,6 +54,8 @@ struct Known {
     family: InputFamily,
     /// Per output, and behind them per input that the reference changes.
     errors: Vec<Errors>,
+    /// The same by magnitude, of outputs whose elements are of very different sizes.
+    scales: Vec<Vec<ScaleErrors>>,
     /// Per output, whether a result of lower precision would be refused on it.
     separates: Vec<bool>,
     /// Per output, whether it is compared on it.
@@ -83,6 +88,8 @@ pub(crate) struct Families {
     calibrated: bool,
     /// Why there are no others, if there are none.
     why_alone: Option<String>,
+    /// Those that there was no time to try.
+    untried: Vec<InputFamily>,
 }
 
 impl Families {
@@ -93,18 +100,21 @@ impl Families {
         let own = Known {
             family: InputFamily::Own,
             errors: vec![Errors::default(); dtypes.len()],
+            scales: vec![Vec::new(); dtypes.len()],
             separates: vec![false; dtypes.len()],
             compared: all.clone(),
             varies: all,
         };
         let (exact, calibrated) = (true, false);
-        Self { profile, dtypes, known: vec![own], exact, calibrated, why_alone: None }
+        let (why_alone, untried) = (None, Vec::new());
+        Self { profile, dtypes, known: vec![own], exact, calibrated, why_alone, untried }
     }
 
     /// Takes over what the oracle found out.
     pub(crate) fn calibrate(&mut self, calibrated: Calibrated) {
         self.known.truncate(1);
         (self.exact, self.calibrated) = (calibrated.exact, true);
+        self.untried = calibrated.untried;
         self.why_alone = calibrated.refused.first().map(|refused| refused.why.clone());
         let own = calibrated.admitted.iter().find(|each| each.family == InputFamily::Own);
         let between: Vec<Option<f64>> =
@@ -122,6 +132,7 @@ impl Families {
                 .collect();
             let known = Known {
                 family: admitted.family,
+                scales: admitted.notes.iter().map(|note| note.scales.clone()).collect(),
                 separates: vec![false; errors.len()],
                 compared: admitted.notes.iter().map(|note| note.compared).collect(),
                 varies: admitted.notes.iter().map(|note| note.varies).collect(),
@@ -239,6 +250,11 @@ impl Families {
         known.copied().unwrap_or_default()
     }
 
+    /// What is known of the errors of its classes of magnitude.
+    pub(crate) fn scales(&self, family: InputFamily, output: usize) -> &[ScaleErrors] {
+        self.find(family).and_then(|known| known.scales.get(output)).map_or(&[], Vec::as_slice)
+    }
+
     /// Whether a call's inputs are such that honest programs agree on them. Those of the task's own
     /// always count.
     pub(crate) fn sound(&self, family: InputFamily, expected: &Expected) -> bool {
@@ -267,22 +283,33 @@ impl Families {
                 errors.noise = errors.noise.max(note.beyond / note.rms);
             }
         }
+        for (classes, note) in known.scales.iter_mut().zip(notes) {
+            for scale in note.scales.iter().filter(|scale| scale.rms > 0.0) {
+                let same =
+                    |class: &&mut ScaleErrors| class.below.to_bits() == scale.below.to_bits();
+                if let Some(class) = classes.iter_mut().find(same) {
+                    class.noise = class.noise.max(scale.beyond / scale.rms);
+                }
+            }
+        }
         self.separate();
     }
 
     /// The families of a verification's calls, in the order in which they are played. At least two
-    /// have the task's own, one normal numbers if the task allows them, and one, where there is any,
-    /// tells lower precision from honest noise.
+    /// have the task's own, one normal numbers if the task allows them, one, where there is any, tells
+    /// lower precision from honest noise, and one is far from what most kernels are tried on.
     pub(crate) fn plan(&self, random: &mut StdRng) -> Vec<InputFamily> {
         let mut others: Vec<&Known> =
             self.known.iter().filter(|known| known.family != InputFamily::Own).collect();
         others.shuffle(random);
+        let is_far = |known: &Known| FAR.contains(&known.family);
         // Inputs of both signs always have a turn: tasks draw too many positive numbers only.
         let mut first = |wanted: &dyn Fn(&Known) -> bool| {
             if let Some(at) = others.iter().position(|known| wanted(known)) {
                 others[..=at].rotate_right(1);
             }
         };
+        first(&is_far);
         first(&|known| known.family == InputFamily::Normal);
         let told = |known: &Known| known.family == InputFamily::Normal && known.separates();
         if !self.known[0].separates() && !self.known.iter().any(told) {
@@ -412,6 +439,11 @@ impl Families {
         caveats.extend(self.capped());
         if let Some(why) = &self.why_alone {
             caveats.push(format!("no inputs but the task's own were used: {why}"));
+        }
+        if !self.untried.is_empty() {
+            let names: Vec<&str> = self.untried.iter().map(|family| family.name()).collect();
+            let names = names.join(", ");
+            caveats.push(format!("there was no time to try other inputs of these kinds: {names}"));
         }
         caveats
     }

@@ -55,6 +55,8 @@ mod measure;
 mod memory;
 mod named;
 mod native;
+#[cfg(test)]
+mod numerics;
 mod nursery;
 mod oracle;
 mod pool;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use warpwright_jail::Requirement;
+use warpwright_jail::{Outcome, Requirement};
 use warpwright_record::verdict::Profile;
 
 use crate::degenerate::Degenerate;
@@ -32,4 +32,24 @@ pub(crate) fn judge_on(device: Device) -> LocalJudge {
         window: None,
     })
     .unwrap()
+}
+
+/// The last line of what a Python test of the oracle's package prints (a file of `tests/`).
+pub(crate) fn python_test(file: &str) -> String {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let tests = fs_err::canonicalize(tests).unwrap();
+    let judge = judge();
+    let host = &judge.host;
+    let spec = warpwright_jail::Spec::new(&host.python)
+        .args(["-P", &tests.join(file).to_string_lossy()])
+        .env("PYTHONPATH", host.package.to_string_lossy())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .with_system()
+        .with_python(&host.python)
+        .read_only(&host.package)
+        .read_only(&tests);
+    let finished = host.jail.spawn(spec).unwrap().wait().unwrap();
+    let complaint = String::from_utf8_lossy(&finished.stderr.bytes).into_owned();
+    assert_eq!(finished.outcome, Outcome::Exited(0), "{complaint}");
+    String::from_utf8_lossy(&finished.stdout.bytes).trim().to_owned()
 }

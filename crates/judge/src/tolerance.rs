@@ -14,6 +14,10 @@ use warpwright_record::verdict::Profile;
 use crate::dtype::Dtype;
 use crate::wire::OutputNote;
 
+mod scales;
+
+pub(crate) use scales::Steps;
+
 /// Elements within `atol + rtol * |truth|` are right.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Tolerance {
@@ -182,6 +186,7 @@ impl OutputNote {
             view_of: None,
             truth: truth.to_owned(),
             own: None,
+            scales: Vec::new(),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::failure::failure;
 use crate::families::Draw;
 use crate::oracle::Oracle;
 use crate::runner::{Played, Runner, Trouble};
-use crate::tolerance::{Silent, Tolerance, tells, tolerance};
+use crate::tolerance::{Silent, Steps, Tolerance, tells, tolerance};
 use crate::wire::{Expected, Place, Value};
 
 /// What looking at one call came to.
@@ -250,7 +250,9 @@ impl Comparison<'_> {
             let known = families.errors(check.family, *index);
             let dtype = got.dtype;
             let allowed = tolerance(self.profile, dtype, note, &known, check.family);
-            let terms = Terms { tolerance: allowed, dtype, poison: *poison };
+            let scales = families.scales(check.family, *index);
+            let steps = Steps::of((self.profile, check.family), dtype, (note, allowed), scales);
+            let terms = Terms { tolerance: allowed, steps, dtype, poison: *poison };
             let (mine, truths) = (&self.runner.arena, &self.oracle.arena);
             let told = compare(mine, got, truths, &want, own.as_ref(), terms)?;
             // The entry shows the output that came closest to its tolerance.
@@ -272,6 +274,9 @@ impl Comparison<'_> {
                     let changed = self.expected.after.get(index.wrapping_sub(outputs));
                     let what = changed.map(|changed| changed.input);
                     let fresh = families.fresh(*index);
+                    // Where small elements have a tolerance of their own, theirs is told: it is what decided.
+                    let atol = told.atol.unwrap_or(allowed.atol);
+                    let allowed = Tolerance { atol, ..allowed };
                     looked.failure = Some(mismatch(&told, (*index, what), check, allowed, fresh));
                 }
             }

@@ -188,6 +188,18 @@ pub(crate) struct OutputNote {
     /// The same-precision reference's own values, where these count too: of integers and booleans, and
     /// where it overflows or says something else than float64.
     pub(crate) own: Option<Place>,
+    /// Its classes of magnitude but the largest, in ascending order; none where its elements have one scale.
+    pub(crate) scales: Vec<Scale>,
+}
+
+/// The elements of an output of which the truth is below one magnitude, and not below the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub(crate) struct Scale {
+    pub(crate) below: f64,
+    /// Root mean square of the truth.
+    pub(crate) rms: f64,
+    /// Largest error of the same-precision reference, as of the whole output.
+    pub(crate) beyond: f64,
 }
 
 /// The oracle's answer to `calibrate`.
@@ -195,6 +207,8 @@ pub(crate) struct OutputNote {
 pub(crate) struct Calibrated {
     pub(crate) admitted: Vec<Admitted>,
     pub(crate) refused: Vec<Declined>,
+    /// Families that there was no time to try.
+    pub(crate) untried: Vec<InputFamily>,
     /// Whether truth is float64.
     pub(crate) exact: bool,
 }
@@ -239,6 +253,18 @@ pub(crate) struct ErrorNote {
     pub(crate) varies: bool,
     /// Whether the output is compared on this family.
     pub(crate) compared: bool,
+    /// Errors by magnitude, as [`OutputNote::scales`].
+    pub(crate) scales: Vec<ScaleErrors>,
+}
+
+/// Errors of the elements of one class of magnitude, in units of its root mean square.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub(crate) struct ScaleErrors {
+    /// The magnitude of the truth at which the class ends.
+    pub(crate) below: f64,
+    pub(crate) noise: f64,
+    pub(crate) honest: f64,
+    pub(crate) lower: Option<f64>,
 }
 
 /// The oracle's answer to `examine`. Shares are of an output's elements, the largest over all outputs

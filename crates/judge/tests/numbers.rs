@@ -349,3 +349,78 @@ fn other_algorithms_that_are_as_exact_pass_on_all_inputs() {
         assert!(played.len() >= 4, "{played:?}");
     }
 }
+
+/// Relative to the root mean square of sentinels everything else is nothing.
+#[test]
+fn sentinels_do_not_cover_the_elements_beside_them() {
+    let task = task(
+        "x, mask",
+        "torch.where(mask, torch.tanh(x), -1e9)",
+        "torch.randn(256, 512), torch.rand(256, 512) < 0.9",
+    );
+    let kernel = |expression: &str| {
+        pointwise(&format!("mask[i] ? {expression} : -1e9f"))
+            .replace("const float* x,", "const float* x, const bool* mask,")
+            .replace("(x, out, n)", "(x, mask, out, n)")
+    };
+    let forward = EACH.replace("(x, out,", "(x, mask, out,");
+    let cases = ["tanhf(x[i])", "0.f", "0.99f * tanhf(x[i])"]
+        .map(|expression| candidate(&task, "x, mask", &forward, &kernel(expression)));
+    let verdicts = verified(&task, &cases);
+    assert!(verdicts[0].verified, "positive control: {:#?}", verdicts[0]);
+    for wrong in &verdicts[1..] {
+        let failure = wrong.failure.as_ref().unwrap();
+        assert_eq!(failure.class, FailureClass::Mismatch, "{failure:#?}");
+        let mismatch = failure.mismatch.as_ref().unwrap();
+        assert!(mismatch.atol < 1e-2, "what decided is told: {mismatch:#?}");
+    }
+}
+
+/// `rows` of a softmax by one thread each.
+fn rows(body: &str) -> String {
+    format!(
+        r#"
+#include <cuda_runtime.h>
+#include <math.h>
+__global__ void softmax(const float* all, float* out, int n) {{
+    const float* x = all + (long long)blockIdx.x * n;
+    float* y = out + (long long)blockIdx.x * n;
+    float largest = -INFINITY, sum = 0.f;
+    {body}
+    for (int i = 0; i < n; ++i) sum += expf(x[i] - largest);
+    for (int i = 0; i < n; ++i) y[i] = expf(x[i] - largest) * (1.f / sum);
+}}
+extern "C" void softmax_launcher(const float* x, float* out, int rows, int n, cudaStream_t stream) {{
+    softmax<<<rows, 1, 0, stream>>>(x, out, n);
+}}
+"#
+    )
+}
+
+const SOFTMAX: &str = "out = torch.empty_like(x)\n\
+    cuda_extension.softmax_launcher(x, out, x.shape[0], x.shape[1])\n\
+    return out";
+const LARGEST: &str = "for (int i = 0; i < n; ++i) largest = fmaxf(largest, x[i]);";
+
+#[test]
+fn a_softmax_that_is_not_shifted_fails_in_every_verdict() {
+    let task = task("x", "torch.softmax(x, dim=-1)", "torch.randn(64, 512)");
+    let by = |body: &str| candidate(&task, "x", SOFTMAX, &rows(body));
+    let unshifted = by("largest = 0.f;");
+    let cases = [by(LARGEST), unshifted.clone(), unshifted.clone(), unshifted];
+    let verdicts = verified(&task, &cases);
+    assert!(verdicts[0].verified, "positive control: {:#?}", verdicts[0]);
+    for verdict in &verdicts[1..] {
+        assert!(!verdict.verified, "{:#?}", verdict.checks);
+    }
+}
+
+/// Half of the terms are equal on some inputs: their roundings add up.
+#[test]
+fn sums_in_order_over_long_rows_pass_on_all_inputs() {
+    let task = task("x", "torch.softmax(x, dim=-1)", "torch.randn(8, 65536)");
+    let case = candidate(&task, "x", SOFTMAX, &rows(LARGEST));
+    for verdict in verified(&task, &vec![case; 4]) {
+        assert!(verdict.verified, "{:#?}\n{:#?}", verdict.failure, verdict.checks);
+    }
+}

@@ -164,7 +164,7 @@ def looked_at_in_parts() -> int:
             assert plain.signed == told.signed, name
             exact = tensor.double().square().mean().sqrt().item()
             assert abs(told.size - exact) < 1e-6 * exact, name
-    assert quantities == {"drawn", "late", "turned", "many", "vector"}, quantities
+    assert quantities == {"drawn", "late", "turned", "many", "vector", "unit"}, quantities
     return len(tensors)
 
 

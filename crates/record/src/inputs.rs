@@ -41,6 +41,10 @@ pub enum InputFamily {
     Outliers,
     /// The own inputs, scaled so that the largest is three quarters of half precision's.
     Huge,
+    /// The own inputs, scaled so that the largest is 128: its exponential overflows in float32.
+    Steep,
+    /// The own inputs, one element of each tensor 32 times as large as the largest.
+    Spike,
     /// The own inputs, one of 512 elements NaN or infinite: only for outputs that are no floating ones
     /// and have one value on all other families.
     NonFinite,
@@ -48,7 +52,7 @@ pub enum InputFamily {
 
 impl InputFamily {
     /// Every family.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Own,
         Self::Normal,
         Self::Offset,
@@ -58,6 +62,8 @@ impl InputFamily {
         Self::Integers,
         Self::Outliers,
         Self::Huge,
+        Self::Steep,
+        Self::Spike,
         Self::NonFinite,
     ];
 
@@ -73,6 +79,8 @@ impl InputFamily {
             Self::Integers => "integers",
             Self::Outliers => "outliers",
             Self::Huge => "huge",
+            Self::Steep => "steep",
+            Self::Spike => "spike",
             Self::NonFinite => "non_finite",
         }
     }
@@ -91,6 +99,10 @@ impl InputFamily {
             Self::Integers => "small whole numbers",
             Self::Outliers => "get_inputs()'s values with one of 512 elements times 4",
             Self::Huge => "get_inputs()'s values scaled so that the largest is 49128",
+            Self::Steep => "get_inputs()'s values scaled so that the largest is 128",
+            Self::Spike => {
+                "get_inputs()'s values with one element 32 times as large as the largest"
+            }
             Self::NonFinite => "get_inputs()'s values with one of 512 elements NaN or infinite",
         }
     }
@@ -105,6 +117,8 @@ impl InputFamily {
                 | Self::Sparse
                 | Self::Outliers
                 | Self::Huge
+                | Self::Steep
+                | Self::Spike
                 | Self::NonFinite
         )
     }

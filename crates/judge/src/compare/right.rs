@@ -4,7 +4,7 @@
 //! `native/compare.cu` says the same; a test on a GPU has both look at the same bytes.
 
 use crate::dtype::Dtype;
-use crate::tolerance::Tolerance;
+use crate::tolerance::{Steps, Tolerance};
 
 /// What memory was filled with before a window, from some place of an arena on: eight bytes again
 /// and again.
@@ -28,6 +28,8 @@ impl Poison {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) tolerance: Tolerance,
+    /// What is allowed of small elements, where they are much smaller than others.
+    pub(crate) steps: Steps,
     /// Of what was got.
     pub(crate) dtype: Dtype,
     /// What memory held before; `None` where that was not overwritten.
@@ -77,8 +79,14 @@ impl Terms {
         })
     }
 
-    fn allowed(&self, truth: f64) -> f64 {
-        self.tolerance.atol + self.tolerance.rtol * truth.abs()
+    /// How far from this truth an element may be.
+    pub(super) fn allowed(&self, truth: f64) -> f64 {
+        self.steps.atol(truth, self.tolerance.atol) + self.tolerance.rtol * truth.abs()
+    }
+
+    /// What is allowed of elements of every size: what is within it needs no closer look.
+    pub(super) fn least(&self) -> Tolerance {
+        Tolerance { atol: self.steps.least(self.tolerance.atol), rtol: self.tolerance.rtol }
     }
 
     /// Whether an element of these bits at `address`, which is right as a number, was never written.

@@ -2,6 +2,7 @@ use super::*;
 use crate::arena::HostArena;
 use crate::claims::Zone;
 use crate::dtype::Dtype;
+use crate::tolerance::Steps;
 use std::io::{Seek, SeekFrom, Write};
 
 fn arena(bytes: &[u8]) -> Arena {
@@ -27,7 +28,7 @@ fn at(shape: &[u64], strides: &[u64], dtype: Dtype) -> Located {
 const TIGHT: Tolerance = Tolerance { atol: 1e-6, rtol: 1e-6 };
 
 fn terms(dtype: Dtype) -> Terms {
-    Terms { tolerance: TIGHT, dtype, poison: None }
+    Terms { tolerance: TIGHT, steps: Steps::default(), dtype, poison: None }
 }
 
 /// The pattern that memory is filled with, from the start of the arena.
@@ -42,6 +43,28 @@ fn transposed_memory_is_compared_by_index() {
     let wrong = at(&[2, 3], &[3, 1], Dtype::F32);
     let told = compare(&got, &wrong, &want, &w, None, terms(Dtype::F32)).unwrap();
     assert_eq!((told.wrong, told.examples[0].index.clone()), (4, vec![0, 1]));
+}
+
+#[test]
+fn small_elements_have_their_own_tolerance_beside_large_ones() {
+    let want: Vec<f64> =
+        (0..100_000).map(|i| if i % 10 == 0 { -1e9 } else { f64::from(i % 7) }).collect();
+    let near: Vec<f32> =
+        want.iter().map(|&w| if w < 0.0 { w as f32 - 128.0 } else { w as f32 + 1e-6 }).collect();
+    let (count, whole) = (want.len() as u64, Tolerance { atol: 500.0, rtol: 0.0 });
+    let steps = Steps::one(128.0, 1e-5);
+    let terms = Terms { tolerance: whole, steps, dtype: Dtype::F32, poison: None };
+    let (g, w) = (at(&[count], &[1], Dtype::F32), at(&[count], &[1], Dtype::F64));
+    let wanted = f64s(&want);
+    let wrong = |got: &[f32], terms| compare(&f32s(got), &g, &wanted, &w, None, terms).unwrap();
+    assert_eq!(wrong(&near, terms).wrong, 0, "large ones may be as far off as they are large");
+    let mut off = near;
+    off[77_777] += 1e-3;
+    let told = wrong(&off, terms);
+    assert_eq!((told.wrong, told.atol), (1, Some(1e-5)));
+    assert_eq!(told.examples[0].index, [77_777]);
+    let whole = Terms { steps: Steps::default(), ..terms };
+    assert_eq!(wrong(&off, whole).wrong, 0, "positive control: one tolerance covers it");
 }
 
 #[test]
@@ -146,7 +169,7 @@ fn gpu_comparing_there_and_here_agree() {
             start: 4096,
             word: u64::from_le_bytes(bytes[..8].try_into().unwrap()),
         });
-        let rule = Terms { tolerance, dtype, poison };
+        let rule = Terms { tolerance, steps: Steps::default(), dtype, poison };
         let (got, want) = ((&mine, &got), (&truths, &want));
         let there = compare_there(got, want, None, rule).unwrap().unwrap();
         let here = compare_here(got, want, None, rule).unwrap();
@@ -231,7 +254,7 @@ proptest::proptest! {
         atol in 0.0f64..1.0,
     ) {
         let tolerance = Tolerance { atol, rtol: 0.0 };
-        let terms = Terms { tolerance, dtype: Dtype::F16, poison: None };
+        let terms = Terms { tolerance, steps: Steps::default(), dtype: Dtype::F16, poison: None };
         let both = |v: f64| (v.to_bits(), v);
         let triple = Triple { got: both(got), want: both(want), own: own.map(both) };
         let wanted = right_in_words(got, want, own, atol, Dtype::F16.limit());

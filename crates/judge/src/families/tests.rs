@@ -13,6 +13,7 @@ fn families(own: f64, others: &[(InputFamily, f64)]) -> Families {
         between: Some(1.0),
         varies: true,
         compared: true,
+        scales: Vec::new(),
     };
     let admitted = |family, ratio| Admitted { family, notes: vec![note(ratio)] };
     let mut families = Families::own(Profile::Strict, vec![Some(Dtype::F32)]);
@@ -21,6 +22,7 @@ fn families(own: f64, others: &[(InputFamily, f64)]) -> Families {
             .chain(others.iter().map(|&(family, ratio)| admitted(family, ratio)))
             .collect(),
         refused: vec![Declined { why: "for this reason".into() }],
+        untried: Vec::new(),
         exact: true,
     });
     families
@@ -180,13 +182,14 @@ fn with_flags(own: bool, on: &[InputFamily]) -> Families {
         between: Some(1.0),
         varies,
         compared: true,
+        scales: Vec::new(),
     };
     let admitted =
         |family, flags| Admitted { family, notes: vec![note(true, Some(5e-4)), note(flags, None)] };
     let mut families = Families::own(Profile::Strict, vec![Some(Dtype::F32), Some(Dtype::Bool)]);
     let others = OTHERS.iter().map(|&(family, _)| admitted(family, on.contains(&family)));
     let all = std::iter::once(admitted(InputFamily::Own, own)).chain(others).collect();
-    families.calibrate(Calibrated { admitted: all, refused: vec![], exact: true });
+    families.calibrate(Calibrated { admitted: all, refused: vec![], untried: vec![], exact: true });
     families
 }
 
@@ -224,15 +227,50 @@ fn where_lower_precision_is_as_right_nothing_is_capped() {
             between: Some(1.0),
             varies: true,
             compared: true,
+            scales: Vec::new(),
         };
         let admitted = |family, lower| Admitted { family, notes: vec![note(lower)] };
         let mut families = Families::own(Profile::Strict, vec![Some(Dtype::F32)]);
         let all = vec![admitted(InputFamily::Own, own), admitted(InputFamily::Normal, normal)];
-        families.calibrate(Calibrated { admitted: all, refused: vec![], exact: true });
+        families.calibrate(Calibrated {
+            admitted: all,
+            refused: vec![],
+            untried: vec![],
+            exact: true,
+        });
         families.capped().is_some()
     };
     assert!(!lower(Some(0.0), Some(5e-4)), "a copy of whole numbers, and of others");
     assert!(!lower(Some(0.0), Some(0.0)), "a sign");
     assert!(lower(Some(0.0), Some(1e-8)));
     assert!(lower(None, None), "nobody knows");
+}
+
+#[test]
+fn what_there_was_no_time_to_try_is_told() {
+    let mut families = families(500.0, &[(InputFamily::Normal, 500.0)]);
+    assert!(families.caveats().is_empty(), "{:?}", families.caveats());
+    families.untried = vec![InputFamily::Steep, InputFamily::Huge];
+    let caveats = families.caveats();
+    assert!(caveats[0].contains("no time") && caveats[0].ends_with("steep, huge"), "{caveats:?}");
+}
+
+/// A softmax that is not shifted by its largest element overflows on each of them, and on no other.
+#[test]
+fn every_plan_has_inputs_that_are_far_from_usual() {
+    let mut all = OTHERS.to_vec();
+    all.extend(FAR.map(|family| (family, 2.0)));
+    let mut random = random();
+    let mut seen = std::collections::BTreeSet::new();
+    for own in [2.0, 500.0] {
+        let families = families(own, &all);
+        for _ in 0..50 {
+            let plan = families.plan(&mut random);
+            assert_eq!(plan.len(), CHECKS);
+            assert!(plan.contains(&InputFamily::Normal), "{plan:?}");
+            assert!(plan.iter().any(|family| FAR.contains(family)), "{plan:?}");
+            seen.extend(plan);
+        }
+    }
+    assert_eq!(seen.len(), 10, "all of them have their turn");
 }

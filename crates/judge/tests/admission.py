@@ -1,0 +1,81 @@
+"""Which families a task is given does not depend on what is drawn. Raises AssertionError where it
+does; the last line says how many tasks were looked at, and on how many seeds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import warnings
+
+import torch
+from warpwright_oracle.arena import ALIGN, Memory
+from warpwright_oracle.oracle import Oracle
+
+SEEDS = 10
+SIZE = 1 << 23
+
+TASKS = {
+    "exp": "torch.exp(x)",
+    "softmax": "torch.softmax(x, -1)",
+    "layer_norm": "F.layer_norm(x, x.shape[-1:])",
+    "log_softmax": "torch.log_softmax(x, -1)",
+    "sum": "x.sum(-1)",
+    "norm": "x.norm(dim=-1)",
+    "gelu": "F.gelu(x)",
+}
+MUST = {
+    "softmax": {"normal", "steep", "spike", "large"},
+    "layer_norm": {"normal", "large"},
+    "log_softmax": {"normal", "steep", "spike", "large"},
+    "sum": {"normal", "steep", "spike", "large"},
+    "gelu": {"normal", "steep", "spike", "large"},
+}
+"""Families that tell wrong programs of these tasks."""
+
+
+class Room(Memory):
+    """Memory of this process in place of an arena."""
+
+    def __init__(self) -> None:
+        self.buffer = ctypes.create_string_buffer(SIZE + ALIGN)
+        base = -(-ctypes.addressof(self.buffer) // ALIGN) * ALIGN
+        super().__init__(torch.device("cpu"), base, SIZE)
+
+
+def source(result: str, inputs: str) -> str:
+    return (
+        "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
+        f"class Model(nn.Module):\n    def forward(self, x):\n        return {result}\n"
+        f"def get_inputs():\n    return [{inputs}]\n"
+    )
+
+
+def admitted(result: str, inputs: str, seed: int) -> tuple[frozenset[str], dict[str, str]]:
+    oracle = Oracle("cpu", "", None)  # type: ignore[arg-type]  # nobody is spoken to
+    oracle.arena = Room()  # type: ignore[assignment]
+    told = {"source": source(result, inputs), "profile": "strict", "mode": "eval"}
+    oracle.load(told)
+    oracle.open({"device_bytes": None, "seed": 1})
+    found = oracle.calibrate({"seed": seed, "families": True, "double": True})
+    names = frozenset(each["family"] for each in found["admitted"])
+    return names, {each["family"]: each["why"] for each in found["refused"]}
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)  # what is so small is done sooner by one
+    for name, result in TASKS.items():
+        decided = {}
+        for seed in range(SEEDS):
+            torch.manual_seed(1000 + seed)  # what errs is drawn as well
+            names, why = admitted(result, "torch.randn(32, 256)", 100 * seed + 7)
+            decided[names] = why
+            assert MUST.get(name, set()) <= names, (name, seed, why)
+        assert len(decided) == 1, (name, decided)
+        if "-v" in sys.argv:
+            print(name, sorted(next(iter(decided))), next(iter(decided.values())))
+    print("looked at", len(TASKS), SEEDS)
+
+
+main()
