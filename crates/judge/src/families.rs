@@ -11,14 +11,11 @@ use crate::dtype::Dtype;
 use crate::tolerance::{Errors, separates};
 use crate::wire::{Calibrated, Expected, OutputNote, ScaleErrors};
 
-/// Calls on fresh inputs per verification, as in the paper.
+/// Least calls on fresh inputs per verification, as in the paper.
 pub(crate) const CHECKS: usize = 5;
 /// How many times the error known of a family a call's may be. Beyond that its inputs happen to be
 /// ill-conditioned, where honest programs differ: they are not counted.
 const WILD: f64 = 16.0;
-/// Inputs on which a kernel fails that overflows where the reference does not, or takes the largest of a
-/// part of a row for that of all: one of them always has a turn.
-const FAR: [InputFamily; 3] = [InputFamily::Steep, InputFamily::Spike, InputFamily::Huge];
 /// Of the timed calls, this share has inputs on which rare outputs vary, or that tell lower precision but
 /// may take a kernel another time than the task's own.
 const TIMED_SHARE: f64 = 0.25;
@@ -295,34 +292,12 @@ impl Families {
         self.separate();
     }
 
-    /// The families of a verification's calls, in the order in which they are played. At least two
-    /// have the task's own, one normal numbers if the task allows them, one, where there is any, tells
-    /// lower precision from honest noise, and one is far from what most kernels are tried on.
+    /// The families of a verification's calls, in the order in which they are played: each that the task
+    /// allows, as what one does not show is verified whenever that one has no turn, and at least twice
+    /// the task's own.
     pub(crate) fn plan(&self, random: &mut StdRng) -> Vec<InputFamily> {
-        let mut others: Vec<&Known> =
-            self.known.iter().filter(|known| known.family != InputFamily::Own).collect();
-        others.shuffle(random);
-        let is_far = |known: &Known| FAR.contains(&known.family);
-        // Inputs of both signs always have a turn: tasks draw too many positive numbers only.
-        let mut first = |wanted: &dyn Fn(&Known) -> bool| {
-            if let Some(at) = others.iter().position(|known| wanted(known)) {
-                others[..=at].rotate_right(1);
-            }
-        };
-        first(&is_far);
-        first(&|known| known.family == InputFamily::Normal);
-        let told = |known: &Known| known.family == InputFamily::Normal && known.separates();
-        if !self.known[0].separates() && !self.known.iter().any(told) {
-            first(&|known| known.separates());
-        }
-        // Outputs that are constant on the task's own inputs come with inputs on which they are not.
-        let needed = self.rare_families(random);
-        let (mut chosen, others): (Vec<_>, Vec<_>) = others
-            .into_iter()
-            .map(|known| known.family)
-            .partition(|family| needed.contains(family));
-        let room = (CHECKS - 2).saturating_sub(chosen.len());
-        chosen.extend(others.into_iter().take(room));
+        let mut chosen: Vec<InputFamily> =
+            self.known[1..].iter().map(|known| known.family).collect();
         let own = CHECKS.saturating_sub(chosen.len()).max(2);
         chosen.extend(std::iter::repeat_n(InputFamily::Own, own));
         chosen.shuffle(random);

@@ -116,10 +116,8 @@ fn a_reference_whose_closure_holds_its_weights_runs_in_float64() {
 fn an_honest_kernel_is_verified_measured_and_rewarded() {
     let verdict = judge_case(&case(HONEST), Stage::Measured);
     assert!(verdict.verified, "{verdict:#?}");
-    assert_eq!(
-        verdict.checks.len(),
-        6 + verdict.checks.iter().filter(|c| c.name == "timed call").count()
-    );
+    let timed = verdict.checks.iter().filter(|c| c.name == "timed call").count();
+    assert!(verdict.checks.len() > 5 + timed, "{:#?}", verdict.checks);
     assert!(verdict.checks.iter().any(|c| c.name == "timed call"));
     assert!(verdict.checks.iter().all(|c| c.truth == "float64" && c.passed));
     let eager = verdict.speedup.eager.unwrap();

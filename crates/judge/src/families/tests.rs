@@ -41,23 +41,26 @@ const OTHERS: [(InputFamily, f64); 6] = [
     (InputFamily::Integers, 2.0),
 ];
 
+/// What a family does not show is verified whenever that one has no turn: a softmax that is not shifted by
+/// its largest element overflows on one or two of them, and on no other.
 #[test]
-fn every_plan_tells_lower_precision_where_some_inputs_do() {
+fn every_plan_has_all_families_and_the_own_inputs_twice() {
     let families = families(2.0, &OTHERS);
     let mut random = random();
-    let mut seen = std::collections::BTreeSet::new();
+    let mut orders = std::collections::BTreeSet::new();
     for _ in 0..100 {
         let plan = families.plan(&mut random);
-        assert_eq!(plan.len(), CHECKS);
-        assert!(plan.contains(&InputFamily::Normal), "{plan:?}");
-        assert!(plan.iter().filter(|family| **family == InputFamily::Own).count() >= 2);
-        seen.extend(plan);
+        assert_eq!(plan.len(), OTHERS.len() + 2);
+        for (family, _) in OTHERS {
+            assert!(plan.contains(&family), "{plan:?}");
+        }
+        assert_eq!(plan.iter().filter(|family| **family == InputFamily::Own).count(), 2);
+        orders.insert(plan);
     }
-    assert_eq!(seen.len(), 7, "all of them have their turn");
+    assert!(orders.len() > 90, "nobody knows which comes when");
     assert!(families.caveats().is_empty());
-    let sparse = self::families(2.0, &[(InputFamily::Normal, 2.0), (InputFamily::Sparse, 500.0)]);
-    assert!(sparse.plan(&mut random).contains(&InputFamily::Sparse));
-    assert!(sparse.plan(&mut random).contains(&InputFamily::Normal));
+    let few = self::families(2.0, &[(InputFamily::Normal, 2.0)]);
+    assert_eq!(few.plan(&mut random).len(), CHECKS);
 }
 
 #[test]
@@ -253,24 +256,4 @@ fn what_there_was_no_time_to_try_is_told() {
     families.untried = vec![InputFamily::Steep, InputFamily::Huge];
     let caveats = families.caveats();
     assert!(caveats[0].contains("no time") && caveats[0].ends_with("steep, huge"), "{caveats:?}");
-}
-
-/// A softmax that is not shifted by its largest element overflows on each of them, and on no other.
-#[test]
-fn every_plan_has_inputs_that_are_far_from_usual() {
-    let mut all = OTHERS.to_vec();
-    all.extend(FAR.map(|family| (family, 2.0)));
-    let mut random = random();
-    let mut seen = std::collections::BTreeSet::new();
-    for own in [2.0, 500.0] {
-        let families = families(own, &all);
-        for _ in 0..50 {
-            let plan = families.plan(&mut random);
-            assert_eq!(plan.len(), CHECKS);
-            assert!(plan.contains(&InputFamily::Normal), "{plan:?}");
-            assert!(plan.iter().any(|family| FAR.contains(family)), "{plan:?}");
-            seen.extend(plan);
-        }
-    }
-    assert_eq!(seen.len(), 10, "all of them have their turn");
 }
