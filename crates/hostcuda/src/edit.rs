@@ -32,7 +32,8 @@ impl Edits {
         Ranges(list)
     }
 
-    /// Replaces a range, keeping its line ends, so that later lines keep their numbers.
+    /// Replaces a range, keeping its line ends, so that later lines keep their numbers: where a line of a
+    /// macro goes on in the next, it does so still.
     pub(crate) fn replace(
         &mut self,
         source: &str,
@@ -41,8 +42,9 @@ impl Edits {
         text: impl Into<String>,
     ) {
         let mut text = text.into();
-        for _ in source[start..end].bytes().filter(|b| *b == b'\n') {
-            text.push('\n');
+        for line in source[start..end].split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+            let goes_on = line.trim_end_matches(['\n', '\r']).ends_with('\\');
+            text.push_str(if goes_on { "\\\n" } else { "\n" });
         }
         self.list.push((start, end, 2, text));
     }
@@ -108,5 +110,9 @@ mod tests {
         edits.insert(2, "^");
         edits.insert(3, "lost");
         assert_eq!(edits.apply(source), "<a ^X\n d");
+        let source = "#define A b \\\n c \\\r\n d";
+        let mut edits = Edits::default();
+        edits.replace(source, 10, source.len(), "X");
+        assert_eq!(edits.apply(source), "#define A X\\\n\\\n");
     }
 }

@@ -215,10 +215,11 @@ impl<'a, 'u> Context<'a, 'u> {
         Some(shape)
     }
 
-    /// Whether a function's body mentions an index, itself or through a macro.
+    /// Whether a function's body, or a constructor's initialisers, mention an index, themselves or through
+    /// a macro.
     fn indexed(&self, function: &Function<'a>) -> bool {
-        function.body.is_some_and(|(open, close)| {
-            (open..close).any(|i| {
+        function.body.is_some_and(|(_, close)| {
+            (function.close..close).any(|i| {
                 let word = self.unit.main.text(i);
                 INDICES.contains(&word) || self.indexed_macros.contains(word)
             })
@@ -277,6 +278,9 @@ fn functions(context: &Context<'_, '_>, edits: &mut Edits) {
                 && context.indexed(function)
             {
                 edits.insert(seq.tokens[open].end, " HOSTCUDA_DEVICE_INDICES ");
+                for i in (function.close..open).filter(|&i| INDICES.contains(&seq.text(i))) {
+                    edits.insert(seq.tokens[i].start, "::hostcuda::here().");
+                }
             }
         }
     }

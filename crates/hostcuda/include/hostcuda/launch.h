@@ -208,3 +208,15 @@ __attribute__((noinline)) void launch(Kernel kernel, const Config& c, Args... ar
   const ::hostcuda::Worker& hostcuda_worker = *::hostcuda::tls_worker;                       \
   HOSTCUDA_NAMES(hostcuda_worker.current->thread, hostcuda_worker.index.block,               \
                  hostcuda_worker.index.block_dim, hostcuda_worker.index.grid_dim)
+
+namespace hostcuda {
+// The indices outside a function's body, where no variables can be: in a constructor's initialisers.
+struct Here {
+  uint3 threadIdx, blockIdx;
+  dim3 blockDim, gridDim;
+};
+inline Here here() {
+  const Worker& w = *tls_worker;
+  return {w.current->thread, w.index.block, w.index.block_dim, w.index.grid_dim};
+}
+}  // namespace hostcuda

@@ -67,3 +67,8 @@ fn parts_of_warps_find_each_other() {
 fn honest_kernels_give_what_a_gpu_gives() {
     run("honest");
 }
+
+#[test]
+fn constructors_and_macros_of_several_lines_are_rewritten() {
+    run("classes");
+}
