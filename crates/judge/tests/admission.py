@@ -57,7 +57,7 @@ def admitted(result: str, inputs: str, seed: int) -> tuple[frozenset[str], dict[
     told = {"source": source(result, inputs), "profile": "strict", "mode": "eval"}
     oracle.load(told)
     oracle.open({"device_bytes": None, "seed": 1})
-    found = oracle.calibrate({"seed": seed, "families": True, "double": True})
+    found = oracle.calibrate({"seed": seed, "families": True, "double": True, "weights": "other"})
     names = frozenset(each["family"] for each in found["admitted"])
     return names, {each["family"]: each["why"] for each in found["refused"]}
 

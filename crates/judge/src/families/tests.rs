@@ -125,6 +125,7 @@ fn timed_calls_tell_every_output_where_one_family_tells_all() {
         between: Some(1.0),
         varies: true,
         compared: true,
+        scales: Vec::new(),
     };
     let admitted = |family, ratios: [f64; 2]| Admitted { family, notes: ratios.map(note).into() };
     let usual = |others: &[(InputFamily, [f64; 2])]| {
@@ -132,7 +133,8 @@ fn timed_calls_tell_every_output_where_one_family_tells_all() {
         let own = std::iter::once(admitted(InputFamily::Own, [500.0, 2.0]));
         let others = others.iter().map(|&(family, ratios)| admitted(family, ratios));
         let all = own.chain(others).collect();
-        families.calibrate(Calibrated { admitted: all, refused: vec![], exact: true });
+        let (refused, untried) = (vec![], vec![]);
+        families.calibrate(Calibrated { admitted: all, refused, untried, exact: true });
         families.usual()
     };
     let told = [(InputFamily::Normal, [500.0, 2.0]), (InputFamily::Large, [2.0, 500.0])];
