@@ -17,12 +17,36 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
+use std::rc::Rc;
 
-use crate::code::{Seq, Unit};
+use crate::code::{Macro, Seq, Unit};
 use crate::edit::Edits;
 use crate::function::{Function, INDICES};
 use crate::linear::{Kind, Linear, declared_type, fits, linear};
 use crate::phase::{changes, joined};
+
+/// Declarations of one function, for each of which its body is looked through. Those beyond are left as
+/// they are written.
+const MAX_NAMES: usize = 100;
+
+/// What is known of a file's macros.
+#[derive(Default)]
+pub(crate) struct Known<'a> {
+    /// Those that are not one operand each, or that mention an index.
+    pub(crate) odd: HashSet<&'a str>,
+    /// Where each is defined, if that is once.
+    defined: HashMap<&'a str, Option<usize>>,
+}
+
+impl<'a> Known<'a> {
+    pub(crate) fn new(macros: &[Macro<'a>], odd: HashSet<&'a str>) -> Self {
+        let mut defined = HashMap::new();
+        for (i, m) in macros.iter().enumerate() {
+            defined.entry(m.name).and_modify(|at| *at = None).or_insert(Some(i));
+        }
+        Self { odd, defined }
+    }
+}
 
 /// What is known of one function's variables.
 #[derive(Default)]
@@ -31,8 +55,7 @@ pub(crate) struct Places<'a> {
     pub(crate) linear: HashMap<&'a str, (String, i64)>,
     /// Unsigned variables that have a signed shadow.
     shadows: HashSet<&'a str>,
-    /// Macros that may hide anything.
-    opaque: HashSet<&'a str>,
+    macros: Rc<Known<'a>>,
     /// Parameters and variables that are declared as pointers.
     pointers: HashSet<&'a str>,
     /// Bits are mixed in this function, perhaps for random numbers.
@@ -45,13 +68,13 @@ pub(crate) struct Places<'a> {
 pub(crate) fn declarations<'a>(
     unit: &Unit<'a>,
     function: &Function<'a>,
-    opaque: &HashSet<&'a str>,
+    macros: &Rc<Known<'a>>,
     edits: &mut Edits,
 ) -> Places<'a> {
     let seq = &unit.main;
     let (open, close) = function.body.unwrap_or_default();
     let mut places = Places {
-        opaque: opaque.clone(),
+        macros: Rc::clone(macros),
         hashes: (open..close).any(|k| matches!(seq.text(k), "^" | "^=")),
         captures: (open..close).any(|k| {
             seq.text(k) == "["
@@ -64,10 +87,10 @@ pub(crate) fn declarations<'a>(
         pointers: pointers(seq, function),
         ..Places::default()
     };
-    let mut i = open + 1;
+    let (mut i, mut left) = (open + 1, MAX_NAMES);
     while i < close {
-        let begins = matches!(seq.text(i - 1), ";" | "{" | "}");
-        if begins && let Some(next) = places.declaration(unit, i, close, open, edits) {
+        let begins = left > 0 && matches!(seq.text(i - 1), ";" | "{" | "}");
+        if begins && let Some(next) = places.declaration(unit, i, (open, close), &mut left, edits) {
             i = next;
             continue;
         }
@@ -85,8 +108,8 @@ impl<'a> Places<'a> {
         &mut self,
         unit: &Unit<'a>,
         i: usize,
-        end: usize,
-        open: usize,
+        (open, end): (usize, usize),
+        left: &mut usize,
         edits: &mut Edits,
     ) -> Option<usize> {
         let seq = &unit.main;
@@ -95,9 +118,10 @@ impl<'a> Places<'a> {
         let mut after = String::new();
         for (from, to) in seq.split_commas(first, stop) {
             let name = seq.text(from);
-            if !seq.is_ident(from) || seq.text(from + 1) != "=" {
+            if !seq.is_ident(from) || seq.text(from + 1) != "=" || *left == 0 {
                 continue;
             }
+            *left -= 1;
             let lasts = only_declaration(seq, from, open, end);
             let subscripted = self.in_subscript(seq, name, stop, end);
             let hidden = self.hidden(unit, from + 2, to);
@@ -136,7 +160,7 @@ impl<'a> Places<'a> {
 
     /// What stands between two tokens, if it is linear in `threadIdx.x` and depends on it.
     pub(crate) fn linear(&self, seq: &Seq<'a>, from: usize, to: usize) -> Option<Linear> {
-        linear(seq, from, to, &self.linear, &self.opaque).filter(|l| l.factor != 0)
+        linear(seq, from, to, &self.linear, &self.macros.odd).filter(|l| l.factor != 0)
     }
 
     /// The same for a macro without parameters, as `GLOBAL_INDEX`.
@@ -144,8 +168,8 @@ impl<'a> Places<'a> {
         let seq = &unit.main;
         let called = seq.text(from + 1) == "(" && seq.text(from + 2) == ")" && to == from + 3;
         let alone = to == from + 1 || called;
-        let mut bodies = unit.macros.iter().filter(|m| alone && m.name == seq.text(from));
-        let found = bodies.next().filter(|_| bodies.next().is_none())?;
+        let at = self.macros.defined.get(seq.text(from)).copied().flatten().filter(|_| alone)?;
+        let found = &unit.macros[at];
         self.linear(&found.body, 0, found.body.len())
     }
 
@@ -190,7 +214,7 @@ impl<'a> Places<'a> {
         let fine = (open + 1..close).all(|i| {
             let word = seq.text(i);
             if seq.is_ident(i) {
-                return seq.text(i + 1) != "(" && !self.opaque.contains(word) && !fits(word);
+                return seq.text(i + 1) != "(" && !self.macros.odd.contains(word) && !fits(word);
             }
             matches!(word, "+" | "-" | "*" | "(" | ")" | ".")
                 || word.starts_with(|c: char| c.is_ascii_digit())
@@ -257,6 +281,9 @@ fn pointers<'a>(seq: &Seq<'a>, function: &Function<'a>) -> HashSet<&'a str> {
         {
             names.insert(seq.text(end - 1));
         }
+    }
+    if names.len() > MAX_NAMES {
+        return HashSet::new();
     }
     // One of this name may be something else in another block.
     let others = |name: &str| {

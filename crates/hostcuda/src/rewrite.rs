@@ -163,7 +163,7 @@ impl<'a, 'u> Context<'a, 'u> {
         for function in self.found.functions.iter().filter(|f| f.body.is_some()) {
             *same.entry(function.name).or_default() += 1;
         }
-        let odd = self.odd_macros();
+        let known = Rc::new(places::Known::new(&self.unit.macros, self.odd_macros()));
         let mut past = 0;
         for function in &self.found.functions {
             // A lambda's body is part of another's.
@@ -172,7 +172,7 @@ impl<'a, 'u> Context<'a, 'u> {
             };
             past = body.1;
             let seq = &self.unit.main;
-            let mut places = places::declarations(self.unit, function, &odd, edits);
+            let mut places = places::declarations(self.unit, function, &known, edits);
             let alone = same.get(function.name) == Some(&1);
             if alone && let Some(shape) = self.shape(function, &macros, &mut places, edits) {
                 self.shapes.insert(function.name, shape);

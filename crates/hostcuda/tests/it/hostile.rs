@@ -75,7 +75,7 @@ fn seconds(text: &str) -> f64 {
 #[test]
 fn texts_are_read_in_proportion_to_their_length() {
     type Make = fn(usize) -> String;
-    let made: [(&str, Make); 16] = [
+    let made: [(&str, Make); 18] = [
         ("macros", |n| {
             let mut text = "#define a0 threadIdx.x\n".to_owned();
             for i in 1..n {
@@ -98,6 +98,19 @@ fn texts_are_read_in_proportion_to_their_length() {
                 "__global__ void k(int n) {{ {} if (a < n) return; }}",
                 "int a = threadIdx.x; ".repeat(n)
             )
+        }),
+        ("pointers", |n| {
+            format!(
+                "__global__ void k(float* x) {{ {} }}",
+                "float* p = x + threadIdx.x; ".repeat(n)
+            )
+        }),
+        ("hidden indices", |n| {
+            (0..n / 2).fold(String::new(), |text, i| {
+                text + &format!(
+                    "#define M{i} threadIdx.x\n__global__ void k{i}() {{ int a = M{i}; }}\n"
+                )
+            })
         }),
         ("qualifiers", |n| "__device__ f() ".repeat(n)),
         ("shared", |n| {
