@@ -55,8 +55,7 @@ class Inspector:
         return unflatten(value["tree"], [self.view(at) for at in value["tensors"]])
 
     def load(self) -> None:
-        """Loads the artifact, ``model_new.py`` and the weights, and calls once, as the runner
-        does."""
+        """Loads the artifact, ``model_new.py`` and the weights, as the runner does."""
         given = self.given
         precision.apply(given["profile"])
         if given["artifact"] is not None:
@@ -83,7 +82,10 @@ class Inspector:
         self.wait()
         self.model = model
         self.inputs = self.values(given["inputs"])
-        # What it makes in its first call it may make with operators, as in the runner.
+
+    def warm(self) -> None:
+        """The first call, as in the runner: what it makes then it may make with operators, which
+        are forbidden from then on."""
         self.call()
         rules.forbid_operators(self.device, rules.computing(self.device))
 
@@ -190,6 +192,7 @@ def main() -> None:
         stage = "load"
         inspector.load()
         stage = "forward"
+        inspector.warm()
         report = getattr(inspector, given.what)(given.trace)
     except Refusal as refusal:
         told = {"kind": refusal.kind, "message": str(refusal), "trace": ""}

@@ -10,6 +10,8 @@ use crate::wire::Complaint;
 
 const SMALLER: &str = "use smaller inputs";
 const LINT: &str = "`warpwright task lint` says what else speaks against it";
+/// As Python words what a full disk says.
+const NO_SPACE: &str = "No space left on device";
 const LOST: &str = "`nvidia-smi` and `dmesg` say whether the driver still has it; when it is back (a \
                     reset, a restart of the machine), `--resume` goes on with a run";
 
@@ -127,6 +129,10 @@ impl JudgeError {
                 message: complaint.message.lines().next().unwrap_or_default().to_owned(),
                 wanted: None,
             },
+            NoAnswer::Complaint(complaint) if complaint.message.contains(NO_SPACE) => {
+                let reason = complaint.message.lines().next().unwrap_or_default();
+                Self::infrastructure(format!("write a file for the {role}"), reason)
+            }
             NoAnswer::Complaint(complaint) => Self::reference(task, &complaint),
             NoAnswer::Closed => Self::Reference {
                 task: task.to_owned(),

@@ -149,6 +149,7 @@ impl Serving {
     fn open(&mut self, source: &str, asks: &str) -> Vec<String> {
         let request = json!({
             "do": "open", "source": source, "profile": "strict", "mode": "eval", "seed": 1,
+            "weights": "init",
             "device_bytes": null, "asks": asks,
         });
         let opened = self.ask(&request);
@@ -326,7 +327,7 @@ fn an_oracle_that_fails_while_it_computes_gives_the_device_back() {
     let mut serving = Serving::oracle();
     let request = json!({
         "do": "open", "source": SQUARE.replace("return x @ x", "raise ValueError('no')"),
-        "profile": "strict", "mode": "eval", "seed": 1, "device_bytes": null,
+        "profile": "strict", "mode": "eval", "seed": 1, "device_bytes": null, "weights": "init",
         "asks": "rightly",
     });
     let failed = serving.ask(&request);
@@ -369,6 +370,7 @@ fn what_was_compiled_without_memory_is_what_runs_later() {
     let ahead = |serving: &mut Serving, source: &str| {
         let request = json!({
             "do": "ahead", "source": source, "profile": "strict", "mode": "eval", "seed": 1,
+            "weights": "init",
             "which": ["compile"],
         });
         let told = serving.ask(&request).unwrap();

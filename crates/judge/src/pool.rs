@@ -328,12 +328,15 @@ impl<'j> SessionPool<'j> {
         alone: bool,
         work: impl Fn(&mut TaskSession<'j>) -> Result<T, JudgeError>,
     ) -> Result<T, JudgeError> {
+        let mut again = true;
         loop {
             self.judge.alive()?;
             let key = Key::of(task);
             let begun = self.begin(&key, &|| Begun::begin(self.judge, task))?;
             let turn = self.turn(key, alone);
-            let session = match (turn.take(), begun) {
+            let kept = turn.take();
+            let was_kept = kept.is_some();
+            let session = match (kept, begun) {
                 (Some(session), _) => Ok(session),
                 (None, begun) => begun
                     .map_or_else(|| Begun::begin(self.judge, task), Ok)
@@ -353,6 +356,8 @@ impl<'j> SessionPool<'j> {
             });
             match done {
                 Err(JudgeError::Memory { wanted, .. }) => turn.enlarge(wanted),
+                // One of its processes may have ended while nobody used it.
+                Err(JudgeError::Infrastructure { .. }) if was_kept && again => again = false,
                 done => return done,
             }
         }

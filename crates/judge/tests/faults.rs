@@ -159,7 +159,8 @@ fn small_disk(path: &Path, mebibytes: u32) -> bool {
 fn a_full_disk_is_no_candidates_fault() {
     let cache = tempfile::tempdir().unwrap();
     // Threads of the judge's are made by this one, and see what it sees.
-    if !small_disk(cache.path(), 64) {
+    // What a compiler keeps of torch's headers has 100 MiB.
+    if !small_disk(cache.path(), 512) {
         println!("not allowed to mount");
         return;
     }
@@ -172,7 +173,7 @@ fn a_full_disk_is_no_candidates_fault() {
     pool.open(&task).unwrap();
     let filler = cache.path().join("filler");
     let mut file = fs_err::File::create(&filler).unwrap();
-    let block = vec![1_u8; 1 << 12];
+    let block = vec![1_u8; 1 << 16];
     while file.write_all(&block).is_ok() {}
     drop(file);
     match pool.afresh(&task, &candidate, Stage::Measured) {
@@ -193,17 +194,13 @@ fn kill(pid: i32) {
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
 }
 
+/// Whoever is hit depends on the machine, and each kill is followed by a session that is opened anew.
 #[test]
-fn whoever_is_killed_the_task_is_not_blamed_and_the_next_verdict_is_right() {
+fn long_whoever_is_killed_the_task_is_not_blamed_and_the_next_verdict_is_right() {
     let before = folders();
-    kill_many(&[100, 400, 700, 1000, 1300, 1600, 2000, 2500]);
+    let delays: Vec<u64> = (0..40).map(|i| 50 + 70 * i).collect();
+    kill_many(&delays);
     let after = folders();
     let left: Vec<_> = after.difference(&before).collect();
     assert!(left.is_empty(), "left behind: {left:?}");
-}
-
-#[test]
-fn long_whoever_is_killed_the_task_is_not_blamed() {
-    let delays: Vec<u64> = (0..60).map(|i| 50 + 60 * i).collect();
-    kill_many(&delays);
 }
