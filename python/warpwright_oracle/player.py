@@ -54,7 +54,7 @@ class Player:
             if self.cuda:
                 torch.cuda.synchronize()
             base = self.arena.base if self.arena is not None else 0
-            return named(given, base, as_they_are=self.as_they_are)
+            return named(given, base) if self.as_they_are else named(given, base, lazy=True)
         finally:
             gc.enable()
 
@@ -83,11 +83,12 @@ class Player:
         return {}
 
 
-def named(results: Sequence[Any], base: int, *, as_they_are: bool) -> dict[str, Any]:
+def named(results: Sequence[Any], base: int, *, lazy: bool = False) -> dict[str, Any]:
     """Where the results of all calls lie: ``forms`` (trees and places without offsets), ``form``
     (which of these each call has; nothing if all have the first), and ``at``, the addresses of all
-    tensors in order as hexadecimal words, for which ``base`` is the arena's start. One tensor per
-    call, the usual, takes half a microsecond: it is inside the window."""
+    tensors in order as hexadecimal words, for which ``base`` is the arena's start. ``lazy`` results
+    may be conjugates or negatives of what lies there. One tensor per call, the usual, takes half a
+    microsecond: it is inside the window."""
     first = results[0] if results else None
     if type(first) is torch.Tensor and not _lazy(first):
         tensor, shape, stride, dtype = torch.Tensor, first.shape, first.stride(), first.dtype
@@ -105,7 +106,7 @@ def named(results: Sequence[Any], base: int, *, as_they_are: bool) -> dict[str, 
     for result in results:
         tensors: list[torch.Tensor] = []
         form = {"tree": flatten(result, tensors), "tensors": [place(t, None) for t in tensors]}
-        if as_they_are and any(map(_lazy, tensors)):
+        if not lazy and any(map(_lazy, tensors)):
             raise TypeError(
                 "an output is a conjugated or negated view (is_conj, is_neg) of memory that holds "
                 "other values: have a kernel write the values"
