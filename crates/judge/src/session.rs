@@ -149,24 +149,33 @@ impl<'j> TaskSession<'j> {
             Opening::Judging => oracle.learn(judge.config.seed, others, &judge.gate),
             Opening::Examining(wanted_ms, _) => oracle.learn_enough(judge, wanted_ms, others),
         };
-        match learn(&mut oracle, true) {
+        let anew = || {
+            let settings = (judge.config.profile, judge.config.seed);
+            LoadedOracle::load(&judge.host, task, settings, &judge.gate)?.open(
+                memory,
+                arena,
+                &judge.gate,
+            )
+        };
+        let mut learnt = learn(&mut oracle, true);
+        if matches!(learnt, Err(JudgeError::Infrastructure { .. })) {
+            // It was killed, perhaps by nothing of the task's.
+            drop(oracle);
+            oracle = anew()?;
+            learnt = learn(&mut oracle, true);
+        }
+        match learnt {
             Ok(()) => {}
             Err(JudgeError::Memory { .. }) if memory.is_all() => {
                 oracle.without_double();
                 learn(&mut oracle, true)?;
             }
-            Err(
-                error @ (JudgeError::Memory { .. }
-                | JudgeError::Infrastructure { .. }
-                | JudgeError::DeviceLost { .. }),
-            ) => return Err(error),
+            Err(error @ JudgeError::Memory { .. }) => return Err(error),
             Err(error) => {
                 // Trying inputs that a task does not know may cost the process its life: a bound
                 // that is checked on a GPU takes the whole context.
                 drop(oracle);
-                let settings = (judge.config.profile, judge.config.seed);
-                let again = LoadedOracle::load(&judge.host, task, settings, &judge.gate)?;
-                oracle = again.open(memory, arena, &judge.gate)?;
+                oracle = anew()?;
                 learn(&mut oracle, false)?;
                 oracle.families.alone(format!("trying them failed: {error}"));
             }
