@@ -519,7 +519,8 @@ impl Worker {
         JudgeError::from_trusted(task, self.role.name(), answer, &self.tail())
     }
 
-    /// Whether somebody else ended it, or its jail: no code in there does that to itself.
+    /// Whether SIGKILL ended it, or its jail's supervisor is gone. A reference may send that signal to
+    /// itself; nobody can tell it from the host's.
     fn was_killed(&mut self) -> bool {
         match self.child.wait_timeout(COLLECTED) {
             Ok(true) => self.child.outcome() == Some(Outcome::Signalled(SIGKILL)),

@@ -57,7 +57,7 @@ fn every_plan_has_all_families_and_the_own_inputs_twice() {
         assert_eq!(plan.iter().filter(|family| **family == InputFamily::Own).count(), 2);
         orders.insert(plan);
     }
-    assert!(orders.len() > 90, "nobody knows which comes when");
+    assert!(orders.len() > 90, "the order is drawn");
     assert!(families.caveats().is_empty());
     let few = self::families(2.0, &[(InputFamily::Normal, 2.0)]);
     assert_eq!(few.plan(&mut random).len(), CHECKS);
