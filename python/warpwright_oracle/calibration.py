@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +24,7 @@ from .families import (
     changes,
     exchangeable,
 )
+from .repeats import noisy
 from .rounding import DOUBLE_UNIT, UNIT, Rounded
 from .scales import within
 from .sizes import forward
@@ -205,7 +207,8 @@ class Calibrator:
                 differs = _differs(other.truths[i], own.first[i])
                 single = own.truths_count[i] == 1
                 note["varies"] = note["varies"] or differs if single else note["varies"] and differs
-                if note["real"] and note["rms"] and number == 0:
+                # Where no input ever differs, a draw tells nothing.
+                if note["real"] and note["rms"] and number == 0 and not self.oracle.fixed:
                     note["between"] = _apart(own.samples[i], other.samples[i]) / note["rms"]
             # A single number may be the same by chance.
             if all(n["varies"] or c != 1 for n, c in zip(own.notes, own.truths_count, strict=True)):
@@ -231,6 +234,10 @@ class Calibrator:
         looked = Looked(told, self._truths(told), own)
         views = [oracle.arena.view(at) for at in told["inputs"]["tensors"]]
         inputs = unflatten(told["inputs"]["tree"], views)
+        if oracle.draws:
+            call = partial(oracle.given, self.weights, inputs)
+            if noisy(call, call(1), call(2)):
+                raise NotAllowedError("the reference is random there")
         if self.tf32:
             # Also on a GPU: a library takes TF32 where that is faster, and what it computes in
             # float32 says nothing of how far off a product in TF32 may be.

@@ -19,15 +19,16 @@ import torch
 from . import precision
 from .arena import Arena, Memory
 from .calibration import Calibrator
-from .channel import Channel, Refusal, arguments, serve
+from .channel import Channel, arguments, serve
 from .computes import Computes
-from .distance import INFINITE, distance, largest, pieces
+from .distance import INFINITE, distance, pieces
 from .drawn import Drawn, drawn
 from .examiner import Examiner
 from .families import OWN, Traits, change
 from .forms import Form, carried, varying
 from .graph import graph
 from .reference import Reference, bound, perturb
+from .repeats import SAME, Given, alike, must_repeat, same
 from .scales import by_scale
 from .sizes import Allocated, foresee, forward
 from .succession import Succession
@@ -41,8 +42,6 @@ the form is, where they are small."""
 DRAWN = 0x5EED_3000
 """What is added to a seed for them."""
 SMALL_ELEMENTS = 1 << 20
-SAME = 1e-5
-"""Relative difference of results that tells another computation from another order of a sum."""
 LOOKS = 3
 """Calls of which the quickest tells how long one takes on a GPU, where others compute meanwhile."""
 SPARE_BYTES = 1 << 30
@@ -100,6 +99,10 @@ class Oracle:
         self.held: Held | None = None
         self.changes: set[int] = set()
         """The inputs that the reference changes, by position."""
+        self.draws = False
+        """Whether it draws random numbers, which then changed no result when it was looked at."""
+        self.fixed = False
+        """Whether the inputs of all draws are the same."""
         self.drawn: Drawn | Literal[False] | None = None
         """How inputs are drawn in place; False: they are not; None: not known yet."""
         self.form: Form | None = None
@@ -155,12 +158,12 @@ class Oracle:
         carried(first, "forward()", returned=True)
         given: list[torch.Tensor] = []
         tree = flatten(first, given)
-        self._must_repeat(inputs, tree, given)
+        self.draws = must_repeat(lambda seed: self.given("init", inputs, seed))
         self._must_be_saved(inputs, given, other)
         taken: list[torch.Tensor] = []
         input_tree = flatten(inputs, taken)
         self.elements = sum(t.numel() for t in (*taken, *given))
-        fixed = self._must_be_alike(seed, (input_tree, taken), (tree, Form(first)))
+        self.fixed = self._must_be_alike(seed, (input_tree, taken), (tree, Form(first)))
         self.seconds = min(self._time(inputs) for _ in range(LOOKS if self.cuda else 1))
         with Allocated() as allocated, Computes() as computes:
             forward(self.models["init"], inputs, 1)
@@ -181,29 +184,10 @@ class Oracle:
             "only_views": bool(ran.views)
             and all(at is not None for at in ran.views)
             and not self.changes,
-            "fixed_inputs": fixed,
+            "fixed_inputs": self.fixed,
             "state": [place(t, None) for t in self.models["init"].state_dict().values()],
             "versions": precision.fingerprint(),
         }
-
-    def _must_repeat(self, inputs: Any, tree: Any, given: list[torch.Tensor]) -> None:
-        """Refuses a reference whose results are others in a second call with the same inputs, or
-        that sets the seed of random numbers itself: a candidate's would be others."""
-        after = torch.get_rng_state()
-        second, _ = self._forward("init", inputs, 2)
-        again: list[torch.Tensor] = []
-        if flatten(second, again) != tree or not all(map(_alike, given, again)):
-            third, _ = self._forward("init", inputs, 2)
-            repeated: list[torch.Tensor] = []
-            text = "two calls with equal inputs gave different outputs"
-            if flatten(third, repeated) != tree or not all(map(_alike, again, repeated)):
-                text += ", also with equal seeds: it keeps a state from call to call"
-            else:
-                text += ": it is random"
-            raise Refusal("stochastic", text)
-        if torch.equal(after, torch.get_rng_state()):
-            text = "forward sets the seed of random numbers, which a candidate would draw otherwise"
-            raise Refusal("stochastic", text)
 
     def _must_be_saved(self, inputs: Any, given: list[torch.Tensor], other: Another) -> None:
         """Refuses a reference that computes with random values that its ``state_dict`` does not
@@ -213,8 +197,8 @@ class Oracle:
         outputs, _, _ = forward(self.reference.move(other.spare), inputs, 1)
         found: list[torch.Tensor] = []
         flatten(outputs, found)
-        same = len(found) == len(given)
-        if not same or not all(_alike(a, b, SAME) for a, b in zip(given, found, strict=True)):
+        as_many = len(found) == len(given)
+        if not as_many or not all(alike(a, b, SAME) for a, b in zip(given, found, strict=True)):
             raise other.refusal()
 
     def _must_be_alike(self, seed: int, taken: Any, given: Any) -> bool:
@@ -225,8 +209,8 @@ class Oracle:
         for i in range(1, DRAWS + further):
             inputs = self.drawn_inputs(seed + DRAWN + i)
             drawn: list[torch.Tensor] = []
-            same = flatten(inputs, drawn) == input_tree
-            fixed = fixed and same and all(map(_same, tensors, drawn))
+            built_alike = flatten(inputs, drawn) == input_tree
+            fixed = fixed and built_alike and all(map(same, tensors, drawn))
             if i < DRAWS:
                 outputs, _ = self._forward("init", inputs, 1)
                 Form(outputs).must_be(form, "what forward returns")
@@ -270,11 +254,18 @@ class Oracle:
         ran = self.call(variant, inputs, seed)
         return ran.outputs, bool(ran.changed)
 
+    def given(self, variant: str, inputs: Any, seed: int) -> Given:
+        """What a call of the reference on copies of the inputs gives."""
+        outputs, _, copies = forward(self.models[variant], inputs, seed)
+        tensors: list[torch.Tensor] = []
+        tree = flatten(outputs, tensors)
+        return Given(tree, tensors + self.after(copies))
+
     def call(self, variant: str, inputs: Any, seed: int) -> Ran:
         """A call of the reference on copies of the inputs; notes which of these it changed."""
         outputs, mine, copies = forward(self.models[variant], inputs, seed)
         pairs = enumerate(zip(mine, copies, strict=True))
-        changed = {i for i, (a, b) in pairs if not _same(a, b)}
+        changed = {i for i, (a, b) in pairs if not same(a, b)}
         self.changes |= changed
         tensors: list[torch.Tensor] = []
         tree = flatten(outputs, tensors)
@@ -510,29 +501,6 @@ class Oracle:
             torch.cuda.synchronize()
             if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > SPARE_BYTES:
                 torch.cuda.empty_cache()
-
-
-def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal, where no number equals no number."""
-    return all(
-        torch.equal(x, y) or bool(torch.all((x == y) | ((x != x) & (y != y))))
-        for x, y in pieces(a, b)
-    )
-
-
-def _alike(a: torch.Tensor, b: torch.Tensor, slack: float = 1e-3) -> bool:
-    """Equal up to the order of a sum: atomics on a GPU may reorder it."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    if not a.is_floating_point():
-        return _same(a, b)
-    if not a.numel():
-        return True
-    absolute = slack * largest(a) + 1e-12
-    return all(
-        torch.allclose(x.double(), y.double(), rtol=slack, atol=absolute, equal_nan=True)
-        for x, y in pieces(a, b)
-    )
 
 
 def _moved(after: torch.Tensor, before: torch.Tensor) -> tuple[float, int]:

@@ -37,6 +37,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "precision.py",
     "primed.py",
     "reference.py",
+    "repeats.py",
     "rounding.py",
     "rules.py",
     "runner.py",

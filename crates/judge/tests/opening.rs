@@ -128,12 +128,19 @@ fn what_is_random_or_kept_from_call_to_call_is_refused() {
     let seeds = "torch.manual_seed(0)\nreturn x + torch.rand_like(x)";
     for (forward, said) in [
         ("return x + torch.rand_like(x)", "it is random"),
+        // Also where it is less than an error of rounding in most elements.
+        ("return torch.relu(x) * 2 + torch.rand_like(x) * 1e-9", "it is random"),
+        ("import random\nreturn x * (1 + 1e-6 * random.random())", "it is random"),
+        ("import numpy\nreturn x * (1 + 1e-6 * numpy.random.rand())", "it is random"),
         (counts, "a state from call to call"),
         (seeds, "sets the seed"),
     ] {
         let message = refused(&judge, ["", "pass", forward, X]);
         assert!(message.contains(said), "{forward}: {message}");
     }
+    // Drawn, and of no consequence.
+    let unused = "return torch.where(torch.rand_like(x) > 2, 0 * x, x * 2)";
+    judge.task(&task(["", "pass", unused, X])).unwrap();
 }
 
 #[test]
