@@ -90,7 +90,9 @@ pub(crate) fn tolerance(
 /// its elements are from their mean, and draws from each other.
 fn ceiling(note: &OutputNote, known: &Errors) -> f64 {
     let within = if note.count < FEW { f64::INFINITY } else { note.spread };
-    let between = known.between.map_or(f64::INFINITY, |between| between * note.rms);
+    // What is the same in every draw is told from no other: the elements' own spread has to do.
+    let apart = known.between.filter(|between| *between > 0.0);
+    let between = apart.map_or(f64::INFINITY, |between| between * note.rms);
     CEILING * within.min(between).min(note.rms)
 }
 
@@ -126,6 +128,9 @@ pub(crate) fn tells(dtype: Dtype, note: &OutputNote, known: &Errors) -> Result<(
     let Some(epsilon) = dtype.epsilon() else { return Ok(()) };
     if 2 * note.apart > note.count {
         return Err(Silent::Apart);
+    }
+    if known.between == Some(0.0) {
+        return Err(Silent::Noise);
     }
     let rounding = 0.5 * epsilon * note.rms;
     if rounding.max(note.beyond) > ceiling(note, known) { Err(Silent::Noise) } else { Ok(()) }
@@ -306,6 +311,7 @@ mod tests {
         assert_eq!(float(&constant, &Errors::default()), Err(Silent::Noise));
         let frozen = Errors { between: Some(0.0), ..known(1e-6, 1e-3) };
         assert_eq!(float(&usual, &frozen), Err(Silent::Noise));
+        assert!(tolerance(Profile::Strict, Dtype::F32, &usual, &frozen, OWN).atol > 1e-7);
         let torn = OutputNote { apart: 600_000, ..usual.clone() };
         assert_eq!(float(&torn, &known(1e-6, 1e-3)), Err(Silent::Apart));
         // A single number has no spread; what it is from draw to draw has.
