@@ -44,6 +44,9 @@ pub(crate) fn at_opening(opened: &Opened) -> Vec<Objection> {
     if opened.only_views {
         reasons.push(Objection::OnlyViews);
     }
+    if !opened.sizes.changed.is_empty() {
+        reasons.push(Objection::ChangesInputs);
+    }
     reasons
 }
 

@@ -122,6 +122,11 @@ pub enum Objection {
     /// Nothing is computed.
     #[error("it computes nothing: all its outputs are views of its inputs")]
     OnlyViews,
+    /// An input is an output too.
+    #[error(
+        "it changes its inputs in place, so that every call needs fresh ones: return what it computes"
+    )]
+    ChangesInputs,
     /// NaN and infinities only.
     #[error("no element of its outputs is finite")]
     NothingFinite,
@@ -226,6 +231,7 @@ impl Objection {
             Self::SameInputs => "same_inputs",
             Self::NoInputs => "no_inputs",
             Self::OnlyViews => "only_views",
+            Self::ChangesInputs => "changes_inputs",
             Self::NothingFinite => "nothing_finite",
             Self::Constant => "constant",
             Self::Independent => "independent",

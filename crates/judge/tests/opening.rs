@@ -169,6 +169,8 @@ fn a_degenerate_task_is_told_by_its_reason() {
         ("return torch.relu(-x.abs() - 1)", X, "constant"),
         ("return torch.arange(32.0) + 0 * x", X, "independent"),
         ("return x.t()", X, "only_views"),
+        ("return torch.tanh(x.add_(1))", X, "changes_inputs"),
+        ("x.add_(1)\nreturn None", X, "changes_inputs"),
         ("return torch.arange(x, dtype=torch.float32)", "return [64]", "no_inputs"),
     ] {
         let task = task(["", "pass", forward, inputs]);
