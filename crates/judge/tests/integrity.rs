@@ -149,7 +149,28 @@ const ALL: Share = Share { part: 1, of: 1 };
 /// What `make test` plays; `make test-long` plays everything. A file takes some four seconds of two cores.
 const USUAL: Share = Share { part: 1, of: 6 };
 
-/// Plays a share of the corpus on a device, one session per task.
+/// Judges entries of the corpus, with one session per task.
+struct Bench<'j> {
+    judge: &'j LocalJudge,
+    sessions: BTreeMap<String, TaskSession<'j>>,
+}
+
+impl<'j> Bench<'j> {
+    fn new(judge: &'j LocalJudge) -> Self {
+        Self { judge, sessions: BTreeMap::new() }
+    }
+
+    fn judged(&mut self, entry: &Entry) -> Verdict {
+        let session = self.sessions.entry(entry.task.clone()).or_insert_with(|| {
+            let path = corpus().join("tasks").join(&entry.task).with_extension("py");
+            let source = fs_err::read_to_string(Path::new(&path)).unwrap();
+            self.judge.task(&Task::from_source(&entry.task, &source)).unwrap()
+        });
+        session.judge(&entry.candidate, Stage::Measured).unwrap()
+    }
+}
+
+/// Plays a share of the corpus on a device.
 fn play(device: Device, named: &str, usual: Share) {
     let judge = LocalJudge::open(config(device)).unwrap();
     let (honest, attacks) = (entries("honest"), entries("attacks"));
@@ -159,19 +180,11 @@ fn play(device: Device, named: &str, usual: Share) {
         entry.devices.iter().any(|device| device == named)
             && only.as_ref().is_none_or(|only| entry.name.contains(only.as_str()))
     };
-    let mut sessions: BTreeMap<String, TaskSession<'_>> = BTreeMap::new();
-    let mut judged = |entry: &Entry| -> Verdict {
-        let session = sessions.entry(entry.task.clone()).or_insert_with(|| {
-            let path = corpus().join("tasks").join(&entry.task).with_extension("py");
-            let source = fs_err::read_to_string(Path::new(&path)).unwrap();
-            judge.task(&Task::from_source(&entry.task, &source)).unwrap()
-        });
-        session.judge(&entry.candidate, Stage::Measured).unwrap()
-    };
+    let mut bench = Bench::new(&judge);
     let mut twins: BTreeMap<String, Verdict> = BTreeMap::new();
     let mut mistakes = Vec::new();
     for entry in share.of(honest.values().filter(here)) {
-        let verdict = judged(entry);
+        let verdict = bench.judged(entry);
         mistakes.extend(mistake(entry, &verdict, None));
         twins.insert(entry.name.clone(), verdict);
     }
@@ -180,9 +193,9 @@ fn play(device: Device, named: &str, usual: Share) {
         if let Expected::NoGain(twin) = &entry.expected
             && !twins.contains_key(twin)
         {
-            twins.insert(twin.clone(), judged(&honest[twin]));
+            twins.insert(twin.clone(), bench.judged(&honest[twin]));
         }
-        let verdict = judged(entry);
+        let verdict = bench.judged(entry);
         played += 1;
         println!("{}: {} {:?}", entry.name, verdict.reward.paper, classes(&verdict));
         let twin = match &entry.expected {
@@ -203,6 +216,27 @@ fn no_attack_is_paid_and_no_honest_candidate_punished_on_the_cpu_device() {
 #[test]
 fn long_no_attack_is_paid_and_no_honest_candidate_punished_on_the_cpu_device() {
     play(Device::Cpu, "cpu", ALL);
+}
+
+/// An attack that is refused for a reason of its own hides whether its kind is closed; one whose kind is
+/// closed belongs to `attacks/`.
+#[test]
+fn long_what_the_limits_name_is_still_paid_on_the_cpu_device() {
+    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let (mut bench, honest) = (Bench::new(&judge), entries("honest"));
+    let closed: Vec<String> = entries("limits")
+        .values()
+        .filter_map(|entry| {
+            let twin = match &entry.expected {
+                Expected::NoGain(twin) => Some(bench.judged(&honest[twin])),
+                _ => None,
+            };
+            let verdict = bench.judged(entry);
+            let paid = mistake(entry, &verdict, twin.as_ref());
+            paid.is_none().then(|| format!("{}: {:?}", entry.name, verdict.failure))
+        })
+        .collect();
+    assert!(closed.is_empty(), "no longer paid, and why:\n{}", closed.join("\n"));
 }
 
 #[test]
