@@ -51,7 +51,7 @@ impl Plan {
     pub(crate) fn of(device: Device, window: Option<Duration>) -> Self {
         let usual = if device.is_cuda() {
             Self {
-                window: Duration::from_millis(4),
+                window: Duration::from_millis(8),
                 longer: Duration::from_millis(15),
                 rounds: 21,
                 budget: Duration::from_secs(15),

@@ -170,10 +170,10 @@ mod tests {
     fn windows_that_turn_out_too_short_grow() {
         let plan = Plan::of(Device::Cuda(0), None);
         let regrown = |seconds: f64| regrown(&plan, (50, 200), seconds, 1 << 20);
-        // Windows of 4 ms, from then on of 15.
-        assert_eq!(regrown(4e-3), (50, 200));
-        assert_eq!(regrown(2.1e-3), (50, 200), "short, and long enough");
-        assert_eq!(regrown(1e-3), (200, 750));
+        // Windows of 8 ms, from then on of 15.
+        assert_eq!(regrown(8e-3), (50, 200));
+        assert_eq!(regrown(4.1e-3), (50, 200), "short, and long enough");
+        assert_eq!(regrown(1e-3), (400, 750));
         assert_eq!(regrown(1e-6), (500, 2000), "not by more than a step");
         assert_eq!(regrown(-1e-4), (500, 2000), "shorter than an empty one");
         assert_eq!(super::regrown(&plan, (50, 200), 1e-3, 120), (120, 200), "what fits");
@@ -186,8 +186,8 @@ mod tests {
         assert_eq!(window_calls(window, 1.0, 4096), 1);
         assert_eq!(window_calls(window, 1e-5, 100), 100);
         let plan = Plan::of(Device::Cuda(0), None);
-        assert_eq!(first_calls(&plan, 1e-3, 4096), 4);
-        assert_eq!(first_calls(&plan, 0.0, 4096), 320, "no time is known to be so short");
+        assert_eq!(first_calls(&plan, 1e-3, 4096), 7);
+        assert_eq!(first_calls(&plan, 0.0, 4096), 640, "no time is known to be so short");
         assert_eq!(first_calls(&plan, 0.0, 30), 30);
     }
 
@@ -210,7 +210,7 @@ mod tests {
                 let length = ready.later as f64 * truth;
                 assert!((7e-3..=0.031f64.max(truth)).contains(&length), "{length} s of {truth} s");
                 let short = ready.calls as f64 * truth;
-                assert!((1e-3..=length.min(9e-3f64.max(truth))).contains(&short), "{short} s");
+                assert!((1e-3..=length.min(13e-3f64.max(truth))).contains(&short), "{short} s");
                 if let Some(level) = ready.quiet.level(&[]) {
                     assert!(level > 0.5 * truth, "{level} s for {truth} s");
                 }
