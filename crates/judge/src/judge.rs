@@ -381,6 +381,16 @@ impl LocalJudge {
         instrument: Instrument,
     ) -> Result<Outcome, JudgeError> {
         let _slot = self.builds.take();
+        self.build_at_once(task, candidate, instrument)
+    }
+
+    /// The same, however many compile already: for what is linked of objects that are there.
+    pub(crate) fn build_at_once(
+        &self,
+        task: &Task,
+        candidate: &Candidate,
+        instrument: Instrument,
+    ) -> Result<Outcome, JudgeError> {
         // On the cpu device compilers would disturb what is timed.
         let _shared = (!self.config.device.is_cuda()).then(|| self.gate.share(Purpose::Host));
         let reference = Some(task.source.clone());

@@ -386,6 +386,32 @@ impl<'j> TaskSession<'j> {
         (stage, held): (Stage, &Held<'_>),
         found: &mut Findings,
     ) -> Result<(), Trouble> {
+        let (judge, task) = (self.judge, self.task.clone());
+        std::thread::scope(|scope| {
+            // What is run last is linked beside what is not timed.
+            if stage == Stage::Measured && judge.config.device.is_cuda() {
+                scope.spawn(move || ablation::link_ahead(judge, &task, candidate));
+            }
+            self.load_and_verify(runner, candidate, found)
+        })?;
+        if stage == Stage::Measured && !found.bad() {
+            let waiting = Instant::now();
+            held.tense();
+            found.seconds.wait += waiting.elapsed().as_secs_f64();
+            let measuring = Instant::now();
+            let went = self.measure(runner, found);
+            found.seconds.measure = measuring.elapsed().as_secs_f64();
+            went?;
+        }
+        Ok(())
+    }
+
+    fn load_and_verify(
+        &mut self,
+        runner: &mut Runner,
+        candidate: &Candidate,
+        found: &mut Findings,
+    ) -> Result<(), Trouble> {
         let loading = Instant::now();
         runner.begin(&self.judge.cores)?;
         let source = candidate.files().get("model_new.py");
@@ -403,17 +429,7 @@ impl<'j> TaskSession<'j> {
         let verifying = Instant::now();
         let went = self.verify(runner, found);
         found.seconds.verify = verifying.elapsed().as_secs_f64();
-        went?;
-        if stage == Stage::Measured && !found.bad() {
-            let waiting = Instant::now();
-            held.tense();
-            found.seconds.wait += waiting.elapsed().as_secs_f64();
-            let measuring = Instant::now();
-            let went = self.measure(runner, found);
-            found.seconds.measure = measuring.elapsed().as_secs_f64();
-            went?;
-        }
-        Ok(())
+        went
     }
 
     /// One call with the weights that nothing else is played with, then fresh inputs of several families

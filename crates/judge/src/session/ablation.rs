@@ -14,8 +14,11 @@ use warpwright_record::verdict::{
     AblationResult, FailureClass, IntegrityFinding, Provenance, Stage,
 };
 
+use warpwright_task::Task;
+
 use super::TaskSession;
 use crate::error::JudgeError;
+use crate::judge::LocalJudge;
 use crate::verdict::Findings;
 
 /// What a candidate has that could compute, and whether there is something to compute.
@@ -32,6 +35,12 @@ struct Conclusion {
     result: AblationResult,
     finding: Option<IntegrityFinding>,
     caveat: Option<&'static str>,
+}
+
+/// Links the candidate without its kernels while it is loaded and verified: if it is verified, the builder
+/// has that in its cache. Whatever fails here fails again when it is asked for.
+pub(super) fn link_ahead(judge: &LocalJudge, task: &Task, candidate: &Candidate) {
+    drop(judge.build_at_once(task, candidate, Instrument::EmptyKernels));
 }
 
 const LIBRARIES_ONLY: &str =
@@ -73,7 +82,7 @@ impl TaskSession<'_> {
         candidate: &Candidate,
         taken: Instrument,
     ) -> Result<bool, JudgeError> {
-        match self.judge.build(&self.task, candidate, taken)? {
+        match self.judge.build_at_once(&self.task, candidate, taken)? {
             Outcome::Built(artifact) => {
                 let mut found = Findings::default();
                 self.run_with_room(candidate, &artifact, Stage::Verified, &mut found)?;
