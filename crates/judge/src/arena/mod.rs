@@ -4,6 +4,7 @@
 //! it is lent to maps the same bytes; nothing that process says changes what the judge reads.
 
 mod cuda;
+mod driver;
 mod host;
 mod kept;
 mod kernels;
