@@ -15,9 +15,10 @@ use crate::arena::Arena;
 use crate::channel::NoAnswer;
 use crate::error::JudgeError;
 use crate::gate::{Gate, Purpose};
+use crate::host::{Grant, Host, Role};
 use crate::named::Named;
 use crate::oracle::{mode_name, profile_name};
-use crate::process::{Grant, Host, Role, Worker};
+use crate::process::Worker;
 use crate::wire::Agreement;
 
 /// Longest one compilation may take; `max-autotune` can need minutes.

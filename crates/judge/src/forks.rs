@@ -12,7 +12,7 @@ use std::time::Duration;
 use warpwright_jail::{Child, ForkServer, Spec, Warm};
 
 use crate::error::JudgeError;
-use crate::process::{Host, Role};
+use crate::host::{Host, Role};
 
 /// Longest the parent may take to import torch. A busy host is slow, not silent.
 const READY_PATIENCE: Duration = Duration::from_mins(2);

@@ -48,6 +48,7 @@ mod health;
 #[cfg(test)]
 mod holding;
 mod homes;
+mod host;
 mod inspect;
 mod judge;
 mod layout;

@@ -28,7 +28,8 @@ use crate::claims::Zone;
 use crate::error::JudgeError;
 use crate::gate::{Gate, Purpose};
 use crate::homes::{Home, Homes};
-use crate::process::{Grant, Host, Role, START_BYTES, WALL, Worker};
+use crate::host::{Grant, Host, Role};
+use crate::process::{START_BYTES, WALL, Worker};
 
 /// Runners kept ready on a GPU: a candidate has the device for half a second, starting takes up to ten
 /// where many sessions keep the host busy. More cost memory: each has a context of half a GiB.

@@ -17,8 +17,9 @@ use crate::error::JudgeError;
 use crate::examination::Objection;
 use crate::families::{Draw, Families};
 use crate::gate::{Gate, Purpose};
+use crate::host::{Grant, Host, Role};
 use crate::memory::Memory;
-use crate::process::{Grant, Host, Role, Worker};
+use crate::process::Worker;
 use crate::tolerance::{Tolerance, tolerance};
 use crate::wire::{
     Examined, Expected, Graphed, Learned, Loaded, Opened, Redrawn, Sets, Sizes, State,

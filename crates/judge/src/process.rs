@@ -2,22 +2,20 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rand::RngExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
-use warpwright_jail::{
-    Access, Captured, Child, FreezeError, Freezer, Gpu, Jail, Killer, Limits, Mount, Outcome, Spec,
-};
+use warpwright_jail::{Access, Captured, Child, Freezer, Killer, Limits, Mount, Outcome, Spec};
 
 use crate::arena::Arena;
 use crate::channel::{self, Channel, NoAnswer};
 use crate::error::JudgeError;
-use crate::forks::Forks;
 use crate::gate::{Gate, Purpose, Wish};
+use crate::host::{Grant, Host, Listed, Role};
+
+mod window;
 
 /// Descriptor numbers inside the jail.
 const CHANNEL_FD: i32 = 3;
@@ -34,174 +32,12 @@ const START_PATIENCE: Duration = Duration::from_mins(2);
 /// Longest a process that waits for work may take to say so. A busy host is slow, not silent.
 const PING_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long the threads of a process on a GPU, some thirty on two cores, take to go on once it is thawed:
-/// waited for before the clock starts.
-const SETTLE: Duration = Duration::from_millis(1);
-
 /// Longest the end of a process is waited for that has closed its socket. It takes milliseconds, on a
 /// busy host more.
 const COLLECTED: Duration = Duration::from_secs(10);
 
 /// Longest a process lives, whatever it does.
 pub(crate) const WALL: Duration = Duration::from_hours(12);
-
-/// Threads that torch uses on the host where it computes on a GPU.
-const HOST_THREADS: usize = 4;
-
-/// What every process of this judge needs.
-pub(crate) struct Host {
-    pub(crate) jail: Arc<Jail>,
-    pub(crate) python: PathBuf,
-    pub(crate) package: PathBuf,
-    pub(crate) library: PathBuf,
-    /// Identity of the GPU, if it is one.
-    pub(crate) gpu: Option<String>,
-    /// Number of its node in `/dev`, if that is known: processes see no other's.
-    pub(crate) node: Option<u32>,
-    /// The processes that were started and have not ended.
-    pub(crate) workers: Arc<Workers>,
-    /// The parents of processes that are forks.
-    pub(crate) forks: Forks,
-    /// Host memory that a process may use unless it is granted another bound, in bytes.
-    pub(crate) memory_bytes: u64,
-}
-
-impl Host {
-    /// A module of the package in a jail of its own, alone or under a program that starts Python:
-    /// what is the same for all. A process on a GPU sees that one only, as its first.
-    pub(crate) fn module(&self, name: &str, under: Option<(&Path, &[String])>) -> Spec {
-        let device = if self.gpu.is_some() { "cuda:0" } else { "cpu" };
-        let mut spec = match under {
-            Some((program, arguments)) => Spec::new(program)
-                .args(arguments.iter().map(String::as_str))
-                .arg(self.python.to_string_lossy()),
-            None => Spec::new(&self.python),
-        };
-        spec = spec
-            .label(name)
-            .args(["-P", "-m", &format!("warpwright_oracle.{name}"), "--device", device])
-            .env("PYTHONPATH", self.package.to_string_lossy())
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .env("PYTHONUNBUFFERED", "1")
-            .with_system()
-            .with_python(&self.python)
-            .read_only(&self.package);
-        if let Some(gpu) = &self.gpu {
-            // Torch's threads wait by spinning, on every core there is; on a GPU host they have
-            // little to do.
-            let threads = HOST_THREADS.to_string();
-            spec = spec
-                .gpu(self.node.map_or(Gpu::All, Gpu::One))
-                .env("CUDA_VISIBLE_DEVICES", gpu)
-                .env("OMP_NUM_THREADS", threads);
-        }
-        spec
-    }
-
-    /// Bounds that all share.
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
-            memory_bytes: Some(self.memory_bytes),
-            processes: 512,
-            open_files: 4096,
-            ..Limits::default()
-        }
-    }
-}
-
-/// Ids of the first processes of the jails that workers run in, as the host sees them.
-#[derive(Debug, Default)]
-pub(crate) struct Workers(Mutex<Vec<u32>>);
-
-impl Workers {
-    /// Those that run now.
-    pub(crate) fn pids(&self) -> Vec<u32> {
-        self.lock().clone()
-    }
-
-    fn list(self: &Arc<Self>, pid: u32) -> Listed {
-        self.lock().push(pid);
-        Listed { workers: Arc::clone(self), pid }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
-        // The list is whole after every call, also after a panic elsewhere.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// An entry, for as long as its process runs.
-struct Listed {
-    workers: Arc<Workers>,
-    pid: u32,
-}
-
-impl Drop for Listed {
-    fn drop(&mut self) {
-        self.workers.lock().retain(|pid| *pid != self.pid);
-    }
-}
-
-/// What a process is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    Oracle,
-    Baseline,
-    Runner,
-}
-
-impl Role {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Oracle => "oracle",
-            Self::Baseline => "baseline",
-            Self::Runner => "runner",
-        }
-    }
-
-    /// What libraries are told when they are loaded.
-    pub(crate) fn environment(self, gpu: bool) -> &'static [(&'static str, &'static str)] {
-        match (self, gpu) {
-            // Memory that is given back to the system must be cleared by it when it is needed again,
-            // which takes longer than most that is computed there. Nobody times it: its threads leave
-            // the cores to others while they wait.
-            (Self::Oracle, false) => &[
-                ("MALLOC_MMAP_MAX_", "0"),
-                ("MALLOC_TRIM_THRESHOLD_", "4294967296"),
-                ("OMP_WAIT_POLICY", "PASSIVE"),
-            ],
-            (Self::Baseline, true) => &[("TORCHINDUCTOR_COMPILE_THREADS", "1")],
-            // Probing which vector instructions work starts torch a dozen times; the compiler tells
-            // soon enough.
-            (Self::Baseline, false) => {
-                &[("TORCHINDUCTOR_COMPILE_THREADS", "1"), ("TORCHINDUCTOR_VEC_ISA_OK", "1")]
-            }
-            (Self::Oracle | Self::Runner, _) => &[],
-        }
-    }
-
-    /// What it takes the device for, once it is up.
-    fn purpose(self) -> Purpose {
-        match self {
-            Self::Oracle => Purpose::Reference,
-            Self::Baseline => Purpose::Baselines,
-            Self::Runner => Purpose::Start,
-        }
-    }
-}
-
-/// What a process is given beside its role.
-#[derive(Default)]
-pub(crate) struct Grant<'a> {
-    /// Folders it may read.
-    pub(crate) read: Vec<&'a Path>,
-    /// Folders it may write.
-    pub(crate) write: Vec<&'a Path>,
-    /// More environment.
-    pub(crate) env: Vec<(&'a str, String)>,
-    /// Bound on its memory, the arena included.
-    pub(crate) memory_bytes: Option<u64>,
-}
 
 /// A running process and the conversation with it. Dropping it kills the process tree.
 pub(crate) struct Worker {
@@ -384,91 +220,6 @@ impl Worker {
         channel::decode(&self.channel.receive(deadline)?)
     }
 
-    /// Stops everything in the process's jail until it is asked again.
-    pub(crate) fn freeze(&mut self) -> Result<(), NoAnswer> {
-        if self.freezer.is_none() {
-            self.freezer = self.child.freezer();
-        }
-        // One that has ended has nothing to stop.
-        let Some(freezer) = &mut self.freezer else { return Err(NoAnswer::Closed) };
-        let frozen = freezer.freeze();
-        self.unless_ended(frozen)
-    }
-
-    fn thaw(&mut self) -> Result<(), NoAnswer> {
-        let Some(freezer) = &mut self.freezer else { return Ok(()) };
-        let thawed = freezer.thaw();
-        self.unless_ended(thawed)
-    }
-
-    /// A group that is gone says that the jail has ended, which the conversation tells better.
-    fn unless_ended(&mut self, done: Result<(), FreezeError>) -> Result<(), NoAnswer> {
-        match done {
-            Ok(()) => Ok(()),
-            Err(_) if matches!(self.child.try_wait(), Ok(true)) => Err(NoAnswer::Closed),
-            Err(FreezeError::RanWhileFrozen) => Err(NoAnswer::RanWhileFrozen),
-            Err(error) => Err(NoAnswer::CannotFreeze(error.to_string())),
-        }
-    }
-
-    /// Has a frozen process play a window.
-    ///
-    /// On the cpu device the clock of this process runs from before it goes on until it has answered and
-    /// everything in its jail is frozen again. On a GPU it goes on before the clock starts, so that it is
-    /// awake and the GPU is its own: the inputs are out of its reach until `lent` comes with "go". There
-    /// the clock stops when `look` is done, which sees what the process has left running on the GPU;
-    /// freezing it would not stop that. Nobody sleeps while the answer is waited for; on the cpu device
-    /// cores that wait would be missed.
-    pub(crate) fn window<R>(
-        &mut self,
-        (go, lent): (&Json, Option<BorrowedFd<'_>>),
-        deadline: Duration,
-        look: impl FnOnce(&[u8]) -> R,
-    ) -> (Duration, Result<Answered<R>, NoAnswer>) {
-        let (go, nonce) = with_nonce(go);
-        // On a GPU nothing of the clock depends on who was frozen, and baselines run no candidate's code.
-        let freezes = !self.awake || self.role == Role::Runner;
-        if freezes && let Err(error) = self.freeze() {
-            return (Duration::ZERO, Err(error));
-        }
-        if self.awake {
-            if freezes {
-                if let Err(error) = self.thaw() {
-                    return (Duration::ZERO, Err(error));
-                }
-                std::thread::sleep(SETTLE);
-            }
-            let turned = self.ask::<Json>(&serde_json::json!({"do": "turn"}), deadline);
-            if let Err(error) = turned {
-                return (Duration::ZERO, Err(error));
-            }
-        }
-        if self.channel.has_unasked() {
-            return (Duration::ZERO, Err(NoAnswer::Unasked));
-        }
-        let start = Instant::now();
-        // Not the other way round: what is frozen reads nothing, and a socket holds little.
-        let sent = self.thaw().and_then(|()| self.channel.send(&go, deadline));
-        // Nothing can reach the inputs on a GPU before: neither the process nor what it has queued there.
-        let sent = sent.and_then(|()| lent.map_or(Ok(()), |fd| self.channel.send_descriptor(fd)));
-        let reply = sent.and_then(|()| self.channel.answer(self.awake, deadline));
-        let (mut elapsed, mut seen) = (None, None);
-        if self.awake
-            && let Ok(reply) = &reply
-        {
-            seen = Some(look(reply));
-            elapsed = Some(start.elapsed());
-        }
-        let frozen = if freezes { self.freeze() } else { Ok(()) };
-        let reply = match (reply, frozen) {
-            (Ok(reply), Ok(())) => reply,
-            (Err(error), _) | (Ok(_), Err(error)) => return (start.elapsed(), Err(error)),
-        };
-        let elapsed = elapsed.unwrap_or_else(|| start.elapsed());
-        let done = answered(&reply, &nonce).map(|answer| Answered { answer, seen });
-        (elapsed, done)
-    }
-
     /// Asks a process that takes the device when it computes there; see [`Channel::ask_holding`].
     /// The caller holds nothing of it.
     pub(crate) fn ask_holding<T: DeserializeOwned>(
@@ -556,14 +307,6 @@ impl Worker {
         let ended = self.child.wait().map(|f| (Some(f.outcome), last_words(&f.stdout, &f.stderr)));
         ended.unwrap_or_default()
     }
-}
-
-/// What a process answered in a window.
-pub(crate) struct Answered<R> {
-    /// Its answer: in a runner, the candidate's word.
-    pub(crate) answer: Json,
-    /// What the judge saw before the clock stopped, on a GPU.
-    pub(crate) seen: Option<R>,
 }
 
 /// The request with a fresh secret, which the answer must echo.

@@ -12,7 +12,7 @@ use super::tools::Tool;
 use crate::channel::NoAnswer;
 use crate::error::JudgeError;
 use crate::failure::classify;
-use crate::process::Host;
+use crate::host::Host;
 use crate::runner::Stumble;
 use crate::wire::Complaint;
 
