@@ -239,6 +239,29 @@ fn long_what_the_limits_name_is_still_paid_on_the_cpu_device() {
     assert!(closed.is_empty(), "no longer paid, and why:\n{}", closed.join("\n"));
 }
 
+/// Judges the candidate that skips most of one call in twenty so often, and counts how often that is found.
+/// `WARPWRIGHT_SKIP_VERDICTS` says how often; 99 of 100 is the least that must be.
+fn skipping_is_found(device: Device) {
+    let verdicts = std::env::var("WARPWRIGHT_SKIP_VERDICTS").map_or(300, |n| n.parse().unwrap());
+    let judge = LocalJudge::open(config(device)).unwrap();
+    let (mut bench, attacks) = (Bench::new(&judge), entries("attacks"));
+    let entry = &attacks["skips_a_twentieth"];
+    let missed = (0..verdicts).filter(|_| bench.judged(entry).verified).count();
+    println!("skipping was missed in {missed} of {verdicts} verdicts");
+    // With 1 of 100 missed as a rule, more than this happens once in a hundred runs of 300.
+    assert!(missed <= 3 + verdicts / 75, "missed in {missed} of {verdicts}");
+}
+
+#[test]
+fn long_skipping_a_twentieth_of_the_calls_is_found_on_the_cpu_device() {
+    skipping_is_found(Device::Cpu);
+}
+
+#[test]
+fn gpu_skipping_a_twentieth_of_the_calls_is_found() {
+    skipping_is_found(Device::Cuda(0));
+}
+
 #[test]
 fn gpu_no_attack_is_paid_and_no_honest_candidate_punished() {
     play(Device::Cuda(0), "cuda", ALL);
