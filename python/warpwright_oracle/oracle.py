@@ -158,7 +158,8 @@ class Oracle:
         carried(first, "forward()", returned=True)
         given: list[torch.Tensor] = []
         tree = flatten(first, given)
-        self.draws = must_repeat(lambda seed: self.given("init", inputs, seed))
+        this = Given(tree, given + ran.after)
+        self.draws = must_repeat(this, lambda seed: self.given("init", inputs, seed))
         self._must_be_saved(inputs, given, other)
         taken: list[torch.Tensor] = []
         input_tree = flatten(inputs, taken)

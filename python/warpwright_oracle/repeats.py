@@ -39,15 +39,14 @@ class Given:
         return self.tree == other.tree and all(alike(a, b, slack) for a, b in pairs)
 
 
-def must_repeat(call: Callable[[int], Given]) -> bool:
+def must_repeat(first: Given, call: Callable[[int], Given]) -> bool:
     """Refuses a reference whose results are others in a second call with the same inputs, or that
-    sets the seed of random numbers itself: a candidate's would be others. ``call`` is a call with
-    equal inputs and this seed. Whether it draws random numbers, which then changed no result: on
-    other inputs they may (``noisy``)."""
+    sets the seed of random numbers itself: a candidate's would be others. ``first`` is what the
+    last call gave, with seed 1; ``call`` is another with equal inputs and this seed. Whether it
+    draws random numbers, which then changed no result: on other inputs they may (``noisy``)."""
+    after = _generators()
     seed_everything(2)
     fresh = _generators()
-    first = call(1)
-    after = _generators()
     second = call(2)
     later = _generators()
     if not first.alike(second):

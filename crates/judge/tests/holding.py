@@ -171,6 +171,7 @@ def main() -> None:
     note(Reference, "inputs", "draws")
     note(oracle_module, "perturb", "perturbs")
     note(Oracle, "call", "computes")
+    note(Oracle, "given", "computes")
     note(Arena, "beside", "maps")
     note(oracle_module, "Arena", "maps")
     channel = Telling(given.channel)

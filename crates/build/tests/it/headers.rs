@@ -41,7 +41,7 @@ fn precompiled(bench: &Bench) -> Vec<PathBuf> {
 }
 
 #[test]
-fn headers_of_torch_are_precompiled_for_the_second_build_that_needs_them() {
+fn long_headers_of_torch_are_precompiled_for_the_second_build_that_needs_them() {
     let bench = bench();
     built(build(&bench, &binding(0)));
     assert!(precompiled(&bench).is_empty(), "one use is not worth it");
