@@ -134,6 +134,35 @@ class Calibrator:
         found = {"admitted": admitted, "refused": refused, "untried": untried}
         return found | {"exact": not own.blind, "weights": self.weights}
 
+    def reordered(self, seed: int, family: str) -> list[dict[str, Any]]:
+        """Notes as of ``calibrate`` on this very draw, with the largest ``honest`` of several
+        programs that sum in other orders; none where there is no truth in float64. One draw of a
+        family does not show all that honest programs may be off by: some have a term beside which
+        everything that is added later is rounded to one side."""
+        oracle = self.oracle
+        told = oracle.expected(
+            {"variant": self.weights, "seed": seed, "family": family, "double": self.double}
+        )
+        if told["void"]:
+            return []
+        looked = Looked(told, self._truths(told))
+        if looked.blind:
+            return []
+        views = [oracle.arena.view(at) for at in told["inputs"]["tensors"]]
+        inputs = unflatten(told["inputs"]["tree"], views)
+        largest = [_honest(note) for note in looked.notes]
+        for _ in range(AGAIN):
+            for double in looked.precisions():
+                looked.note("honest", self._reordered(inputs, family, double), double=double)
+            pairs = zip(largest, map(_honest, looked.notes), strict=True)
+            largest = [[max(a, b) for a, b in zip(*each, strict=True)] for each in pairs]
+        for note, (whole, *classes) in zip(looked.notes, largest, strict=True):
+            note["honest"] = whole
+            for each, error in zip(note["scales"], classes, strict=True):
+                each["honest"] = error
+        oracle.settle()
+        return looked.notes
+
     def _own(self, seed: int) -> Looked:
         """The task's own inputs, with weights on which honest programs agree as well as on the
         initial ones. These are looked at only where there is a doubt."""
@@ -483,6 +512,11 @@ def _constant(own: Looked, admitted: list[dict[str, Any]]) -> set[int]:
         for i, note in enumerate(own.notes)
         if not note["real"] and not any(each["notes"][i]["varies"] for each in admitted)
     }
+
+
+def _honest(note: dict[str, Any]) -> list[float]:
+    """The error of an honest program on a whole output, and on each of its classes."""
+    return [note["honest"] or 0.0, *(each["honest"] for each in note["scales"])]
 
 
 def _differs(truth: torch.Tensor, first: torch.Tensor) -> bool:

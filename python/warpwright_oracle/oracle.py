@@ -314,6 +314,12 @@ class Oracle:
         calibrator = Calibrator(self, self.profile, weights, double=double)
         return calibrator.calibrate(request["seed"], request["families"])
 
+    def reordered(self, request: dict[str, Any]) -> dict[str, Any]:
+        """See ``Calibrator``."""
+        weights, double = request["variant"], request["double"]
+        calibrator = Calibrator(self, self.profile, weights, double=double)
+        return {"notes": calibrator.reordered(request["seed"], request["family"])}
+
     def examine(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``Examiner``."""
         examiner = Examiner(self, request["tolerances"], request["weights"])
@@ -534,6 +540,7 @@ def main() -> None:
         "inputs",
         "provide",
         "expected",
+        "reordered",
     ]
     serve(channel, turns.handlers(names))
 

@@ -22,7 +22,7 @@ use crate::memory::Memory;
 use crate::process::Worker;
 use crate::tolerance::{Tolerance, tolerance};
 use crate::wire::{
-    Examined, Expected, Graphed, Learned, Loaded, Opened, Redrawn, Sets, Sizes, State,
+    Examined, Expected, Graphed, Learned, Loaded, Opened, Redrawn, Reordered, Sets, Sizes, State,
 };
 
 /// Longest an oracle may take over one request. Its code is the task's.
@@ -372,5 +372,16 @@ impl Oracle {
         }
         self.families.learn(draw.family, &expected.notes);
         Ok(Some(expected))
+    }
+
+    /// How far honest programs that sum in other orders are from the truth on this very draw. What was
+    /// expected last is in the arena no longer.
+    pub(crate) fn reordered(&mut self, variant: &str, draw: Draw) -> Result<Reordered, JudgeError> {
+        let (seed, family) = (draw.seed, draw.family.name());
+        let request = json!({
+            "do": "reordered", "variant": variant, "seed": seed, "family": family,
+            "double": self.double,
+        });
+        self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
     }
 }

@@ -230,6 +230,12 @@ pub(crate) struct Admitted {
     pub(crate) notes: Vec<ErrorNote>,
 }
 
+/// The oracle's answer to `reordered`: errors on one draw, per output; none where that is not known.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct Reordered {
+    pub(crate) notes: Vec<ErrorNote>,
+}
+
 /// One that it does not allow.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Declined {
