@@ -139,17 +139,12 @@ class Calibrator:
         programs that sum in other orders; none where there is no truth in float64. One draw of a
         family does not show all that honest programs may be off by: some have a term beside which
         everything that is added later is rounded to one side."""
-        oracle = self.oracle
-        told = oracle.expected(
-            {"variant": self.weights, "seed": seed, "family": family, "double": self.double}
-        )
-        if told["void"]:
+        try:
+            looked, inputs = self._draw(family, seed)
+        except NotAllowedError:
             return []
-        looked = Looked(told, self._truths(told))
         if looked.blind:
             return []
-        views = [oracle.arena.view(at) for at in told["inputs"]["tensors"]]
-        inputs = unflatten(told["inputs"]["tree"], views)
         largest = [_honest(note) for note in looked.notes]
         for _ in range(AGAIN):
             for double in looked.precisions():
@@ -160,7 +155,7 @@ class Calibrator:
             note["honest"] = whole
             for each, error in zip(note["scales"], classes, strict=True):
                 each["honest"] = error
-        oracle.settle()
+        self.oracle.settle()
         return looked.notes
 
     def _own(self, seed: int) -> Looked:
@@ -253,16 +248,20 @@ class Calibrator:
         places = [*told["outputs"]["tensors"], *(each["truth"] for each in told["after"])]
         return [self.oracle.arena.view(at) for at in places]
 
-    def _look(self, family: str, seed: int, own: Looked | None = None) -> Looked:
-        oracle = self.oracle
-        told = oracle.expected(
+    def _draw(self, family: str, seed: int, own: Looked | None = None) -> tuple[Looked, Any]:
+        """One draw, of which nothing but the truths is known yet, and its inputs."""
+        told = self.oracle.expected(
             {"variant": self.weights, "seed": seed, "family": family, "double": self.double}
         )
         if told["void"]:
             raise NotAllowedError(f"the reference raises: {told['void']}")
-        looked = Looked(told, self._truths(told), own)
-        views = [oracle.arena.view(at) for at in told["inputs"]["tensors"]]
+        views = [self.oracle.arena.view(at) for at in told["inputs"]["tensors"]]
         inputs = unflatten(told["inputs"]["tree"], views)
+        return Looked(told, self._truths(told), own), inputs
+
+    def _look(self, family: str, seed: int, own: Looked | None = None) -> Looked:
+        oracle = self.oracle
+        looked, inputs = self._draw(family, seed, own)
         if oracle.draws:
             call = partial(oracle.given, self.weights, inputs)
             if noisy(call, call(1), call(2)):

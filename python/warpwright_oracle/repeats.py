@@ -30,12 +30,12 @@ class Given:
 
     def same(self, other: Given) -> bool:
         """Bit for bit, but for which NaN."""
-        pairs = zip(self.tensors, other.tensors, strict=False)
+        pairs = zip(self.tensors, other.tensors, strict=True)
         return self.tree == other.tree and all(a.shape == b.shape and same(a, b) for a, b in pairs)
 
     def alike(self, other: Given, slack: float = 1e-3) -> bool:
         """Up to the order of sums."""
-        pairs = zip(self.tensors, other.tensors, strict=False)
+        pairs = zip(self.tensors, other.tensors, strict=True)
         return self.tree == other.tree and all(alike(a, b, slack) for a, b in pairs)
 
 

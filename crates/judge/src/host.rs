@@ -122,7 +122,7 @@ impl Role {
         }
     }
 
-    /// What libraries are told when they are loaded.
+    /// Environment variables that torch and its libraries read when they are loaded.
     pub(crate) fn environment(self, gpu: bool) -> &'static [(&'static str, &'static str)] {
         match (self, gpu) {
             // Memory that is given back to the system must be cleared by it when it is needed again,

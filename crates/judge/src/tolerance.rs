@@ -107,7 +107,7 @@ pub(crate) fn tolerance(
 /// its elements are from their mean, and draws from each other.
 fn ceiling(note: &OutputNote, known: &Errors) -> f64 {
     let within = if note.count < FEW { f64::INFINITY } else { note.spread };
-    // What is the same in every draw is told from no other: the elements' own spread has to do.
+    // If all draws give the same output, only the spread of its elements bounds the tolerance.
     let apart = known.between.filter(|between| *between > 0.0);
     let between = apart.map_or(f64::INFINITY, |between| between * note.rms);
     CEILING * within.min(between).min(note.rms)

@@ -74,7 +74,9 @@ pub(crate) fn look(
     if looked.failure.as_ref().is_some_and(|found| found.class == FailureClass::Mismatch) {
         // Calibration has seen one draw of each family. Before a candidate is blamed, this one is looked at.
         let honest = oracle.reordered(variant, draw)?;
-        if let Some(expected) = oracle.expected(variant, draw)? {
+        if !honest.notes.is_empty()
+            && let Some(expected) = oracle.expected(variant, draw)?
+        {
             looked = Looked::at(name, draw);
             let terms = (profile, &honest);
             Comparison { oracle, runner, played, call, expected: &expected, terms }

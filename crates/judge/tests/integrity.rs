@@ -240,15 +240,23 @@ fn long_what_the_limits_name_is_still_paid_on_the_cpu_device() {
 }
 
 /// Judges the candidate that skips most of one call in twenty so often, and counts how often that is found.
-/// `WARPWRIGHT_SKIP_VERDICTS` says how often; 99 of 100 is the least that must be.
+/// `WARPWRIGHT_SKIP_VERDICTS` sets the number of verdicts.
 fn skipping_is_found(device: Device) {
     let verdicts = std::env::var("WARPWRIGHT_SKIP_VERDICTS").map_or(300, |n| n.parse().unwrap());
     let judge = LocalJudge::open(config(device)).unwrap();
     let (mut bench, attacks) = (Bench::new(&judge), entries("attacks"));
     let entry = &attacks["skips_a_twentieth"];
-    let missed = (0..verdicts).filter(|_| bench.judged(entry).verified).count();
+    let missed = (0..verdicts)
+        .filter(|_| {
+            let verdict = bench.judged(entry);
+            // Refused for any other reason, it would say nothing of the looks.
+            let found = classes(&verdict) == ["mismatch"];
+            assert!(found || verdict.verified, "{:?} {:?}", verdict.failure, verdict.integrity);
+            !found
+        })
+        .count();
     println!("skipping was missed in {missed} of {verdicts} verdicts");
-    // With 1 of 100 missed as a rule, more than this happens once in a hundred runs of 300.
+    // If 1 of 100 is missed on average, a run of 300 exceeds this once in a hundred times.
     assert!(missed <= 3 + verdicts / 75, "missed in {missed} of {verdicts}");
 }
 

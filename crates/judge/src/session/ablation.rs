@@ -13,7 +13,6 @@ use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{
     AblationResult, FailureClass, IntegrityFinding, Provenance, Stage,
 };
-
 use warpwright_task::Task;
 
 use super::TaskSession;
