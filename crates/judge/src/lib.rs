@@ -25,6 +25,7 @@
 //! It knows no policy, no reward scheme beyond calling [`Reward`](warpwright_record::verdict::Reward),
 //! and writes no record.
 
+mod alone;
 mod arena;
 mod baseline;
 mod calibrate;

@@ -34,6 +34,7 @@ use crate::verdict::{Findings, Known, build, verdict};
 use crate::verify::look;
 
 mod ablation;
+mod alone;
 mod begun;
 mod checks;
 mod examining;

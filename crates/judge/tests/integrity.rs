@@ -91,16 +91,18 @@ fn classes(verdict: &Verdict) -> Vec<String> {
 /// Why a verdict is not what was expected.
 fn mistake(entry: &Entry, verdict: &Verdict, twin: Option<&Verdict>) -> Option<String> {
     let told = format!(
-        "reward {}, {:?}, {:?}, {:?}, best {:?}",
+        "reward {}, {:?}, {:?}, {:?}, best {:?}, {:?}",
         verdict.reward.paper,
         classes(verdict),
         verdict.failure.as_ref().map(|failure| &failure.message),
         verdict.integrity,
-        verdict.speedup.best
+        verdict.speedup.best,
+        verdict.caveats
     );
     let paid = verdict.reward.paper >= 1.0 || verdict.reward.bounded >= 0.5;
+    let limited = verdict.caveats.iter().any(|caveat| caveat.starts_with("a call alone takes"));
     let wrong = match &entry.expected {
-        Expected::Verified => !verdict.verified || !verdict.integrity.is_empty(),
+        Expected::Verified => !verdict.verified || !verdict.integrity.is_empty() || limited,
         Expected::Refused(named) => {
             let as_named = classes(verdict).iter().any(|class| named.contains(class));
             paid || verdict.verified || !named.is_empty() && !as_named

@@ -177,6 +177,20 @@ pub struct Times {
     pub rounds: Option<u32>,
 }
 
+impl Times {
+    /// Milliseconds a call of the baseline of this name, as in [`Speedup::best_baseline`].
+    #[must_use]
+    pub fn over(&self, baseline: &str) -> Option<Interval> {
+        match baseline {
+            "eager" => self.eager,
+            "compile" => self.compile,
+            "reduce_overhead" => self.reduce_overhead,
+            "max_autotune" => self.max_autotune,
+            _ => None,
+        }
+    }
+}
+
 /// Speed-up over each baseline, from paired windows; `None` where not measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Speedup {

@@ -134,6 +134,13 @@ impl TaskSession<'_> {
                 break;
             }
         }
+        let (end, beside) = (schedule.last(), (&mut *process, &**ready, *staged));
+        if calls > 1 || later > 1 {
+            self.against_single_calls(beside, runner, &samples, (&mut checks, end), found)?;
+            if found.bad() {
+                return Ok(());
+            }
+        }
         found.seconds.windows = rounds.beside();
         let (mut conditions, told) = watch.end(rounds.variation())?;
         if self.judge.config.device.is_cuda() {
@@ -181,7 +188,7 @@ impl TaskSession<'_> {
     }
 
     /// One rewarded window, of which calls are looked at.
-    fn timed_window(
+    pub(super) fn timed_window(
         &mut self,
         process: &mut BaselineProcess,
         runner: &mut Runner,

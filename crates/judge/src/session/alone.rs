@@ -1,0 +1,65 @@
+//! Windows of a single call on a GPU, after those that the slope is taken from.
+
+use warpwright_record::verdict::Speedup;
+
+use super::TaskSession;
+use super::checks::Checks;
+use crate::alone;
+use crate::baseline::{BaselineProcess, Look};
+use crate::measure::{self, Ready};
+use crate::runner::{Runner, Trouble};
+use crate::verdict::Findings;
+
+/// Speed-up below which no reward is to be had.
+const WORTH: f64 = 0.95;
+
+/// Whether any speed-up may earn something.
+fn pays(speedup: &Speedup) -> bool {
+    let over = [speedup.eager, speedup.compile, speedup.reduce_overhead, speedup.max_autotune];
+    over.iter().flatten().any(|i| i.low > WORTH)
+}
+
+impl TaskSession<'_> {
+    /// Where the candidate is faster than a baseline, has single calls agree with the slope; what they
+    /// give is compared as that of any timed call is. On the cpu device single calls of honest candidates
+    /// scatter by more than those of a cheat are longer.
+    pub(super) fn against_single_calls(
+        &mut self,
+        (process, ready, staged): (&mut BaselineProcess, &[Ready], usize),
+        runner: &mut Runner,
+        samples: &[u64],
+        (checks, round): (&mut Checks, usize),
+        found: &mut Findings,
+    ) -> Result<(), Trouble> {
+        if !self.judge.config.device.is_cuda() {
+            return Ok(());
+        }
+        let best = found.speedup.best_baseline.as_deref();
+        let best = ready.iter().find(|ready| Some(ready.which.name()) == best);
+        let Some(best) = best.filter(|_| pays(&found.speedup)) else { return Ok(()) };
+        let Some(slope) = found.times.over(best.which.name()) else { return Ok(()) };
+        let mut pairs = Vec::with_capacity(alone::PAIRS);
+        for _ in 0..alone::PAIRS {
+            let (mut candidate, mut baseline) = (0.0, 0.0);
+            let look = Look { arena: &runner.arena, samples };
+            let nothing = process.nothing(&self.task.name, Some(look))?.as_secs_f64();
+            for contender in measure::order(1, &mut self.random) {
+                if contender == 0 {
+                    candidate = self.timed_window(process, runner, 1, (checks, round), found)?;
+                    if found.bad() {
+                        return Ok(());
+                    }
+                    self.warm_up(process, ready, staged)?;
+                } else {
+                    let look = Look { arena: &runner.arena, samples };
+                    let (name, one) = (&self.task.name, (best.which, 1));
+                    baseline = measure::baseline_window(process, name, one, staged, look)?;
+                }
+            }
+            pairs.push((candidate - nothing, baseline - nothing));
+        }
+        let Some(least) = alone::at_least(&pairs, 1e-3 * slope.value) else { return Ok(()) };
+        found.caveats.extend(alone::limit(&mut found.times, &mut found.speedup, least));
+        Ok(())
+    }
+}
