@@ -13,7 +13,7 @@ use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{
     Answer, Findings, Inspection, KernelCounters, SanitizerCheck, SanitizerOutcome, SanitizerReport,
 };
-use warpwright_record::verdict::{FailureClass, Profile, Stage, Verdict};
+use warpwright_record::verdict::{FailureClass, PhaseSeconds, Profile, Stage, Verdict};
 use warpwright_task::Task;
 
 const GPU: Device = Device::Cuda(0);
@@ -193,6 +193,14 @@ fn gpu_every_way_of_failing_has_its_class_and_harms_nobody_else() {
         assert_eq!(failure.class, *class, "{forward}: {}", failure.message);
         let says_what_to_do = failure.message.contains("allocate less");
         assert_eq!(says_what_to_do, *class == FailureClass::OutOfMemory, "{}", failure.message);
+        if *class == FailureClass::Hang {
+            // How long after its deadline the slot is free is filed under docs/results.
+            let PhaseSeconds { load, verify, end, .. } = verdict.seconds;
+            eprintln!(
+                "hang: load {load:.2}, verify {verify:.2}, end {end:.2} s: {}",
+                failure.message
+            );
+        }
     }
 }
 
