@@ -453,6 +453,8 @@ class Oracle:
         mine = as_reals(tensor)
         mine = mine.float() if mine.element_size() == 1 else mine
         far = distance(mine, exact)
+        scales = by_scale(mine, exact, far.rms)
+        apart = far.apart + sum(scale.pop("apart") for scale in scales)
         return {
             **note,
             "error": far.near,
@@ -464,8 +466,8 @@ class Oracle:
             "count": far.count,
             "finite": far.count,
             "apart": far.apart,
-            "scales": by_scale(mine, exact, far.rms),
-            "ambiguous": bool(far.apart) or not far.agrees,
+            "scales": scales,
+            "ambiguous": bool(apart) or not far.agrees,
         }
 
     def _stored_truth(

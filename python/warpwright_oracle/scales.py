@@ -56,7 +56,8 @@ def edges(exact: torch.Tensor, rms: float) -> list[float]:
 
 def by_scale(tensor: torch.Tensor, exact: torch.Tensor, rms: float) -> list[dict[str, Any]]:
     """Of each class of a result's elements: ``below`` which magnitude of the truth it ends, ``rms``
-    of the truth and ``beyond``, the largest error (``Distance``)."""
+    of the truth, ``beyond``, the largest error, and ``apart``, how many differ by more than any
+    tolerance allows (``Distance``)."""
     return within(tensor, exact, edges(exact, rms))
 
 
@@ -73,5 +74,5 @@ def within(tensor: torch.Tensor, exact: torch.Tensor, ends: list[float]) -> list
         low = below
         far = distance(mine[there], truth[there])
         if far.count >= FEW and far.rms:
-            found.append({"below": below, "rms": far.rms, "beyond": far.beyond})
+            found.append({"below": below, "rms": far.rms, "beyond": far.beyond, "apart": far.apart})
     return found

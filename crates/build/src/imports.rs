@@ -165,6 +165,7 @@ mod tests {
             "_ZNK2at10TensorBase8data_ptrIfEEPT_v",
             "_ZN3c106detail14torchCheckFailEPKcS2_jS2_",
             "_ZTVN5torch8autograd12AutogradMetaE",
+            "_ZSt21ios_base_library_initv",
             "_ZGVeN16v_expf",
             "PyObject_CallObject",
             "expf",

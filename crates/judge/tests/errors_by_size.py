@@ -5,6 +5,7 @@ where that is not so; the last line says how many outputs were looked at.
 from __future__ import annotations
 
 import torch
+from warpwright_oracle.distance import distance
 from warpwright_oracle.scales import by_scale, edges
 
 
@@ -60,5 +61,19 @@ def several_scales() -> int:
     return len(outputs) + 1
 
 
+def lost_in_half_precision() -> int:
+    """A gate below the least number of half precision is zero, and what it gates is small, not zero."""
+    gate, up = (128 / 4 * torch.randn(2, 16384)).half().double()
+    truth = torch.nn.functional.silu(gate) * up
+    mine = torch.nn.functional.silu(gate).half() * up.half()
+    size = rms(truth)
+    assert distance(mine, truth).apart == 0, "as large as the output they differ by nothing"
+    lost = [each for each in by_scale(mine, truth, size) if each["apart"]]
+    assert lost and all(each["below"] < 1e-3 for each in lost), lost
+    exact = by_scale(truth.float(), truth, size)
+    assert not any(each["apart"] for each in exact if each["below"] > 1e-30), exact
+    return 1
+
+
 torch.manual_seed(5)
-print("looked at", one_scale(), several_scales())
+print("looked at", one_scale(), several_scales(), lost_in_half_precision())
