@@ -35,6 +35,7 @@ fn main() {
         "fill" => fill(Path::new(text(1)), number(2)),
         "daemon" => daemon(Path::new(text(1))),
         "wake-itself" => wake_itself(Path::new(text(1))),
+        "timer" => make_timer(text(1)),
         "deaf" => Ok(deaf()),
         "burn" => burn(number(1)),
         "flood" => flood(),
@@ -193,8 +194,17 @@ fn fill(path: &Path, bytes: u64) -> io::Result<String> {
     Ok("filled".into())
 }
 
-/// Leaves a process behind that has a session of its own and no parent, ignores every signal it can, and
-/// writes the time into a file; then stays itself.
+/// Makes a timer of this kind.
+fn make_timer(kind: &str) -> io::Result<String> {
+    let mut timer: libc::timer_t = std::ptr::null_mut();
+    let none = std::ptr::null_mut();
+    check(match kind {
+        "descriptor" => unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, 0) },
+        _ => unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, none, &raw mut timer) },
+    })?;
+    Ok("made".into())
+}
+
 /// Writes a heartbeat, and has a timer send it SIGCONT every five milliseconds.
 fn wake_itself(heartbeat: &Path) -> io::Result<String> {
     extern "C" fn nothing(_: libc::c_int) {}
@@ -219,6 +229,8 @@ fn wake_itself(heartbeat: &Path) -> io::Result<String> {
     Ok("woke".into())
 }
 
+/// Leaves a process behind that has a session of its own and no parent, ignores every signal it can, and
+/// writes the time into a file; then stays itself.
 fn daemon(heartbeat: &Path) -> io::Result<String> {
     if check(unsafe { libc::fork() })? == 0 {
         unsafe { libc::setsid() };

@@ -120,6 +120,14 @@ pub struct Limits {
     /// Takes the processor time that others leave it.
     #[serde(default)]
     pub yields: bool,
+    /// May make timers (`timer_create`, `timerfd_create`): any number of them goes off, and takes time
+    /// of whatever core they were set on, also while no thread of its runs; yes.
+    #[serde(default = "yes")]
+    pub timers: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Default for Limits {
@@ -134,6 +142,7 @@ impl Default for Limits {
             tmp_bytes: 2 << 30,
             output_bytes: 1 << 20,
             yields: false,
+            timers: true,
         }
     }
 }

@@ -94,6 +94,8 @@ impl Worker {
         let limits = Limits {
             wall: WALL,
             memory_bytes: grant.memory_bytes.or(limits.memory_bytes),
+            // They would go off in others' windows, while it is frozen.
+            timers: role != Role::Runner,
             ..limits
         };
         let mut spec = host

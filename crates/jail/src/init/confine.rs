@@ -129,7 +129,7 @@ fn confine_and_become(
             Some(go_on)
         }
     };
-    seccomp::load(plan.network).step("load the system call filter")?;
+    seccomp::load(plan.network, plan.limits.timers).step("load the system call filter")?;
     let Some(go_on) = go_on else { return Err(exec(plan)) };
     for &fd in kept {
         sys::close(fd);

@@ -164,9 +164,13 @@ const MAKING_JAILS: &[c_long] = &[
     libc::SYS_sethostname,
 ];
 
+/// Refused like [`FORBIDDEN`] to programs that may make no timers.
+const MAKING_TIMERS: &[c_long] = &[libc::SYS_timer_create, libc::SYS_timerfd_create];
+
 /// The filter of a jail's program.
-pub(super) fn filter(network: Network) -> Vec<sock_filter> {
-    build(&[FORBIDDEN, MAKING_JAILS].concat(), FORBIDDEN_BITS, network)
+pub(super) fn filter(network: Network, timers: bool) -> Vec<sock_filter> {
+    let making_timers = if timers { &[] } else { MAKING_TIMERS };
+    build(&[FORBIDDEN, MAKING_JAILS, making_timers].concat(), FORBIDDEN_BITS, network)
 }
 
 /// The filter of a fork server: it makes jails, and otherwise needs no more than a program inside one.
@@ -240,8 +244,8 @@ fn build(
 }
 
 /// Loads the filter into this process, for good, and for all it starts.
-pub(super) fn load(network: Network) -> io::Result<()> {
-    sys::load_filter(&filter(network))
+pub(super) fn load(network: Network, timers: bool) -> io::Result<()> {
+    sys::load_filter(&filter(network, timers))
 }
 
 #[cfg(test)]
@@ -252,11 +256,15 @@ mod tests {
 
     /// Runs the filter as the kernel would: the independent reading of the jump offsets.
     fn decide(architecture: u32, number: u32, arguments: [u32; 6]) -> u32 {
-        decide_with(Network::None, architecture, number, arguments)
+        decide_with(&filter(Network::None, true), architecture, number, arguments)
     }
 
-    fn decide_with(network: Network, architecture: u32, number: u32, arguments: [u32; 6]) -> u32 {
-        let code = filter(network);
+    fn decide_with(
+        code: &[sock_filter],
+        architecture: u32,
+        number: u32,
+        arguments: [u32; 6],
+    ) -> u32 {
         let mut accumulator = 0;
         let mut at = 0;
         loop {
@@ -322,6 +330,18 @@ mod tests {
     }
 
     #[test]
+    fn timers_are_refused_where_none_may_be_made() {
+        let without = filter(Network::None, false);
+        for number in [libc::SYS_timer_create, libc::SYS_timerfd_create] {
+            assert_eq!(call(number, [0; 6]), ALLOW, "call {number}");
+            let refused = decide_with(&without, ARCHITECTURE, number as u32, [0; 6]);
+            assert_eq!(refused, errno(libc::EPERM), "call {number}");
+        }
+        let sleeps = decide_with(&without, ARCHITECTURE, libc::SYS_nanosleep as u32, [0; 6]);
+        assert_eq!(sleeps, ALLOW);
+    }
+
+    #[test]
     fn other_architectures_and_x32_do_not_pass() {
         assert_eq!(
             decide(0x4000_0003, libc::SYS_getpid as u32, [0; 6]),
@@ -367,9 +387,10 @@ mod tests {
             assert_eq!(call(libc::SYS_socket, with(0, family as u32)), errno(libc::EAFNOSUPPORT));
         }
         assert_eq!(call(libc::SYS_socket, with(0, libc::AF_UNIX as u32)), ALLOW);
+        let loopback = filter(Network::Loopback, true);
         let with_loopback = |family: i32| {
             let number = libc::SYS_socket as u32;
-            decide_with(Network::Loopback, ARCHITECTURE, number, with(0, family as u32))
+            decide_with(&loopback, ARCHITECTURE, number, with(0, family as u32))
         };
         assert_eq!([libc::AF_UNIX, libc::AF_INET].map(with_loopback), [ALLOW; 2]);
         for family in [libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_VSOCK] {

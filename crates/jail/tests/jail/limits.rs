@@ -45,6 +45,20 @@ fn what_yields_has_a_lower_priority_than_what_does_not() {
 }
 
 #[test]
+fn timers_are_made_where_they_may_be() {
+    for (backend, jail) in jails() {
+        for kind in ["signal", "descriptor"] {
+            let made = |timers| {
+                let limits = Limits { timers, ..Limits::default() };
+                inside(&jail, attack(["timer", kind]).limits(limits))
+            };
+            assert_worked(backend, &made(true));
+            assert_refused(backend, &made(false), &["Operation not permitted"]);
+        }
+    }
+}
+
+#[test]
 fn memory_of_one_process_is_bounded() {
     let (small, large) = ((32_u64 << 20).to_string(), (768_u64 << 20).to_string());
     for (backend, jail) in jails() {
