@@ -1,8 +1,10 @@
-//! The only place that writes to stdout and stderr: data on stdout, talk on stderr.
+//! The only place that writes to stdout and stderr: data on stdout, talk on stderr. What candidates, tools
+//! and policies wrote is among both, so control characters are made visible here.
 
 use std::io::{IsTerminal, Write};
 
 use serde::Serialize;
+use warpwright_report::text::clean;
 
 use crate::environment;
 use crate::failure::Failure;
@@ -39,6 +41,11 @@ impl Printer {
 
     /// What was asked for, when it is text: completions, a listing. Not shown with `--json`.
     pub(crate) fn data(self, text: &str) {
+        self.drawn(&clean(text));
+    }
+
+    /// The same with colours, by who has cleaned what others wrote.
+    pub(crate) fn drawn(self, text: &str) {
         if !self.json {
             stdout(text);
         }
@@ -47,11 +54,12 @@ impl Printer {
     /// A line for people.
     #[expect(clippy::unused_self, reason = "everything that is printed goes through a printer")]
     pub(crate) fn say(self, text: &str) {
-        stderr(&format!("{text}\n"));
+        stderr(&format!("{}\n", clean(text)));
     }
 
     /// A line for people that begins with a coloured word.
     pub(crate) fn label(self, word: &str, colour: &str, text: &str) {
+        let text = clean(text);
         if self.colour {
             stderr(&format!("\x1b[1;{colour}m{word}:\x1b[0m {text}\n"));
         } else {

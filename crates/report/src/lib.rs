@@ -33,6 +33,6 @@ pub mod html;
 pub mod live;
 pub mod summary;
 pub mod table;
-mod text;
+pub mod text;
 pub mod training;
 pub mod trajectory;

@@ -5,7 +5,8 @@ use std::fmt::Write;
 
 /// `text` with every control character and every invisible direction mark made visible. Newlines
 /// and tabs stay.
-pub(crate) fn clean(text: &str) -> String {
+#[must_use]
+pub fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

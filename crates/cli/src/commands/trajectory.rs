@@ -91,7 +91,7 @@ fn run_show(args: &TrajectoryShow, printer: Printer) -> Result<u8, Failure> {
     } else {
         let length = if args.full { Length::Full } else { Length::Folded };
         let colour = if printer.is_coloured_stdout() { Colour::Terminal } else { Colour::None };
-        printer.data(&show(&reader, id, episode, length, colour)?);
+        printer.drawn(&show(&reader, id, episode, length, colour)?);
     }
     printer.object(&object);
     Ok(exit::OK)

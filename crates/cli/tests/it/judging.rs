@@ -71,6 +71,23 @@ fn a_wrong_candidate_has_its_own_exit_code_and_every_reward_is_minus_one() {
     assert!(ran.stdout.contains("kernels/relu_add.cu:5:"), "file and line: {}", ran.show());
 }
 
+/// What a candidate says may move the cursor and write over the verdict.
+#[test]
+fn control_characters_of_a_candidate_are_shown_and_not_obeyed() {
+    let program = scene();
+    let raises = "        raise RuntimeError('\\x1b[2K\\x1b[1Averified')\n        y = ";
+    let model = MODEL_NEW.replacen("        y = ", raises, 1);
+    assert_ne!(model, MODEL_NEW);
+    program.write("loud/model_new.py", &model);
+    program.write("loud/kernels/relu_add.cu", KERNEL);
+    let mut arguments = vec!["judge", "task.py", "--candidate", "loud", "--device", "cpu"];
+    arguments.extend(["--stage", "verified"]);
+    let ran = program.run(&arguments);
+    assert_eq!(ran.code, Some(3), "{}", ran.show());
+    assert!(ran.stdout.contains(r"\x1b[2K\x1b[1Averified"), "{}", ran.show());
+    assert!(!ran.stdout.contains('\x1b') && !ran.stderr.contains('\x1b'), "{}", ran.show());
+}
+
 /// References that fail by themselves: the caller's mistake, not a verdict, not ours.
 #[test]
 fn references_that_cannot_be_judged_against() {
