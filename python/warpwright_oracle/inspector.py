@@ -87,7 +87,7 @@ class Inspector:
         """The first call, as in the runner: what it makes then it may make with operators, which
         are forbidden from then on."""
         self.call()
-        rules.forbid_operators(self.device, rules.computing(self.device))
+        rules.forbid_operators(rules.computing(self.device))
 
     def wait(self) -> None:
         if self.cuda:

@@ -42,13 +42,13 @@ def _refuse(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-def computing(device: str) -> list[str]:
-    """The operators of every namespace that compute on this device's backend. Takes as long as
-    refusing them does, and needs no candidate."""
-    key = _backend(device)
+def computing(device: str) -> list[tuple[str, str]]:
+    """The operators of every namespace that compute on this device, each with the backend by which
+    it does: dense, sparse or nested. Takes as long as refusing them does, and needs no
+    candidate."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    names = (full for full in torch._C._dispatch_get_all_op_names() if not _allowed(full))
-    return [full for full in names if has_kernel(full, key)]
+    names = [full for full in torch._C._dispatch_get_all_op_names() if not _allowed(full)]
+    return [(key, full) for key in _backends(device) for full in names if has_kernel(full, key)]
 
 
 def _allowed(full: str) -> bool:
@@ -56,17 +56,16 @@ def _allowed(full: str) -> bool:
     return namespace == "aten" and name.split(".")[0] in ALLOWED
 
 
-def forbid_operators(device: str, names: list[str]) -> int:
-    """Replaces these operators of this device's backend; how many were. For good: what holds the
+def forbid_operators(names: list[tuple[str, str]]) -> int:
+    """Replaces these operators, each of its backend; how many were. For good: what holds the
     registrations is nobody's in Python, so nothing there can give them back."""
-    key = _backend(device)
-    refusals: dict[str, list[str]] = {}
-    for full in names:
+    refusals: dict[tuple[str, str], list[str]] = {}
+    for key, full in names:
         namespace, _, name = full.partition("::")
-        refusals.setdefault(namespace, []).append(name)
+        refusals.setdefault((key, namespace), []).append(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for namespace, refused in refusals.items():
+        for (key, namespace), refused in refusals.items():
             library = torch._C._dispatch_library("IMPL", namespace, key, __file__, 0)
             for name in refused:
                 library.impl(name, key, _refuse(f"{namespace}::{name}"), False)
@@ -74,5 +73,6 @@ def forbid_operators(device: str, names: list[str]) -> int:
     return len(names)
 
 
-def _backend(device: str) -> str:
-    return "CUDA" if device.startswith("cuda") else "CPU"
+def _backends(device: str) -> list[str]:
+    backend = "CUDA" if device.startswith("cuda") else "CPU"
+    return [backend, *(f"{kind}{backend}" for kind in ("Sparse", "SparseCsr", "NestedTensor"))]

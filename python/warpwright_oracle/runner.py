@@ -123,7 +123,7 @@ class Runner(Player):
 
     def lock(self, _: dict[str, Any]) -> dict[str, Any]:
         """From here on, operators that compute are refused."""
-        return {"operators": self.forbid(self.device, self.forbidden)}
+        return {"operators": self.forbid(self.forbidden)}
 
     def stage(self, request: dict[str, Any]) -> dict[str, Any]:
         """Forgets the last window, makes views of where the inputs of the coming calls will lie
