@@ -189,7 +189,7 @@ fn gpu_every_way_of_failing_has_its_class_and_harms_nobody_else() {
     }
     candidates.push(candidate(HONEST));
     let judge = LocalJudge::open(config(GPU)).unwrap();
-    let mut session = judge.task(&Task::from_source("case", &task())).unwrap();
+    let mut session = judge.task(&Task::from_source("case", task())).unwrap();
     let mut verdicts = Vec::new();
     for candidate in &candidates {
         let started = Instant::now();
