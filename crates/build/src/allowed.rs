@@ -76,10 +76,9 @@ const STD: &[&str] = &[
     "getline", "has_facet", "invalid_argument", "ios_base", "ios_base_library_init", "istream",
     "length_error", "locale", "logic_error", "nested_exception", "nothrow", "num_get", "num_put",
     "numpunct", "operator!=", "operator+", "operator<", "operator<<", "operator==", "operator>>",
-    "out_of_range",
-    "overflow_error", "pmr", "range_error", "rethrow_exception", "runtime_error", "swap",
-    "system_category", "system_error", "terminate", "to_chars", "type_info", "uncaught_exception",
-    "uncaught_exceptions", "underflow_error", "unexpected", "use_facet",
+    "out_of_range", "overflow_error", "pmr", "range_error", "rethrow_exception", "runtime_error",
+    "swap", "system_category", "system_error", "terminate", "to_chars", "type_info",
+    "uncaught_exception", "uncaught_exceptions", "underflow_error", "unexpected", "use_facet",
 ];
 
 /// CUDA's runtime, whole names without the version that some have.

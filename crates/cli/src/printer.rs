@@ -44,7 +44,7 @@ impl Printer {
         self.drawn(&clean(text));
     }
 
-    /// The same with colours, by who has cleaned what others wrote.
+    /// The same with colours: whoever made the text has cleaned what others wrote in it.
     pub(crate) fn drawn(self, text: &str) {
         if !self.json {
             stdout(text);

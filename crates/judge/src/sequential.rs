@@ -44,7 +44,7 @@ impl Interim {
 }
 
 /// Speed-ups at which a reward changes: see `Reward`.
-const THRESHOLDS: [f64; 2] = [0.95, 1.05];
+pub(crate) const THRESHOLDS: [f64; 2] = [0.95, 1.05];
 /// Widest interval, relative to its value, with which the speed-up over the best baseline and the
 /// candidate's time are known well enough to compare versions of a kernel.
 const PRECISE: f64 = 0.06;

@@ -199,9 +199,8 @@ fn play(device: Device, named: &str, usual: Share) {
         }
         let verdict = bench.judged(entry);
         played += 1;
-        let caveats = verdict.caveats.iter().filter(|_| verdict.verified);
-        let caveats: Vec<_> = caveats.map(String::as_str).collect();
-        println!("{}: {} {:?} {caveats:?}", entry.name, verdict.reward.paper, classes(&verdict));
+        let (reward, caveats) = (verdict.reward.paper, &verdict.caveats);
+        println!("{}: {reward} {:?} {caveats:?}", entry.name, classes(&verdict));
         let twin = match &entry.expected {
             Expected::NoGain(twin) => twins.get(twin),
             _ => None,

@@ -25,7 +25,7 @@ pub(crate) fn run(args: &WatchArgs, printer: Printer) -> Result<u8, Failure> {
     }
     let mut dashboard = Dashboard::read(&args.run)?;
     if args.once || !std::io::stdout().is_terminal() {
-        printer.drawn(&picture(&dashboard));
+        printer.data(&picture(&dashboard));
         return Ok(exit::OK);
     }
     let mut terminal = ratatui::init();

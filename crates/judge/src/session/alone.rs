@@ -8,15 +8,13 @@ use crate::alone;
 use crate::baseline::{BaselineProcess, Look};
 use crate::measure::{self, Ready};
 use crate::runner::{Runner, Trouble};
+use crate::sequential::THRESHOLDS;
 use crate::verdict::Findings;
 
-/// Speed-up below which no reward is to be had.
-const WORTH: f64 = 0.95;
-
-/// Whether any speed-up may earn something.
+/// Whether any speed-up is so high that a reward may turn on it.
 fn pays(speedup: &Speedup) -> bool {
     let over = [speedup.eager, speedup.compile, speedup.reduce_overhead, speedup.max_autotune];
-    over.iter().flatten().any(|i| i.low > WORTH)
+    over.iter().flatten().any(|i| i.low > THRESHOLDS[0])
 }
 
 impl TaskSession<'_> {
