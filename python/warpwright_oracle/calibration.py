@@ -5,17 +5,22 @@ the truth on each of them. Numbers only: what follows from them the judge decide
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
+from collections.abc import Callable
 from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .conditioning import AGAIN, LARGEST, NEAR, WORSE, condition
-from .distance import distance, pieces
+from .conditioning import AGAIN, MOST, SHARE
+from .constants import Constants
 from .families import (
+    CONSTANTS,
     LAST,
     OWN,
+    SLICES,
     TIES,
     TRIED_FIRST,
     Labels,
@@ -24,17 +29,20 @@ from .families import (
     changes,
     exchangeable,
 )
+from .looked import Looked, NotAllowedError, apart, differs, honest
 from .repeats import noisy
 from .rounding import DOUBLE_UNIT, UNIT, Rounded
-from .scales import within
 from .sizes import forward
-from .tensors import DTYPES, as_reals, flatten, is_real, outline, unflatten
+from .slices import Slices
+from .tensors import flatten, unflatten
 
 if TYPE_CHECKING:
     from .oracle import Oracle
 
 INITIAL = "init"
 """The weights that a model is made with."""
+BUFFERS = "buffers"
+"""The same, with other values in buffers."""
 TF32_BITS = {torch.float32: 10}
 LOWER: dict[str, dict[torch.dtype, int]] = {
     "strict": {torch.float64: 23, **TF32_BITS, torch.float16: 3, torch.bfloat16: 3},
@@ -47,27 +55,21 @@ SLOW_SECONDS = 1.0
 HOST_ELEMENTS, GPU_ELEMENTS = 1 << 23, 1 << 29
 """Where a call takes longer, or has more elements of inputs and outputs than these on its device,
 only the first family is tried: each costs about ten calls."""
-HOST_SECONDS, GPU_SECONDS = 8.0, 2.0
+HOST_SECONDS, GPU_SECONDS = 10.0, 2.0
 """So long families are tried, on the host of its cores together; on a GPU nobody is measured
 meanwhile. The first always is, and what there is no time for is told in ``untried``."""
 LABEL_DRAWS = 3
 """Draws of which an integer tensor's values are known."""
-SAMPLE = 1 << 20
-"""Elements of an output of which the errors of other runs are taken."""
-FEW = 16
-"""Elements of an output of which all may be exact in lower precision by chance."""
 DRAWS = 4
 """Other draws on which single numbers are looked at until they differ; of all else one tells."""
 SEEDS = 0x5EED_5000
 """What is added to a seed for these."""
-FLOAT32_NOISE = 2.0**-36
-"""Relative error of a reference's own above which its float64 was made of float32 numbers."""
+INDEX = "int64"
+"""What indices are: of equal elements, an honest program may name another."""
+WAY_SEEDS = 0x5EED_7000
+"""What is added to a seed for each way of changing inputs."""
 DOUBLE_TIMES = 4.0
 """Units roundoff by which each operator of an honest program in float64 may err."""
-
-
-class NotAllowedError(Exception):
-    """The task does not allow a family, for this reason."""
 
 
 class Calibrator:
@@ -92,9 +94,11 @@ class Calibrator:
         the own inputs only, is how far two draws are apart, as a standard deviation. ``varies``
         says that not all elements have the value that the first has on the own inputs; ``compared``
         that the output counts on the family. ``weights`` are those that were asked for, or
-        the initial ones where the reference goes wrong with the former."""
+        the initial ones where the reference goes wrong with the former; ``buffers`` says whether
+        there are other values for its buffers with which it does not."""
         oracle = self.oracle
         oracle.traits = traits = self._traits(seed)
+        oracle.others = self._others(seed, traits)
         own = self._own(seed)
         self._vary(own, seed)
         admitted: list[dict[str, Any]] = [{"family": OWN, "notes": own.notes}]
@@ -120,7 +124,7 @@ class Calibrator:
                 refused.append({"family": family, "why": "it does not fit the memory"})
                 oracle.settle()
         # Families that change no input are no loss.
-        untried = [name for name in untried if changes(name, traits)]
+        untried = [name for name in untried if self._changes(name, traits)]
         for i, family in enumerate(list(untried)):
             # Where little is tried, so much is that no output seems constant.
             if not _constant(own, admitted):
@@ -131,32 +135,33 @@ class Calibrator:
         if names and (constant := _constant(own, admitted)):
             with contextlib.suppress(NotAllowedError):
                 admitted.append(self._last(seed + 201, own, constant))
+        elif names and oracle.minds:
+            with contextlib.suppress(NotAllowedError):
+                admitted.append(self._try(LAST, seed + 202, own, traits))
         found = {"admitted": admitted, "refused": refused, "untried": untried}
-        return found | {"exact": not own.blind, "weights": self.weights}
+        buffers = others and self._other_buffers(seed, own)
+        return found | {"exact": not own.blind, "weights": self.weights, "buffers": buffers}
 
-    def reordered(self, seed: int, family: str) -> list[dict[str, Any]]:
-        """Notes as of ``calibrate`` on this very draw, with the largest ``honest`` of several
-        programs that sum in other orders; none where there is no truth in float64. One draw of a
-        family does not show all that honest programs may be off by: some have a term beside which
-        everything that is added later is rounded to one side."""
+    def reordered(self, seed: int, family: str) -> dict[str, Any]:
+        """Notes as of ``calibrate`` on this very draw: in ``notes`` with the largest ``honest`` of
+        several programs that sum in other orders, in ``usual`` with their mean; none where there is
+        no truth in float64. One draw of a family does not show all that honest programs may be off
+        by: some have larger elements, or a term beside which everything that is added later is
+        rounded to one side."""
+        nothing: dict[str, Any] = {"notes": [], "usual": []}
         try:
             looked, inputs = self._draw(family, seed)
         except NotAllowedError:
-            return []
+            return nothing
         if looked.blind:
-            return []
-        largest = [_honest(note) for note in looked.notes]
+            return nothing
+        seen: list[list[list[float]]] = []
         for _ in range(AGAIN):
             for double in looked.precisions():
                 looked.note("honest", self._reordered(inputs, family, double), double=double)
-            pairs = zip(largest, map(_honest, looked.notes), strict=True)
-            largest = [[max(a, b) for a, b in zip(*each, strict=True)] for each in pairs]
-        for note, (whole, *classes) in zip(looked.notes, largest, strict=True):
-            note["honest"] = whole
-            for each, error in zip(note["scales"], classes, strict=True):
-                each["honest"] = error
+            seen.append([honest(note) for note in looked.notes])
         self.oracle.settle()
-        return looked.notes
+        return {"notes": _with(looked, seen, max), "usual": _with(looked, seen, fmean)}
 
     def _own(self, seed: int) -> Looked:
         """The task's own inputs, with weights on which honest programs agree as well as on the
@@ -179,6 +184,17 @@ class Calibrator:
             return asked
         return own
 
+    def _other_buffers(self, seed: int, own: Looked) -> bool:
+        if BUFFERS not in self.oracle.models or own.blind:
+            return False
+        self.weights, weights = BUFFERS, self.weights
+        looked = None
+        with contextlib.suppress(Exception):
+            looked = self._look(OWN, seed)
+        self.weights = weights
+        self.oracle.settle()
+        return looked is not None and not (looked.is_suspect() and looked.worse_than(own))
+
     def _traits(self, seed: int) -> dict[int, Traits | Labels]:
         tensors: list[torch.Tensor] = []
         flatten(self.oracle.reference.inputs(seed), tensors)
@@ -196,9 +212,25 @@ class Calibrator:
                         )
         return found
 
+    def _others(
+        self, seed: int, traits: dict[int, Traits | Labels]
+    ) -> dict[str, Slices | Constants]:
+        tensors: list[torch.Tensor] = []
+        flatten(self.oracle.reference.inputs(seed), tensors)
+        return {
+            SLICES: Slices.of(tensors, traits),
+            CONSTANTS: Constants.of(tensors, self.oracle.same, traits),
+        }
+
+    def _changes(self, family: str, traits: dict[int, Traits | Labels]) -> bool:
+        other = self.oracle.others.get(family)
+        return changes(family, traits) if other is None else bool(other.known)
+
     def _try(
         self, family: str, seed: int, own: Looked, traits: dict[int, Traits | Labels]
     ) -> dict[str, Any]:
+        if (other := self.oracle.others.get(family)) is not None:
+            return self._try_ways(family, other, seed, own)
         if not traits:
             raise NotAllowedError("no input is a quantity that may change")
         if not changes(family, traits):
@@ -208,6 +240,24 @@ class Calibrator:
         looked = self._look(family, seed, own)
         looked.must_be_like(own)
         return {"family": family, "notes": looked.notes}
+
+    def _try_ways(
+        self, family: str, other: Slices | Constants, seed: int, own: Looked
+    ) -> dict[str, Any]:
+        """The first of a family's ways of changing inputs that the task allows."""
+        ordered = any(note["bits"] == INDEX for note in own.notes)
+        refused = None
+        for way in other.ways():
+            other.way = way
+            if ordered and other.ties():
+                continue
+            try:
+                looked = self._look(family, seed + WAY_SEEDS * way, own)
+                looked.must_be_like(own)
+                return {"family": family, "notes": looked.notes}
+            except NotAllowedError as error:
+                refused = refused or error
+        raise refused or NotAllowedError("it changes no input")
 
     def _last(self, seed: int, own: Looked, constant: set[int]) -> dict[str, Any]:
         """Numbers that are not finite, for these outputs alone."""
@@ -228,12 +278,12 @@ class Calibrator:
             if other is None or other.shapes != own.shapes:
                 return
             for i, note in enumerate(own.notes):
-                differs = _differs(other.truths[i], own.first[i])
-                single = own.truths_count[i] == 1
-                note["varies"] = note["varies"] or differs if single else note["varies"] and differs
+                other_values = differs(other.truths[i], own.first[i])
+                single, varies = own.truths_count[i] == 1, note["varies"]
+                note["varies"] = varies or other_values if single else varies and other_values
                 # Where no input ever differs, a draw tells nothing.
                 if note["real"] and note["rms"] and number == 0 and not self.oracle.fixed:
-                    note["between"] = _apart(own.samples[i], other.samples[i]) / note["rms"]
+                    note["between"] = apart(own.samples[i], other.samples[i]) / note["rms"]
             # A single number may be the same by chance.
             if all(n["varies"] or c != 1 for n, c in zip(own.notes, own.truths_count, strict=True)):
                 return
@@ -257,7 +307,9 @@ class Calibrator:
             raise NotAllowedError(f"the reference raises: {told['void']}")
         views = [self.oracle.arena.view(at) for at in told["inputs"]["tensors"]]
         inputs = unflatten(told["inputs"]["tree"], views)
-        return Looked(told, self._truths(told), own), inputs
+        # A few slices are something else: of few rows these are many.
+        share = MOST if family == SLICES else SHARE
+        return Looked(told, self._truths(told), own, share), inputs
 
     def _look(self, family: str, seed: int, own: Looked | None = None) -> Looked:
         oracle = self.oracle
@@ -339,171 +391,6 @@ class Calibrator:
         return None
 
 
-class Looked:
-    """One draw: the truths of the outputs and of the inputs that are changed, and notes on them."""
-
-    def __init__(
-        self, told: dict[str, Any], truths: list[torch.Tensor], own: Looked | None = None
-    ) -> None:
-        self.tree = outline(told["outputs"]["tree"])
-        self.truths = truths
-        self.blind = any(note["truth"] != "float64" for note in told["notes"])
-        self.shapes = [tuple(truth.shape) for truth in truths]
-        self.truths_count = [truth.numel() for truth in truths]
-        self.samples = [truth.reshape(-1)[:SAMPLE].clone() for truth in truths]
-        self.first = own.first if own else [s[:1].clone() for s in self.samples]
-        self.notes: list[dict[str, Any]] = []
-        self.finite: list[float] = []
-        for note, truth, first in zip(told["notes"], truths, self.first, strict=True):
-            dtype = DTYPES[note["dtype"]]
-            scale = note["rms"]
-            self.finite.append(note["finite"] / max(truth.numel(), 1))
-            self.notes.append(
-                {
-                    "real": is_real(dtype),
-                    "double": dtype in (torch.float64, torch.complex128),
-                    "bits": note["dtype"],
-                    "agrees": note["agrees"] and not note["apart"],
-                    "rms": scale,
-                    "largest": note["largest"] / scale if scale else 0.0,
-                    "noise": note["beyond"] / scale if scale else 0.0,
-                    "honest": None,
-                    "lower": None,
-                    "between": None,
-                    "varies": _differs(truth, first),
-                    "compared": True,
-                    "condition": 0.0,
-                    "scales": [
-                        {
-                            "below": each["below"],
-                            "rms": each["rms"],
-                            "noise": each["beyond"] / each["rms"],
-                            "honest": 0.0,
-                            "lower": None,
-                        }
-                        for each in note["scales"]
-                    ],
-                }
-            )
-
-    def precisions(self) -> list[bool]:
-        """Whether outputs are to be as exact as float64, as float32, or some as the one and some as
-        the other."""
-        real = [note for note in self.notes if note["real"]]
-        return sorted({self._double(note) for note in real}) or [False]
-
-    def _double(self, note: dict[str, Any]) -> bool:
-        # A reference whose float64 output was made of float32 numbers shows by its own error.
-        return note["double"] and note["noise"] < FLOAT32_NOISE
-
-    def note(
-        self, what: str, given: list[torch.Tensor] | None, *, double: bool | None = None
-    ) -> None:
-        """Notes the errors of another run, of all outputs or of those in double or not."""
-        if given is None or [tuple(as_reals(g).shape) for g in given] != self.shapes:
-            return
-        for note, tensor, truth in zip(self.notes, given, self.truths, strict=True):
-            if double is not None and note["real"] and self._double(note) != double:
-                continue
-            if note["real"] and note["rms"] and tensor.numel():
-                mine, exact = (as_reals(t).reshape(-1)[:SAMPLE] for t in (tensor, truth))
-                mine = mine.float() if mine.element_size() == 1 else mine
-                note[what] = distance(mine, exact).beyond / note["rms"]
-                ends = [each["below"] for each in note["scales"]]
-                found = {each["below"]: each for each in within(mine, exact, ends)}
-                for each in note["scales"]:
-                    if each["below"] in found:
-                        each[what] = found[each["below"]]["beyond"] / each["rms"]
-            elif what == "honest" and not note["real"] and not torch.equal(tensor, truth):
-                note[what] = 1.0
-
-    def condition(self, given: list[torch.Tensor] | None, *, double: bool | None = None) -> None:
-        """Notes how ill-conditioned the reference is by another run, as ``note`` does errors."""
-        if given is None or [tuple(as_reals(g).shape) for g in given] != self.shapes:
-            return
-        for note, tensor, truth in zip(self.notes, given, self.truths, strict=True):
-            mine = double is None or self._double(note) == double
-            if note["real"] and mine:
-                tensor = as_reals(tensor)
-                tensor = tensor.float() if tensor.element_size() == 1 else tensor
-                note["condition"] = max(note["condition"], condition(tensor, truth))
-
-    def worse(self, own: Looked, i: int) -> float:
-        """How many times as ill-conditioned as on the own inputs an output is."""
-        unit = _unit(self.notes[i])
-        return self.notes[i]["condition"] / max(own.notes[i]["condition"], unit)
-
-    def doubtful(self, own: Looked) -> bool:
-        """Whether some output may be too ill-conditioned."""
-        return len(own.notes) == len(self.notes) and any(
-            note["real"] and self.worse(own, i) * NEAR > WORSE for i, note in enumerate(self.notes)
-        )
-
-    def rounded_by(self, bits: dict[torch.dtype, int]) -> None:
-        """What lower precision gives is rounded to so many bits. Of few numbers all may be near to
-        one that has no more, by chance."""
-        for note, count in zip(self.notes, self.truths_count, strict=True):
-            kept = bits.get(DTYPES[note["bits"]])
-            if note["lower"] and kept is not None and count <= FEW:
-                note["lower"] = max(note["lower"], 2.0 ** -(kept + 2))
-
-    def is_suspect(self) -> bool:
-        """Whether honest programs may differ here for no other reason than the weights."""
-        each = zip(self.notes, self.finite, self.truths_count, strict=True)
-        return any(
-            not note["agrees"]
-            or finite < 1
-            or _error(note) > WORSE * WORSE * _unit(note)
-            or (count > 1 and not note["varies"])
-            for note, finite, count in each
-            if note["real"]
-        )
-
-    def worse_than(self, own: Looked) -> bool:
-        """Whether the reference goes wrong here, and less so on ``own``."""
-        if self.tree != own.tree or self.shapes != own.shapes:
-            return True
-        for i, (mine, theirs) in enumerate(zip(self.notes, own.notes, strict=True)):
-            if not mine["real"]:
-                continue
-            if (theirs["agrees"] and not mine["agrees"]) or self.finite[i] < own.finite[i]:
-                return True
-            if theirs["varies"] and not mine["varies"]:
-                return True
-            if _error(mine) > WORSE * max(_error(theirs), _unit(theirs)):
-                return True
-        return False
-
-    def must_be_like(self, own: Looked) -> None:
-        """Raises NotAllowedError where these inputs mean something else to the reference than the
-        task's own, or honest programs would differ on them."""
-        if self.tree != own.tree or self.shapes != own.shapes:
-            raise NotAllowedError("the outputs are built differently")
-        for i, (mine, theirs) in enumerate(zip(self.notes, own.notes, strict=True)):
-            if not mine["real"]:
-                if mine["honest"]:
-                    raise NotAllowedError(f"output {i} jumps where honest programs differ")
-                continue
-            if not mine["agrees"] or self.finite[i] < own.finite[i]:
-                raise NotAllowedError(f"output {i} is not finite where it is on its own inputs")
-            if theirs["varies"] and not mine["varies"]:
-                raise NotAllowedError(f"output {i} is constant")
-            error = _error(mine)
-            far = not mine["scales"] and error > LARGEST + WORSE * (theirs["honest"] or 0.0)
-            if (worse := self.worse(own, i)) > WORSE or far:
-                text = f"honest error {error:.1e}, {worse:.0f} times the usual one"
-                raise NotAllowedError(f"output {i} is ill-conditioned: {text}")
-
-
-def _error(note: dict[str, Any]) -> float:
-    """Of an honest program."""
-    return max(note["noise"], note["honest"] or 0.0)
-
-
-def _unit(note: dict[str, Any]) -> float:
-    return torch.finfo(DTYPES[note["bits"]]).eps / 2
-
-
 def _constant(own: Looked, admitted: list[dict[str, Any]]) -> set[int]:
     """The outputs that are no floating ones and have one value on all inputs so far."""
     return {
@@ -513,20 +400,13 @@ def _constant(own: Looked, admitted: list[dict[str, Any]]) -> set[int]:
     }
 
 
-def _honest(note: dict[str, Any]) -> list[float]:
-    """The error of an honest program on a whole output, and on each of its classes."""
-    return [note["honest"] or 0.0, *(each["honest"] for each in note["scales"])]
-
-
-def _differs(truth: torch.Tensor, first: torch.Tensor) -> bool:
-    """Whether any element has another value than ``first``. No number is no value."""
-    if not first.numel():
-        return truth.numel() > 0
-    return any(bool(((t != first) & (t == t)).any()) for (t,) in pieces(truth) if t.numel())
-
-
-def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
-    """The standard deviation of which two draws of the same elements show the difference."""
-    apart = one - other
-    apart = apart[torch.isfinite(apart)]
-    return (apart.square().mean().item() / 2) ** 0.5 if apart.numel() else 0.0
+def _with(
+    looked: Looked, seen: list[list[list[float]]], of: Callable[[tuple[float, ...]], float]
+) -> list[dict[str, Any]]:
+    """The notes with this of the honest errors of several runs, each per output and class."""
+    notes = copy.deepcopy(looked.notes)
+    for note, runs in zip(notes, zip(*seen, strict=True), strict=True):
+        note["honest"], *classes = (of(errors) for errors in zip(*runs, strict=True))
+        for each, error in zip(note["scales"], classes, strict=True):
+            each["honest"] = error
+    return notes

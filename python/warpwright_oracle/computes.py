@@ -19,18 +19,22 @@ MOVES = {
     "slice_scatter", "stack", "tril", "triu", "zero_", "zeros", "zeros_like",
 }  # fmt: skip
 """Operators that give values which are already there, or constants."""
+MINDS = {"isfinite", "isinf", "isnan", "isneginf", "isposinf", "nan_to_num", "nansum", "nanmedian"}
+"""Operators that tell numbers which are not finite from others."""
 
 
 class Computes(TorchDispatchMode):
-    """Looks at every operator of a forward; ``found`` is whether one of them computes values."""
+    """Looks at every operator of a forward; ``found`` is whether one of them computes values,
+    ``minds`` whether one tells numbers which are not finite from others."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found = False
+        self.found = self.minds = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         self.found = self.found or not _moves(func) or _adds_up(func, args, kwargs)
+        self.minds = self.minds or func._schema.name.removeprefix("aten::").rstrip("_") in MINDS
         return func(*args, **kwargs)
 
 

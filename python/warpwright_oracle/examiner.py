@@ -30,6 +30,8 @@ WEIGHTS = ("init", "other")
 """Which weights are taken in turn, for as many draws as there are stretches. Those that a model is
 made with hide jumps: what a batch norm by itself gives, an input scaled by 0.999995, is everywhere
 as far from a multiple of that input."""
+INPUT = "input "
+"""How the names of answers begin that are an input."""
 NEAR_ZERO = 8
 """An input whose least magnitude is below so many times what is left of its size for one of its
 elements may be zero as well: draws of the usual generators have an exact zero in 2^24."""
@@ -81,12 +83,21 @@ class Examiner:
             "counterfeits": wrong,
         }
 
-    def glance(self, seed: int) -> dict[str, Any]:
-        """The same in two calls: of no single input or parameter, and of few wrong answers."""
-        truth = self._outputs(self.oracle.draw(seed, OWN))
+    def glance(self, seed: int, families: list[str]) -> dict[str, Any]:
+        """The same in few calls: of no single input or parameter, and of few wrong answers. Inputs
+        are handed back on draws of these families too: where all numbers are positive, a ``relu``
+        gives its input."""
+        given = self.oracle.draw(seed, OWN)
+        truth = self._outputs(given)
         previous = self._outputs(self.oracle.draw(seed + SEEDS, OWN))
-        answers = plain_counterfeits(truth, previous)
+        answers = [*plain_counterfeits(truth, previous), *handed_back(truth, given)]
         wrong = {name: self._wrong(truth, answer) for name, answer in answers}
+        copies = [name for name in wrong if name.startswith(INPUT) and wrong[name] <= 0]
+        for number, family in enumerate(families if copies else []):
+            given = self.oracle.draw(seed + SEEDS + 1 + number, family)
+            truth = self._outputs(given)
+            for name, answer in handed_back(truth, given):
+                wrong[name] = max(wrong[name], self._wrong(truth, answer))
         self.oracle.settle()
         return {
             "finite": [min(map(finite, pair)) for pair in zip(truth, previous, strict=True)],
@@ -247,14 +258,21 @@ def plain_counterfeits(
     yield "the previous result", previous
 
 
+def handed_back(truth: list[torch.Tensor], given: Any) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    """Each of the inputs as the answer, where it has as many elements."""
+    taken: list[torch.Tensor] = []
+    flatten(given, taken)
+    for i, tensor in enumerate(taken):
+        if truth and all(t.numel() == tensor.numel() for t in truth):
+            yield f"{INPUT}{i}", [tensor.reshape(t.shape).to(t.dtype) for t in truth]
+
+
 def counterfeits(
     truth: list[torch.Tensor], previous: list[torch.Tensor], taken: list[torch.Tensor]
 ) -> Iterator[tuple[str, list[torch.Tensor]]]:
     """What a candidate might return that computes nothing, or less than it should."""
     yield from plain_counterfeits(truth, previous)
-    for i, tensor in enumerate(taken):
-        if all(t.numel() == tensor.numel() for t in truth):
-            yield f"input {i}", [tensor.reshape(t.shape).to(t.dtype) for t in truth]
+    yield from handed_back(truth, taken)
     if any(t.dtype == torch.float32 for t in truth):
         yield "half precision", [_rounded(t) for t in truth]
     if any(t.numel() > 1 for t in truth):

@@ -1,6 +1,6 @@
 """Other inputs than ``get_inputs()`` draws, made from them.
 
-A family is a function of an element's value, the same for all elements: equal elements stay equal
+A family here is a function of an element's value, the same for all elements: equal ones stay equal
 and zeros stay zero, so that symmetric, triangular, sparse and repeated inputs stay what they are.
 Where it needs chance, that is a hash of the value and a seed. Shape, dtype and strides are kept;
 booleans and plain values are not touched, nor floating tensors whose values say that they mean
@@ -74,7 +74,7 @@ def changeable(tensor: torch.Tensor) -> Traits | None:
     if not (float("-inf") < low < high < float("inf")) or whole:
         return None
     for dim in range(tensor.dim()):
-        if tensor.shape[dim] > 1 and (_ordered(tensor, dim) or _equal_sums(tensor, dim)):
+        if tensor.shape[dim] > 1 and (ordered(tensor, dim) or _equal_sums(tensor, dim)):
             return None
     mean = _total(flat) / tensor.numel()
     size = (_total(flat, square=True) / tensor.numel()) ** 0.5
@@ -91,7 +91,7 @@ def exchangeable(tensor: torch.Tensor) -> Labels | None:
     if span(tensor) != tensor.numel():
         return None
     for dim in range(tensor.dim()):
-        if tensor.shape[dim] > 1 and (_ordered(tensor, dim) or _equal_sums(tensor, dim)):
+        if tensor.shape[dim] > 1 and (ordered(tensor, dim) or _equal_sums(tensor, dim)):
             return None
     values = torch.unique(tensor)
     return Labels(values) if values.numel() > 2 else None
@@ -103,7 +103,7 @@ def _total(flat: torch.Tensor, square: bool = False) -> float:
     return sum(part.sum(dtype=torch.float64) for part in parts).item()
 
 
-def _ordered(tensor: torch.Tensor, dim: int) -> bool:
+def ordered(tensor: torch.Tensor, dim: int) -> bool:
     count = tensor.shape[dim] - 1
     if count < 7:  # so few are in order by chance
         return False
@@ -245,9 +245,12 @@ FAMILIES: dict[str, Change] = {
     "spike": _spike,
     "non_finite": _non_finite,
 }
-"""All but ``own``. What they are is told by ``InputFamily`` in ``crates/record``."""
+"""All but ``own``, and those of other modules. What they are is told by ``InputFamily`` in
+``crates/record``."""
+SLICES, CONSTANTS = "slices", "constants"
+"""Families that are no functions of a value: ``slices.py``, ``constants.py``."""
 TRIED_FIRST = (
-    "normal", "sparse", "steep", "spike", "large",
+    "normal", CONSTANTS, SLICES, "sparse", "steep", "spike", "large",
     "outliers", "offset", "integers", "huge", "small",
 )  # fmt: skip
 """The order in which families are tried where time is short: first those that have both signs and
@@ -255,8 +258,8 @@ tell lower precision, then those that wrong programs were seen to fail on."""
 TIES = {"sparse", "integers"}
 """Families that make elements equal which were not."""
 LAST = "non_finite"
-"""Only tried where an output that is no floating one is constant on all others: honest programs
-differ in what they make of such numbers."""
+"""Only tried where an output that is no floating one is constant on all others, or the reference
+asks whether numbers are finite: honest programs differ in what they make of such numbers."""
 
 
 def change(inputs: Any, family: str, traits: dict[int, Traits | Labels], seed: int) -> Any:

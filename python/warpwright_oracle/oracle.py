@@ -18,19 +18,21 @@ import torch
 
 from . import precision
 from .arena import Arena, Memory
-from .calibration import Calibrator
+from .calibration import BUFFERS, Calibrator
 from .channel import Channel, arguments, serve
 from .computes import Computes
+from .constants import Constants
 from .distance import INFINITE, distance, pieces
 from .drawn import Drawn, drawn
 from .examiner import Examiner
 from .families import OWN, Traits, change
 from .forms import Form, carried, varying
 from .graph import graph
-from .reference import Reference, bound, perturb
+from .reference import Reference, bound, other_buffers, perturb
 from .repeats import SAME, Given, alike, must_repeat, same
 from .scales import by_scale
 from .sizes import Allocated, foresee, forward
+from .slices import Slices
 from .succession import Succession
 from .tensors import NAMES, Place, as_reals, flatten, is_real, outline, place, unflatten
 from .truth import Truth
@@ -94,6 +96,8 @@ class Oracle:
         self.source = self.mode = ""
         self.seed = 0
         self.traits: dict[int, Traits] = {}
+        self.others: dict[str, Slices | Constants] = {}
+        """Families that are no functions of a value, once calibration has begun."""
         self.seconds = 0.0
         self.elements = 0
         self.held: Held | None = None
@@ -101,8 +105,10 @@ class Oracle:
         """The inputs that the reference changes, by position."""
         self.draws = False
         """Whether it draws random numbers, which then changed no result when it was looked at."""
-        self.fixed = False
-        """Whether the inputs of all draws are the same."""
+        self.same: list[bool] = []
+        """Of each tensor of the inputs, whether it is the same in all draws."""
+        self.minds = False
+        """Whether the reference asks which numbers are finite."""
         self.drawn: Drawn | Literal[False] | None = None
         """How inputs are drawn in place; False: they are not; None: not known yet."""
         self.form: Form | None = None
@@ -135,6 +141,9 @@ class Oracle:
         with self._sharing():
             self.models["init"] = self.reference.move(init)
             self.models["other"] = self.reference.move(other.model)
+            with torch.no_grad():
+                if (buffers := other_buffers(self.models["init"], seed + 2)) is not None:
+                    self.models[BUFFERS] = buffers
             return self._look(seed, other)
 
     @contextlib.contextmanager
@@ -164,10 +173,11 @@ class Oracle:
         taken: list[torch.Tensor] = []
         input_tree = flatten(inputs, taken)
         self.elements = sum(t.numel() for t in (*taken, *given))
-        self.fixed = self._must_be_alike(seed, (input_tree, taken), (tree, Form(first)))
+        self._must_be_alike(seed, (input_tree, taken), (tree, Form(first)))
         self.seconds = min(self._time(inputs) for _ in range(LOOKS if self.cuda else 1))
         with Allocated() as allocated, Computes() as computes:
             forward(self.models["init"], inputs, 1)
+        self.minds = computes.minds
         self.settle()
         held: list[torch.Tensor] = []
         init_tree = flatten(self.reference.init, held)
@@ -202,22 +212,28 @@ class Oracle:
         if not as_many or not all(alike(a, b, SAME) for a, b in zip(given, found, strict=True)):
             raise other.refusal()
 
-    def _must_be_alike(self, seed: int, taken: Any, given: Any) -> bool:
-        """Refuses a task whose draws differ in more than their numbers. Whether the inputs of all
-        draws are the same."""
-        (input_tree, tensors), (tree, form), fixed = taken, given, True
+    @property
+    def fixed(self) -> bool:
+        """Whether the inputs of all draws are the same."""
+        return all(self.same)
+
+    def _must_be_alike(self, seed: int, taken: Any, given: Any) -> None:
+        """Refuses a task whose draws differ in more than their numbers. Notes which inputs are the
+        same in all draws."""
+        (input_tree, tensors), (tree, form) = taken, given
+        self.same = [True] * len(tensors)
         further = FURTHER_DRAWS if self.elements <= SMALL_ELEMENTS else 0
         for i in range(1, DRAWS + further):
             inputs = self.drawn_inputs(seed + DRAWN + i)
             drawn: list[torch.Tensor] = []
             built_alike = flatten(inputs, drawn) == input_tree
-            fixed = fixed and built_alike and all(map(same, tensors, drawn))
+            pairs = zip(self.same, tensors, drawn, strict=True)
+            self.same = [is_so and built_alike and same(a, b) for is_so, a, b in pairs]
             if i < DRAWS:
                 outputs, _ = self._forward("init", inputs, 1)
                 Form(outputs).must_be(form, "what forward returns")
                 if flatten(outputs, []) != tree:
                     raise varying("forward returns a number or a text that depends on its inputs")
-        return fixed
 
     def drawn_inputs(self, seed: int) -> Any:
         """Inputs of a seed, which must be built as those that the task was opened with."""
@@ -292,7 +308,10 @@ class Oracle:
 
     def draw(self, seed: int, family: str) -> Any:
         """Inputs of a seed, as of the family."""
-        return change(self.drawn_inputs(seed), family, self.traits, seed)
+        given = self.drawn_inputs(seed)
+        if (other := self.others.get(family)) is not None:
+            return other.change(given, seed)
+        return change(given, family, self.traits, seed)
 
     def _make(
         self, memory: Memory, seed: int, family: str, offset: int
@@ -318,7 +337,7 @@ class Oracle:
         """See ``Calibrator``."""
         weights, double = request["variant"], request["double"]
         calibrator = Calibrator(self, self.profile, weights, double=double)
-        return {"notes": calibrator.reordered(request["seed"], request["family"])}
+        return calibrator.reordered(request["seed"], request["family"])
 
     def examine(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``Examiner``."""
@@ -328,7 +347,7 @@ class Oracle:
     def glance(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``Examiner``."""
         examiner = Examiner(self, request["tolerances"], request["weights"])
-        return examiner.glance(request["seed"])
+        return examiner.glance(request["seed"], request["families"])
 
     def redraw(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``Examiner``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib.util
 import inspect
 import random
@@ -18,6 +19,8 @@ import torch
 from . import forms, hostdevice
 from .channel import Refusal
 
+MOST_BUFFERS = 256 << 20
+"""Bytes of buffers of which a copy is made: there is no room planned for it."""
 _loaded: list[tuple[str, Path]] = []
 """Names and folders of the modules that this process has loaded."""
 
@@ -161,7 +164,7 @@ def perturb(model: torch.nn.Module, seed: int) -> None:
     """Other weights: every parameter and every normalisation statistic moved.
 
     Defaults such as a scale of one and a bias of zero let a kernel drop them unnoticed. Buffers
-    that are not statistics (masks, tables) keep their values: they may be load-bearing.
+    that are not statistics keep their values: see ``other_buffers``.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -180,3 +183,41 @@ def perturb(model: torch.nn.Module, seed: int) -> None:
                     module.running_mean.add_(noise(module.running_mean), alpha=0.3)
                 if module.running_var is not None:
                     module.running_var.mul_(0.5 + noise(module.running_var).abs())
+
+
+def other_buffers(model: torch.nn.Module, seed: int) -> torch.nn.Module | None:
+    """The model with other values in those buffers that ``state_dict`` holds, so that whoever loads
+    weights may change them: scales and tables moved, offsets of zero set. Its parameters are those
+    of ``model``. None where there are no such buffers: masks, indices and counts keep their values,
+    and so do statistics, which ``perturb`` moves."""
+    if sum(buffer.numel() * buffer.element_size() for buffer in model.buffers()) > MOST_BUFFERS:
+        return None
+    generator = torch.Generator().manual_seed(seed)
+    kept = {id(tensor): tensor for tensor in model.parameters()}
+    other, moved = copy.deepcopy(model, kept), False
+    for module in other.modules():
+        if isinstance(module, torch.nn.modules.batchnorm._NormBase):
+            continue
+        for name, buffer in module.named_buffers(recurse=False):
+            if name not in module._non_persistent_buffers_set:
+                moved = _move_buffer(buffer, generator) or moved
+    return other if moved else None
+
+
+def _move_buffer(buffer: torch.Tensor, generator: torch.Generator) -> bool:
+    """Gives a buffer other values, if it has such as may be moved."""
+    if not buffer.numel() or buffer.is_complex() or buffer.dtype == torch.bool:
+        return False
+    if buffer.is_floating_point():
+        if buffer.element_size() == 1 or not bool(torch.isfinite(buffer).all()):
+            return False
+        if bool((buffer == buffer.round()).all()) and not bool((buffer == 1).all()):
+            return False
+        noise = torch.randn(buffer.shape, generator=generator)
+        buffer.mul_(1 + 0.2 * noise.to(buffer))
+        return True
+    # As a rule an index has 64 bits, and an offset of zero has fewer.
+    if buffer.dtype == torch.int64 or bool(buffer.any()):
+        return False
+    buffer.copy_(torch.randint(1, 4, buffer.shape, generator=generator))
+    return True

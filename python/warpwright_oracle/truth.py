@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +14,7 @@ from .families import OWN, Labels
 from .reference import seed_everything
 from .rounding import Reordered, jitter
 from .tensors import flatten, place, to_double, unflatten, widened
+from .widening import Widening
 
 if TYPE_CHECKING:
     from .oracle import Oracle
@@ -26,6 +27,10 @@ class Truth:
         self.oracle = oracle
         self.models: dict[str, torch.nn.Module | None] = {}
         """By variant; None where the reference does not run in float64."""
+        self.anew: set[str] = set()
+        """Of these variants a model was made anew."""
+        self.widens = False
+        """Whether what the reference makes in float32 is made in float64."""
         self.doubt = ""
         """Why there is no truth in float64, if there is none."""
 
@@ -43,19 +48,23 @@ class Truth:
         if not request["double"]:
             return None, []
         model = self.model(variant)
-        for afresh in (False, True):
-            if model is None:
-                break
+        widens = self.widens
+        while model is not None:
             try:
                 return self._run(model, inputs, free)
             except (RuntimeError, TypeError, ValueError) as error:
                 if request["family"] != OWN or isinstance(error, torch.OutOfMemoryError):
                     raise
                 reason = str(error).splitlines()[0]
-            # What a model holds otherwise than as its modules, in a closure say, is not copied with
-            # them; one that is made anew is converted before anything refers to it in float32.
-            model = None if afresh else self._made_anew(variant)
-            self.models[variant] = model
+            # It may name float32 itself. What a model holds otherwise than as its modules, in a
+            # closure say, is not copied with them; one that is made anew is converted before
+            # anything refers to it in float32.
+            if not self.widens:
+                self.widens = True
+                continue
+            model = None if variant in self.anew else self._made_anew(variant)
+            self.anew.add(variant)
+            self.models[variant], self.widens = model, widens
             if model is None:
                 self.doubting(variant, reason)
         return None, []
@@ -78,7 +87,7 @@ class Truth:
         taken: list[torch.Tensor] = []
         flatten(inputs, taken)
         try:
-            with torch.no_grad(), mode:
+            with torch.no_grad(), mode, self._widening():
                 given = model(*inputs)
             outputs: list[torch.Tensor] = []
             flatten(given, outputs)
@@ -111,6 +120,9 @@ class Truth:
         erring = Reordered(times, everywhere=everywhere, one_sign=one_sign)
         return self.under(erring, unflatten(tree, tensors), variant)
 
+    def _widening(self) -> AbstractContextManager[Any]:
+        return Widening() if self.widens else nullcontext()
+
     def doubting(self, variant: str, reason: str) -> None:
         """Does without float64 from now on."""
         self.models[variant] = None
@@ -127,7 +139,7 @@ class Truth:
     ) -> tuple[Any, list[torch.Tensor]]:
         wide, copies = self._widened(inputs, free)
         seed_everything(1)
-        with torch.no_grad():
+        with torch.no_grad(), self._widening():
             given = model(*wide)
         tensors: list[torch.Tensor] = []
         tree = flatten(given, tensors)

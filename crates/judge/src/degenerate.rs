@@ -24,6 +24,8 @@ pub enum Degenerate {
 
 /// Error of an honest program, in units of an output's root mean square, from which on results jump.
 const JUMP: f64 = 1.0;
+/// How the names of answers begin that are an input (`examiner.py`).
+const INPUT: &str = "input ";
 /// Tolerance of a look under the paper's rules, relative to an output's largest magnitude: by the
 /// paper's own, zeros are right wherever results are small.
 const PAPER: f64 = 1e-6;
@@ -64,6 +66,12 @@ pub(crate) fn at_a_glance(found: &Examined, fixed_inputs: bool) -> Vec<Objection
     } else if independent {
         reasons.push(Objection::Independent);
     }
+    let handed_back = found
+        .counterfeits
+        .iter()
+        .filter(|(answer, wrong)| answer.starts_with(INPUT) && **wrong <= 0.0);
+    reasons
+        .extend(handed_back.map(|(answer, _)| Objection::Counterfeit { answer: answer.clone() }));
     reasons
 }
 

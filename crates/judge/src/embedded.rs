@@ -20,6 +20,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "channel.py",
     "computes.py",
     "conditioning.py",
+    "constants.py",
     "distance.py",
     "drawn.py",
     "examiner.py",
@@ -32,6 +33,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "headers.py",
     "hostdevice.py",
     "inspector.py",
+    "looked.py",
     "oracle.py",
     "player.py",
     "precision.py",
@@ -43,11 +45,13 @@ const PACKAGE: &[(&str, &str)] = package![
     "runner.py",
     "scales.py",
     "sizes.py",
+    "slices.py",
     "succession.py",
     "sums.py",
     "tensors.py",
     "truth.py",
     "unsaved.py",
+    "widening.py",
 ];
 
 /// The native sources.

@@ -9,7 +9,7 @@ use warpwright_record::verdict::Profile;
 
 use crate::dtype::Dtype;
 use crate::tolerance::{Errors, separates};
-use crate::wire::{Calibrated, Expected, OutputNote, ScaleErrors};
+use crate::wire::{Calibrated, ErrorNote, Expected, OutputNote, ScaleErrors};
 
 /// Least calls on fresh inputs per verification, as in the paper.
 pub(crate) const CHECKS: usize = 5;
@@ -129,7 +129,7 @@ impl Families {
                 .collect();
             let known = Known {
                 family: admitted.family,
-                scales: admitted.notes.iter().map(|note| note.scales.clone()).collect(),
+                scales: admitted.notes.iter().map(|note| classes(admitted.family, note)).collect(),
                 separates: vec![false; errors.len()],
                 compared: admitted.notes.iter().map(|note| note.compared).collect(),
                 varies: admitted.notes.iter().map(|note| note.varies).collect(),
@@ -143,6 +143,11 @@ impl Families {
             }
         }
         self.separate();
+    }
+
+    /// The family of numbers of both signs that are as large as the task's own, where the task allows it.
+    pub(crate) fn likest(&self) -> Option<InputFamily> {
+        self.find(InputFamily::Normal).map(|known| known.family)
     }
 
     /// Says why no family but the task's own is used.
@@ -422,6 +427,12 @@ impl Families {
         }
         caveats
     }
+}
+
+/// The classes of magnitude that count on a family. Which elements of `slices` are small is another thing
+/// in each draw: those of a tiny slice, or what is left of large terms that cancel.
+fn classes(family: InputFamily, note: &ErrorNote) -> Vec<ScaleErrors> {
+    if family == InputFamily::Slices { Vec::new() } else { note.scales.clone() }
 }
 
 #[cfg(test)]

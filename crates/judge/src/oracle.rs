@@ -32,6 +32,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
 pub(crate) const INIT: &str = "init";
 /// The same, all of them moved.
 pub(crate) const OTHER: &str = "other";
+/// As the constructor gives them, with other values in buffers.
+const BUFFERS: &str = "buffers";
 
 /// One that has loaded its task's module, and has nothing of the device yet.
 pub(crate) struct LoadedOracle {
@@ -54,6 +56,8 @@ pub(crate) struct Oracle {
     /// calibration. Moved ones, unless the reference goes wrong with them: a constructor's ones and zeros
     /// are paths of their own.
     pub(crate) played: &'static str,
+    /// Whether the task allows [`BUFFERS`].
+    buffers: bool,
     /// Why truth is not float64, if it is not.
     pub(crate) doubt: String,
     /// Whether truth is to be float64: not for the paper, which compares with eager.
@@ -142,7 +146,19 @@ impl LoadedOracle {
         let arena = Arc::new(arena);
         let families = Families::own(profile, dtypes.collect());
         let (doubt, double) = (String::new(), profile != Profile::Paper);
-        Ok(Oracle { worker, task, arena, opened, families, played: INIT, doubt, double, profile })
+        let (played, buffers) = (INIT, false);
+        Ok(Oracle {
+            worker,
+            task,
+            arena,
+            opened,
+            families,
+            played,
+            buffers,
+            doubt,
+            double,
+            profile,
+        })
     }
 }
 
@@ -164,7 +180,20 @@ impl Oracle {
 
     /// The weights of the call that has not those that are played.
     pub(crate) fn rest(&self) -> &'static str {
-        if self.played == INIT { OTHER } else { INIT }
+        match (self.played, self.buffers) {
+            (INIT, _) => OTHER,
+            (_, true) => BUFFERS,
+            (_, false) => INIT,
+        }
+    }
+
+    /// What these weights are, in a check's name.
+    pub(crate) fn told(weights: &str) -> &'static str {
+        match weights {
+            INIT => "initial weights",
+            BUFFERS => "initial weights, other buffers",
+            _ => "other weights",
+        }
     }
 
     /// Has the process forget the task, and give back what it holds of the device: nothing can be
@@ -198,10 +227,12 @@ impl Oracle {
                 self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))?;
             drop(shared);
             self.played = if learned.weights == OTHER { OTHER } else { INIT };
+            self.buffers = learned.buffers;
             self.families.calibrate(learned.calibrated);
         }
+        let initial = if self.buffers { BUFFERS } else { INIT };
         for (variant, calls) in
-            [(INIT, if self.profile == Profile::Paper { 3 } else { 1 }), (OTHER, 1)]
+            [(initial, if self.profile == Profile::Paper { 3 } else { 1 }), (OTHER, 1)]
         {
             for i in 0..calls {
                 let _shared = gate.share(Purpose::Reference);
@@ -238,6 +269,7 @@ impl Oracle {
         let weights = self.played;
         let request = json!({
             "do": "glance", "seed": seed, "tolerances": tolerances, "weights": weights,
+            "families": self.families.likest().iter().map(|family| family.name()).collect::<Vec<_>>(),
         });
         self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
     }

@@ -27,7 +27,7 @@ use crate::judge::LocalJudge;
 use crate::layout::Layout;
 use crate::measure::Plan;
 use crate::memory::Memory;
-use crate::oracle::{INIT, LoadedOracle, Oracle, mode_name, profile_name};
+use crate::oracle::{LoadedOracle, Oracle, mode_name, profile_name};
 use crate::reuse::Processes;
 use crate::runner::{Ended, Runner, Stumble, Trouble};
 use crate::verdict::{Findings, Known, build, verdict};
@@ -439,32 +439,33 @@ impl<'j> TaskSession<'j> {
     fn verify(&mut self, runner: &mut Runner, found: &mut Findings) -> Result<(), Trouble> {
         let families = self.oracle.families.plan(&mut self.random);
         let (rest, played) = (self.oracle.rest(), self.oracle.played);
-        let name = if rest == INIT { "initial weights" } else { "other weights" };
-        self.check(runner, (rest, name), &[InputFamily::Own], found)?;
+        let name = Oracle::told(rest);
+        self.check(runner, (rest, name), (&[InputFamily::Own], false), found)?;
         runner.drop_variant(rest)?;
         let mut left = families.as_slice();
         while !left.is_empty() && !found.bad() {
             let most = (self.layout.calls as usize).min(left.len());
             let (now, later) = left.split_at(self.random.random_range(1..=most));
-            self.check(runner, (played, "fresh inputs"), now, found)?;
+            self.check(runner, (played, "fresh inputs"), (now, true), found)?;
             left = later;
         }
         Ok(())
     }
 
-    /// One window of a call on fresh inputs of each family.
+    /// One window of a call on fresh inputs of each family, with `again` on others where nothing could be
+    /// compared.
     fn check(
         &mut self,
         runner: &mut Runner,
         (variant, name): (&str, &str),
-        families: &[InputFamily],
+        (families, again): (&[InputFamily], bool),
         found: &mut Findings,
     ) -> Result<(), Trouble> {
         let draws: Vec<Draw> =
             families.iter().map(|family| Draw::fresh(*family, &mut self.random)).collect();
         let played = runner.play(&mut self.oracle, variant, &draws)?;
         let profile = self.judge.config.profile;
-        let mut void = 0;
+        let mut void = Vec::new();
         for call in 0..draws.len() {
             let question = (variant, draws[played.order[call]]);
             let name = match found.checks.len() {
@@ -472,18 +473,20 @@ impl<'j> TaskSession<'j> {
                 i => format!("{name} {i}"),
             };
             let looked = look(&mut self.oracle, runner, &played, call, question, &name, profile)?;
-            void += usize::from(looked.void);
+            if looked.void {
+                void.push(families[played.order[call]]);
+            }
             found.take(looked);
             if found.bad() {
                 return Ok(());
             }
         }
-        if void > 0 {
-            // Honest programs need not agree on those: the task's own inputs instead.
-            let own = vec![InputFamily::Own; void];
-            return self.check(runner, (variant, name), &own, found);
+        if void.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        // Honest programs need not agree on those: others of the same families, and then the task's own.
+        let next = if again { void } else { vec![InputFamily::Own; void.len()] };
+        self.check(runner, (variant, name), (&next, false), found)
     }
 }
 

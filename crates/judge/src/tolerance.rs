@@ -43,13 +43,21 @@ pub(crate) struct Errors {
 
 impl Reordered {
     /// What is known of an output on the draw's family, with the error of honest programs on this draw where
-    /// that is larger.
-    pub(crate) fn raise(&self, output: usize, known: &mut Errors, scales: &mut [ScaleErrors]) {
-        let Some(note) = self.notes.get(output) else { return };
-        known.honest = known.honest.max(HERE * note.honest.unwrap_or(0.0));
+    /// that is larger. With `held`, where a result in lower precision is refused as a rule, their usual error:
+    /// it is larger where the draw's elements are, and not because of the worst of several programs.
+    pub(crate) fn raise(
+        &self,
+        output: usize,
+        held: bool,
+        known: &mut Errors,
+        scales: &mut [ScaleErrors],
+    ) {
+        let (notes, times) = if held { (&self.usual, 1.0) } else { (&self.notes, HERE) };
+        let Some(note) = notes.get(output) else { return };
+        known.honest = known.honest.max(times * note.honest.unwrap_or(0.0));
         for scale in scales {
             let here = note.scales.iter().find(|s| s.below.to_bits() == scale.below.to_bits());
-            scale.honest = scale.honest.max(here.map_or(0.0, |here| HERE * here.honest));
+            scale.honest = scale.honest.max(here.map_or(0.0, |here| times * here.honest));
         }
     }
 }
@@ -297,15 +305,26 @@ mod tests {
         };
         let before = Errors { honest: 1e-5, ..known(1e-6, 1e-3) };
         let class = ScaleErrors { below: 2.0, noise: 0.0, honest: 1e-6, lower: None };
-        let larger = (HERE * 4e-5, HERE * 3e-6);
-        for (here, there, expected) in [(4e-5, 3e-6, larger), (1e-7, 1e-7, (1e-5, 1e-6))] {
+        let larger = |times: f64| (times * 4e-5, times * 3e-6);
+        for (held, here, there, expected) in [
+            (false, 4e-5, 3e-6, larger(HERE)),
+            (true, 4e-5, 3e-6, larger(1.0)),
+            (false, 1e-7, 1e-7, (1e-5, 1e-6)),
+            (true, 1e-7, 1e-7, (1e-5, 1e-6)),
+        ] {
             let (mut errors, mut scales) = (before, [class, ScaleErrors { below: 8.0, ..class }]);
-            let told = Reordered { notes: vec![note(here, there)] };
-            told.raise(0, &mut errors, &mut scales);
+            // What the other notes say is of no account.
+            let (notes, other) = (vec![note(here, there)], vec![note(1.0, 1.0)]);
+            let told = if held {
+                Reordered { notes: other, usual: notes }
+            } else {
+                Reordered { notes, usual: other }
+            };
+            told.raise(0, held, &mut errors, &mut scales);
             assert_eq!((errors.honest, scales[0].honest), expected);
             assert_eq!(scales[1], ScaleErrors { below: 8.0, ..class }, "another class");
             let mut other = before;
-            told.raise(1, &mut other, &mut []);
+            told.raise(1, held, &mut other, &mut []);
             assert_eq!(other, before, "another output");
         }
     }

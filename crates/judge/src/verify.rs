@@ -273,12 +273,11 @@ impl Comparison<'_> {
             let mut scales = families.scales(check.family, *index).to_vec();
             let (profile, honest) = self.terms;
             let dtype = got.dtype;
-            let mut allowed = tolerance(profile, dtype, note, &known, check.family);
             // Where a result in lower precision is refused as a rule, it goes on being.
-            if known.lower.is_none_or(|lower| lower * note.rms <= allowed.atol) {
-                honest.raise(*index, &mut known, &mut scales);
-                allowed = tolerance(profile, dtype, note, &known, check.family);
-            }
+            let before = tolerance(profile, dtype, note, &known, check.family);
+            let held = known.lower.is_some_and(|lower| lower * note.rms > before.atol);
+            honest.raise(*index, held, &mut known, &mut scales);
+            let allowed = tolerance(profile, dtype, note, &known, check.family);
             let steps = Steps::of((profile, check.family), dtype, (note, allowed), &scales);
             let terms = Terms { tolerance: allowed, steps, dtype, poison: *poison };
             let (mine, truths) = (&self.runner.arena, &self.oracle.arena);

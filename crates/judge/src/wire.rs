@@ -220,6 +220,8 @@ pub(crate) struct Learned {
     pub(crate) calibrated: Calibrated,
     /// `init` or `other`.
     pub(crate) weights: String,
+    /// Whether there are other values for the model's buffers with which the reference does not go wrong.
+    pub(crate) buffers: bool,
 }
 
 /// A family of inputs that the task allows.
@@ -233,7 +235,10 @@ pub(crate) struct Admitted {
 /// The oracle's answer to `reordered`: errors on one draw, per output; none where that is not known.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Reordered {
+    /// With the largest honest error of several programs.
     pub(crate) notes: Vec<ErrorNote>,
+    /// With their mean.
+    pub(crate) usual: Vec<ErrorNote>,
 }
 
 /// One that it does not allow.

@@ -23,13 +23,15 @@ TASKS = {
     "sum": "x.sum(-1)",
     "norm": "x.norm(dim=-1)",
     "gelu": "F.gelu(x)",
+    "names_float32": "x @ torch.ones(x.shape[-1], 8, dtype=torch.float32)",
 }
 MUST = {
-    "softmax": {"normal", "steep", "spike", "large"},
-    "layer_norm": {"normal", "large"},
-    "log_softmax": {"normal", "steep", "spike", "large"},
-    "sum": {"normal", "steep", "spike", "large"},
-    "gelu": {"normal", "steep", "spike", "large"},
+    "softmax": {"normal", "slices", "steep", "spike", "large"},
+    "layer_norm": {"normal", "slices", "large"},
+    "log_softmax": {"normal", "slices", "steep", "spike", "large"},
+    "sum": {"normal", "slices", "steep", "spike", "large"},
+    "gelu": {"normal", "slices", "steep", "spike", "large"},
+    "names_float32": {"normal", "slices", "steep"},
 }
 """Families that tell wrong programs of these tasks."""
 

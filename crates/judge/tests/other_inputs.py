@@ -5,8 +5,20 @@ how much was looked at.
 from __future__ import annotations
 
 import torch
+from torch.nn import functional as F
 from warpwright_oracle import families
-from warpwright_oracle.families import FAMILIES, LAST, TRIED_FIRST, change, changeable
+from warpwright_oracle.constants import Constants
+from warpwright_oracle.families import (
+    CONSTANTS,
+    FAMILIES,
+    LAST,
+    SLICES,
+    TRIED_FIRST,
+    change,
+    changeable,
+    exchangeable,
+)
+from warpwright_oracle.slices import FILLS, WAYS, Slices
 
 
 def changed(values: torch.Tensor, family: str, seed: int = 7) -> torch.Tensor:
@@ -16,7 +28,7 @@ def changed(values: torch.Tensor, family: str, seed: int = 7) -> torch.Tensor:
 
 
 def all_are_tried() -> int:
-    assert sorted((*TRIED_FIRST, LAST)) == sorted(FAMILIES)
+    assert sorted((*TRIED_FIRST, LAST)) == sorted((*FAMILIES, SLICES, CONSTANTS))
     return len(TRIED_FIRST)
 
 
@@ -57,5 +69,123 @@ def sums() -> int:
     return len(kept) + len(free)
 
 
+def known(tensors: list[torch.Tensor]) -> dict[int, families.Traits | families.Labels]:
+    found = {i: changeable(each) or exchangeable(each) for i, each in enumerate(tensors)}
+    return {i: traits for i, traits in found.items() if traits is not None}
+
+
+def slices() -> int:
+    """A few slices of each kind, wherever they lie, and all else as it was."""
+    values = torch.randn(64, 8, 32)
+    made = Slices.of([values], known([values]))
+    starts, seen = set(), dict.fromkeys(FILLS, 0)
+    for seed in range(60):
+        (other,) = made.change([values], seed)
+        moved = other != values
+        assert 32 < int(moved.sum()) <= 5 * 8 * 32, "a row or a matrix of each kind"
+        rows = other.view(-1, 32)
+        equal = (rows == rows[:, :1]).all(1)
+        seen["zero"] += bool((rows == 0).all(1).any())
+        seen["constant"] += bool((equal & (rows[:, 0] != 0)).any())
+        seen["tiny"] += bool(((rows.abs().amax(1) < 1e-4) & ~equal).any())
+        seen["low"] += bool((rows < -127).all(1).any())
+        seen["high"] += bool((rows > 64).any())
+        starts.add(int(moved.view(-1).nonzero()[0]))
+        assert torch.equal(made.change([values], seed)[0], other), "the same again"
+    assert len(starts) > 20, starts
+    # A later one may cover an earlier one.
+    assert all(count > 50 for count in seen.values()), seen
+    (vector,) = (torch.randn(1000),)
+    (other,) = Slices.of([vector], known([vector])).change([vector], 3)
+    assert 200 < int((other != vector).sum()) < 1000, "parts of a vector"
+    assert made.ways() == [0, 4, 6, 7, 8], "without two values"
+    for way in made.ways():
+        names, made.way = WAYS[way][0], way
+        assert made.ties() == bool({"zero", "constant"} & set(names))
+        (other,) = made.change([values], 1)
+        assert ("low" in names) == bool((other.view(-1, 32) < -127).all(1).any())
+    return 60
+
+
+def slices_of_two_values() -> int:
+    """Masks and one-hot rows get slices of one value, of the other, and of both."""
+    hot = F.one_hot(torch.randint(0, 40, (200,)), 40)
+    tensors = [torch.rand(200, 40) < 0.5, hot.float(), hot, torch.ones(200, 40, dtype=torch.int64)]
+    made = Slices.of(tensors, known(tensors))
+    assert sorted(made.known) == [0, 1, 2, 3]
+    for seed in range(10):
+        for other in made.change(tensors, seed):
+            rows = other.double()
+            assert set(rows.unique().tolist()) == {0.0, 1.0}
+            assert (rows == 0).all(1).any() and (rows == 1).all(1).any()
+            assert ((rows.sum(1) > 8) & (rows.sum(1) < 32)).any()
+    index = torch.randint(0, 9, (50, 40))
+    (other,) = Slices.of([index], known([index])).change([index], 1)
+    assert (other == 0).all(1).any() and (other == 8).all(1).any()
+    assert other.min() == 0 and other.max() == 8, "in range"
+    mask = torch.rand(50, 40) < 0.5
+    made = Slices.of([mask], known([mask]))
+    assert made.ways() == [0, 1, 2]
+    for way, (none, full) in zip(made.ways(), ((1, 1), (0, 1), (1, 0)), strict=True):
+        made.way = way
+        (other,) = made.change([mask], 5)
+        assert ((~other).all(1).any(), other.all(1).any()) == (none, full), way
+    return len(tensors) + 2
+
+
+def slices_leave_alone() -> int:
+    """What is bound by a structure, and what means something else."""
+    square = torch.randn(16, 16)
+    kept = [
+        square + square.T,
+        torch.stack([square.tril(), square.tril()]),
+        torch.arange(32.0),
+        torch.randperm(32),
+        torch.randn(8, 32).softmax(-1),
+    ]
+    assert not Slices.of(kept, known(kept)).known
+    return len(kept)
+
+
+def constants() -> int:
+    """What every draw has gets other values, in range and in order; what varies is left alone."""
+    quantity = torch.randn(32, 64)
+    causal = torch.ones(64, 64, dtype=torch.bool).tril()
+    additive = torch.zeros(64, 64).masked_fill(~causal, float("-inf"))
+    tensors = [
+        quantity,
+        torch.ones(32, 64, dtype=torch.bool),
+        torch.zeros(32, 64),
+        torch.arange(100),
+        causal,
+        additive,
+        torch.full((1,), 0.07),
+        torch.tensor([0, 2, 4, 5, 9, 11, 12, 14, 16]),
+        torch.zeros(4, dtype=torch.int64),
+    ]
+    same = [False] + [True] * (len(tensors) - 1)
+    made = Constants.of(tensors, same, known(tensors))
+    assert sorted(made.known) == list(range(1, 8)), made.known
+    parts = set()
+    for seed in range(20):
+        for way in made.ways():
+            made.way = way
+            _, ones, zeros, places, mask, added, number, offsets, _ = made.change(tensors, seed)
+            assert not torch.equal(number, tensors[6]) and torch.isfinite(zeros).all()
+            assert torch.equal(places, places.sort().values) and not torch.equal(places, tensors[3])
+            assert (int(places[0]), int(places[-1])) == (0, 99)
+            assert (int(offsets[0]), int(offsets[-1])) == (0, 16)
+            assert torch.equal(offsets, offsets.sort().values)
+            assert set(added.unique().tolist()) <= {0.0, float("-inf")}
+            assert way != 1 or not (causal & ~mask).any(), "only more"
+            assert way != 2 or not (mask & ~causal).any(), "only fewer"
+            parts.add(int((zeros != 0).sum()))
+            assert way or int((~ones).sum()) > 0
+    assert parts == {64, 32 * 64}, "everywhere, or in one row"
+    assert not Constants.of(tensors, [True] * len(tensors), known(tensors)).known
+    return 60
+
+
 torch.manual_seed(4)
 print("looked at", all_are_tried(), spikes(), steep(), sums())
+print("looked at", slices(), slices_of_two_values(), slices_leave_alone(), constants())

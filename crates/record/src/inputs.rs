@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where the inputs of a comparison came from. All but `own` are made from the task's own inputs,
-/// by a function of each element's value that keeps zeros and equal elements
+/// Where the inputs of a comparison came from. All but `own` are made from the task's own inputs, and but
+/// for `slices` and `constants` by a function of each element's value that keeps zeros and equal elements
 /// (`python/warpwright_oracle/families.py`); a task's own inputs show which it allows.
 #[derive(
     Clone,
@@ -45,14 +45,21 @@ pub enum InputFamily {
     Steep,
     /// The own inputs, one element of each tensor 32 times as large as the largest.
     Spike,
+    /// The own inputs, of each tensor one slice zero, one constant, one tiny, one below -128 and one up to
+    /// 512, as far as the task allows these; of masks one slice with each of the two values, and one with
+    /// both.
+    Slices,
+    /// The own inputs, with other values of those that every draw of them gives the same: masks, states of
+    /// zeros, positions.
+    Constants,
     /// The own inputs, one of 512 elements NaN or infinite: only for outputs that are no floating ones
-    /// and have one value on all other families.
+    /// and have one value on all other families, and where the reference asks which numbers are finite.
     NonFinite,
 }
 
 impl InputFamily {
     /// Every family.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Own,
         Self::Normal,
         Self::Offset,
@@ -64,6 +71,8 @@ impl InputFamily {
         Self::Huge,
         Self::Steep,
         Self::Spike,
+        Self::Slices,
+        Self::Constants,
         Self::NonFinite,
     ];
 
@@ -81,6 +90,8 @@ impl InputFamily {
             Self::Huge => "huge",
             Self::Steep => "steep",
             Self::Spike => "spike",
+            Self::Slices => "slices",
+            Self::Constants => "constants",
             Self::NonFinite => "non_finite",
         }
     }
@@ -103,6 +114,14 @@ impl InputFamily {
             Self::Spike => {
                 "get_inputs()'s values with one element 32 times as large as the largest"
             }
+            Self::Slices => {
+                "get_inputs()'s values, of each tensor one slice zero, one constant, one tiny and one \
+                 far from zero; of a mask one slice with one value"
+            }
+            Self::Constants => {
+                "get_inputs()'s values, with others for the tensors that it always gives the same \
+                 (masks, states of zeros, positions)"
+            }
             Self::NonFinite => "get_inputs()'s values with one of 512 elements NaN or infinite",
         }
     }
@@ -119,6 +138,7 @@ impl InputFamily {
                 | Self::Huge
                 | Self::Steep
                 | Self::Spike
+                | Self::Slices
                 | Self::NonFinite
         )
     }

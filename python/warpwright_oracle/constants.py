@@ -1,0 +1,140 @@
+"""Other values of inputs that are the same in every draw.
+
+A mask of ones, a state of zeros, positions in order, a temperature: ``get_inputs()`` always gives
+them, and a kernel that does not read them is right on all of its draws. ``forward`` takes them, so
+that another value means something to it, as a rule: its answer decides (``calibration.py``). Here
+they get other values, everywhere or in a single slice, so that no look at some elements finds them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .families import INTEGERS, Labels, Traits, ordered
+from .slices import Pair, a_slice, pair
+from .tensors import flatten, span, unflatten
+
+FLIPPED = (1 / 4, 1 / 64)
+"""Share of the elements of a mask that get its other value, by the way."""
+SIZES = (1.0, 1 / 16)
+"""Root mean square of a state that was zero, in units of that of the other inputs, by the way."""
+MOVED = 0.2
+"""Standard deviation of the factor by which other numbers move."""
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Values in order along a dimension: positions, bounds, offsets."""
+
+    dim: int
+
+
+@dataclass(frozen=True)
+class Zero:
+    """Nothing but zeros."""
+
+    size: float
+    """Root mean square of what may be there instead."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """One value, or several that are neither of the above."""
+
+
+Kind = Pair | Ordered | Zero | Number
+
+
+@dataclass
+class Constants:
+    """What the family needs to know of the inputs that are the same in every draw."""
+
+    known: dict[int, Kind]
+    way: int = 0
+    """Which way is used: 0 changes masks both ways, 1 less and only from low to high, 2 the
+    other way round."""
+
+    @staticmethod
+    def of(
+        tensors: list[torch.Tensor], same: list[bool], traits: dict[int, Traits | Labels]
+    ) -> Constants:
+        """Which of these tensors may have other values, where it is known which of them are the
+        same in every draw. Those that other families change are not looked at."""
+        sizes = [known.size for known in traits.values() if isinstance(known, Traits)]
+        size = max(sizes, default=1.0)
+        known: dict[int, Kind] = {}
+        if all(same):
+            return Constants(known)  # nothing varies: no other draw is wanted
+        for i, (tensor, always) in enumerate(zip(tensors, same, strict=True)):
+            if always and i not in traits and (kind := _kind(tensor, size)) is not None:
+                known[i] = kind
+        return Constants(known)
+
+    def ways(self) -> list[int]:
+        """Those to be tried, in order."""
+        return [0, 1, 2] if self.known else []
+
+    def ties(self) -> bool:
+        """Whether elements are equal which were not: none of quantities."""
+        return False
+
+    def change(self, inputs: Any, seed: int) -> Any:
+        """``inputs`` with other values, where a seed has them."""
+        tensors: list[torch.Tensor] = []
+        tree = flatten(inputs, tensors)
+        random = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
+        for i, kind in self.known.items():
+            result = tensors[i].clone()
+            whole = isinstance(kind, Ordered) or bool(torch.rand((), generator=random) < 0.5)
+            self._fill(result if whole else a_slice(result, random), kind, random)
+            tensors[i] = result
+        return unflatten(tree, tensors)
+
+    def _fill(self, part: torch.Tensor, kind: Kind, random: torch.Generator) -> None:
+        less = min(self.way, 1)
+        if isinstance(kind, Pair):
+            flips = (torch.rand(part.shape, generator=random) < FLIPPED[less]).to(part.device)
+            low, high = part == kind.low, part == kind.high
+            if self.way != 2:
+                part.masked_fill_(flips & low, kind.high)
+            if self.way != 1 or bool(high.all()):
+                part.masked_fill_(flips & high, kind.low)
+        elif isinstance(kind, Ordered):
+            part.copy_(part.index_select(kind.dim, _again(part.shape[kind.dim], random, part)))
+        else:
+            noise = torch.randn(part.shape, generator=random).to(part)
+            if isinstance(kind, Zero):
+                part.copy_(noise * (kind.size * SIZES[less]))
+            else:
+                part.mul_(1 + MOVED * noise)
+
+
+def _again(count: int, random: torch.Generator, like: torch.Tensor) -> torch.Tensor:
+    """Places of so many values, in order, some more than once, from the first to the last."""
+    places = torch.randint(count, (count,), generator=random).sort().values
+    places[0], places[-1] = 0, count - 1
+    return places.to(like.device)
+
+
+def _kind(tensor: torch.Tensor, size: float) -> Kind | None:
+    """What a tensor that is the same in every draw is like; None where nothing else is known to be
+    meant: single whole numbers, and others than floating ones without an order."""
+    if span(tensor) != tensor.numel() or not tensor.numel() or tensor.is_complex():
+        return None
+    if tensor.is_floating_point() and tensor.element_size() == 1:
+        return None
+    if (two := pair(tensor)) is not None:
+        return two
+    for dim in range(tensor.dim()):
+        if tensor.shape[dim] > 2 and tensor.dtype != torch.bool and ordered(tensor, dim):
+            same_along = torch.equal(tensor, tensor.narrow(dim, 0, 1).expand_as(tensor))
+            if not same_along:
+                return Ordered(dim)
+    if tensor.dtype in INTEGERS or not tensor.is_floating_point():
+        return None
+    if not bool(tensor.any()):
+        return Zero(size)
+    return Number() if bool(torch.isfinite(tensor).all()) else None

@@ -1,0 +1,212 @@
+"""What one draw of inputs shows: the truths of the outputs, and how far other programs are off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .conditioning import LARGEST, NEAR, SHARE, WORSE, condition
+from .distance import distance, pieces
+from .scales import within
+from .tensors import DTYPES, as_reals, is_real, outline
+
+SAMPLE = 1 << 20
+"""Elements of an output of which the errors of other runs are taken."""
+FEW = 16
+"""Elements of an output of which all may be exact in lower precision by chance."""
+FLOAT32_NOISE = 2.0**-36
+"""Relative error of a reference's own above which its float64 was made of float32 numbers."""
+
+
+class NotAllowedError(Exception):
+    """The task does not allow a family, for this reason."""
+
+
+class Looked:
+    """One draw: the truths of the outputs and of the inputs that are changed, and notes on them."""
+
+    def __init__(
+        self,
+        told: dict[str, Any],
+        truths: list[torch.Tensor],
+        own: Looked | None = None,
+        share: float = SHARE,
+    ) -> None:
+        self.tree = outline(told["outputs"]["tree"])
+        self.share = share
+        self.truths = truths
+        self.blind = any(note["truth"] != "float64" for note in told["notes"])
+        self.shapes = [tuple(truth.shape) for truth in truths]
+        self.truths_count = [truth.numel() for truth in truths]
+        self.samples = [truth.reshape(-1)[:SAMPLE].clone() for truth in truths]
+        self.first = own.first if own else [s[:1].clone() for s in self.samples]
+        self.notes: list[dict[str, Any]] = []
+        self.finite: list[float] = []
+        for note, truth, first in zip(told["notes"], truths, self.first, strict=True):
+            dtype = DTYPES[note["dtype"]]
+            scale = note["rms"]
+            self.finite.append(note["finite"] / max(truth.numel(), 1))
+            self.notes.append(
+                {
+                    "real": is_real(dtype),
+                    "double": dtype in (torch.float64, torch.complex128),
+                    "bits": note["dtype"],
+                    "agrees": note["agrees"] and not note["apart"],
+                    "rms": scale,
+                    "largest": note["largest"] / scale if scale else 0.0,
+                    "noise": note["beyond"] / scale if scale else 0.0,
+                    "honest": None,
+                    "lower": None,
+                    "between": None,
+                    "varies": differs(truth, first),
+                    "compared": True,
+                    "condition": 0.0,
+                    "scales": [
+                        {
+                            "below": each["below"],
+                            "rms": each["rms"],
+                            "noise": each["beyond"] / each["rms"],
+                            "honest": 0.0,
+                            "lower": None,
+                        }
+                        for each in note["scales"]
+                    ],
+                }
+            )
+
+    def precisions(self) -> list[bool]:
+        """Whether outputs are to be as exact as float64, as float32, or some as the one and some as
+        the other."""
+        real = [note for note in self.notes if note["real"]]
+        return sorted({self._double(note) for note in real}) or [False]
+
+    def _double(self, note: dict[str, Any]) -> bool:
+        # A reference whose float64 output was made of float32 numbers shows by its own error.
+        return note["double"] and note["noise"] < FLOAT32_NOISE
+
+    def note(
+        self, what: str, given: list[torch.Tensor] | None, *, double: bool | None = None
+    ) -> None:
+        """Notes the errors of another run, of all outputs or of those in double or not."""
+        if given is None or [tuple(as_reals(g).shape) for g in given] != self.shapes:
+            return
+        for note, tensor, truth in zip(self.notes, given, self.truths, strict=True):
+            if double is not None and note["real"] and self._double(note) != double:
+                continue
+            if note["real"] and note["rms"] and tensor.numel():
+                mine, exact = (as_reals(t).reshape(-1)[:SAMPLE] for t in (tensor, truth))
+                mine = mine.float() if mine.element_size() == 1 else mine
+                note[what] = distance(mine, exact).beyond / note["rms"]
+                ends = [each["below"] for each in note["scales"]]
+                found = {each["below"]: each for each in within(mine, exact, ends)}
+                for each in note["scales"]:
+                    if each["below"] in found:
+                        each[what] = found[each["below"]]["beyond"] / each["rms"]
+            elif what == "honest" and not note["real"] and not torch.equal(tensor, truth):
+                note[what] = 1.0
+
+    def condition(self, given: list[torch.Tensor] | None, *, double: bool | None = None) -> None:
+        """Notes how ill-conditioned the reference is by another run, as ``note`` does errors."""
+        if given is None or [tuple(as_reals(g).shape) for g in given] != self.shapes:
+            return
+        for note, tensor, truth in zip(self.notes, given, self.truths, strict=True):
+            mine = double is None or self._double(note) == double
+            if note["real"] and mine:
+                tensor = as_reals(tensor)
+                tensor = tensor.float() if tensor.element_size() == 1 else tensor
+                note["condition"] = max(note["condition"], condition(tensor, truth, self.share))
+
+    def worse(self, own: Looked, i: int) -> float:
+        """How many times as ill-conditioned as on the own inputs an output is."""
+        unit = _unit(self.notes[i])
+        return self.notes[i]["condition"] / max(own.notes[i]["condition"], unit)
+
+    def doubtful(self, own: Looked) -> bool:
+        """Whether some output may be too ill-conditioned."""
+        return len(own.notes) == len(self.notes) and any(
+            note["real"] and self.worse(own, i) * NEAR > WORSE for i, note in enumerate(self.notes)
+        )
+
+    def rounded_by(self, bits: dict[torch.dtype, int]) -> None:
+        """What lower precision gives is rounded to so many bits. Of few numbers all may be near to
+        one that has no more, by chance."""
+        for note, count in zip(self.notes, self.truths_count, strict=True):
+            kept = bits.get(DTYPES[note["bits"]])
+            if note["lower"] and kept is not None and count <= FEW:
+                note["lower"] = max(note["lower"], 2.0 ** -(kept + 2))
+
+    def is_suspect(self) -> bool:
+        """Whether honest programs may differ here for no other reason than the weights."""
+        each = zip(self.notes, self.finite, self.truths_count, strict=True)
+        return any(
+            not note["agrees"]
+            or finite < 1
+            or _error(note) > WORSE * WORSE * _unit(note)
+            or (count > 1 and not note["varies"])
+            for note, finite, count in each
+            if note["real"]
+        )
+
+    def worse_than(self, own: Looked) -> bool:
+        """Whether the reference goes wrong here, and less so on ``own``."""
+        if self.tree != own.tree or self.shapes != own.shapes:
+            return True
+        for i, (mine, theirs) in enumerate(zip(self.notes, own.notes, strict=True)):
+            if not mine["real"]:
+                continue
+            if (theirs["agrees"] and not mine["agrees"]) or self.finite[i] < own.finite[i]:
+                return True
+            if theirs["varies"] and not mine["varies"]:
+                return True
+            if _error(mine) > WORSE * max(_error(theirs), _unit(theirs)):
+                return True
+        return False
+
+    def must_be_like(self, own: Looked) -> None:
+        """Raises NotAllowedError where these inputs mean something else to the reference than the
+        task's own, or honest programs would differ on them."""
+        if self.tree != own.tree or self.shapes != own.shapes:
+            raise NotAllowedError("the outputs are built differently")
+        for i, (mine, theirs) in enumerate(zip(self.notes, own.notes, strict=True)):
+            if not mine["real"]:
+                if mine["honest"]:
+                    raise NotAllowedError(f"output {i} jumps where honest programs differ")
+                continue
+            if not mine["agrees"] or self.finite[i] < own.finite[i]:
+                raise NotAllowedError(f"output {i} is not finite where it is on its own inputs")
+            if theirs["varies"] and not mine["varies"]:
+                raise NotAllowedError(f"output {i} is constant")
+            error = _error(mine)
+            far = not mine["scales"] and error > LARGEST + WORSE * (theirs["honest"] or 0.0)
+            if (worse := self.worse(own, i)) > WORSE or far:
+                text = f"honest error {error:.1e}, {worse:.0f} times the usual one"
+                raise NotAllowedError(f"output {i} is ill-conditioned: {text}")
+
+
+def _error(note: dict[str, Any]) -> float:
+    """Of an honest program."""
+    return max(note["noise"], note["honest"] or 0.0)
+
+
+def _unit(note: dict[str, Any]) -> float:
+    return torch.finfo(DTYPES[note["bits"]]).eps / 2
+
+
+def honest(note: dict[str, Any]) -> list[float]:
+    """The error of an honest program on a whole output, and on each of its classes."""
+    return [note["honest"] or 0.0, *(each["honest"] for each in note["scales"])]
+
+
+def differs(truth: torch.Tensor, first: torch.Tensor) -> bool:
+    """Whether any element has another value than ``first``. No number is no value."""
+    if not first.numel():
+        return truth.numel() > 0
+    return any(bool(((t != first) & (t == t)).any()) for (t,) in pieces(truth) if t.numel())
+
+
+def apart(one: torch.Tensor, other: torch.Tensor) -> float:
+    """The standard deviation of which two draws of the same elements show the difference."""
+    apart = one - other
+    apart = apart[torch.isfinite(apart)]
+    return (apart.square().mean().item() / 2) ** 0.5 if apart.numel() else 0.0

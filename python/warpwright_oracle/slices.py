@@ -1,0 +1,198 @@
+"""Inputs of which a few slices are something else: zero, constant, tiny, far from zero.
+
+Families that change every element alike show a kernel that is wrong for a row of zeros or of one
+value nothing, and one that looks at a few elements is told by them which family it has. Here one
+slice of each kind lies anywhere in each tensor; all else is as it was. Of tensors with two values
+(masks, one-hot rows) a slice has the one, one the other, and one has both at random; of indices the
+least and the greatest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .families import STEEP, Labels, Traits
+from .tensors import flatten, unflatten
+
+HIGH = 4 * STEEP
+"""Most that a high slice may have: few of the tensor's numbers are in it, and a product of it with
+a row of another input must still overflow an exponential."""
+TINY, TINY_HALF = 2.0**-20, 2.0**-10
+"""What a tiny slice is multiplied by; the second in float16, where the first leaves nothing."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two values that a tensor has."""
+
+    low: Any
+    high: Any
+
+
+def pair(tensor: torch.Tensor) -> Pair | None:
+    """The values of a tensor that has two, or may: flags, and ones that some draw has zeros
+    beside."""
+    if tensor.dtype == torch.bool:
+        return Pair(False, True) if tensor.numel() else None
+    if tensor.is_complex() or tensor.numel() < 2 or tensor.element_size() < 1:
+        return None
+    if tensor.is_floating_point() and tensor.element_size() == 1:
+        return None
+    low, high = (bound.item() for bound in torch.aminmax(tensor))
+    if low == high == 1:
+        return Pair(0, 1)
+    if low == high or not bool(((tensor == low) | (tensor == high)).all()):
+        return None
+    return Pair(low, high) if tensor.is_floating_point() or (low, high) == (0, 1) else None
+
+
+def structured(tensor: torch.Tensor) -> bool:
+    """Whether elements depend on each other, as those of a symmetric or a triangular matrix do."""
+    if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2] or tensor.shape[-1] < 2:
+        return False
+    return (
+        torch.equal(tensor, tensor.mT)
+        or not bool(tensor.tril(-1).any())
+        or not bool(tensor.triu(1).any())
+    )
+
+
+Fill = Callable[[torch.Tensor, Traits], Any]
+
+
+def _low(part: torch.Tensor, traits: Traits) -> None:
+    part.copy_(-part.double().abs() * (STEEP / traits.largest) - STEEP)
+
+
+def _high(part: torch.Tensor, traits: Traits) -> None:
+    part.copy_(part.double() * (HIGH / traits.largest))
+
+
+def _tiny(part: torch.Tensor, _: Traits) -> None:
+    part.mul_(TINY_HALF if part.dtype == torch.float16 else TINY)
+
+
+FILLS: dict[str, Fill] = {
+    "zero": lambda part, _: part.zero_(),
+    "constant": lambda part, _: part.fill_(part[(0,) * part.dim()].item()),
+    "tiny": _tiny,
+    "low": _low,
+    "high": _high,
+}
+"""What slices of quantities are made; ``low`` is from twice -128 to -128, ``high`` up to 512."""
+EQUAL = {"zero", "constant"}
+"""Those of which all elements are equal."""
+ALL = ("zero", "constant", "tiny", "low", "high")
+WAYS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (ALL, "both"),
+    (ALL, "high"),
+    (ALL, "low"),
+    (ALL, ""),
+    (("tiny", "low", "high"), "both"),
+    (("tiny", "low", "high"), ""),
+    (("zero", "constant", "tiny", "high"), ""),
+    (("constant", "tiny"), ""),
+    (("tiny",), ""),
+)
+"""Which of them are tried together until a task allows them, and which values of two: a row that is
+all masked has no softmax, as a rule, and one of which nothing is masked has."""
+
+
+@dataclass
+class Slices:
+    """What the family needs to know of the inputs, from one draw and the same ever after."""
+
+    known: dict[int, Traits | Pair]
+    way: int = 0
+    """Which of ``WAYS`` is used."""
+
+    @staticmethod
+    def of(tensors: list[torch.Tensor], traits: dict[int, Traits | Labels]) -> Slices:
+        """Which of these tensors may have such slices: quantities that no structure binds, and
+        tensors of two values."""
+        known: dict[int, Traits | Pair] = {}
+        for i, tensor in enumerate(tensors):
+            quantity = traits.get(i)
+            if isinstance(quantity, Traits):
+                if not structured(tensor):
+                    known[i] = quantity
+            elif isinstance(quantity, Labels):
+                # A permutation has each value once, as it must.
+                if quantity.values.numel() < tensor.numel():
+                    known[i] = Pair(quantity.values[0].item(), quantity.values[-1].item())
+            elif quantity is None and (two := pair(tensor)) is not None:
+                known[i] = two
+        return Slices(known)
+
+    def ways(self) -> list[int]:
+        """Those that differ for these tensors, in the order in which they are to be tried."""
+        pairs = any(isinstance(known, Pair) for known in self.known.values())
+        quantities = any(isinstance(known, Traits) for known in self.known.values())
+        found: dict[Any, int] = {}
+        for way, (fills, values) in enumerate(WAYS):
+            does = (fills if quantities else (), values if pairs else "")
+            if does != ((), ""):
+                found.setdefault(does, way)
+        return list(found.values())
+
+    def ties(self) -> bool:
+        """Whether elements are equal which were not."""
+        quantities = any(isinstance(known, Traits) for known in self.known.values())
+        return quantities and bool(EQUAL & set(WAYS[self.way][0]))
+
+    def change(self, inputs: Any, seed: int) -> Any:
+        """``inputs`` with such slices, where a seed has them."""
+        tensors: list[torch.Tensor] = []
+        tree = flatten(inputs, tensors)
+        random = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
+        for i, known in self.known.items():
+            tensors[i] = self._changed(tensors[i], known, random)
+        return unflatten(tree, tensors)
+
+    def _changed(
+        self, tensor: torch.Tensor, known: Traits | Pair, random: torch.Generator
+    ) -> torch.Tensor:
+        result = tensor.clone()
+        names, values = WAYS[self.way]
+        if isinstance(known, Traits):
+            fills = [lambda t, fill=FILLS[name]: fill(t, known) for name in names]
+        else:
+            both = [lambda t: t.fill_(known.low), lambda t: t.fill_(known.high)]
+            fills = {"both": [*both, two_values(known, random)], "low": both[:1], "high": both[1:]}
+            fills = fills.get(values, [])
+        for fill in fills:
+            fill(a_slice(result, random))
+        return result
+
+
+def two_values(known: Pair, random: torch.Generator) -> Callable[[torch.Tensor], Any]:
+    """Fills a tensor with two values at random."""
+
+    def fill(part: torch.Tensor) -> None:
+        bits = torch.rand(part.shape, generator=random) < 0.5
+        part.masked_fill_(bits.to(part.device), known.high)
+        part.masked_fill_(~bits.to(part.device), known.low)
+
+    return fill
+
+
+def a_slice(tensor: torch.Tensor, random: torch.Generator) -> torch.Tensor:
+    """A part of a tensor at a random place: as a rule along the last dimension, else along more of
+    the last ones; of a vector a quarter."""
+
+    def draw(below: int) -> int:
+        return int(torch.randint(below, (), generator=random))
+
+    if tensor.dim() == 0:
+        return tensor
+    if tensor.dim() == 1:
+        count = max(1, tensor.numel() // 4)
+        return tensor.narrow(0, draw(tensor.numel() - count + 1), count)
+    kept = 1 if draw(4) else 1 + draw(tensor.dim() - 1)
+    for size in tensor.shape[: tensor.dim() - kept]:
+        tensor = tensor[draw(size)]
+    return tensor
