@@ -21,6 +21,8 @@ FLIPPED = (1 / 4, 1 / 64)
 """Share of the elements of a mask that get its other value, by the way."""
 SIZES = (1.0, 1 / 16)
 """Root mean square of a state that was zero, in units of that of the other inputs, by the way."""
+MOST = 1 << 24
+"""Elements of a tensor that may be changed everywhere: chance is drawn on the host."""
 MOVED = 0.2
 """Standard deviation of the factor by which other numbers move."""
 
@@ -88,19 +90,21 @@ class Constants:
         random = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
         for i, kind in self.known.items():
             result = tensors[i].clone()
-            whole = isinstance(kind, Ordered) or bool(torch.rand((), generator=random) < 0.5)
-            self._fill(result if whole else a_slice(result, random), kind, random)
+            whole = bool(torch.rand((), generator=random) < 0.5) and result.numel() <= MOST
+            whole = whole or isinstance(kind, Ordered)
+            ones = isinstance(kind, Pair) and bool((result == kind.high).all())
+            self._fill(result if whole else a_slice(result, random), kind, ones, random)
             tensors[i] = result
         return unflatten(tree, tensors)
 
-    def _fill(self, part: torch.Tensor, kind: Kind, random: torch.Generator) -> None:
+    def _fill(self, part: torch.Tensor, kind: Kind, ones: bool, random: torch.Generator) -> None:
         less = min(self.way, 1)
         if isinstance(kind, Pair):
             flips = (torch.rand(part.shape, generator=random) < FLIPPED[less]).to(part.device)
             low, high = part == kind.low, part == kind.high
             if self.way != 2:
                 part.masked_fill_(flips & low, kind.high)
-            if self.way != 1 or bool(high.all()):
+            if self.way != 1 or ones:
                 part.masked_fill_(flips & high, kind.low)
         elif isinstance(kind, Ordered):
             part.copy_(part.index_select(kind.dim, _again(part.shape[kind.dim], random, part)))

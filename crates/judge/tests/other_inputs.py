@@ -167,7 +167,7 @@ def constants() -> int:
     made = Constants.of(tensors, same, known(tensors))
     assert sorted(made.known) == list(range(1, 8)), made.known
     parts = set()
-    for seed in range(20):
+    for seed in range(60):
         for way in made.ways():
             made.way = way
             _, ones, zeros, places, mask, added, number, offsets, _ = made.change(tensors, seed)
