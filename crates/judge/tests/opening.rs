@@ -169,6 +169,7 @@ fn a_degenerate_task_is_told_by_its_reason() {
         ("return torch.relu(-x.abs() - 1)", X, "constant"),
         ("return torch.arange(32.0) + 0 * x", X, "independent"),
         ("return x.t()", X, "only_views"),
+        ("return x + 1e-30 * torch.tanh(x)", X, "counterfeit"),
         ("return torch.tanh(x.add_(1))", X, "changes_inputs"),
         ("x.add_(1)\nreturn None", X, "changes_inputs"),
         ("return torch.arange(x, dtype=torch.float32)", "return [64]", "no_inputs"),
@@ -179,9 +180,14 @@ fn a_degenerate_task_is_told_by_its_reason() {
         let refused = strict.task(&task).err();
         assert!(matches!(refused, Some(JudgeError::Degenerate { .. })), "{forward}: {refused:?}");
     }
-    // The reasons are not found where there are none.
-    for forward in [PLAIN, "return torch.tanh(x).sum()", "return (x > 2.5).float()"] {
-        let task = task(["", "pass", forward, X]);
+    // The reasons are not found where there are none. What `relu` gives is its input on some only.
+    for (forward, inputs) in [
+        (PLAIN, X),
+        ("return torch.tanh(x).sum()", X),
+        ("return (x > 2.5).float()", X),
+        ("return torch.relu(x)", "return [torch.rand(64, 32)]"),
+    ] {
+        let task = task(["", "pass", forward, inputs]);
         let session = strict.task(&task).unwrap_or_else(|error| panic!("{forward}: {error}"));
         assert_eq!(session.degenerate(), [], "{forward}");
     }
