@@ -97,8 +97,14 @@ class Calibrator:
         the initial ones where the reference goes wrong with the former; ``buffers`` says whether
         there are other values for its buffers with which it does not."""
         oracle = self.oracle
-        oracle.traits = traits = self._traits(seed)
-        oracle.others = self._others(seed, traits)
+        tensors: list[torch.Tensor] = []
+        flatten(oracle.reference.inputs(seed), tensors)
+        oracle.traits = traits = self._traits(seed, tensors)
+        oracle.others = {
+            SLICES: Slices.of(tensors, traits),
+            CONSTANTS: Constants.of(tensors, oracle.same, traits),
+        }
+        tensors.clear()
         own = self._own(seed)
         self._vary(own, seed)
         admitted: list[dict[str, Any]] = [{"family": OWN, "notes": own.notes}]
@@ -195,9 +201,7 @@ class Calibrator:
         self.oracle.settle()
         return looked is not None and not (looked.is_suspect() and looked.worse_than(own))
 
-    def _traits(self, seed: int) -> dict[int, Traits | Labels]:
-        tensors: list[torch.Tensor] = []
-        flatten(self.oracle.reference.inputs(seed), tensors)
+    def _traits(self, seed: int, tensors: list[torch.Tensor]) -> dict[int, Traits | Labels]:
         known = {i: changeable(each) or exchangeable(each) for i, each in enumerate(tensors)}
         found = {i: traits for i, traits in known.items() if traits is not None}
         if any(isinstance(traits, Labels) for traits in found.values()):
@@ -211,16 +215,6 @@ class Calibrator:
                             torch.unique(torch.cat([traits.values, others[i].view(-1)]))
                         )
         return found
-
-    def _others(
-        self, seed: int, traits: dict[int, Traits | Labels]
-    ) -> dict[str, Slices | Constants]:
-        tensors: list[torch.Tensor] = []
-        flatten(self.oracle.reference.inputs(seed), tensors)
-        return {
-            SLICES: Slices.of(tensors, traits),
-            CONSTANTS: Constants.of(tensors, self.oracle.same, traits),
-        }
 
     def _changes(self, family: str, traits: dict[int, Traits | Labels]) -> bool:
         other = self.oracle.others.get(family)
@@ -307,7 +301,6 @@ class Calibrator:
             raise NotAllowedError(f"the reference raises: {told['void']}")
         views = [self.oracle.arena.view(at) for at in told["inputs"]["tensors"]]
         inputs = unflatten(told["inputs"]["tree"], views)
-        # A few slices are something else: of few rows these are many.
         share = MOST if family == SLICES else SHARE
         return Looked(told, self._truths(told), own, share), inputs
 

@@ -20,8 +20,9 @@ NEAR = 8.0
 AGAIN = 3
 """Further honest programs whose errors decide then, by their median."""
 SHARE = 0.99
-"""Of the elements, which must not be off by more; where only some slices are changed:"""
+"""Share of the elements that decide."""
 MOST = 0.5
+"""The same where a few slices are replaced: in a tensor of few rows these are many elements."""
 SAMPLE = 1 << 16
 LARGEST = 0.05
 """Largest error, in units of the root mean square, of an output of one scale: three times as much

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .distance import distance, pieces
-from .families import OWN
+from .families import NORMAL, OWN
 from .reference import seed_everything
 from .sizes import forward
 from .tensors import as_reals, flatten, to_double, unflatten
@@ -83,18 +83,18 @@ class Examiner:
             "counterfeits": wrong,
         }
 
-    def glance(self, seed: int, families: list[str]) -> dict[str, Any]:
-        """The same in few calls: of no single input or parameter, and of few wrong answers. Inputs
-        are handed back on draws of these families too: where all numbers are positive, a ``relu``
-        gives its input."""
+    def glance(self, seed: int, signed: bool) -> dict[str, Any]:
+        """The same in few calls: of no single input or parameter, and of few wrong answers. With
+        ``signed`` the family ``normal`` is allowed, and an input must be the answer there too: on
+        positive numbers ``relu`` returns its input."""
         given = self.oracle.draw(seed, OWN)
         truth = self._outputs(given)
         previous = self._outputs(self.oracle.draw(seed + SEEDS, OWN))
         answers = [*plain_counterfeits(truth, previous), *handed_back(truth, given)]
         wrong = {name: self._wrong(truth, answer) for name, answer in answers}
         copies = [name for name in wrong if name.startswith(INPUT) and wrong[name] <= 0]
-        for number, family in enumerate(families if copies else []):
-            given = self.oracle.draw(seed + SEEDS + 1 + number, family)
+        if copies and signed:
+            given = self.oracle.draw(seed + SEEDS + 1, NORMAL)
             truth = self._outputs(given)
             for name, answer in handed_back(truth, given):
                 wrong[name] = max(wrong[name], self._wrong(truth, answer))

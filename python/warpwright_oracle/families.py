@@ -19,7 +19,7 @@ import torch
 from .distance import pieces, slabs
 from .tensors import flatten, span, unflatten
 
-OWN = "own"
+OWN, NORMAL = "own", "normal"
 GPU_PIECE, HOST_PIECE = 1 << 24, 1 << 17
 """Elements of a large tensor that are changed together: on the host, what its caches hold."""
 EQUAL_SUMS = 1e-5
@@ -245,8 +245,8 @@ FAMILIES: dict[str, Change] = {
     "spike": _spike,
     "non_finite": _non_finite,
 }
-"""All but ``own``, and those of other modules. What they are is told by ``InputFamily`` in
-``crates/record``."""
+"""The families that are functions of a value; ``InputFamily`` in ``crates/record`` says what each
+is."""
 SLICES, CONSTANTS = "slices", "constants"
 """Families that are no functions of a value: ``slices.py``, ``constants.py``."""
 TRIED_FIRST = (

@@ -14,7 +14,7 @@ from .tensors import DTYPES, as_reals, is_real, outline
 SAMPLE = 1 << 20
 """Elements of an output of which the errors of other runs are taken."""
 FEW = 16
-"""Elements of an output of which all may be exact in lower precision by chance."""
+"""An output with at most so many elements may be exact in lower precision by chance."""
 FLOAT32_NOISE = 2.0**-36
 """Relative error of a reference's own above which its float64 was made of float32 numbers."""
 

@@ -347,7 +347,7 @@ class Oracle:
     def glance(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``Examiner``."""
         examiner = Examiner(self, request["tolerances"], request["weights"])
-        return examiner.glance(request["seed"], request["families"])
+        return examiner.glance(request["seed"], request["signed"])
 
     def redraw(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``Examiner``."""

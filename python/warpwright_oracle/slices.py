@@ -1,10 +1,10 @@
 """Inputs of which a few slices are something else: zero, constant, tiny, far from zero.
 
-Families that change every element alike show a kernel that is wrong for a row of zeros or of one
-value nothing, and one that looks at a few elements is told by them which family it has. Here one
-slice of each kind lies anywhere in each tensor; all else is as it was. Of tensors with two values
-(masks, one-hot rows) a slice has the one, one the other, and one has both at random; of indices the
-least and the greatest.
+The other families change every element by the same function. They make no row of zeros, and a
+kernel that samples a few elements can tell which family it was given. This family replaces one
+slice of each kind, at a random place in each tensor, and keeps the rest. A tensor of two values
+(mask, one-hot rows) gets one slice of each value and one of both. An index tensor gets one slice of
+its smallest and one of its largest value.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pair(tensor: torch.Tensor) -> Pair | None:
     beside."""
     if tensor.dtype == torch.bool:
         return Pair(False, True) if tensor.numel() else None
-    if tensor.is_complex() or tensor.numel() < 2 or tensor.element_size() < 1:
+    if tensor.is_complex() or tensor.numel() < 2:
         return None
     if tensor.is_floating_point() and tensor.element_size() == 1:
         return None
@@ -85,8 +85,8 @@ FILLS: dict[str, Fill] = {
 }
 """What slices of quantities are made; ``low`` is from twice -128 to -128, ``high`` up to 512."""
 EQUAL = {"zero", "constant"}
-"""Those of which all elements are equal."""
-ALL = ("zero", "constant", "tiny", "low", "high")
+"""Fills that make all elements of a slice equal."""
+ALL = tuple(FILLS)
 WAYS: tuple[tuple[tuple[str, ...], str], ...] = (
     (ALL, "both"),
     (ALL, "high"),
@@ -98,8 +98,8 @@ WAYS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("constant", "tiny"), ""),
     (("tiny",), ""),
 )
-"""Which of them are tried together until a task allows them, and which values of two: a row that is
-all masked has no softmax, as a rule, and one of which nothing is masked has."""
+"""The fills and the values of two that are tried together, in order, until a task allows them. A
+softmax over a fully masked row, for example, is usually NaN; over an unmasked row it is not."""
 
 
 @dataclass

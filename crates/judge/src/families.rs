@@ -13,6 +13,8 @@ use crate::wire::{Calibrated, ErrorNote, Expected, OutputNote, ScaleErrors};
 
 /// Least calls on fresh inputs per verification, as in the paper.
 pub(crate) const CHECKS: usize = 5;
+/// Calls on `slices`: each replaces others, and a candidate that looks for some of them may meet those.
+const SLICED: usize = 3;
 /// How many times the error known of a family a call's may be. Beyond that its inputs happen to be
 /// ill-conditioned, where honest programs differ: they are not counted.
 const WILD: f64 = 16.0;
@@ -145,9 +147,9 @@ impl Families {
         self.separate();
     }
 
-    /// The family of numbers of both signs that are as large as the task's own, where the task allows it.
-    pub(crate) fn likest(&self) -> Option<InputFamily> {
-        self.find(InputFamily::Normal).map(|known| known.family)
+    /// Whether the task allows a family.
+    pub(crate) fn allows(&self, family: InputFamily) -> bool {
+        self.find(family).is_some()
     }
 
     /// Says why no family but the task's own is used.
@@ -298,12 +300,15 @@ impl Families {
     }
 
     /// The families of a verification's calls, in the order in which they are played: each that the task
-    /// allows, as what one does not show is verified whenever that one has no turn, and at least twice
-    /// the task's own.
+    /// allows, as what one does not show is verified whenever that one has no turn, `slices` several times,
+    /// and at least twice the task's own.
     pub(crate) fn plan(&self, random: &mut StdRng) -> Vec<InputFamily> {
         let mut chosen: Vec<InputFamily> =
             self.known[1..].iter().map(|known| known.family).collect();
         let own = CHECKS.saturating_sub(chosen.len()).max(2);
+        if self.allows(InputFamily::Slices) {
+            chosen.extend([InputFamily::Slices; SLICED - 1]);
+        }
         chosen.extend(std::iter::repeat_n(InputFamily::Own, own));
         chosen.shuffle(random);
         chosen

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::Profile;
 use warpwright_task::similarity::OpGraph;
 use warpwright_task::{Mode, Task};
@@ -230,10 +231,8 @@ impl Oracle {
             self.buffers = learned.buffers;
             self.families.calibrate(learned.calibrated);
         }
-        let initial = if self.buffers { BUFFERS } else { INIT };
-        for (variant, calls) in
-            [(initial, if self.profile == Profile::Paper { 3 } else { 1 }), (OTHER, 1)]
-        {
+        let calls = if self.profile == Profile::Paper { 3 } else { 1 };
+        for (variant, calls) in [(self.played, calls), (self.rest(), 1)] {
             for i in 0..calls {
                 let _shared = gate.share(Purpose::Reference);
                 self.expected(variant, Draw::own(seed ^ (0x5eed_0000 + i)))?;
@@ -269,7 +268,7 @@ impl Oracle {
         let weights = self.played;
         let request = json!({
             "do": "glance", "seed": seed, "tolerances": tolerances, "weights": weights,
-            "families": self.families.likest().iter().map(|family| family.name()).collect::<Vec<_>>(),
+            "signed": self.families.allows(InputFamily::Normal),
         });
         self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
     }

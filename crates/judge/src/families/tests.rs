@@ -61,6 +61,8 @@ fn every_plan_has_all_families_and_the_own_inputs_twice() {
     assert!(families.caveats().is_empty());
     let few = self::families(2.0, &[(InputFamily::Normal, 2.0)]);
     assert_eq!(few.plan(&mut random).len(), CHECKS);
+    let sliced = self::families(2.0, &[(InputFamily::Slices, 2.0)]).plan(&mut random);
+    assert_eq!(sliced.iter().filter(|family| **family == InputFamily::Slices).count(), SLICED);
 }
 
 #[test]
