@@ -15,6 +15,7 @@ macro_rules! headers {
 headers!(
     "cooperative_groups.h",
     "cooperative_groups/reduce.h",
+    "cuComplex.h",
     "cublas_v2.h",
     "cuda.h",
     "cuda_bf16.h",

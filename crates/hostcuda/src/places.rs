@@ -29,6 +29,10 @@ use crate::phase::{changes, joined};
 /// they are written.
 const MAX_NAMES: usize = 100;
 
+/// Bytes of an expression that is written out where its name is not known yet. Each of a chain of names may
+/// double it.
+const MAX_BASE: usize = 200;
+
 /// What is known of a file's macros.
 #[derive(Default)]
 pub(crate) struct Known<'a> {
@@ -115,7 +119,7 @@ impl<'a> Places<'a> {
         let seq = &unit.main;
         let (kind, first) = declared_type(seq, i)?;
         let stop = statement_end(seq, first, end)?;
-        let mut after = String::new();
+        let (mut after, mut named) = (String::new(), Vec::new());
         for (from, to) in seq.split_commas(first, stop) {
             let name = seq.text(from);
             if !seq.is_ident(from) || seq.text(from + 1) != "=" || *left == 0 {
@@ -149,9 +153,14 @@ impl<'a> Places<'a> {
             }
             if lasts && kind != Kind::Wide && !self.captures {
                 let _ = write!(after, " const auto hostcuda_0{name} = {};", value.base);
-                self.linear.insert(name, (format!("hostcuda_0{name}"), value.factor));
+                named.push((name, (format!("hostcuda_0{name}"), value.factor)));
+                // Its name stands behind the whole declaration, of which the rest may mention it.
+                if value.base.len() <= MAX_BASE {
+                    self.linear.insert(name, (format!("({})", value.base), value.factor));
+                }
             }
         }
+        self.linear.extend(named);
         if !after.is_empty() {
             edits.insert(seq.tokens[stop].end, after);
         }

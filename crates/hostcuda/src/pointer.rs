@@ -3,12 +3,14 @@
 //! A kernel has a hidden parameter here, so that the types which a source writes for pointers to it do not
 //! fit. Types that are deduced (`auto`, `decltype(&kernel)`, template parameters) need nothing; written
 //! ones, `void (*name)(arguments)`, become `hostcuda::KernelPointer<void(arguments)>`, which holds a kernel
-//! or a function of the host; see `hostcuda/pointer.h`. A unit that uses no kernel as a value keeps its
-//! pointers.
+//! or a function of the host; see `hostcuda/pointer.h`. From a parameter of that class nothing can be
+//! deduced: where a function template deduces types from a kernel, `void (*kernel)(T...)`, the hidden
+//! parameter is written into the type instead. A unit that uses no kernel as a value keeps its pointers.
 
 use std::collections::HashSet;
 
 use crate::code::Seq;
+use crate::ctype::is_type_word;
 use crate::edit::Edits;
 use crate::rewrite::Context;
 
@@ -53,6 +55,8 @@ struct Skip {
     device: Vec<(usize, usize)>,
     /// Template parameter lists.
     templates: Vec<(usize, usize)>,
+    /// From each of them to the body or the end of what it declares.
+    declared: Vec<(usize, usize)>,
 }
 
 impl Skip {
@@ -66,16 +70,39 @@ impl Skip {
                 device.push((function.open, end));
             }
         }
-        let templates = (0..seq.len())
+        let templates: Vec<_> = (0..seq.len())
             .filter(|&i| seq.text(i) == "template" && seq.text(i + 1) == "<")
             .filter_map(|i| Some((i + 1, seq.past_angle(i + 1)?)))
             .collect();
-        Self { device, templates }
+        let declared =
+            templates.iter().map(|&(_, past)| (past, declaration_end(seq, past))).collect();
+        Self { device, templates, declared }
+    }
+
+    /// The parameter at `i`, whose own parameters lie between `from` and `to`, says what a template's are.
+    fn deduces(&self, seq: &Seq<'_>, i: usize, (from, to): (usize, usize)) -> bool {
+        let at = self.declared.partition_point(|range| range.0 <= i);
+        let Some(k) = at.checked_sub(1).filter(|&k| i < self.declared[k].1) else { return false };
+        let (open, past) = self.templates[k];
+        let names = |word: &str| (open..past).any(|j| seq.is_ident(j) && seq.text(j) == word);
+        (from..to).any(|j| seq.is_ident(j) && !is_type_word(seq.text(j)) && names(seq.text(j)))
     }
 
     fn device(&self, i: usize) -> bool {
         holds(&self.device, i)
     }
+}
+
+/// The body, or the end, of what is declared at `from`.
+fn declaration_end(seq: &Seq<'_>, from: usize) -> usize {
+    let mut i = from;
+    while i < seq.len() && !matches!(seq.text(i), "{" | ";") {
+        i = match seq.text(i) {
+            "(" => seq.close(i).unwrap_or(i) + 1,
+            _ => i + 1,
+        };
+    }
+    i
 }
 
 fn holds(ranges: &[(usize, usize)], i: usize) -> bool {
@@ -110,6 +137,11 @@ fn written(seq: &Seq<'_>, void: usize, skip: &Skip, edits: &mut Edits) -> Option
     let close = seq.close(open)?;
     let end = (seq.text(close + 1) == "(").then(|| seq.close(close + 1))??;
     if holds(&skip.templates, void) {
+        hide(close + 1, edits);
+        return Some(());
+    }
+    let parameter = close == open + 3 && matches!(seq.text(void - 1), "(" | ",");
+    if parameter && skip.deduces(seq, void, (close + 2, end)) {
         hide(close + 1, edits);
         return Some(());
     }

@@ -467,6 +467,13 @@ def _(k: Launch) -> None:
     close(y, x.flip(1), 0)
 
 
+@case("language", "one_declaration")
+def _(k: Launch) -> None:
+    x, y = R(500), empty(500)
+    k(x, y, 500)
+    close(y, x + 1, 0)
+
+
 @case("language", "affine_clip")
 def _(k: Launch) -> None:
     x, y = R(500), empty(500)
@@ -567,7 +574,7 @@ def _(k: Launch) -> None:
 
 @case("pointers", "pointers")
 def _(k: Launch) -> None:
-    for way in range(18):
+    for way in range(19):
         for which in range(4):
             x, y = R(50), empty(50)
             assert k(x, y, 50, which, way) == 0, (way, which)
@@ -580,6 +587,24 @@ def _(k: Launch) -> None:
     answers = empty(5, dtype=torch.int32)
     assert k(answers) == 0
     assert answers.tolist() == [8, 256, 6, 1, 3]
+
+
+@case("complex", "complex_filter")
+def _(k: Launch) -> None:
+    x, f, y, size = R(300, 2), R(300, 2), empty(300, 2), empty(300)
+    k(x, f, y, size, 300)
+    a, b = torch.view_as_complex(x.double()), torch.view_as_complex(f.double())
+    want = (a * b + a.conj()) / (b - (3 + 0.25j))
+    close(y, torch.view_as_real(want).float())
+    close(size, want.abs().float())
+
+
+@case("complex", "complex_product")
+def _(k: Launch) -> None:
+    x, f, y = R(300, 2).double(), R(300, 2).double(), empty(300, 2, dtype=torch.float64)
+    k(x, f, y, 300)
+    want = torch.view_as_complex(x) * torch.view_as_complex(f) + 0.5
+    close(y, torch.view_as_real(want), 1e-12)
 
 
 @case("style", "fused_act")

@@ -133,3 +133,14 @@ int bad_launch(float* x, cudaStream_t s) {
     return cudaGetLastError();
 }
 }
+
+// Names that others of the same declaration mention, of kinds that have shadows and kinds that have none.
+__global__ void one_declaration_kernel(const float* x, float* y, int n) {
+    const int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+    const unsigned u = threadIdx.x, j = blockIdx.x * blockDim.x + u, twice = 2 * j;
+    long long a = t, b = a + a, c = b + b, d = c + c, e = d + d;
+    if (i < n) y[i] = x[j] + (twice == 2 * i ? 1.f : 0.f) + (float)(e - 16 * t);
+}
+extern "C" void one_declaration(const float* x, float* y, int n, cudaStream_t stream) {
+    one_declaration_kernel<<<(n + 63) / 64, 64, 0, stream>>>(x, y, n);
+}

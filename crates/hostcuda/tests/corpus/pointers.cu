@@ -62,6 +62,16 @@ static void run_value(const float* x, float* y, int n) { K<<<1, 64>>>(x, y, n); 
 template <auto K>
 static void run_auto(const float* x, float* y, int n) { K<<<1, 64>>>(x, y, n); }
 static void run_plain(void (*negate)(const float*, float*, int), const float* x, float* y, int n) { negate<<<1, 64>>>(x, y, n); }
+// Types that are deduced from the kernel that is passed.
+struct Launcher {
+    dim3 block{64};
+    template <typename... Params, typename... Given>
+    void operator()(void (*kernel)(Params...), Given&&... given) const {
+        kernel<<<1, block>>>(static_cast<Given&&>(given)...);
+    }
+};
+template <typename T>
+static void run_typed(const T* x, T* y, int n, void (*kernel)(const T*, T*, int)) { kernel<<<1, 64>>>(x, y, n); }
 static void on_host(const float* x, float* y, int n) { for (int i = 0; i < n; ++i) y[i] = x[i] * 3; }
 
 // which: 0 rotate, 1 negate, 2 add two, 3 copy; way: how it is named.
@@ -148,6 +158,12 @@ extern "C" int pointers(const float* x, float* y, int n, int which, int way, cud
             if (odd) pick_old(false)<<<1, 64>>>(x, y, n);
             else pick_old(true)<<<1, 64>>>(x, y, n);
             if (which >= 2) pick(which)<<<1, 64>>>(x, y, n);
+            break;
+        case 18:
+            if (which == 0) Launcher()(rotate, x, y, n);
+            else if (which == 1) Launcher()(&negate, x, y, n);
+            else if (which == 2) run_typed(x, y, n, add_n<2>);
+            else run_typed(x, y, n, &copy<float>);
             break;
         default: return 1;
     }
