@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import torch
 
-from . import precision
+from . import precision, ties
 from .arena import Arena, Memory
 from .calibration import BUFFERS, Calibrator
 from .channel import Channel, arguments, serve
@@ -339,6 +339,10 @@ class Oracle:
         calibrator = Calibrator(self, self.profile, weights, double=double)
         return calibrator.reordered(request["seed"], request["family"])
 
+    def ties(self, request: dict[str, Any]) -> dict[str, Any]:
+        """See ``ties.said``."""
+        return ties.said(self, request)
+
     def examine(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``Examiner``."""
         examiner = Examiner(self, request["tolerances"], request["weights"])
@@ -562,6 +566,7 @@ def main() -> None:
         "provide",
         "expected",
         "reordered",
+        "ties",
     ]
     serve(channel, turns.handlers(names))
 

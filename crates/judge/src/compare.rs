@@ -14,6 +14,8 @@ pub(crate) use right::{Poison, Terms, Triple};
 
 /// How many offending elements are named.
 const EXAMPLES: usize = 5;
+/// How many of them may be near a tie ([`crate::ties`]): of more, none is looked up.
+const MOST_TIES: usize = 1024;
 /// Largest piece of memory held at once.
 const PIECE_BYTES: u64 = 4 << 20;
 
@@ -34,13 +36,31 @@ pub(crate) struct Compared {
     pub(crate) examples: Vec<Element>,
     /// What was allowed, beside the relative part, of the first that is outside.
     pub(crate) atol: Option<f64>,
+    /// The finite elements outside, while they are few.
+    pub(crate) outside: Vec<Outside>,
+}
+
+/// An element outside the tolerance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Outside {
+    /// Its row-major number.
+    pub(crate) index: u64,
+    pub(crate) got: f64,
+    pub(crate) want: f64,
 }
 
 impl Compared {
     fn of(count: u64) -> Self {
         let (wrong, non_finite, unwritten) = (0, 0, 0);
         let (max_abs_error, examples, atol) = (0.0, Vec::new(), None);
-        Self { max_abs_error, wrong, non_finite, unwritten, count, examples, atol }
+        let outside = Vec::new();
+        Self { max_abs_error, wrong, non_finite, unwritten, count, examples, atol, outside }
+    }
+
+    /// All elements outside the tolerance, if each may be near a tie: they are few, finite and written.
+    pub(crate) fn all_outside(&self) -> Option<&[Outside]> {
+        let all = self.outside.len() as u64 == self.wrong && self.unwritten == 0;
+        (all && self.wrong > 0).then_some(self.outside.as_slice())
     }
 
     /// As told in a verdict. Where not every draw has other values, what was expected is not told: it
@@ -188,6 +208,8 @@ fn compare_here(
         // Parts come in order: the first offending elements stay the first.
         let room = EXAMPLES - result.examples.len();
         result.examples.extend(part.examples.into_iter().take(room));
+        let room = MOST_TIES - result.outside.len();
+        result.outside.extend(part.outside.into_iter().take(room));
     }
     Ok(result)
 }
@@ -298,6 +320,9 @@ impl Compared {
         if !got.is_finite() && want.is_finite() {
             self.non_finite += 1;
             self.max_abs_error = f64::INFINITY;
+        }
+        if self.outside.len() < MOST_TIES && got.is_finite() && want.is_finite() {
+            self.outside.push(Outside { index, got, want });
         }
         if self.examples.len() < EXAMPLES {
             self.examples.push(example(index, shape, want, got));

@@ -49,6 +49,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "succession.py",
     "sums.py",
     "tensors.py",
+    "ties.py",
     "truth.py",
     "unsaved.py",
     "widening.py",

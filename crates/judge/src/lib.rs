@@ -75,6 +75,7 @@ mod slots;
 mod stats;
 #[cfg(test)]
 mod testing;
+mod ties;
 mod tolerance;
 mod verdict;
 mod verify;

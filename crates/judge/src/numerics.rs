@@ -1,6 +1,6 @@
 //! What honest programs are off by, what the judge's models say of it, and on which inputs they are
-//! tried (`tests/honest_sums.py`, `errors_by_size.py`, `other_inputs.py`, `admission.py`), and which
-//! references compute (`what_computes.py`).
+//! tried (`tests/honest_sums.py`, `errors_by_size.py`, `other_inputs.py`, `admission.py`), what they say of
+//! elements near a tie (`ties.py`), and which references compute (`what_computes.py`).
 
 use crate::testing::python_test;
 
@@ -22,6 +22,11 @@ fn families_change_what_they_say() {
 #[test]
 fn which_families_a_task_is_given_depends_on_no_draw() {
     assert_eq!(python_test("admission.py"), "looked at 8 10");
+}
+
+#[test]
+fn honest_programs_have_what_is_near_a_tie() {
+    assert_eq!(python_test("ties.py"), "looked at 3");
 }
 
 #[test]

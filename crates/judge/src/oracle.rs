@@ -23,7 +23,8 @@ use crate::memory::Memory;
 use crate::process::Worker;
 use crate::tolerance::{Tolerance, tolerance};
 use crate::wire::{
-    Examined, Expected, Graphed, Learned, Loaded, Opened, Redrawn, Reordered, Sets, Sizes, State,
+    Examined, Expected, Graphed, Learned, Loaded, Opened, Redrawn, Reordered, Said, Sets, Sizes,
+    State,
 };
 
 /// Longest an oracle may take over one request. Its code is the task's.
@@ -412,6 +413,21 @@ impl Oracle {
         let request = json!({
             "do": "reordered", "variant": variant, "seed": seed, "family": family,
             "double": self.double,
+        });
+        self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
+    }
+
+    /// What honest programs say of single elements of an output, by their row-major numbers. As after
+    /// `reordered`, what was expected last may be gone.
+    pub(crate) fn ties(
+        &mut self,
+        variant: &str,
+        draw: Draw,
+        (output, places): (usize, &[u64]),
+    ) -> Result<Said, JudgeError> {
+        let request = json!({
+            "do": "ties", "variant": variant, "seed": draw.seed, "family": draw.family.name(),
+            "output": output, "places": places,
         });
         self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
     }

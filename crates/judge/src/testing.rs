@@ -42,7 +42,7 @@ pub(crate) fn python_test(file: &str) -> String {
     let host = &judge.host;
     let spec = warpwright_jail::Spec::new(&host.python)
         .args(["-P", &tests.join(file).to_string_lossy()])
-        .env("PYTHONPATH", host.package.to_string_lossy())
+        .env("PYTHONPATH", format!("{}:{}", host.package.display(), tests.display()))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .with_system()
         .with_python(&host.python)

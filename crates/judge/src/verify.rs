@@ -11,6 +11,7 @@ use crate::failure::failure;
 use crate::families::Draw;
 use crate::oracle::Oracle;
 use crate::runner::{Played, Runner, Trouble};
+use crate::ties::Doubtful;
 use crate::tolerance::{Silent, Steps, Tolerance, tells, tolerance};
 use crate::wire::{Expected, Place, Reordered, Value};
 
@@ -21,13 +22,31 @@ pub(crate) struct Looked {
     pub(crate) integrity: Option<IntegrityFinding>,
     /// Honest programs need not agree on these inputs: nothing was compared.
     pub(crate) void: bool,
+    /// Of a mismatch, the elements that may be near a tie, if that can be all of them.
+    doubtful: Option<Vec<Doubtful>>,
 }
 
 impl Looked {
     /// Before anything was found.
     fn at(name: &str, draw: Draw) -> Self {
         let check = blank(name, draw.family);
-        Self { check, failure: None, integrity: None, void: false }
+        Self { check, failure: None, integrity: None, void: false, doubtful: Some(Vec::new()) }
+    }
+
+    fn mismatches(&self) -> bool {
+        self.failure.as_ref().is_some_and(|found| found.class == FailureClass::Mismatch)
+    }
+
+    /// Whether every element that is wrong is near a tie, and on a side where honest programs are too.
+    fn ties(&self, oracle: &mut Oracle, (variant, draw): (&str, Draw)) -> Result<bool, JudgeError> {
+        let found = self.doubtful.as_deref().unwrap_or_default();
+        for doubtful in found {
+            let said = oracle.ties(variant, draw, (doubtful.output, &doubtful.places()))?;
+            if !doubtful.all_said(&said) {
+                return Ok(false);
+            }
+        }
+        Ok(!found.is_empty())
     }
 }
 
@@ -71,7 +90,7 @@ pub(crate) fn look(
     let terms = (profile, &honest);
     Comparison { oracle, runner, played, call, expected: &expected, terms }
         .of(&claimed, &mut looked)?;
-    if looked.failure.as_ref().is_some_and(|found| found.class == FailureClass::Mismatch) {
+    if looked.mismatches() {
         // Calibration has seen one draw of each family. Before a candidate is blamed, this one is looked at.
         let honest = oracle.reordered(variant, draw)?;
         if !honest.notes.is_empty()
@@ -82,6 +101,9 @@ pub(crate) fn look(
             Comparison { oracle, runner, played, call, expected: &expected, terms }
                 .of(&claimed, &mut looked)?;
         }
+    }
+    if looked.mismatches() && looked.ties(oracle, question)? {
+        (looked.failure, looked.check.passed) = (None, true);
     }
     if let Some(found) = looked.failure.as_mut().filter(|f| f.class == FailureClass::Mismatch)
         && let Some(told) = unwritten(played, name)
@@ -296,6 +318,11 @@ impl Comparison<'_> {
             }
             if told.wrong > 0 {
                 check.passed = false;
+                let outside = told.all_outside().map(<[_]>::to_vec);
+                looked.doubtful = looked.doubtful.take().zip(outside).map(|(mut all, outside)| {
+                    all.push(Doubtful { output: *index, outside, terms });
+                    all
+                });
                 if looked.failure.is_none() {
                     let outputs = self.expected.outputs.tensors.len();
                     let changed = self.expected.after.get(index.wrapping_sub(outputs));

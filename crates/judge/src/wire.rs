@@ -241,6 +241,13 @@ pub(crate) struct Reordered {
     pub(crate) usual: Vec<ErrorNote>,
 }
 
+/// The oracle's answer to `ties`: what each of several honest programs has at some places of an output; none
+/// where it is not finite.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct Said {
+    pub(crate) programs: Vec<Vec<Option<f64>>>,
+}
+
 /// One that it does not allow.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Declined {

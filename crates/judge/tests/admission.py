@@ -4,16 +4,13 @@ does; the last line says how many tasks were looked at, and on how many seeds.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import warnings
 
 import torch
-from warpwright_oracle.arena import ALIGN, Memory
-from warpwright_oracle.oracle import Oracle
+from in_process import opened
 
 SEEDS = 10
-SIZE = 1 << 23
 
 TASKS = {
     "exp": "torch.exp(x)",
@@ -36,29 +33,8 @@ MUST = {
 """Families that tell wrong programs of these tasks."""
 
 
-class Room(Memory):
-    """Memory of this process in place of an arena."""
-
-    def __init__(self) -> None:
-        self.buffer = ctypes.create_string_buffer(SIZE + ALIGN)
-        base = -(-ctypes.addressof(self.buffer) // ALIGN) * ALIGN
-        super().__init__(torch.device("cpu"), base, SIZE)
-
-
-def source(result: str, inputs: str) -> str:
-    return (
-        "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
-        f"class Model(nn.Module):\n    def forward(self, x):\n        return {result}\n"
-        f"def get_inputs():\n    return [{inputs}]\n"
-    )
-
-
 def admitted(result: str, inputs: str, seed: int) -> tuple[frozenset[str], dict[str, str]]:
-    oracle = Oracle("cpu", "", None)  # type: ignore[arg-type]  # nobody is spoken to
-    oracle.arena = Room()  # type: ignore[assignment]
-    told = {"source": source(result, inputs), "profile": "strict", "mode": "eval"}
-    oracle.load(told)
-    oracle.open({"device_bytes": None, "seed": 1})
+    oracle = opened(result, inputs)
     found = oracle.calibrate({"seed": seed, "families": True, "double": True, "weights": "other"})
     names = frozenset(each["family"] for each in found["admitted"])
     return names, {each["family"]: each["why"] for each in found["refused"]}

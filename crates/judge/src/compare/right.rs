@@ -80,7 +80,7 @@ impl Terms {
     }
 
     /// How far from this truth an element may be.
-    pub(super) fn allowed(&self, truth: f64) -> f64 {
+    pub(crate) fn allowed(&self, truth: f64) -> f64 {
         self.steps.atol(truth, self.tolerance.atol) + self.tolerance.rtol * truth.abs()
     }
 
