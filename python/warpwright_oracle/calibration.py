@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .clusters import Clusters
 from .conditioning import AGAIN, MOST, SHARE
 from .constants import Constants
+from .distance import distance
 from .families import (
+    CLUSTERS,
     CONSTANTS,
     LAST,
     OWN,
@@ -24,17 +27,19 @@ from .families import (
     TIES,
     TRIED_FIRST,
     Labels,
+    Other,
     Traits,
     changeable,
     changes,
     exchangeable,
+    in_order,
 )
 from .looked import Looked, NotAllowedError, apart, differs, honest
 from .repeats import noisy
-from .rounding import DOUBLE_UNIT, UNIT, Rounded
+from .rounding import DOUBLE_UNIT, UNIT, Rounded, part_equals
 from .sizes import forward
 from .slices import Slices
-from .tensors import flatten, unflatten
+from .tensors import as_reals, flatten, to_double, unflatten
 
 if TYPE_CHECKING:
     from .oracle import Oracle
@@ -70,6 +75,8 @@ WAY_SEEDS = 0x5EED_7000
 """What is added to a seed for each way of changing inputs."""
 DOUBLE_TIMES = 4.0
 """Units roundoff by which each operator of an honest program in float64 may err."""
+APART = 1e-6
+"""By so much of its root mean square an output moves where it shows the order of equal elements."""
 
 
 class Calibrator:
@@ -103,6 +110,7 @@ class Calibrator:
         oracle.others = {
             SLICES: Slices.of(tensors, traits),
             CONSTANTS: Constants.of(tensors, oracle.same, traits),
+            CLUSTERS: Clusters.of(tensors, traits),
         }
         tensors.clear()
         own = self._own(seed)
@@ -151,10 +159,10 @@ class Calibrator:
     def reordered(self, seed: int, family: str) -> dict[str, Any]:
         """Notes as of ``calibrate`` on this very draw: in ``notes`` with the largest ``honest`` of
         several programs that sum in other orders, in ``usual`` with their mean; none where there is
-        no truth in float64. One draw of a family does not show all that honest programs may be off
-        by: some have larger elements, or a term beside which everything that is added later is
-        rounded to one side."""
-        nothing: dict[str, Any] = {"notes": [], "usual": []}
+        no truth in float64. ``astray`` says that on some slice they are too far apart to tell. One
+        draw of a family does not show all that honest programs may be off by: some have larger
+        elements, or a term beside which everything that is added later is rounded to one side."""
+        nothing: dict[str, Any] = {"notes": [], "usual": [], "astray": False}
         try:
             looked, inputs = self._draw(family, seed)
         except NotAllowedError:
@@ -167,7 +175,8 @@ class Calibrator:
                 looked.note("honest", self._reordered(inputs, family, double), double=double)
             seen.append([honest(note) for note in looked.notes])
         self.oracle.settle()
-        return {"notes": _with(looked, seen, max), "usual": _with(looked, seen, fmean)}
+        found = {"notes": _with(looked, seen, max), "usual": _with(looked, seen, fmean)}
+        return found | {"astray": family == SLICES and looked.astray()}
 
     def _own(self, seed: int) -> Looked:
         """The task's own inputs, with weights on which honest programs agree as well as on the
@@ -204,16 +213,20 @@ class Calibrator:
     def _traits(self, seed: int, tensors: list[torch.Tensor]) -> dict[int, Traits | Labels]:
         known = {i: changeable(each) or exchangeable(each) for i, each in enumerate(tensors)}
         found = {i: traits for i, traits in known.items() if traits is not None}
-        if any(isinstance(traits, Labels) for traits in found.values()):
+        drawn = {i: [tensors[i]] for i, traits in found.items() if isinstance(traits, Labels)}
+        if drawn:
             # One draw seldom has all that an index may be.
             for number in range(1, LABEL_DRAWS):
                 others: list[torch.Tensor] = []
                 flatten(self.oracle.drawn_inputs(seed + SEEDS - number), others)
-                for i, traits in found.items():
+                for i, traits in list(found.items()):
                     if isinstance(traits, Labels):
-                        found[i] = Labels(
-                            torch.unique(torch.cat([traits.values, others[i].view(-1)]))
-                        )
+                        found[i] = traits.beside(others[i])
+                        drawn[i].append(others[i])
+            # A few bounds are in order by chance, but not in every draw.
+            for i, seen in drawn.items():
+                if all(in_order(each) for each in seen):
+                    del found[i]
         return found
 
     def _changes(self, family: str, traits: dict[int, Traits | Labels]) -> bool:
@@ -235,9 +248,7 @@ class Calibrator:
         looked.must_be_like(own)
         return {"family": family, "notes": looked.notes}
 
-    def _try_ways(
-        self, family: str, other: Slices | Constants, seed: int, own: Looked
-    ) -> dict[str, Any]:
+    def _try_ways(self, family: str, other: Other, seed: int, own: Looked) -> dict[str, Any]:
         """The first of a family's ways of changing inputs that the task allows."""
         ordered = any(note["bits"] == INDEX for note in own.notes)
         refused = None
@@ -248,10 +259,28 @@ class Calibrator:
             try:
                 looked = self._look(family, seed + WAY_SEEDS * way, own)
                 looked.must_be_like(own)
+                if other.ties():
+                    self._must_not_order_equals(family, seed + WAY_SEEDS * way, looked)
                 return {"family": family, "notes": looked.notes}
             except NotAllowedError as error:
                 refused = refused or error
         raise refused or NotAllowedError("it changes no input")
+
+    def _must_not_order_equals(self, family: str, seed: int, looked: Looked) -> None:
+        """Raises NotAllowedError where the outputs depend on how equal elements are ordered, as by
+        a sort that carries something else along: honest programs order them otherwise."""
+        oracle = self.oracle
+        taken: list[torch.Tensor] = []
+        tree = flatten(to_double(oracle.draw(seed, family)), taken)
+        for i, known in oracle.traits.items():
+            if isinstance(known, Traits):
+                part_equals(taken[i])
+        given = oracle.truth.under(contextlib.nullcontext(), unflatten(tree, taken), self.weights)
+        pairs = zip(given or [], looked.truths, looked.notes, strict=False)
+        for i, (tensor, truth, note) in enumerate(pairs):
+            apart = distance(as_reals(tensor).double().reshape(-1), truth.double().reshape(-1))
+            if apart.error > APART * note["rms"] or not apart.agrees:
+                raise NotAllowedError(f"output {i} shows in which order equal elements are taken")
 
     def _last(self, seed: int, own: Looked, constant: set[int]) -> dict[str, Any]:
         """Numbers that are not finite, for these outputs alone."""

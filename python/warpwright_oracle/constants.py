@@ -15,7 +15,7 @@ import torch
 
 from .families import INTEGERS, Labels, Traits, ordered
 from .slices import Pair, a_slice, pair
-from .tensors import flatten, span, unflatten
+from .tensors import dense, flatten, laid_out, unflatten
 
 FLIPPED = (1 / 4, 1 / 64)
 """Share of the elements of a mask that get its other value, by the way."""
@@ -32,6 +32,16 @@ class Ordered:
     """Values in order along a dimension: positions, bounds, offsets."""
 
     dim: int
+    way: str = ""
+    """How their order may be another: ``places``, each once, and ``gaps`` between them, of which
+    none may be larger than those there are; else some are there more than once."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """One whole number: lengths, counts, places. It may be less."""
+
+    most: int
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,7 @@ class Number:
     """One value, or several that are neither of the above."""
 
 
-Kind = Pair | Ordered | Zero | Number
+Kind = Pair | Ordered | Whole | Zero | Number
 
 
 @dataclass
@@ -89,12 +99,14 @@ class Constants:
         tree = flatten(inputs, tensors)
         random = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
         for i, kind in self.known.items():
-            result = tensors[i].clone()
+            if (each := dense(tensors[i])) is None:
+                continue
+            result = each.clone()
             whole = bool(torch.rand((), generator=random) < 0.5) and result.numel() <= MOST
             whole = whole or isinstance(kind, Ordered)
             ones = isinstance(kind, Pair) and bool((result == kind.high).all())
             self._fill(result if whole else a_slice(result, random), kind, ones, random)
-            tensors[i] = result
+            tensors[i] = laid_out(result, tensors[i])
         return unflatten(tree, tensors)
 
     def _fill(self, part: torch.Tensor, kind: Kind, ones: bool, random: torch.Generator) -> None:
@@ -107,13 +119,30 @@ class Constants:
             if self.way != 1 or ones:
                 part.masked_fill_(flips & high, kind.low)
         elif isinstance(kind, Ordered):
-            part.copy_(part.index_select(kind.dim, _again(part.shape[kind.dim], random, part)))
+            part.copy_(_otherwise(part, kind, random))
+        elif isinstance(kind, Whole):
+            least = kind.most - kind.most // 2
+            part.copy_(torch.randint(least, kind.most + 1, part.shape, generator=random))
         else:
             noise = torch.randn(part.shape, generator=random).to(part)
             if isinstance(kind, Zero):
                 part.copy_(noise * (kind.size * SIZES[less]))
             else:
                 part.mul_(1 + MOVED * noise)
+
+
+def _otherwise(part: torch.Tensor, kind: Ordered, random: torch.Generator) -> torch.Tensor:
+    """Values in order, otherwise."""
+    count = part.shape[kind.dim]
+    if kind.way == "places":
+        order = torch.randperm(count, generator=random).to(part.device)
+        return part.index_select(kind.dim, order)
+    if kind.way == "gaps":
+        order = torch.randperm(count - 1, generator=random).to(part.device)
+        gaps = part.diff(dim=kind.dim).index_select(kind.dim, order).cumsum(kind.dim)
+        first = part.narrow(kind.dim, 0, 1)
+        return torch.cat([first, first + gaps.to(part.dtype)], kind.dim)
+    return part.index_select(kind.dim, _again(count, random, part))
 
 
 def _again(count: int, random: torch.Generator, like: torch.Tensor) -> torch.Tensor:
@@ -123,10 +152,10 @@ def _again(count: int, random: torch.Generator, like: torch.Tensor) -> torch.Ten
     return places.to(like.device)
 
 
-def _kind(tensor: torch.Tensor, size: float) -> Kind | None:
+def _kind(given: torch.Tensor, size: float) -> Kind | None:
     """What a tensor that is the same in every draw is like; None where nothing else is known to be
-    meant: single whole numbers, and others than floating ones without an order."""
-    if span(tensor) != tensor.numel() or not tensor.numel() or tensor.is_complex():
+    meant: 0 and 1, and others than floating ones without an order."""
+    if (tensor := dense(given)) is None or not tensor.numel() or tensor.is_complex():
         return None
     if tensor.is_floating_point() and tensor.element_size() == 1:
         return None
@@ -136,9 +165,26 @@ def _kind(tensor: torch.Tensor, size: float) -> Kind | None:
         if tensor.shape[dim] > 2 and tensor.dtype != torch.bool and ordered(tensor, dim):
             same_along = torch.equal(tensor, tensor.narrow(dim, 0, 1).expand_as(tensor))
             if not same_along:
-                return Ordered(dim)
-    if tensor.dtype in INTEGERS or not tensor.is_floating_point():
+                return _ordered(tensor, dim)
+    if tensor.dtype in INTEGERS:
+        low, high = (bound.item() for bound in torch.aminmax(tensor))
+        return Whole(int(high)) if 1 < low == high else None
+    if not tensor.is_floating_point():
         return None
     if not bool(tensor.any()):
         return Zero(size)
-    return Number() if bool(torch.isfinite(tensor).all()) else None
+    finite = torch.isfinite(tensor)
+    # A bias with places that are masked; what is not a number stays so.
+    return Number() if bool((finite & (tensor != 0)).any()) else None
+
+
+def _ordered(tensor: torch.Tensor, dim: int) -> Ordered | None:
+    if tensor.dtype not in INTEGERS:
+        return Ordered(dim)
+    low, high = (bound.item() for bound in torch.aminmax(tensor.diff(dim=dim)))
+    if low <= 0 <= high:
+        return Ordered(dim)  # some are there more than once: segments
+    if low == high:
+        # Positions in another order; equal lengths have no other.
+        return Ordered(dim, "places") if abs(low) == 1 else None
+    return Ordered(dim, "gaps")

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from .distance import pieces, slabs
-from .tensors import flatten, span, unflatten
+from .tensors import dense, flatten, laid_out, unflatten
 
 OWN, NORMAL = "own", "normal"
 GPU_PIECE, HOST_PIECE = 1 << 24, 1 << 17
@@ -55,17 +55,43 @@ class Labels:
 
     values: torch.Tensor
     """In ascending order, each once."""
+    distinct: bool = False
+    """Whether no draw has a value twice, in a row at least: places to write to, chosen experts. Two
+    writes to one place have no order."""
     size: float = 0.0
     """No zero among them is put in as an error may."""
 
+    def beside(self, tensor: torch.Tensor) -> Labels:
+        """With what another draw says."""
+        values = torch.unique(tensor)
+        known = torch.unique(torch.cat([self.values, values]))
+        return Labels(known, self.distinct and _distinct(tensor, values))
 
-def changeable(tensor: torch.Tensor) -> Traits | None:
+
+class Other(Protocol):
+    """A family that is no function of a value, with what it needs to know of the inputs."""
+
+    known: dict[int, Any]
+    """By position, of the tensors that it changes."""
+    way: int
+
+    def ways(self) -> list[int]:
+        """The ways of changing them, in the order in which they are to be tried."""
+
+    def ties(self) -> bool:
+        """Whether the chosen way makes elements equal which were not."""
+
+    def change(self, inputs: Any, seed: int) -> Any:
+        """The inputs, changed in the chosen way as a seed has them."""
+
+
+def changeable(given: torch.Tensor) -> Traits | None:
     """The traits of a tensor whose values are quantities; None where another value might mean
     nothing: not floating, not dense, not finite, all integers (labels, masks and indices that are
     stored as floats, states of zeros), constant, in order along a dimension (bounds, times), or
     with equal sums along one (probabilities). Unit vectors are changed as others are: what a
     reference makes of longer ones it says itself."""
-    if not tensor.is_floating_point() or tensor.numel() < 2 or span(tensor) != tensor.numel():
+    if not given.is_floating_point() or (tensor := dense(given)) is None or tensor.numel() < 2:
         return None
     low, high = (bound.item() for bound in torch.aminmax(tensor))
     # In memory order: what is asked of single elements does not depend on it.
@@ -82,25 +108,42 @@ def changeable(tensor: torch.Tensor) -> Traits | None:
     return Traits(spread, size, low < 0 < high, max(-low, high))
 
 
-def exchangeable(tensor: torch.Tensor) -> Labels | None:
+def exchangeable(given: torch.Tensor) -> Labels | None:
     """The values of an integer tensor that may be exchanged for each other; None where their order
     or their sum may mean something (offsets, lengths), or there are too few of them (masks) or too
     many to know."""
-    if tensor.dtype not in INTEGERS or not 2 < tensor.numel() <= MOST_LABELS:
+    if given.dtype not in INTEGERS or (tensor := dense(given)) is None:
         return None
-    if span(tensor) != tensor.numel():
+    if not 2 < tensor.numel() <= MOST_LABELS:
         return None
     for dim in range(tensor.dim()):
         if tensor.shape[dim] > 1 and (ordered(tensor, dim) or _equal_sums(tensor, dim)):
             return None
     values = torch.unique(tensor)
-    return Labels(values) if values.numel() > 2 else None
+    if values.numel() <= 2:
+        return None
+    return Labels(values, _distinct(tensor, values))
+
+
+def _distinct(tensor: torch.Tensor, values: torch.Tensor) -> bool:
+    """Whether a tensor has no value twice, or no row of it has."""
+    if values.numel() == tensor.numel():
+        return True
+    if tensor.dim() < 2 or tensor.shape[-1] < 2:
+        return False
+    rows = tensor.sort(-1).values
+    return not bool((rows[..., 1:] == rows[..., :-1]).any())
 
 
 def _total(flat: torch.Tensor, square: bool = False) -> float:
     """The sum of a vector's elements, or of their squares, in double."""
     parts = (piece.float().square() if square else piece for (piece,) in pieces(flat))
     return sum(part.sum(dtype=torch.float64) for part in parts).item()
+
+
+def in_order(tensor: torch.Tensor) -> bool:
+    """Whether a vector does not fall anywhere, however short it is."""
+    return tensor.dim() == 1 and bool((tensor[1:] >= tensor[:-1]).all())
 
 
 def ordered(tensor: torch.Tensor, dim: int) -> bool:
@@ -216,6 +259,8 @@ def _exchanged(values: torch.Tensor, labels: Labels, seed: int) -> torch.Tensor:
 
 def _extreme(values: torch.Tensor, labels: Labels, seed: int) -> torch.Tensor:
     """One of eight values by the least or the greatest."""
+    if labels.distinct:
+        return values
     chance = _uniform(values, seed)
     ends = torch.where(chance < 1 / 16, labels.values[0], labels.values[-1])
     return torch.where(chance < 1 / 8, ends, values)
@@ -247,10 +292,10 @@ FAMILIES: dict[str, Change] = {
 }
 """The families that are functions of a value; ``InputFamily`` in ``crates/record`` says what each
 is."""
-SLICES, CONSTANTS = "slices", "constants"
-"""Families that are no functions of a value: ``slices.py``, ``constants.py``."""
+SLICES, CONSTANTS, CLUSTERS = "slices", "constants", "clusters"
+"""Families that are no functions of a value: ``slices.py``, ``constants.py``, ``clusters.py``."""
 TRIED_FIRST = (
-    "normal", CONSTANTS, SLICES, "sparse", "steep", "spike", "large",
+    "normal", CONSTANTS, SLICES, CLUSTERS, "sparse", "steep", "spike", "large",
     "outliers", "offset", "integers", "huge", "small",
 )  # fmt: skip
 """The order in which families are tried where time is short: first those that have both signs and
@@ -269,10 +314,15 @@ def change(inputs: Any, family: str, traits: dict[int, Traits | Labels], seed: i
     tensors: list[torch.Tensor] = []
     tree = flatten(inputs, tensors)
     for index, known in traits.items():
+        made, each = None, dense(tensors[index])
+        if each is None:
+            continue  # this draw lies otherwise than the one that was looked at
         if isinstance(known, Traits):
-            tensors[index] = _changed(tensors[index], FAMILIES[family], known, seed)
+            made = _changed(each, FAMILIES[family], known, seed)
         elif family in LABELS:
-            tensors[index] = LABELS[family](tensors[index], known, seed)
+            made = LABELS[family](each, known, seed)
+        if made is not None:
+            tensors[index] = laid_out(made, tensors[index])
     return unflatten(tree, tensors)
 
 

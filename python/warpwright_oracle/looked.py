@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .conditioning import LARGEST, NEAR, SHARE, WORSE, condition
+from .conditioning import LARGEST, MOST, NEAR, SHARE, WORSE, condition
 from .distance import distance, pieces
 from .scales import within
 from .tensors import DTYPES, as_reals, is_real, outline
@@ -62,6 +62,7 @@ class Looked:
                     "varies": differs(truth, first),
                     "compared": True,
                     "condition": 0.0,
+                    "astray": 0,
                     "scales": [
                         {
                             "below": each["below"],
@@ -97,7 +98,10 @@ class Looked:
             if note["real"] and note["rms"] and tensor.numel():
                 mine, exact = (as_reals(t).reshape(-1)[:SAMPLE] for t in (tensor, truth))
                 mine = mine.float() if mine.element_size() == 1 else mine
-                note[what] = distance(mine, exact).beyond / note["rms"]
+                far = distance(mine, exact)
+                note[what] = far.beyond / note["rms"]
+                if what == "honest":
+                    note["astray"] = max(note["astray"], far.apart)
                 ends = [each["below"] for each in note["scales"]]
                 found = {each["below"]: each for each in within(mine, exact, ends)}
                 for each in note["scales"]:
@@ -163,6 +167,10 @@ class Looked:
                 return True
         return False
 
+    def astray(self) -> bool:
+        """Whether an honest program is beyond what may ever be allowed on some element."""
+        return any(note["astray"] for note in self.notes)
+
     def must_be_like(self, own: Looked) -> None:
         """Raises NotAllowedError where these inputs mean something else to the reference than the
         task's own, or honest programs would differ on them."""
@@ -177,6 +185,9 @@ class Looked:
                 raise NotAllowedError(f"output {i} is not finite where it is on its own inputs")
             if theirs["varies"] and not mine["varies"]:
                 raise NotAllowedError(f"output {i} is constant")
+            if self.share == MOST and mine["astray"] and not theirs["astray"]:
+                text = f"on {mine['astray']} of its elements honest programs are far apart"
+                raise NotAllowedError(f"output {i} is ill-conditioned: {text}")
             error = _error(mine)
             far = not mine["scales"] and error > LARGEST + WORSE * (theirs["honest"] or 0.0)
             if (worse := self.worse(own, i)) > WORSE or far:

@@ -21,18 +21,16 @@ from .arena import Arena, Memory
 from .calibration import BUFFERS, Calibrator
 from .channel import Channel, arguments, serve
 from .computes import Computes
-from .constants import Constants
 from .distance import INFINITE, distance, pieces
 from .drawn import Drawn, drawn
 from .examiner import Examiner
-from .families import OWN, Traits, change
+from .families import OWN, Other, Traits, change
 from .forms import Form, carried, varying
 from .graph import graph
 from .reference import Reference, bound, other_buffers, perturb
 from .repeats import SAME, Given, alike, must_repeat, same
 from .scales import by_scale
 from .sizes import Allocated, foresee, forward
-from .slices import Slices
 from .succession import Succession
 from .tensors import NAMES, Place, as_reals, flatten, is_real, outline, place, unflatten
 from .truth import Truth
@@ -96,7 +94,7 @@ class Oracle:
         self.source = self.mode = ""
         self.seed = 0
         self.traits: dict[int, Traits] = {}
-        self.others: dict[str, Slices | Constants] = {}
+        self.others: dict[str, Other] = {}
         """Families that are no functions of a value, once calibration has begun."""
         self.seconds = 0.0
         self.elements = 0

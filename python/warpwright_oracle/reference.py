@@ -213,7 +213,9 @@ def _move_buffer(buffer: torch.Tensor, generator: torch.Generator) -> bool:
             return False
         if bool((buffer == buffer.round()).all()) and not bool((buffer == 1).all()):
             return False
-        noise = torch.randn(buffer.shape, generator=generator)
+        # A matrix may be symmetric, orthogonal or an outer product: it moves as a whole.
+        shape = buffer.shape if buffer.dim() < 2 else ()
+        noise = torch.randn(shape, generator=generator)
         buffer.mul_(1 + 0.2 * noise.to(buffer))
         return True
     # As a rule an index has 64 bits, and an offset of zero has fewer.

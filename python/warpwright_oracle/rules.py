@@ -75,4 +75,6 @@ def forbid_operators(names: list[tuple[str, str]]) -> int:
 
 def _backends(device: str) -> list[str]:
     backend = "CUDA" if device.startswith("cuda") else "CPU"
-    return [backend, *(f"{kind}{backend}" for kind in ("Sparse", "SparseCsr", "NestedTensor"))]
+    kinds = ("Sparse", "SparseCsr", "NestedTensor", "Quantized")
+    others = ["MkldnnCPU"] if backend == "CPU" else []
+    return [backend, *(f"{kind}{backend}" for kind in kinds), *others]

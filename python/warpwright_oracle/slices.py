@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from .families import STEEP, Labels, Traits
-from .tensors import flatten, unflatten
+from .tensors import dense, flatten, laid_out, unflatten
 
 HIGH = 4 * STEEP
 """Most that a high slice may have: few of the tensor's numbers are in it, and a product of it with
@@ -89,17 +89,20 @@ EQUAL = {"zero", "constant"}
 ALL = tuple(FILLS)
 WAYS: tuple[tuple[tuple[str, ...], str], ...] = (
     (ALL, "both"),
-    (ALL, "high"),
-    (ALL, "low"),
+    (ALL, "high, mixed"),
+    (ALL, "low, mixed"),
+    (ALL, "mixed"),
     (ALL, ""),
     (("tiny", "low", "high"), "both"),
+    (("tiny", "low", "high"), "mixed"),
     (("tiny", "low", "high"), ""),
     (("zero", "constant", "tiny", "high"), ""),
     (("constant", "tiny"), ""),
     (("tiny",), ""),
 )
 """The fills and the values of two that are tried together, in order, until a task allows them. A
-softmax over a fully masked row, for example, is usually NaN; over an unmasked row it is not."""
+softmax over a fully masked row, for example, is usually NaN; over an unmasked row, or one in which
+every other place is masked, it is not."""
 
 
 @dataclass
@@ -115,16 +118,17 @@ class Slices:
         """Which of these tensors may have such slices: quantities that no structure binds, and
         tensors of two values."""
         known: dict[int, Traits | Pair] = {}
-        for i, tensor in enumerate(tensors):
-            quantity = traits.get(i)
+        for i, given in enumerate(tensors):
+            quantity, tensor = traits.get(i), dense(given)
+            if tensor is None:
+                continue
             if isinstance(quantity, Traits):
                 if not structured(tensor):
                     known[i] = quantity
             elif isinstance(quantity, Labels):
-                # A permutation has each value once, as it must.
-                if quantity.values.numel() < tensor.numel():
+                if not quantity.distinct and not structured(tensor):
                     known[i] = Pair(quantity.values[0].item(), quantity.values[-1].item())
-            elif quantity is None and (two := pair(tensor)) is not None:
+            elif quantity is None and (two := pair(tensor)) is not None and not structured(tensor):
                 known[i] = two
         return Slices(known)
 
@@ -150,7 +154,8 @@ class Slices:
         tree = flatten(inputs, tensors)
         random = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
         for i, known in self.known.items():
-            tensors[i] = self._changed(tensors[i], known, random)
+            if (each := dense(tensors[i])) is not None:
+                tensors[i] = laid_out(self._changed(each, known, random), tensors[i])
         return unflatten(tree, tensors)
 
     def _changed(
@@ -162,18 +167,26 @@ class Slices:
             fills = [lambda t, fill=FILLS[name]: fill(t, known) for name in names]
         else:
             both = [lambda t: t.fill_(known.low), lambda t: t.fill_(known.high)]
-            fills = {"both": [*both, two_values(known, random)], "low": both[:1], "high": both[1:]}
-            fills = fills.get(values, [])
+            mixed = two_values(known, random)
+            fills = {
+                "both": [*both, mixed],
+                "high, mixed": [both[1], mixed],
+                "low, mixed": [both[0], mixed],
+                "mixed": [mixed],
+            }.get(values, [])
         for fill in fills:
             fill(a_slice(result, random))
         return result
 
 
 def two_values(known: Pair, random: torch.Generator) -> Callable[[torch.Tensor], Any]:
-    """Fills a tensor with two values at random."""
+    """Fills a tensor with two values at random, of which each line has both."""
 
     def fill(part: torch.Tensor) -> None:
         bits = torch.rand(part.shape, generator=random) < 0.5
+        if part.dim() and part.shape[-1] > 1:
+            first, second = torch.randperm(part.shape[-1], generator=random)[:2].tolist()
+            bits[..., first], bits[..., second] = True, False
         part.masked_fill_(bits.to(part.device), known.high)
         part.masked_fill_(~bits.to(part.device), known.low)
 

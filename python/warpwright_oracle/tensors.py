@@ -137,6 +137,34 @@ def span(tensor: torch.Tensor) -> int:
     return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
 
 
+def dense(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Each element once, in memory without gaps: the tensor itself where it is so, else a copy,
+    with one element along dimensions that are expanded. None where it overlaps itself otherwise."""
+    once = tensor
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if size > 1 and stride == 0:
+            once = once.narrow(dim, 0, 1)
+    if span(once) == once.numel():
+        return once
+    behind = 0
+    for stride, size in sorted(zip(once.stride(), once.shape, strict=True)):
+        if size > 1 and stride <= behind:
+            return None
+        behind += (size - 1) * stride
+    return once.contiguous()
+
+
+def laid_out(made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """What was made of ``dense(like)``, with the strides of ``like``."""
+    if span(like) == like.numel():
+        return made
+    strides = [s if n > 1 else 1 for n, s in zip(made.shape, like.stride(), strict=True)]
+    room = made.new_zeros(1 + sum((n - 1) * s for n, s in zip(made.shape, strides, strict=True)))
+    result = room.as_strided(made.shape, strides)
+    result.copy_(made)
+    return result.expand(like.shape)
+
+
 def place(tensor: torch.Tensor, offset: int | None) -> Place:
     """Where ``tensor`` lies; ``offset`` in bytes, None when outside the arena."""
     return {

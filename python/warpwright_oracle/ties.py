@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .rounding import Reordered
-from .tensors import as_reals, to_double
+from .rounding import Reordered, part_equals
+from .tensors import as_reals, flatten, to_double, unflatten
 
 if TYPE_CHECKING:
     from .oracle import Oracle
@@ -23,7 +23,7 @@ PROGRAMS = 12
 nearly half."""
 TIMES = (1.0, 2.0, 4.0)
 """Units roundoff of float32 by which their operators err, in turn. Their inputs do not: who copies
-or compares them does so exactly."""
+or compares them does so exactly. Only equal ones are parted, as their order is nobody's."""
 
 
 def said(oracle: Oracle, request: dict[str, Any]) -> dict[str, Any]:
@@ -33,8 +33,13 @@ def said(oracle: Oracle, request: dict[str, Any]) -> dict[str, Any]:
     places = torch.tensor(request["places"])
     programs: list[list[float | None]] = []
     for times in islice(cycle(TIMES), PROGRAMS):
+        taken: list[torch.Tensor] = []
+        tree = flatten(to_double(inputs), taken)
+        for each in taken:
+            if each.dtype == torch.float64:
+                part_equals(each)
         mode = Reordered(times, everywhere=True)
-        given = oracle.truth.under(mode, to_double(inputs), request["variant"])
+        given = oracle.truth.under(mode, unflatten(tree, taken), request["variant"])
         if given is None:
             break
         tensor = as_reals(given[request["output"]]).reshape(-1)

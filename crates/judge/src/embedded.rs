@@ -18,6 +18,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "baseline.py",
     "calibration.py",
     "channel.py",
+    "clusters.py",
     "computes.py",
     "conditioning.py",
     "constants.py",

@@ -16,7 +16,10 @@ fn outputs_of_several_scales_have_errors_by_size() {
 
 #[test]
 fn families_change_what_they_say() {
-    assert_eq!(python_test("other_inputs.py"), "looked at 12 3 2 14\nlooked at 60 6 5 60");
+    assert_eq!(
+        python_test("other_inputs.py"),
+        "looked at 13 3 2 14\nlooked at 60 6 8 60\nlooked at 3 3 3"
+    );
 }
 
 #[test]

@@ -93,6 +93,11 @@ pub(crate) fn look(
     if looked.mismatches() {
         // Calibration has seen one draw of each family. Before a candidate is blamed, this one is looked at.
         let honest = oracle.reordered(variant, draw)?;
+        if honest.astray {
+            looked = Looked::at(name, draw);
+            looked.void = true;
+            return Ok(looked);
+        }
         if !honest.notes.is_empty()
             && let Some(expected) = oracle.expected(variant, draw)?
         {

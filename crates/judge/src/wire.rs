@@ -239,6 +239,8 @@ pub(crate) struct Reordered {
     pub(crate) notes: Vec<ErrorNote>,
     /// With their mean.
     pub(crate) usual: Vec<ErrorNote>,
+    /// On some slice they are too far apart to tell a right answer from a wrong one.
+    pub(crate) astray: bool,
 }
 
 /// The oracle's answer to `ties`: what each of several honest programs has at some places of an output; none

@@ -7,8 +7,10 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 from warpwright_oracle import families
+from warpwright_oracle.clusters import Clusters
 from warpwright_oracle.constants import Constants
 from warpwright_oracle.families import (
+    CLUSTERS,
     CONSTANTS,
     FAMILIES,
     LAST,
@@ -28,7 +30,7 @@ def changed(values: torch.Tensor, family: str, seed: int = 7) -> torch.Tensor:
 
 
 def all_are_tried() -> int:
-    assert sorted((*TRIED_FIRST, LAST)) == sorted((*FAMILIES, SLICES, CONSTANTS))
+    assert sorted((*TRIED_FIRST, LAST)) == sorted((*FAMILIES, SLICES, CONSTANTS, CLUSTERS))
     return len(TRIED_FIRST)
 
 
@@ -98,7 +100,7 @@ def slices() -> int:
     (vector,) = (torch.randn(1000),)
     (other,) = Slices.of([vector], known([vector])).change([vector], 3)
     assert 200 < int((other != vector).sum()) < 1000, "parts of a vector"
-    assert made.ways() == [0, 4, 6, 7, 8], "without two values"
+    assert made.ways() == [0, 5, 8, 9, 10], "without two values"
     for way in made.ways():
         names, made.way = WAYS[way][0], way
         assert made.ties() == bool({"zero", "constant"} & set(names))
@@ -125,8 +127,8 @@ def slices_of_two_values() -> int:
     assert other.min() == 0 and other.max() == 8, "in range"
     mask = torch.rand(50, 40) < 0.5
     made = Slices.of([mask], known([mask]))
-    assert made.ways() == [0, 1, 2]
-    for way, (none, full) in zip(made.ways(), ((1, 1), (0, 1), (1, 0)), strict=True):
+    ways = ((1, 1), (0, 1), (1, 0), (0, 0))
+    for way, (none, full) in zip(made.ways(), ways, strict=True):
         made.way = way
         (other,) = made.change([mask], 5)
         assert ((~other).all(1).any(), other.all(1).any()) == (none, full), way
@@ -142,9 +144,80 @@ def slices_leave_alone() -> int:
         torch.arange(32.0),
         torch.randperm(32),
         torch.randn(8, 32).softmax(-1),
+        ((square + square.T) > 0).float(),
+        torch.stack([torch.randperm(64)[:16] for _ in range(8)]),
+        torch.randn(32).as_strided((8, 16), (1, 1)),
     ]
     assert not Slices.of(kept, known(kept)).known
     return len(kept)
+
+
+def views() -> int:
+    """Elements of views are changed as others are, and lie as before."""
+    wide = torch.randn(64, 100)[:, :80]
+    spread = torch.randn(80).expand(64, 80)
+    swapped = torch.randn(4, 8, 16, 32)[:, ::2].permute(0, 2, 1, 3)
+    tensors = [wide, spread, swapped]
+    for family in ("normal", "steep", "spike"):
+        made = families.change(tensors, family, known(tensors), 3)
+        alone = [each.contiguous() for each in (wide, spread[:1], swapped)]
+        copies = families.change(alone, family, known(alone), 3)
+        for other, was, copy in zip(made, tensors, copies, strict=True):
+            assert other.stride() == was.stride() and not torch.equal(other, was)
+            assert torch.equal(other, copy.expand(other.shape)), family
+    made = Slices.of(tensors, known(tensors)).change(tensors, 3)
+    assert all(other.stride() == was.stride() for other, was in zip(made, tensors, strict=True))
+    assert (made[1] == made[1][0]).all(), "expanded"
+    positions = torch.arange(16).expand(4, 16)
+    (_, other) = Constants.of([wide, positions], [False, True], {}).change([wide, positions], 1)
+    assert other.stride() == (0, 1) and not torch.equal(other, positions)
+    return len(tensors)
+
+
+def clusters() -> int:
+    """Rows are near one of two and nearly in order; of integers most are the same."""
+    values, labels = torch.randn(8, 16, 32), torch.randint(0, 9, (200,))
+    square = torch.randn(16, 16)
+    experts = torch.stack([torch.randperm(8)[:2] for _ in range(64)])
+    tensors = [values, labels, square + square.T, experts, torch.randn(40), values.mT]
+    made = Clusters.of(tensors, known(tensors))
+    assert sorted(made.known) == [0, 1, 5], made.known
+    assert made.ways() == [0, 1, 2]
+    for way in made.ways():
+        made.way = way
+        for seed in range(10):
+            other, same, *_, swapped = made.change(tensors, seed)
+            assert swapped.stride() == values.mT.stride()
+            rows = other.view(-1, 32)
+            apart = torch.cdist(rows, rows) < torch.cdist(values.view(-1, 32), rows).mean() / 2
+            assert way == 2 or int(apart[0].sum()) > 30, (way, int(apart[0].sum()))
+            assert way != 2 or torch.equal(
+                rows.sort(-1).values, values.view(-1, 32).sort(-1).values
+            )
+            rise = rows[:, 24:].mean(-1) - rows[:, :8].mean(-1)
+            if way == 0:
+                assert (rise > 1).any() and (rise < -1).any() and (rise.abs() > 1).all()
+            if way == 2:
+                assert (rows.diff() >= 0).all() or (rows.diff() <= 0).all()
+            assert int((same == same.mode().values).sum()) > 150
+    return len(made.known)
+
+
+def distinct() -> int:
+    """What is there once stays there once."""
+    experts = torch.stack([torch.randperm(8)[:2] for _ in range(64)])
+    slots = torch.randperm(1024)[:256]
+    for tensor in (experts, slots, torch.randperm(64)):
+        found = known([tensor])
+        for family in ("normal", "outliers"):
+            for seed in range(20):
+                (other,) = families.change([tensor], family, found, seed)
+                rows = other.reshape(-1, other.shape[-1]).sort(-1).values
+                assert (rows[:, 1:] != rows[:, :-1]).all(), (family, seed)
+    labels = torch.randint(0, 400, (50, 100))
+    (other,) = families.change([labels], "outliers", known([labels]), 1)
+    assert not torch.equal(other, labels), "the control is changed"
+    return 3
 
 
 def constants() -> int:
@@ -162,20 +235,33 @@ def constants() -> int:
         torch.full((1,), 0.07),
         torch.tensor([0, 2, 4, 5, 9, 11, 12, 14, 16]),
         torch.zeros(4, dtype=torch.int64),
+        torch.full((16,), 128),
+        torch.tensor(40),
+        torch.randn(8, 8).tril().masked_fill(~causal[:8, :8], float("-inf")),
+        torch.arange(0, 640, 64),
+        torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 3]),
     ]
     same = [False] + [True] * (len(tensors) - 1)
     made = Constants.of(tensors, same, known(tensors))
-    assert sorted(made.known) == list(range(1, 8)), made.known
+    assert sorted(made.known) == [*range(1, 8), 9, 10, 11, 13], made.known
     parts = set()
     for seed in range(60):
         for way in made.ways():
             made.way = way
-            _, ones, zeros, places, mask, added, number, offsets, _ = made.change(tensors, seed)
+            others = made.change(tensors, seed)
+            _, ones, zeros, places, mask, added, number, offsets, *_ = others
+            *_, lengths, length, bias, _, segments = others
             assert not torch.equal(number, tensors[6]) and torch.isfinite(zeros).all()
-            assert torch.equal(places, places.sort().values) and not torch.equal(places, tensors[3])
-            assert (int(places[0]), int(places[-1])) == (0, 99)
+            assert torch.equal(tensors[3], places.sort().values)
+            assert not torch.equal(places, tensors[3]), "other places, each once"
             assert (int(offsets[0]), int(offsets[-1])) == (0, 16)
-            assert torch.equal(offsets, offsets.sort().values)
+            assert sorted(offsets.diff()) == sorted(tensors[7].diff()), "the same gaps"
+            assert (int(segments[0]), int(segments[-1])) == (0, 3)
+            assert torch.equal(segments, segments.sort().values), "in order"
+            assert 64 <= int(lengths.min()) <= int(lengths.max()) <= 128
+            assert 20 <= int(length) <= 40
+            assert torch.equal(bias == float("-inf"), tensors[11] == float("-inf"))
+            assert not torch.equal(bias, tensors[11])
             assert set(added.unique().tolist()) <= {0.0, float("-inf")}
             assert way != 1 or not (causal & ~mask).any(), "only more"
             assert way != 2 or not (mask & ~causal).any(), "only fewer"
@@ -189,3 +275,4 @@ def constants() -> int:
 torch.manual_seed(4)
 print("looked at", all_are_tried(), spikes(), steep(), sums())
 print("looked at", slices(), slices_of_two_values(), slices_leave_alone(), constants())
+print("looked at", views(), clusters(), distinct())

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Where the inputs of a comparison came from. All but `own` are made from the task's own inputs, and but
-/// for `slices` and `constants` by a function of each element's value that keeps zeros and equal elements
+/// for `slices`, `constants` and `clusters` by a function of each element's value that keeps zeros and equal elements
 /// (`python/warpwright_oracle/families.py`); a task's own inputs show which it allows.
 #[derive(
     Clone,
@@ -52,6 +52,9 @@ pub enum InputFamily {
     /// The own inputs, with other values of those that every draw of them gives the same: masks, states of
     /// zeros, positions.
     Constants,
+    /// The own inputs, each row near one of two, of which one rises and the other falls; most elements of an
+    /// integer tensor are the same.
+    Clusters,
     /// The own inputs, one of 512 elements NaN or infinite: only for outputs that are no floating ones
     /// and have one value on all other families, and where the reference asks which numbers are finite.
     NonFinite,
@@ -59,7 +62,7 @@ pub enum InputFamily {
 
 impl InputFamily {
     /// Every family.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Own,
         Self::Normal,
         Self::Offset,
@@ -73,6 +76,7 @@ impl InputFamily {
         Self::Spike,
         Self::Slices,
         Self::Constants,
+        Self::Clusters,
         Self::NonFinite,
     ];
 
@@ -92,6 +96,7 @@ impl InputFamily {
             Self::Spike => "spike",
             Self::Slices => "slices",
             Self::Constants => "constants",
+            Self::Clusters => "clusters",
             Self::NonFinite => "non_finite",
         }
     }
@@ -122,6 +127,10 @@ impl InputFamily {
                 "get_inputs()'s values, with others for the tensors that it always gives the same \
                  (masks, states of zeros, positions)"
             }
+            Self::Clusters => {
+                "get_inputs()'s values, each row near one of two, of which one rises and the other \
+                 falls; of integers most are the same"
+            }
             Self::NonFinite => "get_inputs()'s values with one of 512 elements NaN or infinite",
         }
     }
@@ -139,6 +148,7 @@ impl InputFamily {
                 | Self::Steep
                 | Self::Spike
                 | Self::Slices
+                | Self::Clusters
                 | Self::NonFinite
         )
     }

@@ -1,0 +1,91 @@
+"""Inputs whose rows are alike: near one of two rows, of which one rises and the other falls.
+
+Draws are independent numbers, and families that are functions of a value keep them so. Then every
+expert gets equally many tokens, no queue is longer than another, an iteration converges at once,
+and the largest numbers of a row lie in all parts of it. Here they do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .families import Labels, Traits
+from .slices import structured
+from .tensors import dense, flatten, laid_out, unflatten
+
+OWN_PART = 1 / 16
+"""How much of a row's own numbers is left."""
+USUAL = 7 / 8
+"""Share of the elements of an integer tensor that have one value."""
+LEAST = 4
+"""Rows, and elements of a row, from which on they are changed."""
+
+
+@dataclass
+class Clusters:
+    """What the family needs to know of the inputs, from one draw and the same ever after."""
+
+    known: dict[int, Traits | Labels]
+    way: int = 0
+    """Which way is used: 0 has rows alike and nearly in order, 1 only alike, 2 only in order."""
+
+    @staticmethod
+    def of(tensors: list[torch.Tensor], traits: dict[int, Traits | Labels]) -> Clusters:
+        """Which of these tensors are changed: quantities that no structure binds, and integers that
+        may be there more than once."""
+        known: dict[int, Traits | Labels] = {}
+        for i, traits_of_it in traits.items():
+            tensor = dense(tensors[i])
+            if tensor is None or structured(tensor):
+                continue
+            rows = tensor.dim() > 1 and min(tensor.shape[-1], tensor.numel() // tensor.shape[-1])
+            if isinstance(traits_of_it, Labels):
+                if not traits_of_it.distinct:
+                    known[i] = traits_of_it
+            elif rows >= LEAST:
+                known[i] = traits_of_it
+        return Clusters(known)
+
+    def ways(self) -> list[int]:
+        """Those to be tried, in order."""
+        quantities = any(isinstance(known, Traits) for known in self.known.values())
+        return [0, 1, 2] if quantities else [0] if self.known else []
+
+    def ties(self) -> bool:
+        """Whether elements are equal which were not: quantities of few bits may become so."""
+        return any(isinstance(known, Traits) for known in self.known.values())
+
+    def change(self, inputs: Any, seed: int) -> Any:
+        """``inputs`` with rows alike, where a seed has them."""
+        tensors: list[torch.Tensor] = []
+        tree = flatten(inputs, tensors)
+        random = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
+        for i, known in self.known.items():
+            if (each := dense(tensors[i])) is not None:
+                change = self._alike if isinstance(known, Traits) else _usual
+                tensors[i] = laid_out(change(each, random), tensors[i])
+        return unflatten(tree, tensors)
+
+    def _alike(self, tensor: torch.Tensor, random: torch.Generator) -> torch.Tensor:
+        rows = tensor.reshape(-1, tensor.shape[-1])
+        if self.way == 2:
+            rows = rows.sort(-1, descending=bool(torch.rand((), generator=random) < 0.5)).values
+        else:
+            two = rows[torch.randint(rows.shape[0], (2,), generator=random).to(rows.device)]
+            if self.way == 0:
+                two = two.sort(-1).values
+                two[1] = two[1].flip(-1)
+            which = torch.randint(2, (rows.shape[0],), generator=random)
+            rows = two[which.to(rows.device)] + OWN_PART * rows
+        result = torch.empty_like(tensor)
+        result.copy_(rows.to(tensor.dtype).view(tensor.shape))
+        return result
+
+
+def _usual(tensor: torch.Tensor, random: torch.Generator) -> torch.Tensor:
+    value = tensor.reshape(-1)[torch.randint(tensor.numel(), (), generator=random).item()]
+    usual = torch.rand(tensor.shape, generator=random) < USUAL
+    return torch.where(usual.to(tensor.device), value, tensor)
