@@ -203,7 +203,9 @@ fn a_kernel_that_is_right_on_positive_inputs_only_fails_where_others_are_allowed
     assert!(verdicts[0].verified, "positive control: {:#?}", verdicts[0]);
     let failure = verdicts[1].failure.as_ref().unwrap();
     assert_eq!(failure.class, FailureClass::Mismatch);
-    assert!(failure.message.contains("(normal)"), "{}", failure.message);
+    // Families are played in any order; both have negative numbers.
+    let told = ["(normal)", "(slices)"].iter().any(|family| failure.message.contains(family));
+    assert!(told, "{}", failure.message);
 }
 
 #[test]
