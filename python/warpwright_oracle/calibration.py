@@ -276,7 +276,9 @@ class Calibrator:
             if isinstance(known, Traits):
                 part_equals(taken[i])
         given = oracle.truth.under(contextlib.nullcontext(), unflatten(tree, taken), self.weights)
-        pairs = zip(given or [], looked.truths, looked.notes, strict=False)
+        if given is None or [tuple(as_reals(g).shape) for g in given] != looked.shapes:
+            raise NotAllowedError("the reference does not take equal elements that are parted")
+        pairs = zip(given, looked.truths, looked.notes, strict=True)
         for i, (tensor, truth, note) in enumerate(pairs):
             apart = distance(as_reals(tensor).double().reshape(-1), truth.double().reshape(-1))
             if apart.error > APART * note["rms"] or not apart.agrees:

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from .families import Labels, Traits
+from .families import Labels, Traits, each_changed
 from .slices import structured
-from .tensors import dense, flatten, laid_out, unflatten
+from .tensors import dense
 
 OWN_PART = 1 / 16
 """How much of a row's own numbers is left."""
@@ -60,16 +60,13 @@ class Clusters:
 
     def change(self, inputs: Any, seed: int) -> Any:
         """``inputs`` with rows alike, where a seed has them."""
-        tensors: list[torch.Tensor] = []
-        tree = flatten(inputs, tensors)
-        random = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
-        for i, known in self.known.items():
-            if (each := dense(tensors[i])) is not None:
-                change = self._alike if isinstance(known, Traits) else _usual
-                tensors[i] = laid_out(change(each, random), tensors[i])
-        return unflatten(tree, tensors)
+        return each_changed(inputs, seed, self.known, self._changed)
 
-    def _alike(self, tensor: torch.Tensor, random: torch.Generator) -> torch.Tensor:
+    def _changed(
+        self, tensor: torch.Tensor, known: Traits | Labels, random: torch.Generator
+    ) -> torch.Tensor:
+        if isinstance(known, Labels):
+            return _usual(tensor, random)
         rows = tensor.reshape(-1, tensor.shape[-1])
         if self.way == 2:
             rows = rows.sort(-1, descending=bool(torch.rand((), generator=random) < 0.5)).values

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from .families import INTEGERS, Labels, Traits, ordered
+from .families import INTEGERS, Labels, Traits, each_changed, ordered
 from .slices import Pair, a_slice, pair
-from .tensors import dense, flatten, laid_out, unflatten
+from .tensors import dense
 
 FLIPPED = (1 / 4, 1 / 64)
 """Share of the elements of a mask that get its other value, by the way."""
@@ -95,19 +95,15 @@ class Constants:
 
     def change(self, inputs: Any, seed: int) -> Any:
         """``inputs`` with other values, where a seed has them."""
-        tensors: list[torch.Tensor] = []
-        tree = flatten(inputs, tensors)
-        random = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
-        for i, kind in self.known.items():
-            if (each := dense(tensors[i])) is None:
-                continue
-            result = each.clone()
-            whole = bool(torch.rand((), generator=random) < 0.5) and result.numel() <= MOST
-            whole = whole or isinstance(kind, Ordered)
-            ones = isinstance(kind, Pair) and bool((result == kind.high).all())
-            self._fill(result if whole else a_slice(result, random), kind, ones, random)
-            tensors[i] = laid_out(result, tensors[i])
-        return unflatten(tree, tensors)
+        return each_changed(inputs, seed, self.known, self._changed)
+
+    def _changed(self, tensor: torch.Tensor, kind: Kind, random: torch.Generator) -> torch.Tensor:
+        result = tensor.clone()
+        whole = bool(torch.rand((), generator=random) < 0.5) and result.numel() <= MOST
+        whole = whole or isinstance(kind, Ordered)
+        ones = isinstance(kind, Pair) and bool((result == kind.high).all())
+        self._fill(result if whole else a_slice(result, random), kind, ones, random)
+        return result
 
     def _fill(self, part: torch.Tensor, kind: Kind, ones: bool, random: torch.Generator) -> None:
         less = min(self.way, 1)

@@ -326,6 +326,23 @@ def change(inputs: Any, family: str, traits: dict[int, Traits | Labels], seed: i
     return unflatten(tree, tensors)
 
 
+def each_changed(
+    inputs: Any,
+    seed: int,
+    known: dict[int, Any],
+    made: Callable[[torch.Tensor, Any, torch.Generator], torch.Tensor],
+) -> Any:
+    """``inputs`` with what is made of each known tensor, without gaps, and what is known of it; all
+    that chance decides comes from the seed. Strides are kept."""
+    tensors: list[torch.Tensor] = []
+    tree = flatten(inputs, tensors)
+    random = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
+    for index, what in known.items():
+        if (each := dense(tensors[index])) is not None:
+            tensors[index] = laid_out(made(each, what, random), tensors[index])
+    return unflatten(tree, tensors)
+
+
 def changes(family: str, traits: dict[int, Traits | Labels]) -> bool:
     """Whether a family changes any of the inputs."""
     return any(isinstance(known, Traits) or family in LABELS for known in traits.values())

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from .families import STEEP, Labels, Traits
-from .tensors import dense, flatten, laid_out, unflatten
+from .families import STEEP, Labels, Traits, each_changed
+from .tensors import dense
 
 HIGH = 4 * STEEP
 """Most that a high slice may have: few of the tensor's numbers are in it, and a product of it with
@@ -150,13 +150,7 @@ class Slices:
 
     def change(self, inputs: Any, seed: int) -> Any:
         """``inputs`` with such slices, where a seed has them."""
-        tensors: list[torch.Tensor] = []
-        tree = flatten(inputs, tensors)
-        random = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
-        for i, known in self.known.items():
-            if (each := dense(tensors[i])) is not None:
-                tensors[i] = laid_out(self._changed(each, known, random), tensors[i])
-        return unflatten(tree, tensors)
+        return each_changed(inputs, seed, self.known, self._changed)
 
     def _changed(
         self, tensor: torch.Tensor, known: Traits | Pair, random: torch.Generator
