@@ -6,8 +6,7 @@
 //! candidate has no part in it, and slowing some of its own windows only costs it time
 //! (`docs/decisions/0005`). Each round gives one window per contender; speed-ups are medians of the
 //! rounds' ratios. When it may stop is fixed before the first round (`sequential.rs`), so nothing is
-//! gained by stopping early. On a GPU a busy host slows baselines more than candidates; what their
-//! windows count as at most is `quiet.rs`'s matter.
+//! gained by stopping early. What a busy host's windows count as at most is `quiet.rs`'s matter.
 
 use std::time::Duration;
 
@@ -79,6 +78,10 @@ impl Plan {
         Self { longer: self.window, preview: BRIEF_PREVIEW, ..self }
     }
 }
+
+/// Rounds on the cpu device where other processes compute beside it. If six windows of ten are disturbed,
+/// fewer than two of 9 are not in 7 of 100 measurements; of 21, in 3 of 10,000.
+pub(crate) const BUSY_ROUNDS: usize = 21;
 
 /// Fewest seconds that count as a call's time: no call through torch takes less.
 pub(crate) const LEAST: f64 = 1e-7;
@@ -255,11 +258,29 @@ pub(crate) fn baseline_window(
     Ok(process.play(task, which.name(), &order, Some(look))?.as_secs_f64())
 }
 
-/// The quiet level of each baseline, from its earlier windows and those of these rounds.
-pub(crate) fn levels(ready: &[Ready], rounds: &Rounds) -> Vec<Option<f64>> {
-    let pairs = ready.iter().zip(&rounds.baselines);
-    let known = |ready: &Ready, windows| ready.quiet.level(&rounds.joined(windows, ready.later));
-    pairs.map(|(ready, (_, windows))| known(ready, windows)).collect()
+/// What windows take when nothing disturbs them, in seconds per call; `None` where windows count as they are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Levels {
+    pub(crate) candidate: Option<f64>,
+    /// In the order of the rounds' baselines.
+    pub(crate) baselines: Vec<Option<f64>>,
+}
+
+impl Levels {
+    /// The quiet level of each baseline, from its earlier windows and those of these rounds.
+    pub(crate) fn of_baselines(ready: &[Ready], rounds: &Rounds) -> Self {
+        let known =
+            |ready: &Ready, windows| ready.quiet.level(&rounds.joined(windows, ready.later));
+        let pairs = ready.iter().zip(&rounds.baselines);
+        let baselines = pairs.map(|(ready, (_, windows))| known(ready, windows)).collect();
+        Self { candidate: None, baselines }
+    }
+
+    /// The candidate's as well, from these rounds.
+    pub(crate) fn of_all(ready: &[Ready], rounds: &Rounds) -> Self {
+        let candidate = History::default().level(&rounds.per_call(&rounds.candidate));
+        Self { candidate, ..Self::of_baselines(ready, rounds) }
+    }
 }
 
 /// Adds these rounds to what is known of the baselines.
@@ -270,12 +291,12 @@ pub(crate) fn remember(ready: &mut [Ready], rounds: &Rounds) {
 }
 
 /// Times and speed-ups, with a look's intervals between samples of its rank from either end, each moved
-/// outwards by what `unequal` seconds are of its window ([`UNEQUAL`]; 0 where it is not known). Where a
-/// baseline has a level, its windows are limited by it. The best baseline is that over which the speed-up is
+/// outwards by what `unequal` seconds are of its window ([`UNEQUAL`]; 0 where it is not known). Windows are
+/// limited by their contender's level, where it has one. The best baseline is that over which the speed-up is
 /// least.
 pub(crate) fn summarise(
     rounds: &Rounds,
-    levels: &[Option<f64>],
+    levels: &Levels,
     (look, unequal): (Interim, f64),
 ) -> Summary {
     let between = |samples: &[f64], shares: &[f64]| {
@@ -291,18 +312,20 @@ pub(crate) fn summarise(
         let scaled: Vec<f64> = seconds.iter().map(|s| s * 1e3).collect();
         between(&scaled, shares)
     };
-    let candidate = rounds.per_call(&rounds.candidate);
+    let mut caveats = Vec::new();
+    let mut candidate = rounds.per_call(&rounds.candidate);
+    let disturbed = quiet::limit(levels.candidate, &mut candidate);
+    caveats.extend(quiet::caveat("the candidate", disturbed, candidate.len()));
     let shares = rounds.shares(&rounds.candidate, unequal);
     let counted = Some(rounds.nothing.len() as u32);
     let time = ms(&candidate, &shares);
     let mut times = Times { candidate: time, rounds: counted, ..Times::default() };
     let mut speedup = Speedup::default();
-    let mut caveats = Vec::new();
     let mut best: Option<(Baseline, Interval)> = None;
     for (i, (which, windows)) in rounds.baselines.iter().enumerate() {
         let mut baseline = rounds.per_call(windows);
-        let disturbed = quiet::limit(levels.get(i).copied().flatten(), &mut baseline);
-        caveats.extend(quiet::caveat(*which, disturbed, baseline.len()));
+        let disturbed = quiet::limit(levels.baselines.get(i).copied().flatten(), &mut baseline);
+        caveats.extend(quiet::caveat(which.name(), disturbed, baseline.len()));
         let ratios: Vec<f64> = baseline.iter().zip(&candidate).map(|(b, c)| b / c).collect();
         let theirs = rounds.shares(windows, unequal);
         let time = ms(&baseline, &theirs);

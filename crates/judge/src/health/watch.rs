@@ -85,6 +85,11 @@ impl<'a> Watch<'a> {
         Err(JudgeError::Unfit { device, reason, hint })
     }
 
+    /// Whether other processes used so much of the cores timed on that the verdict says so.
+    pub(crate) fn busy_host(&self) -> bool {
+        self.load.by_others().is_some_and(|share| share > BUSY_HOST)
+    }
+
     /// What the machine was like, and what is to be said of it. Fails where times are worth nothing.
     pub(crate) fn end(
         self,

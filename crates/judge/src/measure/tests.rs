@@ -18,7 +18,8 @@ fn windows_of_several_lengths_say_the_same() {
         candidate: of(1e-3),
         baselines: vec![(Baseline::Eager, of(1.5e-3))],
     };
-    let Summary { times, speedup, .. } = summarise(&rounds, &[], (Interim::at_all(2), 0.0));
+    let Summary { times, speedup, .. } =
+        summarise(&rounds, &Levels::default(), (Interim::at_all(2), 0.0));
     let over = speedup.eager.unwrap();
     assert!((over.low - 1.5).abs() < 1e-9 && (over.high - 1.5).abs() < 1e-9, "{over:?}");
     assert!((times.candidate.unwrap().value - 1.0).abs() < 1e-9);
@@ -35,7 +36,8 @@ fn the_best_baseline_is_the_fastest_one() {
             (Baseline::Compile, windows(5, vec![0.011; 9])),
         ],
     };
-    let Summary { times, speedup, .. } = summarise(&rounds, &[], (Interim::at_all(2), 0.0));
+    let Summary { times, speedup, .. } =
+        summarise(&rounds, &Levels::default(), (Interim::at_all(2), 0.0));
     assert_eq!(speedup.best_baseline.as_deref(), Some("compile"));
     assert!((speedup.best.unwrap().low - 2.0).abs() < 1e-9);
     assert!((speedup.eager.unwrap().value - 3.0).abs() < 1e-9);
@@ -52,7 +54,8 @@ fn drift_between_rounds_cancels() {
         candidate: windows(1, drift.iter().map(|d| 1e-3 * d).collect()),
         baselines: vec![(Baseline::Eager, windows(1, drift.iter().map(|d| 1.5e-3 * d).collect()))],
     };
-    let over = summarise(&rounds, &[], (Interim::at_all(2), 0.0)).speedup.eager.unwrap();
+    let over =
+        summarise(&rounds, &Levels::default(), (Interim::at_all(2), 0.0)).speedup.eager.unwrap();
     assert!((over.low - 1.5).abs() < 1e-9 && (over.high - 1.5).abs() < 1e-9);
 }
 
@@ -71,8 +74,12 @@ fn windows_of_nothing_give_narrower_intervals_than_half_windows() {
             baselines: vec![(Baseline::Eager, windows(10, draw(10.1e-3)))],
         };
         let width = |i: Interval| i.high - i.low;
-        from_nothing +=
-            width(summarise(&rounds, &[], (Interim::at_all(2), 0.0)).speedup.eager.unwrap());
+        from_nothing += width(
+            summarise(&rounds, &Levels::default(), (Interim::at_all(2), 0.0))
+                .speedup
+                .eager
+                .unwrap(),
+        );
         let mut slopes = || -> Vec<f64> {
             let (long, short) = (draw(10.1e-3), draw(5.1e-3));
             long.iter().zip(short).map(|(l, s)| (l - s) / 5.0).collect()
@@ -94,7 +101,7 @@ fn what_does_not_cancel_is_part_of_the_interval() {
             candidate: windows(4, vec![3e-4 + window - 13e-6; 7]),
             baselines: vec![(Baseline::Eager, windows(4, vec![3e-4 + window * speedup; 7]))],
         };
-        summarise(&rounds, &[], (Interim::at_all(1), unequal)).speedup.eager.unwrap()
+        summarise(&rounds, &Levels::default(), (Interim::at_all(1), unequal)).speedup.eager.unwrap()
     };
     assert!(over(1.05, 4e-3, 0.0).low > 1.05, "the control sees nothing");
     assert!(over(1.05, 4e-3, UNEQUAL).low < 1.05);
@@ -128,7 +135,7 @@ fn called_faster(truth: f64, unequal: f64, random: &mut rand::rngs::StdRng) -> f
                 candidate: mine.clone(),
                 baselines: vec![(Baseline::Eager, theirs.clone())],
             };
-            let told = summarise(&rounds, &[], (look, unequal));
+            let told = summarise(&rounds, &Levels::default(), (look, unequal));
             let bound = (nothing.len(), told.unequal);
             if nothing.len() == 21
                 || crate::sequential::decided(&told.speedup, told.times.candidate, bound)

@@ -6,7 +6,8 @@ use rand::{RngExt, SeedableRng};
 use warpwright_record::interval::Interval;
 
 use super::*;
-use crate::measure::{Ready, Rounds, Summary, Windows, levels, remember, summarise};
+use crate::baseline::Baseline;
+use crate::measure::{BUSY_ROUNDS, Levels, Ready, Rounds, Summary, Windows, remember, summarise};
 use crate::sequential::Interim;
 
 /// Seconds of a call of the candidate; the baseline's true ones are `TRUTH` times that.
@@ -60,9 +61,10 @@ fn session(
     let mut ready = [ready()];
     let verdict = |_| {
         let rounds = rounds(count, busy, random);
-        let limited = summarise(&rounds, &levels(&ready, &rounds), (Interim::at_all(1), 0.0));
+        let limited =
+            summarise(&rounds, &Levels::of_baselines(&ready, &rounds), (Interim::at_all(1), 0.0));
         remember(&mut ready, &rounds);
-        (limited, summarise(&rounds, &[], (Interim::at_all(1), 0.0)))
+        (limited, summarise(&rounds, &Levels::default(), (Interim::at_all(1), 0.0)))
     };
     (0..verdicts).map(verdict).collect()
 }
@@ -138,11 +140,44 @@ fn a_verdict_says_what_was_disturbed() {
     let counted = windows.map(|seconds| (100.0 * seconds).round() as u32);
     assert_eq!(counted, [100, 102, 103, 103, 103, 103, 100]);
     insta::assert_snapshot!(
-        caveat(Baseline::Compile, disturbed, 7).unwrap(),
+        caveat("compile", disturbed, 7).unwrap(),
         @"3 of 7 windows of compile were disturbed, as on a busy host; they count as 3 % slower than its quickest"
     );
-    assert_eq!(caveat(Baseline::Compile, 1, 7), None);
-    assert_eq!(caveat(Baseline::Compile, 2, 8), None);
+    assert_eq!(caveat("compile", 1, 7), None);
+    assert_eq!(caveat("compile", 2, 8), None);
+}
+
+/// The cpu device beside other programs: of ten windows six are up to eight times as long. A candidate
+/// that is as quick as its baseline must not seem quicker, nor one that is twice as quick anything else.
+#[test]
+fn on_a_busy_host_equal_kernels_stay_equal() {
+    let mut random = StdRng::seed_from_u64(23);
+    let mut values = |faster: f64, count: usize, limited: bool| -> Vec<f64> {
+        let measured = |_| {
+            let mut draw = |seconds: f64| {
+                let window = |_| {
+                    let busy = random.random_bool(0.6);
+                    let slower = if busy { random.random_range(1.1..8.0) } else { 1.0 };
+                    CALLS as f64 * seconds * slower * noisy(&mut random)
+                };
+                Windows::of(CALLS, (0..count).map(window).collect::<Vec<_>>())
+            };
+            let (candidate, compile) = (draw(CALL), draw(faster * CALL));
+            let baselines = vec![(Baseline::Compile, compile)];
+            let rounds = Rounds { nothing: vec![0.0; count], candidate, baselines };
+            let limits = Levels::of_all(&[ready()], &rounds);
+            let levels = if limited { limits } else { Levels::default() };
+            over(&summarise(&rounds, &levels, (Interim::at_all(1), 0.0)))
+        };
+        (0..1000).map(measured).collect()
+    };
+    let above = |values: &[f64]| values.iter().filter(|value| **value > 1.2).count();
+    let free = above(&values(1.0, 9, false));
+    assert!(free > 150, "the control shows it: {free}");
+    assert!(above(&values(1.0, BUSY_ROUNDS, true)) < 5);
+    let twice = values(2.0, BUSY_ROUNDS, true);
+    let near = twice.iter().filter(|value| (1.8..2.2).contains(*value)).count();
+    assert!(near > 990, "{near}");
 }
 
 proptest! {
@@ -169,8 +204,8 @@ proptest! {
         quiet.add(&history);
         let ready = [Baseline::Eager, Baseline::Compile]
             .map(|which| Ready { which, quiet: quiet.clone(), ..ready() });
-        let free = summarise(&rounds, &[], (Interim::at_all(2), 0.0));
-        let limited = summarise(&rounds, &levels(&ready, &rounds), (Interim::at_all(2), 0.0));
+        let free = summarise(&rounds, &Levels::default(), (Interim::at_all(2), 0.0));
+        let limited = summarise(&rounds, &Levels::of_baselines(&ready, &rounds), (Interim::at_all(2), 0.0));
         let lower = |a: Option<Interval>, b: Option<Interval>| {
             let (a, b) = (a.unwrap(), b.unwrap());
             a.low <= b.low && a.value <= b.value && a.high <= b.high

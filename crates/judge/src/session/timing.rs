@@ -10,10 +10,10 @@ use super::checks::Checks;
 use crate::baseline::{BaselineProcess, Look};
 use crate::contenders::Baselines;
 use crate::error::JudgeError;
-use crate::measure::{self, Rounds, Windows};
+use crate::measure::{self, Levels, Rounds, Windows};
 use crate::quiet;
 use crate::runner::{Runner, Trouble};
-use crate::sequential;
+use crate::sequential::{self, Schedule};
 use crate::verdict::Findings;
 use crate::windows;
 
@@ -69,7 +69,7 @@ impl TaskSession<'_> {
         let Chosen { mut calls, mut later, samples, seconds: candidate_seconds } =
             self.candidate_calls(process, runner)?;
         let baseline_seconds: f64 = ready.iter().map(|r| r.later as f64 * r.seconds).sum();
-        let schedule = measure::schedule(&self.plan, candidate_seconds + baseline_seconds);
+        let mut schedule = measure::schedule(&self.plan, candidate_seconds + baseline_seconds);
         let mut checks = Checks::new(&schedule);
         let mut rounds = Rounds {
             nothing: Vec::new(),
@@ -121,9 +121,20 @@ impl TaskSession<'_> {
             let done = rounds.nothing.len();
             let Some(look) = schedule.look_after(done).filter(|_| done > seen) else { continue };
             seen = done;
-            // On the cpu device the host slows candidate and baselines alike.
             let cuda = self.judge.config.device.is_cuda();
-            let levels = if cuda { measure::levels(ready, &rounds) } else { Vec::new() };
+            let busy = !cuda && watch.busy_host();
+            if busy && done < measure::BUSY_ROUNDS {
+                schedule = Schedule::fixed(measure::BUSY_ROUNDS);
+                continue;
+            }
+            let levels = if cuda {
+                Levels::of_baselines(ready, &rounds)
+            } else if busy {
+                Levels::of_all(ready, &rounds)
+            } else {
+                // What slows the host slows candidate and baselines alike.
+                Levels::default()
+            };
             let unequal = if cuda { measure::UNEQUAL } else { 0.0 };
             let summary = measure::summarise(&rounds, &levels, (look, unequal));
             (found.times, found.speedup, disturbed) =
