@@ -79,8 +79,8 @@ impl Plan {
     }
 }
 
-/// Rounds on the cpu device where other processes compute beside it. If six windows of ten are disturbed,
-/// fewer than two of 9 are not in 7 of 100 measurements; of 21, in 3 of 10,000.
+/// Rounds on the cpu device where other processes compute beside it and the candidate may be faster. If six
+/// windows of ten are disturbed, fewer than two of 9 are not in 7 of 100 measurements; of 21, in 3 of 10,000.
 pub(crate) const BUSY_ROUNDS: usize = 21;
 
 /// Fewest seconds that count as a call's time: no call through torch takes less.

@@ -99,6 +99,12 @@ pub(crate) fn decided(
     over.iter().flatten().all(clear) && (known || rounds >= LONG_ENOUGH)
 }
 
+/// Whether a reward for being faster is within reach: the speed-up over eager or over the best baseline may be
+/// above the upper threshold.
+pub(crate) fn may_be_faster(speedup: &Speedup) -> bool {
+    [speedup.eager, speedup.best].iter().flatten().any(|over| over.high > THRESHOLDS[1])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +127,16 @@ mod tests {
         let spent: f64 = LOOKS.iter().map(|l| misses(l.rounds - l.leaves, l.rank)).sum();
         assert!(spent <= 0.05, "{spent}");
         assert!((misses(9, 2) - 0.039_062_5).abs() < 1e-12, "by the published table");
+    }
+
+    #[test]
+    fn what_is_slower_than_all_cannot_be_rewarded_for_speed() {
+        let over = |low, high| Some(Interval { value: f64::midpoint(low, high), low, high });
+        let speedup = |eager, best| Speedup { eager, best, ..Speedup::default() };
+        assert!(!may_be_faster(&speedup(over(0.2, 0.5), over(0.2, 0.4))));
+        assert!(!may_be_faster(&speedup(None, None)));
+        assert!(may_be_faster(&speedup(over(0.9, 1.2), over(0.2, 0.4))));
+        assert!(may_be_faster(&speedup(None, over(0.5, 1.1))));
     }
 
     #[test]

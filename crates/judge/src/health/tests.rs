@@ -134,8 +134,8 @@ fn what_the_machine_did_is_in_the_verdict() {
     let [hot, blind] = verdicts.map(|verdict| verdict.unwrap());
 
     assert!(hot.verified, "{hot:#?}");
-    // Fewer where the machine is slow.
-    assert!(matches!(hot.times_ms.rounds, Some(7..=9)), "{:?}", hot.times_ms.rounds);
+    // Fewer where the machine is slow, more where others compute on it.
+    assert!(matches!(hot.times_ms.rounds, Some(7..=9 | 21)), "{:?}", hot.times_ms.rounds);
     let conditions = hot.conditions.as_ref().unwrap();
     assert_eq!(conditions.repeated_rounds, 1);
     let clocks = conditions.sm_mhz.unwrap();

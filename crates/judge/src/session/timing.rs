@@ -123,10 +123,6 @@ impl TaskSession<'_> {
             seen = done;
             let cuda = self.judge.config.device.is_cuda();
             let busy = !cuda && watch.busy_host();
-            if busy && done < measure::BUSY_ROUNDS {
-                schedule = Schedule::fixed(measure::BUSY_ROUNDS);
-                continue;
-            }
             let levels = if cuda {
                 Levels::of_baselines(ready, &rounds)
             } else if busy {
@@ -140,6 +136,10 @@ impl TaskSession<'_> {
             (found.times, found.speedup, disturbed) =
                 (summary.times, summary.speedup, summary.caveats);
             found.times.prepare = prepare;
+            if busy && done < measure::BUSY_ROUNDS && sequential::may_be_faster(&found.speedup) {
+                schedule = Schedule::fixed(measure::BUSY_ROUNDS);
+                continue;
+            }
             let bound = (done, summary.unequal);
             if sequential::decided(&found.speedup, found.times.candidate, bound) {
                 break;
