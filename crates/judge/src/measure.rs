@@ -6,7 +6,8 @@
 //! candidate has no part in it, and slowing some of its own windows only costs it time
 //! (`docs/decisions/0005`). Each round gives one window per contender; speed-ups are medians of the
 //! rounds' ratios. When it may stop is fixed before the first round (`sequential.rs`), so nothing is
-//! gained by stopping early. What a busy host's windows count as at most is `quiet.rs`'s matter.
+//! gained by stopping early. On a busy host of the cpu device a candidate that may be faster has more
+//! rounds; only the last look is paid then. What a busy host's windows count as at most is `quiet.rs`'s matter.
 
 use std::time::Duration;
 
@@ -70,6 +71,11 @@ impl Plan {
         window.map_or(usual, |window| Self { window, longer: window, ..usual })
     }
 
+    /// For the cpu device where other processes compute beside it.
+    pub(crate) fn on_a_busy_host(self) -> Self {
+        Self { rounds: BUSY_ROUNDS, budget: BUSY_TIME * self.budget, ..self }
+    }
+
     /// For a look at how long something takes: what it is compared with is not decided by it.
     pub(crate) fn brief(self) -> Self {
         if self.preview == 0 {
@@ -79,9 +85,11 @@ impl Plan {
     }
 }
 
-/// Rounds on the cpu device where other processes compute beside it and the candidate may be faster. If six
-/// windows of ten are disturbed, fewer than two of 9 are not in 7 of 100 measurements; of 21, in 3 of 10,000.
+/// Rounds on a busy host, if the time allows. If six windows of ten are disturbed, fewer than two of 9 are not
+/// in 7 of 100 measurements; of 21, in 3 of 10,000.
 pub(crate) const BUSY_ROUNDS: usize = 21;
+/// How many times longer than elsewhere measuring may take there.
+const BUSY_TIME: u32 = 3;
 
 /// Fewest seconds that count as a call's time: no call through torch takes less.
 pub(crate) const LEAST: f64 = 1e-7;

@@ -9,8 +9,8 @@
 //!
 //! On the cpu device the host computes for the candidate as for its baselines. Where other processes
 //! used more than a tenth of it, the windows of all contenders are limited, those of the candidate by
-//! its quickest in the same measurement: medians of nine disturbed windows made identical kernels up
-//! to eight times as fast. Elsewhere nothing is limited there.
+//! its quickest in the same measurement: by medians of nine disturbed windows, candidates that earn 1
+//! on a quiet host were up to eight times as fast as the best baseline. Elsewhere nothing is limited there.
 
 use std::collections::VecDeque;
 

@@ -134,9 +134,11 @@ fn what_the_machine_did_is_in_the_verdict() {
     let [hot, blind] = verdicts.map(|verdict| verdict.unwrap());
 
     assert!(hot.verified, "{hot:#?}");
-    // Fewer where the machine is slow, more where others compute on it.
-    assert!(matches!(hot.times_ms.rounds, Some(7..=9 | 21)), "{:?}", hot.times_ms.rounds);
     let conditions = hot.conditions.as_ref().unwrap();
+    // Fewer where the machine is slow, more only where others compute on it.
+    let most = if conditions.host_load.is_some_and(|share| share > 0.0) { 21 } else { 9 };
+    let rounds = hot.times_ms.rounds.unwrap();
+    assert!((7..=most).contains(&rounds), "{rounds}, {:?}", conditions.host_load);
     assert_eq!(conditions.repeated_rounds, 1);
     let clocks = conditions.sm_mhz.unwrap();
     assert_eq!(clocks, Spread { min: 1500, ..clocks }, "of the rounds that count");

@@ -13,7 +13,7 @@ use crate::error::JudgeError;
 use crate::measure::{self, Levels, Rounds, Windows};
 use crate::quiet;
 use crate::runner::{Runner, Trouble};
-use crate::sequential::{self, Schedule};
+use crate::sequential;
 use crate::verdict::Findings;
 use crate::windows;
 
@@ -69,7 +69,8 @@ impl TaskSession<'_> {
         let Chosen { mut calls, mut later, samples, seconds: candidate_seconds } =
             self.candidate_calls(process, runner)?;
         let baseline_seconds: f64 = ready.iter().map(|r| r.later as f64 * r.seconds).sum();
-        let mut schedule = measure::schedule(&self.plan, candidate_seconds + baseline_seconds);
+        let round_seconds = candidate_seconds + baseline_seconds;
+        let mut schedule = measure::schedule(&self.plan, round_seconds);
         let mut checks = Checks::new(&schedule);
         let mut rounds = Rounds {
             nothing: Vec::new(),
@@ -136,9 +137,12 @@ impl TaskSession<'_> {
             (found.times, found.speedup, disturbed) =
                 (summary.times, summary.speedup, summary.caveats);
             found.times.prepare = prepare;
-            if busy && done < measure::BUSY_ROUNDS && sequential::may_be_faster(&found.speedup) {
-                schedule = Schedule::fixed(measure::BUSY_ROUNDS);
-                continue;
+            if busy && sequential::may_be_faster(&found.speedup) {
+                let longer = measure::schedule(&self.plan.on_a_busy_host(), round_seconds);
+                if longer.last() > done {
+                    schedule = longer;
+                    continue;
+                }
             }
             let bound = (done, summary.unequal);
             if sequential::decided(&found.speedup, found.times.candidate, bound) {
