@@ -4,7 +4,7 @@
 ROOT := $(shell dirname "$(strip $(MAKEFILE_LIST))")
 SCRIPTS := "$(ROOT)"/scripts
 
-.PHONY: help setup demo engine test test-long test-clients test-gpu bench lint
+.PHONY: help setup demo engine test test-long test-clients test-gpu bench lint docs
 .NOTPARALLEL:
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo 'make test-gpu   set up, then run the tests that need an NVIDIA GPU'
 	@echo 'make bench      set up, then run the benchmarks in benches/'
 	@echo 'make lint       documentation, and licences and sources of the dependencies'
+	@echo 'make docs       render docs/ as a book with search: target/docs/index.html'
 	@echo
 	@echo 'All set up by themselves what they need. The first set-up downloads up to 2.9 GB'
 	@echo '(TORCH_BACKEND=cpu make setup: about 200 MB, no GPU) and needs 8 GB of disk.'
@@ -52,3 +53,6 @@ bench: setup
 
 lint:
 	@$(SCRIPTS)/lint
+
+docs:
+	@$(SCRIPTS)/docs

@@ -21,13 +21,13 @@ from typing import Any
 
 import torch
 
-from . import ahead, extension, headers, precision
+from . import extension, headers, meta_compile, precision
 from .arena import Arena, initialise
 from .channel import Channel, arguments, serve
 from .distance import distance
 from .player import Call, Player
+from .process_reuse import ProcessReuse
 from .reference import Reference, bound, perturb, seed_everything
-from .succession import Succession
 from .tensors import flatten, unflatten
 
 MODES: dict[str, dict[str, Any]] = {
@@ -102,9 +102,9 @@ class Baseline(Player):
             self.made = (wanted, reference, reference.make(request["seed"]))
         return self.made[1:]
 
-    def ahead(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Makes the model and compiles it, as far as that can be done on the host; ``missing`` says
-        why not. Raises only where the device was lost to this process, which is of no use then."""
+    def meta_compile(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Creates the model and compiles it without device memory; ``missing`` is the reason if
+        that fails. Raises only if this process lost the device; the process is unusable then."""
         from torch._inductor.runtime.benchmarking import benchmarker
 
         precision.apply(request["profile"])
@@ -112,14 +112,16 @@ class Baseline(Player):
         with contextlib.redirect_stdout(noise):
             try:
                 _, model = self._make(request)
-                given = ahead.inputs(request["source"], request["mode"], request["seed"])
+                given = meta_compile.inputs(request["source"], request["mode"], request["seed"])
             except Exception as error:  # of the task; ``open`` will say it
                 return {"missing": f"{type(error).__name__}: {error}"[:400]}
             modes = [MODES[which] for which in request["which"]]
             if self.cuda:
-                torch.cuda.set_per_process_memory_fraction(ahead.SHARE)
+                torch.cuda.set_per_process_memory_fraction(meta_compile.SHARE)
             with self._taking(type(benchmarker), "benchmark_gpu"):
-                missing = ahead.compile_ahead(model, given, torch.device(self.device), modes)
+                missing = meta_compile.compile_on_meta(
+                    model, given, torch.device(self.device), modes
+                )
             if self.cuda:
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()
@@ -359,11 +361,11 @@ def main() -> None:
     else:
         load_lightly()
         headers.keep(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) / "headers")
-    turns = Succession(lambda: Baseline(given.device, given.library, channel), channel)
+    turns = ProcessReuse(lambda: Baseline(given.device, given.library, channel), channel)
     names = [
         "adopt",
         "agree",
-        "ahead",
+        "meta_compile",
         "open",
         "compile",
         "give_up",

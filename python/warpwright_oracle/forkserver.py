@@ -83,7 +83,7 @@ def main() -> None:
         for name in ALSO.get(role, []):
             importlib.import_module(name)
     if (role, device) == ("baseline", "cpu"):
-        importlib.import_module(".primed", __package__).prime()
+        importlib.import_module(".inductor_warmup", __package__).warm_up()
     # With the interpreter's lock held throughout: nobody else is here.
     serve = ctypes.PyDLL(library).warpwright_jail_serve
     serve.argtypes = [GoOn]

@@ -21,17 +21,17 @@ from .arena import Arena, Memory
 from .calibration import BUFFERS, Calibrator
 from .channel import Channel, arguments, serve
 from .computes import Computes
+from .device_sampling import DeviceSampling, device_sampling
 from .distance import INFINITE, distance, pieces
-from .drawn import Drawn, drawn
 from .examiner import Examiner
 from .families import OWN, Other, Traits, change
 from .forms import Form, carried, varying
 from .graph import graph
+from .process_reuse import ProcessReuse
 from .reference import Reference, bound, other_buffers, perturb
 from .repeats import SAME, Given, alike, must_repeat, same
 from .scales import by_scale
 from .sizes import Allocated, foresee, forward
-from .succession import Succession
 from .tensors import NAMES, Place, as_reals, flatten, is_real, outline, place, unflatten
 from .truth import Truth
 from .unsaved import Another, another
@@ -107,8 +107,8 @@ class Oracle:
         """Of each tensor of the inputs, whether it is the same in all draws."""
         self.minds = False
         """Whether the reference asks which numbers are finite."""
-        self.drawn: Drawn | Literal[False] | None = None
-        """How inputs are drawn in place; False: they are not; None: not known yet."""
+        self.device_sampling: DeviceSampling | Literal[False] | None = None
+        """How inputs are sampled in place; False: they are not; None: not known yet."""
         self.form: Form | None = None
         """Of its inputs, once it was looked at; what is drawn later must be like it."""
 
@@ -119,7 +119,7 @@ class Oracle:
         self.source = source = request["source"]
         self.mode = mode = request["mode"]
         self.reference = Reference(source, self.device, mode)
-        self.drawn = None
+        self.device_sampling = None
         self.profile = request["profile"]
         return {"sizes": foresee(source, mode, 1) if self.cuda else None}
 
@@ -316,11 +316,11 @@ class Oracle:
     ) -> tuple[Any, list[Place], int]:
         """Inputs of a seed, as of the family, in this memory from ``offset`` on: their tree, their
         places and the next offset."""
-        if family == OWN and self.drawn:
-            return self.drawn.tree, *self.drawn.make(memory, seed, offset)
+        if family == OWN and self.device_sampling:
+            return self.device_sampling.tree, *self.device_sampling.make(memory, seed, offset)
         given = self.draw(seed, family)
-        if family == OWN and self.drawn is None:
-            self.drawn = drawn(self.reference, seed, given) or False
+        if family == OWN and self.device_sampling is None:
+            self.device_sampling = device_sampling(self.reference, seed, given) or False
         tensors: list[torch.Tensor] = []
         tree = flatten(given, tensors)
         return tree, *memory.store(tensors, offset)
@@ -548,7 +548,7 @@ def main() -> None:
     """Entry point: ``python -m warpwright_oracle.oracle``."""
     given = arguments().parse_args()
     channel = Channel(given.channel)
-    turns = Succession(lambda: Oracle(given.device, given.library, channel), channel)
+    turns = ProcessReuse(lambda: Oracle(given.device, given.library, channel), channel)
     names = [
         "load",
         "open",

@@ -22,7 +22,7 @@ use warpwright_record::verdict::Verdict;
 use warpwright_record::writer::RunWriter;
 
 use self::limits::{Clock, Trail, device_seconds, stops, tokens};
-use crate::beneath::Snapshot;
+use crate::confined_fs::Snapshot;
 use crate::elide::clip_line;
 use crate::judge::Judge;
 use crate::policy::{Briefing, Past, Policy, PolicyError, ResumeError};
@@ -31,24 +31,24 @@ use crate::tools::shell::Shell;
 use crate::tools::{Finished, ToolUnavailable, Toolbox};
 use crate::workspace::{NoCandidate, Workspace, WorkspaceError};
 
-/// Turns a policy has when the user does not say; the paper's training limit.
+/// Default limit of turns: the paper's training limit.
 pub const DEFAULT_TURNS: u32 = 150;
 
-/// What an episode works with.
+/// The parts of an episode.
 pub struct Parts<'a> {
     /// Number within the run.
     pub id: EpisodeId,
-    /// What is recorded of its rules.
+    /// Its recorded setup: task, policy, budget.
     pub setup: EpisodeSetup,
-    /// What the policy is told.
+    /// The policy's briefing.
     pub briefing: Briefing,
-    /// Where it works.
+    /// Its workspace.
     pub workspace: &'a Workspace,
     /// Runs its commands.
     pub shell: &'a Shell,
     /// Judges its candidates.
     pub judge: &'a dyn Judge,
-    /// Where everything is recorded.
+    /// The run's record.
     pub record: &'a RunWriter,
     /// Sees every event after it was recorded.
     pub observer: &'a dyn Fn(&Event),
@@ -56,7 +56,7 @@ pub struct Parts<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// Whether the episode begins or goes on.
+/// Whether the episode begins or resumes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Start {
     /// From its first turn.
@@ -72,7 +72,7 @@ pub enum Start {
     },
 }
 
-/// Where a recorded episode can be taken up; `None` when it ended and needs nothing more.
+/// Where a recorded episode can be resumed; `None` if it has ended.
 pub fn resume_from(
     record: &RunReader,
     episode: &history::Episode,
@@ -86,14 +86,14 @@ pub fn resume_from(
     Ok(Some(Start::Resume { turns, files, elapsed_seconds }))
 }
 
-/// How an episode came out: the fields of [`Event::EpisodeFinished`].
+/// The end of an episode: the fields of [`Event::EpisodeFinished`].
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// Why it ended.
     pub outcome: Outcome,
     /// The fresh verdict on the final candidate.
     pub final_verdict: Option<Verdict>,
-    /// The best verdict on the way.
+    /// The best verdict of the episode.
     pub best_verdict: Option<Verdict>,
     /// The final candidate.
     pub candidate: Option<Candidate>,
@@ -107,17 +107,17 @@ pub struct Ended {
 #[derive(Debug, Error)]
 pub enum EpisodeError {
     /// The record could not be written.
-    #[error("failed to record the episode")]
+    #[error("failed to write the episode's record")]
     Record(#[from] WriteError),
     /// The record could not be read.
-    #[error("failed to resume the episode")]
+    #[error("failed to resume the episode: its record cannot be read")]
     Read(#[from] ReadError),
     /// The workspace could not be used.
     #[error("failed to keep the episode's workspace")]
     Workspace(#[from] WorkspaceError),
-    /// The policy answers differently from the record.
+    /// The policy's answer differs from the record.
     #[error(
-        "failed to resume the episode: policy {policy} answers turn {turn} differently from the record"
+        "failed to resume the episode: the answer of policy {policy} at turn {turn} differs from the record"
     )]
     Diverged {
         /// Which policy.
@@ -139,9 +139,12 @@ impl<E: Into<EpisodeError>> From<E> for Leave {
     }
 }
 
-/// Runs an episode to its end. Our own failures on the way (the judge, the jail, the policy's
-/// server) are an [`Outcome::Infrastructure`], recorded like any outcome and never rewarded; an
-/// error means that not even the record could be kept.
+/// Runs an episode to its end. Infrastructure errors (the judge, the jail, the policy's server) end it with
+/// [`Outcome::Infrastructure`], which is recorded and never rewarded.
+///
+/// # Errors
+///
+/// If the record or the workspace cannot be written, or a resumed policy diverges from the record.
 pub fn run(
     parts: &Parts<'_>,
     policy: &mut dyn Policy,
@@ -326,7 +329,7 @@ impl Running<'_> {
         let best_verdict = history::best(&self.verdicts).cloned();
         let mut final_verdict = None;
         if let (Some(candidate), false) = (&candidate, outcome.is_resumable()) {
-            let text = "measuring the final candidate afresh".to_owned();
+            let text = "measuring the final candidate again".to_owned();
             self.append(&Event::Progress { episode: Some(episode), text })?;
             match self.parts.judge.measure_afresh(candidate) {
                 Ok(verdict) => {
@@ -372,7 +375,7 @@ impl Running<'_> {
     fn store(&self, snapshot: &Snapshot) -> Result<Vec<StoredFile>, EpisodeError> {
         if !snapshot.left_out.is_empty() {
             let text = format!(
-                "not kept in the record, because they are links, too large or too many: {}",
+                "the record omits files that are links, too large or too many: {}",
                 clip_line(&snapshot.left_out.join(", "), 500)
             );
             let episode = Some(self.parts.id);

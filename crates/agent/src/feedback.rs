@@ -1,7 +1,7 @@
 //! A verdict as text for a policy.
 //!
-//! The text is what `utils/compile.sh`, `utils.verification` and `utils.profiling` print. It holds
-//! nothing that the verdict does not: a policy that reads data gets the same facts.
+//! `utils/compile.sh`, `utils.verification` and `utils.profiling` print this text. It contains only facts of the
+//! verdict, so that a policy that reads the data gets the same facts.
 
 pub mod findings;
 
@@ -13,11 +13,11 @@ use warpwright_record::verdict::{Diagnostic, Failure, Mismatch, Severity, Stage,
 
 use crate::elide::{clip_line, elide_middle};
 
-/// Most compiler messages shown.
+/// Compiler messages shown, at most.
 const MAX_DIAGNOSTICS: usize = 12;
-/// Most bytes of the candidate's own output shown.
+/// Bytes of the candidate's own output shown, at most.
 const MAX_OUTPUT_BYTES: usize = 4_000;
-/// Most bytes of one compiler message.
+/// Bytes of one compiler message, at most.
 const MAX_MESSAGE_BYTES: usize = 1_500;
 
 /// Whether the stage that was asked for was reached without a finding.

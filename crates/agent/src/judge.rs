@@ -1,33 +1,32 @@
-//! The only way an agent sees the judge.
+//! The agent's interface to the judge.
 
 use thiserror::Error;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{Findings, Inspection};
 use warpwright_record::verdict::{Stage, Verdict};
 
-/// Judges candidates of one task. `cli` implements it with the local judge; a remote judge will be
-/// another implementation.
+/// Judges candidates of one task. `cli` implements it with the local judge.
 pub trait Judge: Send + Sync {
-    /// Takes `candidate` as far as `stage`. A bad candidate is a verdict, not an error. The same files
-    /// may get the same verdict again without being run.
+    /// Judges `candidate` up to `stage`. A bad candidate is a verdict, not an error. Equal files may get a
+    /// cached verdict.
     fn judge(&self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeUnavailable>;
 
-    /// Verifies and measures `candidate`, whatever was judged before: for a result that is reported.
+    /// Verifies and measures `candidate` without the verdict cache: for reported results.
     fn measure_afresh(&self, candidate: &Candidate) -> Result<Verdict, JudgeUnavailable>;
 
-    /// Looks at the process of a candidate with a tool. What the candidate does wrong, and what this
-    /// judge has no tool for, is in the findings. Never changes a verdict.
+    /// Inspects a candidate with a tool, e.g. a profiler. Errors of the candidate and missing tools are in the
+    /// findings. It never changes a verdict.
     fn inspect(
         &self,
         candidate: &Candidate,
         inspection: &Inspection,
     ) -> Result<Findings, JudgeUnavailable>;
 
-    /// Facts a policy may use: device, architecture, measured ceilings, library policy.
+    /// Facts about the device.
     fn device(&self) -> DeviceFacts;
 }
 
-/// What a policy is told about the device.
+/// Facts about the device, for policies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceFacts {
     /// `cuda:N` or `cpu`.
@@ -47,8 +46,8 @@ pub struct DeviceFacts {
 }
 
 impl DeviceFacts {
-    /// What is assumed of a device that nothing runs on, to see what would be said or written for
-    /// it: `cpu` is a host with two cores, anything else an NVIDIA H200. Nothing of it is measured.
+    /// Assumed facts of a device that is not open: `cpu` is a host with two cores, any other an NVIDIA H200.
+    /// Nothing is measured.
     pub fn assumed(device: &str) -> Self {
         let cpu = device == "cpu";
         Self {
@@ -63,10 +62,10 @@ impl DeviceFacts {
     }
 }
 
-/// Our own failure: never a verdict, never a reward.
+/// An infrastructure error: never a verdict, never a reward.
 #[derive(Debug, Error)]
 #[error("failed to judge: {message}")]
 pub struct JudgeUnavailable {
-    /// What was attempted and what went wrong.
+    /// What failed, and why.
     pub message: String,
 }

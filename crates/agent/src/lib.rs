@@ -1,26 +1,25 @@
 //! The agent: a policy works in a workspace, through tools, until it stops or its budget ends.
 //!
 //! ```text
-//! Policy ── Message ──► Toolbox ─┬─ Read, Edit, Grep, ... ─► Workspace (openat2 beneath one folder)
+//! Policy ── Message ──► Toolbox ─┬─ Read, Edit, Grep, ... ─► Workspace (openat2 within one folder)
 //!   ▲                            └─ Bash ─► one shell in one jail ─ utils/*.py ─┐
 //!   │                                                              Unix socket ─┤
 //!   └── ToolResult: text and verdicts ◄── service ◄── Judge ◄── snapshot of the candidate
 //! ```
 //!
 //! [`episode::run`] is the loop. It appends every event to a
-//! [`RunWriter`](warpwright_record::writer::RunWriter) as it happens and can take an episode up
-//! again after a cut at any moment. A policy is anything that implements [`policy::Policy`]; the
-//! judge is only seen through [`judge::Judge`].
+//! [`RunWriter`](warpwright_record::writer::RunWriter) as it happens, and can resume an episode after an
+//! interruption at any moment. A policy is a type that implements [`policy::Policy`]; the judge is accessed
+//! only through [`judge::Judge`].
 //!
-//! What is trusted: nothing in the workspace. The agent's shell runs in a jail without a network and
-//! may do to the workspace what it likes; our own file access cannot be led out of it
-//! ([`beneath::Beneath`]); what is judged is a snapshot of the files that count; a request to the
-//! judge carries the name of a stage and nothing else.
+//! Nothing in the workspace is trusted. The agent's shell runs in a jail without a network and may change
+//! the workspace in any way. File access of this crate cannot leave the workspace
+//! ([`confined_fs::ConfinedDir`]). The judge gets a snapshot of the candidate's files. A request to the judge
+//! names a stage or an inspection and nothing else.
 //!
-//! What it is not: it does not build, run or time anything, it opens no model, and it does not decide
-//! what a result is worth.
+//! This crate does not build, run or time candidates, loads no model, and computes no reward.
 
-pub mod beneath;
+pub mod confined_fs;
 pub mod elide;
 pub mod episode;
 pub mod feedback;

@@ -1,4 +1,4 @@
-//! What produces the next message.
+//! Policies: they produce the next message of an episode.
 
 use thiserror::Error;
 use warpwright_record::message::{Message, ToolResult};
@@ -6,7 +6,7 @@ use warpwright_record::verdict::Profile;
 
 use crate::judge::DeviceFacts;
 
-/// What a policy is given at the start of an episode.
+/// The input of a policy at the start of an episode.
 #[derive(Clone, Debug)]
 pub struct Briefing {
     /// Name of the task.
@@ -21,12 +21,12 @@ pub struct Briefing {
     pub profile: Profile,
     /// Seed of the episode.
     pub seed: u64,
-    /// Messages it may say, if that is bounded. What lies in the workspace after the last is judged.
+    /// Limit of messages, if any. The judge judges the workspace after the last.
     pub turns: Option<u32>,
 }
 
-/// One policy working on one episode. Policies keep their own state between turns; what they
-/// said and saw is recorded by the loop, not by them.
+/// A policy in one episode. Policies keep their own state between turns; the loop records their messages and
+/// results.
 pub trait Policy: Send {
     /// Name for records, e.g. `teacher`.
     fn name(&self) -> String;
@@ -39,11 +39,11 @@ pub trait Policy: Send {
     /// ([`StopReason::Length`](warpwright_record::message::StopReason)): then there are no results.
     fn next(&mut self, results: &[ToolResult]) -> Result<Message, PolicyError>;
 
-    /// Takes an episode up again in another process: brings the policy to where it was after
-    /// `past` (finished turns, in order) and gives the next message.
+    /// Resumes an episode in another process: restores the policy's state after `past` (finished turns, in
+    /// order) and returns the next message.
     ///
-    /// As it stands it suits deterministic policies: they answer the recorded results again, and
-    /// every answer must be the recorded one. A policy that samples takes the past as its context.
+    /// The default suits deterministic policies: it replays the recorded results, and every answer must equal the
+    /// recorded one. A policy that samples takes the past as its context instead.
     fn resume(&mut self, briefing: &Briefing, past: &[Past]) -> Result<Message, ResumeError> {
         let mut message = self.begin(briefing)?;
         for (turn, past) in (1..).zip(past) {
@@ -59,27 +59,27 @@ pub trait Policy: Send {
 /// A finished turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Past {
-    /// What the policy said.
+    /// The policy's message.
     pub message: Message,
-    /// What its calls came to, in order.
+    /// The results of its calls, in order.
     pub results: Vec<ToolResult>,
 }
 
-/// Why a policy could not take up an episode.
+/// Why a policy could not resume an episode.
 #[derive(Debug, Error)]
 pub enum ResumeError {
     /// It could not answer.
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// It answered differently from the record: another version, or not deterministic.
-    #[error("failed to resume: the answer of turn {turn} differs from the record")]
+    #[error("failed to resume the episode: the answer of turn {turn} differs from the record")]
     Diverged {
         /// The first turn that differs, from 1.
         turn: u32,
     },
 }
 
-/// A policy could not answer. Infrastructure, not an outcome of the episode.
+/// A policy could not answer: an infrastructure error.
 #[derive(Debug, Error)]
 #[error("failed to get the next message from policy {policy}: {message}")]
 pub struct PolicyError {

@@ -1,4 +1,4 @@
-//! A policy that says again what a recorded episode said.
+//! A policy that replays the messages of a recorded episode.
 
 use std::path::{Path, PathBuf};
 
@@ -10,14 +10,14 @@ use warpwright_record::reader::RunReader;
 
 use crate::policy::{Briefing, Policy, PolicyError};
 
-/// Replays messages in order and stops where they end. What the tools answer now is not looked at:
-/// whether it is the same as then is for the reader of the two records to say.
+/// Replays messages in order and stops after the last. It ignores the tools' results, which may differ from the
+/// recorded ones.
 #[derive(Clone, Debug)]
 pub struct Replay {
     messages: std::vec::IntoIter<Message>,
 }
 
-/// Why there is nothing to replay.
+/// Why a trajectory cannot be replayed.
 #[derive(Debug, Error)]
 pub enum ReplayError {
     /// The record cannot be read.
@@ -25,14 +25,14 @@ pub enum ReplayError {
     Read(#[from] ReadError),
     /// No episode of this task.
     #[error(
-        "failed to find a trajectory to replay in {path}: it has no episode of task {task}, and {episodes} of others"
+        "failed to find a trajectory to replay in {path}: none of its {episodes} episodes is of task {task}"
     )]
     NoEpisode {
         /// The run.
         path: PathBuf,
         /// The task looked for.
         task: String,
-        /// How many episodes there are.
+        /// Episodes in the run.
         episodes: usize,
     },
 }
@@ -43,8 +43,7 @@ impl Replay {
         Self { messages: messages.into_iter() }
     }
 
-    /// From the first episode of `task` in the run at `path`; of a run with a single episode, that
-    /// one, whatever its task is called.
+    /// From the first episode of `task` in the run at `path`. A run with a single episode matches any task name.
     pub fn from_run(path: &Path, task: &str) -> Result<Self, ReplayError> {
         let history = History::read(&RunReader::open(path)?)?;
         let mut episodes: Vec<Episode> = history.episodes.into_values().collect();

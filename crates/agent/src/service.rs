@@ -53,7 +53,7 @@ struct Request {
     inspection: Option<Inspection>,
 }
 
-/// What a request asks for.
+/// The request of a client.
 enum Question {
     Stage(Stage),
     Inspection(Inspection),
@@ -89,7 +89,7 @@ struct Reply {
     text: String,
 }
 
-/// A verdict and what it is about.
+/// A verdict with its candidate.
 #[derive(Clone, Debug)]
 pub struct Judged {
     /// The verdict.
@@ -98,14 +98,14 @@ pub struct Judged {
     pub candidate: Candidate,
 }
 
-/// What the service did while a command ran.
+/// Verdicts and findings of one command.
 #[derive(Debug, Default)]
 pub(crate) struct Answered {
     /// Verdicts in order.
     pub(crate) judged: Vec<Judged>,
     /// Findings in order.
     pub(crate) findings: Vec<Findings>,
-    /// The judge failed; the episode cannot go on.
+    /// The judge failed: the episode ends.
     pub(crate) unavailable: Option<JudgeUnavailable>,
 }
 

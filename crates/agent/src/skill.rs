@@ -1,4 +1,4 @@
-//! The skill: what the agent is told, rendered for the device at hand.
+//! The skill: the agent's system prompt, rendered for the device.
 
 use minijinja::{Environment, UndefinedBehavior, context};
 use thiserror::Error;
@@ -9,7 +9,7 @@ use crate::judge::DeviceFacts;
 /// The built-in text with its placeholders, as it lies in `skills/cuda/SKILL.md`.
 pub const TEMPLATE: &str = include_str!("../../../skills/cuda/SKILL.md");
 
-/// What a template can use.
+/// Placeholders of a template.
 pub const PLACEHOLDERS: [&str; 11] = [
     "device",
     "hardware",
@@ -24,23 +24,23 @@ pub const PLACEHOLDERS: [&str; 11] = [
     "precision",
 ];
 
-/// The skill's text does not fit its placeholders: the caller's mistake if the text is theirs.
+/// Why a skill cannot be rendered. A usage error if the user wrote its text.
 #[derive(Debug, Error)]
 pub enum SkillError {
-    /// It names something that is not there.
+    /// It uses an unknown placeholder.
     #[error(
         "failed to render the skill: {} unknown; a skill can use {}",
         unknown(.names),
         PLACEHOLDERS.join(", ")
     )]
     Unknown {
-        /// What it names, sorted.
+        /// The unknown placeholders, sorted.
         names: Vec<String>,
     },
-    /// It is not a template.
+    /// It is not a valid template.
     #[error("failed to render the skill: {source}")]
     Template {
-        /// Where and what.
+        /// The template engine's error, with its position.
         source: minijinja::Error,
     },
 }
@@ -50,7 +50,7 @@ fn unknown(names: &[String]) -> String {
     format!("{} {}", named.join(", "), if names.len() == 1 { "is" } else { "are" })
 }
 
-/// Finds out whether a template can be rendered, before there is a device to render it for.
+/// Checks that a template can be rendered, without a device.
 pub fn check(template: &str, profile: Profile) -> Result<(), SkillError> {
     for device in ["cpu", "cuda:0"] {
         render(template, &DeviceFacts::assumed(device), profile)?;

@@ -1,8 +1,7 @@
-//! Operator graphs of many references at once, without an episode: what `utils/trace.py` prints of each.
+//! Operator graphs of many references, without an episode: the output of `utils/trace.py` for each.
 //!
-//! References are hostile input as any program: they run in jails, each in a process of its own, and
-//! nothing is computed. Those of one jail share its folder of graphs: one that wants to can leave graphs
-//! for others, but nothing outside.
+//! References are hostile programs: each runs in its own process in a jail, and computes nothing. References of one
+//! jail share its output folder: a hostile one can forge the graphs of others, but reaches nothing outside.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,43 +11,43 @@ use fs_err as fs;
 use thiserror::Error;
 use warpwright_jail::{Jail, JailError, Limits, Outcome, Spec};
 
-use crate::beneath::{Beneath, FileError};
+use crate::confined_fs::{ConfinedDir, FileError};
 use crate::tools::shell::mountable;
 use crate::workspace::UTILS;
 
 const DRIVER: &str = include_str!("../tracer/trace_each.py");
-/// Most references of one process: so many are lost with it at most.
+/// References per process, at most: a crash loses this many.
 const AT_ONCE: usize = 256;
-/// Longest that one process takes: each reference has a minute.
+/// Timeout of one process: a minute per reference.
 const PATIENCE: Duration = Duration::from_hours(5);
 /// Memory of one process and its forks.
 const MEMORY_BYTES: u64 = 8 << 30;
-/// Largest graph: that of a network of a thousand layers is a tenth of it.
+/// Limit of a graph, bytes: ten times that of a network of a thousand layers.
 const MAX_GRAPH_BYTES: u64 = 16 << 20;
-/// How often what is done is counted.
+/// Interval of counting finished references.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Why there are no graphs. Ours, or the machine's.
+/// Why tracing failed: an infrastructure error.
 #[derive(Debug, Error)]
 pub enum TracerError {
     /// The jail failed.
-    #[error("failed to trace references: {0}")]
+    #[error("failed to trace references in a jail: {0}")]
     Jail(#[from] JailError),
     /// A file could not be written.
-    #[error("failed to trace references: {0}")]
+    #[error("failed to trace references: failed to write their files: {0}")]
     Io(#[from] std::io::Error),
     /// The folder of the graphs could not be opened.
     #[error("failed to trace references: {0}")]
     File(#[from] FileError),
-    /// A process ended before it had looked at all.
-    #[error("failed to trace references: the process ended ({outcome:?}): {tail}")]
+    /// A process ended before it had traced every reference.
+    #[error("failed to trace references: the Python process failed: {outcome}: {tail}")]
     Ended {
         /// How.
         outcome: Outcome,
         /// The end of what it printed.
         tail: String,
     },
-    /// Whoever asked does not want them any more.
+    /// The user interrupted.
     #[error("failed to trace references: interrupted")]
     Interrupted,
 }
@@ -56,19 +55,19 @@ pub enum TracerError {
 /// Traces references with a Python that has torch.
 #[derive(Debug)]
 pub struct Tracer<'a> {
-    /// Where they run.
+    /// The jail that references run in.
     pub jail: &'a Jail,
     /// The interpreter.
     pub python: &'a Path,
-    /// How many processes at once.
+    /// Concurrent processes.
     pub processes: usize,
-    /// Ends it.
+    /// Set to interrupt tracing.
     pub stop: &'a AtomicBool,
 }
 
 impl Tracer<'_> {
-    /// The graph of each reference in order, or a sentence that says why it has none. `done` is told
-    /// how many there are, every time that there are more.
+    /// The graph of each reference in order, or a sentence that says why it has none. `done` gets the number of
+    /// finished references whenever it grows.
     pub fn trace(
         &self,
         references: &[&str],
@@ -144,7 +143,7 @@ impl Tracer<'_> {
             .read_only(&tools)
             .read_only(&given)
             .read_write(&traces);
-        let beneath = Beneath::open(&traces)?;
+        let confined = ConfinedDir::open(&traces)?;
         let mut child = self.jail.spawn(spec)?;
         let (mut told, mut is_over) = (0, false);
         while !is_over {
@@ -153,7 +152,7 @@ impl Tracer<'_> {
                 child.kill();
                 return Err(TracerError::Interrupted);
             }
-            let is_done = |number: &usize| named(*number).iter().any(|name| beneath.exists(name));
+            let is_done = |number: &usize| named(*number).iter().any(|name| confined.exists(name));
             let found = (told..references.len()).take_while(is_done).count();
             if found > 0 {
                 told += found;
@@ -169,12 +168,12 @@ impl Tracer<'_> {
         }
         // What a reference left there is its own: a link or a pipe is no graph.
         let text = |name: &str| {
-            let bytes = beneath.read(name, MAX_GRAPH_BYTES).map_err(|error| error.to_string())?;
-            String::from_utf8(bytes).map_err(|_| "its graph is no text".to_owned())
+            let bytes = confined.read(name, MAX_GRAPH_BYTES).map_err(|error| error.to_string())?;
+            String::from_utf8(bytes).map_err(|_| "the graph is not UTF-8".to_owned())
         };
         let graphs = (0..references.len()).map(|number| {
             let [graph, error] = named(number);
-            if beneath.exists(&graph) { text(&graph) } else { Err(text(&error)?) }
+            if confined.exists(&graph) { text(&graph) } else { Err(text(&error)?) }
         });
         Ok(graphs.collect())
     }

@@ -12,7 +12,7 @@ use fs_err as fs;
 use thiserror::Error;
 use warpwright_record::candidate::{Candidate, MAX_FILE_BYTES, MAX_FILES};
 
-use crate::beneath::{Beneath, FileError, Snapshot, SnapshotLimits};
+use crate::confined_fs::{ConfinedDir, FileError, Snapshot, SnapshotLimits};
 
 /// Folder under which the workspace appears inside the jail, where the jail has mounts.
 pub const JAILED_PATH: &str = "/workspace";
@@ -21,10 +21,10 @@ pub const JAILED_PATH: &str = "/workspace";
 pub const READ_ONLY: [&str; 5] =
     ["SKILL.md", "binding.cpp", "binding_registry.h", "model.py", "utils"];
 
-/// What a whole-workspace snapshot may hold; the rest is named and left out.
+/// Limits of a snapshot of the whole workspace; other files are listed and left out.
 const SNAPSHOT_LIMITS: SnapshotLimits =
     SnapshotLimits { files: 512, file_bytes: MAX_FILE_BYTES, total_bytes: 32 << 20 };
-/// Most bytes of a candidate.
+/// Limits of a candidate.
 const CANDIDATE_LIMITS: SnapshotLimits =
     SnapshotLimits { files: MAX_FILES, file_bytes: MAX_FILE_BYTES, total_bytes: 32 << 20 };
 
@@ -42,7 +42,7 @@ pub(crate) const UTILS: [(&str, &str); 10] = [
     ("utils/verification.py", include_str!("../template/utils/verification.py")),
 ];
 
-/// The texts of a fresh workspace that depend on the task and the device.
+/// The files of a new workspace that depend on the task and the device.
 #[derive(Clone, Debug)]
 pub struct Contents {
     /// `SKILL.md`, rendered for the device.
@@ -58,14 +58,14 @@ pub struct Contents {
 /// A workspace on disk.
 #[derive(Debug)]
 pub struct Workspace {
-    files: Beneath,
+    files: ConfinedDir,
 }
 
-/// Why a workspace could not be made, read or restored. Ours, not the agent's.
+/// Why a workspace could not be created, read or restored: an infrastructure error.
 #[derive(Debug, Error)]
 pub enum WorkspaceError {
-    /// The folder could not be made.
-    #[error("failed to make the workspace {path}: {source}")]
+    /// The folder could not be created.
+    #[error("failed to create the workspace {path}: {source}")]
     Make {
         /// The workspace.
         path: PathBuf,
@@ -73,7 +73,7 @@ pub enum WorkspaceError {
         source: std::io::Error,
     },
     /// A file in it could not be used.
-    #[error("failed to use the workspace {path}: {source}")]
+    #[error("failed to access the workspace {path}: {source}")]
     File {
         /// The workspace.
         path: PathBuf,
@@ -82,7 +82,7 @@ pub enum WorkspaceError {
     },
 }
 
-/// Why there is no candidate to judge. The policy's to mend.
+/// Why there is no candidate to judge: the policy's error.
 #[derive(Debug, Error)]
 pub enum NoCandidate {
     /// `model_new.py` is missing.
@@ -100,7 +100,7 @@ pub enum NoCandidate {
 }
 
 impl Workspace {
-    /// Makes a fresh workspace at `path`. Nothing is removed: what is there already stays.
+    /// Creates a workspace at `path`. Existing files stay.
     pub fn create(path: &Path, contents: &Contents) -> Result<Self, WorkspaceError> {
         let make = |source| WorkspaceError::Make { path: path.to_owned(), source };
         fs::create_dir_all(path).map_err(make)?;
@@ -120,7 +120,7 @@ impl Workspace {
 
     /// Opens an existing workspace.
     pub fn open(path: &Path) -> Result<Self, WorkspaceError> {
-        let files = Beneath::open(path).map_err(|source| failed(path, source))?;
+        let files = ConfinedDir::open(path).map_err(|source| failed(path, source))?;
         Ok(Self { files })
     }
 
@@ -130,7 +130,7 @@ impl Workspace {
     }
 
     /// Its files.
-    pub fn files(&self) -> &Beneath {
+    pub fn files(&self) -> &ConfinedDir {
         &self.files
     }
 
@@ -164,8 +164,7 @@ impl Workspace {
         taken.map_err(|source| failed(self.path(), source))
     }
 
-    /// Makes the agent's own files what they were in a snapshot: writes those in it, removes the
-    /// others.
+    /// Restores the agent's own files to a snapshot: writes its files, removes all others.
     pub fn restore(&self, files: &BTreeMap<String, Vec<u8>>) -> Result<(), WorkspaceError> {
         let failed = |source| failed(self.path(), source);
         let now = self.snapshot()?;

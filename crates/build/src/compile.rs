@@ -282,7 +282,7 @@ impl Bench<'_> {
         let Some(python_include) = &python.include else {
             return Err(BuildError::MissingTool {
                 tool: "Python.h".to_owned(),
-                hint: format!("apt install python{}-dev", python.version),
+                hint: format!("run `apt install python{}-dev`", python.version),
             });
         };
         let include = torch.root.join("include");

@@ -1,41 +1,41 @@
-//! What can go wrong here that is not the candidate's doing.
+//! Errors of the builder that the candidate did not cause.
 
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// An infrastructure error: the candidate is not judged by it, and earns no reward from it.
+/// An infrastructure error: it says nothing about the candidate and never becomes a reward.
 #[derive(Debug, Error)]
 pub enum BuildError {
     /// A tool that this build needs is not installed.
     #[error("failed to find {tool}\nhint: {hint}")]
     MissingTool {
-        /// Which.
+        /// Name of the tool.
         tool: String,
         /// The command or setting that cures it.
         hint: String,
     },
-    /// A tool is there and does not work.
+    /// A tool is installed but does not work.
     #[error("failed to use {tool}: {reason}")]
     BrokenTool {
-        /// Which, with its path.
+        /// Name or path of the tool.
         tool: String,
-        /// What it said or did.
+        /// Its message or behaviour.
         reason: String,
     },
     /// The jail could not start or watch a compiler.
     #[error("failed to run {tool} in the jail: {reason}")]
     Jail {
-        /// Which.
+        /// Name of the tool.
         tool: String,
         /// The jail's message.
         reason: String,
     },
-    /// A file or folder of the cache or of a scratch folder.
-    #[error("failed to keep a build: {0}")]
+    /// A file or folder of the build cache or of a scratch folder could not be used.
+    #[error("failed to use the build cache or a scratch folder: {0}")]
     Io(#[from] std::io::Error),
-    /// A description of ours could not be written or read.
-    #[error("failed to describe a build in {path}: {source}")]
+    /// A build manifest could not be written or read.
+    #[error("failed to read or write the build manifest {path}: {source}")]
     Json {
         /// The file.
         path: PathBuf,

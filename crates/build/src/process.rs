@@ -169,7 +169,7 @@ pub(crate) fn run(
         Outcome::Signalled(signal) => stopped(format!("signal {signal} ended it"), output),
         Outcome::Killed => Err(BuildError::Jail {
             tool: command.tool.clone(),
-            reason: "it was killed from outside".to_owned(),
+            reason: "another process killed it".to_owned(),
         }),
     }
 }

@@ -68,7 +68,7 @@ impl Bench<'_> {
             let host = run(host);
             let died = |_| BuildError::BrokenTool {
                 tool: "nvcc".to_owned(),
-                reason: "a thread of ours died".to_owned(),
+                reason: "the thread that runs it panicked".to_owned(),
             };
             (device.join().map_err(died).and_then(|d| d), host)
         });

@@ -140,7 +140,7 @@ impl Toolchain {
 
     /// The host compiler, or how to get one.
     pub(crate) fn need_cxx(&self) -> Result<&Compiler, BuildError> {
-        self.cxx.as_ref().ok_or_else(|| missing("a C++ compiler", "apt install g++"))
+        self.cxx.as_ref().ok_or_else(|| missing("a C++ compiler", "run `apt install g++`"))
     }
 
     /// The CUDA compiler, or how to get one.
@@ -154,7 +154,7 @@ impl Toolchain {
     pub(crate) fn need_torch(&self) -> Result<(&Python, &Torch), BuildError> {
         match (&self.python, &self.torch) {
             (Some(python), Some(torch)) => Ok((python, torch)),
-            _ => Err(missing("torch in the Python environment", "make setup")),
+            _ => Err(missing("torch in the Python environment", "run `make setup`")),
         }
     }
 }

@@ -1,10 +1,13 @@
-//! Argument types: what the command line can say. Help, man pages and completions come from here.
+//! Argument types of the command line. Help, man pages and completions are generated from them.
+//! The first paragraph of a doc comment is what `-h` prints; `--help` prints all of them.
 
 pub(crate) mod bench;
 pub(crate) mod compose;
 pub(crate) mod experiment;
+#[cfg(test)]
+mod reference;
 pub(crate) mod serve;
-pub(crate) mod share;
+pub(crate) mod shard;
 pub(crate) mod synth;
 pub(crate) mod task;
 pub(crate) mod train;
@@ -17,7 +20,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use warpwright_record::verdict::{Profile, Stage};
 
-use self::share::Share;
+use self::shard::Shard;
 use crate::environment;
 
 /// Makes PyTorch modules faster with verified CUDA kernels.
@@ -28,16 +31,17 @@ use crate::environment;
     max_term_width = 100,
     after_help = "\
 Examples:
+  warpwright doctor
   warpwright optimize model.py
   warpwright judge model.py --candidate workspace/
   warpwright eval --suite suites/starter
-  warpwright doctor
 
-Exit codes: 0 good; 2 usage; 3 not verified; 4 infrastructure; 5 isolation;
-6 record of another version; 7 disk full; 130 interrupted."
+Exit codes: 0 success; 2 usage error; 3 not verified; 4 infrastructure failure;
+5 isolation not available; 6 record of another version; 7 disk full; 130 interrupted.
+`-h` prints a summary of the options of a command, `--help` the details."
 )]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -45,35 +49,85 @@ pub(crate) struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Let a policy write faster kernels for PyTorch modules, verified and timed by the judge.
+    /// Optimise PyTorch modules: a policy writes kernels, the judge verifies and times them.
+    ///
+    /// A task is a Python file in KernelBench form: a class `Model`, a function `get_inputs()` and, where
+    /// the constructor of `Model` takes arguments, a function `get_init_inputs()`. Folders, .jsonl files
+    /// and .parquet files hold several tasks.
+    ///
+    /// With several attempts or policies, the judge measures the final candidate of each episode afresh,
+    /// and the command reports the best one.
+    ///
+    /// Exits with 0 when every task has a verified kernel and with 3 when a task has none.
+    /// `docs/guides/optimise-a-module.md` is a walk-through.
     Optimize(Optimize),
-    /// Let policies work on a suite, and say how good they are.
+    /// Evaluate policies on a suite of tasks: pass rates and speed-ups.
+    ///
+    /// Each figure is computed from the final candidate of each episode, which the judge measures afresh.
+    /// The tables also show the best-of-trajectory figures. One run has one profile.
+    ///
+    /// Exits with 0 when the policies worked on every task, whatever the figures are.
+    /// `docs/reference/evaluation-metrics.md` defines each figure.
     Eval(Eval),
-    /// Verify and time one candidate.
+    /// Verify one candidate against its task, and time it.
+    ///
+    /// Exits with 0 when the candidate is verified and with 3 when it is not. With `--stage built` it
+    /// exits with 0 when the candidate builds.
     Judge(JudgeArgs),
-    /// Show what runs came to, as a table and as a page.
+    /// Print the results of runs as a table and write them as an HTML page.
+    ///
+    /// For a single run of `eval` or `train`, the page shows the evaluation or the training metrics.
     Report(Report),
-    /// Compare two runs over a suite, task by task.
+    /// Compare two runs of `eval`, task by task.
+    ///
+    /// Exits with 2 when the runs cannot be compared: their devices or profiles differ, or they have no
+    /// task in common.
     Compare(trajectory::Compare),
-    /// Show episodes as conversations, or export them for training.
+    /// Show episodes as conversations, or export them as training data.
     Trajectory(trajectory::Trajectory),
-    /// Say what works on this machine, what is missing, and the command that mends it.
+    /// Check this machine: what works, what is missing, and the command that fixes it.
+    ///
+    /// Exits with 0 when the machine can judge and with 4 when it cannot.
     Doctor(Doctor),
-    /// Make tasks to train on.
+    /// Synthesise training tasks: compose them, try them in the judge, keep the sound ones.
+    ///
+    /// The composer builds each task from the catalogue of operators, or asks a model for it. A task is
+    /// kept when it passes the checks of `task lint`, when one eager call takes a time inside
+    /// `--runtime-range`, and when it is no copy of a task of the given suites or of the data set.
+    ///
+    /// Running the same command again resumes it. Next to the data set the command writes a log of all
+    /// proposals with the reason of each refusal, and a card that describes the data set.
     Synth(synth::SynthArgs),
-    /// Look at tasks themselves.
+    /// Lint, show and compose tasks, or remove them from a data set.
     Task(task::TaskArgs),
-    /// Train a policy on the run time of its kernels.
+    /// Train a policy: pretraining, supervised fine-tuning, RL on the judge's measurements.
     Train(train::TrainArgs),
-    /// Hold ways to train against each other.
+    /// Compare training configurations: several arms, several seeds each, the same budget.
     Experiment(experiment::ExperimentArgs),
-    /// Watch a training run from another terminal.
+    /// Show the live metrics of a training run in this terminal.
+    ///
+    /// `watch` reads the run folder every second. The run may be in progress in another terminal,
+    /// finished or stopped. The left and right arrow keys select a stage; `q` quits. When standard output
+    /// is not a terminal, `watch` prints one frame as text. `warpwright report` writes an HTML page.
     Watch(watch::WatchArgs),
-    /// Judge for other programs, over HTTP.
+    /// Serve the judge over HTTP.
+    ///
+    /// The root URL, e.g. `http://127.0.0.1:8000/`, is a dashboard. `GET /openapi.json` describes the API.
+    ///
+    /// On the first interrupt the server finishes the requests that it has accepted, for at most
+    /// `--drain` seconds. A second interrupt ends it at once. `docs/reference/http-api.md` and
+    /// `docs/guides/run-a-judge-fleet.md` have more.
     Serve(serve::ServeArgs),
-    /// Judge for a server on another host, over NATS.
+    /// Judge candidates on this host for a server on another host, over NATS.
+    ///
+    /// The worker and the `warpwright serve` of its fleet must have the same version, profile, baselines,
+    /// seed, isolation and hardware. When one of them differs, the server refuses the worker, and the
+    /// worker exits.
+    ///
+    /// On the first interrupt the worker finishes the candidates that it has begun. A second interrupt
+    /// ends it at once. `docs/guides/run-a-judge-fleet.md` has more.
     Worker(worker::WorkerArgs),
-    /// Measure how fast judging is here.
+    /// Benchmark the judge on this machine: latency, throughput, serving overhead.
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell.
     Completions(Completions),
@@ -83,7 +137,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether stdout is for a program.
+    /// Whether the command prints one JSON object on stdout.
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Self::Optimize(args) => args.common.json,
@@ -114,21 +168,16 @@ impl Command {
 Examples:
   warpwright optimize model.py
   warpwright optimize examples/ --out runs/examples --max-minutes 10
-  warpwright optimize model.py --attempts 4 --jobs 4
-  warpwright optimize model.py --device cuda:0 --baselines all
-  warpwright optimize --resume runs/examples
-
-A task is a Python file in KernelBench form: a class Model, get_inputs() and, where Model
-needs arguments, get_init_inputs(). Folders, .jsonl and .parquet files hold several.
-Of several attempts the best verified one is kept, by a fresh measurement of each.")]
+  warpwright optimize model.py --attempts 4 --jobs 4 --device cuda:0
+  warpwright optimize --resume runs/examples")]
 pub(crate) struct Optimize {
     /// Precision and comparison rules.
     #[arg(long, value_enum, default_value_t = ProfileArg::AsRun)]
     pub(crate) profile: ProfileArg,
-    /// What works, on what, how often and how long.
+    /// Policies, attempts and limits of episodes.
     #[command(flatten)]
     pub(crate) episodes: Episodes,
-    /// What every command that judges takes.
+    /// Options of every command that judges.
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -139,88 +188,103 @@ pub(crate) struct Optimize {
 Examples:
   warpwright eval --suite suites/starter --policy teacher
   warpwright eval --suite KernelBench/KernelBench --levels 1,2 --device cuda:0,cuda:1
-  warpwright eval --suite tasks.parquet --policy teacher --profile tf32 --attempts 3
-  warpwright eval --resume runs/starter
-
-Figures are of the final candidate of each task, measured afresh; best-of-trajectory figures are
-shown beside them. One run has one profile. Exits with 0 when every task was evaluated, whatever the
-figures are. `docs/evaluation.md` defines each figure.")]
+  warpwright eval --suite tasks.parquet --profile tf32 --attempts 3
+  warpwright eval --resume runs/starter")]
 pub(crate) struct Eval {
-    /// The suite; the same as naming its path.
+    /// Suite of tasks; the same as a positional TASK. May be repeated.
     #[arg(long, value_name = "PATH", conflicts_with = "resume")]
     pub(crate) suite: Vec<PathBuf>,
-    /// Only these levels, e.g. `1,3`.
+    /// Evaluate only tasks of these levels, e.g. `1,3`.
     #[arg(long, value_name = "LEVELS", value_delimiter = ',', conflicts_with = "resume")]
     pub(crate) levels: Vec<u8>,
-    /// Only this share of the tasks, e.g. `2/4` for the second quarter: for several machines.
-    #[arg(long, value_name = "K/N", value_parser = share::parse, conflicts_with = "resume")]
-    pub(crate) share: Option<Share>,
-    /// Count tasks as well on which there is nothing to earn: constant, independent of their inputs, and
-    /// the like. Unless this is given they are listed beside the tables, and not worked on.
+    /// Evaluate only shard K of N, e.g. `2/4`: splits a suite over several machines.
+    ///
+    /// Shard K has the tasks K, K+N, K+2N, ... of the suite, so that each shard has tasks of every level.
+    #[arg(long, value_name = "K/N", value_parser = shard::parse, conflicts_with = "resume")]
+    pub(crate) shard: Option<Shard>,
+    /// Evaluate degenerate tasks too, and count them.
+    ///
+    /// On a degenerate task no reward can be earned, for example because its output is constant or does
+    /// not depend on its inputs. Without this option, `eval` lists such tasks separately and no policy
+    /// works on them.
     #[arg(long, conflicts_with = "resume")]
     pub(crate) include_degenerate: bool,
-    /// Also write the rows to this file: .jsonl, .parquet or .html. May be repeated.
+    /// Also write the rows to this .jsonl, .parquet or .html file. May be repeated.
     #[arg(long, value_name = "FILE")]
     pub(crate) export: Vec<PathBuf>,
     /// Precision and comparison rules.
     #[arg(long, value_enum, default_value_t = ProfileArg::Strict)]
     pub(crate) profile: ProfileArg,
-    /// What works, on what, how often and how long.
+    /// Policies, attempts and limits of episodes.
     #[command(flatten)]
     pub(crate) episodes: Episodes,
-    /// What every command that judges takes.
+    /// Options of every command that judges.
     #[command(flatten)]
     pub(crate) common: Common,
 }
 
-/// What commands take that let policies work on tasks.
+/// Options of the commands that run episodes.
 #[derive(Args, Debug)]
 pub(crate) struct Episodes {
-    /// Tasks: .py, .jsonl or .parquet files, or folders.
+    /// Tasks: .py, .jsonl or .parquet files, or folders of .py files.
     #[arg(value_name = "TASK", conflicts_with = "resume")]
     pub(crate) tasks: Vec<PathBuf>,
-    /// What writes the kernels: `teacher`, built in; `teacher:exhaustive`, which measures every version
-    /// it could write (raise `--max-turns`); `openai:MODEL` (chat completions),
-    /// `responses:MODEL` or `anthropic:MODEL`, a model behind an endpoint; `native`, the small model
-    /// that comes with the program, with the teacher for what it does not know; `native:CHECKPOINT`, a model
-    /// that `train` made or one of the Qwen3 family; or `replay:RUN_DIR`.
-    /// Repeated: each in turn.
+    /// Policy that writes the kernels. May be repeated; each policy works on every task.
+    ///
+    /// `teacher`: the built-in policy.
+    ///
+    /// `teacher:exhaustive`: the built-in policy; it measures every version that it can write. Raise
+    /// `--max-turns` with it.
+    ///
+    /// `openai:MODEL` (chat completions), `responses:MODEL`, `anthropic:MODEL`: a model behind an HTTP
+    /// endpoint.
+    ///
+    /// `native`: the small model that comes with the program. The built-in policy takes the tasks with
+    /// operators that this model was not trained on, and the tasks where it ends without a verified
+    /// kernel.
+    ///
+    /// `native:CHECKPOINT`: a checkpoint of `train`, or a chat model of the Qwen3 family.
+    ///
+    /// `replay:RUN_DIR`: the recorded messages of an earlier run.
     #[arg(long, value_name = "POLICY", default_value = "teacher")]
     pub(crate) policy: Vec<String>,
-    /// Folder of the run; by default a new one under `warpwright-runs/`.
+    /// Run folder; by default a new folder under `warpwright-runs/`.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Go on with the run in this folder, with the settings it was begun with.
+    /// Resume the run in this folder, with the settings that it was started with.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "max_turns", "max_minutes"],
         conflicts_with_all = crate::remote::OPTIONS)]
     pub(crate) resume: Option<PathBuf>,
-    /// What the policy is told, instead of the built-in skill: a template (see `docs/agent.md`).
+    /// Skill template: the instructions in the prompt, instead of the built-in ones.
+    ///
+    /// `docs/concepts/agent.md` lists the placeholders of a template.
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     pub(crate) skill: Option<PathBuf>,
-    /// With `--resume`: mix versions of the program in one record.
+    /// With `--resume`: also resume a run that another version of the program wrote.
     #[arg(long, requires = "resume")]
     pub(crate) force: bool,
-    /// Episodes of each policy on each task, with seeds of their own.
+    /// Number of episodes per policy and task; each episode has its own seed.
     #[arg(long, value_name = "K", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) attempts: u32,
-    /// Episodes at once, at least one for each device; by default four for each GPU, one on the cpu
-    /// device. Measurements on one device never overlap.
+    /// Number of concurrent episodes; by default 4 per GPU, 1 on the cpu device.
+    ///
+    /// Each device runs at least one episode. Measurements on one device never overlap.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) jobs: Option<u32>,
-    /// Most turns of an episode; 150 for `optimize`, 200 for `eval`.
+    /// Maximum turns per episode; by default 150 with `optimize`, 200 with `eval`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_turns: Option<u32>,
-    /// Most minutes of an episode, without its final measurement; no limit by default.
+    /// Maximum minutes per episode, without its final measurement; no limit by default.
     #[arg(long, value_name = "MINUTES", value_parser = positive)]
     pub(crate) max_minutes: Option<f64>,
-    /// Most tokens that a model may read and write in an episode; no limit by default.
+    /// Maximum tokens that a model may read and write per episode; no limit by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_tokens: Option<u64>,
-    /// Most minutes of the device that judging may take in an episode; no limit by default.
+    /// Maximum minutes of device time that judging may use per episode; no limit by default.
     #[arg(long, value_name = "MINUTES", value_parser = positive)]
     pub(crate) max_device_minutes: Option<f64>,
-    /// What a model behind an endpoint is asked.
+    /// Options of models behind an endpoint.
     #[command(flatten)]
     pub(crate) remote: crate::remote::PolicyArgs,
 }
@@ -231,62 +295,64 @@ pub(crate) struct Episodes {
 Examples:
   warpwright judge model.py --candidate workspace/
   warpwright judge model.py --candidate model_new.py --profile paper --json
-  warpwright judge model.py --candidate workspace/ --server http://127.0.0.1:8000
-
-Exits with 0 when the candidate is verified and with 3 when it is not.")]
+  warpwright judge model.py --candidate workspace/ --server http://127.0.0.1:8000")]
 pub(crate) struct JudgeArgs {
-    /// The task: one .py file.
+    /// Task: one .py file.
     #[arg(value_name = "TASK")]
     pub(crate) task: PathBuf,
-    /// The candidate: a workspace folder with model_new.py, or one Python file with ModelNew.
+    /// Candidate: a workspace folder with model_new.py, or one Python file with `ModelNew`.
     #[arg(long, value_name = "DIR_OR_FILE")]
     pub(crate) candidate: PathBuf,
-    /// How far to go.
+    /// Last stage to run.
     #[arg(long, value_enum, default_value_t = StageArg::Measured)]
     pub(crate) stage: StageArg,
     /// Precision and comparison rules.
     #[arg(long, value_enum, default_value_t = ProfileArg::Strict)]
     pub(crate) profile: ProfileArg,
-    /// Folder to record the verdict in; by default nothing is recorded.
+    /// Run folder to record the verdict in; by default the verdict is not recorded.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Have it judged by `warpwright serve` elsewhere, by its rules and on its devices.
+    /// URL of a `warpwright serve` that judges the candidate, instead of this machine.
+    ///
+    /// The server's profile, baselines, isolation and devices apply.
     #[arg(long, value_name = "URL", conflicts_with_all = ["profile", "device", "baselines",
         "require_isolation"])]
     pub(crate) server: Option<String>,
-    /// The server's token.
+    /// Bearer token for the server.
     #[arg(long, value_name = "TOKEN", env = environment::SERVER_TOKEN, hide_env_values = true)]
     pub(crate) token: Option<String>,
-    /// How long the server is waited for.
+    /// With `--server`: seconds to wait for the verdict.
     #[arg(long, value_name = "SECONDS", default_value_t = 900, requires = "server",
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) deadline: u64,
-    /// What every command that judges takes.
+    /// Options of every command that judges.
     #[command(flatten)]
     pub(crate) common: Common,
 }
 
-/// Shared by the commands that execute tasks.
+/// Options of the commands that execute tasks.
 #[derive(Args, Debug)]
 pub(crate) struct Common {
-    /// `auto`, `cpu` or `cuda:N`; `auto` takes the first GPU that works. `optimize` and `eval` take
-    /// several, e.g. `cuda:0,cuda:1`, or `all` GPUs.
+    /// Device to judge on: `auto`, `cpu`, `cuda:N`, or `all` GPUs.
+    ///
+    /// `auto` selects `cuda:0`, and the cpu device when no GPU works. `judge` and `bench judge` take one
+    /// device; the other commands also take a list, e.g. `cuda:0,cuda:1`.
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device,
         value_delimiter = ',')]
     pub(crate) device: Vec<DeviceArg>,
-    /// Seed of inputs and of the policy.
+    /// Random seed of the inputs and of the policy.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
-    /// Which baselines to time; `all` adds `max-autotune`, which may compile for minutes.
+    /// Baselines to time.
     #[arg(long, value_enum, default_value_t = BaselinesArg::Default)]
     pub(crate) baselines: BaselinesArg,
-    /// Refuse to run with less isolation than this.
+    /// Minimum isolation; with less, the command exits with 5.
     #[arg(long, value_enum, default_value_t = IsolationArg::Any)]
     pub(crate) require_isolation: IsolationArg,
-    /// Python interpreter that has torch.
+    /// Python interpreter that has torch; by default one found in `.venv` or on the PATH.
     #[arg(long, value_name = "PATH", env = environment::PYTHON)]
     pub(crate) python: Option<PathBuf>,
-    /// Folder for compiled artifacts.
+    /// Cache folder for compiled artifacts; by default `~/.cache/warpwright`.
     #[arg(long, value_name = "DIR", env = environment::CACHE)]
     pub(crate) cache: Option<PathBuf>,
     /// Print one JSON object on stdout.
@@ -304,7 +370,7 @@ pub(crate) struct Report {
     /// Run folders.
     #[arg(value_name = "RUN_DIR", required = true)]
     pub(crate) runs: Vec<PathBuf>,
-    /// Where to write the page; by default `report.html` in the first run folder.
+    /// HTML page to write; by default `report.html` in the first run folder.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Print one JSON object on stdout.
@@ -320,28 +386,33 @@ Examples:
   warpwright doctor --calibrate --json
   warpwright doctor --calibrate --device cuda:0 --pairs 300")]
 pub(crate) struct Doctor {
-    /// Measure copy bandwidth, launch cost, and how exactly kernels of known speed are judged; later
-    /// runs use the figures and print them.
+    /// Also measure the device: copy bandwidth, launch cost, and the judge's timing error.
+    ///
+    /// The timing error is measured on kernels whose speed ratio is known. The results are stored in the
+    /// cache folder; later runs use them and print them.
     #[arg(long)]
     pub(crate) calibrate: bool,
-    /// With `--calibrate`: pairs of identical kernels to judge, and half as many of others.
+    /// With `--calibrate`: number of pairs of identical kernels to judge.
+    ///
+    /// The command also judges half as many pairs of kernels that differ in speed.
     #[arg(long, value_name = "N", requires = "calibrate")]
     pub(crate) pairs: Option<u32>,
-    /// With `--calibrate`: seconds to judge such kernels for; 75 unless `--pairs` is given.
+    /// With `--calibrate`: seconds to judge such pairs for; by default 75 without `--pairs`.
     #[arg(long, value_name = "SECONDS", requires = "calibrate")]
     pub(crate) seconds: Option<u64>,
-    /// With `--calibrate`: length of a measured window, to find out how exactly others than the usual
-    /// ones measure. What is found is shown and not kept.
+    /// With `--calibrate`: length of a timing window, instead of the device's default.
+    ///
+    /// The command prints the timing error of such windows and does not store it.
     #[arg(long, value_name = "MS", requires = "calibrate",
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) window_ms: Option<u32>,
-    /// With `--calibrate`: the device to measure.
+    /// With `--calibrate`: device to measure.
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device)]
     pub(crate) device: DeviceArg,
-    /// Python interpreter that has torch.
+    /// Python interpreter that has torch; by default one found in `.venv` or on the PATH.
     #[arg(long, value_name = "PATH", env = environment::PYTHON)]
     pub(crate) python: Option<PathBuf>,
-    /// Folder for compiled artifacts.
+    /// Cache folder for compiled artifacts; by default `~/.cache/warpwright`.
     #[arg(long, value_name = "DIR", env = environment::CACHE)]
     pub(crate) cache: Option<PathBuf>,
     /// Print one JSON object on stdout.
@@ -351,26 +422,34 @@ pub(crate) struct Doctor {
 
 /// `completions`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright completions bash > ~/.local/share/bash-completion/completions/warpwright
+  warpwright completions fish > ~/.config/fish/completions/warpwright.fish")]
 pub(crate) struct Completions {
-    /// The shell.
+    /// Shell to print the script for.
     #[arg(value_enum)]
     pub(crate) shell: clap_complete::Shell,
 }
 
 /// `man`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright man man/
+  warpwright man ~/.local/share/man/man1")]
 pub(crate) struct Man {
-    /// Folder to write into; made if need be.
+    /// Folder to write into; it is created when it does not exist.
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
 }
 
-/// Which device.
+/// A device to judge on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceArg {
-    /// The first GPU that works, else the cpu device.
+    /// `cuda:0`; the cpu device when no GPU works.
     Auto,
-    /// The host.
+    /// The host's cores.
     Cpu,
     /// A GPU.
     Cuda(u32),
@@ -381,13 +460,13 @@ pub(crate) enum DeviceArg {
 /// Precision and comparison rules, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProfileArg {
-    /// Full float32 on both sides; tolerance scaled to eager's own error.
+    /// Full float32 for reference and candidate; tolerances scaled to the error of eager.
     Strict,
-    /// TF32 on both sides.
+    /// TF32 for reference and candidate.
     Tf32,
-    /// The dtype and flags that the task sets, on both sides.
+    /// The dtype and the precision flags that the task sets, for reference and candidate.
     AsRun,
-    /// The paper's: 1e-2, five inputs.
+    /// The rules of the CUDA Agent paper: tolerance 1e-2, five inputs.
     Paper,
 }
 
@@ -402,14 +481,14 @@ impl From<ProfileArg> for Profile {
     }
 }
 
-/// How far to judge.
+/// The last stage of judging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StageArg {
-    /// Build only.
+    /// Build.
     Built,
-    /// Build and compare.
+    /// Build, and compare with the reference.
     Verified,
-    /// Build, compare and time.
+    /// Build, compare with the reference, and time.
     Measured,
 }
 
@@ -423,21 +502,21 @@ impl From<StageArg> for Stage {
     }
 }
 
-/// Which baselines.
+/// The baselines to time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BaselinesArg {
-    /// Eager, `torch.compile` and, on a GPU, `reduce-overhead`.
+    /// Eager, `torch.compile` and, on a GPU, its mode `reduce-overhead`.
     Default,
-    /// Also `max-autotune`.
+    /// Also `torch.compile` with mode `max-autotune` on a GPU, which may compile for minutes.
     All,
 }
 
-/// Least isolation.
+/// Minimum isolation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IsolationArg {
-    /// Whatever this machine can do; verdicts say what it was.
+    /// The isolation that this machine supports; each verdict records it.
     Any,
-    /// Everything the rules ask.
+    /// Every mechanism that `docs/concepts/jail.md` requires.
     Full,
 }
 
@@ -458,7 +537,7 @@ pub(crate) fn device(text: &str) -> Result<DeviceArg, String> {
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
-        _ => Err("expected a number above zero".to_owned()),
+        _ => Err("expected a number greater than 0".to_owned()),
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn begin(
     settings.devices = benches.iter().map(Bench::device).collect();
     settings.base_urls = policies::base_urls(&settings.policies()?, &settings.remote);
     let config = serde_json::to_value(&settings).map_err(|error| {
-        Failure::infrastructure(format!("failed to encode the settings: {error}"), None)
+        Failure::infrastructure(format!("failed to encode the settings of the run: {error}"), None)
     })?;
     let record = RunWriter::create(dir, RunInfo { command: command(), config })?;
     printer.say(&format!("run: {}", dir.display()));
@@ -76,7 +76,7 @@ pub(crate) fn resume(
             record.append(&Event::RunFinished { outcome: RunOutcome::Completed })?;
             record.close()?;
         }
-        printer.say("the run is complete; there is nothing left to do");
+        printer.say("the run is complete, there is nothing to resume");
         return Ok(());
     }
     let record = RunWriter::resume(dir, insist)?;
@@ -207,8 +207,11 @@ impl Campaign<'_> {
         if left == 0 || self.stop.load(Ordering::SeqCst) {
             return None;
         }
-        let message = format!("failed to begin {left} episodes: their GPU was lost");
-        Some(Failure::infrastructure(message, "go on with `--resume`".to_owned()))
+        let message = format!("failed to run {left} episodes: their GPU was lost");
+        Some(Failure::infrastructure(
+            message,
+            "resume the run with `--resume` when the GPU is back".to_owned(),
+        ))
     }
 
     /// What ended an episode by our own failure; such a run can be resumed.
@@ -280,7 +283,7 @@ impl Campaign<'_> {
         planned: Planned,
         failure: Failure,
     ) -> Result<(), Failure> {
-        let text = format!("{}; others go on", failure.message);
+        let text = format!("{}; the other devices continue", failure.message);
         let mut lost = lock(&shared.lost);
         let first = lost.insert(place.facts.device.clone());
         if lost.len() == self.benches.len() {
@@ -435,7 +438,7 @@ impl From<EpisodeError> for Failure {
             EpisodeError::Record(error) => error.into(),
             EpisodeError::Read(error) => error.into(),
             EpisodeError::Workspace(error) => {
-                use warpwright_agent::beneath::FileError;
+                use warpwright_agent::confined_fs::FileError;
                 use warpwright_agent::workspace::WorkspaceError;
                 match &error {
                     WorkspaceError::Make { source, .. }
@@ -446,8 +449,7 @@ impl From<EpisodeError> for Failure {
                 }
             }
             EpisodeError::Diverged { .. } => {
-                let hint =
-                    "resume with the version of the program that began the run, or begin anew";
+                let hint = "resume with the version of the program that started the run, or start a new run";
                 Self::infrastructure(message, hint.to_owned())
             }
         }

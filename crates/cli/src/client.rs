@@ -35,11 +35,11 @@ impl Client {
     pub(crate) fn new(url: &str, token: Option<String>) -> Result<Self, Failure> {
         let base = url.trim().trim_end_matches('/');
         let bad = |why: &str| {
-            let hint = "it is like http://127.0.0.1:8000".to_owned();
-            Failure::usage(format!("failed to use {base} as a server: {why}"), hint)
+            let hint = "write it like `--server http://127.0.0.1:8000`".to_owned();
+            Failure::usage(format!("failed to use the server URL {base}: {why}"), hint)
         };
-        let uri: Uri = base.parse().map_err(|_| bad("it is no URL"))?;
-        let host = uri.host().ok_or_else(|| bad("it names no host"))?.trim_matches(['[', ']']);
+        let uri: Uri = base.parse().map_err(|_| bad("it is not a URL"))?;
+        let host = uri.host().ok_or_else(|| bad("it has no host"))?.trim_matches(['[', ']']);
         let encrypted = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
@@ -48,7 +48,7 @@ impl Client {
         let local = host == "localhost"
             || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
         if token.is_some() && !encrypted && !local {
-            return Err(bad("a token would go over the network unencrypted; use https://"));
+            return Err(bad("the token would be sent unencrypted; use https://"));
         }
         // Fails where the process has one already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -97,13 +97,13 @@ impl Client {
                 Err(error) => (chain(&error), PAUSE),
             };
             if Instant::now() + pause >= until || reached.elapsed() > UNREACHED {
-                let message = format!("failed to have it judged by {}: {why}", self.url);
+                let message = format!("failed to get a verdict from {}: {why}", self.url);
                 let hint =
-                    "`warpwright serve` runs such a server, `--deadline` says how long it is asked";
+                    "`warpwright serve` starts a server; `--deadline` sets how long to wait for it";
                 return Err(Failure::infrastructure(message, hint.to_owned()));
             }
             if told != why {
-                printer.say(&format!("{}: {why}; asking again", self.url));
+                printer.say(&format!("{}: {why}; retrying", self.url));
                 told = why;
             }
             std::thread::sleep(pause);
@@ -128,8 +128,11 @@ impl Client {
     fn answer(&self, mut response: Response<ureq::Body>) -> Result<JudgeResponse, Failure> {
         let body = response.body_mut().with_config().limit(ANSWER_BYTES);
         body.read_json().map_err(|error| {
-            let message = format!("failed to read the answer of {}: {}", self.url, chain(&error));
-            Failure::infrastructure(message, "is it another version's server?".to_owned())
+            let message = format!("failed to read the response of {}: {}", self.url, chain(&error));
+            Failure::infrastructure(
+                message,
+                "check that the server has the version of this program".to_owned(),
+            )
         })
     }
 
@@ -137,13 +140,20 @@ impl Client {
         let status = response.status();
         let text = response.body_mut().with_config().limit(1 << 20).read_to_string();
         serde_json::from_str(&text.unwrap_or_default()).map_err(|_| {
-            let message = format!("failed to have it judged: {} answered {status}", self.url);
-            Failure::infrastructure(message, "is there `warpwright serve`?".to_owned())
+            let message =
+                format!("failed to get a verdict from {}: it answered {status}", self.url);
+            Failure::infrastructure(
+                message,
+                "check that `warpwright serve` listens at this address".to_owned(),
+            )
         })
     }
 
     fn failed(&self, problem: &Problem) -> Failure {
-        let message = format!("{}: {}: {}", self.url, problem.title, problem.detail);
+        let message = format!(
+            "failed to get a verdict from {}: {}: {}",
+            self.url, problem.title, problem.detail
+        );
         match problem.status {
             500.. => Failure::infrastructure(message, problem.hint.clone()),
             _ => Failure::usage(message, problem.hint.clone()),

@@ -1,5 +1,5 @@
 //! What `--json` prints. Field names are a contract (design, section 11): fields may be added, these
-//! keep their names. Listed in `docs/cli.md`.
+//! keep their names.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};

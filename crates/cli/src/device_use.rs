@@ -10,7 +10,7 @@ use warpwright_serve::DeviceUse;
 pub(crate) fn describe(device: &str, used: &Used, of: Duration) -> String {
     let percent = |part: Duration| 100.0 * part.as_secs_f64() / of.as_secs_f64().max(1e-9);
     let mut text = format!(
-        "{device} was held alone for {:.0} % of {:.0} s, and beside others for {:.0} %",
+        "{device}: exclusive use {:.0} % of {:.0} s, shared use {:.0} %",
         percent(used.alone),
         of.as_secs_f64(),
         percent(used.shared),
@@ -18,7 +18,7 @@ pub(crate) fn describe(device: &str, used: &Used, of: Duration) -> String {
     if percent(used.starved) >= 0.5 {
         let _ = write!(
             text,
-            "; for {:.0} % a candidate waited to be measured and none was",
+            "; starved {:.0} % (a candidate waited to be measured and none was)",
             percent(used.starved)
         );
     }
@@ -29,7 +29,7 @@ pub(crate) fn describe(device: &str, used: &Used, of: Duration) -> String {
         let turns = f64::from(part.turns);
         let _ = write!(
             text,
-            "; {}: {:.0} % in {turns} turns of {:.2} s, after {:.1} s of waiting each",
+            "; {}: {:.0} % in {turns} turns of {:.2} s, mean wait {:.1} s",
             purpose.name(),
             percent(part.held),
             part.held.as_secs_f64() / turns,
@@ -72,10 +72,9 @@ mod tests {
         used.by[Purpose::Measurement as usize] = of(30, 60, 45);
         assert_eq!(
             describe("cuda:0", &used, Duration::from_secs(100)),
-            "cuda:0 was held alone for 60 % of 100 s, and beside others for 10 %; for 3 % a \
-             candidate waited to be measured and none was; measuring: 60 % in 30 turns of 2.00 s, \
-             after 1.5 s of waiting each; starting processes: 10 % in 5 turns of 2.00 s, after 1.0 s \
-             of waiting each"
+            "cuda:0: exclusive use 60 % of 100 s, shared use 10 %; starved 3 % (a candidate waited to \
+             be measured and none was); measuring: 60 % in 30 turns of 2.00 s, mean wait 1.5 s; \
+             starting processes: 10 % in 5 turns of 2.00 s, mean wait 1.0 s"
         );
         used.starved = Duration::from_millis(400);
         let told = describe("cuda:0", &used, Duration::from_secs(100));

@@ -20,7 +20,7 @@ use crate::judging::Bench;
 use crate::python;
 
 pub(crate) use self::config::EngineConfig;
-use self::neighbour::Considerate;
+use self::neighbour::DeviceSharingEngine;
 
 /// Name of the program.
 const PROGRAM: &str = "warpwright-engine";
@@ -75,7 +75,7 @@ impl<'a> Host<'a> {
 }
 
 /// What an engine is spoken to by.
-pub(crate) type Shared = Batcher<Considerate<RemoteEngine<UnixStream>>>;
+pub(crate) type Shared = Batcher<DeviceSharingEngine<RemoteEngine<UnixStream>>>;
 
 /// An engine that runs.
 pub(crate) struct Engine {
@@ -100,13 +100,13 @@ impl Engine {
         ours.set_read_timeout(Some(PATIENCE)).map_err(|error| failed(error.to_string()))?;
         let mut spec = spec(host, config, weights, &program, theirs.into());
         if let Some(Adapters { rank, scale }) = adapters {
-            spec = spec.args([format!("--lora={rank}"), format!("--lora-scale={scale}")]);
+            spec = spec.args([format!("--lora-rank={rank}"), format!("--lora-scale={scale}")]);
         }
         let child = host.jail.spawn(spec).map_err(|error| failed(chain(&error)))?;
         let child = Arc::new(Mutex::new(child));
         match RemoteEngine::greet(ours) {
             Ok(engine) => {
-                let engine = Considerate::new(engine, host.neighbours.clone());
+                let engine = DeviceSharingEngine::new(engine, host.neighbours.clone());
                 Ok(Self { shared: Batcher::new(engine), child })
             }
             Err(error) => Err(failed(said(&child).unwrap_or_else(|| chain(&error)))),
@@ -165,23 +165,23 @@ fn spec(
     for gpu in &host.gpus {
         spec = spec.gpu(Gpu::All).args(["--gpu".to_owned(), gpu.to_string()]);
     }
-    if config.recompute {
-        spec = spec.arg("--recompute");
+    if config.gradient_checkpointing {
+        spec = spec.arg("--gradient-checkpointing");
     }
-    if !config.graphs {
-        spec = spec.arg("--no-graphs");
+    if !config.cuda_graphs {
+        spec = spec.arg("--no-cuda-graphs");
     }
-    if !config.fused {
-        spec = spec.arg("--no-fused");
+    if !config.fused_kernels {
+        spec = spec.arg("--no-fused-kernels");
     }
     spec.args([
-        format!("--compute={}", config.compute.name()),
-        format!("--moments={}", config.moments.name()),
-        format!("--pass-tokens={}", config.pass_tokens),
-        format!("--slots={}", config.slots),
-        format!("--threads={}", config.threads),
-        format!("--sampler-rounding={}", config.sampler_rounding.name()),
-        format!("--sampler-behind={}", config.sampler_behind),
+        format!("--dtype={}", config.dtype.name()),
+        format!("--optimizer-state-dtype={}", config.optimizer_state_dtype.name()),
+        format!("--max-token-len={}", config.ppo_max_token_len),
+        format!("--max-num-seqs={}", config.max_num_seqs),
+        format!("--num-threads={}", config.num_threads),
+        format!("--sampler-dtype={}", config.sampler_dtype.name()),
+        format!("--sampler-lag={}", config.sampler_lag),
     ])
 }
 

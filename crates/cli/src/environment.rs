@@ -1,4 +1,4 @@
-//! Every environment variable the program reads. Listed in `docs/cli.md`.
+//! Every environment variable the program reads. Listed in `docs/reference/cli.md`.
 
 /// Python interpreter with torch, for the judge's processes. `--python` wins over it.
 pub(crate) const PYTHON: &str = "WARPWRIGHT_PYTHON";

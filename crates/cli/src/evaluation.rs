@@ -41,7 +41,7 @@ pub(crate) fn present(
     };
     if code != exit::OK {
         let run = dir.display();
-        printer.say(&format!("hint: go on with `warpwright eval --resume {run}`"));
+        printer.say(&format!("hint: resume it with `warpwright eval --resume {run}`"));
     }
     printer.object(&evaluation);
     Ok(code)

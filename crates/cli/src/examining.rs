@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use warpwright_judge::{Bar, Examination, JudgeError, Processes, SessionPool};
+use warpwright_judge::{Bar, Examination, JudgeError, SessionPool, Sharing};
 use warpwright_task::Task;
 
 use crate::failure::Failure;
@@ -37,7 +37,7 @@ pub(crate) struct Look {
     /// At once on each device; without, what is usual there.
     pub(crate) jobs: Option<usize>,
     /// Whose processes look.
-    pub(crate) processes: Processes,
+    pub(crate) processes: Sharing,
 }
 
 /// Examines every task, on whichever device is free; in the order of the tasks. `each` is told of them as
@@ -87,5 +87,6 @@ pub(crate) fn examine_all(
 }
 
 fn died() -> Failure {
-    Failure::infrastructure("failed to examine: a thread of ours died", "report it".to_owned())
+    let message = "failed to examine the tasks: a thread panicked";
+    Failure::infrastructure(message, "report this bug".to_owned())
 }

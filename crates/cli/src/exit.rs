@@ -1,4 +1,5 @@
-//! Exit codes. They are part of the command line's contract and listed in `docs/cli.md`.
+//! Exit codes. They are part of the command line's contract and listed in
+//! `docs/reference/exit-codes-and-errors.md`.
 
 /// Did what was asked, and the result is good.
 pub(crate) const OK: u8 = 0;

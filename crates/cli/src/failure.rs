@@ -1,5 +1,5 @@
-//! Why a command did not do what was asked. Libraries have typed errors; here, and only here, they
-//! become text, a hint and an exit code.
+//! Why a command failed. Libraries have typed errors; only here do they become text, a hint and an exit
+//! code.
 
 use std::error::Error;
 
@@ -45,7 +45,7 @@ impl Failure {
         Self::new(exit::ISOLATION, "isolation", message.into(), hint.into())
     }
 
-    /// The user wanted to stop, and there is nothing to go on with.
+    /// The user interrupted a command that cannot be resumed.
     pub(crate) fn interrupted() -> Self {
         Self::new(exit::INTERRUPTED, "interrupted", "interrupted".to_owned(), None)
     }
@@ -58,7 +58,8 @@ impl Failure {
     /// A file-system error on the way.
     pub(crate) fn io(attempt: &str, error: &std::io::Error) -> Self {
         if is_full(error) {
-            let hint = "free space there, then run the command again, or `--resume` its run";
+            let hint =
+                "free space there, then run the command again, or resume its run with `--resume`";
             return Self::disk_full(format!("failed to {attempt}: {error}"), hint.to_owned());
         }
         Self::infrastructure(format!("failed to {attempt}: {error}"), None)

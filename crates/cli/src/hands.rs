@@ -14,7 +14,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::Scope;
 
 use warpwright_fleet::nats::Slot;
-use warpwright_fleet::{Done, Failed, Job, News, Queue, Station, work};
+use warpwright_fleet::{Done, Failed, Job, JobEvent, Queue, Station, work};
 use warpwright_judge::{JudgeError, SessionPool};
 
 use crate::failure::chain;
@@ -53,7 +53,7 @@ pub(crate) fn slots(queue: &Arc<Queue>, count: usize) -> Vec<Slot<'_>> {
 pub(crate) fn through(queue: &Arc<Queue>, job: &Job) -> Done {
     let (tell, told) = mpsc::sync_channel(1);
     let listener = Box::new(move |news| {
-        if let News::Ended(answer) = news {
+        if let JobEvent::Ended(answer) = news {
             // Whoever asked waits for it.
             let _ = tell.send(answer);
         }

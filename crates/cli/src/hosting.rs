@@ -93,7 +93,8 @@ pub(crate) struct Kept {
 impl Kept {
     /// In a folder, which may have some of before.
     pub(crate) fn new(folder: &Path, most: usize) -> Result<Self, Failure> {
-        let failed = |error: std::io::Error| Failure::io("use the folder of sessions", &error);
+        let failed =
+            |error: std::io::Error| Failure::io("use the folder of `--keep-sessions`", &error);
         fs::create_dir_all(folder).map_err(failed)?;
         let mut found = Vec::new();
         for entry in fs::read_dir(folder).map_err(failed)? {
@@ -148,7 +149,7 @@ impl<'a> Host<'a> {
                 let cleared = if folder.exists() { fs::remove_dir_all(&folder) } else { Ok(()) };
                 if let Err(error) = cleared {
                     self.printer.say(&format!(
-                        "warning: session {id}: failed to clear its folder: {error}"
+                        "warning: failed to remove the folder of session {id}: {error}"
                     ));
                 }
                 sessions.hosted();
@@ -157,7 +158,7 @@ impl<'a> Host<'a> {
                 std::thread::Builder::new().name("session".to_owned()).spawn_scoped(scope, host);
             if let Err(error) = spawned {
                 // Its client is told when the opening is dropped.
-                self.printer.say(&format!("warning: failed to host a session: {error}"));
+                self.printer.say(&format!("warning: failed to start a session: {error}"));
                 sessions.hosted();
             }
         }
@@ -168,7 +169,7 @@ impl<'a> Host<'a> {
         opening.play(|task, seed, policy, stop| {
             let played = self.episode(&id, task, seed, policy, stop);
             played.map_err(|failure| {
-                self.printer.say(&format!("warning: session {id}: {}", failure.message));
+                self.printer.say(&format!("warning: session {id} failed: {}", failure.message));
                 failure.message
             })
         });
@@ -226,8 +227,7 @@ impl<'a> Host<'a> {
             record.append(&Event::RunFinished { outcome: RunOutcome::Completed })?;
             let folder = record.dir().to_owned();
             record.close()?;
-            kept.add(&folder, id)
-                .map_err(|error| Failure::io("keep a session's record", &error))?;
+            kept.add(&folder, id).map_err(|error| Failure::io("record a session", &error))?;
         }
         Ok(ended)
     }

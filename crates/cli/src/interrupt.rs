@@ -17,11 +17,10 @@ pub(crate) fn watch(printer: Printer) -> Result<Arc<AtomicBool>, Failure> {
             // Jails die with this process; the record is whole up to its last event.
             std::process::exit(i32::from(exit::INTERRUPTED));
         }
-        printer
-            .say("stopping when the judge is done with its candidate; press again to stop at once");
+        printer.say("stopping when the work in progress is done; interrupt again to stop at once");
     };
     ctrlc::set_handler(handler).map_err(|error| {
-        Failure::infrastructure(format!("failed to watch for interrupts: {error}"), None)
+        Failure::infrastructure(format!("failed to install the interrupt handler: {error}"), None)
     })?;
     Ok(stop)
 }

@@ -73,9 +73,14 @@ impl Wanted {
     pub(crate) fn rules(self) -> String {
         let Self { profile, seed, baselines, require_full_isolation, window_ms, .. } = self;
         let isolation = if require_full_isolation { "full" } else { "any" };
-        let window = window_ms.map_or_else(|| "usual".to_owned(), |ms| format!("{ms} ms"));
+        let baselines = match baselines {
+            BaselineSet::Plain => "plain",
+            BaselineSet::Usual => "default",
+            BaselineSet::All => "all",
+        };
+        let window = window_ms.map_or_else(|| "default".to_owned(), |ms| format!("{ms} ms"));
         format!(
-            "profile {}, baselines {baselines:?}, seed {seed}, isolation {isolation}, windows {window}",
+            "profile {}, baselines {baselines}, seed {seed}, isolation {isolation}, timing windows {window}",
             profile.name()
         )
     }
@@ -107,16 +112,17 @@ impl Bench {
         let judge = match device {
             DeviceArg::Cpu => LocalJudge::open(config(Device::Cpu))?,
             DeviceArg::All => {
-                let hint = "name one, e.g. `--device cuda:0`".to_owned();
-                return Err(Failure::usage("failed to use every GPU for one thing", hint));
+                let hint = "name one device, e.g. `--device cuda:0`".to_owned();
+                let message = "failed to open the device: this command uses one, not `all`";
+                return Err(Failure::usage(message, hint));
             }
             DeviceArg::Cuda(number) => LocalJudge::open(config(Device::Cuda(number)))?,
             DeviceArg::Auto if gpu::all().is_empty() => LocalJudge::open(config(Device::Cpu))?,
             DeviceArg::Auto => match LocalJudge::open(config(Device::Cuda(0))) {
                 Ok(judge) => judge,
                 Err(error @ JudgeError::Setup { .. }) => {
-                    printer
-                        .say(&format!("warning: {}; going on with the cpu device", chain(&error)));
+                    let text = chain(&error);
+                    printer.say(&format!("warning: {text}; judging on the cpu device instead"));
                     LocalJudge::open(config(Device::Cpu))?
                 }
                 Err(error) => return Err(error.into()),
@@ -142,23 +148,30 @@ impl Bench {
             let name = bench.device();
             if benches.iter().any(|other| other.device() == name) {
                 let hint = "name each device once".to_owned();
-                return Err(Failure::usage(format!("failed to open {name} twice"), hint));
+                return Err(Failure::usage(
+                    format!("failed to open the devices: {name} is named twice"),
+                    hint,
+                ));
             }
             if benches
                 .first()
                 .is_some_and(|b| b.judge.facts().hardware != bench.judge.facts().hardware)
             {
-                let hint = "run once for each kind: their figures are never mixed".to_owned();
+                let hint =
+                    "run the command once per kind of hardware; results are never mixed".to_owned();
                 return Err(Failure::usage(
-                    format!("failed to use {name} beside other hardware"),
+                    format!(
+                        "failed to open {name}: its hardware differs from that of the first device"
+                    ),
                     hint,
                 ));
             }
             benches.push(bench);
         }
         if benches.is_empty() {
-            let hint = "`--device cpu` runs everything on the host".to_owned();
-            return Err(Failure::usage("failed to find a GPU", hint));
+            let hint =
+                "`--device cpu` judges on the host; `warpwright doctor` checks the GPUs".to_owned();
+            return Err(Failure::usage("failed to open the devices: there is no GPU", hint));
         }
         Ok(benches)
     }
@@ -194,7 +207,8 @@ impl Bench {
 /// What a user is told of a degenerate task before it is judged.
 pub(crate) fn nothing_to_earn(task: &str, reasons: &[Objection]) -> Option<String> {
     let all: Vec<String> = reasons.iter().map(ToString::to_string).collect();
-    let told = || format!("{task} is degenerate, and nothing is earned on it: {}", all.join("; "));
+    let told =
+        || format!("task {task} is degenerate, no reward can be earned on it: {}", all.join("; "));
     (!all.is_empty()).then(told)
 }
 

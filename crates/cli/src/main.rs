@@ -2,7 +2,8 @@
 //!
 //! Thin: `args` is what can be said, one file per command under [`commands`] says what happens, and
 //! only here do typed errors of the libraries become text and an exit code (`failure`, `exit`).
-//! Data goes to stdout, talk to stderr (`printer`). `docs/cli.md` is the contract.
+//! Data goes to stdout, messages go to stderr (`printer`). `docs/reference/exit-codes-and-errors.md` is
+//! the contract.
 
 mod args;
 mod bench;

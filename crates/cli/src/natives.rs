@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use warpwright_agent::policy::Policy;
 use warpwright_learn::engine::Engine as _;
-use warpwright_native::{Dialogue, Native, Settings, Speech};
+use warpwright_native::{Dialogue, Native, SamplingConfig, Settings};
 
 use crate::engine::{Engine, EngineConfig, Host, Weights};
 use crate::failure::{Failure, chain};
@@ -28,12 +28,17 @@ pub(crate) struct NativeModel {
 
 /// What is in a checkpoint beside weights.
 struct Words {
-    speech: Speech,
+    sampling: SamplingConfig,
     dialogue: Arc<dyn Dialogue>,
 }
 
 /// How a model speaks that does not say it: as long as it likes, within reason.
-const USUAL: Speech = Speech { temperature: 1.0, top_p: 1.0, most: 8192, result_tokens: 8192 };
+const USUAL: SamplingConfig = SamplingConfig {
+    temperature: 1.0,
+    top_p: 1.0,
+    max_new_tokens: 8192,
+    max_tool_result_tokens: 8192,
+};
 
 /// Whether there is a checkpoint.
 pub(crate) fn look(folder: &Path) -> Result<(), Failure> {
@@ -42,8 +47,8 @@ pub(crate) fn look(folder: &Path) -> Result<(), Failure> {
 
 fn words(folder: &Path) -> Result<Words, Failure> {
     let failed = |reason: String| {
-        let hint = "name the `checkpoint` folder of a stage of `warpwright train`, or a model of the Qwen3 \
-            family as Hugging Face has it"
+        let hint = "name the `checkpoint` folder of a stage of `warpwright train`, or a Hugging Face folder of \
+            a Qwen3 model"
             .to_owned();
         let message = format!("failed to find a model in {}: {reason}", folder.display());
         Failure::usage(message, hint)
@@ -51,14 +56,12 @@ fn words(folder: &Path) -> Result<Words, Failure> {
     if !["config.json", "adapter_config.json"].iter().any(|name| folder.join(name).is_file()) {
         return Err(failed("there is no config.json".to_owned()));
     }
-    let speech = if folder.join(Speech::FILE).is_file() {
-        Speech::load(folder).map_err(|error| failed(chain(&error)))?
-    } else {
-        USUAL
-    };
-    let dialogue = warpwright_native::load(&folder.join("tokenizer.json"), speech.result_tokens);
+    let sampling = SamplingConfig::load(folder).map_err(|error| failed(chain(&error)))?;
+    let sampling = sampling.unwrap_or(USUAL);
+    let dialogue =
+        warpwright_native::load(&folder.join("tokenizer.json"), sampling.max_tool_result_tokens);
     let dialogue = dialogue.map_err(|error| failed(chain(&error)))?;
-    Ok(Words { speech, dialogue })
+    Ok(Words { sampling, dialogue })
 }
 
 impl NativeModel {
@@ -72,15 +75,19 @@ impl NativeModel {
 
     /// Starts its engine, and waits until that has loaded it.
     pub(crate) fn open(host: &Host<'_>, folder: &Path) -> Result<Self, Failure> {
-        let Words { speech, dialogue } = words(folder)?;
+        let Words { sampling, dialogue } = words(folder)?;
         let weights = Weights::Checkpoint(folder.to_owned());
-        let engine =
-            Engine::start(host, &EngineConfig::drawing(!host.gpus.is_empty()), &weights, None)?;
+        let engine = Engine::start(
+            host,
+            &EngineConfig::for_sampling(!host.gpus.is_empty()),
+            &weights,
+            None,
+        )?;
         let loaded = engine.shared.clone().describe();
         let loaded = loaded.map_err(|error| engine.failure("load a model", &error))?;
         let settings = Settings {
             model: folder.display().to_string(),
-            sampling: speech.sampling(),
+            sampling: sampling.sampling(),
             positions: loaded.positions as usize,
         };
         Ok(Self { engine, dialogue, settings, known: None })

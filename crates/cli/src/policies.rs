@@ -143,7 +143,8 @@ impl Policies {
                     _ => self.shipped.as_ref(),
                 };
                 model.map(NativeModel::policy).ok_or_else(|| {
-                    let message = format!("failed to use {}: no engine runs", name.absolute());
+                    let message =
+                        format!("failed to use {}: its engine is not running", name.absolute());
                     Failure::infrastructure(message, None)
                 })
             }
@@ -185,8 +186,11 @@ pub(crate) fn check(
         }
         let name = policy.absolute();
         if checked.contains(&name) {
-            let hint = "name it once; `--attempts K` gives it several episodes".to_owned();
-            return Err(Failure::usage(format!("failed to use the policy {name} twice"), hint));
+            let hint = "name it once; `--attempts K` runs several episodes of it".to_owned();
+            return Err(Failure::usage(
+                format!("failed to use the policies: {name} is named twice"),
+                hint,
+            ));
         }
         checked.push(name);
     }
@@ -198,7 +202,8 @@ fn replay(path: &Path, task: &str) -> Result<Box<dyn Policy>, Failure> {
         Ok(replay) => Ok(Box::new(replay)),
         Err(ReplayError::Read(error)) => Err(error.into()),
         Err(error @ ReplayError::NoEpisode { .. }) => {
-            let hint = "name a run of `warpwright optimize` that worked on this task".to_owned();
+            let hint =
+                "name a run of `warpwright optimize` with an episode of this task".to_owned();
             Err(Failure::usage(chain(&error), hint))
         }
     }

@@ -54,12 +54,15 @@ pub(crate) fn require(named: Option<&Path>) -> Result<Python, Failure> {
         return Err(Failure::infrastructure("failed to find a Python interpreter", hint));
     };
     if !python.executable.exists() {
-        let message = format!("failed to find {}: no such file", python.executable.display());
+        let message = format!(
+            "failed to find the Python interpreter {}: no such file",
+            python.executable.display()
+        );
         return Err(Failure::usage(message, hint));
     }
     if python.torch.is_none() {
         let path = python.executable.display();
-        let message = format!("failed to find torch for {path} ({})", python.found);
+        let message = format!("failed to find torch: {path} ({}) does not have it", python.found);
         return Err(Failure::infrastructure(message, hint));
     }
     Ok(python)
@@ -75,10 +78,10 @@ fn candidates() -> Vec<Python> {
     if let Ok(executable) = std::env::current_exe() {
         // target/release/warpwright -> the project; bin/warpwright of a virtual environment.
         for folder in executable.ancestors().skip(1).take(3) {
-            add(folder.join(".venv/bin/python"), "beside the program");
+            add(folder.join(".venv/bin/python"), "next to the executable");
         }
         if let Some(folder) = executable.parent() {
-            add(folder.join("python3"), "beside the program");
+            add(folder.join("python3"), "next to the executable");
         }
     }
     if let Ok(folder) = std::env::current_dir() {

@@ -1,4 +1,4 @@
-//! Options of policies that are a model behind an endpoint, and how such policies are made.
+//! Options of models behind an endpoint, and the policies made of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,47 +18,51 @@ use crate::environment;
 use crate::failure::Failure;
 use crate::printer::Printer;
 
-/// What is asked of policies that are a model behind an endpoint; kept in `run.json`.
+/// Options of models behind an endpoint; recorded in `run.json`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[command(next_help_heading = "Options of openai:, responses: and anthropic: policies")]
+#[command(
+    next_help_heading = "Options of models behind an endpoint (openai:, responses:, anthropic:)"
+)]
 #[serde(default)]
 pub(crate) struct PolicyArgs {
-    /// Base URL, e.g. `http://127.0.0.1:8000/v1`; by default `OPENAI_BASE_URL`, `ANTHROPIC_BASE_URL`
-    /// or the service's own.
+    /// Base URL of the endpoint, e.g. `http://127.0.0.1:8000/v1`.
+    ///
+    /// By default the value of `OPENAI_BASE_URL` or `ANTHROPIC_BASE_URL`, else the public API of the
+    /// service.
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
-    /// Environment variable that holds the API key; by default `OPENAI_API_KEY` or
-    /// `ANTHROPIC_API_KEY`.
+    /// Environment variable with the API key; by default `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`.
     #[arg(long, value_name = "VARIABLE")]
     pub(crate) key_env: Option<String>,
-    /// Sampling temperature; by default the server's.
+    /// Sampling temperature; by default the server decides.
     #[arg(long, value_name = "T", value_parser = not_negative)]
     pub(crate) temperature: Option<f64>,
-    /// Most tokens of one message, reasoning included; by default the server's, and 32000 with
-    /// `anthropic:`.
+    /// Maximum output tokens per message, including reasoning; 32000 by default with `anthropic:`.
+    ///
+    /// Other servers use their own default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_output_tokens: Option<u64>,
-    /// Tokens that the model's context holds; by default 128000, and 200000 with `anthropic:`. Near
-    /// it the oldest tool results are left out.
+    /// Context length of the model in tokens; by default 128000, and 200000 with `anthropic:`.
+    ///
+    /// When a conversation comes near this length, the policy omits the oldest tool results.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1024..))]
     pub(crate) context_tokens: Option<u64>,
-    /// How much to reason, in the server's words, e.g. `high`; with `anthropic:` also a number of
-    /// tokens.
+    /// Reasoning effort, e.g. `high`; with `anthropic:` also a token budget.
     #[arg(long, value_name = "EFFORT")]
     pub(crate) reasoning_effort: Option<String>,
-    /// Ask for token ids and log-probabilities, for training (vLLM, SGLang; `openai:` only).
+    /// Record token ids and log-probabilities, for training (vLLM and SGLang, `openai:` only).
     #[arg(long)]
     pub(crate) token_ids: bool,
-    /// Most requests to one server at once; 32 by default.
+    /// Maximum concurrent requests per endpoint; 32 by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) max_requests: Option<u32>,
-    /// US dollars for a million tokens read.
+    /// Price of a million input tokens, in US dollars.
     #[arg(long, value_name = "DOLLARS", value_parser = not_negative, requires = "price_out")]
     pub(crate) price_in: Option<f64>,
-    /// US dollars for a million tokens written.
+    /// Price of a million output tokens, in US dollars.
     #[arg(long, value_name = "DOLLARS", value_parser = not_negative, requires = "price_in")]
     pub(crate) price_out: Option<f64>,
-    /// US dollars for a million tokens read from the server's cache; by default as `--price-in`.
+    /// Price of a million cached input tokens, in US dollars; by default that of `--price-in`.
     #[arg(long, value_name = "DOLLARS", value_parser = not_negative, requires = "price_in")]
     pub(crate) price_cached: Option<f64>,
 }
@@ -188,7 +192,7 @@ pub(crate) fn endpoint(
         let hint = match &args.key_env {
             Some(_) => format!("set {variable} to the key"),
             None => format!(
-                "set {variable} to your key, name its variable with --key-env, or name a server of your own with --base-url"
+                "set {variable} to your key, name another variable with --key-env, or name your own server with --base-url"
             ),
         };
         let message =
@@ -202,11 +206,12 @@ pub(crate) fn endpoint(
     let opened = Endpoint::new(wire.format(), base_url, key, args.key_env.is_some(), limits, stop);
     let endpoint = opened.map_err(|error| match &error {
         OpenError::Url { .. } => {
-            Failure::usage(error.to_string(), "e.g. --base-url http://127.0.0.1:8000/v1".to_owned())
+            let hint = "write it like `--base-url http://127.0.0.1:8000/v1`".to_owned();
+            Failure::usage(error.to_string(), hint)
         }
         OpenError::PlainKey { .. } => {
             let hint = format!(
-                "use https, unset {variable}, or say that this key is meant with --key-env {variable}"
+                "use https, unset {variable}, or pass --key-env {variable} to send the key unencrypted"
             );
             Failure::usage(error.to_string(), hint)
         }
@@ -221,7 +226,7 @@ pub(crate) fn endpoint(
 fn not_negative(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
-        _ => Err("expected a number from zero".to_owned()),
+        _ => Err("expected a number of at least 0".to_owned()),
     }
 }
 

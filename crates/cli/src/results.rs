@@ -91,7 +91,7 @@ pub(crate) fn present(dir: &Path, settings: &Settings, printer: Printer) -> Resu
         printer.say(&format!("report: {report}"));
     }
     if matches!(code, exit::INTERRUPTED | exit::INFRASTRUCTURE) {
-        printer.say(&format!("hint: go on with `warpwright optimize --resume {run}`"));
+        printer.say(&format!("hint: resume it with `warpwright optimize --resume {run}`"));
     }
     if settings.tasks.len() == 1 {
         printer.object(&objects.pop());

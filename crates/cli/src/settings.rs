@@ -114,23 +114,28 @@ impl Settings {
     /// From `run.json`.
     pub(crate) fn from_config(config: &serde_json::Value) -> Result<Self, Failure> {
         let failed = |reason: String| {
-            let hint =
-                "only runs that `warpwright optimize` or `eval` began can be resumed".to_owned();
+            let hint = "only runs of `warpwright optimize` and `warpwright eval` can be resumed"
+                .to_owned();
             Failure::usage(format!("failed to resume the run: {reason}"), hint)
         };
         // Before the fields: those of another version are others.
         let found = config.get("version").and_then(serde_json::Value::as_u64);
         if let Some(found) = found.filter(|found| *found != u64::from(VERSION)) {
-            return Err(failed(format!("its settings have version {found}, not {VERSION}")));
+            return Err(failed(format!(
+                "its settings have version {found}, this program reads version {VERSION}"
+            )));
         }
-        Self::deserialize(config).map_err(|e| failed(format!("its settings: {e}")))
+        Self::deserialize(config).map_err(|e| failed(format!("its settings cannot be read: {e}")))
     }
 
     /// The devices that the run was begun on.
     pub(crate) fn devices(&self) -> Result<Vec<DeviceArg>, Failure> {
         let parsed = self.devices.iter().map(|name| crate::args::device(name));
         parsed.collect::<Result<_, _>>().map_err(|reason| {
-            Failure::usage(format!("failed to resume the run: its device: {reason}"), None)
+            Failure::usage(
+                format!("failed to resume the run: its device is unknown: {reason}"),
+                None,
+            )
         })
     }
 
@@ -149,8 +154,8 @@ impl Settings {
 /// rendered is refused before anything starts.
 fn read_skill(path: &Path, profile: Profile) -> Result<String, Failure> {
     let template = fs_err::read_to_string(path).map_err(|error| {
-        let hint = "name a text file; `skills/cuda/SKILL.md` is the built-in one".to_owned();
-        Failure::usage(format!("failed to read the skill: {error}"), hint)
+        let hint = "name a text file; `skills/cuda/SKILL.md` is the built-in template".to_owned();
+        Failure::usage(format!("failed to read the skill template: {error}"), hint)
     })?;
     skill::check(&template, profile).map_err(|error| bad_skill(&error))?;
     Ok(template)
@@ -158,7 +163,7 @@ fn read_skill(path: &Path, profile: Profile) -> Result<String, Failure> {
 
 /// A skill that cannot be rendered.
 pub(crate) fn bad_skill(error: &SkillError) -> Failure {
-    let hint = "`docs/agent.md` lists the placeholders of a skill".to_owned();
+    let hint = "`docs/concepts/agent.md` lists the placeholders of a skill template".to_owned();
     Failure::usage(chain(error), hint)
 }
 
@@ -194,9 +199,13 @@ mod tests {
     fn settings_of_another_version_are_refused_by_their_version() {
         let old = serde_json::json!({ "version": 1, "tasks": [], "policy": "teacher" });
         let failure = Settings::from_config(&old).unwrap_err();
-        assert!(failure.message.ends_with("have version 1, not 2"), "{}", failure.message);
+        assert!(
+            failure.message.contains("have version 1, this program reads version 2"),
+            "{}",
+            failure.message
+        );
         let none = Settings::from_config(&serde_json::json!({})).unwrap_err();
-        assert!(none.message.contains("its settings: missing field"), "{}", none.message);
+        assert!(none.message.contains("cannot be read: missing field"), "{}", none.message);
     }
 
     #[test]

@@ -24,7 +24,7 @@ macro_rules! of_policy {
 
 /// Its checkpoint.
 const CHECKPOINT: [(&str, &[u8]); 4] =
-    of_policy!["config.json", "model.safetensors", "speech.json", "tokenizer.json"];
+    of_policy!["config.json", "model.safetensors", "sampling.json", "tokenizer.json"];
 
 const OPERATORS: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/rows-on/operators.json"));
@@ -32,7 +32,7 @@ const OPERATORS: &str =
 /// Full names of the operators that the policy was trained on (see [`warpwright_task::operators`]).
 pub(crate) fn known_operators() -> Result<BTreeSet<String>, Failure> {
     serde_json::from_str(OPERATORS).map_err(|error| {
-        let message = format!("failed to read the operators of the policy: {error}");
+        let message = format!("failed to read the operators of the shipped policy: {error}");
         Failure::infrastructure(message, None)
     })
 }
@@ -57,7 +57,7 @@ pub(crate) fn found(path: &Path, cache: &Path) -> Result<PathBuf, Failure> {
 /// Writes it there, if it is not there already.
 fn put(folder: &Path, name: &str, content: &[u8]) -> Result<PathBuf, Failure> {
     let file = folder.join(name);
-    let failed = |error| Failure::io("put what comes with the program into the cache", &error);
+    let failed = |error| Failure::io("copy the shipped files into the cache", &error);
     // Another version's, or one that is cut short, is written again.
     if fs::read(&file).is_ok_and(|found| found == content) {
         return Ok(file);

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use warpwright_judge::{Bar, Examination, JudgeError, Processes, SessionPool, TensorKind};
+use warpwright_judge::{Bar, Examination, JudgeError, SessionPool, Sharing, TensorKind};
 use warpwright_synth::{
     AuthorError, ComposeError, Composer, DataSet, Decontamination, Likeness, Measured, Outcome,
     Proposal, Row, TensorForm, Trial, TrialLog, Window,
@@ -56,7 +56,7 @@ pub(crate) struct Plan {
     /// Tasks at once on each device.
     pub(crate) jobs: usize,
     /// Whether what is composed is all our own: then tasks share processes.
-    pub(crate) processes: Processes,
+    pub(crate) processes: Sharing,
     /// Proposals are of the seeds from here on.
     pub(crate) first_seed: u64,
 }
@@ -331,7 +331,11 @@ impl Maker<'_> {
         }
         if let Some(refusal) = self.plan.window.refusal(found.eager_ms) {
             let (ms, range) = (found.eager_ms, self.plan.window.range());
-            let detail = format!("{ms:.3} ms; {} to {} ms are wanted", range.start(), range.end());
+            let detail = format!(
+                "an eager call takes {ms:.3} ms, not {} to {} ms",
+                range.start(),
+                range.end()
+            );
             return Ok(Err(Refused::new(refusal.name(), detail)));
         }
         let graph = found.graph.clone();
@@ -346,7 +350,7 @@ impl Maker<'_> {
 /// What a data set says of a task.
 fn measured(found: &Examination) -> Result<Measured, Refused> {
     let compile = found.compiled_ms.iter().find(|(name, _)| name == "compile");
-    let missing = |what| Refused::new("not_measured", format!("there is no {what}"));
+    let missing = |what| Refused::new("not_measured", format!("no {what} was measured"));
     let (_, compile_ms) = compile.ok_or_else(|| missing("time of torch.compile"))?;
     let forms = |kinds: &[TensorKind]| -> Vec<TensorForm> {
         let each = kinds.iter();
@@ -366,5 +370,5 @@ fn measured(found: &Examination) -> Result<Measured, Refused> {
 }
 
 fn died() -> Failure {
-    Failure::infrastructure("failed to make tasks: a thread of ours died", "report it".to_owned())
+    Failure::infrastructure("failed to make tasks: a thread panicked", "report this bug".to_owned())
 }

@@ -14,10 +14,11 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use serde_json::{Value, json};
 use tch::Cuda;
-use warpwright_engine::{Compute, LocalEngine, Lora, ModelConfig, Replicas, Settings, peak_bytes};
+use warpwright_engine::{Dtype, LocalEngine, Lora, Replicas, Settings, peak_bytes};
 use warpwright_learn::engine::{
     Completion, Engine, Loss, Prompt, Row, SampleRequest, Sampler, Sampling, Step, Which,
 };
+use warpwright_learn::model_config::ModelConfig;
 use warpwright_learn::recipe::Recipe;
 
 #[derive(Parser)]
@@ -141,27 +142,28 @@ fn main() {
     let load = args.shape.load();
     let on = |gpu| Settings {
         gpu,
-        compute: if gpu.is_some() { Compute::Bfloat16 } else { Compute::Float32 },
+        dtype: if gpu.is_some() { Dtype::Bfloat16 } else { Dtype::Float32 },
         // What is kept of a large model for the way back is larger than the model.
-        recompute: load.config.hidden_size >= 1024,
-        pass_tokens: load.tokens * load.rows.div_ceil(args.gpu.len().max(1)),
-        slots: (load.drawn as usize).div_ceil(args.gpu.len().max(1)),
+        gradient_checkpointing: load.config.hidden_size >= 1024,
+        max_token_len: load.tokens * load.rows.div_ceil(args.gpu.len().max(1)),
+        max_num_seqs: (load.drawn as usize).div_ceil(args.gpu.len().max(1)),
         lora: load.lora,
-        fused: false,
+        fused_kernels: false,
         ..Settings::default()
     };
     let measured = match args.gpu[..] {
         [] | [_] if matches!(args.shape, Shape::Rows) => {
             let settings = on(args.gpu.first().copied());
-            let asked = |pass_tokens| {
-                let settings = Settings { fused: true, pass_tokens, ..settings };
+            let asked = |max_token_len| {
+                let settings = Settings { fused_kernels: true, max_token_len, ..settings };
                 let mut engine = LocalEngine::initial(&load.config, 1, settings).unwrap();
                 engine.begin_critic().unwrap();
-                update(&mut engine, &load, &args.gpu, pass_tokens)
+                update(&mut engine, &load, &args.gpu, max_token_len)
             };
             let mut measured = [16_384, 32_768, 65_536, 131_072].map(asked).to_vec();
             let speaking = |(unread, at_once)| {
-                let settings = Settings { fused: true, slots: 192, unread, ..settings };
+                let settings =
+                    Settings { fused_kernels: true, max_num_seqs: 192, unread, ..settings };
                 let mut engine = LocalEngine::initial(&load.config, 1, settings).unwrap();
                 speak(&mut engine, at_once, unread)
             };
@@ -173,7 +175,7 @@ fn main() {
         [] | [_] => {
             let settings = on(args.gpu.first().copied());
             let begin = |settings| LocalEngine::initial(&load.config, 1, settings).unwrap();
-            let fused = Settings { fused: true, ..settings };
+            let fused = Settings { fused_kernels: true, ..settings };
             let mut measured = Vec::new();
             if settings.gpu.is_some() {
                 // First: of memory the most since the process began is told.
@@ -181,7 +183,7 @@ fn main() {
             }
             measured.push(train(&mut begin(settings), &load, &args.gpu, "torch's"));
             if load.config.hidden_size < 1024 {
-                let without = Settings { graphs: false, ..settings };
+                let without = Settings { cuda_graphs: false, ..settings };
                 measured.push(draw(&mut begin(without), &load, &args.gpu, "one by one"));
             }
             if settings.gpu.is_some() {
@@ -247,7 +249,7 @@ fn train<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize], how: &str) -> V
         engine.backward(&all, &Loss::Likelihood, over).unwrap();
         wait(gpus);
         let back = began.elapsed().as_secs_f64();
-        engine.step(Which::Policy, &Step { rate: 1e-4, ..Step::default() }).unwrap();
+        engine.step(Which::Policy, &Step { lr: 1e-4, ..Step::default() }).unwrap();
         wait(gpus);
         if number >= 3 {
             forth.push(back);
@@ -262,7 +264,7 @@ fn train<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize], how: &str) -> V
 }
 
 /// What an update asks, one after the other, and how long each takes.
-fn update<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize], pass_tokens: usize) -> Value {
+fn update<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize], max_token_len: usize) -> Value {
     let tokens = load.tokens;
     // What is read before the first action.
     let from = tokens / 6;
@@ -272,17 +274,17 @@ fn update<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize], pass_tokens: u
         Row {
             ids: (0..tokens).map(|at| ((number + 7 * at) % 1000) as u32).collect(),
             advantages: each(1.0),
-            before: each(-7.0),
-            behaviour: each(-7.0),
-            targets: each(0.5),
-            expected: each(0.4),
+            old_log_probs: each(-7.0),
+            rollout_log_probs: each(-7.0),
+            returns: each(0.5),
+            values: each(0.4),
             actions,
         }
     };
     let all: Vec<Row> = (0..load.rows).map(row).collect();
     let over = (load.rows * (tokens - from)) as f64;
     let recipe = Recipe::robust();
-    let step = Step { rate: 1e-4, ..Step::default() };
+    let step = Step { lr: 1e-4, ..Step::default() };
     let mut times = [const { Vec::new() }; 5];
     for number in 0..load.times + 3 {
         let mut took = |which: usize, ask: &mut dyn FnMut()| {
@@ -297,7 +299,7 @@ fn update<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize], pass_tokens: u
         took(0, &mut || {
             engine.score(&all).unwrap();
         });
-        let value = Loss::Value { clip: recipe.value_clip };
+        let value = Loss::Value { clip: recipe.cliprange_value };
         took(1, &mut || {
             engine.backward(&all, &value, over).unwrap();
         });
@@ -314,7 +316,7 @@ fn update<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize], pass_tokens: u
     }
     let [score, value, critic_step, policy, policy_step] = times.map(|of| median(of) * 1e3);
     json!({
-        "what": "update", "pass_tokens": pass_tokens, "rows": load.rows, "tokens": tokens,
+        "what": "update", "max_token_len": max_token_len, "rows": load.rows, "tokens": tokens,
         "actions": tokens - from, "score_ms": score, "value_ms": value, "critic_step_ms": critic_step,
         "policy_ms": policy, "policy_step_ms": policy_step, "peak_gib": peak(gpus),
     })
@@ -341,7 +343,7 @@ fn speak<E: Sampler>(engine: &mut E, at_once: u32, unread: Option<u32>) -> Value
         },
         // Half as many to half as many more, so that they do not end together.
         sampling: Sampling {
-            most: MESSAGE / 2 + (ticket as u32 * 97) % MESSAGE,
+            max_new_tokens: MESSAGE / 2 + (ticket as u32 * 97) % MESSAGE,
             top_p: 0.95,
             ..Sampling::default()
         },
@@ -384,7 +386,7 @@ fn speak<E: Sampler>(engine: &mut E, at_once: u32, unread: Option<u32>) -> Value
 /// So many new tokens after short prompts.
 fn draw<E: Sampler>(engine: &mut E, load: &Load, gpus: &[usize], how: &str) -> Value {
     let (drawn, new) = (load.drawn, load.new);
-    let sampling = Sampling { most: new, ..Sampling::default() };
+    let sampling = Sampling { max_new_tokens: new, ..Sampling::default() };
     let prompts: Vec<Vec<u32>> = (0..drawn).map(|i| vec![i + 1; 8]).collect();
     let mut seconds = Vec::new();
     for number in 0..5 {

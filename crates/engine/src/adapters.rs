@@ -12,9 +12,9 @@ use serde_json::{Value as Json, json};
 use tch::{Kind, Tensor};
 
 use crate::checkpoint::{Part, matrices, read_tensors, write_tensors};
-use crate::config::ModelConfig;
 use crate::error::EngineError;
 use crate::weights::{Adapter, Weights};
+use warpwright_learn::model_config::ModelConfig;
 
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";

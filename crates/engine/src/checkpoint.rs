@@ -11,9 +11,9 @@ use serde_json::Value as Json;
 use tch::{Kind, Tensor};
 
 use crate::adapters;
-use crate::config::ModelConfig;
 use crate::error::EngineError;
 use crate::weights::{Layer, Weights};
+use warpwright_learn::model_config::ModelConfig;
 
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
@@ -286,7 +286,7 @@ pub(crate) fn write_tensors(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::tests::tiny;
+    use crate::tiny;
 
     fn folder() -> (tempfile::TempDir, ModelConfig, Weights) {
         let (folder, config) = (tempfile::tempdir().unwrap(), tiny());

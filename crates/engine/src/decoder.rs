@@ -412,7 +412,7 @@ impl Decoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::tests::tiny;
+    use crate::tiny;
 
     /// Over a bound to which positions are rounded, with a row in which nobody is.
     #[test]

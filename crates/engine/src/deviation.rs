@@ -14,21 +14,21 @@ const LARGEST_FP8: f64 = 448.0;
 /// To what the sampler's matrices are rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rounding {
+pub enum SamplerDtype {
     /// Not at all.
     #[default]
-    None,
+    Same,
     /// 8 bits of precision.
     Bfloat16,
     /// `float8_e4m3fn`, 4 bits of precision, with one scale for each matrix.
     Fp8,
 }
 
-impl Rounding {
+impl SamplerDtype {
     /// As it would be stored; norms are never rounded to fp8.
     fn of(self, weight: &Tensor) -> Tensor {
         match self {
-            Self::None => weight.copy(),
+            Self::Same => weight.copy(),
             Self::Bfloat16 => weight.to_kind(Kind::BFloat16).to_kind(Kind::Float),
             Self::Fp8 if weight.dim() < 2 => weight.copy(),
             Self::Fp8 => {
@@ -44,10 +44,10 @@ impl Rounding {
 #[serde(deny_unknown_fields, default)]
 pub struct Deviation {
     /// How they are rounded.
-    pub rounding: Rounding,
+    pub dtype: SamplerDtype,
     /// How many updates of the policy they are behind. After a checkpoint was loaded they are its own
     /// until there have been as many.
-    pub behind: usize,
+    pub lag: usize,
 }
 
 /// The weights that a sampler with a deviation has; without one it has the trainer's.
@@ -67,13 +67,13 @@ impl Drafts {
 
     /// Notes that the trainer's weights have moved.
     pub(crate) fn moved(&mut self, weights: &Weights) {
-        let Deviation { rounding, behind } = self.deviation;
+        let Deviation { dtype, lag } = self.deviation;
         if self.deviation == Deviation::default() {
             return;
         }
         let _no_grad = tch::no_grad_guard();
-        self.kept.push_back(weights.map(|weight| rounding.of(&weight.detach())));
-        while self.kept.len() > behind + 1 {
+        self.kept.push_back(weights.map(|weight| dtype.of(&weight.detach())));
+        while self.kept.len() > lag + 1 {
             self.kept.pop_front();
         }
     }
@@ -91,12 +91,12 @@ mod tests {
     #[test]
     fn fp8_keeps_four_bits_and_the_largest() {
         let weight = Tensor::from_slice(&[448.0f32, 1.0, 1.06, -1.07, 300.0]).view([1, 5]);
-        let rounded: Vec<f32> = Vec::try_from(Rounding::Fp8.of(&weight).view([-1])).unwrap();
+        let rounded: Vec<f32> = Vec::try_from(SamplerDtype::Fp8.of(&weight).view([-1])).unwrap();
         // Steps of an eighth between 1 and 2, of 32 between 256 and 448.
         assert_eq!(rounded, [448.0, 1.0, 1.0, -1.125, 288.0]);
         let norm = Tensor::from_slice(&[1.06f32]);
-        assert_eq!(Rounding::Fp8.of(&norm), norm);
-        let half: Vec<f32> = Vec::try_from(Rounding::Bfloat16.of(&weight).view([-1])).unwrap();
+        assert_eq!(SamplerDtype::Fp8.of(&norm), norm);
+        let half: Vec<f32> = Vec::try_from(SamplerDtype::Bfloat16.of(&weight).view([-1])).unwrap();
         assert!((half[2] - 1.06).abs() < 0.004 && half[2].to_bits() != 1.06f32.to_bits());
     }
 }

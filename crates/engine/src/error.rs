@@ -21,7 +21,10 @@ pub enum EngineError {
         /// Torch's words, first line.
         message: String,
     },
-    /// A model's description is not one that this engine computes.
+    /// A model's `config.json` cannot be used.
+    #[error(transparent)]
+    Config(#[from] warpwright_learn::model_config::ModelConfigError),
+    /// A checkpoint's files do not fit its `config.json`.
     #[error("failed to use {}: {message}", path.display())]
     Model {
         /// The file.
@@ -38,8 +41,8 @@ pub enum EngineError {
         #[source]
         source: std::io::Error,
     },
-    /// What was asked makes no sense for this model.
-    #[error("failed to do what was asked: {message}")]
+    /// The request is not valid for this model.
+    #[error("failed to serve the request: {message}")]
     Request {
         /// Why.
         message: String,

@@ -7,9 +7,9 @@ use std::ffi::{CStr, c_char, c_int};
 
 use tch::Tensor;
 
-use crate::config::ModelConfig;
 use crate::error::EngineError;
 use crate::shim::{Pointer, check};
+use warpwright_learn::model_config::ModelConfig;
 
 /// All kernels; ends with a zero.
 const SOURCE: &str = concat!(

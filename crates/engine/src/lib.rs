@@ -30,7 +30,6 @@
 mod adapters;
 mod chances;
 mod checkpoint;
-mod config;
 mod decoder;
 mod deviation;
 mod error;
@@ -46,11 +45,17 @@ mod settings;
 mod shim;
 mod weights;
 
-pub use config::ModelConfig;
-pub use deviation::{Deviation, Rounding};
+pub use deviation::{Deviation, SamplerDtype};
 pub use error::EngineError;
 pub use local::LocalEngine;
 pub use replicas::Replicas;
-pub use settings::{Compute, Settings};
+pub use settings::{Dtype, Settings};
 pub use shim::peak_bytes;
 pub use weights::Lora;
+
+/// A tiny model, with groups of heads and a head width that is not the hidden size over the heads.
+#[cfg(test)]
+fn tiny() -> warpwright_learn::model_config::ModelConfig {
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    warpwright_learn::model_config::ModelConfig::read(&here.join("tests/tiny.json")).unwrap()
+}

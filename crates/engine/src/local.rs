@@ -9,7 +9,6 @@ use warpwright_learn::engine::{
 };
 
 use crate::checkpoint::{self, Checkpoint};
-use crate::config::ModelConfig;
 use crate::deviation::Drafts;
 use crate::error::{EngineError, guarded};
 use crate::fused::Kernels;
@@ -18,9 +17,10 @@ use crate::model::Model;
 use crate::optimizer::Optimizer;
 use crate::pass::{Pass, Said};
 use crate::sampler::{Drawing, Source};
-use crate::settings::{Compute, Settings};
+use crate::settings::{Dtype, Settings};
 use crate::shim;
 use crate::weights::Weights;
+use warpwright_learn::model_config::ModelConfig;
 
 const OPTIMIZER: &str = "optimizer.safetensors";
 const CRITIC: &str = "critic";
@@ -46,7 +46,7 @@ impl Trained {
     ) -> Result<Self, EngineError> {
         // Set, never inherited: torch's own default has changed before.
         shim::precision("highest")?;
-        if let Some(threads) = settings.threads {
+        if let Some(threads) = settings.num_threads {
             tch::set_num_threads(threads.clamp(1, i32::MAX as usize) as i32);
         }
         let device = settings.gpu.map_or(Device::Cpu, Device::Cuda);
@@ -59,16 +59,16 @@ impl Trained {
                 );
                 return Err(EngineError::request(message));
             }
-            Some(lora) => weights.adapted_on(device, settings.compute.kind(), lora, ADAPTERS_SEED),
+            Some(lora) => weights.adapted_on(device, settings.dtype.kind(), lora, ADAPTERS_SEED),
         };
-        let optimizer = Optimizer::new(&weights, settings.moments.kind());
+        let optimizer = Optimizer::new(&weights, settings.optimizer_state_dtype.kind());
         let kernels = match settings.gpu {
-            Some(gpu) if settings.fused && settings.compute == Compute::Bfloat16 => {
+            Some(gpu) if settings.fused_kernels && settings.dtype == Dtype::Bfloat16 => {
                 Some(Kernels::load(gpu)?)
             }
             _ => None,
         };
-        let model = Model::new(config, weights, settings.compute.kind()).by(kernels);
+        let model = Model::new(config, weights, settings.dtype.kind()).by(kernels);
         Ok(Self { model, optimizer, base })
     }
 
@@ -186,7 +186,7 @@ impl LocalEngine {
                 Some(pass) if row.ids.len() <= room => pass.push(row),
                 _ => {
                     passes.push(vec![row]);
-                    room = self.settings.pass_tokens;
+                    room = self.settings.max_token_len;
                 }
             }
             room = room.saturating_sub(row.ids.len());
@@ -196,7 +196,7 @@ impl LocalEngine {
 
     /// For the next time: half as many tokens in a pass.
     fn pass_fewer(&mut self) -> Result<(), EngineError> {
-        self.settings.pass_tokens = (self.settings.pass_tokens / 2).max(1);
+        self.settings.max_token_len = (self.settings.max_token_len / 2).max(1);
         self.empty_cache()
     }
 
@@ -226,10 +226,10 @@ impl LocalEngine {
         let source = Source {
             model,
             weights: drafts.as_ref().unwrap_or(&model.weights),
-            slots: self.settings.slots,
+            max_num_seqs: self.settings.max_num_seqs,
             unread: self.settings.unread.unwrap_or(if is_gpu { UNREAD } else { 1 }),
-            graphs: self.settings.graphs && is_gpu,
-            pass_tokens: self.settings.pass_tokens,
+            cuda_graphs: self.settings.cuda_graphs && is_gpu,
+            max_token_len: self.settings.max_token_len,
         };
         self.drawing.draw(&source, steps, over)
     }
@@ -259,7 +259,7 @@ impl LocalEngine {
             } else {
                 &self.policy.model
             };
-            said.push(pass.backward(model, signals, over, self.settings.recompute)?);
+            said.push(pass.backward(model, signals, over, self.settings.gradient_checkpointing)?);
         }
         let mut passed = Passed::default();
         for said in said {
@@ -438,10 +438,11 @@ impl Sampler for LocalEngine {
             match guarded(|| self.draw_once(steps, &mut over)) {
                 Ok(()) => return Ok(over),
                 Err(EngineError::Memory { .. })
-                    if self.drawing.count().min(self.settings.slots) > 1 =>
+                    if self.drawing.count().min(self.settings.max_num_seqs) > 1 =>
                 {
                     // What is drawn does not depend on how many are drawn at once.
-                    self.settings.slots = self.drawing.count().min(self.settings.slots) / 2;
+                    self.settings.max_num_seqs =
+                        self.drawing.count().min(self.settings.max_num_seqs) / 2;
                     self.drawing.take_less();
                     self.empty_cache()?;
                 }

@@ -35,14 +35,16 @@ impl Signals {
             Loss::Policy(loss) => Self::Policy {
                 loss,
                 advantages: gather("advantages", |row| &row.advantages)?,
-                before: gather("log-probabilities before", |row| &row.before)?,
-                behaviour: gather("log-probabilities of the sampler", |row| &row.behaviour)?,
+                before: gather("log-probabilities before", |row| &row.old_log_probs)?,
+                behaviour: gather("log-probabilities of the sampler", |row| {
+                    &row.rollout_log_probs
+                })?,
             },
             Loss::Value { clip } => Self::Value {
                 clip,
-                targets: gather("targets", |row| &row.targets)?,
+                targets: gather("returns", |row| &row.returns)?,
                 expected: match clip {
-                    Some(_) => Some(gather("expected values", |row| &row.expected)?),
+                    Some(_) => Some(gather("expected values", |row| &row.values)?),
                     None => None,
                 },
             },
@@ -83,14 +85,15 @@ fn policy(
     (before, behaviour): (&Tensor, &Tensor),
     advantages: &Tensor,
 ) -> Tensor {
+    let before = if loss.bypass_mode { behaviour } else { before };
     let free = ratio(now, before);
-    let clipped = free.clamp(1.0 - loss.clip_low, 1.0 + loss.clip_high);
+    let clipped = free.clamp(1.0 - loss.clip_ratio_low, 1.0 + loss.clip_ratio_high);
     let mut gain = (&free * advantages).minimum(&(clipped * advantages));
-    if let Some(most) = loss.dual_clip {
+    if let Some(most) = loss.clip_ratio_c {
         let bounded = gain.maximum(&(advantages * most));
         gain = bounded.where_self(&advantages.lt(0.0), &gain);
     }
-    let gain = match loss.mismatch {
+    let gain = match loss.rollout_is_threshold.filter(|_| !loss.bypass_mode) {
         Some(most) => gain * ratio(before, behaviour).clamp_max(most),
         None => gain,
     };
@@ -129,16 +132,17 @@ mod tests {
             (now, before, behaviour) in (-6.0f32..-0.01, -6.0f32..-0.01, -6.0f32..-0.01),
             advantage in -3.0f32..3.0,
             dual in prop::option::of(2.0f64..12.0),
-            mismatch in prop::option::of(1.0f64..3.0),
+            rollout_is_threshold in prop::option::of(1.0f64..3.0),
+            bypass_mode in any::<bool>(),
         ) {
             let loss =
-                PolicyLoss { clip_low: 0.2, clip_high: 0.28, dual_clip: dual, mismatch };
+                PolicyLoss { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: dual, rollout_is_threshold, bypass_mode };
             let row = Row {
                 ids: vec![0, 1],
                 actions: vec![1],
                 advantages: vec![advantage],
-                before: vec![before],
-                behaviour: vec![behaviour],
+                old_log_probs: vec![before],
+                rollout_log_probs: vec![behaviour],
                 ..Row::default()
             };
             let signals = Signals::of(&[&row], &Loss::Policy(loss), Device::Cpu).unwrap();
@@ -146,8 +150,8 @@ mod tests {
             let term = loss.term(
                 Logprobs {
                     now: f64::from(now),
-                    before: f64::from(before),
-                    behaviour: f64::from(behaviour),
+                    old: f64::from(before),
+                    rollout: f64::from(behaviour),
                 },
                 f64::from(advantage),
             );
@@ -163,8 +167,8 @@ mod tests {
             let row = Row {
                 ids: vec![0, 1],
                 actions: vec![1],
-                targets: vec![target],
-                expected: vec![expected],
+                returns: vec![target],
+                values: vec![expected],
                 ..Row::default()
             };
             let signals = Signals::of(&[&row], &Loss::Value { clip }, Device::Cpu).unwrap();
@@ -183,11 +187,17 @@ mod tests {
             ids: vec![0, 1],
             actions: vec![1],
             advantages: vec![1.5],
-            before: vec![-2.0],
-            behaviour: vec![-2.0],
+            old_log_probs: vec![-2.0],
+            rollout_log_probs: vec![-2.0],
             ..Row::default()
         };
-        let loss = PolicyLoss { clip_low: 0.2, clip_high: 0.28, dual_clip: None, mismatch: None };
+        let loss = PolicyLoss {
+            clip_ratio_low: 0.2,
+            clip_ratio_high: 0.28,
+            clip_ratio_c: None,
+            rollout_is_threshold: None,
+            bypass_mode: false,
+        };
         let signals = Signals::of(&[&row], &Loss::Policy(loss), Device::Cpu).unwrap();
         assert_eq!(on_device(&signals, -2.0), (-1.5, -1.5));
     }
@@ -197,6 +207,6 @@ mod tests {
         let row = Row { ids: vec![0, 1], actions: vec![1], ..Row::default() };
         let refused = Signals::of(&[&row], &Loss::Value { clip: None }, Device::Cpu);
         let message = refused.unwrap_err().to_string();
-        assert!(message.contains("a row has 0 targets for 1 actions"), "{message}");
+        assert!(message.contains("a row has 0 returns for 1 actions"), "{message}");
     }
 }

@@ -10,83 +10,84 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use warpwright_engine::{
-    Compute, Deviation, EngineError, LocalEngine, Lora, ModelConfig, Replicas, Rounding, Settings,
+    Deviation, Dtype, EngineError, LocalEngine, Lora, Replicas, SamplerDtype, Settings,
 };
 use warpwright_learn::engine::Refusal;
 use warpwright_learn::engine::{Engine, Sampler};
+use warpwright_learn::model_config::ModelConfig;
 use warpwright_learn::remote::serve;
 
-/// Computes with a model's weights, for a program that learns.
+/// Trains and samples a model, for `warpwright`.
 #[derive(Debug, Parser)]
 #[command(
     version,
     after_help = "\
 Standard input must be a socket: requests come there, in the format of warpwright_learn::wire.
-Nothing is read before the model is loaded; what goes wrong until then is said on standard error."
+It reads no request before the model is loaded; errors until then go to standard error."
 )]
 struct Args {
     /// A checkpoint: config.json and safetensors, of ours or of transformers.
     #[arg(long, value_name = "FOLDER", required_unless_present = "initial")]
     model: Option<PathBuf>,
-    /// Begin with weights that know nothing, of the shape in this config.json.
+    /// Initialize random weights with the shape in this config.json.
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     initial: Option<PathBuf>,
-    /// What the first weights are drawn by.
+    /// Seed of the random weights.
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// Number of the GPU; without, the host computes. Named several times, they share the work.
+    /// Index of a GPU; give it several times to share the work. Without it, the engine uses the cpu.
     #[arg(long, value_name = "N")]
     gpu: Vec<usize>,
-    /// The type of products.
+    /// Type of matrix products.
     #[arg(long, value_name = "TYPE", default_value = "float32", value_parser = types())]
-    compute: Compute,
-    /// The type of the optimiser's moments.
+    dtype: Dtype,
+    /// Type of the optimizer's moments.
     #[arg(long, value_name = "TYPE", default_value = "float32", value_parser = types())]
-    moments: Compute,
-    /// Most tokens of one pass.
-    #[arg(long, value_name = "N", default_value_t = Settings::default().pass_tokens)]
-    pass_tokens: usize,
-    /// Compute blocks again on the way back instead of keeping what they need.
+    optimizer_state_dtype: Dtype,
+    /// Tokens per forward and backward pass.
+    #[arg(long, value_name = "N", default_value_t = Settings::default().max_token_len)]
+    max_token_len: usize,
+    /// Dtype blocks again on the way back instead of keeping what they need.
     #[arg(long)]
-    recompute: bool,
-    /// Most sequences that are drawn at once.
-    #[arg(long, value_name = "N", default_value_t = Settings::default().slots)]
-    slots: usize,
-    /// On a GPU, draw without CUDA graphs.
+    gradient_checkpointing: bool,
+    /// Limit on the sequences that are sampled at the same time.
+    #[arg(long, value_name = "N", default_value_t = Settings::default().max_num_seqs)]
+    max_num_seqs: usize,
+    /// Sample without CUDA graphs.
     #[arg(long)]
-    no_graphs: bool,
-    /// On a GPU in bfloat16, learn and draw by torch's kernels alone, where there are some of our own.
+    no_cuda_graphs: bool,
+    /// Use torch's kernels instead of this program's fused kernels.
     #[arg(long)]
-    no_fused: bool,
-    /// Threads that compute on the host; without, as many as libtorch takes.
+    no_fused_kernels: bool,
+    /// Host threads; the default is libtorch's.
     #[arg(long, value_name = "N")]
-    threads: Option<usize>,
-    /// Train adapters of this rank (LoRA) instead of the model; what is saved are these, as PEFT has them.
+    num_threads: Option<usize>,
+    /// Train LoRA adapters of this rank instead of the model; checkpoints have PEFT's format.
     #[arg(long, value_name = "RANK", requires = "model", value_parser = clap::value_parser!(u32).range(1..))]
-    lora: Option<u32>,
-    /// What adapters' products are multiplied by: PEFT's lora_alpha / r.
+    lora_rank: Option<u32>,
+    /// Scale of the adapters: PEFT's lora_alpha / r.
     #[arg(long, value_name = "FACTOR", default_value_t = 2.0)]
     lora_scale: f64,
-    /// For experiments: round the sampler's matrices.
-    #[arg(long, value_name = "TYPE", default_value = "none", value_parser = roundings())]
-    sampler_rounding: Rounding,
-    /// For experiments: sample with the weights of so many updates ago.
+    /// Round the sampler's matrices to this type, for experiments.
+    #[arg(long, value_name = "TYPE", default_value = "same", value_parser = sampler_types())]
+    sampler_dtype: SamplerDtype,
+    /// Sample with the weights of this many updates ago, for experiments.
     #[arg(long, value_name = "N", default_value_t = 0)]
-    sampler_behind: usize,
+    sampler_lag: usize,
 }
 
-fn types() -> impl TypedValueParser<Value = Compute> {
+fn types() -> impl TypedValueParser<Value = Dtype> {
     PossibleValuesParser::new(["float32", "bfloat16"]).map(|name| match name.as_str() {
-        "bfloat16" => Compute::Bfloat16,
-        _ => Compute::Float32,
+        "bfloat16" => Dtype::Bfloat16,
+        _ => Dtype::Float32,
     })
 }
 
-fn roundings() -> impl TypedValueParser<Value = Rounding> {
-    PossibleValuesParser::new(["none", "bfloat16", "fp8"]).map(|name| match name.as_str() {
-        "bfloat16" => Rounding::Bfloat16,
-        "fp8" => Rounding::Fp8,
-        _ => Rounding::None,
+fn sampler_types() -> impl TypedValueParser<Value = SamplerDtype> {
+    PossibleValuesParser::new(["same", "bfloat16", "fp8"]).map(|name| match name.as_str() {
+        "bfloat16" => SamplerDtype::Bfloat16,
+        "fp8" => SamplerDtype::Fp8,
+        _ => SamplerDtype::Same,
     })
 }
 
@@ -94,17 +95,17 @@ impl Args {
     fn settings(&self, gpu: Option<usize>) -> Settings {
         Settings {
             gpu,
-            compute: self.compute,
-            moments: self.moments,
-            pass_tokens: self.pass_tokens,
-            recompute: self.recompute,
-            slots: self.slots,
+            dtype: self.dtype,
+            optimizer_state_dtype: self.optimizer_state_dtype,
+            max_token_len: self.max_token_len,
+            gradient_checkpointing: self.gradient_checkpointing,
+            max_num_seqs: self.max_num_seqs,
             unread: None,
-            graphs: !self.no_graphs,
-            fused: !self.no_fused,
-            threads: self.threads,
-            lora: self.lora.map(|rank| Lora { rank, scale: self.lora_scale }),
-            sampler: Deviation { rounding: self.sampler_rounding, behind: self.sampler_behind },
+            cuda_graphs: !self.no_cuda_graphs,
+            fused_kernels: !self.no_fused_kernels,
+            num_threads: self.num_threads,
+            lora: self.lora_rank.map(|rank| Lora { rank, scale: self.lora_scale }),
+            sampler: Deviation { dtype: self.sampler_dtype, lag: self.sampler_lag },
         }
     }
 

@@ -9,11 +9,11 @@
 
 use tch::{Device, Kind, Tensor};
 
-use crate::config::ModelConfig;
 use crate::error::EngineError;
 use crate::fused::{Kernels, Turning};
 use crate::shim;
 use crate::weights::{Adapter, Layer, Weights};
+use warpwright_learn::model_config::ModelConfig;
 
 const NONE: Option<&Tensor> = None;
 
@@ -450,7 +450,7 @@ fn attention(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::tests::tiny;
+    use crate::tiny;
 
     #[test]
     fn queries_and_keys_that_pass_as_one_are_what_each_is_alone_to_the_last_bit() {

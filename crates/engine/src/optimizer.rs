@@ -75,10 +75,10 @@ impl Optimizer {
     /// Where the norm is not finite nothing is moved.
     pub(crate) fn step(&mut self, step: &Step) -> Result<f64, EngineError> {
         let parameters = self.parameters();
-        let norm = shim::clip(&parameters, step.clip)?;
-        for (group, decay) in self.groups.iter().zip([step.decay, 0.0]) {
+        let norm = shim::clip(&parameters, step.max_grad_norm)?;
+        for (group, decay) in self.groups.iter().zip([step.weight_decay, 0.0]) {
             let Group { parameters, first, second, steps, .. } = group.with_gradients();
-            let with = AdamW { rate: step.rate, betas: step.betas, decay, epsilon: EPSILON };
+            let with = AdamW { rate: step.lr, betas: step.adam_betas, decay, epsilon: EPSILON };
             if !parameters.is_empty() {
                 shim::adamw(&parameters, &first, &second, &steps, with, &norm)?;
             }

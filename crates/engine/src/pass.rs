@@ -128,9 +128,10 @@ impl Pass {
         model: &Model,
         signals: &Signals,
         over: f64,
-        recompute: bool,
+        gradient_checkpointing: bool,
     ) -> Result<Said, EngineError> {
-        let kept = if recompute { Some(model.hidden_briefly(&self.packed)?) } else { None };
+        let kept =
+            if gradient_checkpointing { Some(model.hidden_briefly(&self.packed)?) } else { None };
         let out = match &kept {
             Some(kept) => model.finish(kept)?,
             None => model.hidden(&self.packed)?,

@@ -17,11 +17,11 @@ use warpwright_learn::engine::{
     Completion, Description, Engine, Loss, Passed, Row, SampleRequest, Sampler, Scores, Step, Which,
 };
 
-use crate::config::ModelConfig;
 use crate::error::{EngineError, guarded};
 use crate::local::LocalEngine;
 use crate::settings::Settings;
 use crate::shim;
+use warpwright_learn::model_config::ModelConfig;
 
 type Work<T> = Box<dyn FnOnce(&mut LocalEngine) -> T + Send>;
 

@@ -34,19 +34,19 @@ pub(crate) struct Source<'a> {
     /// Weights of its shape.
     pub(crate) weights: &'a Weights,
     /// Most sequences at once.
-    pub(crate) slots: usize,
+    pub(crate) max_num_seqs: usize,
     /// Tokens of each that are drawn before the host reads them, at most.
     pub(crate) unread: u32,
     /// Whether steps are recorded as CUDA graphs.
-    pub(crate) graphs: bool,
+    pub(crate) cuda_graphs: bool,
     /// When the policy has moved, tokens that are read again in one pass; of a single sequence more.
-    pub(crate) pass_tokens: usize,
+    pub(crate) max_token_len: usize,
 }
 
 impl Source<'_> {
     /// Room for so many, of at most so many tokens.
     fn room(&self, rows: usize, longest: i64, is_tight: bool) -> Room {
-        let rows = rows.clamp(1, self.slots.max(1));
+        let rows = rows.clamp(1, self.max_num_seqs.max(1));
         if is_tight || !self.model.device().is_cuda() {
             Room::of(rows, longest)
         } else {
@@ -95,7 +95,7 @@ impl Drawing {
                     let refusal = Refusal { is_memory: false, message };
                     over.push(Completion { ticket, sampled: Err(refusal) });
                 }
-                Ok(()) if request.sampling.most == 0 => {
+                Ok(()) if request.sampling.max_new_tokens == 0 => {
                     over.push(Completion { ticket, sampled: Ok(Sampled::default()) });
                 }
                 Ok(()) => self.waiting.push_back(request),
@@ -122,7 +122,7 @@ impl Drawing {
             left -= if batch.busy() > 0 { batch.step(left.min(source.unread), over)? } else { 1 };
             if batch.busy() == 0 {
                 let decoder = self.batch.take().map(|batch| batch.decoder);
-                let worth_it = |kept: &Decoder| source.graphs && kept.bytes() <= KEPT;
+                let worth_it = |kept: &Decoder| source.cuda_graphs && kept.bytes() <= KEPT;
                 self.kept = decoder.filter(worth_it);
             }
         }
@@ -165,7 +165,7 @@ impl Drawing {
             kept.begin_anew(source.weights);
             kept
         } else {
-            Decoder::new(source.model, source.weights, room, &first, source.graphs)
+            Decoder::new(source.model, source.weights, room, &first, source.cuda_graphs)
         };
         Some(Batch::new(decoder, source))
     }
@@ -208,7 +208,7 @@ fn check(
 
 /// Positions that it can need.
 fn longest(model: &Model, request: &SampleRequest) -> i64 {
-    let wanted = request.prompt.ids.len() as i64 + i64::from(request.sampling.most);
+    let wanted = request.prompt.ids.len() as i64 + i64::from(request.sampling.max_new_tokens);
     wanted.min(model.config.max_position_embeddings)
 }
 
@@ -233,7 +233,7 @@ impl Slot {
 
     /// Tokens that it has room for; the last of them is not read.
     fn left(&self, model: &Model) -> u32 {
-        let wanted = self.request.sampling.most - self.sampled.ids.len() as u32;
+        let wanted = self.request.sampling.max_new_tokens - self.sampled.ids.len() as u32;
         let room = model.config.max_position_embeddings - 1 - self.position;
         wanted.min(u32::try_from(room).unwrap_or(0))
     }
@@ -249,7 +249,7 @@ struct Batch {
 
 impl Batch {
     fn new(decoder: Decoder, source: &Source<'_>) -> Self {
-        let count = decoder.room().rows.min(source.slots.max(1));
+        let count = decoder.room().rows.min(source.max_num_seqs.max(1));
         Self { decoder, slots: (0..count).map(|_| None).collect() }
     }
 
@@ -344,7 +344,7 @@ impl Batch {
             let mut tokens = 0;
             let fits = |(_, ids): &&(usize, Vec<u32>)| {
                 tokens += ids.len();
-                tokens <= source.pass_tokens
+                tokens <= source.max_token_len
             };
             let count = left.iter().take_while(fits).count().max(1);
             let (now, later) = left.split_at(count);

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
-use crate::config::ModelConfig;
+use warpwright_learn::model_config::ModelConfig;
 
 /// Standard deviation of matrices at first, as GPT-2's and most since.
 const SPREAD: f64 = 0.02;

@@ -1,4 +1,4 @@
-//! What is asked, and what comes of it.
+//! Jobs and their answers.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -9,31 +9,31 @@ use warpwright_task::Task;
 /// A candidate to judge.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The task whose reference it is held against.
+    /// The task whose reference it is compared with.
     pub task: Task,
-    /// Its files.
+    /// The candidate's files.
     pub candidate: Candidate,
-    /// How far it is taken.
+    /// The last stage that the judge runs.
     pub stage: Stage,
-    /// Whether it is run although the same files were judged before.
+    /// Judge again even if the same files already have a verdict.
     pub fresh: bool,
 }
 
-/// What becomes of a job.
+/// The end of a job.
 pub type Answer = Result<Box<Verdict>, Failed>;
 
 /// Why a job has no verdict. Never a reward.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum Failed {
-    /// The task cannot be judged against: the caller's mistake.
+    /// The judge refuses the task: the caller's error.
     #[error("{message}")]
     Task {
-        /// What its reference did.
+        /// Why the judge refuses it.
         message: String,
         /// What the caller can do.
         hint: Option<String>,
     },
-    /// The judge or its machine failed. Asking again may help.
+    /// The judge or its machine failed. A retry may help.
     #[error("{message}")]
     Infrastructure {
         /// What was attempted and what went wrong.
@@ -41,8 +41,8 @@ pub enum Failed {
         /// What the operator can do.
         hint: Option<String>,
     },
-    /// Whoever judges is about to end.
-    #[error("failed to judge: the server is ending")]
+    /// The server is shutting down.
+    #[error("failed to judge: the server is shutting down")]
     Ending,
 }
 

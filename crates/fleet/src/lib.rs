@@ -1,15 +1,15 @@
-//! Jobs for judges: who asks, who judges, and the queue between them.
+//! The judge's job queue, its workers, and the connection to workers of other hosts.
 //!
 //! ```text
-//! submit ─► a line for each client ─► take, in turn ─► a worker judges ─► the listener is told, once
+//! submit ─► one FIFO per client ─► take, round robin ─► a worker judges ─► the listener gets one answer
 //! ```
 //!
-//! Workers of other hosts are reached over NATS JetStream ([`nats`]): a bridge takes jobs from the queue like
-//! any worker, so that the queue stays the one owner of every job.
+//! NATS JetStream connects workers of other hosts ([`nats`]). A bridge takes jobs from the queue as a local
+//! worker does, so that the queue alone owns every job.
 //!
-//! Whatever happens to a worker, a job that was taken in ends once: with a verdict, or with why there is
-//! none. Which of these is whose fault is in the type: a task that cannot be judged against is the
-//! caller's, everything else is ours and never a reward.
+//! Every accepted job ends exactly once, even if its worker dies: with a verdict, or with a [`Failed`]. A task
+//! that the judge refuses is the caller's error ([`Failed::Task`]). Every other failure is an infrastructure
+//! error and never a reward.
 
 mod job;
 pub mod nats;
@@ -17,5 +17,5 @@ mod queue;
 mod worker;
 
 pub use job::{Answer, Failed, Job};
-pub use queue::{Leased, Limits, Listener, Load, News, Queue, Ready, Refused, Station, Ticket};
+pub use queue::{JobEvent, Leased, Limits, Listener, Load, Queue, Ready, Refused, Station, Ticket};
 pub use worker::{Done, work};

@@ -1,4 +1,4 @@
-//! Workers of other hosts, over NATS JetStream.
+//! Remote workers, over NATS JetStream.
 //!
 //! ```text
 //! queue ─► bridge ─► files, by content ─► jobs.KIND.SERVER ─► a worker of that kind judges
@@ -6,25 +6,25 @@
 //!   └── ends once ◄─ answers.SERVER ◄─ files, by content ◄─────┘
 //! ```
 //!
-//! NATS delivers at least once; the [`Bridge`] ends each job once. A worker says again and again that it is
-//! at a job; when it does not, NATS gives the job to the next one, by NATS' own clock. A job that several
-//! workers did not survive is parked, with what was asked and who had it. Jobs of one [`Kind`] alone reach a
-//! worker, so that figures of different hardware, versions or rules are never mixed.
+//! NATS delivers a job at least once; the [`Bridge`] ends each job once. A worker sends heartbeats for its job.
+//! Without one for a lease (NATS' clock), NATS redelivers the job to another worker. After three deliveries
+//! without an answer the job goes to the dead-letter queue, with its files and the workers that had it. A worker
+//! gets only jobs of its own [`Kind`], so that figures of different hardware, versions or rules never mix.
 //!
-//! Who may connect to NATS is trusted with verdicts: NATS' own accounts say who that is.
+//! Every client that can connect to NATS is trusted with verdicts; access is controlled by NATS accounts.
 
 mod bridge;
+mod dead_letter;
 mod files;
 mod kind;
 mod link;
 mod notes;
-mod parking;
 mod roster;
 mod worker;
 
 pub use bridge::Bridge;
 pub use kind::Kind;
-pub use link::{LinkConfig, LinkError, PARKED_DAYS};
-pub use notes::Parked;
-pub use roster::{Far, Roster};
-pub use worker::{Ended, FarWorker, Slot};
+pub use link::{DEAD_LETTER_DAYS, LinkConfig, LinkError};
+pub use notes::DeadLetter;
+pub use roster::{RemoteWorkerStatus, Roster};
+pub use worker::{Ended, RemoteWorker, Slot};

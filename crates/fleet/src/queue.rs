@@ -7,94 +7,96 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use warpwright_task::Task;
 
-use self::homes::Homes;
-pub use self::homes::Station;
+use self::affinity::Affinity;
+pub use self::affinity::Station;
 use crate::job::{Answer, Failed, Job};
 
-mod homes;
+mod affinity;
 
-/// How often a job is begun: one that takes every device with it is not tried for ever.
+/// Attempts per job. A job that loses a device each time must not be retried for ever.
 const ATTEMPTS: u32 = 3;
-/// Weight of the newest job in the mean of what they take.
+/// Weight of the newest job in the moving average of judging time.
 const NEWEST: f64 = 0.1;
 
-/// How much a queue holds.
+/// Limits of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Jobs that wait.
+    /// Jobs that wait, over all clients.
     pub waiting: usize,
-    /// Jobs of one client, those that are judged included.
+    /// Jobs of one client, waiting and running together.
     pub per_client: usize,
 }
 
-/// Why a job was not taken in. It may be offered again.
+/// Why the queue refused a job. The caller may submit it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
-    /// As many wait as may.
-    #[error("the queue is full: {waiting} jobs wait")]
+    /// [`Limits::waiting`] is reached.
+    #[error("failed to queue the job: {waiting} jobs wait, which is the queue's limit")]
     Full {
-        /// So many.
+        /// Jobs that wait.
         waiting: usize,
     },
-    /// This client has as many as it may.
-    #[error("{jobs} jobs of this client are under way, as many as it may have")]
+    /// [`Limits::per_client`] is reached.
+    #[error(
+        "failed to queue the job: {jobs} jobs of this client wait or run, which is the limit per client"
+    )]
     Client {
-        /// So many.
+        /// Jobs of this client that wait or run.
         jobs: usize,
     },
-    /// No more are taken in.
-    #[error("the server is ending")]
+    /// The queue accepts no more jobs.
+    #[error("failed to judge: the server is shutting down")]
     Ending,
-    /// Every device is gone.
-    #[error("nobody is there to judge")]
+    /// No worker is left.
+    #[error("failed to queue the job: no judge worker is connected")]
     Deserted,
 }
 
-/// What a listener is told of its job.
+/// An event of one job, for its listener.
 #[derive(Debug)]
-pub enum News {
-    /// A worker has begun; again, if the first one's device went.
+pub enum JobEvent {
+    /// A worker began the job. Sent again if another worker begins it after a lost device.
     Started,
-    /// The last news.
+    /// The job ended. No event follows.
     Ended(Answer),
 }
 
-/// Told of one job. Called from the thread of a worker, or of whoever ends the queue.
-pub type Listener = Box<dyn FnMut(News) + Send>;
+/// Receives the events of one job. Called on the worker's thread, or on the thread that ends the queue.
+pub type Listener = Box<dyn FnMut(JobEvent) + Send>;
 
-/// Whether somebody would take a job.
+/// Whether a worker takes a job now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// The next one.
+    /// It takes the next job.
     Yes,
-    /// None now.
+    /// It takes none now.
     NotYet,
-    /// None any more.
+    /// It takes no more jobs.
     Never,
 }
 
-/// What a queue has to do.
+/// The load of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
     /// Jobs that wait.
     pub waiting: usize,
-    /// Jobs that are judged.
+    /// Jobs that a worker judges.
     pub running: usize,
-    /// Threads that judge.
+    /// Judge workers (threads).
     pub workers: usize,
-    /// Seconds that judging took of late; 0 before the first.
+    /// Moving average of the seconds that a job takes; 0 before the first.
     pub seconds: f64,
 }
 
 impl Load {
-    /// Seconds until a job that comes now would be begun, by what jobs took of late.
+    /// Estimated seconds until a job submitted now is begun.
     pub fn wait_seconds(&self) -> f64 {
         let ahead = (self.waiting + self.running + 1).saturating_sub(self.workers);
         ahead as f64 * self.seconds / self.workers.max(1) as f64
     }
 }
 
-/// Jobs of many clients, served in turn: one with a thousand does not keep another with one waiting.
+/// Jobs of many clients, served round robin: a client with a thousand jobs does not delay a client with one.
 #[derive(Debug)]
 pub struct Queue {
     limits: Limits,
@@ -104,24 +106,24 @@ pub struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Clients that have jobs here, the one that is served next first.
+    /// Clients that have jobs here; the first one is served next.
     lines: VecDeque<Line>,
     load: Load,
     ended: bool,
-    /// Everyone who was there to judge has gone.
+    /// The last worker left before the queue ended.
     deserted: bool,
     came: u64,
-    homes: Homes,
+    affinity: Affinity,
 }
 
 impl State {
-    /// The line, and the job in it, that a station is to take.
+    /// The client's line, and the job's index in it, that a station takes next.
     fn choose(&self, station: Station) -> Option<(usize, usize)> {
         let jobs = self.lines.iter().enumerate().flat_map(|(at, line)| {
             let waiting = line.waiting.iter().enumerate();
             waiting.map(move |(index, waiting)| ((at, index), &*waiting.job.task.hash))
         });
-        self.homes.choose(station, jobs)
+        self.affinity.choose(station, jobs)
     }
 }
 
@@ -146,13 +148,13 @@ impl std::fmt::Debug for Waiting {
 }
 
 impl Queue {
-    /// An empty one.
+    /// An empty queue.
     pub fn new(limits: Limits) -> Self {
         Self { limits, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Takes a job in. Who drops the ticket gives the job up, if nobody has begun it; its listener hears no
-    /// more of it then.
+    /// Queues a job. Dropping the ticket cancels the job if no worker has begun it; its listener then gets no
+    /// more events.
     pub fn submit(
         self: &Arc<Self>,
         client: &str,
@@ -189,12 +191,12 @@ impl Queue {
         Ok(Ticket { queue: Arc::clone(self), number })
     }
 
-    /// The next job for whoever judges there. Waits for one; none once the queue has ended and all are begun.
+    /// The next job for a station. Blocks until there is one; `None` once the queue has ended and no job is left.
     pub fn take(&self, station: Station) -> Option<Leased<'_>> {
         self.take_when(station, || Ready::Yes)
     }
 
-    /// The same for one who is not always ready, and asked again at every [`Queue::nudge`].
+    /// The same for a worker that is not always ready. `ready` is called again after every [`Queue::nudge`].
     pub fn take_when(&self, station: Station, ready: impl Fn() -> Ready) -> Option<Leased<'_>> {
         let mut state = self.lock();
         loop {
@@ -207,7 +209,7 @@ impl Queue {
                 // Whoever is served goes behind the others.
                 let mut line = state.lines.remove(at)?;
                 let waiting = line.waiting.remove(index)?;
-                state.homes.begin(station, &waiting.job.task.hash);
+                state.affinity.begin(station, &waiting.job.task.hash);
                 line.running += 1;
                 let client = line.client.clone();
                 state.lines.push_back(line);
@@ -226,36 +228,36 @@ impl Queue {
         }
     }
 
-    /// Who waits in [`Queue::take_when`] is asked again.
+    /// Wakes callers of [`Queue::take_when`], so that they check `ready` again.
     pub fn nudge(&self) {
         // Under the lock: nobody is between having been asked and waiting.
         let _state = self.lock();
         self.changed.notify_all();
     }
 
-    /// Takes no more in; what is there is still judged.
+    /// Accepts no more jobs; queued jobs are still judged.
     pub fn end(&self) {
         self.lock().ended = true;
         self.changed.notify_all();
     }
 
-    /// The same, but what waits is given up.
+    /// Accepts no more jobs, and ends the waiting ones with [`Failed::Ending`].
     pub fn abandon(&self) {
         self.end();
         self.give_up(&Failed::Ending);
     }
 
-    /// Whether no more are taken in.
+    /// Whether the queue accepts no more jobs.
     pub fn has_ended(&self) -> bool {
         self.lock().ended
     }
 
-    /// What there is to do.
+    /// The current load.
     pub fn load(&self) -> Load {
         self.lock().load
     }
 
-    /// Waits until nothing is to be done any more, at most so long; whether that came.
+    /// Waits until no job waits or runs, for `most` at most; whether that was reached.
     pub fn wait_idle(&self, most: Duration) -> bool {
         let busy = |state: &mut State| state.load.waiting + state.load.running > 0;
         let waited = self.changed.wait_timeout_while(self.lock(), most, busy);
@@ -263,17 +265,17 @@ impl Queue {
         !busy(&mut state)
     }
 
-    /// A task is open there: its jobs are for that station, until another is far ahead.
+    /// Binds a task to a station that has opened it: its jobs go there, until another station has much less to do.
     pub fn settle(&self, station: Station, task: &Task) {
-        self.lock().homes.settle(station, &task.hash);
+        self.lock().affinity.settle(station, &task.hash);
     }
 
-    /// One more works there, for as long as this lives.
+    /// Registers one more worker of a station, until the guard is dropped.
     pub(crate) fn enter(&self, station: Station) -> AtWork<'_> {
         let mut state = self.lock();
         state.load.workers += 1;
         state.deserted = false;
-        state.homes.enter(station);
+        state.affinity.enter(station);
         AtWork { queue: self, station }
     }
 
@@ -286,7 +288,7 @@ impl Queue {
         drop(state);
         self.changed.notify_all();
         for mut waiting in all {
-            (waiting.listener)(News::Ended(Err(why.clone())));
+            (waiting.listener)(JobEvent::Ended(Err(why.clone())));
         }
     }
 
@@ -296,7 +298,7 @@ impl Queue {
     }
 }
 
-/// A thread that judges; when the last one goes before the end, what waits has nobody to wait for.
+/// Registration of one judge worker. When the last one is dropped before the queue ends, waiting jobs fail.
 #[derive(Debug)]
 pub(crate) struct AtWork<'q> {
     queue: &'q Queue,
@@ -307,19 +309,19 @@ impl Drop for AtWork<'_> {
     fn drop(&mut self) {
         let mut state = self.queue.lock();
         state.load.workers -= 1;
-        state.homes.leave(self.station);
+        state.affinity.leave(self.station);
         state.deserted = state.load.workers == 0;
         let deserted = state.deserted;
         drop(state);
-        // What was at home there is anybody's.
+        // Tasks that were bound to that station are free.
         self.queue.changed.notify_all();
         if deserted {
-            self.queue.give_up(&Failed::ours("failed to judge: every device is gone"));
+            self.queue.give_up(&Failed::ours("failed to judge: every device is lost"));
         }
     }
 }
 
-/// A job that waits or is judged.
+/// A job that waits or runs.
 #[derive(Debug)]
 pub struct Ticket {
     queue: Arc<Queue>,
@@ -327,7 +329,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Jobs that came before it and still wait; none if it does not wait any more.
+    /// Waiting jobs that were submitted before it; `None` if it no longer waits.
     pub fn ahead(&self) -> Option<usize> {
         let state = self.queue.lock();
         let mut numbers = state.lines.iter().flat_map(|line| &line.waiting).map(|w| w.number);
@@ -356,7 +358,7 @@ impl Drop for Ticket {
     }
 }
 
-/// A job that a worker has. If it is dropped without an answer, its listener is told that its judge died.
+/// A job that a worker holds. If it is dropped without an answer, the job ends with an infrastructure error.
 #[derive(Debug)]
 pub struct Leased<'q> {
     queue: &'q Queue,
@@ -368,39 +370,41 @@ pub struct Leased<'q> {
 }
 
 impl Leased<'_> {
-    /// What is to be judged.
+    /// The job.
     pub fn job(&self) -> &Job {
         &self.job
     }
 
-    /// The same, for longer than it is held.
+    /// The same, shared: it may outlive the lease.
     pub(crate) fn shared_job(&self) -> Arc<Job> {
         Arc::clone(&self.job)
     }
 
-    /// Tells the listener that it is begun.
+    /// Tells the listener that the job was begun.
     pub fn started(&mut self) {
         if let Some((_, waiting)) = &mut self.held {
-            (waiting.listener)(News::Started);
+            (waiting.listener)(JobEvent::Started);
         }
     }
 
-    /// It is over.
+    /// Ends the job with this answer.
     pub fn end(mut self, answer: Answer) {
         self.finish(answer, true);
     }
 
-    /// Somebody else is to judge it. Tried too often, it ends.
+    /// Returns the job to the front of its line, for another worker. After the last attempt it ends with an
+    /// infrastructure error.
     pub fn give_back(mut self) {
         let Some((client, waiting)) = self.held.take() else { return };
         if waiting.attempts >= ATTEMPTS {
             self.held = Some((client, waiting));
-            let message = format!("failed to judge: {ATTEMPTS} devices went while this was judged");
+            let message =
+                format!("failed to judge: {ATTEMPTS} devices in a row were lost during this job");
             return self.finish(Err(Failed::ours(message)), false);
         }
         let mut state = self.queue.lock();
         state.load.running -= 1;
-        state.homes.end(self.station);
+        state.affinity.end(self.station);
         state.load.waiting += 1;
         if let Some(line) = state.lines.iter_mut().find(|line| line.client == client) {
             line.running -= 1;
@@ -415,7 +419,7 @@ impl Leased<'_> {
         let seconds = self.since.elapsed().as_secs_f64();
         let mut state = self.queue.lock();
         state.load.running -= 1;
-        state.homes.end(self.station);
+        state.affinity.end(self.station);
         if counts {
             let mean = state.load.seconds;
             state.load.seconds =
@@ -429,13 +433,13 @@ impl Leased<'_> {
         }
         drop(state);
         self.queue.changed.notify_all();
-        (waiting.listener)(News::Ended(answer));
+        (waiting.listener)(JobEvent::Ended(answer));
     }
 }
 
 impl Drop for Leased<'_> {
     fn drop(&mut self) {
-        self.finish(Err(Failed::ours("failed to judge: whoever judged it died")), false);
+        self.finish(Err(Failed::ours("failed to judge: the judge worker died")), false);
     }
 }
 

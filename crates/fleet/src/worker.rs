@@ -1,4 +1,4 @@
-//! A thread that judges.
+//! A judge worker: one thread that judges jobs of a queue.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,14 +8,14 @@ use crate::queue::{Queue, Station};
 /// How a worker left a job.
 #[derive(Debug)]
 pub enum Done {
-    /// With this.
+    /// It ended with this answer.
     Answered(Answer),
-    /// Its device is gone: somebody else is to judge this, and the worker takes no more.
+    /// Its device is lost: the job goes to another worker, and this one takes no more.
     Gone,
 }
 
-/// Judges what the queue has for this station until it is closed and empty, or the device is gone. What panics has
-/// an answer too, and the next job is taken.
+/// Judges the queue's jobs for this station until the queue is closed and empty, or the device is lost. If
+/// `judge` panics, the job ends with an infrastructure error and the worker takes the next one.
 pub fn work(queue: &Queue, station: Station, judge: impl Fn(&Job) -> Done) {
     let _at_work = queue.enter(station);
     while let Some(mut leased) = queue.take(station) {

@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use crate::sys;
 
-/// One output stream, as far as it was kept.
+/// The captured part of one output stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Captured {
-    /// What was kept; where something is missing, a line says how many bytes.
+    /// The captured bytes; a line marks a gap and says how many bytes are missing.
     pub bytes: Vec<u8>,
-    /// Something is missing.
+    /// Whether bytes are missing.
     pub truncated: bool,
 }
 
 impl Captured {
-    /// As text, with replacement characters for what is not UTF-8.
+    /// The bytes as text; invalid UTF-8 becomes replacement characters.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }

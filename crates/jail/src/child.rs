@@ -19,31 +19,45 @@ use crate::sys;
 /// How long output is waited for once everything in the jail is dead.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// How the program ended, or why it was ended.
+/// How the program ended, or why the jail killed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It ended with this code.
+    /// It exited with this code.
     Exited(i32),
     /// This signal ended it.
     Signalled(i32),
-    /// [`Limits::wall`](crate::Limits::wall) was over.
+    /// It ran longer than [`Limits::wall`](crate::Limits::wall).
     DeadlineExceeded,
-    /// [`Limits::cpu`](crate::Limits::cpu) was used up.
+    /// It used more than [`Limits::cpu`](crate::Limits::cpu).
     CpuExceeded,
-    /// [`Limits::memory_bytes`](crate::Limits::memory_bytes) was exceeded.
+    /// It used more than [`Limits::memory_bytes`](crate::Limits::memory_bytes).
     OutOfMemory,
-    /// The caller ended it.
+    /// The caller killed it.
     Killed,
 }
 
+impl std::fmt::Display for Outcome {
+    /// For people, with the program as the subject.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exited(code) => write!(f, "it exited with code {code}"),
+            Self::Signalled(signal) => write!(f, "signal {signal} ended it"),
+            Self::DeadlineExceeded => f.write_str("it exceeded its wall-clock limit"),
+            Self::CpuExceeded => f.write_str("it exceeded its processor time limit"),
+            Self::OutOfMemory => f.write_str("it exceeded its memory limit"),
+            Self::Killed => f.write_str("the caller killed it"),
+        }
+    }
+}
+
 impl Outcome {
-    /// It ended by itself with code 0.
+    /// Whether the program exited with code 0.
     pub fn is_success(self) -> bool {
         self == Self::Exited(0)
     }
 }
 
-/// What is left of a jail.
+/// The result of a jail that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// How it ended.
@@ -59,13 +73,13 @@ pub struct Finished {
     pub peak_memory_bytes: Option<u64>,
     /// CPU time of all processes.
     pub cpu: Option<Duration>,
-    /// What really bounded memory.
+    /// The mechanism that bounded memory.
     pub memory_bound: String,
-    /// What really bounded the number of processes.
+    /// The mechanism that bounded the number of processes.
     pub processes_bound: String,
-    /// What could have stopped everything in it: see [`Child::freezer`].
+    /// The mechanism that could have frozen it; see [`Child::freezer`].
     pub freezer: String,
-    /// What was weaker than asked, in words; usually empty.
+    /// Restrictions that were weaker than requested, one sentence each; usually empty.
     pub notes: Vec<String>,
 }
 
@@ -216,7 +230,7 @@ impl Child {
                 Ok(())
             }
             Some(Report::Failed { step, message }) => Err(self.setup_failed(step, message)),
-            None => Err(self.lost("it did not report the start in time")),
+            None => Err(self.lost("the helper did not report the start in time")),
         }
     }
 
@@ -225,12 +239,12 @@ impl Child {
         self.pid
     }
 
-    /// Something to stop everything in the jail with, and to let it go on. `None` once it has ended.
+    /// A handle that freezes and thaws everything in the jail. `None` once it has ended.
     pub fn freezer(&self) -> Option<Freezer> {
         self.freezer.clone().map(Freezer::new)
     }
 
-    /// The end, if it has come: true from then on.
+    /// Whether the program has ended. Does not block.
     pub fn try_wait(&mut self) -> Result<bool, JailError> {
         self.wait_timeout(Duration::ZERO)
     }
@@ -240,7 +254,7 @@ impl Child {
         self.ended.map(|(outcome, ..)| outcome)
     }
 
-    /// Waits at most `timeout` for the end: true when it has come. [`Child::wait`] then returns at once.
+    /// Waits at most `timeout` for the end; true if the program has ended. [`Child::wait`] then returns at once.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<bool, JailError> {
         let until = Instant::now() + timeout;
         while self.ended.is_none() {
@@ -254,7 +268,9 @@ impl Child {
                 Some(Report::Started { .. }) => {}
                 None if Instant::now() >= self.last_moment => {
                     self.supervisor.kill();
-                    return Err(self.lost("it did not keep the deadline, and was killed"));
+                    return Err(
+                        self.lost("the helper did not enforce the deadline; the caller killed it")
+                    );
                 }
                 None => return Ok(false),
             }
@@ -266,7 +282,7 @@ impl Child {
     pub fn wait(mut self) -> Result<Finished, JailError> {
         while !self.wait_timeout(Duration::from_hours(1))? {}
         let Some((outcome, elapsed, peak_memory_bytes, cpu)) = self.ended else {
-            return Err(self.lost("it reported no end"));
+            return Err(self.lost("the helper exited without reporting the program's end"));
         };
         Ok(Finished {
             outcome,
@@ -287,7 +303,7 @@ impl Child {
         drop(self.control.write_all(b"k"));
     }
 
-    /// Something to kill the jail with from another thread, while this one waits.
+    /// A handle that kills the jail from another thread.
     pub fn killer(&self) -> std::io::Result<Killer> {
         Ok(Killer { control: self.control.try_clone()? })
     }
@@ -354,7 +370,7 @@ impl Drop for Child {
     }
 }
 
-/// Kills a jail from anywhere; does nothing once it has ended.
+/// Kills a jail from any thread; does nothing once the jail has ended.
 #[derive(Debug)]
 pub struct Killer {
     control: UnixStream,

@@ -16,14 +16,14 @@ use crate::plan::PROBE;
 use crate::prepare::{self, Means};
 use crate::spec::{Access, Limits, Mount, Spec};
 
-/// How a jail is made.
+/// The mechanism of a jail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Backend {
-    /// Started by root: own namespaces and a user id that nobody else has.
+    /// Namespaces and a unique user id; needs root.
     Namespaces,
-    /// Made by bubblewrap; needs no privileges of ours.
+    /// bubblewrap; needs no privileges of this program.
     Bubblewrap,
-    /// Own namespaces beneath a user namespace; needs no privileges.
+    /// Namespaces within a user namespace; needs no privileges.
     UserNamespaces,
     /// Landlock, system call filter and resource limits; never full isolation.
     Landlock,
@@ -45,16 +45,16 @@ impl Backend {
     }
 }
 
-/// What the caller insists on.
+/// The least isolation that the caller accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requirement {
-    /// The best that this machine gives.
+    /// The best available isolation.
     Any,
     /// Full isolation or an error.
     Full,
 }
 
-/// How much of the isolation is in force.
+/// Whether all of the isolation is in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
@@ -64,20 +64,29 @@ pub enum Level {
     Partial,
 }
 
-/// What a probe inside the jail really found.
+impl std::fmt::Display for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Full => "full",
+            Self::Partial => "partial",
+        })
+    }
+}
+
+/// The isolation that a probe inside the jail found to be in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Isolation {
-    /// The sum of it.
+    /// `Full` only if nothing is missing.
     pub level: Level,
-    /// What is enforced, in words.
+    /// Restrictions in force, one phrase each.
     pub enforced: Vec<String>,
-    /// What is not.
+    /// Restrictions not in force, one phrase each.
     pub missing: Vec<String>,
-    /// How the jail is made.
+    /// Name of the backend.
     pub backend: String,
 }
 
-/// A way to confine processes that was found to work on this machine.
+/// A jail backend that was probed and works on this machine.
 #[derive(Clone, Debug)]
 pub struct Jail {
     means: Means,
@@ -150,22 +159,22 @@ impl Jail {
         fork::library(&self.means.init)
     }
 
-    /// What is really enforced.
+    /// The isolation that the probe found in force.
     pub fn isolation(&self) -> &Isolation {
         &self.isolation
     }
 
-    /// Can there be a [`ForkServer`](crate::ForkServer)?
+    /// Whether this backend supports a [`ForkServer`](crate::ForkServer).
     pub fn can_fork(&self) -> bool {
         matches!(self.means.backend, Backend::Namespaces | Backend::UserNamespaces)
     }
 
-    /// Can a mount have another name inside than outside?
+    /// Whether a mount can have another path inside than outside.
     pub fn can_rename(&self) -> bool {
         self.means.backend != Backend::Landlock
     }
 
-    /// Can a program be given a loopback of its own?
+    /// Whether this backend supports [`Network::Loopback`](crate::Network::Loopback).
     pub fn has_own_network(&self) -> bool {
         self.means.backend != Backend::Landlock
     }
@@ -251,7 +260,7 @@ fn probe(means: &Means) -> Result<Isolation, JailError> {
     let facts: Facts = serde_json::from_slice(&finished.stdout.bytes).map_err(|error| {
         problem(
             "the probe did not answer",
-            &format!("{:?}, {error}, {}", finished.outcome, finished.stderr.text().trim()),
+            &format!("{}, {error}, {}", finished.outcome, finished.stderr.text().trim()),
         )
     })?;
     Ok(judge(means.backend, &facts, &finished))

@@ -1,4 +1,4 @@
-//! What can go wrong with the jail itself. A program that fails inside it is an [`Outcome`](crate::Outcome).
+//! Errors of the jail itself. A program that fails inside it is an [`Outcome`](crate::Outcome).
 
 use std::io;
 use std::path::PathBuf;
@@ -8,26 +8,26 @@ use crate::detect::Level;
 /// The jail could not do its work: an infrastructure error, never a verdict on what ran inside.
 #[derive(Debug, thiserror::Error)]
 pub enum JailError {
-    /// No program was found that can play the jail's helper.
-    #[error("failed to find the jail's helper program (looked at: {})", .looked_at.join(", "))]
+    /// The helper program `warpwright-jail-init` was not found.
+    #[error("failed to find the jail's helper program (searched: {})", .looked_at.join(", "))]
     NoInit {
-        /// Where it was looked for.
+        /// The paths searched.
         looked_at: Vec<String>,
     },
-    /// Nothing on this machine can confine a process.
-    #[error("failed to set up a jail on this machine: {}", .reasons.join("; "))]
+    /// No backend can confine a process on this machine.
+    #[error("failed to set up a jail: no backend works on this machine: {}", .reasons.join("; "))]
     NoBackend {
         /// Per backend, why it does not work here.
         reasons: Vec<String>,
     },
-    /// The caller asked for full isolation.
-    #[error("failed to reach full isolation: {backend} gives {level:?} only, without {}", .missing.join(", "))]
+    /// The caller requires full isolation, and the best backend reaches less.
+    #[error("failed to reach full isolation: backend {backend} reaches {level} isolation: {}", .missing.join(", "))]
     NotFull {
         /// The best backend that works here.
         backend: String,
-        /// What it reaches.
+        /// The level it reaches.
         level: Level,
-        /// What it lacks.
+        /// The restrictions that it does not enforce.
         missing: Vec<String>,
     },
     /// The source of a mount does not exist, or cannot be reached.
@@ -40,8 +40,8 @@ pub enum JailError {
         /// Why.
         cause: io::Error,
     },
-    /// A specification that this jail cannot fulfil; the caller's mistake.
-    #[error("failed to accept the specification of jail {label:?}: {reason}")]
+    /// This jail cannot fulfil the specification. A usage error.
+    #[error("failed to start jail {label:?}: its specification is invalid: {reason}")]
     Spec {
         /// The jail's label.
         label: String,
@@ -58,12 +58,12 @@ pub enum JailError {
         /// Why.
         cause: io::Error,
     },
-    /// No program could be started as a fork.
-    #[error("failed to start jail {label:?} as a fork: {reason}")]
+    /// The fork server could not start a program.
+    #[error("failed to start jail {label:?} from its fork server: {reason}")]
     Fork {
         /// The fork server's label.
         label: String,
-        /// What was seen.
+        /// The cause.
         reason: String,
     },
     /// One step of the set-up failed inside the helper; nothing of the caller's program has run.
@@ -71,13 +71,13 @@ pub enum JailError {
     Setup {
         /// The jail's label.
         label: String,
-        /// The step, as in docs/jail.md.
+        /// The step, as in `docs/concepts/jail.md`.
         step: String,
         /// The system's message.
         message: String,
     },
-    /// The helper vanished or spoke out of turn; everything in the jail has been killed.
-    #[error("failed to hear the end of jail {label:?}: {reason}")]
+    /// The helper died or broke the protocol. Everything in the jail has been killed.
+    #[error("failed to supervise jail {label:?}: {reason}")]
     Supervisor {
         /// The jail's label.
         label: String,
@@ -87,21 +87,21 @@ pub enum JailError {
 }
 
 impl JailError {
-    /// What the user could do about it, if there is something.
+    /// The cure, if one is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NoInit { .. } => Some(
-                "build it with `cargo build --release -p warpwright-jail`, call `init_if_requested()` first thing in \
-                 main, or name the helper in WARPWRIGHT_JAIL_INIT"
+                "build it with `cargo build --release -p warpwright-jail`, call `init_if_requested()` at the start of \
+                 main, or set WARPWRIGHT_JAIL_INIT to its path"
                     .into(),
             ),
             Self::NoBackend { .. } | Self::NotFull { .. } => Some(
                 "install bubblewrap, allow unprivileged user namespaces, or run as root; \
-                 `--require-isolation any` accepts less"
+                 `--require-isolation any` accepts partial isolation"
                     .into(),
             ),
             Self::Setup { step, .. } if step.starts_with("execute") => {
-                Some("the program must exist inside the jail: mount it, or use with_system()".into())
+                Some("mount the program into the jail, or use with_system()".into())
             }
             Self::MountSource { .. } | Self::Spec { .. } | Self::Start { .. } | Self::Fork { .. } | Self::Setup { .. } | Self::Supervisor { .. } => None,
         }

@@ -63,14 +63,16 @@ struct Conversation {
 }
 
 impl ForkServer {
-    /// Starts a server, and does not wait until it is ready. Only backends with namespaces of our own can
-    /// have one.
+    /// Starts a server without waiting until it is ready.
+    ///
+    /// # Errors
+    /// [`JailError::Fork`] if the backend cannot fork; see [`Jail::can_fork`].
     pub fn start(jail: &Jail, warm: &Warm) -> Result<Self, JailError> {
         let means = jail.means().clone();
         if !jail.can_fork() {
             return Err(JailError::Fork {
                 label: warm.label.clone(),
-                reason: format!("the backend {} cannot", means.backend.name()),
+                reason: format!("backend {} cannot fork", means.backend.name()),
             });
         }
         let user = (means.backend == Backend::UserNamespaces)
@@ -110,7 +112,10 @@ impl ForkServer {
         })
     }
 
-    /// Waits until it has made itself ready. Fails if it says that it cannot be forked from.
+    /// Waits at most `patience` until the server is ready.
+    ///
+    /// # Errors
+    /// [`JailError::Fork`] if the server refuses, exits or is late.
     pub fn ready(&self, patience: Duration) -> Result<(), JailError> {
         self.greeted(&mut self.lock(), patience)
     }
@@ -119,11 +124,11 @@ impl ForkServer {
     /// specification are for the server's own code to go by, and `program` is executed only if that does.
     pub fn spawn(&self, spec: Spec) -> Result<Child, JailError> {
         if spec.network == Network::Loopback {
-            let reason = "a fork has no network of its own".into();
+            let reason = "a forked process cannot have a loopback network".into();
             return Err(JailError::Spec { label: spec.label, reason });
         }
         if spec.fds.len() + FORK_FDS > sys::MOST_DESCRIPTORS {
-            return Err(self.failed("a fork is given fewer descriptors"));
+            return Err(self.failed("the specification passes too many descriptors for a fork"));
         }
         Child::fork(&self.means, spec, self)
     }
@@ -139,7 +144,7 @@ impl ForkServer {
             .is_ok_and(|ready| ready.first() == Some(&false))
     }
 
-    /// Ends it. Programs that it has started go on.
+    /// Kills the server. Programs that it has started continue.
     pub fn kill(&self) {
         drop(sys::pidfd_signal(self.handle.as_fd(), libc::SIGKILL));
     }
@@ -154,7 +159,7 @@ impl ForkServer {
         match serde_json::from_slice(&bytes) {
             Ok(Forked::Supervisor(_)) if fds.len() == 1 => Ok(fds.remove(0)),
             Ok(Forked::Failed(reason)) => Err(self.failed(&reason)),
-            _ => Err(self.lost(&mut conversation, "it answered something unexpected")),
+            _ => Err(self.lost(&mut conversation, "the fork server sent an unexpected answer")),
         }
     }
 
@@ -170,7 +175,7 @@ impl ForkServer {
         let greeting: Greeting = serde_json::from_slice(&bytes)
             .map_err(|error| self.lost(conversation, &error.to_string()))?;
         if greeting.version != VERSION {
-            return Err(self.lost(conversation, "it is of another build"));
+            return Err(self.lost(conversation, "the fork server is of another build"));
         }
         if let Some(refusal) = greeting.refusal {
             return Err(self.lost(conversation, &refusal));
@@ -192,7 +197,9 @@ impl ForkServer {
             match ready.as_deref() {
                 Ok([true]) => break,
                 Ok(_) if Instant::now() < until => {}
-                Ok(_) => return Err(self.lost(conversation, "it does not answer")),
+                Ok(_) => {
+                    return Err(self.lost(conversation, "the fork server did not answer in time"));
+                }
                 Err(error) => {
                     let error = error.to_string();
                     return Err(self.lost(conversation, &error));
@@ -201,7 +208,7 @@ impl ForkServer {
         }
         match sys::receive_packet(conversation.socket.as_fd()) {
             Ok(Some(packet)) => Ok(packet),
-            Ok(None) => Err(self.lost(conversation, "it has ended")),
+            Ok(None) => Err(self.lost(conversation, "the fork server exited")),
             Err(error) => Err(self.lost(conversation, &error.to_string())),
         }
     }

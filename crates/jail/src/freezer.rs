@@ -49,7 +49,7 @@ impl Mechanism {
     }
 }
 
-/// Why a jail could not be frozen, or did not stay so.
+/// Why freezing a jail failed.
 #[derive(Debug, Error)]
 pub enum FreezeError {
     /// The system refused.
@@ -60,11 +60,11 @@ pub enum FreezeError {
         /// What the system said.
         cause: std::io::Error,
     },
-    /// A process does not stop.
-    #[error("a process of the jail did not stop within {} s", PATIENCE.as_secs())]
+    /// A process did not stop in time.
+    #[error("failed to freeze the jail: a process did not stop within {} s", PATIENCE.as_secs())]
     StillRunning,
     /// A process ran between [`Freezer::freeze`] and [`Freezer::thaw`].
-    #[error("a process of the jail ran while it was to be frozen")]
+    #[error("failed to keep the jail frozen: a process ran")]
     RanWhileFrozen,
 }
 
@@ -110,7 +110,10 @@ impl Freezer {
         Ok(())
     }
 
-    /// Lets them go on. Fails where one did not stay stopped; they go on then too.
+    /// Continues all processes.
+    ///
+    /// # Errors
+    /// [`FreezeError::RanWhileFrozen`] if one ran while frozen; the processes continue all the same.
     pub fn thaw(&mut self) -> Result<(), FreezeError> {
         if !self.frozen {
             return Ok(());

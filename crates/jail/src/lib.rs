@@ -24,7 +24,7 @@
 //!
 //! Set-up needs a process with one thread, so the jail starts its own program again as a helper: a program
 //! that uses jails calls [`init_if_requested`] first thing in `main`; test binaries find the executable
-//! `warpwright-jail-init` beside them. `docs/jail.md` lists every step in order, with what happens when it
+//! `warpwright-jail-init` beside them. `docs/concepts/jail.md` lists every step in order, with what happens when it
 //! fails.
 //!
 //! A program whose start takes long can be forked instead of executed: a [`ForkServer`] is a process that has

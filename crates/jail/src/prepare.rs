@@ -70,7 +70,7 @@ pub(crate) fn plan(
     }
     let renames = means.backend != Backend::Landlock;
     if spec.network == Network::Loopback && means.backend == Backend::Landlock {
-        return Err(refuse("Landlock has no network of its own".into()));
+        return Err(refuse("the landlock backend cannot provide a loopback network".into()));
     }
     let mut mounts = Vec::with_capacity(spec.mounts.len());
     for mut mount in spec.mounts {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// May the jailed program write there?
+/// Access rights of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
     /// Read and execute.
@@ -51,7 +51,7 @@ impl Mount {
     }
 }
 
-/// Does the program use the NVIDIA GPUs?
+/// Access to NVIDIA GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Gpu {
     /// No device node is visible.
@@ -84,7 +84,7 @@ pub enum Stdin {
     Null,
     /// These bytes, then the end.
     Bytes(Vec<u8>),
-    /// What comes from this descriptor: a pipe or a socket of the caller's.
+    /// Data from this descriptor, a pipe or a socket of the caller.
     Descriptor(OwnedFd),
 }
 
@@ -117,7 +117,7 @@ pub struct Limits {
     pub tmp_bytes: u64,
     /// Kept of each of stdout and stderr: the first half and the last half; 1 MiB.
     pub output_bytes: usize,
-    /// Takes the processor time that others leave it.
+    /// Runs at a lower scheduling priority (nice 10).
     #[serde(default)]
     pub yields: bool,
     /// May make timers (`timer_create`, `timerfd_create`): any number of them goes off, and takes time

@@ -13,8 +13,8 @@ use warpwright_task::Task;
 
 use crate::arena::Arena;
 use crate::channel::NoAnswer;
+use crate::device_arbiter::{DeviceArbiter, Purpose};
 use crate::error::JudgeError;
-use crate::gate::{Gate, Purpose};
 use crate::host::{Grant, Host, Role};
 use crate::named::Named;
 use crate::oracle::{mode_name, profile_name};
@@ -111,7 +111,7 @@ impl Starting {
         let mut state = self.lock();
         if state.0 {
             let reason = "the session is closed";
-            return Err(JudgeError::infrastructure("start the baseline", reason));
+            return Err(JudgeError::infrastructure("start the baseline process", reason));
         }
         state.1 = Some(killer);
         Ok(())
@@ -144,7 +144,7 @@ impl BaselineProcess {
         host: &Host,
         cache: &Path,
         artifact: Option<&Path>,
-        gate: &Gate,
+        arbiter: &DeviceArbiter,
         starting: &Starting,
     ) -> Result<Self, JudgeError> {
         let env = vec![
@@ -154,20 +154,24 @@ impl BaselineProcess {
         let read = artifact.into_iter().collect();
         let grant = Grant { read, write: vec![cache], env, ..Grant::default() };
         // On the cpu device importing compilers would disturb what is timed; a GPU it asks for itself.
-        let _shared = host.gpu.is_none().then(|| gate.share(Purpose::Start));
+        let _shared = host.gpu.is_none().then(|| arbiter.share(Purpose::Start));
         let worker = Worker::spawn(host, Role::Baseline, None, &grant)?;
         starting.register(worker.killer()?)?;
-        let worker = worker.up(gate)?;
+        let worker = worker.up(arbiter)?;
         starting.done();
         Ok(Self { worker, arena: None, beside: None, artifact: artifact.map(Path::to_owned) })
     }
 
     /// Has it allocate from this memory from now on, of which it touches all: on the cpu device, as a
     /// candidate does. The caller holds nothing of the device.
-    pub(crate) fn adopt(&mut self, arena: Arena, gate: &Gate) -> Result<(), JudgeError> {
-        let _shared = gate.share(Purpose::Host);
+    pub(crate) fn adopt(
+        &mut self,
+        arena: Arena,
+        arbiter: &DeviceArbiter,
+    ) -> Result<(), JudgeError> {
+        let _shared = arbiter.share(Purpose::Host);
         let request = json!({"do": "adopt", "arena_bytes": arena.len()});
-        self.worker.hand_over(&request, &arena, PATIENCE, gate)?;
+        self.worker.hand_over(&request, &arena, PATIENCE, arbiter)?;
         self.arena = Some(arena);
         Ok(())
     }
@@ -179,11 +183,11 @@ impl BaselineProcess {
     }
 
     /// See [`Worker::next`]. Not for one with an arena, from which it allocates for good.
-    pub(crate) fn next(&mut self, gate: &Gate) -> Result<(), NoAnswer> {
+    pub(crate) fn next(&mut self, arbiter: &DeviceArbiter) -> Result<(), NoAnswer> {
         if self.arena.is_some() {
             return Err(NoAnswer::Closed);
         }
-        self.worker.next(gate)
+        self.worker.next(arbiter)
     }
 
     /// See [`Worker::served`].
@@ -208,7 +212,7 @@ impl BaselineProcess {
         task: &Task,
         (profile, seed): (Profile, u64),
         (weights, device_bytes): (&str, Option<u64>),
-        gate: &Gate,
+        arbiter: &DeviceArbiter,
     ) -> Result<(), JudgeError> {
         let request = json!({
             "do": "open",
@@ -220,29 +224,29 @@ impl BaselineProcess {
             "device_bytes": device_bytes,
             "artifact": self.artifact,
         });
-        let answer = self.worker.ask_holding::<Json>(&request, PATIENCE, gate);
+        let answer = self.worker.ask_holding::<Json>(&request, PATIENCE, arbiter);
         self.trusted(&task.name, answer).map(drop)
     }
 
     /// Makes the model and compiles it for these baselines, with none of the device's memory. What can
     /// not be compiled so is compiled later. The caller holds nothing of the device.
-    pub(crate) fn ahead(
+    pub(crate) fn meta_compile(
         &mut self,
         task: &Task,
         ((profile, seed), compiled): ((Profile, u64), &[Baseline]),
-        gate: &Gate,
+        arbiter: &DeviceArbiter,
         starting: &Starting,
     ) -> Result<(), JudgeError> {
         starting.register(self.worker.killer()?)?;
         let request = json!({
-            "do": "ahead",
+            "do": "meta_compile",
             "source": task.source,
             "profile": profile_name(profile),
             "mode": mode_name(task.mode),
             "seed": seed,
             "which": compiled.iter().map(|which| which.name()).collect::<Vec<_>>(),
         });
-        let answer = self.worker.ask_holding::<Json>(&request, COMPILE_PATIENCE, gate);
+        let answer = self.worker.ask_holding::<Json>(&request, COMPILE_PATIENCE, arbiter);
         starting.done();
         self.trusted(&task.name, answer).map(drop)
     }
@@ -253,14 +257,14 @@ impl BaselineProcess {
         &mut self,
         task: &str,
         (which, seed, tuned): (Baseline, u64, Tuned),
-        gate: &Gate,
+        arbiter: &DeviceArbiter,
     ) -> Result<(), JudgeError> {
         let request = json!({
             "do": "compile", "which": which.name(), "seed": seed, "warm_calls": WARM_CALLS,
         });
         let answer = match tuned {
-            Tuned::Alone => self.worker.ask_holding::<Json>(&request, COMPILE_PATIENCE, gate),
-            Tuned::Beside => self.worker.ask_beside::<Json>(&request, COMPILE_PATIENCE, gate),
+            Tuned::Alone => self.worker.ask_holding::<Json>(&request, COMPILE_PATIENCE, arbiter),
+            Tuned::Beside => self.worker.ask_beside::<Json>(&request, COMPILE_PATIENCE, arbiter),
         };
         self.trusted(task, answer).map(drop)
     }
@@ -286,8 +290,9 @@ impl BaselineProcess {
     /// How far what was compiled is from eager on the inputs of a seed. The caller holds the device.
     pub(crate) fn agree(&mut self, task: &str, seed: u64) -> Result<Agreement, JudgeError> {
         let answer = self.ask(task, &json!({"do": "agree", "seed": seed}), PATIENCE)?;
-        serde_json::from_value(answer)
-            .map_err(|error| JudgeError::infrastructure("understand the baseline", error))
+        serde_json::from_value(answer).map_err(|error| {
+            JudgeError::infrastructure("read the answer of the baseline process", error)
+        })
     }
 
     /// Gives back what memory of the device it does not need until the next window.
@@ -394,14 +399,14 @@ mod tests {
         drop(early);
         until("its end", &|| running() == 0);
 
-        let alone = judge.gate.alone(Purpose::Measurement);
+        let alone = judge.arbiter.alone(Purpose::Measurement);
         let early = judge.early_baseline(&task);
         std::thread::sleep(Duration::from_millis(300));
         assert_eq!(running(), 0, "nothing starts beside a measured window");
         // Whoever closes the session may hold the device that the start waits for.
         drop(early);
         drop(alone);
-        until("its turn", &|| Arc::strong_count(&judge.gate) == 2);
+        until("its turn", &|| Arc::strong_count(&judge.arbiter) == 2);
         assert_eq!(running(), 0, "nobody wants it any more");
     }
 }

@@ -1,6 +1,5 @@
-//! What is measured of a device itself, and kept in the cache with its name: its ceilings (what a copy
-//! moves, what a launch costs), by the same windows as everything else, and how exactly the judge
-//! measures on it (`trials`).
+//! Calibration of a device, stored in the cache: its ceilings (copy bandwidth, launch time), measured with
+//! the same windows as candidates, and the judge's timing accuracy on it (`trials`).
 
 use std::path::{Path, PathBuf};
 
@@ -23,14 +22,14 @@ pub use trials::Effort;
 const CALIBRATION_VERSION: u32 = 1;
 const ROUNDS: usize = 9;
 
-/// Measured ceilings.
+/// The calibration of one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// Version of the form.
+    /// Format version.
     pub version: u32,
     /// `cuda:N` or `cpu`.
     pub device: String,
-    /// Name of the hardware it holds for.
+    /// Hardware that it was measured on.
     pub hardware: String,
     /// Bytes read plus bytes written per second by a large device-to-device copy.
     pub bandwidth_bytes_per_second: u64,
@@ -38,10 +37,10 @@ pub struct Calibration {
     pub copy_bytes: u64,
     /// Microseconds per call of the smallest operation through torch.
     pub launch_microseconds: f64,
-    /// How exactly the judge measures here, if that was tried.
+    /// Timing accuracy of the judge on this device; `None` if not measured.
     #[serde(default)]
     pub exactness: Option<Exactness>,
-    /// The measurements that say so.
+    /// The trials behind `exactness`.
     #[serde(default)]
     pub trials: Vec<Trial>,
 }
@@ -85,9 +84,9 @@ pub(crate) fn measure(
 
 /// Keeps what was measured.
 fn store(cache: &Path, calibration: &Calibration) -> Result<(), JudgeError> {
-    let keep = |e: std::io::Error| JudgeError::infrastructure("keep the calibration", e);
+    let keep = |e: std::io::Error| JudgeError::infrastructure("store the calibration", e);
     let text = serde_json::to_string_pretty(calibration)
-        .map_err(|e| JudgeError::infrastructure("keep the calibration", e))?;
+        .map_err(|e| JudgeError::infrastructure("store the calibration", e))?;
     fs::create_dir_all(cache).map_err(keep)?;
     put(&path(cache, &calibration.device), text.as_bytes()).map_err(keep)
 }
@@ -107,5 +106,8 @@ fn per_call(process: &mut BaselineProcess, which: &str, calls: usize) -> Result<
     if seconds > 0.0 {
         return Ok(seconds);
     }
-    Err(JudgeError::infrastructure(format!("calibrate `{which}`"), "the clock went backwards"))
+    Err(JudgeError::infrastructure(
+        format!("calibrate `{which}`"),
+        "its windows took no longer than empty windows",
+    ))
 }

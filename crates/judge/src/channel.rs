@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlag
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
-use crate::gate::Wish;
+use crate::device_arbiter::AccessMode;
 use crate::wire::Complaint;
 
 /// Largest answer read. A runner's answer is hostile input; the largest honest one, the places of
@@ -26,25 +26,43 @@ pub(crate) struct Channel {
     stream: UnixStream,
 }
 
-/// Why there is no answer.
+/// Why a process gave no usable answer.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
-    /// The process is gone or has closed the conversation.
+    /// The process exited or closed the connection.
     Closed,
     /// It did not answer in time.
     Late(Duration),
     /// It answered with something that is not an answer.
     Malformed(String),
-    /// It answered that it could not.
+    /// It reported an error.
     Complaint(Complaint),
-    /// It answered before it was asked, or what it was not asked.
+    /// It sent an answer without a request, or to another request.
     Unasked,
-    /// It ran while it was to be frozen.
+    /// One of its processes ran while frozen.
     RanWhileFrozen,
-    /// It does not stop.
+    /// The judge could not freeze it.
     CannotFreeze(String),
-    /// Work of its goes on on the GPU long after its answer.
+    /// Its GPU work continued long after its answer.
     LeftRunning,
+}
+
+impl std::fmt::Display for NoAnswer {
+    /// For people, with the process as the subject.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Closed => f.write_str("it closed the connection"),
+            Self::Late(limit) => {
+                write!(f, "it did not answer within {:.0} s", limit.as_secs_f64())
+            }
+            Self::Malformed(what) => write!(f, "its answer is malformed: {what}"),
+            Self::Complaint(complaint) => f.write_str(&complaint.message),
+            Self::Unasked => f.write_str("it sent an answer without a request"),
+            Self::RanWhileFrozen => f.write_str("one of its processes ran while frozen"),
+            Self::CannotFreeze(reason) => write!(f, "the judge could not freeze it: {reason}"),
+            Self::LeftRunning => f.write_str("its GPU work did not finish"),
+        }
+    }
 }
 
 impl Channel {
@@ -86,13 +104,13 @@ impl Channel {
         matches!(recv(&self.stream, &mut [0u8; 1][..], looks), Ok((_, 1..)))
     }
 
-    /// Asks a process that wants to hold the device now and then while it answers; `hold` waits for
-    /// what it wishes, and the deadline begins anew. For processes that run our own code.
+    /// Asks a process that may request the device while it answers. `hold` waits for the requested
+    /// access; the deadline then starts anew. Only for processes that run our own code.
     pub(crate) fn ask_holding<T: DeserializeOwned>(
         &mut self,
         request: &Json,
         deadline: Duration,
-        hold: impl FnMut(Wish),
+        hold: impl FnMut(AccessMode),
     ) -> Result<T, NoAnswer> {
         self.send(request, deadline)?;
         self.answer_holding(deadline, hold)
@@ -102,11 +120,11 @@ impl Channel {
     pub(crate) fn answer_holding<T: DeserializeOwned>(
         &mut self,
         deadline: Duration,
-        mut hold: impl FnMut(Wish),
+        mut hold: impl FnMut(AccessMode),
     ) -> Result<T, NoAnswer> {
         #[derive(serde::Deserialize)]
         struct Asked {
-            hold: Wish,
+            hold: AccessMode,
         }
         loop {
             let reply = self.receive(deadline)?;

@@ -12,13 +12,13 @@ use crate::tolerance::Tolerance;
 use crate::wire::{Examined, Opened};
 use warpwright_record::inputs::InputFamily;
 
-/// What becomes of a degenerate task that could be judged.
+/// Treatment of a degenerate task whose candidates could still be verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Degenerate {
-    /// It is refused, with the reasons.
+    /// The judge refuses the task, with the reasons.
     #[default]
     Refused,
-    /// Its candidates are judged. Verdicts say what is wrong, and earn nothing.
+    /// The judge judges its candidates. Verdicts name the reasons and earn no reward.
     Judged,
 }
 

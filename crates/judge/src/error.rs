@@ -1,4 +1,4 @@
-//! What is not a verdict: the task's own fault, or ours.
+//! Errors of the judge. A candidate's failure is a verdict, never one of these errors.
 
 use thiserror::Error;
 
@@ -9,82 +9,87 @@ use crate::examination::Objection;
 use crate::wire::Complaint;
 
 const SMALLER: &str = "use smaller inputs";
-const LINT: &str = "`warpwright task lint` says what else speaks against it";
-/// As Python words what a full disk says.
+const LINT: &str =
+    "run `warpwright task lint` to list every problem of the task, then change or drop the task";
+/// Python's message for a full disk.
 const NO_SPACE: &str = "No space left on device";
-const LOST: &str = "`nvidia-smi` and `dmesg` say whether the driver still has it; when it is back (a \
-                    reset, a restart of the machine), `--resume` goes on with a run";
+const LOST: &str = "check `nvidia-smi` and `dmesg`; reset the GPU or restart the machine, then continue the \
+                    run with `--resume`";
 
-/// Judging could not be done. Never becomes a reward.
+/// Why the judge gave no verdict. Such an error never becomes a reward.
 #[derive(Debug, Error)]
 pub enum JudgeError {
-    /// The task's reference cannot be judged against: the caller's error.
+    /// The task's reference fails or is unusable. A usage error.
     #[error("failed to use the reference of task {task}: {message}")]
     Reference {
         /// Task name.
         task: String,
-        /// What the reference did.
+        /// How the reference failed.
         message: String,
-        /// What to do about it.
+        /// The cure, if one is known.
         hint: Option<String>,
     },
-    /// The task is degenerate: there is nothing to earn on it. The caller's error.
-    #[error("failed to judge against task {task}: it is degenerate: {}", degenerate::told(reasons))]
+    /// The task is degenerate: no candidate can earn a meaningful reward. A usage error.
+    #[error(
+        "failed to open task {task} for judging: the task is degenerate: {}",
+        degenerate::told(reasons)
+    )]
     Degenerate {
         /// Task name.
         task: String,
-        /// What is wrong with it.
+        /// The objections that make it degenerate.
         reasons: Vec<Objection>,
     },
-    /// The task does not fit the part of the device's memory that it was given: it may fit more.
-    #[error("failed to fit task {task} into its part of the memory: {message}")]
+    /// The task does not fit its share of the device's memory. It may fit a larger share.
+    #[error("failed to fit task {task} into its share of the device memory: {message}")]
     Memory {
         /// Task name.
         task: String,
-        /// What did not fit.
+        /// The allocation that failed.
         message: String,
-        /// Bytes of the device's memory that would do, where that is known.
+        /// Device memory in bytes that would suffice, where known.
         wanted: Option<u64>,
     },
-    /// What is asked cannot be had on this machine: the caller's error.
-    #[error("failed to set up judging: {message}")]
+    /// This machine or its configuration lacks something that the judge needs. A usage error.
+    #[error("failed to set up the judge: {message}")]
     Setup {
         /// What is missing.
         message: String,
-        /// The command that mends it.
+        /// The command that cures it.
         hint: Option<String>,
     },
-    /// The machine is not fit to be measured on now: infrastructure. Waiting may mend it.
-    #[error("failed to measure on {device}: {reason}")]
+    /// The device is currently unfit for timing (throttled, or used by others). An infrastructure
+    /// error; a later attempt may succeed.
+    #[error("failed to time on {device}: {reason}")]
     Unfit {
         /// `cuda:N` or `cpu`.
         device: String,
-        /// What was seen.
+        /// The observation that made it unfit.
         reason: String,
-        /// What mends it.
+        /// The cure.
         hint: String,
     },
-    /// The GPU disappeared or no longer works for this program: infrastructure. Nothing more can be
-    /// judged on it until the program is started again.
-    #[error("failed to go on with {device}: it is lost ({reason})")]
+    /// The GPU disappeared or no longer works for this process. An infrastructure error: the process
+    /// must be restarted before it can judge on this GPU again.
+    #[error("failed to use {device}: the driver lost the GPU ({reason})")]
     DeviceLost {
         /// `cuda:N`.
         device: String,
-        /// What was attempted and what the driver said.
+        /// The failed operation and the driver's message.
         reason: String,
     },
-    /// A part of the judge itself failed: infrastructure.
+    /// A part of the judge itself failed. An infrastructure error.
     #[error("failed to {action}: {reason}")]
     Infrastructure {
-        /// What was attempted.
+        /// The failed operation, as an infinitive.
         action: String,
-        /// What went wrong.
+        /// The cause.
         reason: String,
     },
 }
 
 impl JudgeError {
-    /// What the caller can do, if anything.
+    /// The cure, if one is known.
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Reference { hint, .. } | Self::Setup { hint, .. } => hint.as_deref(),
@@ -96,7 +101,7 @@ impl JudgeError {
         }
     }
 
-    /// When there is no more memory to be had: the task's own fault.
+    /// Turns a memory error into an error of the task: the task had all of the device's memory.
     pub(crate) fn with_all_memory(self) -> Self {
         match self {
             Self::Memory { task, message, .. } => {
@@ -113,15 +118,16 @@ impl JudgeError {
         Self::Infrastructure { action: action.into(), reason: format!("{reason}") }
     }
 
-    /// Somebody else than the task ended a process of the judge's.
+    /// A process outside the judge killed one of its processes.
     pub(crate) fn killed(role: &str) -> Self {
         Self::infrastructure(
-            format!("go on with the {role} process"),
-            "it was killed from outside (SIGKILL); if the host ran out of memory, `dmesg` says so",
+            format!("use the {role} process"),
+            "another process killed it (SIGKILL); check `dmesg` for the out-of-memory killer",
         )
     }
 
-    /// From a process that is trusted for values: its complaint is about the task.
+    /// The error for a failed answer of a trusted process (oracle, baselines): its complaints are about
+    /// the task.
     pub(crate) fn from_trusted(task: &str, role: &str, answer: NoAnswer, tail: &str) -> Self {
         match answer {
             NoAnswer::Complaint(complaint) if complaint.kind == "memory" => Self::Memory {
@@ -136,29 +142,37 @@ impl JudgeError {
             NoAnswer::Complaint(complaint) => Self::reference(task, &complaint),
             NoAnswer::Closed => Self::Reference {
                 task: task.to_owned(),
-                message: format!("the {role} process died while running it{}", after(tail)),
-                hint: Some("inputs that do not fit memory are the usual cause".to_owned()),
+                message: format!(
+                    "the {role} process died while running the reference{}",
+                    after(tail)
+                ),
+                hint: Some(
+                    "the usual cause is inputs that do not fit memory: use smaller inputs"
+                        .to_owned(),
+                ),
             },
             NoAnswer::Late(limit) => Self::Reference {
                 task: task.to_owned(),
-                message: format!("it did not finish within {} s", limit.as_secs()),
+                message: format!("the reference did not finish within {} s", limit.as_secs()),
                 hint: Some(SMALLER.to_owned()),
             },
             NoAnswer::Malformed(what) => {
-                Self::infrastructure(format!("understand the {role}"), what)
+                Self::infrastructure(format!("read the answer of the {role} process"), what)
             }
-            NoAnswer::Unasked => {
-                Self::infrastructure(format!("understand the {role}"), "it answers something else")
-            }
-            NoAnswer::RanWhileFrozen => Self::infrastructure(
-                format!("freeze the {role}"),
-                "one of its processes ran meanwhile",
+            NoAnswer::Unasked => Self::infrastructure(
+                format!("read the answer of the {role} process"),
+                "it sent an answer without a request",
             ),
-            NoAnswer::LeftRunning => {
-                Self::infrastructure(format!("wait for the {role}"), "the GPU does not become idle")
-            }
+            NoAnswer::RanWhileFrozen => Self::infrastructure(
+                format!("freeze the {role} process"),
+                "one of its processes ran while frozen",
+            ),
+            NoAnswer::LeftRunning => Self::infrastructure(
+                format!("wait for the {role} process"),
+                "its GPU work did not finish",
+            ),
             NoAnswer::CannotFreeze(reason) => {
-                Self::infrastructure(format!("freeze the {role}"), reason)
+                Self::infrastructure(format!("freeze the {role} process"), reason)
             }
         }
     }
@@ -166,13 +180,13 @@ impl JudgeError {
     fn reference(task: &str, complaint: &Complaint) -> Self {
         let hint = match complaint.kind.as_str() {
             "missing_module" => Some(
-                "install the package into the Python environment that `doctor` names".to_owned(),
+                "install the package into the Python environment that `warpwright doctor` names"
+                    .to_owned(),
             ),
-            "stochastic" => {
-                Some("remove what is random in forward, or draw it in get_inputs".to_owned())
-            }
+            "stochastic" => Some("sample random values in get_inputs, not in forward".to_owned()),
             "raised" if complaint.message.contains("CUDA") => Some(
-                "it needs a GPU: run with `--device cuda:0` on a machine that has one".to_owned(),
+                "the reference needs a GPU: use `--device cuda:0` on a machine with a GPU"
+                    .to_owned(),
             ),
             _ => None,
         };
@@ -186,7 +200,7 @@ impl JudgeError {
 
 fn after(tail: &str) -> String {
     let last = tail.trim().lines().last().unwrap_or_default();
-    if last.is_empty() { String::new() } else { format!(" (its last words: {last})") }
+    if last.is_empty() { String::new() } else { format!(" (its last output: {last})") }
 }
 
 impl From<ArenaError> for JudgeError {

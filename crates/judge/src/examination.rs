@@ -1,4 +1,4 @@
-//! What can be said of a task without a candidate: whether it is worth being judged against.
+//! Examination of a task without a candidate: whether candidates can be judged against it.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -9,12 +9,12 @@ use crate::baseline::Baseline;
 use crate::tolerance::Tolerance;
 use crate::wire::{Agreement, Examined, Place, Redrawn};
 
-/// How much room there must be between a task and an objection.
+/// How far a task must be from an objection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bar {
-    /// None: what speaks against it on these draws.
+    /// No margin: objections on the sampled inputs only.
     Sound,
-    /// Enough that other draws say the same: for tasks that are to be kept.
+    /// A margin, so that other inputs give the same result. For tasks of a data set.
     Clear,
 }
 
@@ -48,38 +48,38 @@ impl Bar {
     }
 }
 
-/// A task, looked at without a candidate.
+/// The result of examining a task without a candidate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Examination {
     /// Tensors that `get_inputs` gives.
     pub inputs: Vec<TensorKind>,
     /// Tensors that `forward` gives.
     pub outputs: Vec<TensorKind>,
-    /// Bytes that one call cannot avoid: every input, parameter and output once.
+    /// Unavoidable memory traffic of one call in bytes: every input, parameter and output once.
     pub unavoidable_bytes: u64,
-    /// Milliseconds that these take at the device's bandwidth.
+    /// Memory roofline in milliseconds: `unavoidable_bytes` at the device's measured bandwidth.
     pub floor_ms: Option<f64>,
-    /// Milliseconds of a call of eager; rough where there are objections.
+    /// Eager time per call in milliseconds; approximate if there are objections.
     pub eager_ms: f64,
-    /// Milliseconds of a call of each baseline that was compiled, by name.
+    /// Time per call in milliseconds of each compiled baseline, by name.
     pub compiled_ms: Vec<(String, f64)>,
-    /// Which operators are applied to what, if shapes alone tell it.
+    /// Operator graph, traced from shapes alone; `None` if it depends on values.
     pub graph: Option<OpGraph>,
-    /// What speaks against it; with any, nothing was compiled.
+    /// Objections; with any, no baseline was compiled.
     pub objections: Vec<Objection>,
-    /// What a verdict on this task would have to say of itself.
+    /// Caveats that a verdict on this task would have.
     pub caveats: Vec<String>,
-    /// Where the times were taken.
+    /// Machine and versions of the times.
     pub fingerprint: Fingerprint,
 }
 
 impl Examination {
-    /// Milliseconds of the fastest baseline.
+    /// Time per call of the fastest baseline in milliseconds.
     pub fn best_ms(&self) -> f64 {
         self.compiled_ms.iter().map(|(_, ms)| *ms).fold(self.eager_ms, f64::min)
     }
 
-    /// How many times the fastest baseline takes what memory alone would.
+    /// Time of the fastest baseline divided by the memory roofline; `None` without a roofline.
     pub fn head_room(&self) -> Option<f64> {
         self.floor_ms.filter(|floor| *floor > 0.0).map(|floor| self.best_ms() / floor)
     }
@@ -100,46 +100,46 @@ impl TensorKind {
     }
 }
 
-/// Why a task is no good to be judged against.
+/// Why a task is unsuitable for judging candidates.
 #[derive(Clone, Debug, PartialEq, Error, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Objection {
     /// There is nothing to compare with.
-    #[error("it gives no tensor")]
+    #[error("forward returns no tensor")]
     NoOutput,
     /// Its outputs have no elements.
-    #[error("its outputs have no elements: there is nothing to compare")]
+    #[error("all outputs of forward are empty: the judge has nothing to compare")]
     Empty,
-    /// An answer that was written down would be right.
+    /// The inputs are constant: a candidate that hard-codes the results would pass.
     #[error(
-        "get_inputs gives the same inputs in every call, so that its results could be written down: \
-         draw them anew, and set no seed"
+        "get_inputs returns the same inputs in every call, so a candidate could hard-code the results: \
+         sample new inputs in every call, and set no seed"
     )]
     SameInputs,
-    /// The same, where there is no tensor among the inputs.
-    #[error("it takes no tensor: its results are constant, and do not depend on what is drawn")]
+    /// The inputs contain no tensor.
+    #[error("get_inputs returns no tensor: the results are constant, whatever the seed")]
     NoInputs,
-    /// Nothing is computed.
-    #[error("it computes nothing: all its outputs are views of its inputs")]
+    /// Forward computes nothing.
+    #[error("forward computes nothing: every output is a view of an input")]
     OnlyViews,
-    /// An input is an output too.
-    #[error(
-        "it changes its inputs in place, so that every call needs fresh ones: return what it computes"
-    )]
+    /// Forward writes to its inputs.
+    #[error("forward changes its inputs in place: return the results as new tensors")]
     ChangesInputs,
     /// NaN and infinities only.
-    #[error("no element of its outputs is finite")]
+    #[error("no element of any output is finite")]
     NothingFinite,
-    /// One value, everywhere and in every call.
-    #[error("its results are constant: one value, whatever it is given")]
+    /// Every element has one value, in every call.
+    #[error("the results are constant: every element has the same value for all inputs")]
     Constant,
     /// The same results on other inputs.
-    #[error("its results do not depend on its inputs: they were the same for two draws")]
-    Independent,
-    /// An error of rounding changes results by as much as they are.
     #[error(
-        "output {output} is discontinuous: an honest program that sums in another order is off by \
-         {error:.1e} times its size"
+        "the results do not depend on the inputs: two different sets of inputs gave equal results"
+    )]
+    Independent,
+    /// Rounding changes results by as much as their own magnitude.
+    #[error(
+        "output {output} is discontinuous: summing in another order changes it by {error:.1e} times \
+         its root mean square"
     )]
     Discontinuous {
         /// Its number.
@@ -147,83 +147,84 @@ pub enum Objection {
         /// In units of the root mean square.
         error: f64,
     },
-    /// What is right is known no better than the reference itself.
-    #[error("there is no truth in float64: {reason}")]
+    /// There are no float64 results more exact than the reference itself.
+    #[error("the reference has no float64 ground truth: {reason}")]
     NoTruth {
         /// Why.
         reason: String,
     },
-    /// Elements that are NaN or infinite.
-    #[error("output {output} is not finite")]
+    /// Some elements are NaN or infinite.
+    #[error("output {output} has elements that are NaN or infinite")]
     NotFinite {
         /// Its number.
         output: usize,
     },
-    /// One value, nearly everywhere.
-    #[error("{:.0} % of output {output} have one value", 100.0 * share)]
+    /// Nearly all elements have one value.
+    #[error("{:.0} % of the elements of output {output} have the same value", 100.0 * share)]
     OneValue {
         /// Its number.
         output: usize,
-        /// Of a sample of elements.
+        /// Share of a sample of its elements, 0 to 1.
         share: f64,
     },
-    /// An input that hardly matters.
-    #[error("input {input} changes {:.1} % of the results", 100.0 * share)]
+    /// An input hardly affects the results.
+    #[error("input {input} is ignored: changing it changes only {:.1} % of the results", 100.0 * share)]
     InputIgnored {
         /// Its number among the tensors.
         input: String,
         /// Of the elements of the output that changes most.
         share: f64,
     },
-    /// A parameter that hardly matters.
-    #[error("parameter {name} changes {:.1} % of the results", 100.0 * share)]
+    /// A parameter hardly affects the results.
+    #[error("parameter {name} is ignored: changing it changes only {:.1} % of the results", 100.0 * share)]
     ParameterIgnored {
         /// As `named_parameters` gives it.
         name: String,
         /// Of the elements of the output that changes most.
         share: f64,
     },
-    /// A wrong answer that would pass.
-    #[error("a candidate that returns {answer} would be right")]
+    /// A trivial answer passes verification.
+    #[error("a candidate that returns {answer} would pass")]
     Counterfeit {
-        /// What it returns.
+        /// The trivial answer.
         answer: String,
     },
-    /// Small errors within it become large ones.
+    /// The output is ill-conditioned: larger rounding errors cause disproportionately large ones.
     #[error(
-        "output {output} jumps: where errors are larger it is off by {error:.1e} for each as large as usual, allowed {allowed:.1e}"
+        "output {output} is ill-conditioned: with amplified rounding errors its error per unit of \
+         amplification is {error:.1e}, the tolerance {allowed:.1e}"
     )]
     Brittle {
         /// Its number.
         output: usize,
-        /// Of a program that errs many times as much as an honest one, over so many times.
+        /// Error of a program with amplified rounding errors, divided by the amplification.
         error: f64,
-        /// Where the truth is largest.
+        /// Tolerance at the largest magnitude of the output.
         allowed: f64,
     },
-    /// An honest program that would not pass.
-    #[error("{baseline} would be wrong{}", by(*error, *allowed))]
+    /// A correct program (a baseline) would fail verification.
+    #[error("baseline {baseline} would fail verification{}", by(*error, *allowed))]
     HonestFails {
-        /// Which one.
+        /// The baseline.
         baseline: String,
-        /// Largest error; none where shapes, integers or what is finite differ.
+        /// Largest error; `None` where shapes, integers or finiteness differ.
         error: Option<f64>,
-        /// Where the truth is small.
+        /// Tolerance where the output is small.
         allowed: f64,
     },
 }
 
 fn by(error: Option<f64>, allowed: f64) -> String {
-    error.map(|error| format!(": off by {error:.1e}, allowed {allowed:.1e}")).unwrap_or_default()
+    error.map(|error| format!(": error {error:.1e}, tolerance {allowed:.1e}")).unwrap_or_default()
 }
 
 impl Objection {
-    /// Whether there is nothing that a candidate could be right about.
+    /// Whether no candidate could be verified at all.
     pub(crate) fn leaves_nothing(&self) -> bool {
         matches!(self, Self::NoOutput | Self::Empty | Self::SameInputs | Self::NothingFinite)
     }
 
-    /// One word for counting.
+    /// A stable key for counting.
     pub fn name(&self) -> &'static str {
         match self {
             Self::NoOutput => "no_output",

@@ -1,4 +1,4 @@
-//! From what a candidate's process did to a typed failure.
+//! Classifies how a candidate's process failed.
 
 use warpwright_jail::Outcome;
 use warpwright_record::verdict::{Failure, FailureClass, IntegrityFinding};
@@ -21,7 +21,7 @@ pub(crate) fn failure(class: FailureClass, message: impl Into<String>) -> Failur
     }
 }
 
-/// What a stumble means, given how the process ended.
+/// Classifies a stumble; `outcome` is how the process ended, `tail` the end of its output.
 pub(crate) fn classify(stumble: &Stumble, outcome: Option<&Outcome>, tail: &str) -> Failure {
     let during = stumble.during;
     let mut failure = match &stumble.answer {
@@ -30,30 +30,30 @@ pub(crate) fn classify(stumble: &Stumble, outcome: Option<&Outcome>, tail: &str)
             failure(FailureClass::Hang, text)
         }
         NoAnswer::Unasked => {
-            failure(FailureClass::Integrity, "it answered what it had not been asked")
+            failure(FailureClass::Integrity, "the process sent an answer without a request")
         }
         NoAnswer::RanWhileFrozen => {
-            failure(FailureClass::Integrity, "one of its processes ran while it was to be frozen")
+            failure(FailureClass::Integrity, "one of its processes ran while frozen")
         }
         NoAnswer::CannotFreeze(reason) => failure(FailureClass::Integrity, reason.clone()),
         NoAnswer::LeftRunning => {
             failure(FailureClass::Integrity, "it left work running on the GPU after its answer")
         }
         NoAnswer::Malformed(what) => {
-            failure(FailureClass::Crash, format!("the process broke off the conversation: {what}"))
+            failure(FailureClass::Crash, format!("the process sent a malformed answer: {what}"))
         }
         NoAnswer::Closed => match outcome {
             Some(Outcome::OutOfMemory) => {
-                failure(FailureClass::OutOfMemory, format!("{during} used more memory than it may"))
+                failure(FailureClass::OutOfMemory, format!("{during} exceeded the memory limit"))
             }
             Some(Outcome::Signalled(signal)) => failure(
                 FailureClass::Crash,
                 format!("the process died of {} during {during}", signal_name(*signal)),
             ),
-            other => failure(
-                FailureClass::Crash,
-                format!("the process ended during {during} ({other:?})"),
-            ),
+            Some(other) => {
+                failure(FailureClass::Crash, format!("the process ended during {during}: {other}"))
+            }
+            None => failure(FailureClass::Crash, format!("the process ended during {during}")),
         },
         NoAnswer::Complaint(complaint) => {
             let code = cuda_code(&complaint.message);
@@ -85,22 +85,19 @@ pub(crate) fn classify(stumble: &Stumble, outcome: Option<&Outcome>, tail: &str)
     failure
 }
 
-/// What a stumble says against the candidate's honesty: what no honest program does, whatever is wrong
-/// with it.
+/// The integrity finding of a stumble: behaviour that no honest program shows, however broken it is.
 pub(crate) fn finding(stumble: &Stumble) -> Option<IntegrityFinding> {
     let (class, message) = match &stumble.answer {
-        NoAnswer::Unasked => (
-            "forged_answer",
-            "its process answered before it was asked, or something else".to_owned(),
-        ),
+        NoAnswer::Unasked => {
+            ("forged_answer", "its process sent an answer without a request".to_owned())
+        }
         NoAnswer::RanWhileFrozen => {
-            ("ran_while_frozen", "a process of its jail ran while all were to be frozen".to_owned())
+            ("ran_while_frozen", "a process of its jail ran while frozen".to_owned())
         }
         NoAnswer::CannotFreeze(reason) => ("cannot_be_frozen", reason.clone()),
-        NoAnswer::LeftRunning => (
-            "left_running",
-            "work of the candidate's ran on the GPU long after its answer".to_owned(),
-        ),
+        NoAnswer::LeftRunning => {
+            ("left_running", "GPU work of the candidate ran long after its answer".to_owned())
+        }
         _ => return None,
     };
     Some(IntegrityFinding { class: class.to_owned(), message })

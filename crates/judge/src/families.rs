@@ -423,12 +423,12 @@ impl Families {
         }
         caveats.extend(self.capped());
         if let Some(why) = &self.why_alone {
-            caveats.push(format!("no inputs but the task's own were used: {why}"));
+            caveats.push(format!("only the task's own inputs were used: {why}"));
         }
         if !self.untried.is_empty() {
             let names: Vec<&str> = self.untried.iter().map(|family| family.name()).collect();
             let names = names.join(", ");
-            caveats.push(format!("there was no time to try other inputs of these kinds: {names}"));
+            caveats.push(format!("no time was left to try these input families: {names}"));
         }
         caveats
     }

@@ -1,5 +1,5 @@
-//! Processes that are forks of one which has imported torch: a start takes 0.1 s or less instead of a
-//! second or more of a core, and several seconds where compilers are imported too.
+//! Fork servers: processes that have imported torch and fork the judge's processes. A start then takes 0.1 s
+//! or less, instead of a second or more of a core, or several seconds with the compilers.
 //!
 //! Each role has a parent of its own (`forkserver.py`), for what it has imported is all that its forks
 //! share: runners get a torch without numpy, oracles one with it, baselines the compilers. A parent is
@@ -19,29 +19,29 @@ const READY_PATIENCE: Duration = Duration::from_mins(2);
 /// How often one is started.
 const STARTS: u32 = 2;
 
-/// The parents of one judge's processes.
-pub(crate) struct Forks([Parent; 3]);
+/// The fork servers of one judge, one per role.
+pub(crate) struct Forks([ForkServerClient; 3]);
 
 impl Default for Forks {
     fn default() -> Self {
-        Self([Role::Oracle, Role::Baseline, Role::Runner].map(Parent::of))
+        Self([Role::Oracle, Role::Baseline, Role::Runner].map(ForkServerClient::of))
     }
 }
 
 impl Forks {
-    /// The parent of processes of this role.
-    pub(crate) fn of(&self, role: Role) -> &Parent {
+    /// The client of this role's fork server.
+    pub(crate) fn of(&self, role: Role) -> &ForkServerClient {
         &self.0[role as usize]
     }
 
     /// Ends them, and whoever waits for them.
     pub(crate) fn close(&self) {
-        self.0.iter().for_each(Parent::close);
+        self.0.iter().for_each(ForkServerClient::close);
     }
 }
 
-/// The parent of processes of one role.
-pub(crate) struct Parent {
+/// Starts processes of one role through their fork server.
+pub(crate) struct ForkServerClient {
     role: Role,
     state: Mutex<State>,
 }
@@ -54,18 +54,18 @@ struct State {
     told: HowStarted,
 }
 
-/// How processes for candidates have been started so far.
+/// Counts of how a judge has started its runner processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HowStarted {
-    /// As forks of a parent that has imported torch.
+    /// Processes forked from a fork server that has imported torch.
     pub forked: u64,
-    /// By executing Python.
+    /// Processes started by executing Python.
     pub executed: u64,
-    /// Why not as forks, when that last failed.
+    /// Why the last attempt to fork failed; `None` if none failed.
     pub reason: Option<String>,
 }
 
-impl Parent {
+impl ForkServerClient {
     fn of(role: Role) -> Self {
         Self { role, state: Mutex::default() }
     }
@@ -210,7 +210,7 @@ def get_inputs():
             return;
         }
         let task = Task::from_source("task", SOURCE);
-        let load = || LoadedOracle::load(&judge.host, &task, (Profile::Strict, 0), &judge.gate);
+        let load = || LoadedOracle::load(&judge.host, &task, (Profile::Strict, 0), &judge.arbiter);
         let loaded = (load().unwrap(), load().unwrap());
         let baseline = judge.early_baseline(&task).unwrap().take().unwrap();
         let forks = &judge.host.forks;
@@ -237,8 +237,8 @@ def get_inputs():
             return;
         }
         let task = Task::from_source("task", COMPILED);
-        let runner = judge.nursery.take().unwrap();
-        let load = || LoadedOracle::load(&judge.host, &task, (Profile::Strict, 0), &judge.gate);
+        let runner = judge.runner_pool.take().unwrap();
+        let load = || LoadedOracle::load(&judge.host, &task, (Profile::Strict, 0), &judge.arbiter);
         let oracle = load().unwrap();
         let baseline = judge.early_baseline(&task).unwrap().take().unwrap();
         for role in [Role::Oracle, Role::Baseline, Role::Runner] {
@@ -275,11 +275,11 @@ def get_init_inputs():
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         fs_err::set_permissions(cache, open).unwrap();
         let task = Task::from_source("task", COMPILED);
-        let (host, gate, starting) = (&judge.host, &judge.gate, Starting::default());
-        let mut process = BaselineProcess::start(host, cache, None, gate, &starting).unwrap();
+        let (host, arbiter, starting) = (&judge.host, &judge.arbiter, Starting::default());
+        let mut process = BaselineProcess::start(host, cache, None, arbiter, &starting).unwrap();
         judge.furnish(&mut process, 64 << 20).unwrap();
-        process.open(&task, (Profile::Strict, 1), (INIT, None), gate).unwrap();
-        process.compile("task", (Baseline::Compile, 1, Tuned::Alone), gate).unwrap();
+        process.open(&task, (Profile::Strict, 1), (INIT, None), arbiter).unwrap();
+        process.compile("task", (Baseline::Compile, 1, Tuned::Alone), arbiter).unwrap();
         drop(process);
         let folders = fs_err::read_dir(cache).unwrap();
         let inside = folders.filter_map(|folder| fs_err::read_dir(folder.unwrap().path()).ok());
@@ -302,13 +302,13 @@ def get_init_inputs():
     }
 
     #[test]
-    fn a_primed_compiler_writes_what_a_new_one_writes() {
+    fn a_warmed_up_compiler_writes_what_a_new_one_writes() {
         let judge = judge();
         if !judge.host.jail.can_fork() {
             return;
         }
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let primed = written(&judge, one.path());
+        let warmed_up = written(&judge, one.path());
         let told = |judge: &LocalJudge| judge.host.forks.of(Role::Baseline).told();
         assert_eq!((told(&judge).forked, told(&judge).executed), (1, 0));
         judge.host.forks.close();
@@ -316,7 +316,7 @@ def get_init_inputs():
         fs_err::rename(one.path().join("headers"), other.path().join("headers")).unwrap();
         let new = written(&judge, other.path());
         assert_eq!((told(&judge).forked, told(&judge).executed), (1, 1));
-        assert!(primed.len() > 1 && primed.contains_key("program"), "{primed:?}");
-        assert_eq!(primed, new);
+        assert!(warmed_up.len() > 1 && warmed_up.contains_key("program"), "{warmed_up:?}");
+        assert_eq!(warmed_up, new);
     }
 }

@@ -14,7 +14,7 @@ use warpwright_jail::{Child, Spec};
 use crate::arena::{Arena, HostArena};
 use crate::baseline::Baseline;
 use crate::channel::{Channel, NoAnswer, decode};
-use crate::gate::Wish;
+use crate::device_arbiter::AccessMode;
 use crate::judge::LocalJudge;
 use crate::memory::{Memory, Work};
 use crate::testing::judge;
@@ -85,11 +85,11 @@ def get_inputs():
     )
 }
 
-/// A process, and what it wished during the last request.
+/// A process, and the accesses that it requested during the last request.
 struct Serving {
     channel: Channel,
     child: Child,
-    wishes: Vec<Wish>,
+    accesses: Vec<AccessMode>,
 }
 
 #[derive(Deserialize)]
@@ -126,23 +126,23 @@ impl Serving {
             .read_only(&tests)
             .fd(OwnedFd::from(theirs), 3);
         let child = host.jail.spawn(more(spec, &judge)).unwrap();
-        Self { channel: Channel::new(ours), child, wishes: Vec::new() }
+        Self { channel: Channel::new(ours), child, accesses: Vec::new() }
     }
 
     /// Asks; gives what the process did, in order.
     fn ask(&mut self, request: &Json) -> Result<Vec<String>, NoAnswer> {
-        self.wishes.clear();
-        let hold = |wish| self.wishes.push(wish);
+        self.accesses.clear();
+        let hold = |access| self.accesses.push(access);
         self.channel.ask_holding(request, PATIENCE, hold).map(|Told { told }| told)
     }
 
     /// Hands memory over, to `adopt`.
     fn hand_over(&mut self, what: &str, arena: &Arena) -> Result<Vec<String>, NoAnswer> {
-        self.wishes.clear();
+        self.accesses.clear();
         let request = json!({"do": what, "arena_bytes": arena.len()});
         self.channel.send(&request, PATIENCE)?;
         self.channel.send_descriptor(arena.lend().unwrap().as_fd())?;
-        let hold = |wish| self.wishes.push(wish);
+        let hold = |access| self.accesses.push(access);
         self.channel.answer_holding(PATIENCE, hold).map(|Told { told }| told)
     }
 
@@ -172,7 +172,7 @@ fn mistakes(told: &[String], needed: &str) -> Vec<String> {
         let right = match step {
             "moves" | "draws" | "computes" | "times" | "maps" => holding == needed,
             "builds" | "perturbs" | "compiles" | "compiled" => holding == "nothing",
-            // Given back only when what was begun is done.
+            // SingleFlight back only when what was begun is done.
             "nothing" => k > 0 && told[k - 1] == "waits",
             _ => true,
         };
@@ -197,7 +197,7 @@ fn an_oracle_makes_its_models_before_it_asks_for_the_device() {
     assert_eq!(mistakes(&told, "shared"), Vec::<String>::new(), "{told:?}");
     let done = ["builds", "perturbs", "moves", "draws", "computes"].map(|step| count(&told, step));
     assert_eq!(done, [2, 1, 2, 8, 7], "{told:?}");
-    assert_eq!(serving.wishes, [Wish::Shared, Wish::Nothing], "{told:?}");
+    assert_eq!(serving.accesses, [AccessMode::Shared, AccessMode::Nothing], "{told:?}");
 
     // Their weights are those of the seed, whatever was done in which order.
     let weights = serving.ask(&json!({"do": "weights"})).unwrap();
@@ -209,7 +209,7 @@ fn an_oracle_makes_its_models_before_it_asks_for_the_device() {
     let arena = Arena::Host(HostArena::create(1 << 20).unwrap());
     let told = serving.hand_over("adopt", &arena).unwrap();
     assert_eq!(told, ["shared", "maps", "waits", "nothing"]);
-    assert_eq!(serving.wishes, [Wish::Shared, Wish::Nothing]);
+    assert_eq!(serving.accesses, [AccessMode::Shared, AccessMode::Nothing]);
 
     // An oracle that did not ask would be seen, and so would one that held the device all along.
     let told = serving.open(WEIGHTS, "never");
@@ -332,7 +332,7 @@ fn an_oracle_that_fails_while_it_computes_gives_the_device_back() {
     });
     let failed = serving.ask(&request);
     assert!(matches!(failed, Err(NoAnswer::Complaint(_))), "{failed:?}");
-    assert_eq!(serving.wishes, [Wish::Shared, Wish::Nothing]);
+    assert_eq!(serving.accesses, [AccessMode::Shared, AccessMode::Nothing]);
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn a_baseline_loads_its_model_before_it_asks_for_the_device() {
     let mut serving = Serving::baseline();
     let told = serving.open(WEIGHTS, "rightly");
     assert_eq!(told, ["builds", "shared", "moves", "waits", "nothing"]);
-    assert_eq!(serving.wishes, [Wish::Shared, Wish::Nothing]);
+    assert_eq!(serving.accesses, [AccessMode::Shared, AccessMode::Nothing]);
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn a_compile_asks_for_the_device_around_what_computes_and_holds_nothing_meanwhil
     let done = ["computes", "times", "compiled"].map(|step| count(&told, step));
     assert_eq!(done, [2, 1, 1], "{told:?}");
     // For the inputs, the variant, the first call and all others; the judge hears what the process does.
-    assert_eq!(serving.wishes, [Wish::Alone, Wish::Nothing].repeat(4), "{told:?}");
+    assert_eq!(serving.accesses, [AccessMode::Alone, AccessMode::Nothing].repeat(4), "{told:?}");
 
     // A compile that did not ask would be seen, and so would one that held the device all along.
     let told = serving.compile(Baseline::Compile, "never").unwrap();
@@ -367,40 +367,40 @@ fn a_compile_asks_for_the_device_around_what_computes_and_holds_nothing_meanwhil
 #[test]
 fn what_was_compiled_without_memory_is_what_runs_later() {
     let mut serving = Serving::baseline();
-    let ahead = |serving: &mut Serving, source: &str| {
+    let meta_compile = |serving: &mut Serving, source: &str| {
         let request = json!({
-            "do": "ahead", "source": source, "profile": "strict", "mode": "eval", "seed": 1,
+            "do": "meta_compile", "source": source, "profile": "strict", "mode": "eval", "seed": 1,
             "weights": "init",
             "which": ["compile"],
         });
         let told = serving.ask(&request).unwrap();
         assert_eq!(count(&told, "computes"), 0, "{told:?}");
-        let wishes = std::mem::take(&mut serving.wishes);
+        let accesses = std::mem::take(&mut serving.accesses);
         serving.open(source, "rightly");
         let compile = json!({
             "do": "compile", "which": "compile", "seed": 1, "warm_calls": 2, "asks": "rightly",
             "keep": true,
         });
         let later = serving.ask(&compile).unwrap();
-        (told, wishes, later)
+        (told, accesses, later)
     };
-    let (told, wishes, later) = ahead(&mut serving, SQUARE);
+    let (told, accesses, later) = meta_compile(&mut serving, SQUARE);
     assert_eq!(count(&told, "compiled"), 1, "{told:?}");
     assert!(told.contains(&"missing: ".to_owned()), "{told:?}");
     // Alone while the variant is timed, and for nothing else.
-    assert_eq!(wishes, [Wish::Alone, Wish::Nothing], "{told:?}");
+    assert_eq!(accesses, [AccessMode::Alone, AccessMode::Nothing], "{told:?}");
     assert_eq!((count(&later, "compiles"), count(&later, "computes")), (0, 2), "{later:?}");
 
     let linear = WEIGHTS.replace("self.norm(self.linear(x))", "self.linear(x)");
     // Weights are put back, and were looked at by nobody.
-    let (told, _, later) = ahead(&mut serving, &linear);
+    let (told, _, later) = meta_compile(&mut serving, &linear);
     assert!(told.contains(&"missing: ".to_owned()), "{told:?}");
     assert_eq!((count(&later, "compiles"), count(&later, "computes")), (0, 2), "{later:?}");
 
     // What a user's compile leaves out of its graphs is not compiled otherwise for that.
     let two = "y = x @ x\n        torch._dynamo.graph_break()\n        return y @ y";
     let broken = SQUARE.replace("return x @ x", two);
-    let (told, _, later) = ahead(&mut serving, &broken);
+    let (told, _, later) = meta_compile(&mut serving, &broken);
     assert_ne!(told.last().map(String::as_str), Some("missing: "), "{told:?}");
     assert!(count(&later, "compiles") > 0, "{later:?}");
 }
@@ -411,5 +411,5 @@ fn a_baseline_that_fails_while_it_computes_gives_the_device_back() {
     serving.open(&SQUARE.replace("return x @ x", "raise ValueError('no')"), "rightly");
     let failed = serving.compile(Baseline::Eager, "rightly");
     assert!(matches!(failed, Err(NoAnswer::Complaint(_))), "{failed:?}");
-    assert_eq!(serving.wishes, [Wish::Alone, Wish::Nothing]);
+    assert_eq!(serving.accesses, [AccessMode::Alone, AccessMode::Nothing]);
 }

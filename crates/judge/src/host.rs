@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use warpwright_jail::{Gpu, Jail, Limits, Spec};
 
+use crate::device_arbiter::Purpose;
 use crate::forks::Forks;
-use crate::gate::Purpose;
 
 /// Threads that torch uses on the host where it computes on a GPU.
 const HOST_THREADS: usize = 4;

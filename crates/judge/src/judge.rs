@@ -14,60 +14,60 @@ use warpwright_task::Task;
 use warpwright_task::similarity::OpGraph;
 
 use crate::arena::{Arena, ArenaError, CudaDevice, HostArena, KeptArenas};
+use crate::arena_allocator;
 use crate::baseline::{Baseline, BaselineProcess, EarlyBaseline, Starting};
+use crate::baseline_floor::Quickest;
 use crate::calibrate::{self, Calibration};
 use crate::claims::Zone;
 use crate::cores;
 use crate::degenerate::Degenerate;
 use crate::device::{Device, DeviceFacts, host_facts};
+use crate::device_arbiter::{DeviceArbiter, Neighbour, Purpose, Used};
 use crate::embedded;
 use crate::error::JudgeError;
 use crate::forks::{Forks, HowStarted};
-use crate::gate::{Gate, Neighbour, Purpose, Used};
 use crate::health::{Cores, Health, Watch};
 use crate::host::{Host, Role};
 use crate::memory::{Memory, Work};
-use crate::native;
-use crate::nursery::{Means, Nursery};
 use crate::oracle::LoadedOracle;
-use crate::quiet::Quickest;
-use crate::reuse::Reuse;
+use crate::runner_pool::{Means, RunnerPool};
 use crate::session::{Begun, TaskSession};
 use crate::slots::Slots;
+use crate::worker_reuse::Reuse;
 
 /// Which baselines a candidate is timed against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaselineSet {
-    /// Eager and default compile: what a task is known by.
+    /// Eager and `torch.compile` in its default mode.
     Plain,
-    /// Eager, default compile and, on a GPU, `reduce-overhead`.
+    /// `Plain` and, on a GPU, `reduce-overhead`.
     Usual,
-    /// `max-autotune` as well, on a GPU.
+    /// `Usual` and, on a GPU, `max-autotune`.
     All,
 }
 
-/// Settings of a judge.
+/// Configuration of a judge.
 #[derive(Clone, Debug)]
 pub struct JudgeConfig {
     /// Where candidates run.
     pub device: Device,
-    /// Precision and comparison.
+    /// Rules of precision and comparison.
     pub profile: Profile,
-    /// Seed of the reference's weights. What must stay secret (inputs, places, which timed calls
-    /// are looked at) comes from the system's entropy instead.
+    /// Seed of the reference's weights. Secrets (inputs, addresses, which timed calls are compared) come from
+    /// the system's entropy instead.
     pub seed: u64,
-    /// What to time against.
+    /// Baselines to time against.
     pub baselines: BaselineSet,
-    /// What becomes of degenerate tasks.
+    /// Whether degenerate tasks are refused or judged without reward.
     pub degenerate: Degenerate,
-    /// Refuse to judge with less isolation than this.
+    /// Least isolation; with less, opening the judge fails.
     pub isolation: Requirement,
-    /// Interpreter with torch.
+    /// Python interpreter with torch.
     pub python: PathBuf,
-    /// Folder for compiled things and calibrations.
+    /// Cache folder for builds, compiled baselines and calibrations.
     pub cache: PathBuf,
-    /// Length of a measured window, where it is not to be the device's usual one: to find out how
-    /// exactly shorter ones measure.
+    /// Length of a timed window; `None` for the device's default. Only for measuring the accuracy of
+    /// shorter windows.
     pub window: Option<Duration>,
 }
 
@@ -85,8 +85,8 @@ pub struct LocalJudge {
     pub(crate) facts: DeviceFacts,
     pub(crate) gpu: Option<Arc<CudaDevice>>,
     isolation: JailIsolation,
-    pub(crate) gate: Arc<Gate>,
-    pub(crate) nursery: Nursery,
+    pub(crate) arbiter: Arc<DeviceArbiter>,
+    pub(crate) runner_pool: RunnerPool,
     /// Memory of candidates on the cpu device that are gone.
     kept: KeptArenas,
     pub(crate) reuse: Reuse,
@@ -103,7 +103,10 @@ pub struct LocalJudge {
 }
 
 impl LocalJudge {
-    /// Looks at the machine and makes ready what all tasks share.
+    /// Detects the machine and prepares everything that tasks share.
+    ///
+    /// # Errors
+    /// [`JudgeError::Setup`] if the machine or its configuration lacks something.
     pub fn open(config: JudgeConfig) -> Result<Self, JudgeError> {
         let jail = Jail::detect(config.isolation)
             .map_err(|e| JudgeError::Setup { message: e.to_string(), hint: e.hint() })?;
@@ -116,7 +119,8 @@ impl LocalJudge {
         // A folder that is there may still be somebody else's, read-only or full.
         tempfile::tempfile_in(&config.cache).map_err(unwritable)?;
         let embedded = embedded::write(&config.cache).map_err(unwritable)?;
-        let library = native::library(&jail, &toolchain, config.device, &embedded, &config.cache)?;
+        let library =
+            arena_allocator::library(&jail, &toolchain, config.device, &embedded, &config.cache)?;
         let (gpu, facts) = match config.device {
             Device::Cpu => (None, host_facts()),
             Device::Cuda(ordinal) => {
@@ -125,7 +129,7 @@ impl LocalJudge {
                         "{config_device} cannot be used: {e}",
                         config_device = config.device
                     ),
-                    hint: Some("`--device cpu` runs everything on the host".to_owned()),
+                    hint: Some("`--device cpu` needs no GPU".to_owned()),
                 })?;
                 let state = gpu.state()?;
                 let facts = DeviceFacts {
@@ -158,10 +162,14 @@ impl LocalJudge {
             forks: Forks::default(),
             memory_bytes: host_facts().memory_bytes / 4 * 3,
         });
-        let gate = Arc::new(if gpu.is_some() { Gate::of_gpu() } else { Gate::default() });
-        let nursery = Nursery::new(Means {
+        let arbiter = Arc::new(if gpu.is_some() {
+            DeviceArbiter::of_gpu()
+        } else {
+            DeviceArbiter::default()
+        });
+        let runner_pool = RunnerPool::new(Means {
             host: Arc::clone(&host),
-            gate: Arc::clone(&gate),
+            arbiter: Arc::clone(&arbiter),
             gpu: gpu.clone(),
             arena_bytes: Memory::all(&facts, Work::Judging).runner(),
             apart: Memory::all(&facts, Work::Judging).apart(),
@@ -175,8 +183,8 @@ impl LocalJudge {
             facts,
             gpu,
             isolation,
-            gate,
-            nursery,
+            arbiter,
+            runner_pool,
             kept: KeptArenas::new(host_facts().memory_bytes / KEPT),
             reuse: Reuse::default(),
             builds: Slots::new(std::thread::available_parallelism().map_or(1, NonZero::get)),
@@ -188,17 +196,17 @@ impl LocalJudge {
         })
     }
 
-    /// For how long its device has been held since it was opened.
+    /// How long, and for which purposes, its device was held since the judge was opened.
     pub fn device_use(&self) -> Used {
-        self.gate.used()
+        self.arbiter.used()
     }
 
-    /// For somebody else who computes on the device.
+    /// A handle for other work on the same device, such as a model that samples or trains.
     pub fn neighbour(&self) -> Neighbour {
-        Neighbour(Arc::clone(&self.gate))
+        Neighbour(Arc::clone(&self.arbiter))
     }
 
-    /// How it has started the processes of candidates since it was opened.
+    /// How it has started runner processes since it was opened.
     pub fn how_started(&self) -> HowStarted {
         self.host.forks.of(Role::Runner).told()
     }
@@ -218,8 +226,8 @@ impl LocalJudge {
         &self.facts
     }
 
-    /// Starts judging one task with all the device's memory: loads its reference, checks that it can
-    /// be judged against.
+    /// Opens a session for one task, with all of the device's memory: loads the reference and checks that
+    /// candidates can be judged against it.
     pub fn task(&self, task: &Task) -> Result<TaskSession<'_>, JudgeError> {
         TaskSession::open(
             self,
@@ -229,14 +237,14 @@ impl LocalJudge {
         )
     }
 
-    /// The operator graph of a task, if shapes alone tell it: nothing is computed, and of a GPU nothing
-    /// used but a context.
+    /// The operator graph of a task, traced from shapes alone; `None` if it depends on values. Computes nothing
+    /// and uses nothing of a GPU but a context.
     pub fn graph(&self, task: &Task) -> Result<Option<OpGraph>, JudgeError> {
         let settings = (self.config.profile, self.config.seed);
-        LoadedOracle::load(&self.host, task, settings, &self.gate)?.graph()
+        LoadedOracle::load(&self.host, task, settings, &self.arbiter)?.graph()
     }
 
-    /// The device's ceilings, measured now unless they are known and `again` is false.
+    /// The device's ceilings (bandwidth, launch time). Measures them if they are unknown or `again` is true.
     pub fn calibrate(&self, again: bool) -> Result<Calibration, JudgeError> {
         let known = || lock(&self.calibration).clone().filter(|_| !again);
         if let Some(known) = known() {
@@ -245,7 +253,7 @@ impl LocalJudge {
         let bytes = if self.config.device.is_cuda() { 1 << 30 } else { 256 << 20 };
         let bytes = bytes.min(self.facts.memory_bytes / 8);
         let mut process = self.baseline_process(3 * bytes)?;
-        let _alone = self.gate.alone(Purpose::Ceilings);
+        let _alone = self.arbiter.alone(Purpose::Ceilings);
         // Somebody may have measured them while this one waited.
         if let Some(known) = known() {
             return Ok(known);
@@ -327,14 +335,14 @@ impl LocalJudge {
     /// can without any.
     pub(crate) fn early_baseline(&self, task: &Task) -> Option<EarlyBaseline> {
         let cache = self.compile_cache().ok()?;
-        let (host, gate) = (Arc::clone(&self.host), Arc::clone(&self.gate));
+        let (host, arbiter) = (Arc::clone(&self.host), Arc::clone(&self.arbiter));
         let settings = (self.config.profile, self.config.seed);
         let compiled: Vec<_> = self.wanted().into_iter().filter(|which| which.is_early()).collect();
-        let ahead = self.config.device.is_cuda().then(|| (task.clone(), compiled));
+        let meta_compiled = self.config.device.is_cuda().then(|| (task.clone(), compiled));
         EarlyBaseline::begin(move |starting| {
-            let mut process = BaselineProcess::start(&host, &cache, None, &gate, starting)?;
-            if let Some((task, compiled)) = ahead {
-                process.ahead(&task, (settings, &compiled), &gate, starting)?;
+            let mut process = BaselineProcess::start(&host, &cache, None, &arbiter, starting)?;
+            if let Some((task, compiled)) = meta_compiled {
+                process.meta_compile(&task, (settings, &compiled), &arbiter, starting)?;
             }
             Ok(process)
         })
@@ -350,7 +358,7 @@ impl LocalJudge {
             return Ok(());
         }
         let arena = HostArena::create(arena_bytes.min(self.facts.memory_bytes / 5))?;
-        process.adopt(Arena::Host(arena), &self.gate)
+        process.adopt(Arena::Host(arena), &self.arbiter)
     }
 
     fn compile_cache(&self) -> Result<PathBuf, JudgeError> {
@@ -368,7 +376,7 @@ impl LocalJudge {
     ) -> Result<BaselineProcess, JudgeError> {
         let (cache, starting) = (self.compile_cache()?, Starting::default());
         let mut process =
-            BaselineProcess::start(&self.host, &cache, artifact, &self.gate, &starting)?;
+            BaselineProcess::start(&self.host, &cache, artifact, &self.arbiter, &starting)?;
         self.furnish(&mut process, arena_bytes)?;
         Ok(process)
     }
@@ -392,7 +400,7 @@ impl LocalJudge {
         instrument: Instrument,
     ) -> Result<Outcome, JudgeError> {
         // On the cpu device compilers would disturb what is timed.
-        let _shared = (!self.config.device.is_cuda()).then(|| self.gate.share(Purpose::Host));
+        let _shared = (!self.config.device.is_cuda()).then(|| self.arbiter.share(Purpose::Host));
         let reference = Some(task.source.clone());
         let request = Request { reference, instrument, ..Request::default() };
         let built = self.builder.build_with(candidate, &self.target(), &request);
@@ -418,10 +426,10 @@ impl LocalJudge {
         timed: bool,
     ) -> Result<Arc<Arena>, JudgeError> {
         let made = if let Some(gpu) = &self.gpu {
-            self.nursery.gpu_arena(gpu)
+            self.runner_pool.gpu_arena(gpu)
         } else {
             // Writing all of it would disturb a measured window.
-            let _shared = self.gate.share(Purpose::Host);
+            let _shared = self.arbiter.share(Purpose::Host);
             self.kept.take(bytes, timed).map(Arc::new)
         };
         made.map_err(|error| no_arena(task, error))
@@ -473,13 +481,11 @@ impl LocalJudge {
     }
 }
 
-/// That nothing can be kept here: nobody's fault but the machine's, and easily mended.
+/// The error for a cache folder that cannot be written.
 fn unwritable(cache: &Path, error: &std::io::Error) -> JudgeError {
     JudgeError::Setup {
         message: format!("failed to write to the cache folder {}: {error}", cache.display()),
-        hint: Some(
-            "name a folder that can be written with `--cache DIR` or WARPWRIGHT_CACHE".to_owned(),
-        ),
+        hint: Some("name a writable folder with `--cache DIR` or WARPWRIGHT_CACHE".to_owned()),
     }
 }
 

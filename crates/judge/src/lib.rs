@@ -1,4 +1,4 @@
-//! The judge: says whether a candidate is right and how fast it is, and believes it nothing.
+//! The judge: verifies candidates, times them and rewards them. It trusts no claim of a candidate.
 //!
 //! ```text
 //!              inputs, truth, honest error             times of eager and compiled references
@@ -9,33 +9,36 @@
 //!                                            runner (candidate code, own jail)
 //! ```
 //!
-//! [`LocalJudge`] holds what is shared: the jail, the compilers, the device.
-//! [`TaskSession`] is one task: its oracle, its baselines and what was learnt from them.
-//! [`TaskSession::judge`] takes a [`Candidate`](warpwright_record::candidate::Candidate) and gives a
-//! [`Verdict`](warpwright_record::verdict::Verdict); a [`JudgeError`] is never the candidate's.
+//! [`LocalJudge`] holds the jail, the compilers and the device, which all tasks share.
+//! [`TaskSession`] is one task with its oracle and its baselines.
+//! [`TaskSession::judge`] takes a [`Candidate`](warpwright_record::candidate::Candidate) and returns a
+//! [`Verdict`](warpwright_record::verdict::Verdict); a [`JudgeError`] is never the candidate's fault.
 //!
-//! Runners are made ahead of need (`nursery`) and given what they need when they are taken
-//! (`homes`); each is one candidate's and dies with it.
+//! Idle runners wait in a pool (`runner_pool`). A runner gets the artifact when it is taken (`runner_dirs`),
+//! serves one candidate and ends with it.
 //!
-//! What makes a verdict hard to cheat, by file: `arena` (memory the judge created, poisoned before
+//! Defences against cheating, by file: `arena` (memory the judge created, poisoned before
 //! each window), `layout` (fresh places for every call), `runner` and `process` (frozen outside its windows;
 //! order of calls and a nonce with "go"), `named` (all results named before the clock stops), `claims` (what a runner says of its results),
-//! `compare` (every element against float64), `families` (other inputs than the task draws), `measure` (interleaved windows, medians of ratios).
+//! `compare` (every element against float64), `families` (inputs that the task does not sample), `measure` (interleaved windows, medians of ratios).
 //!
 //! It knows no policy, no reward scheme beyond calling [`Reward`](warpwright_record::verdict::Reward),
 //! and writes no record.
 
 mod alone;
 mod arena;
+mod arena_allocator;
 mod baseline;
+mod baseline_floor;
+mod baseline_set;
 mod calibrate;
 mod channel;
 mod claims;
 mod compare;
-mod contenders;
 mod cores;
 mod degenerate;
 mod device;
+mod device_arbiter;
 mod dtype;
 mod embedded;
 mod error;
@@ -43,12 +46,9 @@ mod examination;
 mod failure;
 mod families;
 mod forks;
-mod gate;
-mod given;
 mod health;
 #[cfg(test)]
 mod holding;
-mod homes;
 mod host;
 mod inspect;
 mod judge;
@@ -56,21 +56,20 @@ mod layout;
 mod measure;
 mod memory;
 mod named;
-mod native;
 #[cfg(test)]
 mod numerics;
-mod nursery;
 mod oracle;
 mod pool;
 mod process;
 mod queue;
-mod quiet;
-mod reuse;
 mod runner;
+mod runner_dirs;
+mod runner_pool;
 mod sequential;
 mod session;
 #[cfg(test)]
 mod shortcuts;
+mod single_flight;
 mod slots;
 mod stats;
 #[cfg(test)]
@@ -81,16 +80,17 @@ mod verdict;
 mod verify;
 mod windows;
 mod wire;
+mod worker_reuse;
 
 pub use baseline::Baseline;
 pub use calibrate::{Calibration, Effort, Kind, Trial};
 pub use degenerate::Degenerate;
 pub use device::{Device, DeviceFacts};
+pub use device_arbiter::{ModelWork, Neighbour, Purpose, Use, Used};
 pub use error::JudgeError;
 pub use examination::{Bar, Examination, Objection, TensorKind};
 pub use forks::HowStarted;
-pub use gate::{ModelWork, Neighbour, Purpose, Use, Used};
 pub use judge::{BaselineSet, JudgeConfig, LocalJudge};
 pub use pool::SessionPool;
-pub use reuse::Processes;
 pub use session::TaskSession;
+pub use worker_reuse::Sharing;

@@ -7,7 +7,7 @@
 //! (`docs/decisions/0005`). Each round gives one window per contender; speed-ups are medians of the
 //! rounds' ratios. When it may stop is fixed before the first round (`sequential.rs`), so nothing is
 //! gained by stopping early. On a busy host of the cpu device a candidate that may be faster has more
-//! rounds; only the last look is paid then. What a busy host's windows count as at most is `quiet.rs`'s matter.
+//! rounds; only the last look is paid then. What a busy host's windows count as at most is `baseline_floor.rs`'s matter.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use warpwright_record::interval::Interval;
 use warpwright_record::verdict::{Speedup, Times};
 
 use crate::baseline::{Baseline, BaselineProcess, Look};
+use crate::baseline_floor::{self, History};
 use crate::device::Device;
 use crate::error::JudgeError;
 use crate::families::Draw;
 use crate::oracle::Oracle;
-use crate::quiet::{self, History};
 use crate::runner::{Played, Runner, Trouble};
 use crate::sequential::{Interim, Schedule};
 use crate::stats;
@@ -39,7 +39,7 @@ pub(crate) struct Plan {
     pub(crate) budget: Duration,
     /// Whether to stop as soon as the rewards are decided.
     pub(crate) sequential: bool,
-    /// Windows of each baseline before any candidate runs, so that its quiet level is known.
+    /// Windows of each baseline before any candidate runs, so that its floor is known.
     pub(crate) preview: usize,
 }
 
@@ -97,7 +97,7 @@ pub(crate) const LEAST: f64 = 1e-7;
 /// What of a window's constant part may not be the same in two processes on a GPU, in seconds: how soon the
 /// first call begins, and how soon its end is noticed. 300 pairs of identical kernels of 20 us to 5 ms
 /// differed by 15 us of a window in the mean, whatever their length, with a standard deviation of 24 us from
-/// process to process beside what single windows vary by (`docs/measurements/2026-11-23-h200-judge-3`). So many
+/// process to process beside what single windows vary by (`docs/results/judge.md`, Calibration). So many
 /// decide on kernels at the margin at the nominal rate and on 95 of 100 that are 7 % faster, as simulated.
 pub(crate) const UNEQUAL: f64 = 45e-6;
 
@@ -115,7 +115,7 @@ pub(crate) struct Ready {
     /// Seconds of a call, roughly.
     pub(crate) seconds: f64,
     /// What its windows took so far.
-    pub(crate) quiet: History,
+    pub(crate) history: History,
 }
 
 /// Calls, and seconds from "go" to the end of the look, of one window per round.
@@ -275,10 +275,10 @@ pub(crate) struct Levels {
 }
 
 impl Levels {
-    /// The quiet level of each baseline, from its earlier windows and those of these rounds.
+    /// The floor of each baseline, from its earlier windows and those of these rounds.
     pub(crate) fn of_baselines(ready: &[Ready], rounds: &Rounds) -> Self {
         let known =
-            |ready: &Ready, windows| ready.quiet.level(&rounds.joined(windows, ready.later));
+            |ready: &Ready, windows| ready.history.level(&rounds.joined(windows, ready.later));
         let pairs = ready.iter().zip(&rounds.baselines);
         let baselines = pairs.map(|(ready, (_, windows))| known(ready, windows)).collect();
         Self { candidate: None, baselines }
@@ -294,7 +294,7 @@ impl Levels {
 /// Adds these rounds to what is known of the baselines.
 pub(crate) fn remember(ready: &mut [Ready], rounds: &Rounds) {
     for (ready, (_, windows)) in ready.iter_mut().zip(&rounds.baselines) {
-        ready.quiet.add(&rounds.joined(windows, ready.later));
+        ready.history.add(&rounds.joined(windows, ready.later));
     }
 }
 
@@ -322,8 +322,8 @@ pub(crate) fn summarise(
     };
     let mut caveats = Vec::new();
     let mut candidate = rounds.per_call(&rounds.candidate);
-    let disturbed = quiet::limit(levels.candidate, &mut candidate);
-    caveats.extend(quiet::caveat("the candidate", disturbed, candidate.len()));
+    let disturbed = baseline_floor::limit(levels.candidate, &mut candidate);
+    caveats.extend(baseline_floor::caveat("the candidate", disturbed, candidate.len()));
     let shares = rounds.shares(&rounds.candidate, unequal);
     let counted = Some(rounds.nothing.len() as u32);
     let time = ms(&candidate, &shares);
@@ -332,8 +332,9 @@ pub(crate) fn summarise(
     let mut best: Option<(Baseline, Interval)> = None;
     for (i, (which, windows)) in rounds.baselines.iter().enumerate() {
         let mut baseline = rounds.per_call(windows);
-        let disturbed = quiet::limit(levels.baselines.get(i).copied().flatten(), &mut baseline);
-        caveats.extend(quiet::caveat(which.name(), disturbed, baseline.len()));
+        let disturbed =
+            baseline_floor::limit(levels.baselines.get(i).copied().flatten(), &mut baseline);
+        caveats.extend(baseline_floor::caveat(which.name(), disturbed, baseline.len()));
         let ratios: Vec<f64> = baseline.iter().zip(&candidate).map(|(b, c)| b / c).collect();
         let theirs = rounds.shares(windows, unequal);
         let time = ms(&baseline, &theirs);

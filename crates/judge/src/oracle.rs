@@ -13,11 +13,11 @@ use warpwright_task::{Mode, Task};
 use crate::arena::Arena;
 use crate::channel::NoAnswer;
 use crate::degenerate;
+use crate::device_arbiter::{DeviceArbiter, Purpose};
 use crate::dtype::Dtype;
 use crate::error::JudgeError;
 use crate::examination::Objection;
 use crate::families::{Draw, Families};
-use crate::gate::{Gate, Purpose};
 use crate::host::{Grant, Host, Role};
 use crate::memory::Memory;
 use crate::process::Worker;
@@ -90,10 +90,10 @@ impl LoadedOracle {
         host: &Host,
         task: &Task,
         settings: (Profile, u64),
-        gate: &Gate,
+        arbiter: &DeviceArbiter,
     ) -> Result<Self, JudgeError> {
-        let worker = Worker::spawn(host, Role::Oracle, None, &Grant::default())?.up(gate)?;
-        Self::load_in(worker, host, task, settings, gate)
+        let worker = Worker::spawn(host, Role::Oracle, None, &Grant::default())?.up(arbiter)?;
+        Self::load_in(worker, host, task, settings, arbiter)
     }
 
     /// Has a process that knows no task load this one's module.
@@ -102,10 +102,10 @@ impl LoadedOracle {
         host: &Host,
         task: &Task,
         settings: (Profile, u64),
-        gate: &Gate,
+        arbiter: &DeviceArbiter,
     ) -> Result<Self, JudgeError> {
         // On the cpu device loading it would disturb what is timed; a GPU it asks for itself.
-        let _shared = host.gpu.is_none().then(|| gate.share(Purpose::Reference));
+        let _shared = host.gpu.is_none().then(|| arbiter.share(Purpose::Reference));
         let load = json!({
             "do": "load",
             "source": task.source,
@@ -128,7 +128,7 @@ impl LoadedOracle {
         self,
         memory: Memory,
         arena: impl FnOnce(u64) -> Result<Arena, JudgeError>,
-        gate: &Gate,
+        arbiter: &DeviceArbiter,
     ) -> Result<Oracle, JudgeError> {
         let Self { mut worker, task, settings: (profile, seed), foreseen } = self;
         if let Some(foreseen) = &foreseen {
@@ -138,11 +138,11 @@ impl LoadedOracle {
         let device_bytes = memory.shares(foreseen.as_ref()).map(|shares| shares.oracle);
         let request = json!({"do": "open", "seed": seed, "device_bytes": device_bytes});
         let opened: Opened =
-            worker.ask_holding(&request, PATIENCE, gate).map_err(|e| worker.failed(&task, e))?;
+            worker.ask_holding(&request, PATIENCE, arbiter).map_err(|e| worker.failed(&task, e))?;
         memory.check(&task, &opened.sizes, foreseen.is_some())?;
         let arena = arena(memory.arena(&opened.sizes))?;
         let request = json!({"do": "adopt", "arena_bytes": arena.len()});
-        worker.hand_over(&request, &arena, PATIENCE, gate)?;
+        worker.hand_over(&request, &arena, PATIENCE, arbiter)?;
         let compared = opened.sizes.outputs.tensors.iter().chain(&opened.sizes.changed);
         let dtypes = compared.map(|at| Dtype::parts(&at.dtype).map(|(dtype, _)| dtype));
         let arena = Arc::new(arena);
@@ -200,8 +200,8 @@ impl Oracle {
 
     /// Has the process forget the task, and give back what it holds of the device: nothing can be
     /// asked of it any more. The caller holds nothing of the device.
-    pub(crate) fn forget(&mut self, gate: &Gate) -> Result<(), JudgeError> {
-        self.worker.next(gate).map_err(|e| self.trusted(e))
+    pub(crate) fn forget(&mut self, arbiter: &DeviceArbiter) -> Result<(), JudgeError> {
+        self.worker.next(arbiter).map_err(|e| self.trusted(e))
     }
 
     /// Its process, which has forgotten the task.
@@ -217,14 +217,19 @@ impl Oracle {
     /// Learns how large an honest error is and, with `others`, which other inputs and weights the task
     /// allows. An error may come from trying those. Holds the device with others, for each step anew: whoever
     /// waits to be alone has it in between.
-    pub(crate) fn learn(&mut self, seed: u64, others: bool, gate: &Gate) -> Result<(), JudgeError> {
+    pub(crate) fn learn(
+        &mut self,
+        seed: u64,
+        others: bool,
+        arbiter: &DeviceArbiter,
+    ) -> Result<(), JudgeError> {
         // The paper compares with eager, on the task's own inputs.
         if self.profile != Profile::Paper {
             let request = json!({
                 "do": "calibrate", "seed": seed ^ 0x5eed_1000, "families": others,
                 "double": self.double, "weights": if others { OTHER } else { INIT },
             });
-            let shared = gate.share(Purpose::Reference);
+            let shared = arbiter.share(Purpose::Reference);
             let learned: Learned =
                 self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))?;
             drop(shared);
@@ -235,7 +240,7 @@ impl Oracle {
         let calls = if self.profile == Profile::Paper { 3 } else { 1 };
         for (variant, calls) in [(self.played, calls), (self.rest(), 1)] {
             for i in 0..calls {
-                let _shared = gate.share(Purpose::Reference);
+                let _shared = arbiter.share(Purpose::Reference);
                 self.expected(variant, Draw::own(seed ^ (0x5eed_0000 + i)))?;
             }
         }
@@ -279,12 +284,19 @@ impl Oracle {
     pub(crate) fn allowed(&mut self, seed: u64) -> Result<Vec<(Tolerance, f64)>, JudgeError> {
         let draw = Draw::own(seed);
         let expected = self.expected(self.played, draw)?;
-        let expected = expected
-            .ok_or_else(|| JudgeError::infrastructure("examine", "its own inputs are void"))?;
+        let expected = expected.ok_or_else(|| {
+            JudgeError::infrastructure(
+                "examine the task",
+                "the oracle discarded the task's own inputs",
+            )
+        })?;
         // Of the outputs, and behind them of the inputs that the reference changes.
         let each = expected.notes.iter().enumerate().map(|(i, note)| {
             let (dtype, _) = Dtype::parts(&note.dtype).ok_or_else(|| {
-                JudgeError::infrastructure("examine", format!("an output of {}", note.dtype))
+                JudgeError::infrastructure(
+                    "examine the task",
+                    format!("the judge does not know dtype {}", note.dtype),
+                )
             })?;
             let known = self.families.errors(draw.family, i);
             Ok((tolerance(self.profile, dtype, note, &known, draw.family), note.largest))
@@ -298,11 +310,11 @@ impl Oracle {
         &mut self,
         seed: u64,
         all_memory: bool,
-        gate: &Gate,
+        arbiter: &DeviceArbiter,
     ) -> Result<Vec<Objection>, JudgeError> {
         let outputs = self.opened.sizes.outputs.tensors.len();
         let mut reasons = degenerate::after_calibration(&self.families, outputs);
-        let _shared = gate.share(Purpose::Reference);
+        let _shared = arbiter.share(Purpose::Reference);
         let narrowed = self.profile == Profile::Paper;
         let found = self.allowed(seed).and_then(|allowed| {
             let narrow = |(tolerance, largest)| {

@@ -4,7 +4,7 @@
 //! of megabytes. The pool keeps those that were used last, serves requests in the order in which they
 //! come, and works on as many at once as the device allows. A GPU's memory is cut into equal parts;
 //! a session has one, or as many as its task turns out to need, and what computes there takes turns
-//! at the judge's gate. On the cpu device one session works per core, and a measurement alone,
+//! through the device arbiter. On the cpu device one session works per core, and a measurement alone,
 //! because everything else on the machine would disturb it.
 //!
 //! A session that is not used is kept for as long as it took to open, at the least: its episode will
@@ -22,14 +22,14 @@ use warpwright_task::{Mode, Task};
 
 use crate::error::JudgeError;
 use crate::examination::{Bar, Examination, Objection};
-use crate::given::Given;
 use crate::judge::LocalJudge;
 use crate::memory::{Memory, Work};
 use crate::queue::{Fit, Queue};
-use crate::reuse::Processes;
 use crate::session::{Begun, TaskSession};
+use crate::single_flight::SingleFlight;
 use crate::slots::Slots;
 use crate::verdict::{Known, built};
+use crate::worker_reuse::Sharing;
 
 /// Host memory that one open session is counted with on the cpu device, bytes.
 const SESSION_BYTES: u64 = 1 << 30;
@@ -44,7 +44,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Least memory of a GPU that is worth a part of its own, bytes.
 const PART_BYTES: u64 = 4 << 30;
 
-/// Sessions on one judge.
+/// A pool of task sessions on one judge.
 pub struct SessionPool<'j> {
     judge: &'j LocalJudge,
     work: Work,
@@ -54,8 +54,8 @@ pub struct SessionPool<'j> {
     starts: Slots,
     state: Mutex<State<'j>>,
     changed: Condvar,
-    /// Verdicts by task, candidate and stage.
-    given: Given<(Key, String, Stage), Verdict>,
+    /// Cached verdicts by task, candidate hash and stage; concurrent equal requests are judged once.
+    single_flight: SingleFlight<(Key, String, Stage), Verdict>,
 }
 
 struct State<'j> {
@@ -124,12 +124,12 @@ impl Key {
 }
 
 impl<'j> SessionPool<'j> {
-    /// A pool with nothing open.
+    /// A pool for judging candidates, without open sessions.
     pub fn new(judge: &'j LocalJudge) -> Self {
         Self::of(judge, Work::Judging)
     }
 
-    /// One to look at tasks alone: without candidates a GPU has memory for more.
+    /// A pool for examining tasks without candidates: a GPU has memory for more sessions then.
     pub fn to_examine(judge: &'j LocalJudge) -> Self {
         Self::of(judge, Work::Examining)
     }
@@ -161,10 +161,10 @@ impl<'j> SessionPool<'j> {
             Work::Examining => GPU_EXAMINATIONS,
         });
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        Self { judge, work, parts, starts, state, changed, given: Given::default() }
+        Self { judge, work, parts, starts, state, changed, single_flight: SingleFlight::default() }
     }
 
-    /// Sessions that it works with at once, if each needs as little as one may.
+    /// Largest number of concurrent sessions, if each needs one part of the memory.
     pub fn at_once(&self) -> usize {
         self.lock().queue.units()
     }
@@ -203,19 +203,18 @@ impl<'j> SessionPool<'j> {
         }
         let question = (Key::of(task), candidate.hash().to_owned(), stage);
         let (mut verdict, ago) =
-            self.given.once(&question, || self.afresh(task, candidate, stage))?;
+            self.single_flight.once(&question, || self.afresh(task, candidate, stage))?;
         if let Some(ago) = ago {
             verdict.seconds = PhaseSeconds::default();
             verdict.caveats.push(format!(
-                "the same files were judged {:.0} s before: this is that verdict, and nothing was run \
-                 again",
+                "this verdict is a copy: the same files were judged {:.0} s before",
                 ago.as_secs_f64()
             ));
         }
         Ok(verdict)
     }
 
-    /// The same whatever was judged before.
+    /// As [`Self::verdict`], but never returns a cached verdict.
     pub fn afresh(
         &self,
         task: &Task,
@@ -235,7 +234,7 @@ impl<'j> SessionPool<'j> {
         Ok(verdict)
     }
 
-    /// Says that an episode of this task is over: its session may give way at once.
+    /// Reports the end of an episode of this task: its session may be closed at once.
     pub fn finished(&self, task: &Task) {
         let key = Key::of(task);
         let mut state = self.lock();
@@ -259,8 +258,8 @@ impl<'j> SessionPool<'j> {
         self.with(task, false, |session| Ok(session.known()))
     }
 
-    /// Why there is nothing to earn on a task that was opened; nothing, where there is or it is not
-    /// known yet. See [`TaskSession::degenerate`].
+    /// Why an opened task is degenerate; empty if it is not, or not known yet. See
+    /// [`TaskSession::degenerate`].
     pub fn degenerate(&self, task: &Task) -> Vec<Objection> {
         let key = Key::of(task);
         let state = self.lock();
@@ -268,7 +267,7 @@ impl<'j> SessionPool<'j> {
         known.map(|(_, known)| known.degenerate.clone()).unwrap_or_default()
     }
 
-    /// Looks at a candidate with a tool; see [`TaskSession::inspect`]. Waits for its turn.
+    /// Inspects a candidate; see [`TaskSession::inspect`]. Waits for its turn.
     pub fn inspect(
         &self,
         task: &Task,
@@ -286,17 +285,17 @@ impl<'j> SessionPool<'j> {
         task: &Task,
         wanted_ms: Option<&RangeInclusive<f64>>,
         bar: Bar,
-        processes: Processes,
+        processes: Sharing,
     ) -> Result<Examination, JudgeError> {
         self.examine_unless(task, wanted_ms, (bar, processes), &|_| false)
     }
 
-    /// The same, but where the operator graph is one that is not wanted, nothing else is looked at.
+    /// As [`Self::examine`], but stops after tracing if `unwanted` rejects the operator graph.
     pub fn examine_unless(
         &self,
         task: &Task,
         wanted_ms: Option<&RangeInclusive<f64>>,
-        (bar, processes): (Bar, Processes),
+        (bar, processes): (Bar, Sharing),
         unwanted: &dyn Fn(&OpGraph) -> bool,
     ) -> Result<Examination, JudgeError> {
         let judge = self.judge;
@@ -305,7 +304,7 @@ impl<'j> SessionPool<'j> {
             judge.alive()?;
             let key = Key::of(task);
             let begun = self.begin(&key, &begin)?;
-            // What is timed takes the device alone, by the gate.
+            // Timed work gets exclusive access from the arbiter.
             let turn = self.turn(key, false);
             // One that is kept for candidates has learnt what is not needed here, and the other way round.
             drop(turn.take());

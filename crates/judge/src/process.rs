@@ -11,8 +11,8 @@ use warpwright_jail::{Access, Captured, Child, Freezer, Killer, Limits, Mount, O
 
 use crate::arena::Arena;
 use crate::channel::{self, Channel, NoAnswer};
+use crate::device_arbiter::{AccessMode, DeviceArbiter, Purpose};
 use crate::error::JudgeError;
-use crate::gate::{Gate, Purpose, Wish};
 use crate::host::{Grant, Host, Listed, Role};
 
 mod window;
@@ -130,16 +130,17 @@ impl Worker {
     }
 
     /// Waits until it has imported torch and mapped its arena, for which it holds the device.
-    pub(crate) fn up(mut self, gate: &Gate) -> Result<Self, JudgeError> {
+    pub(crate) fn up(mut self, arbiter: &DeviceArbiter) -> Result<Self, JudgeError> {
         // Until here only our own code runs in there: a failure is ours, not the task's.
         let mut held = None;
-        let hold = |wish| gate.change(&mut held, wish, Purpose::Start);
+        let hold = |access| arbiter.change(&mut held, access, Purpose::Start);
         match self.channel.ask_holding::<Json>(&ping(), START_PATIENCE, hold) {
             Ok(_) => Ok(self),
             Err(answer) => {
                 let role = self.role;
                 let (outcome, tail) = self.end();
-                Err(failed_start(role, format!("{answer:?}, {outcome:?}: {tail}")))
+                let ended = outcome.map_or_else(String::new, |outcome| format!("; {outcome}"));
+                Err(failed_start(role, format!("{answer}{ended}: {tail}")))
             }
         }
     }
@@ -151,8 +152,8 @@ impl Worker {
 
     /// Has it forget its task, to be given another. Not for a runner. The caller holds nothing of the
     /// device.
-    pub(crate) fn next(&mut self, gate: &Gate) -> Result<(), NoAnswer> {
-        self.ask_holding::<Json>(&serde_json::json!({"do": "next"}), PING_PATIENCE, gate)?;
+    pub(crate) fn next(&mut self, arbiter: &DeviceArbiter) -> Result<(), NoAnswer> {
+        self.ask_holding::<Json>(&serde_json::json!({"do": "next"}), PING_PATIENCE, arbiter)?;
         self.served += 1;
         Ok(())
     }
@@ -174,18 +175,17 @@ impl Worker {
         request: &Json,
         arena: &Arena,
         deadline: Duration,
-        gate: &Gate,
+        arbiter: &DeviceArbiter,
     ) -> Result<Json, JudgeError> {
         let role = self.role.name();
         let failed = |e: NoAnswer| {
-            let action = format!("hand memory to the {role}");
-            JudgeError::infrastructure(action, format!("{e:?}"))
+            JudgeError::infrastructure(format!("hand memory to the {role} process"), e)
         };
         self.thaw().map_err(failed)?;
         self.channel.send(request, deadline).map_err(failed)?;
         self.channel.send_descriptor(arena.lend()?.as_fd()).map_err(failed)?;
         let (mut held, purpose) = (None, self.role.purpose());
-        let hold = |wish| gate.change(&mut held, wish, purpose);
+        let hold = |access| arbiter.change(&mut held, access, purpose);
         self.channel.answer_holding(deadline, hold).map_err(failed)
     }
 
@@ -228,32 +228,32 @@ impl Worker {
         &mut self,
         request: &Json,
         deadline: Duration,
-        gate: &Gate,
+        arbiter: &DeviceArbiter,
     ) -> Result<T, NoAnswer> {
-        self.ask_granting(request, deadline, gate, |wish| wish)
+        self.ask_granting(request, deadline, arbiter, |access| access)
     }
 
-    /// The same, but the process gets the device beside others where it wishes to be alone.
+    /// As [`Self::ask_holding`], but grants shared access where the process requests exclusive access.
     pub(crate) fn ask_beside<T: DeserializeOwned>(
         &mut self,
         request: &Json,
         deadline: Duration,
-        gate: &Gate,
+        arbiter: &DeviceArbiter,
     ) -> Result<T, NoAnswer> {
-        let beside = |wish| if wish == Wish::Alone { Wish::Shared } else { wish };
-        self.ask_granting(request, deadline, gate, beside)
+        let beside = |access| if access == AccessMode::Alone { AccessMode::Shared } else { access };
+        self.ask_granting(request, deadline, arbiter, beside)
     }
 
-    /// Asks, and has the process hold what is granted of its wishes.
+    /// Asks the process, and holds for it the access that `granted` makes of its request.
     fn ask_granting<T: DeserializeOwned>(
         &mut self,
         request: &Json,
         deadline: Duration,
-        gate: &Gate,
-        granted: impl Fn(Wish) -> Wish,
+        arbiter: &DeviceArbiter,
+        granted: impl Fn(AccessMode) -> AccessMode,
     ) -> Result<T, NoAnswer> {
         let (mut held, purpose) = (None, self.role.purpose());
-        let hold = |wish| gate.change(&mut held, granted(wish), purpose);
+        let hold = |access| arbiter.change(&mut held, granted(access), purpose);
         self.thaw()?;
         self.channel.ask_holding(request, deadline, hold)
     }
@@ -343,5 +343,5 @@ fn ping() -> Json {
 }
 
 fn failed_start(role: Role, reason: impl std::fmt::Display) -> JudgeError {
-    JudgeError::infrastructure(format!("start the {}", role.name()), reason)
+    JudgeError::infrastructure(format!("start the {} process", role.name()), reason)
 }

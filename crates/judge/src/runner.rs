@@ -17,15 +17,15 @@ use crate::arena::{Arena, ArenaError, Move, Poison};
 use crate::channel::NoAnswer;
 use crate::claims::Zone;
 use crate::compare;
+use crate::device_arbiter::{DeviceArbiter, Purpose};
 use crate::error::JudgeError;
 use crate::families::Draw;
-use crate::gate::{Gate, Purpose};
-use crate::homes::Home;
 use crate::layout::{Layout, place_all};
 use crate::named::{Named, Results, Sample};
-use crate::nursery::Spare;
 use crate::oracle::Oracle;
 use crate::process::Worker;
+use crate::runner_dirs::RunnerDir;
+use crate::runner_pool::Spare;
 use crate::wire::{Place, Prepared, Value};
 
 /// Places of the results at which a window ends with a look on a GPU, inside the clock.
@@ -60,7 +60,7 @@ impl<E: Into<JudgeError>> From<E> for Trouble {
 pub(crate) struct Runner {
     // Ends before its folder is removed.
     worker: Worker,
-    home: Home,
+    runner_dir: RunnerDir,
     pub(crate) arena: Arc<Arena>,
     pub(crate) layout: Layout,
     /// Longest any one request may take.
@@ -147,23 +147,23 @@ impl Runner {
         layout: Layout,
         patience: Duration,
         random: StdRng,
-        gate: &Gate,
+        arbiter: &DeviceArbiter,
     ) -> Result<Self, JudgeError> {
-        let Spare { mut worker, home, .. } = spare;
-        let failed = |e| JudgeError::infrastructure("show the artifact to the runner", e);
+        let Spare { mut worker, runner_dir, .. } = spare;
+        let failed = |e| JudgeError::infrastructure("copy the artifact for the runner", e);
         if let Arena::Host(_) = &*arena {
             // Copying and touching every page of the memory would disturb a measured window.
-            let _shared = gate.share(Purpose::Host);
-            home.fill(artifact).map_err(failed)?;
+            let _shared = arbiter.share(Purpose::Host);
+            runner_dir.fill(artifact).map_err(failed)?;
             let request = json!({"do": "adopt", "arena_bytes": layout.len(), "populate": timed});
-            worker.hand_over(&request, &arena, ADOPT_PATIENCE, gate)?;
+            worker.hand_over(&request, &arena, ADOPT_PATIENCE, arbiter)?;
         } else {
             // Its memory is mapped already: all candidates of a GPU have the same.
-            home.fill(artifact).map_err(failed)?;
+            runner_dir.fill(artifact).map_err(failed)?;
         }
         Ok(Self {
             worker,
-            home,
+            runner_dir,
             arena,
             layout,
             patience,
@@ -226,7 +226,7 @@ impl Runner {
         let request = json!({
             "do": "load",
             "source": source,
-            "artifact": self.home.shown().to_string_lossy(),
+            "artifact": self.runner_dir.shown().to_string_lossy(),
             "init": init,
             "profile": profile,
             "mode": mode,
@@ -496,7 +496,10 @@ fn stage_there(
 }
 
 fn too_large() -> JudgeError {
-    JudgeError::infrastructure("place inputs", "get_inputs gives inputs of different sizes")
+    JudgeError::infrastructure(
+        "place inputs",
+        "get_inputs returned inputs of another size than before",
+    )
 }
 
 /// From where tensors lie to where they are to lie.

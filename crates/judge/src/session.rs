@@ -14,32 +14,32 @@ use warpwright_record::verdict::{Stage, Verdict};
 use warpwright_task::Task;
 
 use crate::baseline::EarlyBaseline;
+use crate::baseline_set::{Baselines, Terms};
 use crate::channel::NoAnswer;
-use crate::contenders::{Baselines, Terms};
 use crate::degenerate;
+use crate::device_arbiter::{Held, Purpose};
 use crate::error::JudgeError;
 use crate::examination::Objection;
 use crate::failure::{classify, finding};
 use crate::families::Draw;
-use crate::gate::{Held, Purpose};
 use crate::inspect::Subject;
 use crate::judge::LocalJudge;
 use crate::layout::Layout;
 use crate::measure::Plan;
 use crate::memory::Memory;
 use crate::oracle::{LoadedOracle, Oracle, mode_name, profile_name};
-use crate::reuse::Processes;
 use crate::runner::{Ended, Runner, Stumble, Trouble};
 use crate::verdict::{Findings, Known, build, verdict};
 use crate::verify::look;
+use crate::worker_reuse::Sharing;
 
 mod ablation;
 mod alone;
 mod begun;
 mod checks;
 mod examining;
-mod pitting;
-mod room;
+mod memory_pressure;
+mod self_calibration;
 mod timing;
 
 pub(crate) use begun::Begun;
@@ -50,7 +50,7 @@ enum Opening<'r> {
     /// To judge candidates: all that the task allows as inputs is found out.
     Judging,
     /// To look at the task itself, if a call takes about so many milliseconds.
-    Examining(Option<&'r RangeInclusive<f64>>, Processes),
+    Examining(Option<&'r RangeInclusive<f64>>, Sharing),
 }
 
 /// A task being judged. Dropping it ends its processes.
@@ -66,7 +66,7 @@ pub struct TaskSession<'j> {
     layout: Layout,
     plan: Plan,
     random: StdRng,
-    processes: Processes,
+    processes: Sharing,
     /// Whether only the task itself is looked at.
     examines: bool,
     /// A process for the baselines that was begun with the oracle.
@@ -95,7 +95,7 @@ impl<'j> TaskSession<'j> {
         task: &Task,
         begun: Begun,
         memory: Memory,
-        (wanted_ms, processes): (Option<&RangeInclusive<f64>>, Processes),
+        (wanted_ms, processes): (Option<&RangeInclusive<f64>>, Sharing),
     ) -> Result<Self, JudgeError> {
         Self::open_for(Opening::Examining(wanted_ms, processes), judge, task, begun, memory)
     }
@@ -122,14 +122,14 @@ impl<'j> TaskSession<'j> {
         let started = Instant::now();
         let Begun { oracle, early, cost } = begun;
         let arena = |bytes| judge.arena(task, bytes);
-        let mut oracle = oracle.open(memory, arena, &judge.gate)?;
+        let mut oracle = oracle.open(memory, arena, &judge.arbiter)?;
         let mut reasons = degenerate::at_opening(&oracle.opened);
         if let Opening::Judging = opening {
             degenerate::refuse(&task.name, &reasons, judge.config.degenerate)?;
         }
         let plan = Plan::of(judge.config.device, judge.config.window);
         let (plan, processes) = match opening {
-            Opening::Judging => (plan, Processes::Own),
+            Opening::Judging => (plan, Sharing::Own),
             Opening::Examining(_, processes) => (plan.brief(), processes),
         };
         let wanted = wanted_calls(judge, &oracle, &plan);
@@ -147,15 +147,15 @@ impl<'j> TaskSession<'j> {
             }
         })?;
         let learn = |oracle: &mut Oracle, others| match opening {
-            Opening::Judging => oracle.learn(judge.config.seed, others, &judge.gate),
+            Opening::Judging => oracle.learn(judge.config.seed, others, &judge.arbiter),
             Opening::Examining(wanted_ms, _) => oracle.learn_enough(judge, wanted_ms, others),
         };
         let anew = || {
             let settings = (judge.config.profile, judge.config.seed);
-            LoadedOracle::load(&judge.host, task, settings, &judge.gate)?.open(
+            LoadedOracle::load(&judge.host, task, settings, &judge.arbiter)?.open(
                 memory,
                 arena,
-                &judge.gate,
+                &judge.arbiter,
             )
         };
         let mut learnt = learn(&mut oracle, true);
@@ -185,7 +185,7 @@ impl<'j> TaskSession<'j> {
         let mut random = StdRng::from_rng(&mut rand::rng());
         if let Opening::Judging = opening {
             let seed = Draw::fresh(InputFamily::Own, &mut random).seed;
-            reasons.extend(oracle.look_for_degeneracy(seed, memory.is_all(), &judge.gate)?);
+            reasons.extend(oracle.look_for_degeneracy(seed, memory.is_all(), &judge.arbiter)?);
             degenerate::refuse(&task.name, &reasons, judge.config.degenerate)?;
         }
         Ok(Self {
@@ -224,21 +224,23 @@ impl<'j> TaskSession<'j> {
         }
     }
 
-    /// Why there is nothing to earn on the task; nothing, where there is. Such a task is only open where
-    /// the judge was told to judge it all the same.
+    /// Why the task is degenerate; empty if it is not. A degenerate task is open only under
+    /// [`Degenerate::Judged`](crate::Degenerate::Judged).
     pub fn degenerate(&self) -> &[Objection] {
         &self.degenerate
     }
 
-    /// Bytes that one call cannot avoid: every input, parameter and output once.
+    /// Unavoidable memory traffic of one call in bytes: every input, parameter and output once.
     pub fn unavoidable_bytes(&self) -> u64 {
         let opened = &self.oracle.opened;
         let state: u64 = opened.sizes.state.iter().map(|p| p.bytes).sum();
         opened.sizes.inputs.bytes() + state + opened.sizes.outputs.bytes()
     }
 
-    /// Takes a candidate as far as `stage`. What the candidate does wrong is in the verdict; an
-    /// error is never its doing.
+    /// Judges a candidate up to `stage`.
+    ///
+    /// # Errors
+    /// Usage or infrastructure errors; a candidate's failure is in the verdict.
     pub fn judge(&mut self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeError> {
         self.judge.alive()?;
         let verdict = self.judge_within(candidate, stage).map_err(|e| self.judge.explain(e));
@@ -255,7 +257,7 @@ impl<'j> TaskSession<'j> {
                 // Before anything of the candidate runs: nothing it leaves behind slows these.
                 found.seconds.baselines = self.prepare_baselines()?.as_secs_f64();
             }
-            self.run_with_room(candidate, artifact, stage, &mut found)?;
+            self.run_under_memory_pressure(candidate, artifact, stage, &mut found)?;
             self.ablate(candidate, artifact, &mut found)?;
         }
         let known = self.known();
@@ -285,8 +287,11 @@ impl<'j> TaskSession<'j> {
         Ok(started.elapsed())
     }
 
-    /// Looks at one call of a candidate with a profiler or a sanitizer. What the candidate does
-    /// wrong is in the findings, which no verdict and no reward ever depends on.
+    /// Runs one call of a candidate under a profiler or a sanitizer. Verdicts and rewards never depend on the
+    /// findings.
+    ///
+    /// # Errors
+    /// Usage or infrastructure errors; a candidate's failure is in the findings.
     pub fn inspect(
         &mut self,
         candidate: &Candidate,
@@ -321,13 +326,13 @@ impl<'j> TaskSession<'j> {
         // Its memory is made ready while its process starts, if that has still to be waited for.
         let (arena, spare) = std::thread::scope(|scope| {
             let arena = scope.spawn(|| judge.runner_arena(&self.task, layout.len(), timed));
-            let spare = judge.nursery.take();
-            let died = |_| JudgeError::infrastructure("make memory ready", "a thread of ours died");
+            let spare = judge.runner_pool.take();
+            let died = |_| JudgeError::infrastructure("allocate the arena", "the thread panicked");
             (arena.join().map_err(died).and_then(|made| made), spare)
         });
         let (arena, spare) = (arena?, spare?);
         let mut runner =
-            Runner::adopt(spare, dir, (arena, timed), layout, patience, random, &judge.gate)?;
+            Runner::adopt(spare, dir, (arena, timed), layout, patience, random, &judge.arbiter)?;
         found.seconds.start = started.elapsed().as_secs_f64();
         let waiting = Instant::now();
         let held = self.hold(stage);
@@ -335,7 +340,7 @@ impl<'j> TaskSession<'j> {
         let holding = Instant::now();
         let went = self.take_through(&mut runner, candidate, (stage, &held), found);
         if self.judge.config.device.is_cuda() {
-            held.calm();
+            held.untimed();
         }
         found.seconds.inputs = runner.spent().inputs.as_secs_f64();
         found.seconds.windows += runner.spent().windows.as_secs_f64();
@@ -354,7 +359,7 @@ impl<'j> TaskSession<'j> {
             judge.reuse(arena);
         }
         // On the cpu device the next one's start would have slowed this one.
-        judge.nursery.expect();
+        judge.runner_pool.expect();
         match went {
             Ok(()) => Ok(()),
             Err(Trouble::Judge(error)) => Err(error),
@@ -369,14 +374,14 @@ impl<'j> TaskSession<'j> {
     /// The device for a candidate: alone on a GPU, where it may leave work behind that lasts as long
     /// as its process; on the cpu device beside others until it is measured.
     fn hold(&self, stage: Stage) -> Held<'j> {
-        let (gate, usual) = (&self.judge.gate, self.usual.get(&stage).copied());
+        let (arbiter, usual) = (&self.judge.arbiter, self.usual.get(&stage).copied());
         // On a GPU the next runners are made beside what is not timed. On the cpu device that would
         // take the cores on which this one is checked.
-        let calm = self.judge.config.device.is_cuda();
+        let untimed = self.judge.config.device.is_cuda();
         match stage {
-            Stage::Measured => gate.alone_for(Purpose::Measurement, usual, calm),
-            _ if calm => gate.alone_for(Purpose::Verification, usual, calm),
-            _ => gate.share(Purpose::Verification),
+            Stage::Measured => arbiter.alone_for(Purpose::Measurement, usual, untimed),
+            _ if untimed => arbiter.alone_for(Purpose::Verification, usual, untimed),
+            _ => arbiter.share(Purpose::Verification),
         }
     }
 
@@ -397,7 +402,7 @@ impl<'j> TaskSession<'j> {
         })?;
         if stage == Stage::Measured && !found.bad() {
             let waiting = Instant::now();
-            held.tense();
+            held.timed();
             found.seconds.wait += waiting.elapsed().as_secs_f64();
             let measuring = Instant::now();
             let went = self.measure(runner, found);

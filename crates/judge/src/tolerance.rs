@@ -124,7 +124,7 @@ fn ceiling(note: &OutputNote, known: &Errors) -> f64 {
     CEILING * within.min(between).min(note.rms)
 }
 
-/// Why no comparison of an output says anything.
+/// Why comparing an output cannot tell a correct candidate from a wrong one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Silent {
     /// It has no elements.
@@ -133,14 +133,16 @@ pub(crate) enum Silent {
     /// No element is finite.
     #[error("no element is finite")]
     NeverFinite,
-    /// It is an input, which nothing has to be computed for.
+    /// It is an input, so it needs no computation.
     #[error("it is a view of an input")]
     View,
-    /// Another answer than the truth would be within the errors of honest programs.
-    #[error("its elements and draws differ by less than honest programs do")]
+    /// Its values vary less than the rounding errors of correct programs.
+    #[error(
+        "its values vary less, across elements and inputs, than rounding errors of correct programs"
+    )]
     Noise,
-    /// The reference in its own precision is elsewhere.
-    #[error("the reference is far from itself in float64 on most elements")]
+    /// The reference in its own precision disagrees with its float64 version.
+    #[error("on most elements the reference is far from its own float64 results")]
     Apart,
 }
 

@@ -174,7 +174,7 @@ impl Comparison<'_> {
                 return Err(JudgeError::Reference {
                     task: self.oracle.name().to_owned(),
                     message,
-                    hint: Some("give it outputs that depend on what is computed".to_owned()),
+                    hint: Some("make every output depend on the computation".to_owned()),
                 });
             }
         }
@@ -271,19 +271,24 @@ impl Comparison<'_> {
                 continue;
             }
             let (dtype, _) = Dtype::parts(&note.dtype).ok_or_else(|| {
-                JudgeError::infrastructure("compare", format!("an output of {}", note.dtype))
+                JudgeError::infrastructure(
+                    "compare an output",
+                    format!("the judge does not know dtype {}", note.dtype),
+                )
             })?;
             let Err(why) = tells(dtype, note, &families.errors(family, index)) else {
                 telling += 1;
                 continue;
             };
-            let message = format!("comparing output {index} says nothing: {why}");
+            let message =
+                format!("output {index} cannot tell a correct candidate from a wrong one: {why}");
             if matches!(why, Silent::NeverFinite | Silent::Apart) {
                 return Ok(Some(message));
             }
             first = first.or(Some(message));
         }
-        let nothing = || "it gives no tensor, so nothing can be compared".to_owned();
+        let nothing =
+            || "forward returns no tensor, so the judge has nothing to compare".to_owned();
         Ok((telling == 0).then(|| first.unwrap_or_else(nothing)))
     }
 
@@ -348,7 +353,7 @@ impl Comparison<'_> {
 }
 
 fn no_truth() -> JudgeError {
-    JudgeError::infrastructure("compare", "no truth")
+    JudgeError::infrastructure("compare an output", "the oracle sent no expected values")
 }
 
 /// `changed`: the input that it is, if it is none of the outputs. `fresh`: whether what was expected may

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::baseline::{Baseline, BaselineProcess};
+use crate::baseline_floor::History;
 use crate::error::JudgeError;
 use crate::measure::{LEAST, Plan, Ready, cycle, per_call};
-use crate::quiet::History;
 use crate::stats;
 
 /// Fewest seconds that a call's time counts as by windows of a single call: what these vary by.
@@ -93,7 +93,7 @@ fn choose(
     loop {
         let mut tried = grow(plan.longer, (calls, most), TRIES, &mut play)?;
         calls = window_calls(plan.longer, tried.quickest() / tried.calls as f64, most as u64);
-        let mut quiet = History::default();
+        let mut history = History::default();
         if plan.preview > 0 {
             // Chosen by a few windows, confirmed by these.
             tried = try_calls(calls, plan.preview, &mut play)?;
@@ -102,12 +102,12 @@ fn choose(
                 calls = more;
                 continue;
             }
-            quiet.add(&tried.per_call());
+            history.add(&tried.per_call());
         }
         let seconds = stats::rough(&tried.per_call());
         let (later, most) = (calls, calls as u64);
         let calls = window_calls(plan.window, seconds, most);
-        return Ok(Ready { which, calls, later, seconds, quiet });
+        return Ok(Ready { which, calls, later, seconds, history });
     }
 }
 
@@ -192,7 +192,7 @@ mod tests {
     }
 
     /// Whatever a call takes, on a host that now and then stalls a window for longer than a window is
-    /// to take: windows are long enough, and the quiet level is what a call takes.
+    /// to take: windows are long enough, and the floor is what a call takes.
     #[test]
     fn a_window_is_chosen_on_a_host_that_stalls() {
         let plan = Plan::of(Device::Cuda(0), None);
@@ -211,7 +211,7 @@ mod tests {
                 assert!((7e-3..=0.031f64.max(truth)).contains(&length), "{length} s of {truth} s");
                 let short = ready.calls as f64 * truth;
                 assert!((1e-3..=length.min(13e-3f64.max(truth))).contains(&short), "{short} s");
-                if let Some(level) = ready.quiet.level(&[]) {
+                if let Some(level) = ready.history.level(&[]) {
                     assert!(level > 0.5 * truth, "{level} s for {truth} s");
                 }
             }

@@ -5,7 +5,7 @@
 mod support;
 
 use support::{body, config};
-use warpwright_judge::{Bar, Device, Examination, LocalJudge, Objection, Processes, SessionPool};
+use warpwright_judge::{Bar, Device, Examination, LocalJudge, Objection, SessionPool, Sharing};
 use warpwright_task::Task;
 use warpwright_task::similarity::OpGraph;
 
@@ -42,7 +42,7 @@ fn a_sound_task_is_timed_and_nothing_speaks_against_it() {
         "torch.relu(x * self.scale + y).sum(dim=1)",
         TWO,
     );
-    let found = SessionPool::new(&judge).examine(&sound, None, Bar::Sound, Processes::Own).unwrap();
+    let found = SessionPool::new(&judge).examine(&sound, None, Bar::Sound, Sharing::Own).unwrap();
     assert_eq!(names(&found), Vec::<String>::new());
     assert!(!found.fingerprint.torch.is_empty());
     assert_eq!(found.inputs.len(), 2);
@@ -69,7 +69,7 @@ fn a_sound_task_is_timed_and_nothing_speaks_against_it() {
     assert_eq!(judge.graph(&sound).unwrap(), found.graph);
     // Where the graph is one that is not wanted, nothing is looked at or compiled.
     let unwanted = |graph: &OpGraph| Some(graph) == found.graph.as_ref();
-    let how = (Bar::Clear, Processes::Own);
+    let how = (Bar::Clear, Sharing::Own);
     let copy = SessionPool::new(&judge).examine_unless(&sound, None, how, &unwanted).unwrap();
     assert_eq!((copy.graph, copy.compiled_ms.len()), (found.graph.clone(), 0));
     let kept = serde_json::to_string(&found).unwrap();
@@ -84,7 +84,7 @@ fn a_task_that_fails_on_few_draws_is_not_kept() {
     let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
     let pool = SessionPool::new(&judge);
     let object_to = |task: &Task, bar: Bar| {
-        let found = pool.examine(task, None, bar, Processes::Own).unwrap();
+        let found = pool.examine(task, None, bar, Sharing::Own).unwrap();
         found.objections.iter().map(Objection::name).collect::<Vec<_>>()
     };
     let object = |name: &str, forward: &str, inputs: &str, bar: Bar| {
@@ -143,16 +143,16 @@ fn what_is_wrong_with_a_task_is_named() {
     ];
     for (name, made, forward, inputs, wanted) in cases {
         let found = pool
-            .examine(&task(name, made, forward, inputs), None, Bar::Sound, Processes::Own)
+            .examine(&task(name, made, forward, inputs), None, Bar::Sound, Sharing::Own)
             .unwrap();
         assert!(found.objections.iter().any(|o| o.name() == wanted), "{name}: {:?}", names(&found));
         assert!(found.compiled_ms.is_empty(), "{name}: nothing is compiled in vain");
     }
     let long = task("too long", bias, "x * y + self.bias", TWO);
-    let found = pool.examine(&long, Some(&(1e3..=1e4)), Bar::Sound, Processes::Own).unwrap();
+    let found = pool.examine(&long, Some(&(1e3..=1e4)), Bar::Sound, Sharing::Own).unwrap();
     assert!(found.objections.is_empty() && found.compiled_ms.is_empty(), "{found:?}");
     let copied = task("a copy", "pass", "torch.where(x > 9, y, x)", TWO);
-    let found = pool.examine(&copied, None, Bar::Sound, Processes::Own).unwrap();
+    let found = pool.examine(&copied, None, Bar::Sound, Sharing::Own).unwrap();
     let answer =
         |o: &Objection| matches!(o, Objection::Counterfeit { answer } if answer == "input 0");
     assert!(found.objections.iter().any(answer), "{:?}", names(&found));

@@ -5,7 +5,7 @@ mod support;
 
 use support::{body, config};
 use warpwright_judge::{
-    Bar, BaselineSet, Device, JudgeConfig, JudgeError, LocalJudge, Processes, SessionPool,
+    Bar, BaselineSet, Device, JudgeConfig, JudgeError, LocalJudge, SessionPool, Sharing,
 };
 use warpwright_task::Task;
 
@@ -37,14 +37,14 @@ fn gpu_a_task_that_breaks_its_device_or_its_process_harms_no_other() {
         task("crashes", "return ctypes.string_at(0)"),
     ];
     std::thread::scope(|scope| {
-        let beside = scope.spawn(|| pool.examine(&sound, None, Bar::Sound, Processes::Own));
+        let beside = scope.spawn(|| pool.examine(&sound, None, Bar::Sound, Sharing::Own));
         for task in &broken {
-            let refused = pool.examine(task, None, Bar::Sound, Processes::Own);
+            let refused = pool.examine(task, None, Bar::Sound, Sharing::Own);
             assert!(matches!(refused, Err(JudgeError::Reference { .. })), "{refused:?}");
         }
         beside.join().unwrap().unwrap();
     });
-    let found = pool.examine(&sound, None, Bar::Sound, Processes::Own).unwrap();
+    let found = pool.examine(&sound, None, Bar::Sound, Sharing::Own).unwrap();
     assert!(found.objections.is_empty(), "{found:?}");
     let compiled: Vec<&str> = found.compiled_ms.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(compiled, ["compile"]);
@@ -67,9 +67,9 @@ fn gpu_processes_that_looked_at_other_tasks_say_what_new_ones_say() {
     let look = |processes| {
         tasks.each_ref().map(|task| pool.examine(task, None, Bar::Sound, processes).unwrap())
     };
-    let alone = look(Processes::Own);
+    let alone = look(Sharing::Own);
     for _ in 0..2 {
-        let shared = look(Processes::Shared);
+        let shared = look(Sharing::Shared);
         for (task, (own, other)) in tasks.iter().zip(alone.iter().zip(&shared)) {
             assert_eq!(own.objections.len(), other.objections.len(), "{}", task.name);
             assert_eq!(own.graph, other.graph);

@@ -84,10 +84,10 @@ def serve_baseline(channel: Telling) -> None:
         baseline.open(request)
         return {"told": told}
 
-    def ahead_telling(request: dict[str, Any]) -> dict[str, Any]:
+    def meta_compile_telling(request: dict[str, Any]) -> dict[str, Any]:
         told.clear()
         torch._dynamo.reset()
-        missing = baseline.ahead(request)["missing"]
+        missing = baseline.meta_compile(request)["missing"]
         return {"told": [*told, f"missing: {missing}"]}
 
     def compile_telling(request: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +98,11 @@ def serve_baseline(channel: Telling) -> None:
         baseline.compile(request)
         return {"told": told}
 
-    handlers = {"open": open_telling, "ahead": ahead_telling, "compile": compile_telling}
+    handlers = {
+        "open": open_telling,
+        "meta_compile": meta_compile_telling,
+        "compile": compile_telling,
+    }
     serve(channel, handlers)
 
 

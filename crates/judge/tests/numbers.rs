@@ -6,7 +6,7 @@ mod convolution;
 mod support;
 
 use support::{Case, body, judge_all};
-use warpwright_judge::{Bar, Device, LocalJudge, Processes, SessionPool};
+use warpwright_judge::{Bar, Device, LocalJudge, SessionPool, Sharing};
 use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::{FailureClass, Profile, Stage, Verdict};
 use warpwright_task::Task;
@@ -137,7 +137,7 @@ fn what_is_said_of_wrong_answers_is_what_judging_them_says() {
     let objections = |name: &str, source: &str| -> Vec<String> {
         let task = Task::from_source(name, source.to_owned());
         let found =
-            SessionPool::new(&judge).examine(&task, None, Bar::Sound, Processes::Own).unwrap();
+            SessionPool::new(&judge).examine(&task, None, Bar::Sound, Sharing::Own).unwrap();
         found.objections.iter().map(ToString::to_string).collect()
     };
     let sound = task("x", "torch.tanh(x)", "torch.randn(64, 512)");
@@ -174,7 +174,7 @@ fn what_is_said_of_wrong_answers_is_what_judging_them_says() {
         assert_eq!(failure, Some(wanted), "{name}");
     }
     let copied = task("x", "torch.where(x > 1e9, 0.5 * x, x)", "torch.randn(64, 512)");
-    let told = "a candidate that returns input 0 would be right".to_owned();
+    let told = "a candidate that returns input 0 would pass".to_owned();
     assert!(objections("copied", &copied).contains(&told), "{:?}", objections("copied", &copied));
     let verdicts = verified(&copied, &[candidate(&copied, "x", EACH, &kernel("x[i]"))]);
     assert!(verdicts[0].verified, "{:#?}", verdicts[0]);
@@ -238,7 +238,7 @@ fn a_reference_that_dies_of_other_inputs_is_judged_on_its_own() {
     let verdict = verified(&task, &[case]).remove(0);
     assert!(verdict.verified, "{:#?}", verdict.failure);
     assert!(verdict.checks.iter().all(|check| check.family == InputFamily::Own));
-    let told = verdict.caveats.iter().any(|c| c.contains("no inputs but the task's own"));
+    let told = verdict.caveats.iter().any(|c| c.contains("only the task's own inputs were used"));
     assert!(told, "{:?}", verdict.caveats);
 }
 

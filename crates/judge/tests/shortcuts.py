@@ -16,8 +16,8 @@ from torch._inductor import codecache
 from warpwright_oracle import arena, families, headers
 from warpwright_oracle import distance as distances_module
 from warpwright_oracle.arena import ALIGN
+from warpwright_oracle.device_sampling import device_sampling
 from warpwright_oracle.distance import Distance, distance
-from warpwright_oracle.drawn import drawn
 from warpwright_oracle.oracle import Oracle
 from warpwright_oracle.reference import Reference
 from warpwright_oracle.tensors import flatten, place
@@ -183,7 +183,7 @@ class Memory:
 def held() -> int:
     oracle = Oracle("cpu", "", None)  # type: ignore[arg-type]  # nobody is spoken to
     oracle.arena = memory = Memory()  # type: ignore[assignment]
-    oracle.drawn = False
+    oracle.device_sampling = False
     oracle.draw = lambda seed, family: [torch.full((3,), float(seed))]  # type: ignore[method-assign]
 
     def stores(*draws: tuple[int, str], offset: int = 0, before: Any = None) -> int:
@@ -259,7 +259,7 @@ def drawn_in_place() -> int:
     for number, given in enumerate(sorted(draws | others)):
         source = f"import torch\nROWS = 33\nModel = torch.nn.Module\n{FUNCTION}{given}\n"
         reference = Reference(source, "cpu", "eval", f"drawn{number}")
-        found = drawn(reference, 5, reference.inputs(5))
+        found = device_sampling(reference, 5, reference.inputs(5))
         assert (found is not None) == (given in draws), given
         if found is None:
             continue
@@ -303,7 +303,7 @@ def tried_before_it_counts() -> int:
             (expected,) = oracle.reference.inputs(seed)
             assert torch.equal(memory.view(places[0]), expected), (lies, seed)
             assert (tree, end) == ({"list": [{"tensor": 0}]}, ALIGN)
-        assert bool(oracle.drawn) is not lies
+        assert bool(oracle.device_sampling) is not lies
     return 2
 
 

@@ -19,7 +19,7 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Actions {
     places: Vec<Place>,
-    behaviour_logprobs: Vec<f64>,
+    rollout_log_probs: Vec<f64>,
     reward: f64,
 }
 
@@ -60,19 +60,19 @@ impl Actions {
         if !reward.is_finite() {
             return Err(Unsound::Reward);
         }
-        let (mut places, mut behaviour_logprobs) = (Vec::new(), Vec::new());
+        let (mut places, mut rollout_log_probs) = (Vec::new(), Vec::new());
         for (number, sequence) in sequences.iter().enumerate() {
-            let Sequence { ids, is_action, behaviour_logprobs: given, turns } = sequence;
-            if [is_action.len(), given.len(), turns.len()].iter().any(|len| *len != ids.len()) {
+            let Sequence { ids, response_mask, rollout_log_probs: given, turns } = sequence;
+            if [response_mask.len(), given.len(), turns.len()].iter().any(|len| *len != ids.len()) {
                 return Err(Unsound::Lengths { sequence: number });
             }
-            for (token, (is_action, logprob)) in is_action.iter().zip(given).enumerate() {
+            for (token, (response_mask, logprob)) in response_mask.iter().zip(given).enumerate() {
                 let sound = |p: &f32| p.is_finite() && *p <= ABOVE_ONE;
-                match (*is_action != 0, logprob) {
+                match (*response_mask != 0, logprob) {
                     (false, None) => {}
                     (true, Some(logprob)) if sound(logprob) => {
                         places.push(Place { sequence: number, token });
-                        behaviour_logprobs.push(f64::from(*logprob));
+                        rollout_log_probs.push(f64::from(*logprob));
                     }
                     _ => return Err(Unsound::Logprob { sequence: number, token }),
                 }
@@ -81,7 +81,7 @@ impl Actions {
         if places.is_empty() {
             return Err(Unsound::NoAction);
         }
-        Ok(Self { places, behaviour_logprobs, reward })
+        Ok(Self { places, rollout_log_probs, reward })
     }
 
     /// How many there are; at least one.
@@ -96,8 +96,8 @@ impl Actions {
     }
 
     /// Natural logarithm of the probability with which each was drawn.
-    pub fn behaviour_logprobs(&self) -> &[f64] {
-        &self.behaviour_logprobs
+    pub fn rollout_log_probs(&self) -> &[f64] {
+        &self.rollout_log_probs
     }
 
     /// The outcome's reward.
@@ -122,8 +122,8 @@ mod tests {
     fn sequence(mask: &[u8]) -> Sequence {
         Sequence {
             ids: (0..mask.len() as u32).collect(),
-            is_action: mask.to_vec(),
-            behaviour_logprobs: mask.iter().map(|a| (*a != 0).then_some(-0.5)).collect(),
+            response_mask: mask.to_vec(),
+            rollout_log_probs: mask.iter().map(|a| (*a != 0).then_some(-0.5)).collect(),
             turns: vec![1; mask.len()],
         }
     }
@@ -134,7 +134,7 @@ mod tests {
         let actions = Actions::of(&both, 2.0).unwrap();
         assert_eq!(actions.rewards(), [0.0, 0.0, 2.0]);
         assert_eq!(actions.places()[2], Place { sequence: 1, token: 2 });
-        assert_eq!(actions.behaviour_logprobs(), [-0.5; 3]);
+        assert_eq!(actions.rollout_log_probs(), [-0.5; 3]);
     }
 
     #[test]
@@ -148,10 +148,10 @@ mod tests {
         let place = Unsound::Logprob { sequence: 0, token: 1 };
         for logprob in [None, Some(0.7), Some(f32::NAN), Some(f32::NEG_INFINITY)] {
             let logprobs = vec![None, logprob];
-            let wrong = Sequence { behaviour_logprobs: logprobs, ..sequence(&[0, 1]) };
+            let wrong = Sequence { rollout_log_probs: logprobs, ..sequence(&[0, 1]) };
             assert_eq!(of(wrong), Err(place.clone()), "{logprob:?}");
         }
-        let claimed = Sequence { is_action: vec![1, 0], ..sequence(&[1, 1]) };
+        let claimed = Sequence { response_mask: vec![1, 0], ..sequence(&[1, 1]) };
         assert_eq!(of(claimed), Err(place));
     }
 }

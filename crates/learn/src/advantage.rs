@@ -84,8 +84,8 @@ mod tests {
         let through = gae(&at_the_end(1.0, 600), &[0.0; 600], 1.0, 0.99);
         assert!((through[49] - 0.004).abs() < 5e-4, "positive control: {}", through[49]);
 
-        let is_action = |t: usize| !(50..550).contains(&t);
-        let zeroed: Vec<f64> = (0..600).map(|t| if is_action(t) { 0.5 } else { 0.0 }).collect();
+        let response_mask = |t: usize| !(50..550).contains(&t);
+        let zeroed: Vec<f64> = (0..600).map(|t| if response_mask(t) { 0.5 } else { 0.0 }).collect();
         let through = gae(&at_the_end(1.0, 600), &zeroed, 1.0, 0.99);
         assert!((through[49] + 0.495).abs() < 2e-3, "positive control: {}", through[49]);
         let skipped = gae(&at_the_end(1.0, 100), &[0.5; 100], 1.0, 0.99);

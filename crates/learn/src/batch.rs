@@ -151,11 +151,12 @@ impl Batch {
 }
 
 fn row(sequence: &Sequence) -> Row {
-    let places = sequence.is_action.iter().enumerate().filter(|(_, is_action)| **is_action != 0);
+    let places =
+        sequence.response_mask.iter().enumerate().filter(|(_, response_mask)| **response_mask != 0);
     let actions: Vec<u32> = places.map(|(at, _)| at as u32).collect();
-    let logprobs = actions.iter().map(|at| sequence.behaviour_logprobs[*at as usize]);
-    let behaviour = logprobs.map(|logprob| logprob.unwrap_or(0.0)).collect();
-    Row { ids: sequence.ids.clone(), actions, behaviour, ..Row::default() }
+    let logprobs = actions.iter().map(|at| sequence.rollout_log_probs[*at as usize]);
+    let rollout_log_probs = logprobs.map(|logprob| logprob.unwrap_or(0.0)).collect();
+    Row { ids: sequence.ids.clone(), actions, rollout_log_probs, ..Row::default() }
 }
 
 #[cfg(test)]
@@ -167,8 +168,8 @@ mod tests {
             |(at, a): (usize, &u8)| (*a != 0).then_some(-0.01 * (from + at as u32) as f32);
         Sequence {
             ids: (from..from + mask.len() as u32).collect(),
-            is_action: mask.to_vec(),
-            behaviour_logprobs: mask.iter().enumerate().map(logprob).collect(),
+            response_mask: mask.to_vec(),
+            rollout_log_probs: mask.iter().enumerate().map(logprob).collect(),
             turns: vec![1; mask.len()],
         }
     }
@@ -188,7 +189,7 @@ mod tests {
         let mut batch = Batch::new(&episodes).unwrap();
         assert_eq!((batch.len(), batch.actions(), batch.rows().len()), (3, 6, 4));
         assert_eq!(batch.rows()[1].actions, [2], "a sequence without actions is no row");
-        assert_eq!(batch.rows()[0].behaviour, [-0.01, -0.03]);
+        assert_eq!(batch.rows()[0].rollout_log_probs, [-0.01, -0.03]);
         assert_eq!(batch.rewards(), [1.0, 2.0, -1.0]);
         assert_eq!(batch.groups(), [vec![0, 2], vec![1]]);
         let numbers = [vec![1.0, 2.0, 3.0], vec![4.0], vec![5.0, 6.0]];

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::course::Update;
 use crate::monitor::Alarm;
+use crate::run_monitor::Update;
 
 /// The lowest reward there is.
 const WORST: f64 = -1.0;
@@ -14,17 +14,17 @@ const WORST: f64 = -1.0;
 pub struct Collapse {
     /// The mean reward, from the worst one on, is below this share of its best so far...
     pub reward_share: f64,
-    /// ...for so many updates in a row.
-    pub updates: usize,
-    /// More than this share of the episodes has a message that was cut short.
-    pub cut: f64,
+    /// ...for this many training steps in a row.
+    pub training_steps: usize,
+    /// More than this share of the episodes has a message that reached `max_new_tokens`.
+    pub truncated_rate: f64,
     /// One alarm is raised so many times in a row.
     pub alarms: usize,
 }
 
 impl Default for Collapse {
     fn default() -> Self {
-        Self { reward_share: 0.5, updates: 10, cut: 0.25, alarms: 10 }
+        Self { reward_share: 0.5, training_steps: 10, truncated_rate: 0.25, alarms: 10 }
     }
 }
 
@@ -38,7 +38,7 @@ pub enum Collapsed {
         at: u32,
     },
     /// Messages were cut short.
-    Cut {
+    Truncated {
         /// The first such update.
         at: u32,
     },
@@ -57,7 +57,8 @@ impl Collapse {
     pub fn of(&self, updates: &[Update]) -> Option<Collapsed> {
         let (mut best, mut low) = (f64::NEG_INFINITY, 0);
         let mut raised: Vec<(Alarm, usize)> = Vec::new();
-        let cut_at_first = updates.first().is_some_and(|update| update.cut > self.cut);
+        let cut_at_first =
+            updates.first().is_some_and(|update| update.truncated_rate > self.truncated_rate);
         for update in updates {
             let at = update.number;
             let report = &update.report;
@@ -65,11 +66,11 @@ impl Collapse {
             // A reward that is no number is none.
             let is_low = (report.reward - WORST) < self.reward_share * (best - WORST);
             low = if is_low || !report.reward.is_finite() { low + 1 } else { 0 };
-            if low >= self.updates {
+            if low >= self.training_steps {
                 return Some(Collapsed::Reward { at });
             }
-            if update.cut > self.cut && !cut_at_first {
-                return Some(Collapsed::Cut { at });
+            if update.truncated_rate > self.truncated_rate && !cut_at_first {
+                return Some(Collapsed::Truncated { at });
             }
             raised.retain(|(alarm, _)| report.alarms.contains(alarm));
             for alarm in &report.alarms {
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_reward_that_stays_low_is_a_collapse_and_one_that_comes_back_is_none() {
-        let rule = Collapse { updates: 3, ..Collapse::default() };
+        let rule = Collapse { training_steps: 3, ..Collapse::default() };
         // From the worst one on, -0.3 is less than half of 0.5.
         assert_eq!(rule.of(&run(&[0.0, 0.5, -0.3, -0.4, -0.3])), Some(Collapsed::Reward { at: 4 }));
         assert_eq!(rule.of(&run(&[0.0, 0.5, -0.3, -0.4, -0.2, -0.9, -0.9])), None);
@@ -115,9 +116,9 @@ mod tests {
     fn messages_cut_short_and_alarms_that_do_not_clear_are_a_collapse() {
         let rule = Collapse { alarms: 2, ..Collapse::default() };
         let mut cut = run(&[0.1; 4]);
-        cut[2].cut = 0.3;
-        assert_eq!(rule.of(&cut), Some(Collapsed::Cut { at: 2 }));
-        cut[0].cut = 0.3;
+        cut[2].truncated_rate = 0.3;
+        assert_eq!(rule.of(&cut), Some(Collapsed::Truncated { at: 2 }));
+        cut[0].truncated_rate = 0.3;
         assert_eq!(rule.of(&cut), None, "it began so");
         let mut alarmed = run(&[0.1; 5]);
         for (at, alarm) in [(0, Alarm::Divergence), (2, Alarm::Divergence), (3, Alarm::MeanRatio)] {

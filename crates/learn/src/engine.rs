@@ -21,16 +21,16 @@ pub struct Row {
     /// Numbers of the tokens that are actions, from 1, rising: the first token of a sequence has nothing
     /// before it that could have chosen it.
     pub actions: Vec<u32>,
-    /// By how much better than expected an action was.
+    /// Advantage of each action.
     pub advantages: Vec<f32>,
-    /// Natural logarithm of its probability before the step, by the trainer.
-    pub before: Vec<f32>,
-    /// Natural logarithm of the probability that it was drawn with, by the sampler.
-    pub behaviour: Vec<f32>,
-    /// What came of it, for the critic.
-    pub targets: Vec<f32>,
-    /// What the critic expected before the step.
-    pub expected: Vec<f32>,
+    /// Log-probability (natural) of each action under the trainer's weights before the step.
+    pub old_log_probs: Vec<f32>,
+    /// Log-probability (natural) of each action under the distribution that it was sampled from.
+    pub rollout_log_probs: Vec<f32>,
+    /// Return of each action: the critic's target.
+    pub returns: Vec<f32>,
+    /// The critic's value of each action before the step.
+    pub values: Vec<f32>,
 }
 
 /// What is made small.
@@ -39,9 +39,9 @@ pub struct Row {
 pub enum Loss {
     /// Negative log-likelihood of the actions: supervised training, rejection fine-tuning.
     Likelihood,
-    /// The policy's clipped surrogate; asks for `advantages`, `before` and `behaviour`.
+    /// The policy's clipped surrogate; asks for `advantages`, `old_log_probs` and `rollout_log_probs`.
     Policy(PolicyLoss),
-    /// Half the squared error of the critic's values; asks for `targets`, and with a clip for `expected`.
+    /// Half the squared error of the critic's values; asks for `returns`, and with a clip for `values`.
     Value {
         /// How far a value may move from what it was.
         clip: Option<f64>,
@@ -68,23 +68,23 @@ pub struct Passed {
     pub scores: Vec<Scores>,
 }
 
-/// How weights are moved.
+/// One step of AdamW (arXiv 1711.05101).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
     /// Learning rate.
-    pub rate: f64,
-    /// Of AdamW (arXiv 1711.05101).
-    pub betas: (f64, f64),
-    /// Weight decay, of matrices only.
-    pub decay: f64,
-    /// Gradients are scaled to at most this norm.
-    pub clip: f64,
+    pub lr: f64,
+    /// Decay rates of the first and the second moment.
+    pub adam_betas: (f64, f64),
+    /// Weight decay; it applies to matrices only.
+    pub weight_decay: f64,
+    /// Gradients with a larger norm are scaled down to it.
+    pub max_grad_norm: f64,
 }
 
 impl Default for Step {
     fn default() -> Self {
-        Self { rate: 1e-4, betas: (0.9, 0.95), decay: 0.1, clip: 1.0 }
+        Self { lr: 1e-4, adam_betas: (0.9, 0.95), weight_decay: 0.1, max_grad_norm: 1.0 }
     }
 }
 
@@ -126,14 +126,14 @@ pub struct Sampling {
     /// Only the likeliest tokens that together have this probability.
     pub top_p: f64,
     /// Most tokens to draw.
-    pub most: u32,
+    pub max_new_tokens: u32,
     /// Tokens after which nothing is drawn.
     pub stop: Vec<u32>,
 }
 
 impl Default for Sampling {
     fn default() -> Self {
-        Self { temperature: 1.0, top_p: 1.0, most: 1024, stop: Vec::new() }
+        Self { temperature: 1.0, top_p: 1.0, max_new_tokens: 1024, stop: Vec::new() }
     }
 }
 

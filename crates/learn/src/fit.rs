@@ -18,6 +18,7 @@ use crate::engine::{Engine, Loss, Scores, Step, Which};
 use crate::moments::mean;
 use crate::monitor::explained_variance;
 use crate::recipe::Targets;
+use crate::schedule::LrSchedule;
 use crate::update::UpdateError;
 
 /// What is learned.
@@ -38,18 +39,18 @@ pub struct Fit {
     pub aim: Aim,
     /// Every step.
     pub step: Step,
-    /// Whether the rate falls linearly, to nothing after the last of `most` epochs.
-    pub anneals: bool,
-    /// Episodes of a step.
-    pub episodes: usize,
-    /// Share of the episodes that are measured with and not trained on.
-    pub held_out: f64,
-    /// Epochs without a better figure after which it ends.
+    /// How the learning rate changes over the steps of `total_epochs`.
+    pub schedule: LrSchedule,
+    /// Episodes per step.
+    pub train_batch_size: usize,
+    /// Share of the episodes that is used for validation and not trained on.
+    pub validation_fraction: f64,
+    /// Training ends after this many epochs without an improvement (early stopping).
     pub patience: u32,
-    /// Least difference that counts as better.
-    pub better_by: f64,
-    /// Most epochs.
-    pub most: u32,
+    /// Smallest change of the validation metric that counts as an improvement.
+    pub min_delta: f64,
+    /// Training ends after this many epochs.
+    pub total_epochs: u32,
     /// What decides the order.
     pub seed: u64,
 }
@@ -63,9 +64,9 @@ pub struct Epoch {
     pub loss: f64,
     /// Mean norm of its steps' gradients.
     pub norm: f64,
-    /// After it, of the episodes held out: mean negative log-likelihood of an action, or half the mean
-    /// squared error of the values.
-    pub held_out: f64,
+    /// Validation loss after it: mean negative log-likelihood of an action, or half the mean squared error of
+    /// the values.
+    pub validation_loss: f64,
     /// After it, of the episodes held out: the share of the returns' variance that values explain.
     pub explained_variance: Option<f64>,
 }
@@ -73,7 +74,7 @@ pub struct Epoch {
 impl Epoch {
     /// The figure that is to rise.
     fn figure(&self) -> f64 {
-        self.explained_variance.unwrap_or(-self.held_out)
+        self.explained_variance.unwrap_or(-self.validation_loss)
     }
 }
 
@@ -113,8 +114,8 @@ impl Fit {
             let (loss, norm) = self.steps(engine, &train, number, step)?;
             // With nothing held out the training figures must do.
             let measured = if held_out.is_empty() { &train } else { &held_out };
-            let (held_out, explained_variance) = self.measure(engine, measured)?;
-            let epoch = Epoch { number, loss, norm, held_out, explained_variance };
+            let (validation_loss, explained_variance) = self.measure(engine, measured)?;
+            let epoch = Epoch { number, loss, norm, validation_loss, explained_variance };
             epochs.push(epoch);
             if !epoch.figure().is_finite() || each(engine, &epoch).is_break() {
                 break;
@@ -127,27 +128,32 @@ impl Fit {
     pub fn is_over(&self, epochs: &[Epoch]) -> bool {
         let (mut best, mut since) = (f64::NEG_INFINITY, 0);
         for epoch in epochs {
-            if epoch.figure() > best + self.better_by {
+            if epoch.figure() > best + self.min_delta {
                 (best, since) = (epoch.figure(), 0);
             } else {
                 since += 1;
             }
         }
-        epochs.len() >= self.most as usize || since >= self.patience.max(1)
+        epochs.len() >= self.total_epochs as usize || since >= self.patience.max(1)
     }
 
     fn split<'e>(&self, episodes: &'e [Episode]) -> (Vec<&'e Episode>, Vec<&'e Episode>) {
         let mut order: Vec<&Episode> = episodes.iter().collect();
         order.shuffle(&mut StdRng::seed_from_u64(self.seed));
-        let count = (self.held_out.clamp(0.0, 1.0) * order.len() as f64).round() as usize;
+        let count =
+            (self.validation_fraction.clamp(0.0, 1.0) * order.len() as f64).round() as usize;
         let held_out = order.split_off(order.len() - count.min(order.len().saturating_sub(1)));
         (order, held_out)
     }
 
-    /// The step after so many epochs.
-    fn step_at(&self, epochs: f64) -> Step {
-        let left = if self.anneals { 1.0 - epochs / f64::from(self.most) } else { 1.0 };
-        Step { rate: self.step.rate * left, ..self.step }
+    /// Step `step` (from 0) of epoch `epoch`, where an epoch has `per_epoch` steps.
+    fn step_at(&self, epoch: u32, step: u32, per_epoch: usize) -> Step {
+        let per_epoch = per_epoch as f64;
+        let (step, total) = (
+            f64::from(epoch) * per_epoch + f64::from(step),
+            f64::from(self.total_epochs) * per_epoch,
+        );
+        Step { lr: self.step.lr * self.schedule.factor(step, total), ..self.step }
     }
 
     /// One epoch; the means of its steps' losses and norms.
@@ -168,7 +174,7 @@ impl Fit {
         order.rotate_left(random.random_range(0..train.len()));
         let own = engine.describe().map_err(UpdateError::Engine)?.has_critic;
         let (mut losses, mut norms) = (Vec::new(), Vec::new());
-        let parts = order.chunks(self.episodes.max(1));
+        let parts = order.chunks(self.train_batch_size.max(1));
         let of = parts.len();
         for (part, step) in parts.zip(0u32..) {
             let part: Vec<Episode> = part.iter().map(|episode| (*episode).clone()).collect();
@@ -184,7 +190,7 @@ impl Fit {
             let over = batch.actions() as f64;
             let passed = engine.backward(batch.rows(), &loss, over);
             losses.push(passed.map_err(UpdateError::Engine)?.loss);
-            let step = self.step_at(f64::from(number) + f64::from(step) / of as f64);
+            let step = self.step_at(number, step, of);
             norms.push(engine.step(which, &step).map_err(UpdateError::Engine)?);
             made(number, norms.len(), of);
         }
@@ -236,7 +242,7 @@ where
         .zip(&values)
         .map(|(actions, values)| value_targets(&actions.rewards(), values, 1.0, targets.lambda()));
     let each: Vec<Vec<f64>> = each.collect();
-    batch.put(|row| &mut row.targets, &each);
+    batch.put(|row| &mut row.returns, &each);
     Ok(())
 }
 
@@ -256,16 +262,16 @@ mod tests {
     use crate::table::{Table, episode};
 
     fn fit(aim: Aim) -> Fit {
-        let step = Step { rate: 0.5, ..Step::default() };
+        let step = Step { lr: 0.5, ..Step::default() };
         Fit {
             aim,
             step,
-            anneals: false,
-            episodes: 25,
-            held_out: 0.25,
+            schedule: LrSchedule::CONSTANT,
+            train_batch_size: 25,
+            validation_fraction: 0.25,
             patience: 3,
-            better_by: 1e-3,
-            most: 100,
+            min_delta: 1e-3,
+            total_epochs: 100,
             seed: 1,
         }
     }
@@ -289,7 +295,10 @@ mod tests {
         let epochs = all(&fit(Aim::Likelihood), &mut table);
         assert!(epochs.len() > 3 && epochs.len() < 100, "{}", epochs.len());
         let (first, last) = (epochs[0], epochs[epochs.len() - 1]);
-        assert!(last.held_out < first.held_out && last.loss < first.loss, "{first:?} {last:?}");
+        assert!(
+            last.validation_loss < first.validation_loss && last.loss < first.loss,
+            "{first:?} {last:?}"
+        );
         assert_eq!(last.explained_variance, None);
         let after = table.logprobs(0).map(f64::exp);
         assert!((after[1] - 0.75).abs() < 0.1 && (after[2] - 0.25).abs() < 0.1, "{after:?}");
@@ -300,7 +309,7 @@ mod tests {
     #[test]
     fn every_step_is_told_of() {
         let mut told = Vec::new();
-        let few = Fit { most: 2, ..fit(Aim::Likelihood) };
+        let few = Fit { total_epochs: 2, ..fit(Aim::Likelihood) };
         let on = |_: &mut Table, _: &Epoch| ControlFlow::Continue(());
         let step = &mut |epoch, made, of| told.push((epoch, made, of));
         few.run_watched(&mut Table::new(), &episodes(), vec![], on, step).unwrap();
@@ -309,14 +318,17 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_falls_begins_whole_and_ends_at_nothing() {
-        let falls = Fit { anneals: true, most: 4, patience: 9, ..fit(Aim::Likelihood) };
-        for (epochs, rate) in [(0.0, 0.5), (1.0, 0.375), (2.5, 0.1875), (4.0, 0.0)] {
-            assert!((falls.step_at(epochs).rate - rate).abs() < 1e-12, "{epochs}");
+    fn a_linear_schedule_begins_at_the_whole_rate_and_ends_at_zero() {
+        const LINEAR: LrSchedule =
+            LrSchedule { kind: crate::schedule::LrSchedulerType::Linear, warmup_steps: 0 };
+        let falls = Fit { schedule: LINEAR, total_epochs: 4, patience: 9, ..fit(Aim::Likelihood) };
+        for ((epoch, step), lr) in [((0, 0), 0.5), ((1, 0), 0.375), ((2, 2), 0.1875), ((4, 0), 0.0)]
+        {
+            assert!((falls.step_at(epoch, step, 4).lr - lr).abs() < 1e-12, "{epoch} {step}");
         }
         let (mut falling, mut steady) = (Table::new(), Table::new());
         assert_eq!(all(&falls, &mut falling).len(), 4);
-        all(&Fit { anneals: false, ..falls }, &mut steady);
+        all(&Fit { schedule: LrSchedule::CONSTANT, ..falls }, &mut steady);
         let moved = |table: &Table| table.odds.iter().flatten().map(|odds| odds.abs()).sum::<f64>();
         assert!(moved(&falling) < moved(&steady), "{:?} {:?}", falling.odds, steady.odds);
     }
@@ -360,9 +372,9 @@ mod tests {
         let mut table = Table::new();
         assert_eq!(fit(Aim::Likelihood).run(&mut table, &[], vec![], on).unwrap(), []);
         let one = &episodes()[..1];
-        let few = Fit { most: 2, ..fit(Aim::Likelihood) };
+        let few = Fit { total_epochs: 2, ..fit(Aim::Likelihood) };
         assert_eq!(few.run(&mut table, one, vec![], on).unwrap().len(), 2, "nothing is held out");
-        let lost = Fit { step: Step { rate: f64::NAN, ..Step::default() }, ..few };
+        let lost = Fit { step: Step { lr: f64::NAN, ..Step::default() }, ..few };
         assert_eq!(lost.run(&mut Table::new(), one, vec![], on).unwrap().len(), 1);
         let mut none = Table { has_values: false, ..Table::new() };
         let refused = fit(Aim::Values(Targets::MonteCarlo)).run(&mut none, one, vec![], on);

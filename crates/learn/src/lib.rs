@@ -33,8 +33,8 @@
 //! // Two turns of one token with a tool result between them; the reward comes at the end.
 //! let sequence = warpwright_record::tokens::Sequence {
 //!     ids: vec![7, 1, 2, 3, 8],
-//!     is_action: vec![1, 0, 0, 0, 1],
-//!     behaviour_logprobs: vec![Some(-0.1), None, None, None, Some(-0.2)],
+//!     response_mask: vec![1, 0, 0, 0, 1],
+//!     rollout_log_probs: vec![Some(-0.1), None, None, None, Some(-0.2)],
 //!     turns: vec![1, 2, 2, 2, 2],
 //! };
 //! let actions = Actions::of(&[sequence], 1.0)?;
@@ -45,21 +45,23 @@
 
 pub mod actions;
 pub mod advantage;
-pub mod arms;
+pub mod arm_stats;
 pub mod batch;
 pub mod collapse;
-pub mod course;
-mod decline;
 pub mod engine;
 pub mod fit;
 pub mod group;
 pub mod losses;
+pub mod model_config;
 mod moments;
 pub mod monitor;
 pub mod online;
 pub mod outcome;
 pub mod recipe;
+mod regression;
 pub mod remote;
+pub mod run_monitor;
+pub mod schedule;
 #[cfg(test)]
 mod table;
 pub mod update;

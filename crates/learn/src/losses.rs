@@ -15,14 +15,18 @@ pub const LOG_RATIO_LIMIT: f64 = 20.0;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyLoss {
-    /// A ratio counts as at least 1 minus this.
-    pub clip_low: f64,
-    /// A ratio counts as at most 1 plus this.
-    pub clip_high: f64,
-    /// Of an action with a negative advantage a ratio counts as at most this; without, no bound.
-    pub dual_clip: Option<f64>,
-    /// Ratios of trainer to sampler are truncated at this and weigh an action; without, nothing does.
-    pub mismatch: Option<f64>,
+    /// The importance ratio is clipped to at least 1 minus this.
+    pub clip_ratio_low: f64,
+    /// The importance ratio is clipped to at most 1 plus this.
+    pub clip_ratio_high: f64,
+    /// Dual clip: with a negative advantage the importance ratio counts as at most this; `None` is no limit.
+    pub clip_ratio_c: Option<f64>,
+    /// Truncated importance sampling: the loss of an action is weighted by the ratio of trainer to sampler, at most
+    /// this; `None` is no weighting.
+    pub rollout_is_threshold: Option<f64>,
+    /// The sampler's log-probabilities take the place of the trainer's old ones (verl's
+    /// `rollout_correction.bypass_mode`); `rollout_is_threshold` then has no effect.
+    pub bypass_mode: bool,
 }
 
 /// Natural logarithms of an action's probability.
@@ -31,9 +35,9 @@ pub struct Logprobs {
     /// Under the weights that are trained.
     pub now: f64,
     /// Under those weights as they were when the step began, by the trainer.
-    pub before: f64,
+    pub old: f64,
     /// Under the distribution it was drawn from, by the sampler.
-    pub behaviour: f64,
+    pub rollout: f64,
 }
 
 /// What one action contributes.
@@ -58,19 +62,23 @@ fn ratio(above: f64, below: f64) -> f64 {
 impl PolicyLoss {
     /// The term of an action.
     pub fn term(&self, logprobs: Logprobs, advantage: f64) -> Term {
-        let Logprobs { now, before, behaviour } = logprobs;
-        let weight = self.mismatch.map_or(1.0, |most| ratio(before, behaviour).min(most));
-        let free = ratio(now, before);
-        let clipped = free.clamp(1.0 - self.clip_low, 1.0 + self.clip_high);
+        let Logprobs { now, old, rollout } = logprobs;
+        let (old, weight) = match self.rollout_is_threshold {
+            _ if self.bypass_mode => (rollout, 1.0),
+            Some(most) => (old, ratio(old, rollout).min(most)),
+            None => (old, 1.0),
+        };
+        let free = ratio(now, old);
+        let clipped = free.clamp(1.0 - self.clip_ratio_low, 1.0 + self.clip_ratio_high);
         // The smaller gain of the two, so that moving too far gains nothing.
         let mut gain = (free * advantage).min(clipped * advantage);
         let mut moves = free * advantage <= clipped * advantage;
-        if let Some(most) = self.dual_clip.filter(|_| advantage < 0.0) {
+        if let Some(most) = self.clip_ratio_c.filter(|_| advantage < 0.0) {
             // A ratio that has grown without bound would drown all others.
             moves &= gain >= most * advantage;
             gain = gain.max(most * advantage);
         }
-        moves &= (now - before).abs() < LOG_RATIO_LIMIT;
+        moves &= (now - old).abs() < LOG_RATIO_LIMIT;
         let gradient = if moves { -weight * free * advantage } else { 0.0 };
         Term { loss: -weight * gain, gradient, ratio: free, is_clipped: !moves, weight }
     }
@@ -96,11 +104,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ROBUST: PolicyLoss =
-        PolicyLoss { clip_low: 0.2, clip_high: 0.28, dual_clip: Some(10.0), mismatch: Some(2.0) };
+    const ROBUST: PolicyLoss = PolicyLoss {
+        clip_ratio_low: 0.2,
+        clip_ratio_high: 0.28,
+        clip_ratio_c: Some(10.0),
+        rollout_is_threshold: Some(2.0),
+        bypass_mode: false,
+    };
 
     fn at(ratio: f64) -> Logprobs {
-        Logprobs { now: ratio.ln() - 1.0, before: -1.0, behaviour: -1.0 }
+        Logprobs { now: ratio.ln() - 1.0, old: -1.0, rollout: -1.0 }
     }
 
     fn near(a: f64, b: f64) -> bool {
@@ -118,25 +131,35 @@ mod tests {
         assert!(near(term(3.0, -1.0).loss, 3.0) && near(term(3.0, -1.0).gradient, 3.0));
         // Dual clip.
         assert!(near(term(30.0, -1.0).loss, 10.0) && near(term(30.0, -1.0).gradient, 0.0));
-        let single = PolicyLoss { dual_clip: None, ..ROBUST };
+        let single = PolicyLoss { clip_ratio_c: None, ..ROBUST };
         assert!(near(single.term(at(30.0), -1.0).loss, 30.0));
     }
 
     #[test]
     fn the_samplers_mismatch_weighs_and_is_truncated() {
-        let sampled = |behaviour: f64| Logprobs { now: -1.0, before: -1.0, behaviour };
-        let weight = |behaviour: f64| ROBUST.term(sampled(behaviour), 1.0).weight;
+        let sampled = |rollout: f64| Logprobs { now: -1.0, old: -1.0, rollout };
+        let weight = |rollout: f64| ROBUST.term(sampled(rollout), 1.0).weight;
         assert!(near(weight(-1.0), 1.0) && near(weight(-1.0 - 1.5f64.ln()), 1.5));
         assert!(near(weight(-9.0), 2.0), "truncated");
         assert!(near(weight(-1.0 + 2.0f64.ln()), 0.5));
-        let off = PolicyLoss { mismatch: None, ..ROBUST };
+        let off = PolicyLoss { rollout_is_threshold: None, ..ROBUST };
         assert!(near(off.term(sampled(-9.0), 1.0).weight, 1.0));
     }
 
     #[test]
+    fn bypass_mode_compares_with_the_sampler() {
+        let bypass = PolicyLoss { bypass_mode: true, ..ROBUST };
+        let logprobs = Logprobs { now: -1.0, old: -3.0, rollout: -1.1 };
+        let term = bypass.term(logprobs, 1.0);
+        assert!(near(term.ratio, 0.1f64.exp()) && near(term.weight, 1.0), "{term:?}");
+        assert!(near(term.loss, -(0.1f64.exp())), "{term:?}");
+        assert!(ROBUST.term(logprobs, 1.0).ratio > 7.0, "positive control");
+    }
+
+    #[test]
     fn a_ratio_beyond_all_bounds_stays_finite() {
-        let far = Logprobs { now: 0.0, before: -800.0, behaviour: -800.0 };
-        let term = PolicyLoss { dual_clip: None, ..ROBUST }.term(far, -1.0);
+        let far = Logprobs { now: 0.0, old: -800.0, rollout: -800.0 };
+        let term = PolicyLoss { clip_ratio_c: None, ..ROBUST }.term(far, -1.0);
         assert!(term.loss.is_finite() && near(term.gradient, 0.0) && term.is_clipped, "{term:?}");
     }
 
@@ -152,12 +175,12 @@ mod tests {
 
     /// The surrogate by its cases, as the papers' figures have it, and not by `min` and `max`.
     fn by_cases(loss: &PolicyLoss, ratio: f64, advantage: f64) -> f64 {
-        let (low, high) = (1.0 - loss.clip_low, 1.0 + loss.clip_high);
+        let (low, high) = (1.0 - loss.clip_ratio_low, 1.0 + loss.clip_ratio_high);
         let counted = if advantage >= 0.0 {
             if ratio > high { high } else { ratio }
         } else {
             let least = if ratio < low { low } else { ratio };
-            match loss.dual_clip {
+            match loss.clip_ratio_c {
                 Some(most) if least > most => most,
                 _ => least,
             }
@@ -172,7 +195,7 @@ mod tests {
             advantage in -3.0f64..3.0,
             dual in any::<bool>(),
         ) {
-            let loss = PolicyLoss { dual_clip: dual.then_some(10.0), ..ROBUST };
+            let loss = PolicyLoss { clip_ratio_c: dual.then_some(10.0), ..ROBUST };
             let term = loss.term(at(log_ratio.exp()), advantage);
             prop_assert!((term.loss - by_cases(&loss, log_ratio.exp(), advantage)).abs() < 1e-9);
         }
@@ -182,9 +205,9 @@ mod tests {
         fn the_gradient_is_the_losses(
             log_ratio in -3.0f64..4.0,
             advantage in -3.0f64..3.0,
-            behaviour in -4.0f64..0.0,
+            rollout in -4.0f64..0.0,
         ) {
-            let logprobs = |now: f64| Logprobs { now, before: -1.0, behaviour };
+            let logprobs = |now: f64| Logprobs { now, old: -1.0, rollout };
             let (now, step) = (log_ratio - 1.0, 1e-6);
             for bound in [0.8f64, 1.28, 10.0] {
                 prop_assume!((log_ratio - bound.ln()).abs() > 1e-4);

@@ -1,5 +1,8 @@
 //! What a training step is watched by, and when it is no good any more.
 
+use std::fmt;
+
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::losses::Term;
@@ -47,40 +50,49 @@ impl Ratios {
     }
 }
 
-/// Why a run should stop, or go back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// A condition that can halt a run or roll it back. `docs/reference/training-metrics.md` has the thresholds.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Alarm {
-    /// The critic misleads.
+    /// The critic's explained variance is below 0.
     ExplainedVariance,
     /// The mean ratio is beyond 0.5 to 2.
     MeanRatio,
-    /// Few actions carry the step.
+    /// The effective sample size of the update is small.
     EffectiveSampleSize,
-    /// The policy has moved too far in one step.
+    /// The KL divergence of one update is too large.
     Divergence,
-    /// Something is not a finite number.
+    /// A loss, gradient norm or ratio is not finite.
     NotFinite,
-    /// Messages are suddenly cut short.
+    /// More messages reach `max_new_tokens` than before.
     Truncation,
-    /// The policy hesitates more and more.
+    /// Entropy has doubled.
     EntropySurge,
-    /// The policy has stopped looking for anything else.
+    /// Entropy has fallen to a small share of its first values.
     EntropyCollapse,
-    /// A task's episodes all come to the same, and are no better than at first.
-    Spread,
-    /// The same tasks bring less than they did.
-    Decline,
-    /// One step's gradient dwarfs those before.
+    /// The standard deviation of rewards within a task has collapsed without a higher mean.
+    RewardStdCollapse,
+    /// The same tasks have lower rewards than before.
+    RewardRegression,
+    /// The gradient norm is ten times that of the last updates.
     GradientNorm,
-    /// Sampler and trainer disagree about what is rare, and more than before.
+    /// Sampler and trainer disagree about rare tokens, and more than before.
     Mismatch,
-    /// What was drawn is not by the policy's weights.
-    ForeignSampler,
-    /// Bounds hold ever more actions.
+    /// The sampled tokens do not come from the policy's weights.
+    SamplerWeightMismatch,
+    /// The share of clipped actions grows.
     Clipping,
-    /// Many episodes end by our own failure.
+    /// Many episodes end with an infrastructure failure.
     Failures,
+}
+
+impl fmt::Display for Alarm {
+    /// As configurations spell it.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(out)
+    }
 }
 
 impl Alarm {
@@ -98,21 +110,21 @@ impl Alarm {
             | Self::Truncation
             | Self::EntropySurge
             | Self::EntropyCollapse
-            | Self::Spread
-            | Self::Decline
+            | Self::RewardStdCollapse
+            | Self::RewardRegression
             | Self::Mismatch
-            | Self::ForeignSampler
+            | Self::SamplerWeightMismatch
             | Self::Failures => false,
         }
     }
 }
 
-/// Bounds of `docs/learning.md`.
+/// Bounds of `docs/reference/training-metrics.md`.
 const MEAN_RATIO: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 const EFFECTIVE_SHARE: f64 = 0.3;
 const KL: f64 = 0.1;
 
-/// The alarms of one step by itself; [`crate::course`] has those of its place among others. A critic has
+/// The alarms of one step by itself; [`crate::run_monitor`] has those of its place among others. A critic has
 /// `warmed_up` before its explained variance counts.
 pub fn alarms(ratios: &Ratios, explained: Option<f64>, warmed_up: bool) -> Vec<Alarm> {
     let figures = [ratios.mean, ratios.effective_share, ratios.kl, explained.unwrap_or(0.0)];
@@ -135,7 +147,7 @@ mod tests {
 
     fn terms(ratios: &[f64]) -> Vec<Term> {
         let loss: PolicyLoss = Recipe::robust().policy;
-        let at = |r: &f64| Logprobs { now: r.ln(), before: 0.0, behaviour: 0.0 };
+        let at = |r: &f64| Logprobs { now: r.ln(), old: 0.0, rollout: 0.0 };
         ratios.iter().map(|ratio| loss.term(at(ratio), 1.0)).collect()
     }
 

@@ -9,7 +9,7 @@
 //! the update: a run that goes on from a state does what one that was never interrupted does. That is also
 //! how a run is taken back when an alarm says so: it goes on from a state before, which [`State::shelf`] names.
 //!
-//! With [`Online::ahead`] the episodes of later updates begin while the last ones of this are played:
+//! With [`Online::max_staleness`] the episodes of later updates begin while the last ones of this are played:
 //!
 //! ```text
 //! update n      ████████▓▓▓▓ learn        those that end last keep few busy
@@ -31,19 +31,18 @@ use thiserror::Error;
 use warpwright_record::history;
 use warpwright_record::verdict::Scheme;
 
-use crate::course::{self, Update};
 use crate::engine::Engine;
 use crate::group::is_flat;
 use crate::moments::mean;
 use crate::monitor::Alarm;
 use crate::outcome;
-use crate::update::{Rule, Steps, UpdateError, update};
+use crate::run_monitor::{self, Update};
+use crate::schedule::LrSchedule;
+use crate::update::{Algorithm, Steps, UpdateError, update};
 
 mod flight;
-mod how_many;
 
 use self::flight::Flight;
-pub use self::how_many::how_many;
 
 /// Plays episodes with the policy as it is now.
 pub trait Rollouts: Sync {
@@ -108,45 +107,43 @@ pub struct Play {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Online {
-    /// By what rule.
-    pub rule: Rule,
-    /// How weights move.
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// Optimizer steps of an update.
     pub steps: Steps,
-    /// Whether the policy's learning rate falls linearly from update to update, to reach nothing after the
-    /// last.
-    pub anneals: bool,
-    /// How many updates.
-    pub updates: u32,
-    /// Of these the first, in which only the critic moves.
-    pub critic_first: u32,
-    /// Tasks of an update; fewer where there are fewer.
-    pub tasks: usize,
-    /// Episodes of each.
-    pub episodes: usize,
+    /// How the policy's learning rate changes from update to update.
+    pub schedule: LrSchedule,
+    /// Number of updates.
+    pub total_training_steps: u32,
+    /// The first updates, in which only the critic is trained.
+    pub critic_warmup_steps: u32,
+    /// Tasks (prompts) per update; all tasks if there are fewer.
+    pub train_batch_size: usize,
+    /// Episodes per task and update.
+    pub rollout_n: usize,
     /// Which of a verdict's rewards counts.
     pub reward: Scheme,
-    /// How often a task is taken whose last episodes all came to the same, as a share of how often
-    /// another is: they say little about what is better.
-    pub flat_share: f64,
-    /// Alarms that end it.
-    pub stop_at: Vec<Alarm>,
-    /// Alarms that take it back, to go on with half the policy's learning rate; at most [`MOST_BACK`] times,
-    /// then they end it. Where the update is what is wrong ([`Alarm::is_of_update`]) that is made again from
-    /// the same episodes. Where its episodes are, the policy had gone wrong before: it goes back to one of
-    /// [`State::shelf`], and other episodes are played.
-    pub back_at: Vec<Alarm>,
-    /// How far an update should move the policy at most: divergence of before from after, nats an episode
-    /// (its mean over actions, times the actions of an episode). The rate begins at a tenth of `steps` and
-    /// follows what the update before came to, since the divergence grows with the rate's square; it never
-    /// exceeds that of `steps`. Four times as far is [`Alarm::Divergence`].
+    /// Sampling weight of a task whose last episodes were a zero-variance group; other tasks have weight 1.
+    pub zero_variance_sample_weight: f64,
+    /// Alarms that end the stage.
+    pub halt_on: Vec<Alarm>,
+    /// Alarms that roll the policy back and halve its learning rate; at most [`MOST_BACK`] times, then they end
+    /// the stage. If the update is at fault ([`Alarm::is_of_update`]) it is made again from the same episodes.
+    /// If its episodes are, an earlier update was at fault: the run goes back to a checkpoint of
+    /// [`State::shelf`] and samples new episodes.
+    pub rollback_on: Vec<Alarm>,
+    /// Target KL divergence between the policies before and after an update, nats per episode (mean per action
+    /// times actions per episode). The learning rate begins at a tenth of `steps` and is then set from the KL of
+    /// the last updates, since KL grows with the square of the rate; it never exceeds that of `steps`. Four times
+    /// the target raises [`Alarm::Divergence`].
     ///
     /// Such schedules are known from continuous control (Rudin et al., arXiv 2109.11978, appendix); here they
-    /// make what an update does depend less on the moments that an optimizer happens to have.
-    pub trust: Option<f64>,
-    /// Of how many later updates episodes may begin before those of this one are over.
-    #[serde(default, deserialize_with = "how_many")]
-    pub ahead: u32,
-    /// What decides the tasks and all draws.
+    /// make an update depend less on the optimizer's moments.
+    pub lr_kl_target_per_episode: Option<f64>,
+    /// Off-policy staleness limit: episodes may begin at most this many updates before the update that trains on
+    /// them.
+    pub max_staleness: u32,
+    /// Seed of the task order and of all sampling.
     pub seed: u64,
 }
 
@@ -158,12 +155,12 @@ pub const MOST_BACK: usize = 6;
 pub const SHELF_EVERY: u32 = 5;
 const SHELF_HOLDS: usize = 2;
 
-/// Of [`Online::trust`]: the first rate as a share of the most, bounds of what one update does to it, by how many
+/// Of [`Online::lr_kl_target_per_episode`]: the first rate as a share of the most, bounds of what one update does to it, by how many
 /// updates, and when it is an alarm.
 const FIRST_RATE: f64 = 0.1;
 const SLOWER: f64 = 0.5;
 const FASTER: f64 = 2.0;
-const TRUST_OF: usize = 5;
+const KL_UPDATES: usize = 5;
 const TOO_FAR: f64 = 4.0;
 
 /// An update that was made and thrown away.
@@ -177,9 +174,8 @@ pub struct Back {
     /// episodes.
     #[serde(default)]
     pub to: Option<u32>,
-    /// Of how many updates after it episodes may have begun, which are thrown away with it.
-    #[serde(default, deserialize_with = "how_many")]
-    pub ahead: u32,
+    /// Later updates whose episodes had begun; they are discarded too.
+    pub staleness: u32,
 }
 
 impl Back {
@@ -222,15 +218,15 @@ impl State {
     /// are in the record, and their numbers are used.
     fn played(&self) -> u32 {
         let thrown =
-            self.back.iter().filter_map(|back| Some(back.number + 1 + back.ahead - back.to?));
+            self.back.iter().filter_map(|back| Some(back.number + 1 + back.staleness - back.to?));
         self.updates.len() as u32 + thrown.sum::<u32>()
     }
 
     /// Throws away the update that comes next, and those before it which made its episodes what they are.
-    fn go_back(&mut self, alarm: Alarm, ahead: u32) -> Back {
+    fn go_back(&mut self, alarm: Alarm, staleness: u32) -> Back {
         let number = self.updates.len() as u32;
         let to = (!alarm.is_of_update()).then(|| self.shelf.first().copied().unwrap_or(0));
-        let back = Back { number, alarm, to, ahead };
+        let back = Back { number, alarm, to, staleness };
         self.updates.truncate(back.next() as usize);
         self.shelf.retain(|kept| *kept <= back.next());
         self.back.push(back);
@@ -238,9 +234,9 @@ impl State {
     }
 
     /// What the tasks of an update follow from that is so many after the next one: what is known when its episodes may
-    /// first begin, `ahead` updates before.
-    fn flat_for(&self, after: usize, ahead: usize) -> BTreeMap<usize, bool> {
-        let known = (self.lately.len() + after).saturating_sub(ahead);
+    /// first begin, `max_staleness` updates before.
+    fn flat_for(&self, after: usize, max_staleness: usize) -> BTreeMap<usize, bool> {
+        let known = (self.lately.len() + after).saturating_sub(max_staleness);
         let mut flat = self.flat.clone();
         flat.extend(self.lately.iter().take(known).flatten());
         flat
@@ -288,7 +284,7 @@ impl Online {
         E::Error: 'static,
     {
         std::thread::scope(|scope| {
-            let mut flight = Flight::new(scope, rollouts, self.ahead as usize);
+            let mut flight = Flight::new(scope, rollouts, self.max_staleness as usize);
             let ended = self.go(engine, rollouts, &mut flight, state, &mut each);
             if flight.is_under_way() {
                 rollouts.abandon();
@@ -308,14 +304,15 @@ impl Online {
     where
         E::Error: 'static,
     {
-        let (ahead, mut before) = (self.ahead as usize, rollouts.judged());
+        let (max_staleness, mut before) = (self.max_staleness as usize, rollouts.judged());
         while !self.is_over(state) {
             let number = state.updates.len() as u32;
             let began = Instant::now();
             // Updates after this one of which episodes may begin now.
-            let later = self.ahead.min(self.updates - 1 - number);
+            let later = self.max_staleness.min(self.total_training_steps - 1 - number);
             let flown = flight.next(|after| {
-                let flat = (after <= later as usize).then(|| state.flat_for(after, ahead))?;
+                let flat =
+                    (after <= later as usize).then(|| state.flat_for(after, max_staleness))?;
                 Some(self.plays(state.played() + after as u32, rollouts.tasks(), &flat))
             });
             let (plays, played) = flown.unwrap_or_else(|panic| resume_unwind(panic));
@@ -337,33 +334,34 @@ impl Online {
             let began = Instant::now();
             let learned: Vec<_> = episodes.iter().map(|(_, _, learned)| learned.clone()).collect();
             let steps = self.steps_of(state);
-            let report = update(engine, &self.rule_of(number), &steps, &learned)?;
-            let rate = steps.policy.rate;
-            let mut made =
-                Update { number, rate, report, judged, play_seconds, ..Update::default() };
+            let report = update(engine, &self.algorithm_of(number), &steps, &learned)?;
+            let lr = steps.policy.lr;
+            let mut made = Update { number, lr, report, judged, play_seconds, ..Update::default() };
             made.failed = plays.len() - episodes.len();
             made.learn_seconds = began.elapsed().as_secs_f64();
             made.tell_of(episodes.iter().map(|(_, episode, _)| *episode));
             let by_task = by_task(episodes.iter().map(|(t, _, e)| (*t, e.reward)));
             made.rewards = by_task.iter().map(|(task, rewards)| (*task, mean(rewards))).collect();
             made.tell_entropies(|episode| episodes[episode].0);
-            let of_course = course::alarms(&state.updates[self.warming(state)..], &made);
+            let of_course = run_monitor::alarms(&state.updates[self.warming(state)..], &made);
             made.report.alarms.extend(of_course);
-            let too_far = self.trust.map_or(f64::INFINITY, |trust| TOO_FAR * trust);
-            if made.moved().is_some_and(|moved| moved > too_far)
+            let too_far =
+                self.lr_kl_target_per_episode.map_or(f64::INFINITY, |target| TOO_FAR * target);
+            if made.kl_per_episode().is_some_and(|moved| moved > too_far)
                 && !made.report.alarms.contains(&Alarm::Divergence)
             {
                 made.report.alarms.push(Alarm::Divergence);
             }
-            if let Some(alarm) = Self::raised(&made, &self.back_at).filter(|_| state.may_go_back())
+            if let Some(alarm) =
+                Self::raised(&made, &self.rollback_on).filter(|_| state.may_go_back())
             {
                 return Ok(Ended::Back(state.go_back(alarm, later)));
             }
-            let flat = by_task
-                .into_iter()
-                .map(|(task, rewards)| (task, is_flat(&rewards, self.steps.alike)));
+            let flat = by_task.into_iter().map(|(task, rewards)| {
+                (task, is_flat(&rewards, self.steps.zero_variance_tolerance))
+            });
             state.lately.push(flat.collect());
-            let known = state.lately.len().saturating_sub(ahead);
+            let known = state.lately.len().saturating_sub(max_staleness);
             state.flat.extend(state.lately.drain(..known).flatten());
             state.updates.push(made);
             self.shelve(state);
@@ -376,14 +374,14 @@ impl Online {
 
     /// Whether there is nothing more to do.
     pub fn is_over(&self, state: &State) -> bool {
-        state.updates.len() >= self.updates as usize || self.alarm(state).is_some()
+        state.updates.len() >= self.total_training_steps as usize || self.alarm(state).is_some()
     }
 
     /// The alarm that ends it, if one has been raised.
     pub fn alarm(&self, state: &State) -> Option<Alarm> {
         let last = state.updates.last()?;
-        let ends = Self::raised(last, &self.stop_at);
-        ends.or_else(|| Self::raised(last, &self.back_at).filter(|_| !state.may_go_back()))
+        let ends = Self::raised(last, &self.halt_on);
+        ends.or_else(|| Self::raised(last, &self.rollback_on).filter(|_| !state.may_go_back()))
     }
 
     /// The first of an update's alarms that is among these.
@@ -393,34 +391,34 @@ impl Online {
 
     /// Updates that say nothing about the policy's course.
     fn warming(&self, state: &State) -> usize {
-        state.updates.len().min(self.critic_first as usize)
+        state.updates.len().min(self.critic_warmup_steps as usize)
     }
 
-    fn rule_of(&self, number: u32) -> Rule {
-        match self.rule {
-            Rule::Ppo { recipe, critic_steps, .. } if number < self.critic_first => {
-                Rule::Ppo { recipe, critic_steps, critic_only: true }
+    fn algorithm_of(&self, number: u32) -> Algorithm {
+        match self.algorithm {
+            Algorithm::Ppo { recipe, critic_steps_per_step, .. }
+                if number < self.critic_warmup_steps =>
+            {
+                Algorithm::Ppo { recipe, critic_steps_per_step, critic_only: true }
             }
-            rule => rule,
+            algorithm => algorithm,
         }
     }
 
     fn steps_of(&self, state: &State) -> Steps {
         let mut steps = self.steps;
-        if self.anneals {
-            let share = state.updates.len() as f64 / f64::from(self.updates.max(1));
-            steps.policy.rate *= 1.0 - share;
-        }
-        let halved = match self.trust {
+        let total = f64::from(self.total_training_steps.max(1));
+        steps.policy.lr *= self.schedule.factor(state.updates.len() as f64, total);
+        let halved = match self.lr_kl_target_per_episode {
             None => state.back.len(),
-            Some(trust) => {
-                steps.policy.rate = trusted(trust, steps.policy.rate, &state.updates);
+            Some(target) => {
+                steps.policy.lr = lr_for_kl(target, steps.policy.lr, &state.updates);
                 // Of those before, the rates of the updates since know.
                 let next = state.updates.len() as u32;
                 state.back.iter().filter(|back| back.next() == next).count()
             }
         };
-        steps.policy.rate *= 0.5f64.powi(halved as i32);
+        steps.policy.lr *= 0.5f64.powi(halved as i32);
         steps
     }
 
@@ -429,8 +427,8 @@ impl Online {
         let number = state.updates.len() as u32;
         let lately = state.updates.iter().rev().take(SHELF_EVERY as usize);
         let is_sound =
-            lately.map(|update| Self::raised(update, &self.back_at)).all(|a| a.is_none());
-        if !self.back_at.is_empty() && number.is_multiple_of(SHELF_EVERY) && is_sound {
+            lately.map(|update| Self::raised(update, &self.rollback_on)).all(|a| a.is_none());
+        if !self.rollback_on.is_empty() && number.is_multiple_of(SHELF_EVERY) && is_sound {
             state.shelf.push(number);
             let too_many = state.shelf.len().saturating_sub(SHELF_HOLDS);
             state.shelf.drain(..too_many);
@@ -442,17 +440,17 @@ impl Online {
         let mut random = StdRng::seed_from_u64(self.seed.rotate_left(17) ^ u64::from(number));
         let weight = |task: &usize| {
             let is_flat = flat.get(task).copied().unwrap_or(false);
-            if is_flat { self.flat_share.max(1e-6) } else { 1.0 }
+            if is_flat { self.zero_variance_sample_weight.max(1e-6) } else { 1.0 }
         };
         // The largest of u^(1/w): weighted draws without replacement (Efraimidis and Spirakis, 2006).
         let mut keyed: Vec<(f64, usize)> = (0..tasks)
             .map(|task| (random.random::<f64>().powf(1.0 / weight(&task)), task))
             .collect();
         keyed.sort_by(|a, b| b.0.total_cmp(&a.0));
-        keyed.truncate(self.tasks.max(1));
-        let count = keyed.len() * self.episodes;
-        let first = number * (self.tasks.max(1) * self.episodes) as u32;
-        let drawn = keyed.iter().flat_map(|(_, task)| std::iter::repeat_n(*task, self.episodes));
+        keyed.truncate(self.train_batch_size.max(1));
+        let count = keyed.len() * self.rollout_n;
+        let first = number * (self.train_batch_size.max(1) * self.rollout_n) as u32;
+        let drawn = keyed.iter().flat_map(|(_, task)| std::iter::repeat_n(*task, self.rollout_n));
         let numbered = (first..first + count as u32).zip(drawn);
         numbered
             .map(|(number, task)| {
@@ -463,15 +461,16 @@ impl Online {
     }
 }
 
-/// The rate by which the next update should move the policy by `trust`, and at most `most`. Batches differ: of
-/// the last few the one that moved it furthest for its rate counts.
-fn trusted(trust: f64, most: f64, updates: &[Update]) -> f64 {
-    let moved = updates.iter().rev().filter_map(|update| Some((update.rate, update.moved()?)));
-    let lately: Vec<(f64, f64)> = moved.take(TRUST_OF).collect();
+/// The learning rate, at most `most`, with which the next update is expected to have KL divergence `target`. Batches
+/// differ: the steepest of the last few updates counts.
+fn lr_for_kl(target: f64, most: f64, updates: &[Update]) -> f64 {
+    let moved =
+        updates.iter().rev().filter_map(|update| Some((update.lr, update.kl_per_episode()?)));
+    let lately: Vec<(f64, f64)> = moved.take(KL_UPDATES).collect();
     let Some((last, _)) = lately.first() else { return FIRST_RATE * most };
     // The divergence grows with the rate's square.
     let steepest = lately.iter().map(|(rate, moved)| moved / rate.powi(2)).fold(0.0, f64::max);
-    let rate = (trust / steepest).sqrt();
+    let rate = (target / steepest).sqrt();
     rate.clamp(SLOWER * last, FASTER * last).min(most)
 }
 

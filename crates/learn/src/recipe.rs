@@ -31,24 +31,22 @@ impl Targets {
 pub struct Recipe {
     /// Discount per action.
     pub gamma: f64,
-    /// Of the policy's advantages.
-    pub lambda_actor: Lambda,
-    /// Of the critic's targets while both are trained.
-    pub lambda_critic: f64,
+    /// `lambda` of GAE for the policy's advantages.
+    pub actor_lambda: Lambda,
+    /// `lambda` of the critic's targets while both are trained.
+    pub critic_lambda: f64,
     /// The critic's targets before that.
     pub pretraining: Targets,
     /// The policy's loss.
     pub policy: PolicyLoss,
-    /// How far a value may move from what it was within a step; without, as far as it will.
-    pub value_clip: Option<f64>,
-    /// Weight of the likelihood of episodes that were rewarded, beside the policy's loss (VAPO, arXiv 2504.05118,
-    /// has 0.1); 0 leaves it out.
-    #[serde(default)]
-    pub imitation: f64,
-    /// Whether episodes of a task that all came to the same move the critic alone: of the policy they say only
-    /// where the critic errs (DAPO, arXiv 2503.14476, draws others in their place).
-    #[serde(default)]
-    pub skips_flat: bool,
+    /// Value clipping: a value may differ from its old value by at most this within a step; `None` is no limit.
+    pub cliprange_value: Option<f64>,
+    /// Weight of the negative log-likelihood of rewarded episodes, added to the policy's loss (VAPO, arXiv
+    /// 2504.05118, has 0.1); 0 disables it.
+    pub positive_nll_weight: f64,
+    /// Zero-variance groups train the critic only: in them the advantages contain only the critic's error (DAPO,
+    /// arXiv 2503.14476, samples other tasks in their place).
+    pub drop_zero_variance_groups: bool,
 }
 
 impl Recipe {
@@ -56,13 +54,19 @@ impl Recipe {
     pub const fn paper() -> Self {
         Self {
             gamma: 1.0,
-            lambda_actor: Lambda::Fixed(0.95),
-            lambda_critic: 0.95,
+            actor_lambda: Lambda::Fixed(0.95),
+            critic_lambda: 0.95,
             pretraining: Targets::Gae(0.95),
-            policy: PolicyLoss { clip_low: 0.2, clip_high: 0.28, dual_clip: None, mismatch: None },
-            value_clip: None,
-            imitation: 0.0,
-            skips_flat: false,
+            policy: PolicyLoss {
+                clip_ratio_low: 0.2,
+                clip_ratio_high: 0.28,
+                clip_ratio_c: None,
+                rollout_is_threshold: None,
+                bypass_mode: false,
+            },
+            cliprange_value: None,
+            positive_nll_weight: 0.0,
+            drop_zero_variance_groups: false,
         }
     }
 
@@ -70,18 +74,19 @@ impl Recipe {
     pub const fn robust() -> Self {
         Self {
             gamma: 1.0,
-            lambda_actor: Lambda::LengthAdaptive { alpha: 0.05 },
-            lambda_critic: 1.0,
+            actor_lambda: Lambda::LengthAdaptive { alpha: 0.05 },
+            critic_lambda: 1.0,
             pretraining: Targets::MonteCarlo,
             policy: PolicyLoss {
-                clip_low: 0.2,
-                clip_high: 0.28,
-                dual_clip: Some(10.0),
-                mismatch: Some(2.0),
+                clip_ratio_low: 0.2,
+                clip_ratio_high: 0.28,
+                clip_ratio_c: Some(10.0),
+                rollout_is_threshold: Some(2.0),
+                bypass_mode: false,
             },
-            value_clip: None,
-            imitation: 0.0,
-            skips_flat: false,
+            cliprange_value: None,
+            positive_nll_weight: 0.0,
+            drop_zero_variance_groups: false,
         }
     }
 }
@@ -98,13 +103,13 @@ mod tests {
         let (mut rewards, values) = (vec![0.0; 100], vec![0.0; 100]);
         rewards[99] = 1.0;
         let heard = |recipe: Recipe| {
-            let lambda = recipe.lambda_actor.at(rewards.len());
+            let lambda = recipe.actor_lambda.at(rewards.len());
             gae(&rewards, &values, recipe.gamma, lambda)[0]
         };
         let paper = heard(Recipe::paper());
         assert!((paper - 0.95f64.powi(99)).abs() < 1e-12 && paper < 0.01, "{paper}");
         // 1 - 1 / (0.05 * 100) = 0.8: it too needs a critic, and gives that one the truth to learn.
-        assert!((Recipe::robust().lambda_actor.at(100) - 0.8).abs() < 1e-12);
+        assert!((Recipe::robust().actor_lambda.at(100) - 0.8).abs() < 1e-12);
         let targets = |lambda: f64| value_targets(&rewards, &values, 1.0, lambda)[0];
         assert!((targets(Recipe::robust().pretraining.lambda()) - 1.0).abs() < 1e-12);
         assert!(targets(Recipe::paper().pretraining.lambda()) < 0.01);

@@ -101,17 +101,17 @@ impl Engine for Table {
                     Loss::Policy(loss) => {
                         let logprobs = Logprobs {
                             now: of(&scores.logprobs),
-                            before: of(&row.before),
-                            behaviour: of(&row.behaviour),
+                            old: of(&row.old_log_probs),
+                            rollout: of(&row.rollout_log_probs),
                         };
                         let term = loss.term(logprobs, of(&row.advantages));
                         passed.loss += term.loss / over;
                         term.gradient
                     }
                     Loss::Value { clip } => {
-                        let expected = clip.map_or(0.0, |_| of(&row.expected));
+                        let expected = clip.map_or(0.0, |_| of(&row.values));
                         let value = self.values[before as usize];
-                        let (loss, slope) = value_term(value, expected, of(&row.targets), *clip);
+                        let (loss, slope) = value_term(value, expected, of(&row.returns), *clip);
                         passed.loss += loss / over;
                         self.values_slope[before as usize] += slope / over;
                         continue;
@@ -136,7 +136,7 @@ impl Engine for Table {
             for (odds, slopes) in
                 self.odds.iter_mut().flatten().zip(self.odds_slope.iter().flatten())
             {
-                *odds -= step.rate * slopes;
+                *odds -= step.lr * slopes;
                 norm += slopes * slopes;
             }
             self.odds_slope = [[0.0; TOKENS]; TOKENS];
@@ -145,7 +145,7 @@ impl Engine for Table {
         }
         if moves_values {
             for (value, slope) in self.values.iter_mut().zip(&self.values_slope) {
-                *value -= step.rate * slope;
+                *value -= step.lr * slope;
                 norm += slope * slope;
             }
             self.values_slope = [0.0; TOKENS];
@@ -163,8 +163,8 @@ pub(crate) fn episode(task: &str, produced: &[u32], reward: f64) -> Episode {
     let (count, quarter) = (produced.len(), 0.25f32.ln());
     let sequence = Sequence {
         ids: [&[0], produced].concat(),
-        is_action: [vec![0], vec![1; count]].concat(),
-        behaviour_logprobs: [vec![None], vec![Some(quarter); count]].concat(),
+        response_mask: [vec![0], vec![1; count]].concat(),
+        rollout_log_probs: [vec![None], vec![Some(quarter); count]].concat(),
         turns: vec![1; count + 1],
     };
     Episode { task: task.to_owned(), sequences: vec![sequence], reward }

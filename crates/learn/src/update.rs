@@ -4,7 +4,7 @@
 //! episodes ─► Batch ─► engine scores ─► advantages, targets ─► engine goes back ─► steps ─► Report
 //! ```
 //!
-//! [`Rule`] names the rules: PPO with a critic, groups without one (RLOO, GRPO), and rejection
+//! [`Algorithm`] names the rules: PPO with a critic, groups without one (RLOO, GRPO), and rejection
 //! fine-tuning. All take the same episodes and give the same report, so that a run can swap one for
 //! another and be charged alike.
 
@@ -22,16 +22,16 @@ use crate::monitor::{Alarm, Ratios, alarms, explained_variance};
 use crate::recipe::Recipe;
 use crate::whiten::whiten;
 
-/// How a policy is updated.
+/// The algorithm that updates a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Rule {
+pub enum Algorithm {
     /// PPO over many turns, with a critic.
     Ppo {
         /// Its constants.
         recipe: Recipe,
         /// Steps of the critic for one of the policy; two in SAO (arXiv 2607.07508).
-        critic_steps: u32,
+        critic_steps_per_step: u32,
         /// Whether only the critic moves: ten such updates come first in SAO.
         critic_only: bool,
     },
@@ -59,7 +59,7 @@ pub enum Comparison {
     Grpo,
 }
 
-/// How weights move in an update, and for which tasks.
+/// Optimizer steps of an update, and which tasks they use.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Steps {
@@ -67,11 +67,13 @@ pub struct Steps {
     pub policy: Step,
     /// The critic's, where it has weights of its own; else it moves with the policy.
     pub critic: Step,
-    /// Into how many parts a batch is cut, with a step for each; 1 in the paper.
-    pub parts: usize,
-    /// A task of which no two rewards are further apart says nothing: what measuring cannot tell apart.
-    #[serde(default)]
-    pub alike: f64,
+    /// Minibatches of a batch; the policy takes one step per minibatch. 1 in the paper.
+    pub minibatches: usize,
+    /// Passes over the minibatches, as in PPO (arXiv 1707.06347). 1 in the paper.
+    pub epochs: usize,
+    /// A task is a zero-variance group if no two rewards of its episodes differ by more: noise of the timing
+    /// measurement is not a signal.
+    pub zero_variance_tolerance: f64,
 }
 
 /// Probability of a rare action.
@@ -88,13 +90,11 @@ pub struct Report {
     pub actions: usize,
     /// Mean reward of all episodes.
     pub reward: f64,
-    /// Share of the tasks whose episodes all came to the same, or nearly ([`Steps::alike`]): they say nothing about
-    /// what is better.
-    pub flat: f64,
-    /// Standard deviation of the rewards of a task's episodes, mean of the tasks.
-    #[serde(default)]
-    pub spread: f64,
-    /// Mean entropy of what actions were chosen from, nats.
+    /// Share of the tasks that are zero-variance groups ([`Steps::zero_variance_tolerance`]).
+    pub zero_variance_share: f64,
+    /// Standard deviation of the rewards within a task, mean over tasks.
+    pub reward_std: f64,
+    /// Mean entropy of the policy's distribution per action, nats.
     pub entropy: f64,
     /// The same of each episode of which it was computed, by its number.
     #[serde(skip)]
@@ -102,18 +102,17 @@ pub struct Report {
     /// The policy's loss, mean of its steps.
     pub loss: f64,
     /// Norm of the policy's gradients, mean of its steps.
-    pub norm: f64,
+    pub grad_norm: f64,
     /// The critic's loss, mean of its steps.
     pub value_loss: Option<f64>,
     /// Share of the returns' variance that the critic explained before this update.
     pub explained_variance: Option<f64>,
-    /// The trainer's probabilities over the sampler's, before the update.
-    pub mismatch: Option<Ratios>,
-    /// The same of the actions that were drawn although they were rare: at most [`RARE`].
-    #[serde(default)]
-    pub rare_mismatch: Option<Ratios>,
-    /// Probabilities after the update over those before.
-    pub moved: Option<Ratios>,
+    /// Importance ratios of the trainer to the sampler before the update.
+    pub rollout_ratios: Option<Ratios>,
+    /// The same of actions with a sampling probability of at most [`RARE`].
+    pub rare_rollout_ratios: Option<Ratios>,
+    /// Importance ratios of the policy after the update to the policy before.
+    pub update_ratios: Option<Ratios>,
     /// What should stop a run, or take it back.
     pub alarms: Vec<Alarm>,
 }
@@ -138,7 +137,7 @@ pub enum UpdateError<E: std::error::Error + 'static> {
 /// Updates a policy, once.
 pub fn update<E: Engine>(
     engine: &mut E,
-    rule: &Rule,
+    algorithm: &Algorithm,
     steps: &Steps,
     episodes: &[Episode],
 ) -> Result<Report, UpdateError<E::Error>>
@@ -149,32 +148,35 @@ where
     let rewards = batch.rewards();
     let groups = batch.groups();
     let rewards_of = |group: &Vec<usize>| group.iter().map(|i| rewards[*i]).collect::<Vec<_>>();
-    let flat = groups.iter().filter(|group| is_flat(&rewards_of(group), steps.alike)).count();
+    let flat = groups
+        .iter()
+        .filter(|group| is_flat(&rewards_of(group), steps.zero_variance_tolerance))
+        .count();
     let spreads: Vec<f64> = groups.iter().map(|group| deviation(&rewards_of(group))).collect();
     let mut report = Report {
         episodes: batch.len(),
         reward: mean(&rewards),
-        flat: flat as f64 / groups.len().max(1) as f64,
-        spread: mean(&spreads),
+        zero_variance_share: flat as f64 / groups.len().max(1) as f64,
+        reward_std: mean(&spreads),
         ..Report::default()
     };
     if batch.is_empty() {
         return Ok(report);
     }
     let mut update = Update { engine, steps, batch, report: &mut report };
-    match *rule {
-        Rule::Ppo { recipe, critic_steps, critic_only } => {
-            let critic = (critic_steps, critic_only);
+    match *algorithm {
+        Algorithm::Ppo { recipe, critic_steps_per_step, critic_only } => {
+            let critic = (critic_steps_per_step, critic_only);
             update.ppo(&recipe, critic, &groups, &rewards)?;
         }
-        Rule::Group { by, loss } => update.group(by, loss, &groups, &rewards)?,
-        Rule::Rejection { above } => update.rejection(above, &rewards)?,
+        Algorithm::Group { by, loss } => update.group(by, loss, &groups, &rewards)?,
+        Algorithm::Rejection { above } => update.rejection(above, &rewards)?,
     }
     Ok(report)
 }
 
 /// What moves the policy's weights beside its own loss, and how much that counts.
-struct Beside<'a> {
+struct AuxLosses<'a> {
     /// Of the policy's own loss: the share of all actions that its episodes have.
     own: f64,
     /// The critic's loss and its episodes, where it moves with the policy.
@@ -184,23 +186,23 @@ struct Beside<'a> {
     weight: f64,
 }
 
-impl Beside<'_> {
+impl AuxLosses<'_> {
     fn nothing() -> Self {
         Self { own: 1.0, value: None, imitated: Vec::new(), weight: 0.0 }
     }
 }
 
 /// The episodes of tasks of which some came to something else than others, or of which there is one.
-fn telling(groups: &[Vec<usize>], outcomes: &[f64], alike: f64) -> Vec<usize> {
+fn informative(groups: &[Vec<usize>], outcomes: &[f64], alike: f64) -> Vec<usize> {
     let of = |group: &&Vec<usize>| group.iter().map(|i| outcomes[*i]).collect::<Vec<_>>();
     let tell = groups.iter().filter(|group| group.len() == 1 || !is_flat(&of(group), alike));
-    let mut telling: Vec<usize> = tell.flatten().copied().collect();
-    telling.sort_unstable();
-    telling
+    let mut informative: Vec<usize> = tell.flatten().copied().collect();
+    informative.sort_unstable();
+    informative
 }
 
 /// One of so many parts. Episodes of a task lie beside each other: each part has some of all.
-fn dealt(which: &[usize], number: usize, parts: usize) -> Vec<usize> {
+fn minibatch(which: &[usize], number: usize, parts: usize) -> Vec<usize> {
     which.iter().copied().skip(number).step_by(parts).collect()
 }
 
@@ -218,7 +220,7 @@ where
     fn ppo(
         &mut self,
         recipe: &Recipe,
-        (critic_steps, critic_only): (u32, bool),
+        (critic_steps_per_step, critic_only): (u32, bool),
         groups: &[Vec<usize>],
         outcomes: &[f64],
     ) -> Result<(), UpdateError<E::Error>> {
@@ -234,17 +236,17 @@ where
         let (mut advantages, mut targets, mut returns) = (Vec::new(), Vec::new(), Vec::new());
         for (actions, values) in self.batch.decided().zip(&values) {
             let (rewards, gamma) = (actions.rewards(), recipe.gamma);
-            let lambda = recipe.lambda_actor.at(actions.len());
+            let lambda = recipe.actor_lambda.at(actions.len());
             advantages.push(gae(&rewards, values, gamma, lambda));
-            targets.push(value_targets(&rewards, values, gamma, recipe.lambda_critic));
+            targets.push(value_targets(&rewards, values, gamma, recipe.critic_lambda));
             returns.extend(value_targets(&rewards, values, gamma, 1.0));
         }
         self.report.explained_variance = explained_variance(&values.concat(), &returns);
-        self.batch.put(|row| &mut row.targets, &targets);
-        self.batch.put(|row| &mut row.expected, &values);
+        self.batch.put(|row| &mut row.returns, &targets);
+        self.batch.put(|row| &mut row.values, &values);
         let all: Vec<usize> = (0..self.batch.len()).collect();
-        let moving = if recipe.skips_flat {
-            telling(groups, outcomes, self.steps.alike)
+        let moving = if recipe.drop_zero_variance_groups {
+            informative(groups, outcomes, self.steps.zero_variance_tolerance)
         } else {
             all.clone()
         };
@@ -253,19 +255,23 @@ where
         // The critic first: where it has no weights of its own its gradient waits for the policy's step.
         let own = description.has_critic;
         let mut losses = Vec::new();
-        for _ in 0..if own { critic_steps } else { 0 } {
-            losses.push(self.back(&all, &Loss::Value { clip: recipe.value_clip }, 1.0)?.0);
+        for _ in 0..if own { critic_steps_per_step } else { 0 } {
+            losses.push(self.back(&all, &Loss::Value { clip: recipe.cliprange_value }, 1.0)?.0);
             self.step(Which::Critic)?;
         }
         if !critic_only {
             let rewarded = all.iter().copied().filter(|&i| outcomes[i] > 0.0);
-            let beside = Beside {
+            let aux = AuxLosses {
                 own: self.share(&moving),
-                value: (!own).then_some((Loss::Value { clip: recipe.value_clip }, &all[..])),
-                weight: recipe.imitation,
-                imitated: if recipe.imitation > 0.0 { rewarded.collect() } else { Vec::new() },
+                value: (!own).then_some((Loss::Value { clip: recipe.cliprange_value }, &all[..])),
+                weight: recipe.positive_nll_weight,
+                imitated: if recipe.positive_nll_weight > 0.0 {
+                    rewarded.collect()
+                } else {
+                    Vec::new()
+                },
             };
-            losses.extend(self.move_policy(&Loss::Policy(recipe.policy), &beside, &moving)?);
+            losses.extend(self.move_policy(&Loss::Policy(recipe.policy), &aux, &moving)?);
             self.watch(&recipe.policy, &scores)?;
         }
         self.report.value_loss = (!losses.is_empty()).then(|| mean(&losses));
@@ -285,7 +291,7 @@ where
         let mut of_episode = vec![0.0; self.batch.len()];
         for group in groups {
             let rewards: Vec<f64> = group.iter().map(|i| rewards[*i]).collect();
-            if is_flat(&rewards, self.steps.alike) {
+            if is_flat(&rewards, self.steps.zero_variance_tolerance) {
                 continue;
             }
             let advantages = match by {
@@ -311,7 +317,7 @@ where
         let used: Vec<usize> =
             (0..self.batch.len()).filter(|&i| of_episode[i].abs() > 0.0).collect();
         if !used.is_empty() {
-            self.move_policy(&Loss::Policy(loss), &Beside::nothing(), &used)?;
+            self.move_policy(&Loss::Policy(loss), &AuxLosses::nothing(), &used)?;
             self.watch(&loss, &scores)?;
         }
         self.count(&used);
@@ -322,7 +328,7 @@ where
     fn rejection(&mut self, above: f64, rewards: &[f64]) -> Result<(), UpdateError<E::Error>> {
         let kept: Vec<usize> = (0..self.batch.len()).filter(|&i| rewards[i] > above).collect();
         if !kept.is_empty() {
-            self.move_policy(&Loss::Likelihood, &Beside::nothing(), &kept)?;
+            self.move_policy(&Loss::Likelihood, &AuxLosses::nothing(), &kept)?;
         }
         self.count(&kept);
         self.raise(false);
@@ -334,15 +340,15 @@ where
         let scores = self.engine.score(self.batch.rows()).map_err(UpdateError::Engine)?;
         let before = self.batch.gather(&scores, |s| &s.logprobs);
         let entropies = self.batch.gather(&scores, |s| &s.entropies);
-        self.batch.put(|row| &mut row.before, &before);
-        self.hesitates(entropies.into_iter().enumerate().collect());
-        let drawn = self.batch.decided().flat_map(Actions::behaviour_logprobs);
+        self.batch.put(|row| &mut row.old_log_probs, &before);
+        self.record_entropy(entropies.into_iter().enumerate().collect());
+        let drawn = self.batch.decided().flat_map(Actions::rollout_log_probs);
         let pairs: Vec<(f64, f64)> = before.concat().into_iter().zip(drawn.copied()).collect();
         let of = |pairs: &mut dyn Iterator<Item = &(f64, f64)>| {
             Ratios::of(&pairs.copied().map(of_mismatch).collect::<Vec<_>>())
         };
-        self.report.mismatch = of(&mut pairs.iter());
-        self.report.rare_mismatch = of(&mut pairs.iter().filter(|pair| pair.1 < RARE.ln()));
+        self.report.rollout_ratios = of(&mut pairs.iter());
+        self.report.rare_rollout_ratios = of(&mut pairs.iter().filter(|pair| pair.1 < RARE.ln()));
         Ok(scores)
     }
 
@@ -363,25 +369,26 @@ where
     fn move_policy(
         &mut self,
         loss: &Loss,
-        beside: &Beside<'_>,
+        aux: &AuxLosses<'_>,
         which: &[usize],
     ) -> Result<Vec<f64>, UpdateError<E::Error>> {
-        let parts = self.steps.parts.clamp(1, which.len().max(1));
+        let parts = self.steps.minibatches.clamp(1, which.len().max(1));
         let (mut losses, mut norms, mut values, mut entropies) = (vec![], vec![], vec![], vec![]);
-        for number in 0..parts {
-            let part = dealt(which, number, parts);
-            let imitated = dealt(&beside.imitated, number, parts);
-            if let Some((value, of)) = &beside.value {
-                values.push(self.back(&dealt(of, number, parts), value, 1.0)?.0);
+        let epochs = self.steps.epochs.max(1);
+        for number in (0..epochs).flat_map(|_| 0..parts) {
+            let part = minibatch(which, number, parts);
+            let imitated = minibatch(&aux.imitated, number, parts);
+            if let Some((value, of)) = &aux.value {
+                values.push(self.back(&minibatch(of, number, parts), value, 1.0)?.0);
             } else if part.is_empty() && imitated.is_empty() {
                 // Moments of steps before would move it.
                 continue;
             }
             if !imitated.is_empty() {
-                self.back(&imitated, &Loss::Likelihood, beside.weight)?;
+                self.back(&imitated, &Loss::Likelihood, aux.weight)?;
             }
             if !part.is_empty() {
-                let (sum, scores) = self.back(&part, loss, beside.own)?;
+                let (sum, scores) = self.back(&part, loss, aux.own)?;
                 losses.push(sum);
                 let mut scores = scores.into_iter();
                 entropies.extend(part.iter().map(|&i| {
@@ -391,9 +398,9 @@ where
             }
             norms.push(self.step(Which::Policy)?);
         }
-        (self.report.loss, self.report.norm) = (mean(&losses), mean(&norms));
+        (self.report.loss, self.report.grad_norm) = (mean(&losses), mean(&norms));
         if matches!(loss, Loss::Likelihood) {
-            self.hesitates(entropies);
+            self.record_entropy(entropies);
         }
         Ok(values)
     }
@@ -409,7 +416,7 @@ where
     }
 
     /// Reports entropies, of each action of episodes by their number.
-    fn hesitates(&mut self, entropies: Vec<(usize, Vec<f64>)>) {
+    fn record_entropy(&mut self, entropies: Vec<(usize, Vec<f64>)>) {
         self.report.entropies = entropies.iter().map(|(i, of)| (*i, mean(of))).collect();
         let all: Vec<Vec<f64>> = entropies.into_iter().map(|(_, of)| of).collect();
         self.report.entropy = mean(&all.concat());
@@ -443,17 +450,18 @@ where
         let mut terms = Vec::new();
         for ((row, before), after) in self.batch.rows().iter().zip(before).zip(&after) {
             let lists = before.logprobs.iter().zip(&after.logprobs).zip(&row.advantages);
-            let each = lists.zip(&row.behaviour).map(|(((before, now), advantage), behaviour)| {
-                let logprobs = Logprobs {
-                    now: f64::from(*now),
-                    before: f64::from(*before),
-                    behaviour: f64::from(*behaviour),
-                };
-                loss.term(logprobs, f64::from(*advantage))
-            });
+            let each =
+                lists.zip(&row.rollout_log_probs).map(|(((before, now), advantage), behaviour)| {
+                    let logprobs = Logprobs {
+                        now: f64::from(*now),
+                        old: f64::from(*before),
+                        rollout: f64::from(*behaviour),
+                    };
+                    loss.term(logprobs, f64::from(*advantage))
+                });
             terms.extend(each);
         }
-        self.report.moved = Ratios::of(&terms);
+        self.report.update_ratios = Ratios::of(&terms);
         Ok(())
     }
 
@@ -465,10 +473,10 @@ where
 
     fn raise(&mut self, warming_up: bool) {
         let report = &mut *self.report;
-        if let Some(moved) = &report.moved {
+        if let Some(moved) = &report.update_ratios {
             report.alarms = alarms(moved, report.explained_variance, !warming_up);
         }
-        let figures = [report.loss, report.norm, report.value_loss.unwrap_or(0.0)];
+        let figures = [report.loss, report.grad_norm, report.value_loss.unwrap_or(0.0)];
         let lost = figures.iter().any(|figure| !figure.is_finite());
         if lost && !report.alarms.contains(&Alarm::NotFinite) {
             report.alarms.push(Alarm::NotFinite);
@@ -477,9 +485,14 @@ where
 }
 
 fn of_mismatch((trainer, sampler): (f64, f64)) -> Term {
-    let without =
-        PolicyLoss { clip_low: 1.0, clip_high: f64::MAX, dual_clip: None, mismatch: None };
-    without.term(Logprobs { now: trainer, before: sampler, behaviour: sampler }, 1.0)
+    let without = PolicyLoss {
+        clip_ratio_low: 1.0,
+        clip_ratio_high: f64::MAX,
+        clip_ratio_c: None,
+        rollout_is_threshold: None,
+        bypass_mode: false,
+    };
+    without.term(Logprobs { now: trainer, old: sampler, rollout: sampler }, 1.0)
 }
 
 #[cfg(test)]

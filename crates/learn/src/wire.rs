@@ -16,7 +16,7 @@ use crate::engine::{
 };
 
 /// Of the messages.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Longest frame, in bytes. Longer ones are somebody else's, or a mistake.
 pub const LONGEST: u32 = 1 << 30;
@@ -156,10 +156,10 @@ mod tests {
             ids,
             actions,
             advantages: a,
-            before: b.clone(),
-            behaviour: c.clone(),
-            targets: c,
-            expected: b,
+            old_log_probs: b.clone(),
+            rollout_log_probs: c.clone(),
+            returns: c,
+            values: b,
         })
     }
 
@@ -171,7 +171,7 @@ mod tests {
             let Request::Score(found) = receive(&mut line.as_slice()).unwrap() else { panic!() };
             // NaN is not equal to itself; its bits are.
             let bits = |rows: &[Row]| {
-                let all = rows.iter().flat_map(|row| [&row.advantages, &row.before, &row.targets]);
+                let all = rows.iter().flat_map(|row| [&row.advantages, &row.old_log_probs, &row.returns]);
                 all.flatten().map(|x| x.to_bits()).collect::<Vec<_>>()
             };
             prop_assert_eq!(bits(&found), bits(&rows));

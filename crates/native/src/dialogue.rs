@@ -79,12 +79,12 @@ fn target(device: &DeviceFacts) -> &str {
     arch.map_or("cpu", |arch| arch.trim_end_matches(['a', 'f']))
 }
 
-fn push(sequence: &mut Sequence, ids: &[u32], is_action: bool, turn: u32) {
+fn push(sequence: &mut Sequence, ids: &[u32], response_mask: bool, turn: u32) {
     let count = ids.len();
     sequence.ids.extend(ids);
-    sequence.is_action.extend(std::iter::repeat_n(u8::from(is_action), count));
-    let logprob = is_action.then_some(0.0);
-    sequence.behaviour_logprobs.extend(std::iter::repeat_n(logprob, count));
+    sequence.response_mask.extend(std::iter::repeat_n(u8::from(response_mask), count));
+    let logprob = response_mask.then_some(0.0);
+    sequence.rollout_log_probs.extend(std::iter::repeat_n(logprob, count));
     sequence.turns.extend(std::iter::repeat_n(turn, count));
 }
 

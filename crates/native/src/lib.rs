@@ -16,11 +16,11 @@
 mod batcher;
 mod dialogue;
 mod policy;
-mod speech;
+mod sampling;
 mod tokenizer;
 
 pub use batcher::{Batcher, Draws, NotDrawn};
 pub use dialogue::{Chat, ChatError, Dialogue, DialogueError, Marks, load};
 pub use policy::{Native, Settings};
-pub use speech::{Speech, SpeechError};
-pub use tokenizer::{Mark, Split, Tokenizer, TokenizerError};
+pub use sampling::{SamplingConfig, SamplingConfigError};
+pub use tokenizer::{Mark, Pretokenizer, Tokenizer, TokenizerError};

@@ -50,8 +50,8 @@ impl Native {
         }
         self.context.extend(&new);
         let prompt = Prompt { ids: self.context.clone(), stream: stream(self.seed, turn) };
-        let most = self.settings.sampling.most.min(room.try_into().unwrap_or(u32::MAX));
-        let sampling = Sampling { most, ..self.settings.sampling.clone() };
+        let most = self.settings.sampling.max_new_tokens.min(room.try_into().unwrap_or(u32::MAX));
+        let sampling = Sampling { max_new_tokens: most, ..self.settings.sampling.clone() };
         let drawn = self.draws.draw(prompt, &sampling);
         let Sampled { ids, logprobs, is_complete } = drawn.map_err(|error| self.failed(&error))?;
         self.context.extend(&ids);
@@ -165,10 +165,10 @@ mod tests {
     use crate::batcher::Batcher;
     use crate::batcher::tests::Echo;
     use crate::dialogue::Marks;
-    use crate::tokenizer::{Mark, Split, Tokenizer};
+    use crate::tokenizer::{Mark, Pretokenizer, Tokenizer};
 
     fn dialogue() -> Arc<Marks> {
-        let tokenizer = Tokenizer::train(["class Model: ...\n"], 280, Split::Words).unwrap();
+        let tokenizer = Tokenizer::train(["class Model: ...\n"], 280, Pretokenizer::Words).unwrap();
         Arc::new(Marks::new(tokenizer, 4))
     }
 

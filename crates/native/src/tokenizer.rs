@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
@@ -72,14 +73,14 @@ impl Mark {
     }
 }
 
-/// What a token never reaches across.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Where a text is split before byte-level BPE merges: no token reaches across.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Split {
-    /// The ends of words and numbers' digits, as in GPT-2 and Qwen: for models that are to write anything.
+pub enum Pretokenizer {
+    /// At words and digits, as GPT-2 and Qwen do.
     #[default]
     Words,
-    /// The ends of lines: what is said again and again becomes one token, for models that are to be tiny.
+    /// At line ends: a frequent line becomes one token, for tiny models.
     Lines,
 }
 
@@ -123,7 +124,7 @@ impl Tokenizer {
     pub fn train<'t>(
         texts: impl IntoIterator<Item = &'t str>,
         vocabulary: usize,
-        split: Split,
+        split: Pretokenizer,
     ) -> Result<Self, TokenizerError> {
         let train = || library("train a tokenizer");
         let marks: Vec<AddedToken> =
@@ -204,7 +205,7 @@ impl Tokenizer {
     }
 }
 
-impl Split {
+impl Pretokenizer {
     fn pre_tokenizer(self) -> Result<PreTokenizerWrapper, TokenizerError> {
         // Qwen's, without what is for natural languages: digits stand alone, indentation stays whole.
         let pattern = match self {
@@ -232,13 +233,13 @@ mod tests {
         "__global__ void g(float* y, int n) {\n    int i = blockIdx.x * 512 + threadIdx.x;\n}\n",
     ];
 
-    fn trained(split: Split) -> Tokenizer {
+    fn trained(split: Pretokenizer) -> Tokenizer {
         Tokenizer::train(TEXTS, 400, split).unwrap()
     }
 
     #[test]
     fn a_mark_in_a_text_is_text() {
-        let tokenizer = trained(Split::Words);
+        let tokenizer = trained(Pretokenizer::Words);
         for mark in Mark::ALL {
             let ids = tokenizer.encode(mark.text());
             assert!(ids.len() > 1 && ids.iter().all(|id| tokenizer.mark(*id).is_none()), "{ids:?}");
@@ -250,8 +251,8 @@ mod tests {
     #[test]
     fn what_is_said_often_is_one_token_within_a_line_or_a_word() {
         let line = "    int i = blockIdx.x * ";
-        assert_eq!(trained(Split::Lines).encode(line).len(), 1);
-        let words = trained(Split::Words);
+        assert_eq!(trained(Pretokenizer::Lines).encode(line).len(), 1);
+        let words = trained(Pretokenizer::Words);
         assert!((6..=20).contains(&words.encode(line).len()), "{}", words.encode(line).len());
         assert_eq!(words.encode("2048").len(), 4, "digits stand alone");
     }
@@ -260,12 +261,12 @@ mod tests {
     fn it_is_the_same_again_from_the_same_texts_and_from_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokenizer.json");
-        let tokenizer = trained(Split::Words);
+        let tokenizer = trained(Pretokenizer::Words);
         tokenizer.save(&path).unwrap();
         let read = Tokenizer::load(&path).unwrap();
         assert_eq!(read.encode(TEXTS[0]), tokenizer.encode(TEXTS[0]));
         let again = folder.path().join("again.json");
-        trained(Split::Words).save(&again).unwrap();
+        trained(Pretokenizer::Words).save(&again).unwrap();
         assert_eq!(fs_err::read(&path).unwrap(), fs_err::read(&again).unwrap());
         assert_eq!(read.len(), tokenizer.len());
     }
@@ -274,7 +275,7 @@ mod tests {
     fn what_is_none_of_ours_is_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokenizer.json");
-        trained(Split::Words).save(&path).unwrap();
+        trained(Pretokenizer::Words).save(&path).unwrap();
         let other = fs_err::read_to_string(&path).unwrap().replace("<|call|>", "<|other|>");
         fs_err::write(&path, other).unwrap();
         let error = Tokenizer::load(&path).unwrap_err().to_string();
@@ -287,7 +288,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_text_comes_back(text in any::<String>(), lines in any::<bool>()) {
-            let tokenizer = trained(if lines { Split::Lines } else { Split::Words });
+            let tokenizer = trained(if lines { Pretokenizer::Lines } else { Pretokenizer::Words });
             prop_assert_eq!(tokenizer.decode(&tokenizer.encode(&text)), text);
         }
     }

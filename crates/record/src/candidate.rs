@@ -13,7 +13,7 @@ pub const MAX_FILE_BYTES: u64 = 4 << 20;
 pub const MAX_FILES: usize = 1024;
 /// The file with the model.
 const MODEL: &str = "model_new.py";
-/// Most folders and names beneath `kernels/`.
+/// Path components under `kernels/`, at most.
 const DEEPEST: usize = 5;
 
 /// The files of one candidate by workspace-relative path, e.g. `model_new.py`, `kernels/gelu.cu`.
@@ -27,7 +27,7 @@ pub struct Candidate {
 #[derive(Debug, Error)]
 pub enum CandidateError {
     /// Neither a folder with `model_new.py` nor a Python file.
-    #[error("failed to read a candidate from {path}: no model_new.py there")]
+    #[error("failed to read a candidate from {path}: the folder has no model_new.py")]
     NoModel {
         /// The folder looked at.
         path: PathBuf,
@@ -59,8 +59,11 @@ impl Candidate {
         Self { files, hash }
     }
 
-    /// The same of files that somebody sent: `model_new.py`, and what lies in `kernels/`, by names that mean
-    /// nothing but a file beneath a folder.
+    /// From untrusted files in memory: `model_new.py`, and files under `kernels/` with plain relative names.
+    ///
+    /// # Errors
+    ///
+    /// If `model_new.py` is missing, a name is not plain, or a limit is exceeded.
     pub fn from_stranger(files: BTreeMap<String, Vec<u8>>) -> Result<Self, CandidateError> {
         let refused = |path: &str, reason: String| {
             // Names are hostile too, and may be long.
@@ -68,14 +71,17 @@ impl Candidate {
             CandidateError::Unacceptable { path: path.into(), reason }
         };
         if !files.contains_key(MODEL) {
-            return Err(refused(MODEL, "it is not there".to_owned()));
+            return Err(refused(MODEL, "the file is missing".to_owned()));
         }
         if files.len() > MAX_FILES {
-            return Err(refused(MODEL, format!("more than {MAX_FILES} files came with it")));
+            return Err(refused(MODEL, format!("the candidate has more than {MAX_FILES} files")));
         }
         for (name, bytes) in &files {
             if bytes.len() as u64 > MAX_FILE_BYTES {
-                return Err(refused(name, format!("larger than {} MiB", MAX_FILE_BYTES >> 20)));
+                return Err(refused(
+                    name,
+                    format!("the file is larger than {} MiB", MAX_FILE_BYTES >> 20),
+                ));
             }
             let beneath = name.strip_prefix("kernels/");
             let is_plain = |part: &str| {
@@ -152,7 +158,7 @@ fn collect(
         let kind = entry.file_type()?;
         if kind.is_dir() {
             if name.matches('/').count() > 4 {
-                let reason = "folders nest more than four deep".to_owned();
+                let reason = "the folder is nested more than four levels deep".to_owned();
                 return Err(CandidateError::Unacceptable { path, reason });
             }
             collect(&path, &name, files)?;
@@ -160,7 +166,7 @@ fn collect(
             files.insert(name, read_plain(&path)?);
         }
         if files.len() > MAX_FILES {
-            let reason = format!("more than {MAX_FILES} files");
+            let reason = format!("the folder has more than {MAX_FILES} files");
             return Err(CandidateError::Unacceptable { path: folder.to_owned(), reason });
         }
     }

@@ -1,20 +1,19 @@
-//! The words of a conversation that are nobody's message: what the user says first, and what stands
-//! where something is missing. The policy that talks to a model and the exports that rebuild the
-//! conversation from a record both take them from here, so that what is trained on is what was said.
+//! Fixed texts of a conversation: the first user message, and placeholders. The remote policy and the exports that
+//! rebuild a conversation from a record share them, so that exported conversations equal the sampled ones.
 //!
-//! Changing a text changes what older records are exported as: they do not hold these words.
+//! A record does not contain these texts: changing one changes the export of older records.
 
-/// What the user says after a message that was cut before any call was complete.
+/// User message after an answer that was truncated before a tool call was complete.
 pub const CUT: &str = "Your answer was cut at the most tokens allowed for one message, before any tool \
     call was complete. Say less at once, and go on with a tool call.";
 
-/// What the user says after any other message without calls that does not end the episode.
+/// User message after any other answer without tool calls that does not end the episode.
 pub const GO_ON: &str = "Go on.";
 
-/// What stands for the result of a call that was not run.
+/// Placeholder for the result of a call that was not run.
 pub const NOT_RUN: &str = "This call was not run.";
 
-/// What the user says first: the task and its reference.
+/// The first user message: the task and its reference.
 pub fn first_user_message(task: &str, reference: &str) -> String {
     // More backticks than stand together anywhere in the source.
     let longest = reference.split(|c| c != '`').map(str::len).max().unwrap_or(0);
@@ -28,7 +27,7 @@ pub fn first_user_message(task: &str, reference: &str) -> String {
     )
 }
 
-/// What stands for a result that was left out to make room.
+/// Placeholder for a result that was omitted to free context.
 pub fn left_out(text: &str) -> String {
     let (bytes, lines) = (text.len(), text.lines().count());
     format!("[left out to make room: {bytes} bytes in {lines} lines]")

@@ -7,16 +7,16 @@ use thiserror::Error;
 
 use crate::blob::BlobHash;
 
-/// Why a run could not be begun, taken up again or written to.
+/// Why a run could not be begun, resumed or written to.
 #[derive(Debug, Error)]
 pub enum WriteError {
-    /// There is a run in this folder.
-    #[error("failed to begin a run in {path}: there is one already")]
+    /// The folder already contains a run.
+    #[error("failed to begin a run in {path}: the folder already contains a run")]
     Exists {
         /// The run folder.
         path: PathBuf,
     },
-    /// Another process writes to it.
+    /// Another process writes to the run.
     #[error("failed to open the run in {path} for writing: {holder} is writing to it")]
     Locked {
         /// The run folder.
@@ -27,7 +27,7 @@ pub enum WriteError {
     /// Written by a newer program.
     #[error(
         "failed to open the run in {path} for writing: its format is {found}, \
-         this program writes {supported}"
+         and this program writes format {supported}"
     )]
     NewerFormat {
         /// The run folder.
@@ -37,10 +37,10 @@ pub enum WriteError {
         /// Ours.
         supported: u32,
     },
-    /// Begun or last taken up by another version of the program.
+    /// Begun or last resumed by another version of the program.
     #[error(
-        "failed to resume the run in {path}: it was written by version {recorded}, \
-         this is version {current}"
+        "failed to resume the run in {path}: version {recorded} wrote it, \
+         and this is version {current}"
     )]
     OtherProgram {
         /// The run folder.
@@ -63,9 +63,9 @@ pub enum WriteError {
         /// Number (`seq`) of the last event that is stored; -1 when there is none.
         intact: i64,
     },
-    /// An earlier write left half a line that could not be taken back.
+    /// An earlier write left part of a line that could not be removed.
     #[error(
-        "failed to append to {path}: an earlier event was half written and could not be undone"
+        "failed to append to {path}: an earlier event was written in part and could not be removed"
     )]
     Broken {
         /// The file.
@@ -87,7 +87,7 @@ pub enum WriteError {
         /// Why.
         source: serde_json::Error,
     },
-    /// What is there already cannot be read.
+    /// The existing record cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The derived index could not be written.
@@ -134,13 +134,13 @@ impl WriteError {
 /// Why a record could not be read.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// No `run.json` there.
+    /// The folder has no `run.json`.
     #[error("failed to read a run from {path}: there is no run.json")]
     NotARun {
         /// The folder.
         path: PathBuf,
     },
-    /// Written by a newer program, in a form that cannot be understood.
+    /// Written by a newer program, in a format that this one cannot read.
     #[error("failed to read {path}: format {found} is newer than {supported}, and {reason}")]
     NewerFormat {
         /// The file.
@@ -152,7 +152,7 @@ pub enum ReadError {
         /// What could not be understood.
         reason: String,
     },
-    /// Not what was written.
+    /// The file is damaged.
     #[error("failed to read {path}: line {line}: {reason}")]
     Damaged {
         /// The file.
@@ -162,20 +162,20 @@ pub enum ReadError {
         /// What is wrong.
         reason: String,
     },
-    /// Not in the store.
-    #[error("failed to read blob {hash} of {path}: it is not there")]
+    /// The store has no such blob.
+    #[error("failed to read blob {hash} of {path}: the blob is missing")]
     BlobMissing {
         /// Its name.
         hash: BlobHash,
         /// The run folder.
         path: PathBuf,
     },
-    /// Its bytes are not those it is named by.
-    #[error("failed to read blob {path}: its contents hash to {actual}")]
+    /// The blob's bytes do not match its hash.
+    #[error("failed to read blob {path}: the file is damaged, its contents hash to {actual}")]
     BlobDamaged {
         /// The file.
         path: PathBuf,
-        /// The hash of what is there.
+        /// The hash of the stored bytes.
         actual: BlobHash,
     },
     /// The file system refused.
@@ -192,9 +192,10 @@ impl ReadError {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::NotARun { .. } => {
-                Some("name the folder of a run, e.g. what `--out` named".to_owned())
-            }
+            Self::NotARun { .. } => Some(
+                "name the folder of a run, e.g. the `--out` folder of `warpwright optimize`"
+                    .to_owned(),
+            ),
             Self::NewerFormat { .. } => Some("update warpwright".to_owned()),
             _ => None,
         }
@@ -206,7 +207,7 @@ impl ReadError {
     }
 }
 
-/// Whether there is no room, as opposed to any other refusal.
+/// Whether the error means that no space is left.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),

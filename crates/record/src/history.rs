@@ -12,33 +12,33 @@ use crate::message::{Message, ToolResult};
 use crate::reader::RunReader;
 use crate::verdict::{Stage, Verdict};
 
-/// A run as far as it has been recorded.
+/// The recorded state of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
     /// Episodes by number.
     pub episodes: BTreeMap<EpisodeId, Episode>,
     /// Notes in order, with the episode they are about.
     pub notes: Vec<(Option<EpisodeId>, NoteLevel, String)>,
-    /// Tasks that could not be judged against, and why; the last word of each.
+    /// Tasks that the judge refused, each with its last reason.
     pub refused: BTreeMap<String, Refusal>,
     /// How the run ended; `None` while it is going on or after it was killed.
     pub outcome: Option<RunOutcome>,
-    /// Times at which it was taken up again.
+    /// Times at which it was resumed.
     pub resumed: Vec<jiff::Timestamp>,
-    /// Number of events taken in.
+    /// Number of events read.
     pub events: u64,
     /// Time of the last event.
     pub last: Option<jiff::Timestamp>,
 }
 
-/// Why a task could not be judged against.
+/// Why the judge refused a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What is wrong with it.
+    /// The reason.
     pub message: String,
-    /// What its author can do.
+    /// How the task's author can fix it.
     pub hint: Option<String>,
-    /// Why there is nothing to earn on it, a word each; none where it cannot be judged against at all.
+    /// Why the task is degenerate, one word per reason; empty if the judge cannot judge it at all.
     pub degenerate: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub struct Episode {
     pub started: jiff::Timestamp,
     /// Turns in order; the last one may be unfinished.
     pub turns: Vec<Turn>,
-    /// Verdicts that no turn asked for: the final, fresh ones.
+    /// Final verdicts, which no turn requested.
     pub fresh: Vec<Given>,
     /// How it ended; `None` while it is going on or after it was killed.
     pub end: Option<EpisodeEnd>,
@@ -64,7 +64,7 @@ pub struct Turn {
     pub number: u32,
     /// When the message came.
     pub time: jiff::Timestamp,
-    /// What the policy said.
+    /// The policy's message.
     pub message: Message,
     /// Seconds the policy took.
     pub seconds: f64,
@@ -103,7 +103,7 @@ pub struct EpisodeEnd {
     pub seconds: f64,
 }
 
-/// Where an episode can be taken up.
+/// Where an episode can be resumed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResumePoint<'a> {
     /// Finished turns, to be shown to the policy again.

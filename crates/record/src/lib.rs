@@ -1,9 +1,9 @@
-//! What happened, as data: the vocabulary every part shares, and the run folder it is written to.
+//! The record of a run: the types that every part shares, and the run folder that stores them.
 //!
 //! Two halves:
 //!
 //! * **vocabulary** — plain, versioned types without behaviour of their own: [`verdict::Verdict`]
-//!   (what the judge says of a candidate), [`candidate::Candidate`] (the files that count),
+//!   (the judge's result for a candidate), [`candidate::Candidate`] (a candidate's files),
 //!   [`message::Message`] (one step of a conversation between policy and tools),
 //!   [`fingerprint::Fingerprint`] (the machine under which a figure was measured);
 //! * **run folder** — the append-only record of a run, which report, metrics and training read.
@@ -16,10 +16,9 @@
 //! lock                one writer at a time
 //! ```
 //!
-//! [`writer::RunWriter`] is the one way in: `cli` makes it, the agent's loop appends each
-//! [`event::Event`] as it happens and hands the same event to the live view.
-//! [`reader::RunReader`] is the one way out; [`history::History`] folds the events into episodes
-//! and turns, for reports and for resumption.
+//! Only [`writer::RunWriter`] writes: `cli` creates it, and the agent's loop appends each [`event::Event`] as it
+//! happens and passes the same event to the live view. Only [`reader::RunReader`] reads; [`history::History`] folds
+//! the events into episodes and turns, for reports and for resuming.
 //!
 //! ```
 //! use warpwright_record::event::{Event, NoteLevel, RunOutcome};
@@ -40,7 +39,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Nothing here starts a process or knows a device. Every other part writes through this crate.
+//! This crate starts no process and knows no device. Every other part writes through it.
 
 pub mod blob;
 pub mod candidate;

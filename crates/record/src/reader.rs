@@ -143,7 +143,7 @@ impl Events {
             unreadable(&self.path, number, found, &e)
         })?;
         if line.seq != self.next {
-            let reason = format!("event {} stands where event {} belongs", line.seq, self.next);
+            let reason = format!("found event {} instead of event {}", line.seq, self.next);
             return Err(ReadError::Damaged { path: self.path.clone(), line: number, reason });
         }
         self.next += 1;

@@ -8,13 +8,13 @@ pub const FASTER: f64 = 1.05;
 pub const SLOWER: f64 = 0.95;
 
 impl Reward {
-    /// What a candidate that is not verified gets: -1 by every scheme.
+    /// Reward of a candidate that is not verified: -1 in every scheme.
     pub fn unverified() -> Self {
         Self { paper: -1.0, speedup: -1.0, bounded: -1.0 }
     }
 
-    /// What a verified candidate gets for these speed-ups, from lower bounds only. A speed-up that
-    /// was not measured has the lower bound 0: nothing is rewarded that was not shown.
+    /// Reward of a verified candidate, from the speedups' lower confidence bounds. A speedup that was not
+    /// measured has the lower bound 0.
     pub fn verified(speedup: &Speedup) -> Self {
         let low = |interval: Option<crate::interval::Interval>| match interval {
             Some(interval) if interval.low.is_finite() => interval.low.max(0.0),
@@ -35,7 +35,8 @@ impl Reward {
         if verified { Self::verified(speedup) } else { Self::unverified() }
     }
 
-    /// No more than what a right answer earns that is no faster: where a wrong one may pass for right.
+    /// Capped at the reward of a correct candidate that is not faster: for tasks where a wrong candidate may pass
+    /// as correct.
     #[must_use]
     pub fn capped(self) -> Self {
         Self {

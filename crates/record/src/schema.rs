@@ -1,4 +1,4 @@
-//! JSON Schemas of what is serialised, generated from the types.
+//! JSON Schemas of the serialised types, generated from the types.
 
 use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings};

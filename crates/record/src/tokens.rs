@@ -13,10 +13,10 @@ pub struct Sequence {
     pub ids: Vec<u32>,
     /// 1 where the policy produced the token in this sequence; 0 for prompts, tool results, and what
     /// it produced in an earlier sequence. The loss mask.
-    pub is_action: Vec<u8>,
+    pub response_mask: Vec<u8>,
     /// Log-probability (natural) under the distribution the token was drawn from; `null` where
-    /// `is_action` is 0.
-    pub behaviour_logprobs: Vec<Option<f32>>,
+    /// `response_mask` is 0.
+    pub rollout_log_probs: Vec<Option<f32>>,
     /// The turn that the token belongs to, from 1: a token of a message to the message's, one of its
     /// context to that of the first message that saw it.
     pub turns: Vec<u32>,
@@ -74,8 +74,8 @@ pub fn sequences(episode: &Episode) -> Result<Vec<Sequence>, NoTokens> {
 impl Sequence {
     fn push(&mut self, id: u32, logprob: Option<f32>, turn: u32) {
         self.ids.push(id);
-        self.is_action.push(u8::from(logprob.is_some()));
-        self.behaviour_logprobs.push(logprob);
+        self.response_mask.push(u8::from(logprob.is_some()));
+        self.rollout_log_probs.push(logprob);
         self.turns.push(turn);
     }
 
@@ -83,8 +83,8 @@ impl Sequence {
     fn context(&self, kept: usize) -> Self {
         Self {
             ids: self.ids[..kept].to_vec(),
-            is_action: vec![0; kept],
-            behaviour_logprobs: vec![None; kept],
+            response_mask: vec![0; kept],
+            rollout_log_probs: vec![None; kept],
             turns: self.turns[..kept].to_vec(),
         }
     }

@@ -16,16 +16,16 @@ use crate::index;
 use crate::reader::RunReader;
 use crate::run::{FORMAT_VERSION, Layout, Machine, PROGRAM_VERSION, RunHeader, RunInfo};
 
-/// What to do when the run was written by another version of the program.
+/// What to do if another version of the program wrote the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumePolicy {
-    /// Refuse: figures of two versions would stand in one record.
+    /// Refuse: the record would mix figures of two versions.
     SameProgram,
-    /// The user insists; the record says so.
+    /// Resume, and note the mix in the record.
     Forced,
 }
 
-/// The one writer of a run folder. Threads may share it: each event is one line, written whole.
+/// The only writer of a run folder. Threads may share it: each event is one whole line.
 #[derive(Debug)]
 pub struct RunWriter {
     layout: Layout,

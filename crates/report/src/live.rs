@@ -56,13 +56,13 @@ impl LiveView {
         Self { screen, episodes: BTreeMap::new() }
     }
 
-    /// One line per event that a person wants to know.
+    /// Plain lines on `out`, one per relevant event.
     pub fn plain(out: Box<dyn Write + Send>) -> Self {
         Self { screen: Screen::Plain(out), episodes: BTreeMap::new() }
     }
 
-    /// Takes in what an earlier process recorded, before a run goes on: episodes that are not over
-    /// get their line, with the time used and the best so far.
+    /// Loads the history of a run before it resumes: unfinished episodes get their line, with the elapsed
+    /// time and the best speed-up so far.
     pub fn resume(&mut self, history: &History) {
         for (id, episode) in &history.episodes {
             let Some(point) = episode.resume_point() else { continue };
@@ -77,14 +77,16 @@ impl LiveView {
         }
     }
 
-    /// Takes in one event.
+    /// Shows one event.
     pub fn observe(&mut self, event: &Event) {
         match event {
             Event::RunStarted { .. } | Event::TurnFinished { .. } => {}
             Event::RunResumed { torn_bytes, .. } => {
-                self.say("the run goes on where it was left");
+                self.say("the run resumes");
                 if *torn_bytes > 0 {
-                    self.say(&format!("a half-written event of {torn_bytes} bytes was dropped"));
+                    self.say(&format!(
+                        "a partially written event of {torn_bytes} bytes was discarded"
+                    ));
                 }
             }
             Event::EpisodeStarted { episode, setup } => {
@@ -97,8 +99,8 @@ impl LiveView {
                 self.update(*episode, |watch| {
                     watch.turn = turn.saturating_sub(1);
                     watch.waiting.clear();
-                    "goes on".clone_into(&mut watch.doing);
-                    Some(format!("goes on with turn {turn}"))
+                    "resumed".clone_into(&mut watch.doing);
+                    Some(format!("resumes at turn {turn}"))
                 });
             }
             Event::MessageSaid { episode, turn, message, .. } => {
@@ -240,7 +242,7 @@ impl Watch {
             budget: setup.budget,
             turn: 0,
             waiting: VecDeque::new(),
-            doing: format!("policy {} begins", one_line(&setup.policy, 40)),
+            doing: format!("policy {} starts", one_line(&setup.policy, 40)),
             best: None,
             bar,
         }

@@ -5,7 +5,7 @@ use warpwright_record::history::{Episode, History};
 use warpwright_record::interval::Interval;
 use warpwright_record::verdict::{FailureClass, Profile, Reward, Speedup, Stage, Verdict};
 
-/// What an episode came to.
+/// The outcome of one episode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// Task.
@@ -14,41 +14,41 @@ pub struct Summary {
     pub policy: String,
     /// `cuda:N` or `cpu`.
     pub device: String,
-    /// Policy of precision and comparison.
+    /// Rules of precision and comparison.
     pub profile: Profile,
-    /// Whether it is right, and if not, why.
+    /// Whether the candidate is verified, and if not, why.
     pub standing: Standing,
-    /// Whether the episode came to its end; `false` when it was killed, interrupted or goes on.
+    /// Whether the episode finished; `false` if it was killed or interrupted, or still runs.
     pub finished: bool,
     /// Milliseconds per call of the candidate.
     pub time_ms: Option<Interval>,
-    /// Over each baseline.
+    /// Speed-up over each baseline.
     pub speedup: Speedup,
-    /// Of the verdict that counts.
+    /// Rewards of the verdict that counts.
     pub reward: Option<Reward>,
     /// Turns taken.
     pub turns: u32,
 }
 
-/// Whether the candidate that counts is right.
+/// Status of the candidate that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Right.
+    /// Verified.
     Verified,
-    /// Wrong, by this class.
+    /// Failed, with this class of failure.
     Failed(FailureClass),
-    /// Not honestly earned.
+    /// Rejected by an integrity finding.
     Dishonest,
-    /// Built, and never compared with the reference.
+    /// Built, but not verified against the reference.
     NotCompared,
     /// There is no verdict.
     NoVerdict,
-    /// Our own failure.
+    /// An infrastructure error ended the episode.
     Infrastructure,
 }
 
 impl Standing {
-    /// Of one verdict.
+    /// The status in one verdict.
     pub fn of(verdict: &Verdict) -> Self {
         match &verdict.failure {
             _ if verdict.verified => Self::Verified,
@@ -59,7 +59,7 @@ impl Standing {
         }
     }
 
-    /// In words.
+    /// Label for people.
     pub fn words(self) -> &'static str {
         match self {
             Self::Verified => "verified",
@@ -96,7 +96,7 @@ pub(crate) fn class_words(class: FailureClass) -> &'static str {
 }
 
 impl Summary {
-    /// Of one episode.
+    /// Summarises one episode.
     pub fn of(episode: &Episode) -> Self {
         let verdict = episode.standing();
         let end = episode.end.as_ref();
@@ -122,12 +122,12 @@ impl Summary {
         }
     }
 
-    /// Of every episode of a run, in order.
+    /// Summarises every episode of a run, in order.
     pub fn all(history: &History) -> Vec<Self> {
         history.episodes.values().map(Self::of).collect()
     }
 
-    /// `verified`, or what is wrong; `, unfinished` where the episode did not come to its end.
+    /// `verified` or the failure, with `, unfinished` if the episode did not finish.
     pub fn result(&self) -> String {
         let words = self.standing.words();
         let over = self.finished || self.standing == Standing::Infrastructure;

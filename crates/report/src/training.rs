@@ -1,4 +1,4 @@
-//! What a training run came to, as its page shows it: curves, and kernels along the way.
+//! The page of a training run: curves of its metrics and sample kernels.
 
 use std::path::Path;
 
@@ -15,52 +15,52 @@ const ROOM: usize = 64 << 10;
 /// A training run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Training {
-    /// What it is called.
+    /// Title of the page.
     pub title: String,
-    /// What it was begun with: names and what they stand for.
+    /// Facts of the run as name and value: model, seed, device, ...
     pub facts: Vec<(String, String)>,
-    /// Whether it was on the cpu device.
+    /// Whether kernels were timed on the cpu device.
     pub is_cpu: bool,
-    /// Its parts, in their order.
+    /// Stages in order.
     pub stages: Vec<Stage>,
 }
 
-/// A part of a training run.
+/// A stage of a training run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stage {
-    /// What it is called.
+    /// Name of the stage.
     pub name: String,
-    /// Whether it is over.
+    /// Whether the stage is complete.
     pub is_done: bool,
-    /// What it came to, in words.
+    /// One sentence about the result.
     pub told: Option<String>,
-    /// What a step of its curves is: `update`, `epoch`.
+    /// Unit of the curves' x axis: `update`, `epoch`.
     pub step: &'static str,
-    /// Figures over its steps.
+    /// Metrics by step.
     pub curves: Vec<Curve>,
-    /// Kernels along the way.
+    /// Sample candidates.
     pub samples: Vec<Sample>,
 }
 
-/// A figure, step by step.
+/// One metric by step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curve {
-    /// What it is called.
+    /// Name of the metric.
     pub name: String,
-    /// Its values from the first step on; where there is none, not a number.
+    /// Values from the first step on; NaN where a step has none.
     pub values: Vec<f64>,
-    /// The same of other runs, drawn beside.
+    /// Values of other runs, drawn in the same plot.
     pub others: Vec<Vec<f64>>,
-    /// What the scale reaches from and to, where others are to have the same; else what the values do.
+    /// Range of the y axis, to share a scale between plots; `None` fits the values.
     pub span: Option<(f64, f64)>,
 }
 
 /// A candidate of an episode.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Which, and what it was worth.
+    /// Step and reward.
     pub title: String,
-    /// Paths and texts.
+    /// Path and text of each file.
     pub files: Vec<(String, String)>,
 }
 
@@ -87,10 +87,10 @@ struct FileView<'a> {
     missing: Option<String>,
 }
 
-/// Writes the page: one file, no scripts, no network.
+/// Writes the page: one self-contained HTML file without scripts.
 ///
 /// # Errors
-/// Where the file cannot be written.
+/// [`ReportError::Write`] if the file cannot be written.
 pub fn write_training(training: &Training, out: &Path) -> Result<(), ReportError> {
     let stages: Vec<StageView<'_>> = training.stages.iter().map(stage_view).collect();
     let mut environment = environment()?;
@@ -169,7 +169,7 @@ mod tests {
             Training { title: "smoke".to_owned(), facts, is_cpu: true, stages: vec![stage] };
         let html = page(&training);
         assert_eq!(html.matches("<svg class=\"plot\"").count(), 2);
-        assert!(html.contains("kernels/a.cu") && html.contains("goes on"), "{html}");
+        assert!(html.contains("kernels/a.cu") && html.contains("unfinished"), "{html}");
         assert!(!html.contains("<script"), "{html}");
     }
 

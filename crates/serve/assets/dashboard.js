@@ -27,7 +27,7 @@ async function ask(path) {
   const answer = await fetch(path, { headers });
   if (answer.status === 401) {
     entry.hidden = false;
-    throw new Error("a token is needed");
+    throw new Error("the server requires a token");
   }
   if (!answer.ok) {
     const problem = await answer.json().catch(() => ({}));
@@ -65,8 +65,8 @@ function table(heads, rows) {
 }
 
 function lines(of) {
-  const heads = [["", "number"], ["Time"], ["Task"], ["Outcome"], ["Over eager", "number"],
-    ["Over the best", "number"], ["Judged in", "number"], ["By"]];
+  const heads = [["", "number"], ["Time"], ["Task"], ["Outcome"], ["Speedup over eager", "number"],
+    ["Speedup over best baseline", "number"], ["Judged in", "number"], ["By"]];
   const rows = of.map((line) => [
     make("a", { href: "#/verdict/" + line.number }, line.number),
     new Date(line.time).toLocaleTimeString(),
@@ -87,16 +87,16 @@ function device(one) {
 function overview() {
   const right = verdicts.filter((line) => line.verified).length;
   return [
-    make("div", { class: "cards" }, card(state.waiting, "waiting"), card(state.running, "judged now"),
+    make("div", { class: "cards" }, card(state.waiting, "waiting"), card(state.running, "running"),
       card(state.workers, "workers"), card(state.sessions, "sessions"),
-      card(figure(state.seconds, 1) + " s", "a verdict, of late"),
+      card(figure(state.seconds, 1) + " s", "per verdict (moving average)"),
       card(verdicts.length ? Math.round((100 * right) / verdicts.length) + " %" : "–",
-        "verified of the last " + verdicts.length)),
+        "verified, of the last " + verdicts.length)),
     make("h2", {}, "Devices"),
     table([["Device"], ["Hardware"], ["In use"], ["By"]], state.devices.map(device)),
     make("h2", {}, "Verdicts"),
     verdicts.length ? lines(verdicts.slice(-200).reverse())
-      : make("p", { class: "faint" }, "None yet. POST /judge asks for one; GET /openapi.json says how.")];
+      : make("p", { class: "faint" }, "None yet. Send a candidate to POST /judge; GET /openapi.json describes the request.")];
 }
 
 /** Speed-ups over the best baseline, one after the other; on a scale of factors. */
@@ -124,7 +124,7 @@ function history(of) {
 function ofTask(name) {
   const of = verdicts.filter((line) => line.task === name);
   return [make("h2", {}, name), history(of),
-    make("p", { class: "faint" }, "Over the best baseline; red: no speed-up."), lines(of.slice().reverse())];
+    make("p", { class: "faint" }, "Speedup over the best baseline. Red: no speedup was measured."), lines(of.slice().reverse())];
 }
 
 function ofVerdict(one) {

@@ -1,13 +1,13 @@
-//! The files in what a language model answered.
+//! The candidate's files in the response of a language model.
 
 use std::collections::BTreeMap;
 
 const MODEL: &str = "model_new.py";
 
-/// The code blocks of a text in Markdown as a candidate's files. A block's name is told by its fence
-/// (```` ```cuda kernels/gelu.cu ````), by a comment in its first line, or by the line before it; without one,
+/// The code blocks of a Markdown text as a candidate's files. A block's name is in its fence
+/// (```` ```cuda kernels/gelu.cu ````), in a comment in its first line, or in the line before it. Without a name,
 /// Python with a class `ModelNew` is `model_new.py`, and CUDA and C++ are `kernels/answer1.cu` and so on. Of
-/// blocks with one name the last one counts: that is what the model came to. Other blocks are left out.
+/// several blocks with one name the last one counts. Other blocks are ignored.
 pub(crate) fn files(text: &str) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     let mut unnamed = 0;

@@ -1,4 +1,4 @@
-//! What the server knows, and which path leads where.
+//! The server's state and its routes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use axum::{Json, Router};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use warpwright_fleet::Queue;
-use warpwright_fleet::nats::{Far, Roster};
+use warpwright_fleet::nats::{RemoteWorkerStatus, Roster};
 use warpwright_record::verdict::Profile;
 use warpwright_task::Task;
 
@@ -30,32 +30,32 @@ use crate::seen::Seen;
 use crate::sessions::{SessionLimits, Sessions};
 use crate::{dashboard, gym, judge, openapi, openenv, rewards};
 
-/// How the server answers.
+/// Settings of the server.
 #[derive(Debug)]
 pub struct Settings {
-    /// Who may ask.
+    /// Bearer tokens of the clients.
     pub tokens: Tokens,
-    /// Tasks that can be asked for by name.
+    /// Served tasks, by name.
     pub tasks: BTreeMap<String, Task>,
-    /// What judges.
+    /// Devices of this host.
     pub served: Vec<Served>,
-    /// The judge's rules.
+    /// Profile of the judge.
     pub profile: Profile,
-    /// Most bytes of a request's body.
+    /// Limit of a request's body, bytes.
     pub body_bytes: usize,
-    /// How long a body may take to come.
+    /// Timeout of receiving a body.
     pub body_time: Duration,
-    /// How long a question may take whose asker does not say.
+    /// Deadline of a request that names none.
     pub deadline: Duration,
-    /// Most questions of a batch.
+    /// Limit of a batch, candidates.
     pub batch: usize,
-    /// How long an answer is kept for its idempotency key.
+    /// How long a response is kept for its idempotency key.
     pub replay_time: Duration,
-    /// Most bytes of answers that are kept.
+    /// Limit of kept responses, bytes.
     pub replay_bytes: usize,
-    /// How many sessions there may be, and for how long.
+    /// Limits of sessions.
     pub sessions: SessionLimits,
-    /// What who plays an episode is told of the device and the tools.
+    /// System prompt of an episode: the device and the tools.
     pub skill: String,
 }
 
@@ -68,24 +68,24 @@ pub struct Served {
     pub hardware: String,
 }
 
-/// Everything that requests share.
+/// State that all requests share.
 #[derive(Debug)]
 pub struct App {
     pub(crate) settings: Settings,
     pub(crate) queue: Arc<Queue>,
     pub(crate) metrics: Metrics,
     pub(crate) replays: Replays,
-    /// Episodes that clients play. Somebody is to host them.
+    /// Episodes that clients play. The caller hosts them, see [`Sessions::next`].
     pub sessions: Sessions,
-    /// How busy devices are, as whoever has them says.
+    /// Utilisation of the devices, reported by the caller.
     pub uses: Uses,
-    /// Workers of other hosts, if there may be some.
-    pub far: OnceLock<Arc<Roster>>,
+    /// Remote workers; unset on a server without NATS.
+    pub remote_workers: OnceLock<Arc<Roster>>,
     pub(crate) seen: Seen,
 }
 
 impl App {
-    /// For a queue that somebody works on.
+    /// For a queue whose workers the caller runs.
     pub fn new(settings: Settings, queue: Arc<Queue>) -> Arc<Self> {
         let replays = Replays::new(settings.replay_time, settings.replay_bytes);
         let sessions = Sessions::new(settings.sessions);
@@ -96,20 +96,20 @@ impl App {
             replays,
             sessions,
             uses: Uses::default(),
-            far: OnceLock::new(),
+            remote_workers: OnceLock::new(),
             seen: Seen::default(),
         })
     }
 }
 
 impl App {
-    /// Workers of other hosts that are there.
-    pub(crate) fn far_workers(&self) -> Vec<Far> {
-        self.far.get().map(|roster| roster.there()).unwrap_or_default()
+    /// The connected remote workers.
+    pub(crate) fn remote_workers(&self) -> Vec<RemoteWorkerStatus> {
+        self.remote_workers.get().map(|roster| roster.workers()).unwrap_or_default()
     }
 }
 
-/// Every path.
+/// The router with every path.
 pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/judge", post(judge::judge))
@@ -132,9 +132,9 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/health", get(health))
         .route("/metrics", get(metrics))
         .route("/openapi.json", get(async || Json(openapi::document())))
-        .fallback(async || Problem::new(Kind::NotFound, "nothing is served at this path"))
+        .fallback(async || Problem::new(Kind::NotFound, "no resource has this path"))
         .method_not_allowed_fallback(async || {
-            Problem::new(Kind::NotFound, "nothing is served at this path by this method")
+            Problem::new(Kind::NotFound, "this path does not support this method")
         })
         .layer(from_fn_with_state(Arc::clone(&app), counted))
         .with_state(app)
@@ -142,25 +142,25 @@ pub fn router(app: Arc<App>) -> Router {
 
 /// Counts requests by path and status.
 async fn counted(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    // Of what is not served a client could make any number of names.
+    // Unknown paths share one label: a client could invent any number of them.
     let path = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let response = next.run(request).await;
     app.metrics.answered(path.as_deref().unwrap_or("other"), response.status().as_u16());
     response
 }
 
-/// Names of the tasks that can be asked for.
+/// Names of the served tasks.
 async fn tasks(State(app): State<Arc<App>>, _client: Client) -> Json<Value> {
     Json(json!({ "tasks": app.settings.tasks.keys().collect::<Vec<_>>() }))
 }
 
-/// For whoever starts and stops servers: needs no token and says nothing of clients.
+/// For load balancers and process managers: needs no token, contains nothing about clients.
 async fn health(State(app): State<Arc<App>>) -> Response {
     let load = app.queue.load();
     let (status, word) = if app.queue.has_ended() {
         (Kind::Ending.status(), "ending")
     } else if load.workers == 0 {
-        (Kind::Ending.status(), "nobody judges")
+        (Kind::Ending.status(), "no_workers")
     } else {
         (axum::http::StatusCode::OK, "healthy")
     };
@@ -175,20 +175,20 @@ async fn health(State(app): State<Arc<App>>) -> Response {
         "waiting": load.waiting,
         "running": load.running,
         "sessions": app.sessions.played(),
-        "far": app.far_workers(),
+        "remote_workers": app.remote_workers(),
     });
     (status, Json(body)).into_response()
 }
 
-/// In Prometheus' words.
+/// Metrics, in `OpenMetrics` format.
 async fn metrics(State(app): State<Arc<App>>, _client: Client) -> Result<Response, Problem> {
     let text = app.metrics.text(app.queue.load(), app.sessions.played());
-    let text = text.map_err(|_| Problem::new(Kind::Internal, "the figures cannot be written"))?;
+    let text = text.map_err(|_| Problem::new(Kind::Internal, "failed to encode the metrics"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, kind)], text).into_response())
 }
 
-/// Who asks, if it may.
+/// The authenticated client.
 pub(crate) struct Client(pub(crate) String);
 
 impl FromRequestParts<Arc<App>> for Client {
@@ -196,18 +196,19 @@ impl FromRequestParts<Arc<App>> for Client {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
         let tokens = &app.settings.tokens;
-        // A page in a browser on this machine may have a name of its own lead here, and would be let in as
-        // anybody is. It cannot know a token.
+        // DNS rebinding: a page in a local browser can point its own host name here. It cannot know a token.
         if !tokens.are_needed() && !is_of_this_machine(parts) {
-            let hint = Some("ask 127.0.0.1 or localhost, or have the server ask for tokens");
-            let detail = "without tokens only requests to this machine's own names are answered";
+            let hint = Some(
+                "send the request to 127.0.0.1 or localhost, or start the server with `--tokens`",
+            );
+            let detail = "a server without tokens answers only requests whose Host header is localhost or a loopback address";
             return Err(Problem::new(Kind::MisdirectedRequest, detail).hint(hint));
         }
         tokens.client(&parts.headers).map(Self)
     }
 }
 
-/// Whether the host that is asked is one of the names that a machine has for itself.
+/// Whether the `Host` header is `localhost` or a loopback address.
 fn is_of_this_machine(parts: &Parts) -> bool {
     let header = parts.headers.get(HOST).and_then(|value| value.to_str().ok());
     let Some(authority) = header.and_then(|value| value.parse::<Authority>().ok()) else {
@@ -218,53 +219,54 @@ fn is_of_this_machine(parts: &Parts) -> bool {
         || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
-/// Longest source of a reference, bytes.
+/// Limit of a reference's source, bytes.
 const REFERENCE_BYTES: usize = 1 << 20;
 
-/// The task of this name: one that is served, or, with its source, any.
+/// The task of this name: a served one, or, with `reference`, a new one.
 pub(crate) fn named(app: &App, name: &str, reference: Option<String>) -> Result<Task, Problem> {
     match reference {
         Some(source) if source.len() > REFERENCE_BYTES => {
-            let detail = format!("reference: it has more than {REFERENCE_BYTES} bytes");
+            let detail =
+                format!("reference: {} bytes exceed the limit of {REFERENCE_BYTES}", source.len());
             Err(Problem::new(Kind::InvalidRequest, detail))
         }
         Some(source) => Ok(Task::from_source(name, source)),
         None => app.settings.tasks.get(name).cloned().ok_or_else(|| {
             let name: String = name.chars().take(120).collect();
-            Problem::new(Kind::UnknownTask, format!("no task {name:?} is served"))
-                .hint(Some("GET /tasks names them; or send its source as `reference`"))
+            Problem::new(Kind::UnknownTask, format!("the server has no task {name:?}"))
+                .hint(Some("GET /tasks lists the tasks; or send the task's source as `reference`"))
         }),
     }
 }
 
-/// The body's bytes, as long as they are not too many and do not take too long.
+/// The body's bytes, within the limits of size and time.
 pub(crate) async fn body(app: &App, request: Request) -> Result<Bytes, Problem> {
     let Settings { body_bytes, body_time, .. } = app.settings;
     let too_large = || {
-        let detail = format!("a body may have {} MiB here", body_bytes >> 20);
+        let detail = format!("the body is larger than the limit of {} MiB", body_bytes >> 20);
         Problem::new(Kind::BodyTooLarge, detail)
     };
     let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case("application/json") {
-        let hint = Some("send `Content-Type: application/json`, as `curl --json` does");
-        let detail = format!("the body is said to be {kind:?}");
+        let hint = Some("send `Content-Type: application/json`, e.g. with `curl --json`");
+        let detail = format!("the Content-Type is {kind:?}, not application/json");
         return Err(Problem::new(Kind::UnsupportedMediaType, detail).hint(hint));
     }
     let length = request.headers().get("content-length").and_then(|value| value.to_str().ok());
     if length.and_then(|length| length.parse::<u64>().ok()).is_some_and(|n| n > body_bytes as u64) {
         return Err(too_large());
     }
-    // A cut connection has nobody to tell; what is left is a body that is too large.
+    // The other error, a cut connection, has no reader.
     let read = axum::body::to_bytes(request.into_body(), body_bytes);
     let Ok(read) = tokio::time::timeout(body_time, read).await else {
-        let detail = format!("the body did not come within {} s", body_time.as_secs());
+        let detail = format!("the body did not arrive within {} s", body_time.as_secs());
         return Err(Problem::new(Kind::InvalidRequest, detail));
     };
     read.map_err(|_| too_large())
 }
 
-/// What a body says. Mistakes are told with their place.
+/// Parses a body. Errors name the field.
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let problem = |path: String, error: &serde_json::Error| {
         let kind = if error.is_data() { Kind::InvalidRequest } else { Kind::MalformedJson };

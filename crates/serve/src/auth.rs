@@ -1,4 +1,4 @@
-//! Who asks.
+//! Authentication by bearer tokens.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use thiserror::Error;
 
 use crate::problem::{Kind, Problem};
 
-/// Name of clients where no tokens are asked for.
+/// Name of every client of a server without tokens.
 const ANYBODY: &str = "anybody";
-/// Fewest characters of a token: 128 random bits in hexadecimal.
+/// Minimum length of a token, characters: 128 random bits in hexadecimal.
 const SHORTEST: usize = 32;
 
-/// The tokens that are good here. Only their hashes are kept: they are compared in constant time, and no
-/// message can leak one.
+/// The accepted tokens. Only their hashes are kept: they are compared in constant time, and no message can
+/// leak a token.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens(Option<Vec<Token>>);
 
@@ -27,40 +27,40 @@ struct Token {
     expires: Option<Timestamp>,
 }
 
-/// Why a file of tokens cannot be used.
+/// Why a token file cannot be used.
 #[derive(Debug, Error)]
 pub enum TokensError {
-    /// It cannot be read.
-    #[error("failed to read the tokens")]
+    /// The file cannot be read.
+    #[error("failed to read the token file")]
     Io(#[from] std::io::Error),
-    /// A line is none.
-    #[error("failed to read the tokens: line {line}: {reason}")]
+    /// A line is malformed.
+    #[error("failed to parse line {line} of the token file: {reason}")]
     Line {
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Why it is malformed.
         reason: String,
     },
 }
 
 impl Tokens {
-    /// Everybody may ask.
+    /// No token is needed.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// Whether a token is needed.
+    /// Whether requests need a token.
     pub fn are_needed(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Of a file with lines `CLIENT TOKEN [EXPIRES]`, where `EXPIRES` is a time as in
-    /// `2026-12-31T00:00:00Z`; lines that begin with `#` say nothing.
+    /// Reads a file with lines `CLIENT TOKEN [EXPIRES]`, where `EXPIRES` is a time such as
+    /// `2026-12-31T00:00:00Z`. Empty lines and lines that begin with `#` are comments.
     pub fn read(path: &Path) -> Result<Self, TokensError> {
         Self::parse(&fs::read_to_string(path)?)
     }
 
-    /// The same of its text.
+    /// Parses the text of such a file.
     pub fn parse(text: &str) -> Result<Self, TokensError> {
         let mut tokens: Vec<Token> = Vec::new();
         for (line, text) in (1..).zip(text.lines()) {
@@ -73,29 +73,29 @@ impl Tokens {
                 [client, token, expires] => {
                     let time = expires.parse().map_err(|error| {
                         failed(format!(
-                            "{expires} is no time such as 2026-12-31T00:00:00Z: {error}"
+                            "{expires} is not a time such as 2026-12-31T00:00:00Z: {error}"
                         ))
                     })?;
                     (client, token, Some(time))
                 }
-                _ => return Err(failed("it is not `CLIENT TOKEN [EXPIRES]`".to_owned())),
+                _ => return Err(failed("expected `CLIENT TOKEN [EXPIRES]`".to_owned())),
             };
             if token.len() < SHORTEST {
-                let hint = "`openssl rand -hex 32` makes one";
+                let hint = "`openssl rand -hex 32` generates one";
                 return Err(failed(format!(
                     "the token is shorter than {SHORTEST} characters; {hint}"
                 )));
             }
             let hash = blake3::hash(token.as_bytes());
             if tokens.iter().any(|other| other.hash == hash) {
-                return Err(failed("another line has this token".to_owned()));
+                return Err(failed("an earlier line has the same token".to_owned()));
             }
             tokens.push(Token { client: client.to_owned(), hash, expires });
         }
         Ok(Self(Some(tokens)))
     }
 
-    /// The client that asks now.
+    /// The client of a request.
     pub(crate) fn client(&self, headers: &HeaderMap) -> Result<String, Problem> {
         let Some(tokens) = &self.0 else { return Ok(ANYBODY.to_owned()) };
         let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -112,12 +112,11 @@ impl Tokens {
         let hash = blake3::hash(given.as_bytes());
         // `blake3::Hash` compares in constant time.
         let Some(token) = tokens.iter().find(|token| token.hash == hash) else {
-            return Err(Problem::new(Kind::Unauthorized, "the token is not known here"));
+            return Err(Problem::new(Kind::Unauthorized, "the server does not accept this token"));
         };
         if token.expires.is_some_and(|expires| expires <= Timestamp::now()) {
-            let hint = Some("ask whoever runs the server for another one");
-            return Err(Problem::new(Kind::TokenExpired, "the token was good until some time ago")
-                .hint(hint));
+            let hint = Some("request a new token from the server's operator");
+            return Err(Problem::new(Kind::TokenExpired, "the token has expired").hint(hint));
         }
         Ok(token.client.clone())
     }
@@ -162,11 +161,11 @@ mod tests {
     #[test]
     fn files_that_are_no_tokens_are_refused_by_line() {
         let bad = [
-            ("one".to_owned(), "line 1: it is not"),
-            (format!("# x\na {GOOD} tomorrow"), "line 2: tomorrow is no time"),
+            ("one".to_owned(), "line 1 of the token file: expected"),
+            (format!("# x\na {GOOD} tomorrow"), "line 2 of the token file: tomorrow is not a time"),
             ("a short".to_owned(), "shorter than 32"),
-            (format!("a {GOOD}\nb {GOOD}"), "line 2: another line"),
-            (format!("a {GOOD} 2100-01-01T00:00:00Z more"), "it is not `CLIENT"),
+            (format!("a {GOOD}\nb {GOOD}"), "line 2 of the token file: an earlier line"),
+            (format!("a {GOOD} 2100-01-01T00:00:00Z more"), "expected `CLIENT"),
         ];
         for (text, why) in bad {
             let error = Tokens::parse(&text).unwrap_err().to_string();

@@ -1,7 +1,7 @@
-//! A page to look at: queue, devices, verdicts as they come, a task's history, a verdict with its kernels.
+//! The dashboard: queue, devices, recent verdicts, a task's history, and a verdict with its kernels.
 //!
-//! The page itself needs no token and says nothing; what it asks for does. Everything on it that comes from a
-//! candidate is hostile: it is put there as text, and no script but its own runs (Content-Security-Policy).
+//! The page itself needs no token and contains no data; the requests of its script need one. Text of a candidate
+//! is hostile: the script inserts it as text, and the Content-Security-Policy allows no other script.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,28 +15,28 @@ use serde_json::{Value, json};
 use crate::app::{App, Client};
 use crate::problem::{Kind, Problem};
 
-/// Lines of one answer.
+/// Verdicts per response, at most.
 const LINES: usize = 500;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// How busy a device was of late.
+/// Recent utilisation of a device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeviceUse {
     /// `cuda:N` or `cpu`.
     pub device: String,
-    /// Share of the time in which something held it, 0 to 1.
+    /// Fraction of the time in which a holder had it, 0 to 1.
     pub busy: f64,
-    /// The same by what held it: `measuring` and so on.
+    /// The same per holder, e.g. `measuring`.
     pub by: Vec<(String, f64)>,
 }
 
-/// What was last said of devices.
+/// The latest utilisation of all devices.
 #[derive(Debug, Default)]
 pub struct Uses(Mutex<Vec<DeviceUse>>);
 
 impl Uses {
-    /// Replaces what was said before.
+    /// Replaces the stored utilisation.
     pub fn say(&self, uses: Vec<DeviceUse>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = uses;
     }
@@ -71,11 +71,11 @@ fn file(kind: &'static str, text: &'static str) -> Response {
     (headers, text).into_response()
 }
 
-/// What is wanted of the verdicts.
+/// Query of `GET /dashboard/state`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct After {
-    /// Those with a greater number.
+    /// Only verdicts with a greater number.
     #[serde(default)]
     after: u64,
 }
@@ -92,9 +92,9 @@ pub(crate) async fn state(
         let used = uses.iter().find(|used| used.device == served.device);
         json!({ "device": served.device, "hardware": served.hardware, "use": used })
     });
-    let far = app.far_workers().into_iter().map(|far| {
-        let device = format!("{}: {}", far.worker, far.devices.join(", "));
-        json!({ "device": device, "hardware": far.hardware, "use": null })
+    let remote = app.remote_workers().into_iter().map(|worker| {
+        let device = format!("{}: {}", worker.worker, worker.devices.join(", "));
+        json!({ "device": device, "hardware": worker.hardware, "use": null })
     });
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -105,7 +105,7 @@ pub(crate) async fn state(
         "seconds": load.seconds,
         "ending": app.queue.has_ended(),
         "sessions": app.sessions.played(),
-        "devices": devices.chain(far).collect::<Vec<_>>(),
+        "devices": devices.chain(remote).collect::<Vec<_>>(),
         "verdicts": app.seen.since(&client, after, LINES),
     }))
 }
@@ -117,8 +117,8 @@ pub(crate) async fn verdict(
     Path(number): Path<u64>,
 ) -> Result<Response, Problem> {
     let found = app.seen.one(&client, number).ok_or_else(|| {
-        Problem::new(Kind::NotFound, format!("verdict {number} is not kept"))
-            .hint(Some("only the last ones are, and those of others are theirs"))
+        Problem::new(Kind::NotFound, format!("the server keeps no verdict {number} of this client"))
+            .hint(Some("the server keeps only recent verdicts, and shows a client only its own"))
     })?;
     Ok(([(CONTENT_TYPE, "application/json")], found.page.clone()).into_response())
 }

@@ -1,8 +1,8 @@
-//! Sessions as NeMo-Gym's resources servers have them: `/seed_session`, a path for each tool, `/verify`. The
-//! session is a cookie. verifiers, prime-rl and NeMo-RL speak this.
+//! Sessions in the protocol of NeMo-Gym's resources servers: `/seed_session`, one path per tool, `/verify`. A
+//! cookie holds the session. verifiers, prime-rl and NeMo-RL use it.
 //!
-//! A tool's answer is its text, for the model to read, also where the tool was used wrongly. Our own failure is
-//! never a reward: `/verify` has status 503 then.
+//! The response of a tool is its text for the model, also if the model used the tool wrongly. An infrastructure
+//! error is never a reward: `/verify` then answers with status 503.
 
 use std::sync::Arc;
 
@@ -22,35 +22,35 @@ use warpwright_task::Task;
 
 use crate::app::{App, Client, body, named, parse};
 use crate::problem::{Kind, Problem};
-use crate::sessions::{Room, Turn, reward};
+use crate::sessions::{Session, Turn, reward};
 
 const COOKIE_NAME: &str = "warpwright_session";
-/// What a model reads when it goes on after the end.
+/// The model's tool result after the episode's end.
 const OVER: &str =
     "The episode is over: its limits are reached. What lies in the workspace is judged.";
 
-/// A row of the data set, as it is sent to begin a session; the rest of it is not looked at.
+/// A row of the data set, which begins a session. Other fields are ignored.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct SeedSession {
-    /// Name of the task: of one that is served, or, with `reference`, any.
+    /// Name of the task: a served one, or, with `reference`, any name.
     task: String,
-    /// Its source, if it is not one that is served.
+    /// Source of a task that is not served.
     #[serde(default)]
     reference: Option<String>,
-    /// Decides what is drawn.
+    /// Seed of the episode; random by default.
     #[serde(default)]
     seed: Option<u64>,
 }
 
-/// A session that was begun.
+/// A new session.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct SeedSessionResponse {
-    /// Its name, which is also the cookie's value.
+    /// Its id, which is also the cookie's value.
     session_id: String,
 }
 
-/// The row with which a session was begun, and what the model answered; neither is looked at: what lies in the
-/// workspace is judged.
+/// The row that began the session, and the model's answer. Both are ignored: the judge takes the candidate from
+/// the workspace.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct VerifyRequest {
     #[serde(flatten)]
@@ -60,28 +60,28 @@ pub(crate) struct VerifyRequest {
 /// The row with its reward.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct VerifyResponse {
-    /// All that was sent.
+    /// All fields of the request.
     #[serde(flatten)]
     row: Map<String, Value>,
-    /// By the fresh verdict on the final candidate.
+    /// Reward of the verdict on the final candidate.
     reward: f64,
-    /// Whether it is right.
+    /// Whether the candidate is verified.
     verified: bool,
-    /// How many times faster than eager; 0 where it is not right.
+    /// Speedup over eager; 0 if the candidate is not verified.
     speedup_eager: f64,
-    /// How many times faster than the best baseline; 0 where it is not right.
+    /// Speedup over the best baseline; 0 if the candidate is not verified.
     speedup_best: f64,
     /// Turns of the episode.
     turns: u32,
-    /// The session: its record's name, where records are kept.
+    /// The session's id, which is also the name of its run folder with `--keep-sessions`.
     session_id: String,
 }
 
-/// What can be said of a reward, in the URL.
+/// Options in the URL.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Options {
-    /// Which of the verdict's rewards is the reward.
+    /// The verdict's reward scheme that becomes `reward`.
     #[serde(default)]
     pub(crate) reward: Scheme,
 }
@@ -95,13 +95,13 @@ pub(crate) async fn seed_session(
     let SeedSession { task: name, reference, seed } = parse(&body(&app, request).await?)?;
     let task = named(&app, &name, reference)?;
     let seed = seed.unwrap_or_else(rand::random);
-    let room = app.sessions.open(&client, task, seed).await?;
-    let session = SeedSessionResponse { session_id: room.id.clone() };
-    Ok(([(SET_COOKIE, cookie(&room))], Json(session)).into_response())
+    let session = app.sessions.open(&client, task, seed).await?;
+    let response = SeedSessionResponse { session_id: session.id.clone() };
+    Ok(([(SET_COOKIE, cookie(&session))], Json(response)).into_response())
 }
 
-fn cookie(room: &Room) -> String {
-    format!("{COOKIE_NAME}={}; Path=/; HttpOnly; SameSite=Strict", room.id)
+fn cookie(session: &Session) -> String {
+    format!("{COOKIE_NAME}={}; Path=/; HttpOnly; SameSite=Strict", session.id)
 }
 
 /// `POST /{tool}`: the arguments in, the tool's text out.
@@ -112,26 +112,26 @@ pub(crate) async fn tool(
     request: Request,
 ) -> Result<Response, Problem> {
     if !specifications().iter().any(|tool| tool.name == name) {
-        return Err(Problem::new(Kind::NotFound, "nothing is served at this path"));
+        return Err(Problem::new(Kind::NotFound, "no tool has this name"));
     }
-    let room = of_cookie(&app, &client, request.headers())?;
+    let session = of_cookie(&app, &client, request.headers())?;
     let arguments: Value = parse(&body(&app, request).await?)?;
-    let text = call(&room, name, arguments).await?.unwrap_or_else(|| OVER.to_owned());
+    let text = call(&session, name, arguments).await?.unwrap_or_else(|| OVER.to_owned());
     // Some of Gym's agents know only the cookies of the last answer (NeMo-Gym 0.4.0 and 0.5.1).
     let headers =
-        [(CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()), (SET_COOKIE, cookie(&room))];
+        [(CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()), (SET_COOKIE, cookie(&session))];
     Ok((headers, text).into_response())
 }
 
-/// Has a tool do something; `None` where the episode is over.
+/// Calls a tool; `None` if the episode is over.
 pub(crate) async fn call(
-    room: &Arc<Room>,
+    session: &Arc<Session>,
     name: String,
     arguments: Value,
 ) -> Result<Option<String>, Problem> {
     let id = format!("call_{:016x}", rand::random::<u64>());
     let calls = vec![ToolCall { id, name, arguments }];
-    match room.say(Message { calls, ..Message::default() }).await? {
+    match session.say(Message { calls, ..Message::default() }).await? {
         Turn::Over => Ok(None),
         Turn::Results(results) => {
             let texts: Vec<String> = results.into_iter().map(|result| result.text).collect();
@@ -147,9 +147,9 @@ pub(crate) async fn verify(
     Query(options): Query<Options>,
     request: Request,
 ) -> Result<Json<VerifyResponse>, Problem> {
-    let room = of_cookie(&app, &client, request.headers())?;
+    let session = of_cookie(&app, &client, request.headers())?;
     let VerifyRequest { row } = parse(&body(&app, request).await?)?;
-    let ended = room.finish(&app.seen).await?;
+    let ended = session.finish(&app.seen).await?;
     let verdict = ended.final_verdict.as_ref();
     let right = verdict.filter(|verdict| verdict.verified);
     let of =
@@ -161,22 +161,22 @@ pub(crate) async fn verify(
         speedup_eager: right.map_or(0.0, |verdict| of(verdict.speedup.eager)),
         speedup_best: right.map_or(0.0, |verdict| of(verdict.speedup.best)),
         turns: ended.turns,
-        session_id: room.id.clone(),
+        session_id: session.id.clone(),
     }))
 }
 
-fn of_cookie(app: &App, client: &str, headers: &HeaderMap) -> Result<Arc<Room>, Problem> {
+fn of_cookie(app: &App, client: &str, headers: &HeaderMap) -> Result<Arc<Session>, Problem> {
     let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|line| line.split(';')).map(str::trim);
     let id = pairs.find_map(|pair| pair.strip_prefix(COOKIE_NAME)?.strip_prefix('='));
     let id = id.ok_or_else(|| {
-        Problem::new(Kind::UnknownSession, "there is no cookie of a session")
-            .hint(Some("POST /seed_session begins one; send the cookie that it sets"))
+        Problem::new(Kind::UnknownSession, "the request has no session cookie")
+            .hint(Some("begin a session with POST /seed_session, and send the cookie that it sets"))
     })?;
     app.sessions.find(client, id)
 }
 
-/// `GET /gym/rows.jsonl`: a row for each task that is served, as trainers read them.
+/// `GET /gym/rows.jsonl`: one data-set row per served task.
 pub(crate) async fn rows(State(app): State<Arc<App>>, _client: Client) -> Response {
     let tools: Vec<Value> = specifications().iter().map(function).collect();
     let row = |task: &Task| {
@@ -197,7 +197,7 @@ pub(crate) async fn rows(State(app): State<Arc<App>>, _client: Client) -> Respon
     ([(CONTENT_TYPE, "application/jsonl; charset=utf-8")], text).into_response()
 }
 
-/// As the Responses API has tools.
+/// A tool in the format of the Responses API.
 fn function(tool: &ToolSpecification) -> Value {
     json!({
         "type": "function",

@@ -1,4 +1,4 @@
-//! Connections: how many, how long they may be silent, and how they end.
+//! Connections: their limit, their timeouts, and graceful shutdown.
 
 use std::future::Future;
 use std::io;
@@ -16,19 +16,23 @@ use tokio::sync::Semaphore;
 
 use crate::app::App;
 
-/// Most connections at once: each may hold a request's body.
+/// Limit of concurrent connections: each may hold a request's body.
 const CONNECTIONS: usize = 2048;
-/// Longest time for a request's head to come.
+/// Timeout of receiving a request's head.
 const HEAD_TIME: Duration = Duration::from_secs(30);
-/// Longest time that what was sent may stay unread: one who never reads is cut off.
+/// Timeout of unacknowledged response bytes: a client that never reads is disconnected.
 const UNREAD_TIME: Duration = Duration::from_mins(1);
-/// After an error to accept (too many descriptors, mostly), and between looks whether sessions are over.
+/// Pause after a failed accept (mostly too many descriptors), and between two checks for running sessions.
 const PAUSE: Duration = Duration::from_millis(100);
-/// For answers to be read when the server has given everything up.
+/// Timeout of sending the last responses.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Answers until `stop`. Then no job is taken in any more, those that are there are judged, for `drain` at
-/// the most, sessions played to their end, and answers read. Whether all were.
+/// Serves until `stop` resolves. It then accepts no more jobs, waits at most `drain` for accepted jobs and running
+/// sessions, and sends the last responses. Returns whether every accepted request was answered.
+///
+/// # Errors
+///
+/// If the listener cannot be used.
 pub async fn serve(
     listener: TcpListener,
     app: Arc<App>,
@@ -43,7 +47,7 @@ pub async fn serve(
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIME);
     let mut stop = std::pin::pin!(stop);
     loop {
-        // The place first: who has none waits in the kernel's queue.
+        // The permit first: other connections wait in the kernel's backlog.
         let place = tokio::select! {
             () = &mut stop => break,
             place = Arc::clone(&places).acquire_owned() => place.map_err(io::Error::other)?,
@@ -56,14 +60,14 @@ pub async fn serve(
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        // Without these a connection works, only longer than it should.
+        // A connection works without these options, only slower.
         let _ = prepare(&stream);
         let service = TowerToHyperService::new(router.clone());
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         let connection = connection.into_owned();
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
-            // Who breaks off has nobody to tell.
+            // A broken connection has no reader for an error.
             let _ = connection.await;
             drop(place);
         });
@@ -82,7 +86,7 @@ pub async fn serve(
     }
     all &= app.sessions.played() == 0;
     app.sessions.abandon();
-    // Those who are silent are not waited for.
+    // Idle clients are not waited for.
     let _ = tokio::time::timeout(LAST_WORDS, graceful.shutdown()).await;
     Ok(all)
 }

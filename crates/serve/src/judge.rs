@@ -1,4 +1,4 @@
-//! `POST /judge`: task and candidate in, reward, verdict or our own failure out.
+//! `POST /judge`: task and candidate in; reward and verdict, or infrastructure error, out.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio::time::timeout_at;
-use warpwright_fleet::{Failed, Job, News, Refused, Ticket};
+use warpwright_fleet::{Failed, Job, JobEvent, Refused, Ticket};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{Scheme, Stage, Verdict};
 
@@ -24,35 +24,35 @@ use crate::app::{App, Client, body, named, parse};
 use crate::problem::{Kind, MEDIA_TYPE, Problem};
 use crate::replays::Stored;
 
-/// Longest deadline, seconds: a day.
+/// Limit of a deadline, seconds: a day.
 const LONGEST: f64 = 86_400.0;
-/// How often who waits is told for how long.
+/// Interval of `waiting` events.
 const TELL: Duration = Duration::from_secs(2);
-/// News of one job that are kept until they are read.
-const NEWS: usize = 8;
+/// Capacity of a job's event channel.
+const JOB_EVENTS: usize = 8;
 const JSON: &str = "application/json";
 
-/// A question.
+/// A request for a verdict.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JudgeRequest {
-    /// Name of the task: of one that is served (`GET /tasks`), or, with `reference`, any.
+    /// Name of the task: a served one (`GET /tasks`), or, with `reference`, any name.
     pub task: String,
     /// Python source in KernelBench form: a class Model, get_inputs() and get_init_inputs().
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
-    /// The candidate's files: `model_new.py`, and `kernels/NAME.cu` and so on, as text.
+    /// The candidate's files as text: `model_new.py`, and e.g. `kernels/NAME.cu`.
     pub files: BTreeMap<String, String>,
-    /// How far it is taken.
+    /// The last stage that the judge runs.
     #[serde(default = "measured")]
     pub stage: Stage,
-    /// Which of the verdict's rewards is the reward.
+    /// The verdict's reward scheme that becomes `reward`.
     #[serde(default)]
     pub reward: Scheme,
-    /// Whether it is run although the same files were judged before.
+    /// Judge again even if the same files already have a verdict.
     #[serde(default)]
     pub fresh: bool,
-    /// Seconds until an answer is of no use any more; the server's usual if there are none.
+    /// Deadline in seconds, over 0 and at most 86400; by default the server's `--deadline`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_seconds: Option<f64>,
 }
@@ -61,71 +61,71 @@ const fn measured() -> Stage {
     Stage::Measured
 }
 
-/// An answer. Exactly one of `verdict` and `infra_error` is there.
+/// A response. Exactly one of `verdict` and `infra_error` is not null.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct JudgeResponse {
-    /// The verdict's reward; null where there is no verdict: that is no reward of 0.
+    /// The verdict's reward; null without a verdict, which is not a reward of 0.
     pub reward: Option<f64>,
-    /// What the judge found.
+    /// The judge's verdict.
     pub verdict: Option<Box<Verdict>>,
-    /// Our own failure. Leave the sample out, or ask again.
+    /// An infrastructure error. Leave the sample out, or retry.
     pub infra_error: Option<InfraError>,
 }
 
-/// Our own failure.
+/// An infrastructure error: the judge or its machine failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InfraError {
-    /// What went wrong.
+    /// What failed, and why.
     pub message: String,
-    /// What whoever runs the server can do.
+    /// What the server's operator can do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
-/// Of a batch, what became of one question.
+/// The result of one item of a batch.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub enum Given {
-    /// An answer.
+pub enum BatchItem {
+    /// A response.
     Answer(JudgeResponse),
-    /// There is none, and why.
+    /// The item was refused.
     Problem {
-        /// As if it had been asked alone.
+        /// The same as of a single request.
         problem: Problem,
     },
 }
 
-/// A batch of questions.
+/// A batch of requests.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BatchRequest {
-    /// The questions.
+    /// The requests.
     pub(crate) items: Vec<JudgeRequest>,
 }
 
-/// The answers to a batch.
+/// The response to a batch.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct BatchResponse {
-    /// In the order of the questions.
-    pub(crate) items: Vec<Given>,
+    /// One result per request, in the same order.
+    pub(crate) items: Vec<BatchItem>,
 }
 
-/// What who waits is told.
+/// Progress of a job, as server-sent event.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum Progress {
-    /// It waits.
+    /// The job waits.
     Waiting {
-        /// Jobs that came before and still wait.
+        /// Waiting jobs that were submitted before it.
         ahead: usize,
-        /// Seconds until it is begun, reckoned from what jobs took of late.
+        /// Estimated seconds until it is begun.
         seconds: f64,
     },
-    /// It is judged.
+    /// A worker began the job.
     Started,
 }
 
-/// What can be asked of a judge, from what somebody sent.
+/// The job of a request.
 fn job(app: &App, request: JudgeRequest) -> Result<Job, Problem> {
     let task = named(app, &request.task, request.reference)?;
     let files = request.files.into_iter().map(|(name, text)| (name, text.into_bytes())).collect();
@@ -137,7 +137,7 @@ fn job(app: &App, request: JudgeRequest) -> Result<Job, Problem> {
 fn deadline(app: &App, request: &JudgeRequest) -> Result<Duration, Problem> {
     let Some(seconds) = request.deadline_seconds else { return Ok(app.settings.deadline) };
     if !(seconds > 0.0 && seconds <= LONGEST) {
-        let detail = format!("deadline_seconds: it is not above 0 and at most {LONGEST}");
+        let detail = format!("deadline_seconds: {seconds} is not above 0 and at most {LONGEST}");
         return Err(Problem::new(Kind::InvalidRequest, detail));
     }
     Ok(Duration::from_secs_f64(seconds))
@@ -147,34 +147,34 @@ fn refused(app: &App, refused: Refused) -> Problem {
     let problem = |kind| Problem::new(kind, refused.to_string());
     match refused {
         Refused::Full { .. } | Refused::Client { .. } => {
-            // By then a place is free, if everybody goes on as of late.
+            // By then one job has probably ended.
             let load = app.queue.load();
             let one = load.seconds / load.workers.max(1) as f64;
             problem(Kind::Busy).retry_after(Duration::from_secs_f64(one.clamp(1.0, 60.0)))
         }
         Refused::Ending => problem(Kind::Ending).retry_after(Duration::from_secs(30)),
         Refused::Deserted => problem(Kind::Ending).hint(Some(
-            "whoever runs the server must start it again: `warpwright doctor` says what works",
+            "start a worker, or restart the server; `warpwright doctor` checks its devices",
         )),
     }
 }
 
-/// A job under way: what waits for it gives it up by dropping this.
-struct Asked {
+/// A submitted job. Dropping it cancels the job, if no worker has begun it.
+struct PendingJob {
     ticket: Ticket,
-    news: mpsc::Receiver<News>,
+    events: mpsc::Receiver<JobEvent>,
 }
 
-impl Asked {
+impl PendingJob {
     fn new(app: &Arc<App>, client: &str, job: Job) -> Result<Self, Problem> {
-        let (tell, news) = mpsc::channel(NEWS);
+        let (tell, events) = mpsc::channel(JOB_EVENTS);
         let (counts, mut since) = (Arc::clone(app), Instant::now());
         let (client_of, reference) = (client.to_owned(), job.task.source.clone());
         let candidate = job.candidate.clone();
-        let listener = Box::new(move |news: News| {
-            match &news {
-                News::Started => counts.metrics.began(since.elapsed()),
-                News::Ended(answer) => {
+        let listener = Box::new(move |event: JobEvent| {
+            match &event {
+                JobEvent::Started => counts.metrics.began(since.elapsed()),
+                JobEvent::Ended(answer) => {
                     counts.metrics.ended(answer, since.elapsed());
                     if let Ok(verdict) = answer {
                         counts.seen.add((&client_of, "judge"), &reference, &candidate, verdict);
@@ -182,11 +182,11 @@ impl Asked {
                 }
             }
             since = Instant::now();
-            // Whoever asked may be gone. There is room for all news that there may be of a job.
-            let _ = tell.try_send(news);
+            // The receiver may be gone. The channel holds all events of a job.
+            let _ = tell.try_send(event);
         });
         let ticket = app.queue.submit(client, job, listener);
-        Ok(Self { ticket: ticket.map_err(|why| refused(app, why))?, news })
+        Ok(Self { ticket: ticket.map_err(|why| refused(app, why))?, events })
     }
 
     fn progress(&self, app: &App) -> Option<Progress> {
@@ -197,7 +197,7 @@ impl Asked {
     }
 }
 
-/// Asks, and tells how it goes on.
+/// Judges a request; `tell` gets its progress.
 pub(crate) async fn ask(
     app: &Arc<App>,
     client: &str,
@@ -206,10 +206,10 @@ pub(crate) async fn ask(
 ) -> Result<JudgeResponse, Problem> {
     let (within, scheme) = (deadline(app, &request)?, request.reward);
     let until = tokio::time::Instant::now() + within;
-    let mut asked = Asked::new(app, client, job(app, request)?)?;
+    let mut asked = PendingJob::new(app, client, job(app, request)?)?;
     let late = || {
-        let detail = format!("there was no answer within {} s", within.as_secs_f64());
-        let hint = "ask again: what was begun is finished, and its answer given at once";
+        let detail = format!("the judge did not answer within {} s", within.as_secs_f64());
+        let hint = "retry: the judge finishes a job that it began, and then answers at once";
         Problem::new(Kind::DeadlineExceeded, detail).hint(Some(hint))
     };
     loop {
@@ -217,30 +217,30 @@ pub(crate) async fn ask(
             tell(progress);
         }
         let soon = until.min(tokio::time::Instant::now() + TELL);
-        match timeout_at(soon, asked.news.recv()).await {
-            Ok(Some(News::Started)) => tell(Progress::Started),
-            Ok(Some(News::Ended(Ok(verdict)))) => {
+        match timeout_at(soon, asked.events.recv()).await {
+            Ok(Some(JobEvent::Started)) => tell(Progress::Started),
+            Ok(Some(JobEvent::Ended(Ok(verdict)))) => {
                 let reward = Some(verdict.reward.by(scheme));
                 return Ok(JudgeResponse { reward, verdict: Some(verdict), infra_error: None });
             }
-            Ok(Some(News::Ended(Err(Failed::Task { message, hint })))) => {
+            Ok(Some(JobEvent::Ended(Err(Failed::Task { message, hint })))) => {
                 return Err(Problem::new(Kind::TaskRefused, message).hint(hint));
             }
-            Ok(Some(News::Ended(Err(Failed::Ending)))) => {
+            Ok(Some(JobEvent::Ended(Err(Failed::Ending)))) => {
                 return Err(refused(app, Refused::Ending));
             }
-            Ok(Some(News::Ended(Err(Failed::Infrastructure { message, hint })))) => {
+            Ok(Some(JobEvent::Ended(Err(Failed::Infrastructure { message, hint })))) => {
                 let infra_error = Some(InfraError { message, hint });
                 return Ok(JudgeResponse { reward: None, verdict: None, infra_error });
             }
-            Ok(None) => return Err(Problem::new(Kind::Internal, "the job was lost")),
+            Ok(None) => return Err(Problem::new(Kind::Internal, "the queue lost the job")),
             Err(_) if tokio::time::Instant::now() >= until => return Err(late()),
             Err(_) => {}
         }
     }
 }
 
-/// How an answer goes over the wire, and whether it is one to keep: the same question would have it again.
+/// The serialised response, and whether it is kept for its idempotency key: verdicts and status 422 are.
 fn stored(answer: &Result<JudgeResponse, Problem>) -> (Stored, bool) {
     let (status, content_type, body, keep) = match answer {
         Ok(answer) => {
@@ -269,7 +269,7 @@ pub(crate) async fn judge(
     let key = idempotency_key(&headers)?;
     if accepts_events(&headers) {
         if key.is_some() {
-            let detail = "an answer that comes as events has no idempotency key";
+            let detail = "Idempotency-Key: a response of events supports no key";
             return Err(Problem::new(Kind::InvalidRequest, detail));
         }
         return Ok(events(app, client, asked).into_response());
@@ -292,7 +292,10 @@ pub(crate) async fn judge(
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let value = value.to_str().map_err(|_| {
-        Problem::new(Kind::InvalidRequest, "Idempotency-Key: it has bytes that are no ASCII")
+        Problem::new(
+            Kind::InvalidRequest,
+            "Idempotency-Key: the value contains bytes that are not visible ASCII",
+        )
     })?;
     Ok(Some(value.to_owned()))
 }
@@ -302,27 +305,27 @@ fn accepts_events(headers: &HeaderMap) -> bool {
     accept.split(',').any(|kind| kind.trim().starts_with("text/event-stream"))
 }
 
-/// The answer as server-sent events: `progress`, then `result` or `problem`, the last one.
+/// The response as server-sent events: `progress`, then one `result` or `problem`.
 fn events(
     app: Arc<App>,
     client: String,
     request: JudgeRequest,
 ) -> Sse<impl futures_util::Stream<Item = Result<Event, Infallible>>> {
-    let (tell, told) = mpsc::channel(NEWS);
+    let (tell, told) = mpsc::channel(JOB_EVENTS);
     let progress = tell.clone();
     let work = async move {
-        let asked = ask(&app, &client, request, |news| {
-            // One who reads slowly misses some.
-            let _ = progress.try_send(event("progress", &news));
+        let asked = ask(&app, &client, request, |update| {
+            // A slow reader misses some.
+            let _ = progress.try_send(event("progress", &update));
         });
         let last = match asked.await {
             Ok(answer) => event("result", &answer),
             Err(problem) => event("problem", &problem),
         };
-        // Whoever asked may be gone.
+        // The client may be gone.
         let _ = tell.send(last).await;
     };
-    // It is driven by whoever reads: one who goes away gives the job up.
+    // The reader drives it: a client that disconnects cancels its job.
     let stream = futures_util::stream::unfold(
         (Box::pin(work), told, false),
         |(mut work, mut told, done)| async move {
@@ -352,13 +355,13 @@ pub(crate) async fn batch(
     let asked: BatchRequest = parse(&body(&app, request).await?)?;
     let most = app.settings.batch;
     if asked.items.len() > most {
-        let detail = format!("items: a batch has at most {most}, not {}", asked.items.len());
+        let detail = format!("items: {} exceed the limit of {most} per batch", asked.items.len());
         return Err(Problem::new(Kind::InvalidRequest, detail));
     }
     let each = asked.items.into_iter().map(|item| ask(&app, &client, item, |_| {}));
     let items = join_all(each).await.into_iter().map(|answer| match answer {
-        Ok(answer) => Given::Answer(answer),
-        Err(problem) => Given::Problem { problem },
+        Ok(answer) => BatchItem::Answer(answer),
+        Err(problem) => BatchItem::Problem { problem },
     });
     Ok(axum::Json(BatchResponse { items: items.collect() }))
 }

@@ -1,12 +1,13 @@
-//! The judge and the environment for everybody's trainer, over HTTP.
+//! The HTTP server: the judge and the episode environment, for any trainer.
 //!
 //! ```text
-//! request ─► who asks (auth) ─┬─► what is asked (judge, rewards) ─► once (replays) ─► fleet's queue ─► response
-//!                             └─► gym, openenv ─► sessions ─► agent::episode, hosted by whoever has devices
+//! request ─► authentication (auth) ─┬─► judge, rewards ─► idempotency (replays) ─► fleet's queue ─► response
+//!                                   └─► gym, openenv ─► sessions ─► agent::episode, on a host thread
 //! ```
 //!
-//! What a caller did wrong is a problem document (RFC 9457), what the candidate did wrong is a verdict, and
-//! what we did wrong is an `infra_error` without a reward: three things that no trainer can mix up.
+//! Errors have three forms, which a trainer cannot confuse. An error of the caller is a problem document
+//! (RFC 9457). An error of the candidate is a verdict. An error of the server is an `infra_error` without a
+//! reward.
 
 mod answer;
 mod app;
@@ -28,7 +29,7 @@ pub use app::{App, Served, Settings, router};
 pub use auth::{Tokens, TokensError};
 pub use dashboard::{DeviceUse, Uses};
 pub use http::serve;
-pub use judge::{Given, InfraError, JudgeRequest, JudgeResponse};
+pub use judge::{BatchItem, InfraError, JudgeRequest, JudgeResponse};
 pub use openapi::document;
 pub use problem::{Kind, MEDIA_TYPE, Problem};
 pub use sessions::{Opening, SessionLimits, Sessions};

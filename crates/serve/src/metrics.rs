@@ -1,4 +1,4 @@
-//! Figures for Prometheus.
+//! Prometheus metrics.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,7 +23,7 @@ struct Outcome {
     outcome: &'static str,
 }
 
-/// What the server has done.
+/// The server's metrics.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
@@ -55,16 +55,20 @@ impl Metrics {
             sessions: Gauge::default(),
             registry: Registry::default(),
         };
-        registry.register("requests", "Requests by path and status", new.requests.clone());
-        registry.register("jobs", "Candidates by what became of them", new.jobs.clone());
-        registry.register("replays", "Answers given again for their key", new.replays.clone());
-        let seconds = |of| format!("Seconds that candidates {of}");
-        registry.register("wait_seconds", seconds("waited to be judged"), new.waited.clone());
-        registry.register("judge_seconds", seconds("were judged"), new.judged.clone());
-        registry.register("waiting", "Candidates that wait", new.waiting.clone());
-        registry.register("running", "Candidates that are judged", new.running.clone());
-        registry.register("workers", "Threads that judge", new.workers.clone());
-        registry.register("sessions", "Episodes that clients play", new.sessions.clone());
+        registry.register("requests", "Requests, by path and status", new.requests.clone());
+        registry.register("jobs", "Candidates, by outcome", new.jobs.clone());
+        registry.register(
+            "replays",
+            "Responses replayed for their idempotency key",
+            new.replays.clone(),
+        );
+        let seconds = |of| format!("Seconds per candidate, {of}");
+        registry.register("wait_seconds", seconds("waiting in the queue"), new.waited.clone());
+        registry.register("judge_seconds", seconds("running in the judge"), new.judged.clone());
+        registry.register("waiting", "Candidates in the queue", new.waiting.clone());
+        registry.register("running", "Candidates that the judge runs", new.running.clone());
+        registry.register("workers", "Judge workers", new.workers.clone());
+        registry.register("sessions", "Running sessions", new.sessions.clone());
         Self { registry, ..new }
     }
 

@@ -1,4 +1,4 @@
-//! The document that says what is served (OpenAPI 3.1). Its schemas are those of the types.
+//! The OpenAPI 3.1 document. Its schemas are generated from the types.
 
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
@@ -9,11 +9,11 @@ use crate::judge::{BatchRequest, BatchResponse, JudgeRequest, JudgeResponse, Pro
 use crate::problem::{Kind, MEDIA_TYPE, Problem};
 use crate::rewards::{OpenRlhf, OpenRlhfRewards, Slime};
 
-/// Problems that any path may answer with.
+/// Problems that every path may return.
 const ANYWHERE: [Kind; 4] =
     [Kind::Unauthorized, Kind::TokenExpired, Kind::MisdirectedRequest, Kind::Internal];
 
-/// The document.
+/// The OpenAPI document, as `GET /openapi.json` returns it.
 pub fn document() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();
@@ -36,14 +36,14 @@ pub fn document() -> Value {
     let mut judge = operation::<JudgeRequest, JudgeResponse>(
         &mut schemas,
         "Judge a candidate",
-        "Waits for the verdict. With `Accept: text/event-stream` the answer is events: `progress`, then \
-         `result` or `problem`.",
+        "Waits for the verdict. With `Accept: text/event-stream` the response is a stream of events: `progress`, \
+         then one `result` or `problem`.",
         &judging,
     );
     judge["parameters"] = json!([{
         "name": "Idempotency-Key", "in": "header", "required": false,
-        "description": "The same question with the same key is asked once; answers say by \
-                        `Idempotency-Replayed` whether it was asked before.",
+        "description": "The server judges equal requests with the same key once. The response header \
+                        `Idempotency-Replayed` says whether the response is a replay.",
         "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
     }]);
     judge["responses"]["200"]["content"]["text/event-stream"] =
@@ -51,28 +51,28 @@ pub fn document() -> Value {
     let batch = operation::<BatchRequest, BatchResponse>(
         &mut schemas,
         "Judge several candidates",
-        "Each as if it were asked alone: what is wrong with one is told in its place.",
+        "Each item has its own result: a response or a problem.",
         &batching,
     );
     let rewarding =
         [&judging[..5], &[Kind::Busy, Kind::DeadlineExceeded, Kind::InfraError]].concat();
     let slime = operation::<Slime, f64>(
         &mut schemas,
-        "A reward, as slime's remote_rm asks",
-        "The code blocks of `response` are the candidate. Our own failure is no number but 503.",
+        "Reward for slime's remote_rm",
+        "The code blocks of `response` are the candidate. An infrastructure error is status 503, not a number.",
         &rewarding,
     );
     let openrlhf = operation::<OpenRlhf, OpenRlhfRewards>(
         &mut schemas,
-        "Rewards, as OpenRLHF asks its remote_rm_url",
-        "The code blocks of each answer are a candidate. Our own failure at one is no number but 503.",
+        "Rewards for OpenRLHF's remote_rm_url",
+        "The code blocks of each response are a candidate. If one has an infrastructure error, the status is 503.",
         &rewarding,
     );
     let beginning = [&judging[..5], &[Kind::Busy, Kind::InfraError, Kind::Ending]].concat();
     let seed = operation::<SeedSession, SeedSessionResponse>(
         &mut schemas,
-        "Begin an episode, as NeMo-Gym does",
-        "The session is the cookie that this sets.",
+        "Begin an episode (NeMo-Gym)",
+        "The response sets the session's cookie.",
         &beginning,
     );
     let playing = [
@@ -84,8 +84,8 @@ pub fn document() -> Value {
     ];
     let mut tool = operation::<Map<String, Value>, String>(
         &mut schemas,
-        "Have a tool of the session do something",
-        "The body is the tool's arguments, the answer its text for the model.",
+        "Call a tool of the session (NeMo-Gym)",
+        "The body has the tool's arguments; the response is the tool's text for the model.",
         &playing,
     );
     tool["parameters"] = json!([{
@@ -96,23 +96,25 @@ pub fn document() -> Value {
     tool["responses"]["200"]["content"] = plain;
     let verify = operation::<VerifyRequest, VerifyResponse>(
         &mut schemas,
-        "End the session's episode: its reward",
-        "What lies in the workspace is judged afresh. Our own failure is no number but 503.",
+        "End the session's episode and return its reward (NeMo-Gym)",
+        "The judge judges the candidate in the workspace. An infrastructure error is status 503, not a number.",
         &playing,
     );
     let text = |summary: &str, kind: &str| {
         json!({ "summary": summary, "responses": { "200": {
-            "description": "It", "content": { kind: {} } } } })
+            "description": "OK", "content": { kind: {} } } } })
     };
-    let mut dashboard = text("A page to look at", "text/html");
+    let mut dashboard = text("The dashboard", "text/html");
     dashboard["security"] = json!([]);
-    let mut one = text("One of the client's last verdicts, with its candidate", "application/json");
+    let mut one = text("A recent verdict of the client, with its candidate", "application/json");
     one["parameters"] = json!([{
         "name": "number", "in": "path", "required": true, "schema": { "type": "integer" },
     }]);
-    let mut health = text("Whether somebody judges", "application/json");
+    let mut health =
+        text("Health of the server: status, load, devices and remote workers", "application/json");
     health["security"] = json!([]);
-    health["responses"]["503"] = json!({ "description": "Nobody does, or the server is ending" });
+    health["responses"]["503"] =
+        json!({ "description": "The server has no judge worker, or is shutting down" });
     let mut openapi = text("This document", "application/json");
     openapi["security"] = json!([]);
     json!({
@@ -132,20 +134,20 @@ pub fn document() -> Value {
             "/seed_session": { "post": seed },
             "/{tool}": { "post": tool },
             "/verify": { "post": verify },
-            "/gym/rows.jsonl": { "get": text("A row for each task that is served, as NeMo-Gym has them", "application/jsonl") },
+            "/gym/rows.jsonl": { "get": text("One NeMo-Gym data-set row per served task", "application/jsonl") },
             "/ws": { "get": {
-                "summary": "Episodes as OpenEnv has them, over a WebSocket",
-                "description": "`reset`, `step`, `state`, `close`; `/schema` says what actions are.",
+                "summary": "Episodes over a WebSocket (OpenEnv)",
+                "description": "Messages: `reset`, `step`, `state`, `close`. `/schema` describes the actions.",
                 "responses": { "101": { "description": "A WebSocket" } },
             } },
-            "/schema": { "get": text("What OpenEnv's actions and observations are", "application/json") },
-            "/metadata": { "get": text("What OpenEnv's clients are told of this environment", "application/json") },
+            "/schema": { "get": text("JSON Schemas of OpenEnv's actions, observations and state", "application/json") },
+            "/metadata": { "get": text("OpenEnv's metadata of this environment", "application/json") },
             "/": { "get": dashboard },
-            "/dashboard/state": { "get": text("What the page at `/` shows: load, devices, the client's verdicts after `after`", "application/json") },
+            "/dashboard/state": { "get": text("Data of the dashboard: load, devices, the client's verdicts after number `after`", "application/json") },
             "/dashboard/verdicts/{number}": { "get": one },
-            "/tasks": { "get": text("Names of the tasks that are served", "application/json") },
+            "/tasks": { "get": text("Names of the served tasks", "application/json") },
             "/health": { "get": health },
-            "/metrics": { "get": text("Figures for Prometheus", "application/openmetrics-text") },
+            "/metrics": { "get": text("Prometheus metrics", "application/openmetrics-text") },
             "/openapi.json": { "get": openapi },
         },
         "components": {
@@ -168,7 +170,7 @@ fn operation<Q: JsonSchema, A: JsonSchema>(
     let (asked, answered) = (reference::<Q>(schemas), reference::<A>(schemas));
     let problem = reference::<Problem>(schemas);
     let mut responses = json!({
-        "200": { "description": "Judged", "content": { "application/json": { "schema": answered } } },
+        "200": { "description": "OK", "content": { "application/json": { "schema": answered } } },
     });
     for kind in problems.iter().chain(&ANYWHERE) {
         let status = kind.status().as_u16().to_string();

@@ -1,5 +1,5 @@
-//! Sessions as OpenEnv has them: a WebSocket at `/ws` with `reset`, `step`, `state` and `close`. TRL, SkyRL,
-//! Unsloth and verifiers speak this. A connection has one session at a time, which ends with it.
+//! Sessions in OpenEnv's protocol: a WebSocket at `/ws` with `reset`, `step`, `state` and `close`. TRL, SkyRL,
+//! Unsloth and verifiers use it. A connection has one session at a time, which ends with the connection.
 //!
 //! ```text
 //! <- {"type":"reset","data":{"task":"NAME"}}
@@ -10,7 +10,7 @@
 //! -> {"type":"observation","data":{"observation":{"text":...,"verdict":{...}},"reward":2.0,"done":true}}
 //! ```
 //!
-//! Our own failure is an `error`, never a reward.
+//! An infrastructure error is an `error` message, never a reward.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,30 +32,30 @@ use warpwright_record::dialogue::first_user_message;
 use crate::app::{App, Client, named};
 use crate::gym::{Options, call};
 use crate::problem::{Kind, Problem};
-use crate::sessions::{Room, reward};
+use crate::sessions::{Session, reward};
 
 /// The action that ends an episode.
 const SUBMIT: &str = "submit";
-/// How long a connection may be silent that has no session.
+/// Idle timeout of a connection without a session.
 const SILENCE: Duration = Duration::from_mins(5);
 
-/// Messages that may come before the one before is answered.
+/// Messages that a client may send ahead of a response.
 const EARLY: usize = 16;
 
-/// What a client says.
+/// A message of a client.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", content = "data", rename_all = "snake_case")]
-enum Said {
+enum ClientMessage {
     Reset(Option<Reset>),
     Step(Action),
     State,
     Close,
 }
 
-/// How an episode is begun. What else clients send (`episode_id`) is not looked at.
+/// Options of a new episode. Other fields that clients send (`episode_id`) are ignored.
 #[derive(Debug, Default, Deserialize)]
 struct Reset {
-    /// Name of the task; without one the first that is served.
+    /// Name of the task; by default the first served one.
     #[serde(default, alias = "task_id")]
     task: Option<String>,
     #[serde(default)]
@@ -64,7 +64,7 @@ struct Reset {
     seed: Option<u64>,
 }
 
-/// What a policy does.
+/// An action of a policy.
 #[derive(Debug, Deserialize)]
 struct Action {
     tool: String,
@@ -72,7 +72,7 @@ struct Action {
     arguments: Map<String, Value>,
 }
 
-/// `GET /schema`: what actions and observations are.
+/// `GET /schema`: JSON Schemas of actions, observations and state.
 pub(crate) async fn schema(_client: Client) -> Json<Value> {
     let tools = specifications();
     let names: Vec<&str> = tools.iter().map(|tool| tool.name).chain([SUBMIT]).collect();
@@ -85,7 +85,7 @@ pub(crate) async fn schema(_client: Client) -> Json<Value> {
             "properties": {
                 "tool": {
                     "enum": names,
-                    "description": "What to do; `submit` ends the episode: what lies in the workspace is judged.",
+                    "description": "The tool to call. `submit` ends the episode; the judge then judges the candidate in the workspace.",
                 },
                 "arguments": {
                     "type": "object",
@@ -99,10 +99,10 @@ pub(crate) async fn schema(_client: Client) -> Json<Value> {
             "title": "KernelObservation",
             "type": "object",
             "properties": {
-                "prompt": { "type": "string", "description": "What is to be done; first" },
-                "tools": { "type": "array", "description": "The tools; first" },
-                "text": { "type": "string", "description": "What a tool said, or how it ended" },
-                "verdict": { "description": "The judge's fresh verdict; last" },
+                "prompt": { "type": "string", "description": "The task; in the first observation" },
+                "tools": { "type": "array", "description": "The tools; in the first observation" },
+                "text": { "type": "string", "description": "The tool's result; in the last observation the verdict as text" },
+                "verdict": { "description": "The judge's verdict on the final candidate; in the last observation" },
             },
         },
         "state": {
@@ -123,7 +123,7 @@ pub(crate) async fn metadata(_client: Client) -> Json<Value> {
     Json(json!({
         "name": "warpwright",
         "version": env!("CARGO_PKG_VERSION"),
-        "description": "Write CUDA kernels that are right and faster than torch.compile; a judge says whether they are",
+        "description": "Write CUDA kernels that are correct and faster than torch.compile; a judge verifies and measures them",
     }))
 }
 
@@ -135,42 +135,42 @@ pub(crate) async fn ws(
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, Problem> {
-    // A page in a browser may open a WebSocket to any host, and says where it is from. Trainers say nothing.
+    // A web page may open a WebSocket to any host; its browser sends `Origin`. Trainers send none.
     if headers.contains_key(ORIGIN) {
-        let detail = "a page in a browser may not speak with this server";
+        let detail = "the server refuses WebSocket requests with an Origin header, which browsers send for web pages";
         return Err(Problem::new(Kind::MisdirectedRequest, detail));
     }
     let most = app.settings.body_bytes;
     let upgrade = upgrade.max_message_size(most).max_frame_size(most);
     Ok(upgrade
         .on_upgrade(async move |socket| {
-            let mut seat = Seat { app, client, options, room: None };
-            seat.speak(socket).await;
+            let mut connection = Connection { app, client, options, session: None };
+            connection.speak(socket).await;
         })
         .into_response())
 }
 
 /// A connection.
-struct Seat {
+struct Connection {
     app: Arc<App>,
     client: String,
     options: Options,
-    room: Option<Arc<Room>>,
+    session: Option<Arc<Session>>,
 }
 
-impl Drop for Seat {
+impl Drop for Connection {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-impl Seat {
-    /// Answers until the client goes, says that it does, or is silent for too long.
+impl Connection {
+    /// Answers until the client closes, disconnects, or is idle for too long.
     async fn speak(&mut self, mut socket: WebSocket) {
         let mut early = VecDeque::new();
         loop {
             let silence =
-                if self.room.is_some() { self.app.settings.sessions.idle } else { SILENCE };
+                if self.session.is_some() { self.app.settings.sessions.idle } else { SILENCE };
             let text = match early.pop_front() {
                 Some(text) => text,
                 None => match tokio::time::timeout(silence, heard(&mut socket)).await {
@@ -180,7 +180,7 @@ impl Seat {
             };
             let answer = tokio::select! {
                 answer = self.answer(&text) => answer,
-                // Whoever waits may go: what runs for it is ended, not waited for.
+                // A client that disconnects ends its running turn.
                 () = gone(&mut socket, &mut early) => return,
             };
             let answer = match answer {
@@ -194,23 +194,23 @@ impl Seat {
         }
     }
 
-    /// `None` to one who goes.
+    /// The response; `None` to `close`.
     async fn answer(&mut self, text: &str) -> Result<Option<Value>, Problem> {
         let said = serde_json::from_str(text).map_err(|error| {
             let kind = if error.is_data() { Kind::InvalidRequest } else { Kind::MalformedJson };
             Problem::new(kind, error.to_string())
         })?;
         Ok(Some(match said {
-            Said::Close => return Ok(None),
-            Said::State => self.state(),
-            Said::Reset(reset) => self.reset(reset.unwrap_or_default()).await?,
-            Said::Step(action) => self.step(action).await?,
+            ClientMessage::Close => return Ok(None),
+            ClientMessage::State => self.state(),
+            ClientMessage::Reset(reset) => self.reset(reset.unwrap_or_default()).await?,
+            ClientMessage::Step(action) => self.step(action).await?,
         }))
     }
 
     fn leave(&mut self) {
-        if let Some(room) = self.room.take() {
-            self.app.sessions.close(&room.id);
+        if let Some(session) = self.session.take() {
+            self.app.sessions.close(&session.id);
         }
     }
 
@@ -218,27 +218,30 @@ impl Seat {
         self.leave();
         let first = || self.app.settings.tasks.keys().next().cloned();
         let name = reset.task.or_else(first).ok_or_else(|| {
-            Problem::new(Kind::InvalidRequest, "reset: it names no task, and none is served")
+            Problem::new(
+                Kind::InvalidRequest,
+                "reset: the message names no task, and the server has no tasks",
+            )
         })?;
         let task = named(&self.app, &name, reset.reference)?;
         let prompt = first_user_message(&task.name, &task.source);
         let seed = reset.seed.unwrap_or_else(rand::random);
-        self.room = Some(self.app.sessions.open(&self.client, task, seed).await?);
+        self.session = Some(self.app.sessions.open(&self.client, task, seed).await?);
         let prompt = format!("{}\n\n{prompt}", self.app.settings.skill);
         Ok(observed(&json!({ "prompt": prompt, "tools": specifications() }), None, false))
     }
 
     async fn step(&mut self, Action { tool, arguments }: Action) -> Result<Value, Problem> {
-        let room = self.room.as_ref().ok_or_else(|| {
-            Problem::new(Kind::UnknownSession, "step: no episode was begun")
+        let session = self.session.as_ref().ok_or_else(|| {
+            Problem::new(Kind::UnknownSession, "step: this connection has no episode")
                 .hint(Some("send `reset` first"))
         })?;
         if tool != SUBMIT
-            && let Some(text) = call(room, tool, Value::Object(arguments)).await?
+            && let Some(text) = call(session, tool, Value::Object(arguments)).await?
         {
             return Ok(observed(&json!({ "text": text }), None, false));
         }
-        let ended = room.finish(&self.app.seen).await?;
+        let ended = session.finish(&self.app.seen).await?;
         Ok(self.last(ended))
     }
 
@@ -252,17 +255,17 @@ impl Seat {
     }
 
     fn state(&self) -> Value {
-        let room = self.room.as_ref();
+        let session = self.session.as_ref();
         json!({ "type": "state", "data": {
-            "episode_id": room.map(|room| &room.id),
-            "step_count": room.map_or(0, |room| room.turns()),
-            "task": room.map(|room| &room.task),
-            "done": room.is_some_and(|room| room.ended().is_some()),
+            "episode_id": session.map(|session| &session.id),
+            "step_count": session.map_or(0, |session| session.turns()),
+            "task": session.map(|session| &session.task),
+            "done": session.is_some_and(|session| session.ended().is_some()),
         } })
     }
 }
 
-/// The next text; `None` when there will be none. What is no text is read as one that is no JSON.
+/// The next message; `None` after the last. A binary message is read as empty text, which is not JSON.
 async fn heard(socket: &mut WebSocket) -> Option<String> {
     loop {
         match socket.recv().await?.ok()? {
@@ -274,8 +277,7 @@ async fn heard(socket: &mut WebSocket) -> Option<String> {
     }
 }
 
-/// Waits until the client is gone, or has said so much more without waiting that it may as well be. What it says
-/// meanwhile is kept.
+/// Waits until the client disconnects, or has sent more than [`EARLY`] messages ahead. They are kept in `early`.
 async fn gone(socket: &mut WebSocket, early: &mut VecDeque<String>) {
     while let Some(text) = heard(socket).await {
         early.push_back(text);
@@ -291,7 +293,7 @@ fn observed(observation: &Value, reward: Option<f64>, done: bool) -> Value {
     } })
 }
 
-/// OpenEnv's codes are names in capitals.
+/// A problem as OpenEnv's error message; its codes are upper-case names.
 fn told_problem(problem: &Problem) -> Message {
     let code = problem.uri.rsplit(':').next().unwrap_or_default().replace('-', "_").to_uppercase();
     let data = json!({ "message": problem.detail, "code": code, "hint": problem.hint });

@@ -1,4 +1,4 @@
-//! What went wrong, as a document (RFC 9457).
+//! Problem documents (RFC 9457).
 
 use std::time::Duration;
 
@@ -12,43 +12,43 @@ use serde::{Deserialize, Serialize};
 /// Media type of a problem.
 pub const MEDIA_TYPE: &str = "application/problem+json";
 
-/// Every problem that is told. `type` is `urn:warpwright:problem:` and the name.
+/// The kinds of problems. `type` is `urn:warpwright:problem:` and the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// The body is not JSON.
     MalformedJson,
-    /// The body is JSON, but not what is asked for here.
+    /// The body is JSON, but not in the format of this path.
     InvalidRequest,
-    /// The body is not said to be JSON: a page in a browser could have sent it.
+    /// The `Content-Type` is not JSON: a page in a browser could have sent the request.
     UnsupportedMediaType,
-    /// The body is larger than is read here.
+    /// The body exceeds the size limit.
     BodyTooLarge,
-    /// The request was meant for another host: a name that a page in a browser had lead here.
+    /// The request came from a web page, or its `Host` header names another host (DNS rebinding).
     MisdirectedRequest,
-    /// No token, or one that is not known.
+    /// The request has no token, or one that the server does not accept.
     Unauthorized,
-    /// The token was good until some time ago.
+    /// The token has expired.
     TokenExpired,
-    /// Nothing is served at this path, or not by this method.
+    /// No resource has this path, or the path does not support the method.
     NotFound,
-    /// No suite that is served has a task of this name.
+    /// No served suite has a task of this name.
     UnknownTask,
-    /// The session was ended, or never begun, or is another client's.
+    /// The session has ended, never began, or belongs to another client.
     UnknownSession,
-    /// The task cannot be judged against.
+    /// The judge refuses the task.
     TaskRefused,
-    /// The key was used with another body.
+    /// The idempotency key was used with another body.
     IdempotencyKeyReused,
-    /// Too much waits. `Retry-After` says when to ask again.
+    /// A limit of jobs or sessions is reached. `Retry-After` says when to retry.
     Busy,
-    /// The deadline passed. What was begun is finished; the same question may be answered at once later.
+    /// The deadline passed. A job that was begun is finished, so that a retry may be answered at once.
     DeadlineExceeded,
-    /// A judge, a compiler or a GPU failed, and the form of the answer has no place to say so.
+    /// The judge, a compiler or a GPU failed, and the response format of this path has no field for it.
     InfraError,
-    /// The server is ending.
+    /// The server is shutting down, or has no judge worker.
     Ending,
-    /// Ours.
+    /// A bug in the server.
     Internal,
 }
 
@@ -72,26 +72,26 @@ impl Kind {
         }
     }
 
-    /// For people.
+    /// A short description.
     pub const fn title(self) -> &'static str {
         match self {
             Self::MalformedJson => "The body is not JSON",
-            Self::InvalidRequest => "The request is not one that is understood here",
-            Self::UnsupportedMediaType => "The body is not said to be JSON",
+            Self::InvalidRequest => "The request is invalid",
+            Self::UnsupportedMediaType => "The Content-Type is not JSON",
             Self::BodyTooLarge => "The body is too large",
-            Self::MisdirectedRequest => "The request was meant for another host",
-            Self::Unauthorized => "A token is needed",
+            Self::MisdirectedRequest => "The request is for another host",
+            Self::Unauthorized => "A valid token is required",
             Self::TokenExpired => "The token has expired",
-            Self::NotFound => "Nothing is served here",
-            Self::UnknownTask => "There is no such task",
-            Self::UnknownSession => "There is no such session",
-            Self::TaskRefused => "The task cannot be judged against",
+            Self::NotFound => "The resource does not exist",
+            Self::UnknownTask => "The task does not exist",
+            Self::UnknownSession => "The session does not exist",
+            Self::TaskRefused => "The judge refuses the task",
             Self::IdempotencyKeyReused => "The idempotency key was used with another body",
-            Self::Busy => "Too much is under way",
+            Self::Busy => "The server is busy",
             Self::DeadlineExceeded => "The deadline has passed",
             Self::InfraError => "The judge failed",
-            Self::Ending => "The server is ending",
-            Self::Internal => "The server failed",
+            Self::Ending => "The server is not available",
+            Self::Internal => "Internal server error",
         }
     }
 }
@@ -102,16 +102,16 @@ pub struct Problem {
     /// `urn:warpwright:problem:` and the name of its kind.
     #[serde(rename = "type")]
     pub uri: String,
-    /// What kind it is, for people.
+    /// Short description of the kind.
     pub title: String,
     /// HTTP status.
     pub status: u16,
-    /// What happened this time.
+    /// What failed in this request, and why.
     pub detail: String,
-    /// What can be done about it.
+    /// How to fix it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// Seconds after which to ask again.
+    /// Seconds after which to retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
     #[serde(skip)]
@@ -119,7 +119,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// One of this kind.
+    /// A problem of this kind.
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
         let name = serde_json::to_value(kind).ok();
         let name = name.as_ref().and_then(|name| name.as_str()).unwrap_or("internal");
@@ -134,13 +134,13 @@ impl Problem {
         }
     }
 
-    /// With what can be done.
+    /// Sets the hint.
     #[must_use]
     pub fn hint(self, hint: Option<impl Into<String>>) -> Self {
         Self { hint: hint.map(Into::into), ..self }
     }
 
-    /// With when to ask again, rounded up to whole seconds, at least one.
+    /// Sets when to retry, rounded up to whole seconds, at least one.
     #[must_use]
     pub fn retry_after(self, after: Duration) -> Self {
         Self { retry_after: Some((after.as_secs_f64().ceil() as u64).max(1)), ..self }

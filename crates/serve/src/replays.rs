@@ -1,8 +1,8 @@
-//! Answers by idempotency key: a question that comes again is not asked again.
+//! Responses by idempotency key: a repeated request is not judged again.
 //!
-//! As in the IETF's draft "The Idempotency-Key HTTP Header Field": the same key with the same body has the
-//! same answer, whether that is there already or still made; with another body it is refused. A question is
-//! asked to its end although its asker went away, so that asking again finds the answer.
+//! As in the IETF's draft "The Idempotency-Key HTTP Header Field": the same key with the same body gets the same
+//! response, even while the first request runs. The same key with another body is refused. A request with a key
+//! is finished even if its client disconnects, so that a retry finds the response.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -15,10 +15,10 @@ use tokio::sync::watch;
 
 use crate::problem::{Kind, Problem};
 
-/// Longest key, bytes.
+/// Limit of a key, bytes.
 const LONGEST: usize = 255;
 
-/// An answer as it goes over the wire.
+/// A serialised response.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stored {
     pub(crate) status: StatusCode,
@@ -26,10 +26,10 @@ pub(crate) struct Stored {
     pub(crate) body: Bytes,
 }
 
-/// Whose key.
+/// Client and key.
 pub(crate) type Key = (String, String);
 
-/// The answers that are kept.
+/// The kept responses.
 #[derive(Clone, Debug)]
 pub(crate) struct Replays(Arc<Inner>);
 
@@ -43,7 +43,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     entries: HashMap<Key, Entry>,
-    /// Those with an answer, the oldest first.
+    /// Entries with a response, oldest first.
     kept: VecDeque<(Key, Instant, usize)>,
     bytes: usize,
 }
@@ -59,8 +59,8 @@ impl Replays {
         Self(Arc::new(Inner { time, most_bytes, state: Mutex::default() }))
     }
 
-    /// The answer to a question that is asked once; whether it was asked before. `ask` gives the answer and
-    /// whether it is one to keep.
+    /// Runs `ask` once per key; the response, and whether the key was used before. `ask` returns the response and
+    /// whether to keep it.
     pub(crate) async fn once(
         &self,
         key: Key,
@@ -68,7 +68,10 @@ impl Replays {
         ask: impl Future<Output = (Stored, bool)> + Send + 'static,
     ) -> Result<(Stored, bool), Problem> {
         if key.1.is_empty() || key.1.len() > LONGEST {
-            let detail = format!("an idempotency key has 1 to {LONGEST} bytes");
+            let detail = format!(
+                "Idempotency-Key: the key must have 1 to {LONGEST} bytes, and has {}",
+                key.1.len()
+            );
             return Err(Problem::new(Kind::InvalidRequest, detail));
         }
         let body = blake3::hash(body);
@@ -77,8 +80,8 @@ impl Replays {
             self.0.forget_old(&mut state);
             match state.entries.get(&key) {
                 Some(entry) if entry.body != body => {
-                    let hint = Some("use a key of its own for each question");
-                    let detail = "another body came with this key before";
+                    let hint = Some("use a new key for each request");
+                    let detail = "an earlier request with this key had another body";
                     return Err(Problem::new(Kind::IdempotencyKeyReused, detail).hint(hint));
                 }
                 Some(entry) => (entry.answer.clone(), true),
@@ -88,7 +91,7 @@ impl Replays {
                     let asking = Asking { of: Arc::clone(&self.0), key: Some(key) };
                     tokio::spawn(async move {
                         let (stored, keep) = ask.await;
-                        // Those who wait have it before it may be forgotten.
+                        // Waiting requests get it before it may be forgotten.
                         let size = stored.body.len();
                         let _ = tell.send(Some(stored));
                         asking.done(keep.then_some(size));
@@ -99,7 +102,7 @@ impl Replays {
         };
         let there = answer.wait_for(Option::is_some).await;
         let stored = there.ok().and_then(|stored| stored.clone());
-        let lost = || Problem::new(Kind::Internal, "the answer was lost: ask again");
+        let lost = || Problem::new(Kind::Internal, "the server lost the response; retry");
         Ok((stored.ok_or_else(lost)?, again))
     }
 }
@@ -121,7 +124,7 @@ impl Inner {
     }
 }
 
-/// A question that is asked now. One that ends without an answer is forgotten, so that it can be asked again.
+/// A running request. If it ends without a response, its key is forgotten, so that a retry runs it again.
 struct Asking {
     of: Arc<Inner>,
     key: Option<Key>,

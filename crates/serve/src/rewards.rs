@@ -1,7 +1,7 @@
-//! Rewards in the forms that trainers ask remote reward models in.
+//! Rewards in the protocols of remote reward models.
 //!
-//! They know no answer without a number. So our own failure is no answer: 503, which they ask again after, or
-//! stop at; a number would be learned from.
+//! These protocols have no response without a number. An infrastructure error therefore answers 503, on which
+//! trainers retry or stop. They would train on a number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,27 +21,27 @@ use crate::app::{App, Client, body, parse};
 use crate::judge::{JudgeRequest, ask};
 use crate::problem::{Kind, Problem};
 
-/// After our own failure.
+/// `Retry-After` of an infrastructure error.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// What can be said of all rewards of a request, in its URL.
+/// Options in the URL, for all rewards of a request.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Options {
-    /// Which of the verdict's rewards is the reward.
+    /// The verdict's reward scheme that becomes the reward.
     #[serde(default)]
     reward: Scheme,
-    /// How far candidates are taken; `measured` if nothing is said.
+    /// The last stage that the judge runs; `measured` by default.
     #[serde(default)]
     stage: Option<Stage>,
 }
 
-/// Which task an answer is about: the name of one that is served, an object with `task` and `reference`, or
-/// the text of such an object.
+/// The task of a response: the name of a served task, an object with `task` and `reference`, or such an object
+/// as JSON text.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Label {
-    /// A name, or an object as text.
+    /// A name, or an object as JSON text.
     Text(String),
     /// A task.
     Task(Labelled),
@@ -52,7 +52,7 @@ pub(crate) enum Label {
 pub(crate) struct Labelled {
     /// Its name.
     task: String,
-    /// Its source, if it is not one that is served.
+    /// Source of a task that is not served.
     #[serde(default)]
     reference: Option<String>,
 }
@@ -68,37 +68,37 @@ impl Label {
     }
 }
 
-/// As slime's `remote_rm` asks.
+/// A request of slime's `remote_rm`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Slime {
-    /// What the model was asked; not looked at.
+    /// The prompt; ignored.
     #[serde(default, rename = "prompt")]
     _prompt: Value,
-    /// What it answered.
+    /// The model's response.
     response: String,
-    /// Which task that is about.
+    /// The task.
     label: Label,
 }
 
-/// As OpenRLHF asks its `remote_rm_url`.
+/// A request to OpenRLHF's `remote_rm_url`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct OpenRlhf {
-    /// Prompts with answers.
+    /// Prompts followed by responses.
     query: Vec<String>,
     /// The prompts.
     prompts: Vec<String>,
-    /// Which tasks they are about.
+    /// The tasks.
     labels: Vec<Label>,
 }
 
-/// The answer to OpenRLHF.
+/// The response to OpenRLHF.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct OpenRlhfRewards {
-    /// What is learned from.
+    /// Rewards for training.
     rewards: Vec<f64>,
-    /// What tasks are chosen by.
+    /// Scores for dynamic filtering of prompts.
     scores: Vec<f64>,
-    /// Shown beside: `verified`, and `speedup` over the best baseline, 0 where there is none.
+    /// Logged metrics: `verified` (0 or 1), and `speedup` over the best baseline (0 without one).
     extra_logs: BTreeMap<&'static str, Vec<f64>>,
 }
 
@@ -114,7 +114,7 @@ pub(crate) async fn slime(
     Ok(Json(reward))
 }
 
-/// `POST /reward/openrlhf`: rewards of all, or none if we fail at one.
+/// `POST /reward/openrlhf`: all rewards, or 503 if one has an infrastructure error.
 pub(crate) async fn openrlhf(
     State(app): State<Arc<App>>,
     Client(client): Client,
@@ -123,12 +123,12 @@ pub(crate) async fn openrlhf(
 ) -> Result<Json<OpenRlhfRewards>, Problem> {
     let OpenRlhf { query, prompts, labels } = parse(&body(&app, request).await?)?;
     if query.len() != prompts.len() || query.len() != labels.len() {
-        let detail = "query, prompts and labels: they are not as many as each other";
+        let detail = "query, prompts and labels: their lengths differ";
         return Err(Problem::new(Kind::InvalidRequest, detail));
     }
     if query.len() > app.settings.batch {
         let detail =
-            format!("query: a batch has at most {}, not {}", app.settings.batch, query.len());
+            format!("query: {} exceed the limit of {} per batch", query.len(), app.settings.batch);
         return Err(Problem::new(Kind::InvalidRequest, detail));
     }
     let each = query.iter().zip(&prompts).zip(labels).map(|((query, prompt), label)| {
@@ -146,11 +146,11 @@ pub(crate) async fn openrlhf(
     Ok(Json(OpenRlhfRewards { scores: rewards.clone(), rewards, extra_logs }))
 }
 
-/// Bytes of a cut prompt that must be left for it to be told from an answer that begins like that.
+/// Bytes of a truncated prompt that must remain to tell it from a response that begins equally.
 const LEAST_PROMPT: usize = 16;
 
-/// What the model said: the query without the prompt that it begins with, or, where a trainer has cut that from
-/// the front to make it fit, without the longest end of it. Code in a prompt is nobody's answer.
+/// The model's response: the query without its prompt. If a trainer truncated the prompt on the left, the longest
+/// suffix of the prompt is removed. Code in a prompt is not part of a response.
 fn answer_in<'q>(query: &'q str, prompt: &str) -> &'q str {
     if let Some(answer) = query.strip_prefix(prompt) {
         return answer;
@@ -160,8 +160,8 @@ fn answer_in<'q>(query: &'q str, prompt: &str) -> &'q str {
     answer.unwrap_or(query)
 }
 
-/// Length of the longest end of one text that the other begins with, by the failure function of Knuth, Morris and
-/// Pratt: in time linear in both.
+/// Length of the longest suffix of `ends` that is a prefix of `begins`, by the failure function of Knuth, Morris
+/// and Pratt, in linear time.
 fn overlap(ends: &[u8], begins: &[u8]) -> usize {
     let mut shorter = vec![0; begins.len()];
     let next = |shorter: &[usize], mut length: usize, byte: u8| {
@@ -185,7 +185,7 @@ async fn reward(
 ) -> Result<(f64, Option<Box<Verdict>>), Problem> {
     let files = answer::files(answer);
     let bytes = files.iter().map(|(name, text)| (name.clone(), text.clone().into_bytes()));
-    // What a model says is no request: where it is nothing that can be judged, the model is wrong.
+    // A response without a candidate is the model's error, not the caller's: reward 0.
     if Candidate::from_stranger(bytes.collect()).is_err() {
         return Ok((Reward::NOTHING, None));
     }
@@ -198,7 +198,8 @@ async fn reward(
     match (judged.reward, judged.infra_error) {
         (Some(reward), _) => Ok((reward, judged.verdict)),
         (None, error) => {
-            let detail = error.as_ref().map_or("there is no verdict", |error| &error.message);
+            let detail =
+                error.as_ref().map_or("the judge returned no verdict", |error| &error.message);
             let hint = error.as_ref().and_then(|error| error.hint.clone());
             Err(Problem::new(Kind::InfraError, detail).hint(hint).retry_after(AGAIN))
         }

@@ -1,4 +1,4 @@
-//! The last verdicts, to be looked at: bounded in number and in bytes.
+//! Recent verdicts for the dashboard, limited in number and bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,12 +10,12 @@ use warpwright_record::candidate::Candidate;
 use warpwright_record::interval::Interval;
 use warpwright_record::verdict::{PhaseSeconds, Verdict};
 
-/// Most verdicts.
+/// Limit of kept verdicts.
 const MOST: usize = 2000;
-/// Most bytes of all that is kept of them.
+/// Limit of their bytes.
 const MOST_BYTES: usize = 64 << 20;
 
-/// Verdicts as they came, the oldest first.
+/// Verdicts in order of time, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(Mutex<Kept>);
 
@@ -31,11 +31,11 @@ struct Kept {
 pub(crate) struct One {
     client: String,
     pub(crate) line: Line,
-    /// Everything about it, as JSON.
+    /// The verdict with its candidate, as JSON.
     pub(crate) page: Bytes,
 }
 
-/// A verdict in a line.
+/// One verdict in the dashboard's table.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Line {
     /// From 1, in the order of verdicts.
@@ -45,9 +45,9 @@ pub(crate) struct Line {
     /// `judge` or `session`.
     by: &'static str,
     verified: bool,
-    /// Class of what went wrong.
+    /// Class of the failure.
     failure: Option<String>,
-    /// Whether something was found that is no honest work.
+    /// Whether the verdict has integrity findings.
     integrity: bool,
     over_eager: Option<Interval>,
     over_best: Option<Interval>,
@@ -56,7 +56,7 @@ pub(crate) struct Line {
     device: String,
 }
 
-/// All that a page says.
+/// A verdict's page.
 #[derive(Serialize)]
 struct Page<'p> {
     #[serde(flatten)]
@@ -66,7 +66,7 @@ struct Page<'p> {
     verdict: &'p Verdict,
 }
 
-/// What judging took, without waiting for the device.
+/// Seconds of judging, without waiting for the device.
 fn seconds(of: &PhaseSeconds) -> f64 {
     of.build + of.start + of.load + of.baselines + of.verify + of.measure
 }
@@ -115,7 +115,7 @@ impl Seen {
         }
     }
 
-    /// A client's, with a number above `after`, the newest `most` of them.
+    /// The newest `most` verdicts of a client with a number above `after`.
     pub(crate) fn since(&self, client: &str, after: u64, most: usize) -> Vec<Line> {
         let kept = self.kept();
         let own = kept.all.iter().rev().take_while(|one| one.line.number > after);
@@ -125,7 +125,7 @@ impl Seen {
         lines
     }
 
-    /// One of a client's.
+    /// A client's verdict with this number.
     pub(crate) fn one(&self, client: &str, number: u64) -> Option<Arc<One>> {
         let kept = self.kept();
         kept.all.iter().find(|one| one.line.number == number && one.client == client).cloned()

@@ -1,16 +1,16 @@
-//! Sessions: episodes that others' trainers play here, message by message.
+//! Sessions: episodes that external trainers play on this server, message by message.
 //!
 //! ```text
 //! open ─► Opening ─► a host's thread: workspace, tools, judge (agent::episode::run) ─┐
 //!   │                     ▲ messages            results ▼                            │
-//!   └─► Room ─────────────┴─────────────────────────────┴──────── Ended ◄────────────┘
+//!   └─► Session ──────────┴─────────────────────────────┴──────── Ended ◄────────────┘
 //! ```
 //!
-//! Whoever has devices hosts them ([`Sessions::next`]). A session ends with its episode, when its client closes
-//! it, when nobody has asked anything of it for a while, or with the server; always with everything that it had.
+//! The owner of the devices hosts them ([`Sessions::next`]). A session ends with its episode, when its client
+//! closes it, after the idle timeout, or with the server. Its workspace and processes end with it.
 
-mod room;
-mod visitor;
+mod policy;
+mod session;
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,23 +23,23 @@ use warpwright_agent::episode::Ended;
 use warpwright_agent::policy::Policy;
 use warpwright_task::Task;
 
-pub(crate) use self::room::{Room, Turn, reward};
-use self::visitor::{News, Visitor};
+use self::policy::{SessionEvent, SessionPolicy};
+pub(crate) use self::session::{Session, Turn, reward};
 use crate::problem::{Kind, Problem};
 
-/// How often it is looked for sessions that nobody asks for.
+/// Interval of the checks for idle sessions.
 const SWEEP: Duration = Duration::from_secs(1);
-/// When to come again if there are too many.
+/// `Retry-After` if a limit of sessions is reached.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// How many sessions there may be, and for how long.
+/// Limits of sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionLimits {
-    /// Sessions at once; as many that have ended are remembered.
+    /// Concurrent sessions. The same number of ended ones is remembered.
     pub most: usize,
-    /// Of one client.
+    /// Concurrent sessions of one client.
     pub per_client: usize,
-    /// How long nobody may ask anything of one.
+    /// Idle timeout: a session without requests for this long is ended.
     pub idle: Duration,
 }
 
@@ -53,49 +53,49 @@ pub struct Sessions {
 
 #[derive(Debug, Default)]
 struct State {
-    rooms: HashMap<String, Arc<Room>>,
-    /// Those that have ended, the first first.
+    sessions: HashMap<String, Arc<Session>>,
+    /// Ended sessions, oldest first.
     ended: VecDeque<String>,
     openings: VecDeque<Opening>,
-    /// Episodes that are played, also of rooms that are closed.
+    /// Running episodes, including those of closed sessions.
     played: usize,
-    /// No new ones.
+    /// No session may begin.
     is_ending: bool,
-    /// Nobody hosts any more.
+    /// Hosting has ended.
     is_over: bool,
 }
 
 /// An episode to host.
 #[derive(Debug)]
 pub struct Opening {
-    /// The session's name, which is of letters and digits.
+    /// The session's id: 32 hexadecimal digits.
     pub id: String,
-    /// What is worked on.
+    /// The task.
     pub task: Task,
-    /// Decides what is drawn.
+    /// Seed of the episode.
     pub seed: u64,
-    visitor: Visitor,
+    policy: SessionPolicy,
     stop: Arc<AtomicBool>,
 }
 
 impl Opening {
-    /// Plays it with `run`, which is to run an episode until it ends or `stop` is set. What panics is our own
-    /// failure.
+    /// Runs the episode with `run`, which must return when the episode ends or `stop` is set. A panic is an
+    /// infrastructure error.
     pub fn play(
         mut self,
         run: impl FnOnce(&Task, u64, &mut dyn Policy, &AtomicBool) -> Result<Ended, String>,
     ) {
         let ran = catch_unwind(AssertUnwindSafe(|| {
-            run(&self.task, self.seed, &mut self.visitor, &self.stop)
+            run(&self.task, self.seed, &mut self.policy, &self.stop)
         }));
         let ended = ran.unwrap_or_else(|_| Err("the episode panicked".to_owned()));
         // Its client may be gone.
-        let _ = self.visitor.news.blocking_send(News::Ended(ended.map(Box::new)));
+        let _ = self.policy.events.blocking_send(SessionEvent::Ended(ended.map(Box::new)));
     }
 }
 
 impl Sessions {
-    /// None yet.
+    /// No sessions.
     pub fn new(limits: SessionLimits) -> Self {
         Self { limits, state: Mutex::default(), changed: Condvar::new() }
     }
@@ -105,76 +105,82 @@ impl Sessions {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a session of `client`, once somebody hosts it.
+    /// Begins a session of `client`, and waits until a host runs its episode.
     pub(crate) async fn open(
         &self,
         client: &str,
         task: Task,
         seed: u64,
-    ) -> Result<Arc<Room>, Problem> {
-        let room = self.take_in(client, task, seed)?;
-        // Also where whoever asks goes away meanwhile: nobody knows its name then.
-        let unbegun = Unbegun(self, &room.id);
-        room.begun().await?;
+    ) -> Result<Arc<Session>, Problem> {
+        let session = self.take_in(client, task, seed)?;
+        // Closes it also if the request is cancelled: the client does not know its id then.
+        let unbegun = Unbegun(self, &session.id);
+        session.begun().await?;
         std::mem::forget(unbegun);
-        Ok(room)
+        Ok(session)
     }
 
-    fn take_in(&self, client: &str, task: Task, seed: u64) -> Result<Arc<Room>, Problem> {
+    fn take_in(&self, client: &str, task: Task, seed: u64) -> Result<Arc<Session>, Problem> {
         let mut state = self.state();
         state.forget(self.limits);
         if state.is_ending {
-            return Err(Problem::new(Kind::Ending, "no more sessions are begun"));
+            return Err(Problem::new(
+                Kind::Ending,
+                "failed to begin a session: the server is shutting down",
+            ));
         }
         let live = |client: Option<&str>| {
-            let of = |room: &&Arc<Room>| client.is_none_or(|name| room.client == name);
-            state.rooms.values().filter(of).filter(|room| !room.has_ended()).count()
+            let of = |session: &&Arc<Session>| client.is_none_or(|name| session.client == name);
+            state.sessions.values().filter(of).filter(|session| !session.has_ended()).count()
         };
         let busy = |detail: String| Problem::new(Kind::Busy, detail).retry_after(AGAIN);
         let (all, own) = (live(None), live(Some(client)));
         if all >= self.limits.most || state.played >= 2 * self.limits.most {
-            return Err(busy(format!("{all} sessions are played, as many as may be")));
+            return Err(busy(format!(
+                "failed to begin a session: {all} sessions run, which is the limit"
+            )));
         }
         if own >= self.limits.per_client {
             return Err(busy(format!(
-                "{own} sessions of this client are played, as many as may be"
+                "failed to begin a session: {own} sessions of this client run, which is the limit per client"
             )));
         }
         let id = format!("{:032x}", rand::random::<u128>());
         let stop = Arc::new(AtomicBool::new(false));
         let (says, heard) = mpsc::channel(1);
-        let (tell, news) = mpsc::channel(4);
+        let (tell, events) = mpsc::channel(4);
         let names = (id.clone(), client.to_owned());
-        let room = Arc::new(Room::new(names, &task, Arc::clone(&stop), says, news));
-        state.rooms.insert(id.clone(), Arc::clone(&room));
-        let visitor = Visitor { says: heard, news: tell };
-        state.openings.push_back(Opening { id, task, seed, visitor, stop });
+        let session = Arc::new(Session::new(names, &task, Arc::clone(&stop), says, events));
+        state.sessions.insert(id.clone(), Arc::clone(&session));
+        let policy = SessionPolicy { says: heard, events: tell };
+        state.openings.push_back(Opening { id, task, seed, policy, stop });
         state.played += 1;
         self.changed.notify_one();
-        Ok(room)
+        Ok(session)
     }
 
     /// A client's session.
-    pub(crate) fn find(&self, client: &str, id: &str) -> Result<Arc<Room>, Problem> {
-        let found = self.state().rooms.get(id).filter(|room| room.client == client).cloned();
+    pub(crate) fn find(&self, client: &str, id: &str) -> Result<Arc<Session>, Problem> {
+        let found =
+            self.state().sessions.get(id).filter(|session| session.client == client).cloned();
         found.ok_or_else(|| {
             let id: String = id.chars().take(64).collect();
-            Problem::new(Kind::UnknownSession, format!("there is no session {id:?}")).hint(Some(
-                "sessions end when nobody asks for them (`--session-idle`), or were never begun",
+            Problem::new(Kind::UnknownSession, format!("this client has no session {id:?}")).hint(Some(
+                "begin another session: the server ends a session that is idle (`--session-idle`)",
             ))
         })
     }
 
-    /// Ends a session, whatever it does.
+    /// Ends a session at once, without a reward.
     pub(crate) fn close(&self, id: &str) {
-        let room = self.state().rooms.remove(id);
-        if let Some(room) = room {
-            room.close();
+        let session = self.state().sessions.remove(id);
+        if let Some(session) = session {
+            session.close();
         }
     }
 
-    /// The next episode to host; waits for one. `None` when there will be none. Also ends sessions that nobody
-    /// asks for, so somebody should always wait.
+    /// The next episode to host. Blocks until there is one; `None` after [`Sessions::abandon`]. It also ends idle
+    /// sessions, so one thread should always be in this call.
     pub fn next(&self) -> Option<Opening> {
         let mut state = self.state();
         let mut swept = Instant::now();
@@ -199,33 +205,33 @@ impl Sessions {
         }
     }
 
-    /// An episode that was hosted is over, and nothing is left of it.
+    /// Reports that a hosted episode has ended and its resources are released.
     pub fn hosted(&self) {
         self.state().played -= 1;
     }
 
-    /// Episodes that are played.
+    /// Number of running episodes.
     pub fn played(&self) -> usize {
         self.state().played
     }
 
-    /// No more sessions are begun; those that are there go on.
+    /// Accepts no more sessions; running ones continue.
     pub fn end(&self) {
         self.state().is_ending = true;
     }
 
-    /// All are over.
+    /// Accepts no more sessions, and ends the running ones.
     pub fn abandon(&self) {
         let mut state = self.state();
         (state.is_ending, state.is_over) = (true, true);
-        for (_, room) in state.rooms.drain() {
-            room.close();
+        for (_, session) in state.sessions.drain() {
+            session.close();
         }
         self.changed.notify_all();
     }
 }
 
-/// Closes a session that nobody was told of.
+/// Closes a session whose id no client received.
 struct Unbegun<'s>(&'s Sessions, &'s str);
 
 impl Drop for Unbegun<'_> {
@@ -235,25 +241,25 @@ impl Drop for Unbegun<'_> {
 }
 
 impl State {
-    /// Ends those that nobody asks for, and drops the oldest of those that have ended.
+    /// Ends idle sessions, and forgets the oldest ended ones.
     fn forget(&mut self, limits: SessionLimits) {
-        let idle = |room: &Room| room.idle().is_some_and(|idle| idle > limits.idle);
-        self.rooms.retain(|_, room| {
-            let stays = !idle(room);
+        let idle = |session: &Session| session.idle().is_some_and(|idle| idle > limits.idle);
+        self.sessions.retain(|_, session| {
+            let stays = !idle(session);
             if !stays {
-                room.close();
+                session.close();
             }
             stays
         });
-        for (id, room) in &self.rooms {
-            if room.has_ended() && !room.is_listed.swap(true, Ordering::Relaxed) {
+        for (id, session) in &self.sessions {
+            if session.has_ended() && !session.is_listed.swap(true, Ordering::Relaxed) {
                 self.ended.push_back(id.clone());
             }
         }
-        self.ended.retain(|id| self.rooms.contains_key(id));
+        self.ended.retain(|id| self.sessions.contains_key(id));
         while self.ended.len() > limits.most {
             if let Some(id) = self.ended.pop_front() {
-                self.rooms.remove(&id);
+                self.sessions.remove(&id);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Tasks made by the thousand: composed from a catalogue of operators, tried, and kept if they are worth
+//! Task synthesis: composes tasks from a catalogue of operators, tries them, and keeps those that are worth
 //! training on.
 //!
 //! ```text
@@ -8,9 +8,9 @@
 //!  torch)        policy)                  cannot be won by cheating)
 //! ```
 //!
-//! A [`Proposal`] is what a composer gives: the source of a task in KernelBench form, and where it comes
-//! from. Everything that runs it happens elsewhere, in the judge's processes: this crate has no process
-//! of its own but the one that mines the catalogue, in a jail.
+//! A composer returns a [`Proposal`]: the source of a task in KernelBench form, and its provenance. The judge's
+//! processes run it. This crate starts one kind of process only, in a jail: the one that mines the
+//! catalogue.
 
 mod admit;
 mod catalogue;

@@ -42,7 +42,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "values.py",
 ];
 
-/// What is mined.
+/// The library to mine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// torch itself.
@@ -51,12 +51,12 @@ pub enum Source {
     Transformers,
 }
 
-/// Python to be tried.
+/// Python code to try.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Snippet {
     /// For messages.
     pub name: String,
-    /// It fails by raising.
+    /// The code; raising an exception means failure.
     pub code: String,
 }
 
@@ -69,10 +69,10 @@ pub struct Failed {
     pub reason: String,
 }
 
-/// Why mining or trying did not come to a result.
+/// Why mining the catalogue or trying snippets failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MineError {
-    /// The jail could not run it.
+    /// The jail could not run the process.
     #[error("failed to {action}: {source}")]
     Jail {
         /// What was attempted.
@@ -89,7 +89,7 @@ pub enum MineError {
         source: std::io::Error,
     },
     /// The process ended without a result.
-    #[error("failed to {action}: {outcome:?}: {tail}")]
+    #[error("failed to {action}: {outcome}: {tail}")]
     Ended {
         /// What was attempted.
         action: &'static str,
@@ -98,20 +98,20 @@ pub enum MineError {
         /// The end of what it printed.
         tail: String,
     },
-    /// It gave what is not its format.
-    #[error("failed to {action}: the result cannot be read: {source}")]
+    /// The process printed a malformed result.
+    #[error("failed to {action}: the result is malformed: {source}")]
     Result {
         /// What was attempted.
         action: &'static str,
         /// Why.
         source: serde_json::Error,
     },
-    /// It gave a catalogue that breaks a rule.
+    /// The process wrote an invalid catalogue.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
 }
 
-/// A Python with torch, and a jail to run it in.
+/// A Python interpreter with torch, and the jail to run it in.
 #[derive(Debug)]
 pub struct Miner {
     jail: Arc<Jail>,
@@ -156,7 +156,7 @@ impl Miner {
         Ok(text)
     }
 
-    /// Runs snippets, each in a process of its own, and gives those that fail.
+    /// Runs each snippet in a process of its own; returns the failing ones.
     pub fn failing(&self, snippets: &[Snippet]) -> Result<Vec<Failed>, MineError> {
         #[derive(Serialize)]
         struct Request<'a> {
@@ -166,7 +166,7 @@ impl Miner {
         struct Answer {
             failed: Vec<Failed>,
         }
-        let action = "try snippets";
+        let action = "try code snippets";
         let result = |source| MineError::Result { action, source };
         let request = serde_json::to_vec(&Request { snippets }).map_err(result)?;
         let spec = |mut spec: Spec| {

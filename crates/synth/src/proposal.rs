@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use warpwright_task::Task;
 
-/// What a composer gives.
+/// A task proposed by a composer, not yet tried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
     /// In snake case, from what it computes: `conv2d_gelu_mean`.
@@ -12,22 +12,22 @@ pub struct Proposal {
     pub source: String,
     /// Names of catalogue entries in the order in which `forward` applies them; one may come twice.
     pub operators: Vec<String>,
-    /// How hard it is to make faster, from 1 on.
+    /// Difficulty level, from 1.
     pub level: u8,
-    /// How to make it again.
+    /// Origin; the same composer reproduces the task from it.
     pub provenance: Provenance,
 }
 
-/// Where a proposal comes from: the same composer makes it again from the same seed and catalogue.
+/// Origin of a proposal: the same composer reproduces it from the same seed and catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
     /// `grammar`, `mutation`, or the name of a policy.
     pub composer: String,
-    /// The composer's seed for this one.
+    /// The composer's seed of this proposal.
     pub seed: u64,
     /// BLAKE3 of the catalogue it was composed from.
     pub catalogue: String,
-    /// The task that it is a mutation of.
+    /// The task that it mutates; `None` if it is not a mutation.
     pub parent: Option<String>,
 }
 

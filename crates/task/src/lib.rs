@@ -1,13 +1,12 @@
-//! Tasks and suites: what is to be made faster, read from files, never executed.
+//! Tasks and suites, read from files and never executed.
 //!
 //! A [`Task`] is one PyTorch reference in KernelBench form: Python source with a class `Model`, a
 //! function `get_inputs` and, where `Model` needs arguments, `get_init_inputs`. A [`Suite`] is a
 //! named, ordered set of them: a file, a folder, a KernelBench checkout, JSONL or Parquet.
 //!
-//! [`facts()`] reads a source with a parser and says early and precisely what is wrong with it
-//! ([`TaskError`]: line, column, excerpt), which packages it imports, whether it asks for a GPU and
-//! whether it draws random numbers. What only running could tell (shapes, whether `forward`
-//! raises) is the judge's to find out, in its jail.
+//! [`facts()`] parses a source. It reports errors ([`TaskError`]: line, column, excerpt), imported packages, uses
+//! of a GPU and uses of random numbers. Facts that need execution (shapes, whether `forward` raises) are found by
+//! the judge, in its jail.
 //!
 //! ```
 //! use warpwright_task::{Mode, Task};
@@ -27,14 +26,13 @@
 //! # Ok::<(), warpwright_task::TaskError>(())
 //! ```
 //!
-//! Who calls this: `cli` reads suites and refuses bad ones before anything starts; `judge` and
-//! `agent` are handed a [`Task`]. Two error types, because the cures differ: [`ReadError`] (the
-//! file cannot be read as tasks) and [`TaskError`] (the source is not a task). Both are the
-//! caller's errors, and both have a `hint()`.
+//! `cli` reads suites and refuses bad ones before it starts anything; `judge` and `agent` get a [`Task`]. There are
+//! two error types: [`ReadError`] (the file cannot be read as tasks) and [`TaskError`] (the source is not a task).
+//! Both are usage errors with a `hint()`.
 //!
-//! How alike two tasks are, by source and by operator graph, is [`similarity`]'s subject.
+//! [`similarity`] compares tasks by source and by operator graph.
 //!
-//! What it is not: it knows no device, starts no process, imports no torch.
+//! This crate knows no device, starts no process and imports no torch.
 
 mod facts;
 mod natural;

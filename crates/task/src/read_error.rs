@@ -10,7 +10,7 @@ use crate::task::MAX_SOURCE_BYTES;
 /// A path that is not a task or a suite. The caller's error.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// Nothing there.
+    /// The path does not exist.
     #[error("failed to read a task from {path}: there is no such file or folder")]
     NotFound {
         /// The path asked for.
@@ -22,7 +22,7 @@ pub enum ReadError {
         /// Names the path.
         source: io::Error,
     },
-    /// One task was asked for, a folder was named.
+    /// A folder where one task was expected.
     #[error("failed to read a task from {path}: it is a folder, not one Python file")]
     Folder {
         /// The folder.
@@ -36,7 +36,7 @@ pub enum ReadError {
     },
     /// A source over the limit.
     #[error(
-        "failed to read a task from {path}: {bytes} bytes are more than the {MAX_SOURCE_BYTES} a task may have"
+        "failed to read a task from {path}: its {bytes} bytes exceed the limit of {MAX_SOURCE_BYTES}"
     )]
     TooLarge {
         /// The file.
@@ -53,7 +53,7 @@ pub enum ReadError {
         offset: usize,
     },
     /// A folder or table without tasks.
-    #[error("failed to read a suite from {path}: there is no task in it")]
+    #[error("failed to read a suite from {path}: it contains no tasks")]
     Empty {
         /// The folder or table.
         path: PathBuf,
@@ -67,11 +67,11 @@ pub enum ReadError {
         reason: String,
     },
     /// A table without the column that holds the sources.
-    #[error("failed to read a suite from {path}: no column `code`, only {found}")]
+    #[error("failed to read a suite from {path}: it has no column `code`; its columns are {found}")]
     NoCode {
         /// The table.
         path: PathBuf,
-        /// Its columns, for people.
+        /// Its columns, formatted for the message.
         found: String,
     },
     /// One row of a table.
@@ -79,7 +79,7 @@ pub enum ReadError {
     Row {
         /// The table.
         path: PathBuf,
-        /// From 1; for JSONL the line.
+        /// Row number, from 1; in JSONL the line number.
         row: usize,
         /// What is wrong with it.
         reason: String,
@@ -89,7 +89,7 @@ pub enum ReadError {
     Parquet {
         /// The file.
         path: PathBuf,
-        /// What the reader says.
+        /// The Parquet reader's message.
         reason: String,
     },
 }
@@ -103,7 +103,7 @@ impl ReadError {
         Self::Io { source }
     }
 
-    /// What the caller can do, where there is something.
+    /// How the caller can fix it, if possible.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::NotFound { .. } => "check the path; tasks are .py, .jsonl or .parquet files, or folders of .py files".to_owned(),
@@ -123,14 +123,14 @@ impl ReadError {
             }
             Self::NotUtf8 { .. } => "save the file as UTF-8".to_owned(),
             Self::Empty { .. } => {
-                "a suite is a folder of .py files, a KernelBench checkout (level1, level2, ...), or a table with a `code` column; files whose names begin with `_` or `.` do not count".to_owned()
+                "a suite is a folder of .py files, a KernelBench checkout (level1, level2, ...), or a table with a `code` column; files whose names begin with `_` or `.` are ignored".to_owned()
             }
             Self::Manifest { .. } => {
                 r#"suite.json looks like {"version": 1, "name": "mine", "mode": "eval"}; mode is eval or train"#.to_owned()
             }
             Self::NoCode { .. } => "rename the column that holds the Python sources to `code`".to_owned(),
             Self::Row { .. } => {
-                r#"a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; all but `code` may be left out"#.to_owned()
+                r#"a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; only `code` is required"#.to_owned()
             }
             Self::Parquet { .. } => {
                 "check that the file was downloaded in full (a Git LFS pointer is a small text file); snappy, zstd, gzip and no compression can be read".to_owned()

@@ -24,7 +24,7 @@ pub struct Suite {
     pub tasks: Vec<Task>,
 }
 
-/// A folder's optional `suite.json`: what cannot be read from the sources.
+/// A folder's optional `suite.json`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Manifest {

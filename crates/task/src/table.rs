@@ -126,7 +126,7 @@ fn task_of(path: &Path, fallback_name: &str, mut cells: Cells) -> Result<Task, S
     let source = text(&mut cells, "code")?.ok_or("it has no `code`")?;
     if source.len() > MAX_SOURCE_BYTES {
         return Err(format!(
-            "its `code` has {} bytes, more than the {MAX_SOURCE_BYTES} a task may have",
+            "the {} bytes of its `code` exceed the limit of {MAX_SOURCE_BYTES}",
             source.len()
         ));
     }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use warpwright_agent::judge::DeviceFacts;
@@ -29,30 +30,30 @@ use crate::tune::Knobs;
 mod flaws;
 mod replacement;
 
-/// How often what goes wrong. Shares, between 0 and 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Rates of the deliberate flaws in demonstrations, between 0 and 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Flaws {
-    /// First versions with a kernel for each operator.
+    /// Rate of first versions with one kernel per operator.
     pub unfused: f64,
-    /// First versions in plain scalar code.
+    /// Rate of first versions in plain scalar code.
     pub naive: f64,
-    /// First versions with launch parameters that do not suit the device.
+    /// Rate of first versions with launch parameters that do not suit the device.
     pub slow: f64,
-    /// First versions with a bound that is off by one.
-    pub wrong: f64,
-    /// In these, so many bounds at most; each is mended in a message of its own. 0 is 1.
-    pub errors: u32,
-    /// First versions that do not build: a value has the name of another.
-    pub misnamed: f64,
-    /// Versions whose verdict is asked for.
-    pub checked: f64,
-    /// Of versions that are found wrong or do not build, those that are mended.
-    pub mended: f64,
-    /// Of files that are written again with few lines changed, those in which only these are replaced.
-    pub edited: f64,
-    /// Of slow versions that are found right, those that are made faster.
-    pub improved: f64,
+    /// Rate of first versions with a loop bound that is off by one.
+    pub off_by_one: f64,
+    /// Limit on the wrong bounds of such a version; each is repaired in a message of its own. 0 counts as 1.
+    pub max_errors: u32,
+    /// Rate of first versions that do not build because a name is undefined.
+    pub undefined_name: f64,
+    /// Rate of versions that are submitted to the judge.
+    pub judge_rate: f64,
+    /// Rate of incorrect versions, or versions that do not build, that are repaired.
+    pub repair_rate: f64,
+    /// Rate of small changes that are made with the edit tool instead of writing the whole file.
+    pub edit_rate: f64,
+    /// Rate of correct slow versions that are made faster.
+    pub improve_rate: f64,
 }
 
 /// Graphs of tasks that were traced: looking again would show the same. Clones share them.
@@ -194,14 +195,14 @@ impl Demonstrator {
                 slow(&mut version.knobs);
             }
         }
-        if self.happens(self.flaws.wrong) {
-            let errors = self.flaws.errors.max(1);
+        if self.happens(self.flaws.off_by_one) {
+            let errors = self.flaws.max_errors.max(1);
             version.wrong = (0..errors).map(|_| self.random.random()).collect();
         }
         // Of two flaws it would not show which one was mended.
-        if self.flaws.misnamed > 0.0
+        if self.flaws.undefined_name > 0.0
             && version.wrong.is_empty()
-            && self.happens(self.flaws.misnamed)
+            && self.happens(self.flaws.undefined_name)
         {
             version.misnamed = Some(self.random.random());
         }
@@ -229,7 +230,9 @@ impl Demonstrator {
             let arguments = json!({ "file_path": path, "content": content });
             calls.push(match replacement {
                 // No chance is taken where there are no edits: episodes are as they were.
-                Some((old, new)) if self.flaws.edited > 0.0 && self.happens(self.flaws.edited) => {
+                Some((old, new))
+                    if self.flaws.edit_rate > 0.0 && self.happens(self.flaws.edit_rate) =>
+                {
                     let edit = json!({ "file_path": path, "old_string": old, "new_string": new });
                     self.call("Edit", edit)
                 }
@@ -237,7 +240,7 @@ impl Demonstrator {
             });
         }
         (self.written, self.version) = (files, version);
-        if self.happens(self.flaws.checked) {
+        if self.happens(self.flaws.judge_rate) {
             let command = json!({ "command": "python3 -m utils.profiling" });
             calls.push(self.call("Bash", command));
         }
@@ -262,12 +265,12 @@ impl Demonstrator {
         let verdict = results.last().and_then(|result| result.verdicts.last());
         let is_right = verdict.map(|verdict| verdict.verified);
         match is_right {
-            Some(false) if self.version.is_wrong() && self.happens(self.flaws.mended) => {
+            Some(false) if self.version.is_wrong() && self.happens(self.flaws.repair_rate) => {
                 let mut version = Version { misnamed: None, ..self.version.clone() };
                 version.wrong.pop();
                 self.show(version)
             }
-            Some(true) if self.version.is_slow() && self.happens(self.flaws.improved) => {
+            Some(true) if self.version.is_slow() && self.happens(self.flaws.improve_rate) => {
                 self.show(Version { knobs: best(), ..Version::default() })
             }
             _ => say("Done.", vec![]),
@@ -374,7 +377,7 @@ mod tests {
         let slow = |seed| version(Flaws { slow: 1.0, ..Flaws::default() }, &drafts, seed);
         assert!((0..8).map(slow).all(|slow| slow != good && slow.keys().eq(good.keys())));
         for seed in 0..8 {
-            let wrong = version(Flaws { wrong: 1.0, ..Flaws::default() }, &drafts, seed);
+            let wrong = version(Flaws { off_by_one: 1.0, ..Flaws::default() }, &drafts, seed);
             let differ: Vec<_> =
                 wrong.iter().filter(|(path, text)| good[*path] != **text).collect();
             let [(path, text)] = differ[..] else { panic!("{differ:?}") };
@@ -382,7 +385,8 @@ mod tests {
             assert_eq!(lines.count(), 1, "one bound in one line");
         }
         for seed in 0..8 {
-            let misnamed = version(Flaws { misnamed: 1.0, ..Flaws::default() }, &drafts, seed);
+            let misnamed =
+                version(Flaws { undefined_name: 1.0, ..Flaws::default() }, &drafts, seed);
             let (path, text) = misnamed.iter().find(|(path, text)| good[*path] != **text).unwrap();
             let lines: Vec<_> =
                 text.lines().zip(good[path].lines()).filter(|(a, b)| a != b).collect();
@@ -391,7 +395,7 @@ mod tests {
             assert_eq!(bad.replace(&name(bad), &name(right)), right);
             assert!(good[path].contains(&format!("const float {} = ", name(bad))), "of another");
         }
-        let half = Flaws { wrong: 0.5, ..Flaws::default() };
+        let half = Flaws { off_by_one: 0.5, ..Flaws::default() };
         let right = (0..60).filter(|seed| version(half, &drafts, *seed) == good).count();
         assert!((15..=45).contains(&right), "{right}");
     }
@@ -405,7 +409,7 @@ mod tests {
         assert!(drafts.get("softmax").is_none(), "nothing was answered yet");
         drafts.learn(&briefing(0), [results(&looked), vec![]]);
         let known = drafts.get("softmax").unwrap();
-        let flaws = Flaws { wrong: 0.5, ..Flaws::default() };
+        let flaws = Flaws { off_by_one: 0.5, ..Flaws::default() };
         let other = Drafts::default();
         version(flaws, &other, 0);
         assert_eq!(version(flaws, &drafts, 7), version(flaws, &other, 7));
@@ -420,11 +424,11 @@ mod tests {
         let drafts = Drafts::default();
         let good = version(Flaws::default(), &drafts, 0);
         let flaws = Flaws {
-            wrong: 1.0,
-            errors: 3,
-            checked: 1.0,
-            mended: 1.0,
-            edited: 1.0,
+            off_by_one: 1.0,
+            max_errors: 3,
+            judge_rate: 1.0,
+            repair_rate: 1.0,
+            edit_rate: 1.0,
             ..Flaws::default()
         };
         for seed in 0..8 {
@@ -450,7 +454,7 @@ mod tests {
 
     #[test]
     fn without_an_episode_the_same_is_written() {
-        let flaws = Flaws { wrong: 0.5, slow: 0.5, unfused: 0.5, ..Flaws::default() };
+        let flaws = Flaws { off_by_one: 0.5, slow: 0.5, unfused: 0.5, ..Flaws::default() };
         let (device, drafts) = (DeviceFacts::assumed("cpu"), Drafts::default());
         version(flaws, &drafts, 0);
         let messages = first_messages(TRACE, &device, Profile::Strict, flaws, 0..16).unwrap();

@@ -27,7 +27,7 @@ COOKIE = "warpwright_session"
 
 
 class WarpwrightConfig(BaseResourcesServerConfig):
-    """Where the judge is."""
+    """Settings of the resources server."""
 
     # Like `http://127.0.0.1:8000`.
     url: str
@@ -39,7 +39,7 @@ class WarpwrightConfig(BaseResourcesServerConfig):
 
 
 class WarpwrightVerifyRequest(BaseVerifyRequest):
-    """A row with what the model answered."""
+    """A row with the model's response."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -51,7 +51,7 @@ class WarpwrightVerifyResponse(BaseVerifyResponse):
 
 
 class Warpwright(SimpleResourcesServer):
-    """Passes on."""
+    """Forwards requests to the Warpwright server."""
 
     ray_enabled: ClassVar[bool] = False
     config: WarpwrightConfig
@@ -69,14 +69,14 @@ class Warpwright(SimpleResourcesServer):
         return Response(text, status, media_type="application/json")
 
     async def tool(self, tool: str, request: Request) -> Response:
-        """Has a tool do something; what it says is for the model, also where it is an error."""
+        """Calls a tool; returns its text for the model, also if the call failed."""
         status, text = await self._pass_on(request, tool, await request.body())
         return Response(text, status, media_type="text/plain")
 
     async def verify(
         self, request: Request, body: WarpwrightVerifyRequest
     ) -> WarpwrightVerifyResponse:
-        """Ends the episode."""
+        """Ends the episode and returns its reward."""
         row = body.model_dump_json(exclude_unset=True).encode()
         status, text = await self._pass_on(request, f"verify?reward={self.config.reward}", row)
         if status >= 500 and self.config.mask_failures:

@@ -1,8 +1,7 @@
-"""Asks a Warpwright server (`warpwright serve`) for verdicts on CUDA kernels.
+"""Client of a Warpwright server (`warpwright serve`), which judges CUDA kernels.
 
-What the candidate did wrong is a verdict with a reward; what the caller did wrong is `Refused`;
-what the server did wrong is an answer with `infra_error` and without a reward. Only the first may
-become part of a gradient.
+An error of the candidate is a verdict with a reward. An error of the caller raises `Refused`. An
+error of the server is a result with `infra_error` and without a reward. Train only on the first.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ __all__ = ["Client", "Judged", "Question", "Refused", "Unreachable"]
 Stage = Literal["built", "verified", "measured"]
 Scheme = Literal["bounded", "paper", "speedup"]
 
-# Seconds beyond a question's deadline that the connection is kept.
+# Seconds beyond the deadline until the connection times out.
 GRACE = 30.0
-# Statuses after which the same question may be asked again.
+# Statuses that are retried.
 AGAIN = frozenset({429, 502, 503})
 LONGEST_PAUSE = 60.0
 
@@ -36,40 +35,40 @@ class Question:
     """A candidate to judge."""
 
     task: str
-    """Name of the task: of one that is served, or, with `reference`, any."""
+    """Name of the task: a served one, or, with `reference`, any name."""
     files: Mapping[str, str]
-    """`model_new.py`, and `kernels/NAME.cu` and so on, as text."""
+    """Text of the candidate's files: `model_new.py`, and e.g. `kernels/NAME.cu`."""
     reference: str | None = None
     """Python source in KernelBench form."""
     stage: Stage = "measured"
-    """How far it is taken."""
+    """The last stage that the judge runs."""
     reward: Scheme = "bounded"
-    """Which of the verdict's rewards is the reward."""
+    """The verdict's reward scheme that becomes the reward."""
     fresh: bool = False
-    """Whether it is run although the same files were judged before."""
+    """Judge again even if the same files already have a verdict."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """An answer."""
+    """The result of a request."""
 
     reward: float | None
-    """None where the server failed: no reward of 0."""
+    """None after an infrastructure error, which is not a reward of 0."""
     verdict: dict[str, Any] | None
     """The verdict, by `schemas/verdict.schema.json`."""
     infra_error: str | None = None
-    """What went wrong with the server."""
+    """The infrastructure error: what failed in the server."""
     hint: str | None = field(default=None, compare=False)
-    """What whoever runs it can do."""
+    """What the server's operator can do."""
 
     @property
     def verified(self) -> bool:
-        """Whether there is a verdict and it is good."""
+        """Whether the candidate has a verdict and is verified."""
         return self.verdict is not None and bool(self.verdict["verified"])
 
 
 class Refused(Exception):
-    """The caller's mistake, or a deadline that passed; `problem` is the document (RFC 9457)."""
+    """An error of the caller, or a missed deadline; `problem` is the document (RFC 9457)."""
 
     def __init__(self, problem: Mapping[str, Any]) -> None:
         self.problem = dict(problem)
@@ -79,14 +78,14 @@ class Refused(Exception):
 
 
 class Unreachable(Exception):
-    """There was no answer in time."""
+    """The server did not answer before the deadline."""
 
 
 class Client:
-    """Asks one server. May be shared by threads.
+    """Client of one server. Threads may share it.
 
-    Raises `ValueError` for a URL that is none, or where a token would go unencrypted over a
-    network.
+    Raises `ValueError` for a malformed URL, or if a token would be sent unencrypted to another
+    machine.
     """
 
     def __init__(
@@ -99,15 +98,15 @@ class Client:
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url} is no URL such as http://127.0.0.1:8000")
+            raise ValueError(f"{url} is not a URL such as http://127.0.0.1:8000")
         local = parts.hostname in ("localhost", "::1") or parts.hostname.startswith("127.")
         if token and parts.scheme == "http" and not local:
-            raise ValueError("a token would go over the network unencrypted: use https")
+            raise ValueError("the token would be sent unencrypted: use https")
         self.url = url.rstrip("/")
         self.patience = patience
         self._token = token
         self._sleep = sleep
-        # A proxy has no business between a program and its own machine.
+        # Requests to this machine use no proxy.
         proxies: dict[str, str] | None = {} if local else None
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
 
@@ -122,7 +121,7 @@ class Client:
         fresh: bool = False,
         deadline: float | None = None,
     ) -> Judged:
-        """Judges a candidate, within `deadline` seconds (usually the client's `patience`).
+        """Judges a candidate within `deadline` seconds (default: the client's `patience`).
 
         Raises `Refused` and `Unreachable`.
         """
@@ -130,7 +129,7 @@ class Client:
         return self.ask(question, deadline)
 
     def ask(self, question: Question, deadline: float | None = None) -> Judged:
-        """The same of a `Question`."""
+        """Judges the candidate of a `Question`."""
         within = self.patience if deadline is None else deadline
         body: dict[str, Any] = {
             "task": question.task,
@@ -156,10 +155,9 @@ class Client:
         reward: Scheme = "bounded",
         deadline: float | None = None,
     ) -> float:
-        """The reward of what a language model said, whose code blocks are the candidate.
+        """The reward of a model's response, whose code blocks are the candidate.
 
-        Raises `Refused`, and `Unreachable` where the server failed or did not answer until the
-        deadline: there is no number for that.
+        Raises `Refused`, and `Unreachable` after an infrastructure error or a missed deadline.
         """
         label = {"task": task} | ({} if reference is None else {"reference": reference})
         body = {"prompt": None, "response": response, "label": label}
@@ -168,7 +166,7 @@ class Client:
 
     def _ask(self, path: str, body: dict[str, Any], within: float) -> Any:
         until = time.monotonic() + within
-        # The same each time: to the server a key stands for a body.
+        # Every try has the same key, so that the server judges once.
         key = uuid.uuid4().hex
         while True:
             left = max(until - time.monotonic(), 0.001)
@@ -190,7 +188,7 @@ class Client:
     def judge_many(
         self, questions: Iterable[Question], *, at_once: int = 64, deadline: float | None = None
     ) -> list[Judged | Refused | Unreachable]:
-        """Answers in the order of the questions; what would have been raised is in its place."""
+        """Results in the order of the questions; an exception takes the place of its result."""
 
         def ask(question: Question) -> Judged | Refused | Unreachable:
             try:
@@ -202,7 +200,7 @@ class Client:
             return list(threads.map(ask, questions))
 
     def tasks(self) -> list[str]:
-        """Names of the tasks that the server has."""
+        """Names of the served tasks."""
         request = urllib.request.Request(f"{self.url}/tasks", headers=self._headers())
         try:
             with self._opener.open(request, timeout=GRACE) as response:

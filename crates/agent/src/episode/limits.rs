@@ -1,4 +1,4 @@
-//! What ends an episode: its policy's last word, going round in circles, and the budgets' counters.
+//! The ends of an episode: the policy's last message, a loop of equal turns, and the budgets.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,7 +8,7 @@ use warpwright_record::event::{Budget, Outcome};
 use warpwright_record::message::{Message, StopReason, ToolResult};
 use warpwright_record::verdict::Verdict;
 
-/// Turns in a row that may be alike (the same calls, ending the same way) before the episode ends,
+/// Consecutive equal turns (the same calls, ending the same way) before the episode ends,
 /// counted for cycles of one, two and three turns.
 pub(super) const MOST_REPEATS: usize = 10;
 
@@ -35,7 +35,7 @@ pub(super) fn device_seconds(verdict: &Verdict) -> f64 {
     seconds.load + seconds.verify + seconds.measure
 }
 
-/// What the last turns did, to notice a policy that goes round in circles.
+/// The last turns, to detect a loop.
 #[derive(Default)]
 pub(super) struct Trail(VecDeque<u64>);
 

@@ -229,7 +229,7 @@ fn a_policy_that_answers_differently_is_not_resumed() {
     other[0].pop();
     let start = resumption(&scene.run_dir());
     let error = scene.run(&record, &mut ScriptedPolicy::new(other), start, &|_| {}).unwrap_err();
-    insta::assert_snapshot!(error, @"failed to resume the episode: policy scripted answers turn 1 differently from the record");
+    insta::assert_snapshot!(error, @"failed to resume the episode: the answer of policy scripted at turn 1 differs from the record");
 }
 
 #[test]

@@ -271,7 +271,7 @@ impl Blocks {
         let index = count(body, "/index");
         let block = self.list.iter_mut().rfind(|block| block.index == index);
         let Some(block) = block else {
-            return Err(WireError::Garbage(format!("block {index} goes on and never began")));
+            return Err(WireError::Garbage(format!("block {index} has a delta but no start")));
         };
         let delta = &body["delta"];
         let field = match text(delta, "type") {
@@ -285,7 +285,7 @@ impl Blocks {
             _ => return Ok(()),
         };
         let Some(fields) = block.value.as_object_mut() else {
-            return Err(WireError::Garbage(format!("block {index} is no object")));
+            return Err(WireError::Garbage(format!("block {index} is not an object")));
         };
         match fields.entry(field).or_insert_with(|| json!("")) {
             Value::String(known) => known.push_str(text(delta, field)),

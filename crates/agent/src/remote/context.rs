@@ -1,9 +1,8 @@
-//! One episode's conversation, and what of it a model is shown.
+//! One episode's conversation, and the part of it that the model sees.
 //!
-//! When the context nears the model's limit, the oldest tool results are replaced by one line that
-//! says how much was left out. The model's own messages are never changed: they are what is trained
-//! on. What was left out is recorded with the message it was left out for, so that a resumed episode
-//! shows the model the same context.
+//! When the context nears the model's limit, the oldest tool results are replaced by a line with the omitted
+//! size. The model's own messages never change, because training uses them. The omitted results are recorded with
+//! the message that they were omitted for, so that a resumed episode shows the model the same context.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +11,12 @@ use warpwright_record::message::{Message, StopReason, ToolResult, ToolStatus};
 
 use super::wire::{Entry, Shown};
 
-/// Bytes of a token when nothing is known of the tokenizer; low, so that the guess is high.
+/// Assumed bytes per token of an unknown tokenizer; low, so that the estimated token count is high.
 const BYTES_PER_TOKEN: f64 = 3.0;
-/// Making room frees this share of the limit, so that it need not be done each turn: every change
-/// costs the server its cache of the context.
+/// Fraction of the limit that one elision frees. Every elision invalidates the server's prefix cache, so it
+/// should be rare.
 const FREED_SHARE: f64 = 0.3;
-/// A result no longer than this is not worth replacing.
+/// Results up to this length, bytes, are not replaced.
 const MIN_BYTES: usize = 256;
 
 /// The conversation.
@@ -25,7 +24,7 @@ const MIN_BYTES: usize = 256;
 pub struct Context {
     entries: Vec<Entry>,
     elided: BTreeSet<String>,
-    /// Bytes of the context at the last answer, and what the server counted of it in tokens.
+    /// Bytes of the context at the last answer, and its token count by the server.
     measured: Option<(usize, u64)>,
     /// Bytes that every request carries: system prompt and tools.
     fixed_bytes: usize,
@@ -48,7 +47,7 @@ impl Context {
         self.entries.push(Entry::Said(message));
     }
 
-    /// What its calls came to; none after a message without calls.
+    /// The results of its calls; none after a message without calls.
     pub fn answered(&mut self, results: &[ToolResult]) {
         let Some(Entry::Said(message)) = self.entries.last() else { return };
         if message.calls.is_empty() {

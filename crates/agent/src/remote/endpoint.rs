@@ -1,9 +1,8 @@
 //! One server, shared by all episodes of a run.
 //!
-//! Blocking requests on the episodes' own threads (`docs/decisions/0004`). What is retried: a server
-//! that is away, answers 5xx or breaks off, and one that asks to wait (429, 503, 529, `Retry-After`).
-//! What is not: a request that the server refuses, because it would refuse it again. Which is which
-//! says `endpoint/failure.rs`.
+//! Requests block on the episodes' own threads. Retried: an unavailable server, status
+//! 5xx, a truncated answer, and a request to wait (429, 503, 529, `Retry-After`). Not retried: a request that the
+//! server refuses. `endpoint/failure.rs` classifies failures.
 
 mod failure;
 
@@ -25,35 +24,35 @@ use super::key::Key;
 use super::sse;
 use super::wire::{Answer, WireFormat, json};
 
-/// Most bytes of one answer on the wire. Log-probabilities take some hundred bytes a token.
+/// Bytes of one streamed answer, at most. Log-probabilities take some hundred bytes per token.
 const MAX_BODY_BYTES: u64 = 512 << 20;
-/// Most bytes of an answer that comes in one piece.
+/// Bytes of an answer that is not streamed, at most.
 const MAX_WHOLE_BYTES: u64 = 64 << 20;
-/// Tries of one request whose answers are cut, garbled, late or missing.
+/// Tries of one request whose answers are truncated, malformed, late or missing.
 const MAX_SPOILED: u32 = 4;
-/// Tries of one request that the server fails on while it answers others.
+/// Tries of one request that gets 5xx while the server answers others.
 const MAX_SERVER_ERRORS: u32 = 8;
-/// How often the stop flag is looked at while a request is running.
+/// Interval of checking the stop flag while a request runs.
 const POLL: Duration = Duration::from_millis(50);
 
-/// How long to wait for what.
+/// Timeouts and limits of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most requests in flight.
+    /// Concurrent requests, at most.
     pub requests: usize,
-    /// For a connection.
+    /// Timeout of a connection.
     pub connect: Duration,
-    /// From the request to the first byte of the answer.
+    /// Timeout from the request to the first byte of the answer.
     pub first_byte: Duration,
-    /// Between two bytes of the answer.
+    /// Timeout between two chunks of the answer.
     pub between_chunks: Duration,
-    /// For one request from beginning to end.
+    /// Timeout of a whole request.
     pub whole: Duration,
-    /// First wait between tries; doubles with each.
+    /// First pause between tries; it doubles with each try.
     pub backoff_first: Duration,
-    /// Longest wait between tries.
+    /// Longest pause between tries.
     pub backoff_most: Duration,
-    /// For a server that is away or asks to wait.
+    /// How long to wait for a server that is unavailable or asks to wait.
     pub patience: Duration,
 }
 
@@ -72,7 +71,7 @@ impl Default for Limits {
     }
 }
 
-/// Where a server is and how it is spoken to.
+/// A model server: its URL, wire format, key and limits.
 pub struct Endpoint {
     format: Box<dyn WireFormat>,
     url: String,
@@ -85,23 +84,23 @@ pub struct Endpoint {
     _alive: Arc<()>,
 }
 
-/// An endpoint that cannot be used. The caller's mistake, but for the thread.
+/// Why an endpoint cannot be used. A usage error, except for [`Self::Thread`].
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// No URL.
+    /// The base URL is malformed.
     #[error("failed to use the base URL {url}: expected http:// or https:// and a host")]
     Url {
         /// As given.
         url: String,
     },
-    /// The key would be sent in the clear.
-    #[error("failed to use the base URL {url}: the API key would travel unencrypted")]
+    /// The API key would be sent unencrypted.
+    #[error("failed to use the base URL {url}: the API key would be sent unencrypted")]
     PlainKey {
         /// As given.
         url: String,
     },
-    /// No thread to watch the stop flag.
-    #[error("failed to start a thread: {0}")]
+    /// The thread that watches the stop flag could not be started.
+    #[error("failed to start the thread that watches for interrupts: {0}")]
     Thread(#[from] std::io::Error),
 }
 
@@ -115,9 +114,9 @@ pub struct Completed {
 }
 
 impl Endpoint {
-    /// Opens nothing yet. `named_key`: the user chose this key for this server, which then may be
-    /// spoken to without encryption; any other key only travels encrypted or on this machine.
-    /// Waiting and running requests end soon after `stop` is set.
+    /// Opens no connection yet. With `named_key` the user chose this key for this server, so it may be sent
+    /// unencrypted; any other key is sent only over TLS or to this machine. Waiting and running requests end soon
+    /// after `stop` is set.
     pub fn new(
         format: Box<dyn WireFormat>,
         base_url: &str,
@@ -180,7 +179,7 @@ impl Endpoint {
         })
     }
 
-    /// `notice` is told, in one sentence, when the server goes away and when it is back.
+    /// `notice` gets a sentence when the server becomes unavailable and when it answers again.
     #[must_use]
     pub fn with_notice(mut self, notice: Box<dyn Fn(&str) + Send + Sync>) -> Self {
         self.notice = notice;
@@ -214,7 +213,7 @@ impl Endpoint {
                 Err(Failed::Server(_)) => {}
                 _ => {
                     if self.gate.answered() {
-                        (self.notice)(&format!("{} is back", self.url));
+                        (self.notice)(&format!("{} answers again", self.url));
                     }
                 }
             }
@@ -259,7 +258,7 @@ impl Endpoint {
         if news {
             let patience = self.gate.patience().as_secs();
             (self.notice)(&format!(
-                "{} is away ({why}); waiting for it for up to {patience} seconds",
+                "{} is unavailable ({why}); retrying for up to {patience} s",
                 self.url
             ));
         }
@@ -320,7 +319,7 @@ impl Endpoint {
                 Ok(0) => break,
                 Ok(read) => read,
                 Err(error) => {
-                    let why = format!("the stream broke off after {seen} bytes: {error}");
+                    let why = format!("the event stream ended after {seen} bytes: {error}");
                     return Err(Failed::Spoiled(self.redacted(&why)));
                 }
             };
@@ -339,7 +338,7 @@ impl Endpoint {
             }
         }
         if events == 0 {
-            let what = if seen == 0 { "empty" } else { "no event stream" };
+            let what = if seen == 0 { "empty" } else { "not an event stream" };
             return Err(Failed::Spoiled(format!("the answer is {what} ({seen} bytes)")));
         }
         // To the end, so that the connection can be used again.
@@ -355,7 +354,7 @@ impl Endpoint {
         let text = self.redacted(&String::from_utf8_lossy(&bytes));
         match read {
             Ok(_) => Ok(text),
-            Err(error) => Err(self.redacted(&format!("the body broke off: {error}"))),
+            Err(error) => Err(self.redacted(&format!("the body ended early: {error}"))),
         }
     }
 

@@ -1,15 +1,15 @@
-//! Who may send a request now. One gate per endpoint: it bounds the requests in flight, lets callers
-//! through in the order in which they came, and holds all of them back while the server asks for it
-//! or is away. While it is away, one request at a time is let through to see whether it is back.
+//! Admission of requests. One gate per endpoint: it limits the concurrent requests, admits callers in FIFO order,
+//! and blocks all of them while the server is unavailable or asks to wait. While the server is unavailable, the
+//! gate admits one request at a time as a probe.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a caller that waits looks at the stop flag.
+/// Interval of checking the stop flag while a caller waits.
 const POLL: Duration = Duration::from_millis(100);
-/// Server errors in a row, over all callers, after which the server counts as away.
+/// Consecutive server errors, over all callers, after which the server counts as unavailable.
 const FAILURES_UNTIL_AWAY: u32 = 3;
 
 /// Shared by all callers of one endpoint.

@@ -8,12 +8,12 @@
 //!
 //! [`policy::RemotePolicy`] keeps one episode's conversation ([`context::Context`]) and turns answers
 //! into messages. A [`wire::WireFormat`] knows one API: chat completions, responses or Anthropic's
-//! messages. A [`speaker::Speaker`] is a model that is only asked for words, without tools. One
-//! [`endpoint::Endpoint`] is shared by all episodes of a run: it bounds the requests in
-//! flight, retries, and holds everybody back while the server is away.
+//! messages. A [`speaker::Speaker`] is a chat model without tools. All episodes of a run share one
+//! [`endpoint::Endpoint`]: it limits the concurrent requests, retries, and blocks callers while the server is
+//! unavailable.
 //!
-//! What a server sends is hostile input: every line, event, text and error body is bounded, and
-//! nothing of it is executed or followed. The key is read from the environment by the caller and is
+//! A server's answers are hostile input: every line, event, text and error body is bounded, and nothing in them is
+//! executed or followed. The key is read from the environment by the caller and is
 //! in no record, no error and no debug output.
 
 pub mod anthropic;

@@ -1,4 +1,4 @@
-//! A model behind an endpoint, as a policy.
+//! A policy whose messages come from a model server.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,34 +15,34 @@ use crate::tools::specification::{ToolSpecification, specifications};
 /// Share of the context kept free for an answer where no limit is set for it.
 const ANSWER_SHARE: f64 = 0.15;
 
-/// What a policy is beside its endpoint.
+/// Settings of a remote policy, without its endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemoteSettings {
-    /// For records, e.g. `openai:MODEL`.
+    /// Its name in records, e.g. `openai:MODEL`.
     pub name: String,
     /// The model, as its server names it.
     pub model: String,
-    /// How to sample.
+    /// Sampling parameters.
     pub sampling: Sampling,
-    /// Tokens that the model takes in, its answer included.
+    /// Context length, tokens, answer included.
     pub context_tokens: u64,
-    /// Prices, where known.
+    /// Prices, if known.
     pub prices: Option<Prices>,
 }
 
-/// US dollars for a million tokens.
+/// Prices, US dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prices {
-    /// Of the context.
+    /// Input tokens.
     pub input: f64,
-    /// Of the context, where the server had it cached.
+    /// Input tokens in the server's cache.
     pub cached: f64,
-    /// Sampled.
+    /// Output tokens.
     pub output: f64,
 }
 
 impl Prices {
-    /// What so many tokens cost.
+    /// Cost of these tokens, US dollars.
     pub fn dollars(&self, usage: &Usage) -> f64 {
         let fresh = usage.input_tokens.saturating_sub(usage.cached_tokens) as f64;
         let cached = usage.cached_tokens as f64 * self.cached;

@@ -1,4 +1,4 @@
-//! A model behind an endpoint that is only spoken with: no tools, no episode.
+//! Plain chat with a model behind an endpoint: no tools, no episode.
 
 use std::sync::Arc;
 
@@ -8,26 +8,26 @@ use super::endpoint::{Completed, Endpoint, EndpointError};
 use super::policy::RemoteSettings;
 use super::wire::{Entry, Request, Sampling};
 
-/// A model to speak with. Many conversations may be held at once, each by its caller.
+/// A chat model. Several threads may call it concurrently.
 #[derive(Debug)]
 pub struct Speaker {
     endpoint: Arc<Endpoint>,
     settings: RemoteSettings,
 }
 
-/// One line of a conversation.
+/// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// What the model is told.
-    Told(String),
-    /// What it answered.
-    Answered(String),
+    /// A message to the model.
+    User(String),
+    /// An answer of the model.
+    Assistant(String),
 }
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Said {
-    /// Its text; what the model thought before is left out.
+    /// Its text, without the reasoning.
     pub text: String,
     /// Why it ends.
     pub stop: StopReason,
@@ -38,22 +38,22 @@ pub struct Said {
 }
 
 impl Speaker {
-    /// The endpoint may be shared. Token ids are never asked for: nothing is trained from this.
+    /// The endpoint may be shared. Token ids are never requested: no training uses these answers.
     pub fn new(endpoint: Arc<Endpoint>, settings: RemoteSettings) -> Self {
         let sampling = Sampling { token_ids: false, ..settings.sampling };
         Self { endpoint, settings: RemoteSettings { sampling, ..settings } }
     }
 
-    /// For records, e.g. `openai:MODEL`.
+    /// Its name in records, e.g. `openai:MODEL`.
     pub fn name(&self) -> &str {
         &self.settings.name
     }
 
-    /// What the model says next. Blocks; retries and waiting are the endpoint's.
+    /// The model's next answer. Blocks; the endpoint retries and waits.
     pub fn ask(&self, system: &str, conversation: &[Line]) -> Result<Said, EndpointError> {
         let entry = |line: &Line| match line {
-            Line::Told(text) => Entry::User(text.clone()),
-            Line::Answered(text) => {
+            Line::User(text) => Entry::User(text.clone()),
+            Line::Assistant(text) => {
                 Entry::Said(Message { text: text.clone(), ..Message::default() })
             }
         };

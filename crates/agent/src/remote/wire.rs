@@ -1,4 +1,4 @@
-//! What a wire format is: how a conversation becomes a request, and a stream becomes an answer.
+//! Wire formats: they turn a conversation into a request, and a stream into an answer.
 
 use std::fmt::Debug;
 
@@ -11,11 +11,11 @@ use super::sse;
 use crate::elide::clip_line;
 use crate::tools::specification::ToolSpecification;
 
-/// Most bytes of text, reasoning and arguments of one answer.
+/// Bytes of text, reasoning and arguments of one answer, at most.
 pub const MAX_ANSWER_BYTES: usize = 8 << 20;
-/// Most calls of one answer.
+/// Calls of one answer, at most.
 pub(super) const MAX_CALLS: usize = 256;
-/// What is kept of a server's words in an error, bytes.
+/// Bytes of a server's message that an error keeps, at most.
 const MAX_WORDS: usize = 600;
 
 /// One API. Implementations hold no state; what belongs to one answer is in its [`Assembler`].
@@ -23,29 +23,29 @@ pub trait WireFormat: Debug + Send + Sync {
     /// The URL of a request, given the base URL without a slash at its end.
     fn url(&self, base: &str) -> String;
 
-    /// The headers that carry the key, and others that the format asks for.
+    /// The headers with the key, and other headers that the format requires.
     fn headers(&self, key: Option<&Key>) -> Vec<(&'static str, String)>;
 
     /// The request's body, asking for a stream.
     fn body(&self, request: &Request<'_>) -> Value;
 
-    /// Takes a streamed answer.
+    /// A new assembler of a streamed answer.
     fn assembler(&self) -> Box<dyn Assembler>;
 
-    /// Takes an answer that came in one piece, as servers send that know no streaming.
+    /// Reads an answer that is not streamed, from servers without streaming.
     fn whole(&self, body: &Value) -> Result<Answer, WireError>;
 }
 
-/// Puts one streamed answer together.
+/// Assembles one streamed answer.
 pub trait Assembler {
-    /// Takes an event; `true` when nothing more is to come.
+    /// Adds an event; `true` after the last one.
     fn event(&mut self, event: &sse::Event) -> Result<bool, WireError>;
 
     /// The answer, when the stream has ended.
     fn finish(self: Box<Self>) -> Result<Answer, WireError>;
 }
 
-/// A request, in no particular format.
+/// A request, independent of the format.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     /// The model, as its server names it.
@@ -60,45 +60,45 @@ pub struct Request<'a> {
     pub sampling: &'a Sampling,
 }
 
-/// One piece of a conversation.
+/// One entry of a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Entry {
-    /// What the user says.
+    /// A user message.
     User(String),
-    /// What the model said.
+    /// A message of the model.
     Said(Message),
-    /// What the calls of the message before came to, in its order.
+    /// The results of the previous message's calls, in the same order.
     Results(Vec<Shown>),
 }
 
-/// A result as the model is shown it.
+/// A tool result for the model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
-    /// The call.
+    /// Id of the call.
     pub call: String,
-    /// Whether the tool did what was asked.
+    /// The tool's status.
     pub status: ToolStatus,
     /// The text, or a placeholder for it.
     pub text: String,
 }
 
-/// How to sample. `None` leaves it to the server.
+/// Sampling parameters. `None`: the server's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sampling {
     /// Temperature.
     pub temperature: Option<f64>,
-    /// Most tokens of one answer, reasoning included.
+    /// Tokens of one answer, at most, reasoning included.
     pub max_output_tokens: Option<u64>,
-    /// How much to reason, in the server's words, e.g. `high`.
+    /// Reasoning effort, as the server names it, e.g. `high`.
     pub reasoning_effort: Option<String>,
-    /// Whether to ask for token ids and log-probabilities.
+    /// Whether to request token ids and log-probabilities.
     pub token_ids: bool,
 }
 
-/// An answer, in no particular format.
+/// An answer, independent of the format.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
-    /// The model's name for itself.
+    /// The model's name, as the server reports it.
     pub model: String,
     /// Text.
     pub text: String,
@@ -108,11 +108,11 @@ pub struct Answer {
     pub calls: Vec<AnsweredCall>,
     /// Why it ends.
     pub stop: StopReason,
-    /// Tokens; without dollars.
+    /// Token counts, without cost.
     pub usage: Option<Usage>,
-    /// What the format wants back word for word.
+    /// Data that the next request must repeat verbatim.
     pub echo: Option<Value>,
-    /// The context's tokens, where the server tells them.
+    /// Token ids of the context, if the server returns them.
     pub prompt_ids: Option<Vec<u32>>,
     /// The sampled tokens.
     pub sampled_ids: Vec<u32>,
@@ -127,7 +127,7 @@ pub struct AnsweredCall {
     pub id: String,
     /// The tool.
     pub name: String,
-    /// JSON text, or what should have been some.
+    /// The arguments as JSON text, possibly malformed.
     pub arguments: String,
 }
 
@@ -135,13 +135,13 @@ pub struct AnsweredCall {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WireError {
     /// The stream ended before the answer did.
-    #[error("the answer ended too early")]
+    #[error("the answer ended early")]
     Truncated,
-    /// It is not what the format says.
-    #[error("the answer is not in the expected format: {0}")]
+    /// It does not match the format.
+    #[error("the answer has an unexpected format: {0}")]
     Garbage(String),
-    /// The server broke off with an error.
-    #[error("the server broke off: {0}")]
+    /// The server reported an error within its answer.
+    #[error("the server reported an error: {0}")]
     Server(String),
     /// More than a client takes.
     #[error("the answer is larger than {MAX_ANSWER_BYTES} bytes")]

@@ -1,4 +1,4 @@
-//! Read, Write, Edit and MultiEdit: beneath the workspace only, and never a read-only file.
+//! Read, Write, Edit and MultiEdit: within the workspace only, and never a read-only file.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use warpwright_record::candidate::MAX_FILE_BYTES;
 
-use crate::beneath::FileError;
+use crate::confined_fs::FileError;
 use crate::elide::clip_line;
 use crate::tools::arguments::{Edit, MultiEdit, Read, Replacement, Write};
 use crate::workspace::{JAILED_PATH, Workspace};
@@ -20,15 +20,15 @@ const MAX_EDITS: usize = 100;
 /// Bytes of one answer.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
-/// What a file tool answers: text, or why it did not.
+/// The answer of a file tool: text, or why there is none.
 pub(crate) type Answer = Result<String, NoAnswer>;
 
-/// Why a file tool did not do what was asked.
+/// Why a file tool failed.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
-    /// The policy's to mend; the text says how.
+    /// The policy's error; the text says how to fix it.
     Refused(String),
-    /// Ours: the disk is full, or the like.
+    /// An infrastructure error, e.g. a full disk.
     Ours(FileError),
 }
 

@@ -1,4 +1,4 @@
-//! The tools a policy works with, and what runs them.
+//! The tools of a policy.
 
 pub mod arguments;
 mod files;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use warpwright_record::message::{ToolCall, ToolResult, ToolStatus};
 
-use crate::beneath::FileError;
+use crate::confined_fs::FileError;
 use crate::judge::{Judge, JudgeUnavailable};
 use crate::service::Judged;
 use crate::tools::arguments::{
@@ -44,16 +44,16 @@ pub struct Toolbox<'a> {
     todos: Mutex<Vec<Todo>>,
 }
 
-/// A call that came to an end.
+/// A call that has ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// What the policy sees.
+    /// The result for the policy.
     pub result: ToolResult,
     /// The verdicts it caused, each with its candidate.
     pub judged: Vec<Judged>,
 }
 
-/// Our own failure to run a tool: the episode cannot go on.
+/// An infrastructure error of a tool: the episode ends.
 #[derive(Debug, Error)]
 pub enum ToolUnavailable {
     /// The judge failed.
@@ -79,13 +79,13 @@ impl<'a> Toolbox<'a> {
         Self { workspace, session, seen: Seen::default(), todos: Mutex::default() }
     }
 
-    /// Whether a call changes nothing that a neighbour could notice, so that they may run at once.
+    /// Whether a call is read-only, so that it may run concurrently with other read-only calls.
     pub fn is_read_only(call: &ToolCall) -> bool {
         matches!(call.name.as_str(), READ | GLOB | GREP | BASH_OUTPUT)
     }
 
-    /// Takes note of a call that was made in another process: what it has seen stays seen, the list
-    /// of what is to be done is as it was, and the shell is known to be another one.
+    /// Replays the state of a call from another process: the files it has read, its to-do list, and the fact
+    /// that its shell is lost.
     pub fn recall(&self, call: &ToolCall, result: &ToolResult) {
         let ok = result.status == ToolStatus::Ok;
         match call.name.as_str() {
@@ -183,7 +183,7 @@ impl<'a> Toolbox<'a> {
     }
 }
 
-/// What [`Toolbox::recall`] looks at of a file tool's arguments.
+/// The argument of a file tool that [`Toolbox::recall`] needs.
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct PathOnly {
     file_path: String,

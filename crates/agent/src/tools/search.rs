@@ -1,4 +1,4 @@
-//! Glob and Grep: beneath the workspace only, in bounded time and memory.
+//! Glob and Grep: within the workspace only, in bounded time and memory.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use regex::bytes::{Regex, RegexBuilder};
 use warpwright_record::candidate::MAX_FILE_BYTES;
 
-use crate::beneath::{Entry, Walk};
+use crate::confined_fs::{Entry, Walk};
 use crate::elide::{clip_line, elide_middle};
 use crate::tools::arguments::{Glob, Grep, OutputMode};
 use crate::tools::files::{Answer, NoAnswer, relative};

@@ -3,7 +3,7 @@
 //! Inside: the workspace (its read-only part mounted read-only), the interpreter and compilers
 //! read-only, a private `/tmp`, no network, no GPU. What a command sets lasts until the episode ends,
 //! or until the shell does; then the answer says what was lost. How a command and the next are kept
-//! apart: `docs/decisions/0006-a-shell-that-stays.md`.
+//! apart: `docs/decisions/0006-persistent-shell.md`.
 
 mod capped;
 mod disk;
@@ -37,18 +37,18 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 const MAX_TMP_BYTES: u64 = 1 << 30;
 /// Processes and threads in the shell's jail.
 const MAX_PROCESSES: u32 = 512;
-/// Memory of the shell's jail when nothing else is said: half of the machine's, at most this.
+/// Default memory limit of the shell's jail: half of the machine's memory, at most this.
 const MAX_MEMORY_BYTES: u64 = 16 << 30;
-/// Life of a shell whose episode has no time budget.
+/// Lifetime of a shell whose episode has no time budget.
 const LONGEST_LIFE: Duration = Duration::from_hours(24 * 7);
-/// What a shell may outlive its episode by.
+/// How long a shell may outlive its episode.
 const GRACE: Duration = Duration::from_mins(1);
 /// The judge's socket, where the jail can give it a name of its own.
 const SOCKET_PATH: &str = "/run/warpwright/judge.sock";
-/// What is lost with a shell.
+/// The state that is lost with a shell.
 const LOST: &str = "variables, functions and the working directory are gone";
 
-/// What commands can use.
+/// Programs and limits of the shell.
 #[derive(Clone, Debug, Default)]
 pub struct Provision {
     /// Interpreter with torch; `python3` inside.
@@ -57,19 +57,19 @@ pub struct Provision {
     pub folders: Vec<PathBuf>,
     /// Folders searched for programs before the system's.
     pub path: Vec<PathBuf>,
-    /// Resident memory of the shell and everything it starts; without, half of the machine's and at
-    /// most 16 GiB.
+    /// Limit of resident memory of the shell and its processes, bytes; by default half of the machine's
+    /// memory, at most 16 GiB.
     pub memory_bytes: Option<u64>,
 }
 
-/// A way to run commands; each episode has a shell of its own.
+/// Starts shells; each episode has its own.
 #[derive(Clone, Debug)]
 pub struct Shell {
     jail: Jail,
     provision: Provision,
 }
 
-/// A command that came to an end.
+/// A command that has ended.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) status: ToolStatus,
@@ -79,7 +79,7 @@ pub(crate) struct Ran {
     pub(crate) unavailable: Option<JudgeUnavailable>,
 }
 
-/// Our own failure to run a command.
+/// An infrastructure error of running a command.
 #[derive(Debug, Error)]
 pub enum ShellError {
     /// The jail failed.
@@ -91,8 +91,10 @@ pub enum ShellError {
     /// The shell did not start.
     #[error("failed to start the shell: {0}")]
     Start(String),
-    /// The thread that answers requests died; a mistake of ours.
-    #[error("failed to answer requests to the judge: the thread for them ended early")]
+    /// The thread that answers judge requests died: a bug.
+    #[error(
+        "failed to answer the judge requests of the shell: the thread that answers them ended early"
+    )]
     Service,
 }
 
@@ -229,7 +231,7 @@ impl<'a> Session<'a> {
             notes.push(lost);
         }
         let Some(live) = slot.as_mut() else {
-            return Err(ShellError::Start("it is not there".into()));
+            return Err(ShellError::Start("no shell is running".into()));
         };
         let ran = if order.background {
             self.background(live, order, &mut notes)

@@ -1,4 +1,4 @@
-//! The tools as a language model is told of them, and what is said to a mistaken call.
+//! The tools' specifications for a language model, and the answers to malformed calls.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -13,12 +13,12 @@ use crate::tools::arguments::{
 };
 use crate::tools::files::NoAnswer;
 
-/// A tool as a language model is told of it.
+/// A tool's specification for a language model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ToolSpecification {
     /// Name used in [`ToolCall::name`].
     pub name: &'static str,
-    /// What it does and what it refuses.
+    /// The tool's description.
     pub description: &'static str,
     /// JSON Schema of the arguments.
     pub parameters: Value,
@@ -153,7 +153,7 @@ fn kind(property: &Value) -> String {
     }
 }
 
-/// What is said to a call of a tool that does not exist.
+/// The answer to a call of a tool that does not exist.
 pub(crate) fn unknown_tool(name: &str) -> NoAnswer {
     let names: Vec<&str> = specifications().iter().map(|tool| tool.name).collect();
     let plain = |name: &str| -> String {

@@ -1,4 +1,4 @@
-//! What `bench` can be told.
+//! Arguments of `bench`.
 
 use std::path::PathBuf;
 
@@ -6,12 +6,16 @@ use clap::{Args, Subcommand};
 
 use super::{Common, StageArg};
 use crate::bench::Form;
-use crate::bench::serving::Way;
+use crate::bench::serving::Transport;
 
 /// `bench`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright bench judge --device cpu
+  warpwright bench serve --device cpu --stage verified")]
 pub(crate) struct BenchArgs {
-    /// What to measure.
+    /// The benchmark.
     #[command(subcommand)]
     pub(crate) what: BenchWhat,
 }
@@ -25,13 +29,22 @@ impl BenchArgs {
     }
 }
 
-/// What `bench` can measure.
+/// The benchmarks.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchWhat {
-    /// How long a verdict takes, by stage; how many an hour there can be; and how long the same work
-    /// takes in a new process each time.
+    /// Measure the latency of a verdict per stage, the verdicts per hour, and the cold-start baseline.
+    ///
+    /// The benchmark judges candidates of its own: small, correct, each built for the first time. It uses
+    /// a new build cache, which it removes at the end.
+    ///
+    /// A cold-start run does the same work without a judge, in a new process: it builds an extension with
+    /// torch's headers, compares five calls, compiles the reference, and times all three.
     Judge(BenchJudge),
-    /// What asking over HTTP, and from other hosts, costs beside asking the judge in this process.
+    /// Measure the throughput of the judge over HTTP and NATS, relative to calls in this process.
+    ///
+    /// The same judge with the same number of threads serves each transport in turn. Clients send new
+    /// candidates without a pause. With several devices, HTTP is also measured with the first device
+    /// alone.
     Serve(BenchServe),
 }
 
@@ -40,34 +53,34 @@ pub(crate) enum BenchWhat {
 #[command(after_help = "\
 Examples:
   warpwright bench serve --device cpu --stage verified
-  warpwright bench serve --device cuda:0,cuda:1 --ways http,http-one-device --seconds 120
-  warpwright bench serve --device all --nats nats://127.0.0.1:4222
-
-The same judge with as many hands is asked each way in turn, for new candidates of its own without an end.
-With several devices also on the first alone.")]
+  warpwright bench serve --device cuda:0,cuda:1 --transports http,http-one-device --seconds 120
+  warpwright bench serve --device all --nats nats://127.0.0.1:4222")]
 pub(crate) struct BenchServe {
-    /// For how long verdicts are counted, each time: after as long, ten seconds at most, in which
-    /// everybody comes to have something to do.
+    /// Seconds that verdicts are counted for, per transport and round.
+    ///
+    /// A warm-up of the same length, at most 10 seconds, precedes each measurement.
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) seconds: u64,
-    /// Which ways; if not given, all that there are.
+    /// Transports to measure; by default all that are available.
+    ///
+    /// `nats` needs `--nats`; `http-one-device` needs several devices.
     #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',')]
-    pub(crate) ways: Vec<Way>,
-    /// Times that each way is gone.
+    pub(crate) transports: Vec<Transport>,
+    /// Number of rounds; each round measures every transport once.
     #[arg(long, value_name = "N", default_value_t = 3,
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,
-    /// How far candidates are taken.
+    /// Last stage of each verdict.
     #[arg(long, value_enum, default_value_t = StageArg::Measured)]
     pub(crate) stage: StageArg,
-    /// Also over NATS with JetStream, there.
+    /// URL of a NATS server with JetStream; adds the transport `nats`.
     #[arg(long, value_name = "URL", env = "WARPWRIGHT_NATS", hide_env_values = true)]
     pub(crate) nats: Option<String>,
-    /// Also write every figure to this file, as JSON.
+    /// Also write the results to this JSON file.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// What every command that judges takes.
+    /// Options of every command that judges.
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -78,38 +91,34 @@ pub(crate) struct BenchServe {
 Examples:
   warpwright bench judge --device cpu
   warpwright bench judge --device cuda:0 --out judge.json
-  warpwright bench judge --builders 8 --seconds 120 --cold 0
-
-Candidates are its own: small, right, and never seen before. The build cache is a new one, removed
-at the end. The cold way builds an extension with torch's headers, compares five calls, compiles the
-reference and times all three, in a process of its own.")]
+  warpwright bench judge --concurrency 8 --seconds 120 --cold-runs 0")]
 pub(crate) struct BenchJudge {
-    /// Candidates that are judged one after the other, of each form.
+    /// Number of candidates to judge one after the other, per form.
     #[arg(long, value_name = "N", default_value_t = 7,
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) candidates: u32,
-    /// Which forms: with a C++ binding, of which compiling takes most of the time, or `.cu` only.
+    /// Forms of candidates: `binding` has a C++ binding with torch's headers, `launcher` is a .cu only.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "binding,launcher")]
     pub(crate) forms: Vec<Form>,
-    /// Then so many at once, one number after the other.
+    /// Numbers of concurrent workers to measure the throughput with.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,16",
         value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub(crate) builders: Vec<u32>,
-    /// For so many seconds each.
+    pub(crate) concurrency: Vec<u32>,
+    /// Seconds per entry of `--concurrency`.
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) seconds: u64,
-    /// Times that the cold way is gone; 0 leaves it out.
+    /// Number of cold-start runs; 0 skips them.
     #[arg(long, value_name = "N", default_value_t = 2,
         value_parser = clap::value_parser!(u32).range(0..=100))]
-    pub(crate) cold: u32,
-    /// Length of a measured window, if not the device's usual one.
+    pub(crate) cold_runs: u32,
+    /// Length of a timing window; by default the device's.
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) window_ms: Option<u32>,
-    /// Also write every figure to this file as it comes, as JSON.
+    /// Also write the results to this JSON file, after each measurement.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// What every command that judges takes.
+    /// Options of every command that judges.
     #[command(flatten)]
     pub(crate) common: Common,
 }

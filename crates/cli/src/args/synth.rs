@@ -1,68 +1,70 @@
-//! What `synth` can be told.
+//! Arguments of `synth`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::Common;
-use super::compose::{ComposeArgs, WindowArg};
+use super::compose::{ComposeArgs, RuntimeRangeArg};
 
 /// `synth`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   warpwright synth --count 200 --out tasks.parquet --device cpu
-  warpwright synth --count 6000 --out tasks.parquet --against KernelBench/KernelBench --device all
+  warpwright synth --count 6000 --out tasks.parquet --decontaminate-against KernelBench/
   warpwright synth --count 500 --out hard.parquet --level 5 --operators 3-5
-  warpwright synth --count 150 --out rows.parquet --only torch.nn.functional.relu,torch.nn.functional.softmax --shape 8192x4096
-  warpwright synth --count 50 --out written.parquet --composer openai:MODEL --base-url http://127.0.0.1:8000/v1
-
-Tasks are composed from the catalogue of operators, tried in the judge's processes, and kept when
-nothing speaks against them (see `task lint`), a call of eager takes as long as is wanted, and they are
-no copies of the suites named nor of each other. The same command goes on where it was stopped: beside
-the data set lie a log of all that was tried, with the reasons, and a card that describes the set.")]
+  warpwright synth --count 50 --out llm.parquet --composer openai:MODEL --base-url URL")]
 pub(crate) struct SynthArgs {
-    /// Tasks that the data set is to have.
+    /// Number of tasks in the finished data set, including those that it already has.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: u32,
-    /// The data set, a Parquet file; one that is there is added to.
+    /// Data set to write or to extend, a .parquet file.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
-    /// Suites of which no task may be like a copy. May be repeated.
+    /// Suite to decontaminate against: no new task may be a copy of its tasks. May be repeated.
     #[arg(long, value_name = "SUITE")]
-    pub(crate) against: Vec<PathBuf>,
-    /// How alike two sources may be, from 0 to 1; the same operator graph is refused in any case.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.9, value_parser = share)]
+    pub(crate) decontaminate_against: Vec<PathBuf>,
+    /// Maximum similarity of the sources of two tasks, from 0 to 1.
+    ///
+    /// The similarity is the Dice coefficient of the syntax trees. Tasks with equal operator graphs are
+    /// refused in any case.
+    #[arg(long, value_name = "SIMILARITY", default_value_t = 0.9, value_parser = similarity)]
     pub(crate) ast_threshold: f64,
-    /// How alike two operator graphs may be, from 0 to 1.
-    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
+    /// Maximum similarity of the operator graphs of two tasks, from 0 to 1.
+    ///
+    /// The similarity is the Dice coefficient of the graphs. With 1, only equal graphs are refused.
+    #[arg(long, value_name = "SIMILARITY", default_value_t = 1.0, value_parser = similarity)]
     pub(crate) graph_threshold: f64,
-    /// How long a call of eager may take; by default `fast` on a GPU and `host` on the cpu device.
+    /// Time that one eager call of a task may take; by default `fast` on a GPU, `host` on the cpu device.
     #[arg(long, value_enum)]
-    pub(crate) window: Option<WindowArg>,
-    /// What composes tasks: `grammar`, which needs no model; or `openai:MODEL` (chat completions),
-    /// `responses:MODEL` or `anthropic:MODEL`, a model behind an endpoint.
+    pub(crate) runtime_range: Option<RuntimeRangeArg>,
+    /// Composer of the tasks: `grammar`, or a model such as `openai:MODEL`.
+    ///
+    /// `grammar` needs no model. `openai:MODEL` (chat completions), `responses:MODEL` and
+    /// `anthropic:MODEL` are models behind an HTTP endpoint.
     #[arg(long, value_name = "COMPOSER", default_value = "grammar")]
     pub(crate) composer: String,
-    /// How often a model may mend a task that was refused, once it was told why.
+    /// Maximum repairs of a refused task by the model, which is told the reason of each refusal.
     #[arg(long, value_name = "N", default_value_t = 2,
         value_parser = clap::value_parser!(u32).range(0..=20))]
     pub(crate) repairs: u32,
-    /// How tasks are composed.
+    /// Options of task composition.
     #[command(flatten)]
     pub(crate) compose: ComposeArgs,
-    /// Tasks at once on each device; by default one per core, on a GPU 4 to 16.
+    /// Number of concurrent tasks per device; by default one per core, and 4 to 16 on a GPU.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
-    /// What every command that judges takes.
+    /// Options of every command that judges.
     #[command(flatten)]
     pub(crate) common: Common,
-    /// What a model behind an endpoint is asked.
+    /// Options of models behind an endpoint.
     #[command(flatten)]
     pub(crate) remote: crate::remote::PolicyArgs,
 }
 
-fn share(text: &str) -> Result<f64, String> {
-    let share: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("not between 0 and 1".to_owned()) }
+fn similarity(text: &str) -> Result<f64, String> {
+    let expected = || "expected a number from 0 to 1".to_owned();
+    let value: f64 = text.parse().map_err(|_| expected())?;
+    if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(expected()) }
 }

@@ -1,33 +1,54 @@
-//! What `task` can be told.
+//! Arguments of `task`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::compose::{ComposeArgs, WindowArg};
+use super::compose::{ComposeArgs, RuntimeRangeArg};
 use super::{Common, ProfileArg};
 
 /// `task`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright task lint model.py
+  warpwright task show shipped
+  warpwright task stats tasks.parquet")]
 pub(crate) struct TaskArgs {
-    /// What to do with tasks.
+    /// The action.
     #[command(subcommand)]
     pub(crate) action: TaskAction,
 }
 
-/// What `task` does.
+/// The actions of `task`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskAction {
-    /// Find out whether tasks are worth being judged against: what they ignore, and which wrong
-    /// answers would pass.
+    /// Check that tasks are sound: that they use their inputs and that wrong outputs would fail.
+    ///
+    /// `lint` runs each reference on several inputs and parameters. It compares wrong outputs (zeros, an
+    /// input, the previous output, half precision, a part, permuted rows) with the reference, within the
+    /// tolerance that a candidate would get. Then it compiles and times the baselines, which must be
+    /// correct themselves.
+    ///
+    /// Exits with 3 when it objects to a task.
     Lint(Lint),
-    /// Show tasks and what is known of them: times, shapes, operators, where they come from.
+    /// Show tasks: source, times, shapes, operators and provenance.
+    ///
+    /// Without NAME, `show` lists the tasks. With NAME it prints the source, with the metadata as comments
+    /// before it: the output is a Python file that runs.
     Show(Show),
-    /// Show a set of tasks in numbers.
+    /// Print the card of a data set: splits, levels, operators, times per device, sources.
     Stats(StatsArgs),
-    /// Compose tasks that nobody has looked at, to write kernels for or to look at elsewhere.
+    /// Compose tasks without running them.
+    ///
+    /// The tasks are those that `synth` would compose, with the same splits. Nothing runs, so thousands of
+    /// tasks take a second; some may be unsound, slow or copies of others. `pretrain.tasks` of
+    /// `warpwright train` reads them.
     Compose(Compose),
-    /// Take tasks out of a data set of your own, for good.
+    /// Remove tasks from a data set, for good.
+    ///
+    /// `drop` rewrites the file atomically. It records the refusal and its reason in the log next to the
+    /// data set, so that `synth` does not try the seed again. The next `synth` renews the card.
     Drop(DropArgs),
 }
 
@@ -49,19 +70,17 @@ impl TaskArgs {
 Examples:
   warpwright task show
   warpwright task show shipped conv2d_pairwise_distance
-  warpwright task show suites/starter --json
-
-Without a name, several tasks are listed. What is known of a task is printed as comments before its
-source, so that it can be saved as a file and run.")]
+  warpwright task show suites/starter --json")]
 pub(crate) struct Show {
-    /// A data set, or any tasks: a .py, .jsonl or .parquet file, or a folder; or `shipped`, the data
-    /// set that comes with the program.
+    /// Tasks: a .py, .jsonl or .parquet file, a folder, or `shipped`.
+    ///
+    /// `shipped` is the data set that comes with the program.
     #[arg(value_name = "TASKS", default_value = crate::shipped::NAME)]
     pub(crate) tasks: PathBuf,
-    /// Tasks to show whole.
+    /// Tasks to print in full.
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// Print one JSON object.
+    /// Print one JSON object on stdout.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -71,15 +90,14 @@ pub(crate) struct Show {
 #[command(after_help = "\
 Examples:
   warpwright task stats
-  warpwright task stats CUDA-Agent-Ops-6K.parquet --json
-
-Prints the card of a data set: splits, levels, operators, times by device, sources.")]
+  warpwright task stats CUDA-Agent-Ops-6K.parquet --json")]
 pub(crate) struct StatsArgs {
-    /// A data set, or any tasks: a .py, .jsonl or .parquet file, or a folder; or `shipped`, the data
-    /// set that comes with the program.
+    /// Tasks: a .py, .jsonl or .parquet file, a folder, or `shipped`.
+    ///
+    /// `shipped` is the data set that comes with the program.
     #[arg(value_name = "TASKS", default_value = crate::shipped::NAME)]
     pub(crate) tasks: PathBuf,
-    /// Print one JSON object.
+    /// Print one JSON object on stdout.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -88,29 +106,25 @@ pub(crate) struct StatsArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  warpwright task compose --count 2000 --operators 2-3 --out written.jsonl
-  warpwright task compose --count 500 --only torch.add,torch.nn.functional.softmax --shape 8192x4096 --out rows.jsonl
-
-Tasks as `synth` composes them, with the splits that they would have, but not tried: some may be wrong,
-slow, or copies of others. Nothing is run; thousands take a second. `pretrain.tasks` of `warpwright
-train` reads them.")]
+  warpwright task compose --count 2000 --operators 2-3 --out composed.jsonl
+  warpwright task compose --count 500 --only torch.add,torch.exp --shape 8192x4096 --out rows.jsonl")]
 pub(crate) struct Compose {
-    /// How many.
+    /// Number of tasks.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: u32,
-    /// Where they go, JSON Lines.
+    /// File to write, JSON Lines.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
-    /// Which ones: others for another number.
+    /// Random seed.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u32,
-    /// Sizes for a call of eager that takes so long.
+    /// Time that one eager call of a task should take; it determines the sizes.
     #[arg(long, value_enum, default_value = "fast")]
-    pub(crate) window: WindowArg,
-    /// How they are composed.
+    pub(crate) runtime_range: RuntimeRangeArg,
+    /// Options of task composition.
     #[command(flatten)]
     pub(crate) how: ComposeArgs,
-    /// Print one JSON object.
+    /// Print one JSON object on stdout.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -119,29 +133,25 @@ pub(crate) struct Compose {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  warpwright task drop tasks.parquet relu_linear --because brittle
-  warpwright task drop tasks.parquet --names bad.txt --because lint --detail 'lint of 2026-11-24'
-
-The file is written anew, or stays as it was. The log of what was tried, beside it, says of each task
-that it was refused, and why, so that `synth` does not try its seed again. The card is made anew by the
-next `synth`.")]
+  warpwright task drop tasks.parquet relu_linear --reason brittle
+  warpwright task drop tasks.parquet --names bad.txt --reason lint --note 'lint of 2026-11-24'")]
 pub(crate) struct DropArgs {
-    /// A data set that `synth` wrote.
+    /// Data set that `synth` wrote.
     #[arg(value_name = "TASKS")]
     pub(crate) tasks: PathBuf,
-    /// Tasks to take out.
+    /// Tasks to remove.
     #[arg(value_name = "NAME", required_unless_present = "names")]
     pub(crate) chosen: Vec<String>,
-    /// A file with further names, one a line.
+    /// File with further names, one per line.
     #[arg(long, value_name = "FILE")]
     pub(crate) names: Option<PathBuf>,
-    /// Why, in a word that counts are made by.
+    /// Reason, one word; statistics count refusals by it.
     #[arg(long, value_name = "WORD")]
-    pub(crate) because: String,
-    /// Why, for people.
-    #[arg(long, value_name = "TEXT", default_value = "taken out by hand")]
-    pub(crate) detail: String,
-    /// Print one JSON object.
+    pub(crate) reason: String,
+    /// Note for the log, free text.
+    #[arg(long, value_name = "TEXT", default_value = "removed by hand")]
+    pub(crate) note: String,
+    /// Print one JSON object on stdout.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -153,31 +163,28 @@ Examples:
   warpwright task lint model.py
   warpwright task lint suites/starter --device cuda:0 --json
   warpwright task lint KernelBench/KernelBench/level1 --device all
-  warpwright task lint shipped --sample 500 --share-processes --device all
-
-Runs each reference, draws other inputs and moves parameters, and compares answers that compute
-nothing or too little (zeros, an input, the previous result, half precision, a part, rows in another
-order) within the tolerance that a candidate would get. Then compiles and times the baselines, which
-must be right themselves. Exits with 3 when something speaks against one of the tasks.")]
+  warpwright task lint shipped --sample 500 --share-processes --device all")]
 pub(crate) struct Lint {
-    /// Tasks: .py, .jsonl or .parquet files, or folders; or `shipped`, the data set that comes with the
-    /// program.
+    /// Tasks: .py, .jsonl or .parquet files, folders, or `shipped`.
+    ///
+    /// `shipped` is the data set that comes with the program.
     #[arg(value_name = "TASK", default_value = crate::shipped::NAME)]
     pub(crate) tasks: Vec<PathBuf>,
-    /// Only so many of them, drawn at random by `--seed`.
+    /// Lint only a random sample of N tasks; `--seed` selects the sample.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) sample: Option<u32>,
-    /// Let processes go on from one task to the next, which is quicker: for tasks of one author whom you
-    /// trust. What a hostile one leaves behind would meet the next.
+    /// Reuse processes from task to task: faster, for trusted tasks only.
+    ///
+    /// In a shared process, a hostile task can tamper with the tasks after it.
     #[arg(long)]
     pub(crate) share_processes: bool,
     /// Precision and comparison rules.
     #[arg(long, value_enum, default_value_t = ProfileArg::Strict)]
     pub(crate) profile: ProfileArg,
-    /// Tasks at once on each device; by default one per core, on a GPU 4 to 16.
+    /// Number of concurrent tasks per device; by default one per core, and 4 to 16 on a GPU.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
-    /// What every command that judges takes.
+    /// Options of every command that judges.
     #[command(flatten)]
     pub(crate) common: Common,
 }

@@ -1,4 +1,4 @@
-//! What `train` can be told.
+//! Arguments of `train`.
 
 use std::path::PathBuf;
 
@@ -12,49 +12,51 @@ use super::Common;
 Examples:
   warpwright train run configs/smoke-cpu.toml --device cpu
   warpwright train ppo configs/smoke-cpu.toml --device cpu --out runs/smoke
-  warpwright train run configs/smoke-cpu.toml --device cpu --seed 3 --json
-
-The same command goes on where it was stopped. `run` does every stage that the configuration has:
-demonstrations by rules, training on source code and on kernels that nobody judged, supervised training
-on the demonstrations, PPO on single messages, collection of episodes, rejection fine-tuning, value
-pretraining, PPO over whole episodes, evaluation on tasks held out.
-`docs/training.md` explains the configuration. The engine is a program of its own: `make engine`.")]
+  warpwright train run configs/smoke-cpu.toml --device cpu --set ppo.lr=3e-5 --set ppo.ppo_epochs=2
+  warpwright train run configs/smoke-cpu.toml --device cpu --seed 3 --json")]
 pub(crate) struct TrainArgs {
-    /// Which stage, or `run` for all.
+    /// Stage to run, or `run` for every stage that the configuration has.
     #[arg(value_enum, value_name = "STAGE")]
     pub(crate) stage: StageArg,
-    /// The configuration, a TOML file.
+    /// Configuration, a TOML file; `docs/reference/configuration.md` lists its keys.
     #[arg(value_name = "CONFIG")]
     pub(crate) config: PathBuf,
-    /// Folder of the run; by default one under `warpwright-runs/` with the configuration's name.
+    /// Folder of the run. Default: a folder in `warpwright-runs/` with the configuration's name.
+    ///
+    /// A run that was stopped resumes when the same command is run again.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Overrides a key of the configuration, e.g. `ppo.lr=3e-5`; may be given several times.
+    ///
+    /// VALUE is TOML. A value that is not, such as `rloo`, is a string.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) overrides: Vec<String>,
     /// What every command that judges takes.
     #[command(flatten)]
     pub(crate) common: Common,
 }
 
-/// What to do.
+/// A stage of training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StageArg {
-    /// Every stage, in order.
+    /// Every stage of the configuration, in order.
     Run,
-    /// Demonstrations by the built-in policy's rules, with flaws.
+    /// Demonstrations by the built-in policy, with deliberate flaws.
     Demos,
-    /// Training on source code and on kernels that nobody judged.
+    /// Pretraining on source code and on kernels that are not judged.
     Pretrain,
-    /// Supervised training on the demonstrations.
+    /// Supervised fine-tuning on the demonstrations.
     Sft,
-    /// PPO on first messages.
+    /// Reinforcement learning on episodes of one message.
     SingleTurn,
-    /// Episodes of the policy as it is.
+    /// Episodes of the policy, stored for rft and value.
     Collect,
-    /// Rejection fine-tuning on the good ones of these.
+    /// Rejection fine-tuning on the collected episodes.
     Rft,
-    /// Value pretraining on all of these.
+    /// Value pretraining on the collected episodes.
     Value,
-    /// PPO over whole episodes.
+    /// Reinforcement learning on whole episodes.
     Ppo,
-    /// Every stage's policy on tasks held out.
+    /// Evaluation of every stage's policy on held-out tasks.
     Eval,
 }

@@ -1,4 +1,4 @@
-//! What `trajectory` and `compare` take.
+//! Arguments of `trajectory` and `compare`.
 
 use std::path::PathBuf;
 
@@ -7,18 +7,28 @@ use warpwright_report::trajectory::export::Form;
 
 /// `trajectory`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright trajectory show runs/starter --episode 3
+  warpwright trajectory export runs/starter --format messages --out sft.jsonl")]
 pub(crate) struct Trajectory {
-    /// What to do.
+    /// The action.
     #[command(subcommand)]
     pub(crate) action: TrajectoryAction,
 }
 
-/// What to do with trajectories.
+/// The actions of `trajectory`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TrajectoryAction {
     /// Show one episode of a run as the conversation that its policy saw.
+    ///
+    /// Without `--episode`, `show` prints the episode of a run with one episode, and lists the episodes of
+    /// a run with several.
     Show(TrajectoryShow),
-    /// Write episodes as lines of JSON, for training.
+    /// Export episodes as JSON Lines, for training.
+    ///
+    /// Episodes without a reward are skipped and counted: those that an infrastructure failure ended and
+    /// those that did not finish.
     Export(TrajectoryExport),
 }
 
@@ -28,20 +38,18 @@ pub(crate) enum TrajectoryAction {
 Examples:
   warpwright trajectory show runs/starter
   warpwright trajectory show runs/starter --episode 3 --full | less -R
-  warpwright trajectory show runs/starter --episode 3 --html episode.html
-
-Without --episode, a run of one episode shows it, and a run of several lists them.")]
+  warpwright trajectory show runs/starter --episode 3 --html episode.html")]
 pub(crate) struct TrajectoryShow {
-    /// A run folder.
+    /// Run folder.
     #[arg(value_name = "RUN_DIR")]
     pub(crate) run: PathBuf,
     /// Number of the episode in the run, from 0.
     #[arg(long, value_name = "N")]
     pub(crate) episode: Option<u32>,
-    /// Leave nothing out of long texts.
+    /// Print long texts in full.
     #[arg(long)]
     pub(crate) full: bool,
-    /// Write a page that needs no network, instead of showing the episode here.
+    /// Write the episode to this HTML page, which needs no network, instead of printing it.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Print one JSON object on stdout.
@@ -53,19 +61,16 @@ pub(crate) struct TrajectoryShow {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  warpwright trajectory export runs/starter --form messages --out sft.jsonl
-  warpwright trajectory export runs/* --form tokens --out batch.jsonl
-
-Episodes that our own failure ended, or that did not come to their end, have no reward: they are
-left out and counted.")]
+  warpwright trajectory export runs/starter --format messages --out sft.jsonl
+  warpwright trajectory export runs/* --format tokens --out batch.jsonl")]
 pub(crate) struct TrajectoryExport {
     /// Run folders.
     #[arg(value_name = "RUN_DIR", required = true)]
     pub(crate) runs: Vec<PathBuf>,
-    /// What a line looks like.
+    /// Format of a line.
     #[arg(long, value_enum)]
-    pub(crate) form: FormArg,
-    /// The file to write.
+    pub(crate) format: FormatArg,
+    /// File to write.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
     /// Print one JSON object on stdout.
@@ -73,24 +78,24 @@ pub(crate) struct TrajectoryExport {
     pub(crate) json: bool,
 }
 
-/// Forms of a line.
+/// Formats of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FormArg {
-    /// OpenAI's chat form: a call's arguments are a text.
+pub(crate) enum FormatArg {
+    /// OpenAI's chat format: the arguments of a tool call are a JSON string.
     #[value(name = "openai")]
     OpenAi,
-    /// The `messages` of Hugging Face's data sets: a call's arguments are an object.
+    /// `messages` of Hugging Face data sets: the arguments of a tool call are an object.
     Messages,
-    /// Token ids, loss mask and log-probabilities, as they were sampled.
+    /// Sampled token ids with loss mask and log-probabilities.
     Tokens,
 }
 
-impl From<FormArg> for Form {
-    fn from(form: FormArg) -> Self {
-        match form {
-            FormArg::OpenAi => Self::OpenAi,
-            FormArg::Messages => Self::Messages,
-            FormArg::Tokens => Self::Tokens,
+impl From<FormatArg> for Form {
+    fn from(format: FormatArg) -> Self {
+        match format {
+            FormatArg::OpenAi => Self::OpenAi,
+            FormatArg::Messages => Self::Messages,
+            FormatArg::Tokens => Self::Tokens,
         }
     }
 }
@@ -101,20 +106,18 @@ impl From<FormArg> for Form {
 Examples:
   warpwright compare runs/before runs/after
   warpwright compare runs/both runs/both --policy-a teacher --policy-b openai:gpt
-  warpwright compare runs/before runs/after --json
-
-Exits with 2 when the runs cannot be compared: other device, other profile, no task in common.")]
+  warpwright compare runs/before runs/after --json")]
 pub(crate) struct Compare {
-    /// A run over a suite: what is compared with.
+    /// Run of `eval`: the baseline of the comparison.
     #[arg(value_name = "RUN_A")]
     pub(crate) a: PathBuf,
-    /// Another one: what is compared.
+    /// Run of `eval` to compare with RUN_A.
     #[arg(value_name = "RUN_B")]
     pub(crate) b: PathBuf,
-    /// The policy of RUN_A, where it has several.
+    /// Policy of RUN_A; needed when the run has several.
     #[arg(long, value_name = "POLICY")]
     pub(crate) policy_a: Option<String>,
-    /// The policy of RUN_B, where it has several; by default that of RUN_A, if it is there.
+    /// Policy of RUN_B; by default the policy of RUN_A, if RUN_B has it.
     #[arg(long, value_name = "POLICY")]
     pub(crate) policy_b: Option<String>,
     /// Print one JSON object on stdout.

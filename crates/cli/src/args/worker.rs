@@ -1,4 +1,4 @@
-//! What `worker` can be told, and what `serve` is told of workers.
+//! Arguments of `worker`, and those that `serve` shares with it.
 
 use std::path::PathBuf;
 
@@ -10,39 +10,43 @@ use super::{Common, ProfileArg};
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  nats-server --jetstream --addr 127.0.0.1
-  warpwright serve --nats nats://127.0.0.1:4222 --no-device
   warpwright worker --connect nats://127.0.0.1:4222 --device all
-  warpwright worker --connect nats://127.0.0.1:4222 --parked parked/
+  warpwright worker --connect nats://127.0.0.1:4222 --dead-letters dead-letters/
 
-Judges for the `warpwright serve` of the same fleet, version, profile, baselines, seed and hardware; where one of
-them differs the server says so and the worker ends. A first interrupt lets what is begun be judged, a
-second one ends at once. `docs/serve.md` has more.")]
+Before it:
+  nats-server --jetstream --addr 127.0.0.1
+  warpwright serve --nats nats://127.0.0.1:4222 --no-device")]
 pub(crate) struct WorkerArgs {
-    /// Where NATS is; may hold a name and a password, which `WARPWRIGHT_NATS` hides from others.
+    /// URL of the NATS server.
+    ///
+    /// The URL may contain a user name and a password. Set `WARPWRIGHT_NATS` instead to keep them out of
+    /// the process list.
     #[arg(long, value_name = "URL", env = "WARPWRIGHT_NATS", hide_env_values = true)]
     pub(crate) connect: String,
-    /// Which fleet, and how long its workers may be silent.
+    /// Fleet and lease.
     #[command(flatten)]
     pub(crate) fleet: FleetArgs,
-    /// Write jobs that no worker survived into this folder, and end.
+    /// Write the jobs of the dead-letter queue into this folder, and exit.
+    ///
+    /// A job enters the dead-letter queue when several workers in a row began it and none answered. Each
+    /// job is written as a task and a candidate, which `warpwright judge` reads.
     #[arg(long, value_name = "DIR")]
-    pub(crate) parked: Option<PathBuf>,
+    pub(crate) dead_letters: Option<PathBuf>,
     /// Precision and comparison rules.
     #[arg(long, value_enum, default_value_t = ProfileArg::Strict)]
     pub(crate) profile: ProfileArg,
-    /// What every command that judges takes.
+    /// Options of every command that judges.
     #[command(flatten)]
     pub(crate) common: Common,
 }
 
-/// What a server and its workers must have in common.
+/// Options that a server and its workers must have in common.
 #[derive(Args, Debug)]
 pub(crate) struct FleetArgs {
-    /// Servers and workers of one NATS that belong together.
+    /// Name of the fleet; servers and workers of one NATS server with the same name work together.
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub(crate) fleet: String,
-    /// How long a worker may be silent about a job before another gets it.
+    /// Seconds without a heartbeat of a worker before its job goes to another worker.
     #[arg(long, value_name = "SECONDS", default_value_t = 20,
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) lease: u64,

@@ -1,5 +1,5 @@
-//! The same work in a new process that builds, compares and times, and keeps nothing: how kernels are
-//! evaluated without a judge. `cold.py` is that process.
+//! Cold starts: the same work in a new process that builds, compares and times, and keeps nothing. This
+//! is how kernels are evaluated without a judge. `cold.py` is that process.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::printer::Printer;
 
 const SCRIPT: &str = include_str!("cold.py");
 
-/// What the cold way took, once per run.
+/// Times of the cold-start runs.
 #[derive(Debug, Serialize)]
 pub(crate) struct Cold {
     /// How the extension was built.
@@ -43,7 +43,7 @@ struct Told {
     seconds: BTreeMap<String, f64>,
 }
 
-/// Goes it so many times. The first, whose compiled reference is kept by torch's own cache as on a
+/// Runs so many cold starts. The first, whose compiled reference is kept by torch's own cache as on a
 /// machine in use, is not counted.
 pub(super) fn measure(
     at: &Place<'_>,
@@ -54,8 +54,8 @@ pub(super) fn measure(
 ) -> Result<Cold, Failure> {
     let folder = cache.join("cold");
     let failed = |error: std::io::Error| {
-        let message = format!("failed to prepare the cold way: {error}");
-        Failure::infrastructure(message, "see that the cache can be written".to_owned())
+        let message = format!("failed to prepare a cold-start run: {error}");
+        Failure::infrastructure(message, "check that the cache folder is writable".to_owned())
     };
     fs_err::create_dir_all(folder.join("inductor")).map_err(failed)?;
     fs_err::write(folder.join("cold.py"), SCRIPT).map_err(failed)?;
@@ -67,7 +67,7 @@ pub(super) fn measure(
         let started = Instant::now();
         let told = once(at.bench, &folder, &work)?;
         let seconds = started.elapsed().as_secs_f64();
-        printer.say(&format!("the cold way, run {run} of {runs}: {seconds:.1} s"));
+        printer.say(&format!("cold-start run {run} of {runs}: {seconds:.1} s"));
         if run > 0 {
             cold.seconds.push(seconds);
             cold.stages.push(told.seconds);
@@ -91,8 +91,11 @@ fn prepare(bench: &Bench, subject: &mut Subject, work: &Path) -> std::io::Result
         include.push(headers.display().to_string());
         flags = warpwright_hostcuda::compile_flags();
         // A host compiler reads no CUDA: it gets what our own builder gives it.
-        let translated = warpwright_hostcuda::translate(&texts.kernel, "fused.cu")
-            .map_err(|refusals| std::io::Error::other(format!("{refusals:?}")))?;
+        let translated =
+            warpwright_hostcuda::translate(&texts.kernel, "fused.cu").map_err(|refusals| {
+                let all: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+                std::io::Error::other(all.join("; "))
+            })?;
         ("kernels/fused.cpp", translated.cpp)
     } else {
         ("kernels/fused.cu", texts.kernel)
@@ -125,7 +128,7 @@ fn prepare(bench: &Bench, subject: &mut Subject, work: &Path) -> std::io::Result
 fn once(bench: &Bench, folder: &Path, work: &Path) -> Result<Told, Failure> {
     let limits = Limits { wall: Duration::from_mins(10), processes: 512, ..Limits::default() };
     let mut spec = Spec::new(&bench.python)
-        .label("the cold way")
+        .label("cold start")
         .arg(folder.join("cold.py").to_string_lossy())
         .arg(work.join("request.json").to_string_lossy())
         .env("TORCHINDUCTOR_CACHE_DIR", folder.join("inductor").to_string_lossy())
@@ -146,18 +149,30 @@ fn once(bench: &Bench, folder: &Path, work: &Path) -> Result<Told, Failure> {
         }
     }
     let failed = |why: String| {
-        let hint = "leave it out with --cold 0".to_owned();
-        Failure::infrastructure(format!("failed to go the cold way: {why}"), hint)
+        let hint = "skip the cold starts with `--cold-runs 0`".to_owned();
+        Failure::infrastructure(format!("failed to run a cold start: {why}"), hint)
     };
     let finished = bench.jail.run(spec).map_err(|error| failed(error.to_string()))?;
     if finished.outcome != Outcome::Exited(0) {
         let text = finished.stderr.text();
         let tail: Vec<&str> = text.lines().rev().take(8).collect();
         let tail: Vec<&str> = tail.into_iter().rev().collect();
-        return Err(failed(format!("{:?}: {}", finished.outcome, tail.join("\n"))));
+        return Err(failed(format!("{}: {}", ending(finished.outcome), tail.join("\n"))));
     }
     let text = finished.stdout.text();
     // Nothing at all is no JSON either, and told as that.
     let last = text.lines().last().unwrap_or_default();
-    serde_json::from_str(last).map_err(|error| failed(format!("{error} in {last:?}")))
+    serde_json::from_str(last).map_err(|error| failed(format!("{error} in its output `{last}`")))
+}
+
+/// How a process ended, for people.
+fn ending(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Exited(code) => format!("its process exited with {code}"),
+        Outcome::Signalled(signal) => format!("signal {signal} ended its process"),
+        Outcome::DeadlineExceeded => "its process exceeded the wall-clock limit".to_owned(),
+        Outcome::CpuExceeded => "its process exceeded the CPU time limit".to_owned(),
+        Outcome::OutOfMemory => "its process ran out of memory".to_owned(),
+        Outcome::Killed => "its process was killed".to_owned(),
+    }
 }

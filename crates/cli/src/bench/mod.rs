@@ -1,13 +1,13 @@
-//! `warpwright bench judge`: what judging takes, beside the same work done without a judge.
+//! `warpwright bench judge`: latency and throughput of the judge, and the same work without a judge.
 //!
 //! ```text
-//! an empty cache ──► first candidate ──► one after the other ──► 1, 2, 4, ... builders ──► the cold way
-//!                     (everything is     (`latency`: seconds     (`sustained`: how many     (`cold`: a new
-//!                      made once)         by stage)               an hour)                   process each)
+//! an empty cache ──► first candidate ──► one after the other ──► 1, 2, 4, ... workers ──► cold starts
+//!                     (everything is     (`latency`: seconds     (`sustained`: verdicts    (`cold`: a new
+//!                      made once)         per stage)              per hour)                 process each)
 //! ```
 //!
-//! Every candidate is one that was never seen (`subjects`). Figures of one run stand together: the
-//! ratio to the cold way is measured, not remembered.
+//! Every candidate is new to the caches (`subjects`). All figures of a report are measured in one run,
+//! the ratio to a cold start too.
 
 mod cold;
 mod latency;
@@ -46,12 +46,12 @@ pub(crate) struct Plan {
     pub(crate) candidates: usize,
     /// Their forms.
     pub(crate) forms: Vec<Form>,
-    /// Workers that build and judge at once, one number after the other.
-    pub(crate) builders: Vec<usize>,
-    /// Seconds for each of these numbers.
+    /// Numbers of concurrent workers; each number is measured in turn.
+    pub(crate) concurrency: Vec<usize>,
+    /// Seconds per number of workers.
     pub(crate) seconds: f64,
-    /// Times that the cold way is gone, after one that is not counted.
-    pub(crate) cold: usize,
+    /// Number of cold-start runs, after one warm-up that is not counted.
+    pub(crate) cold_runs: usize,
     /// Milliseconds of a measured window; the device's usual if none is named.
     pub(crate) window_ms: Option<u32>,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Report {
     pub(crate) sustained: Vec<Sustained>,
     /// None where it was not asked for.
     pub(crate) cold: Option<Cold>,
-    /// The cold way's seconds over those of a warm candidate of the same form.
+    /// Seconds of a cold start over those of a warm candidate of the same form.
     pub(crate) ratio: Option<f64>,
 }
 
@@ -99,8 +99,8 @@ pub(crate) fn run(
 ) -> Result<Report, Failure> {
     let own = own_cache(common)?;
     let [device] = common.device[..] else {
-        let hint = "name one device".to_owned();
-        return Err(Failure::usage("failed to measure several devices at once", hint));
+        let hint = "name one device, e.g. `--device cuda:0`".to_owned();
+        return Err(Failure::usage("failed to open the devices: `bench judge` uses one", hint));
     };
     let common = with_cache(common, own.path());
     let stop = interrupt::watch(printer)?;
@@ -120,7 +120,7 @@ pub(crate) fn run(
     let first = &mut subjects[0];
     at.judged(first, plan.forms.first().copied().unwrap_or(Form::Launcher))?;
     report.first_seconds = started.elapsed().as_secs_f64();
-    printer.say(&format!("first candidate: {:.1} s", report.first_seconds));
+    printer.say(&format!("first verdict: {:.1} s", report.first_seconds));
 
     for &form in &plan.forms {
         let row = latency::measure(&at, first, form, plan.candidates)?;
@@ -130,15 +130,15 @@ pub(crate) fn run(
         more(&report)?;
     }
     sustained::warm(&at, &mut subjects, printer)?;
-    for &builders in &plan.builders {
-        let row = sustained::measure(&at, &mut subjects, (builders, plan.seconds))?;
+    for &concurrency in &plan.concurrency {
+        let row = sustained::measure(&at, &mut subjects, (concurrency, plan.seconds))?;
         printer.say(table::sustained_row(&row).trim_end());
         report.sustained.push(row);
         report.runners = Runners::of(&bench);
         more(&report)?;
     }
-    if plan.cold > 0 {
-        let cold = cold::measure(&at, &mut subjects[0], own.path(), plan.cold, printer)?;
+    if plan.cold_runs > 0 {
+        let cold = cold::measure(&at, &mut subjects[0], own.path(), plan.cold_runs, printer)?;
         let warm = report.latency.iter().find(|warm| warm.form == Form::Binding);
         report.ratio = warm.map(|warm| cold.median() / warm.median());
         report.cold = Some(cold);
@@ -185,8 +185,11 @@ fn sessions(bench: &Bench) -> usize {
 fn own_cache(common: &Common) -> Result<tempfile::TempDir, Failure> {
     let folders = crate::folders::cache(common.cache.as_deref());
     let failed = |error: std::io::Error| {
-        let hint = "name a folder that can be written with --cache".to_owned();
-        Failure::infrastructure(format!("failed to make a cache of its own: {error}"), hint)
+        let hint = "name a writable folder with `--cache`".to_owned();
+        Failure::infrastructure(
+            format!("failed to create a cache folder for the benchmark: {error}"),
+            hint,
+        )
     };
     fs_err::create_dir_all(&folders).map_err(failed)?;
     tempfile::Builder::new().prefix("bench-").tempdir_in(&folders).map_err(failed)
@@ -229,7 +232,7 @@ impl Place<'_> {
         }
         let why = verdict.failure.map_or_else(|| "not verified".to_owned(), |f| f.message);
         Err(Failure::infrastructure(
-            format!("failed to judge the benchmark's own candidate as right: {why}"),
+            format!("failed to verify the benchmark's own candidate: {why}"),
             "run `warpwright doctor`".to_owned(),
         ))
     }

@@ -1,16 +1,16 @@
-//! `warpwright bench serve`: what asking over HTTP, and from other hosts, costs beside asking the judge here.
+//! `warpwright bench serve`: throughput of the judge over HTTP and NATS, relative to calls in this process.
 //!
 //! ```text
-//! here:  hands ──────────────────────────────────────► judge
-//! http:  clients ─► server ─► queue ─► hands ─────────► judge
-//! nats:  clients ─► server ─► queue ─► NATS ─► hands ─► judge
+//! in process:  hands ──────────────────────────────────────► judge
+//! http:        clients ─► server ─► queue ─► hands ─────────► judge
+//! nats:        clients ─► server ─► queue ─► NATS ─► hands ─► judge
 //! ```
 //!
-//! The same judge with as many hands each way, in turn, several times over: what the machine does meanwhile meets
-//! them alike. Every candidate is one that was never seen. Each device has as many tasks as it keeps open, which
-//! are opened before anything is measured. Candidates are asked for without an end, and those judged in a span of
-//! time are counted: it begins when every device has had its first turns, and ends while there is still work for
-//! all of them.
+//! The same judge with as many hands serves each transport in turn, in several rounds: disturbances of the
+//! machine affect all transports equally. Every candidate is new to the caches. Each device has as many
+//! tasks as it keeps open, which are opened before anything is measured. Clients send candidates without a
+//! pause. The verdicts of a span of time count: it begins when every device has had its first turns, and
+//! ends while there is still work for all of them.
 
 use std::fmt::Write as _;
 use std::sync::Mutex;
@@ -43,10 +43,10 @@ const PREPARED: f64 = 0.01;
 pub(crate) struct ServingPlan {
     /// For how long verdicts are counted, each time.
     pub(crate) seconds: Duration,
-    /// Times that each way is gone.
+    /// Measurements per transport.
     pub(crate) rounds: usize,
-    /// Which ways, of those that there are; none means all.
-    pub(crate) ways: Vec<Way>,
+    /// Transports to measure; none means all that are available.
+    pub(crate) transports: Vec<Transport>,
     pub(crate) stage: Stage,
     /// Where NATS is, if it is to be measured.
     pub(crate) nats: Option<String>,
@@ -55,21 +55,21 @@ pub(crate) struct ServingPlan {
 /// How the judge is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Way {
-    /// In this process.
-    Here,
-    /// Over HTTP.
+pub(crate) enum Transport {
+    /// Calls in this process.
+    InProcess,
+    /// HTTP.
     Http,
-    /// Over HTTP, and from there over NATS.
+    /// HTTP to the server, NATS from the server to a worker.
     Nats,
-    /// Over HTTP, on the first device alone.
+    /// HTTP, with the first device alone.
     HttpOneDevice,
 }
 
-impl Way {
+impl Transport {
     const fn name(self) -> &'static str {
         match self {
-            Self::Here => "in this process",
+            Self::InProcess => "in this process",
             Self::Http => "over HTTP",
             Self::Nats => "over HTTP and NATS",
             Self::HttpOneDevice => "over HTTP, one device",
@@ -85,34 +85,40 @@ pub(crate) struct ServingReport {
     hardware: String,
     cores: usize,
     /// Threads that judge, on all devices together.
-    hands: usize,
+    judge_workers: usize,
     /// For which verdicts were counted, each time.
     seconds: f64,
     stage: Stage,
-    ways: Vec<Gone>,
+    transports: Vec<Measured>,
 }
 
-/// A way, and how fast it was.
+/// A transport, and how fast it was.
 #[derive(Debug, Serialize)]
-struct Gone {
-    way: Way,
-    /// Verdicts a second, by round.
+struct Measured {
+    transport: Transport,
+    /// Verdicts per second, by round.
     rates: Vec<f64>,
-    /// Each over that of the first way in the same round.
+    /// Each over that of the first transport in the same round.
     ratios: Vec<f64>,
     /// What each verdict that counts took, by round: what devices share, such as the host, makes these longer.
     stages: Vec<Vec<PhaseSeconds>>,
-    /// When it was there, seconds from the beginning, in the same order.
-    there: Vec<Vec<f64>>,
+    /// When each verdict was complete, seconds from the beginning of the round, in the same order.
+    completed: Vec<Vec<f64>>,
 }
 
-impl Gone {
-    const fn new(way: Way) -> Self {
-        Self { way, rates: Vec::new(), ratios: Vec::new(), stages: Vec::new(), there: Vec::new() }
+impl Measured {
+    const fn new(transport: Transport) -> Self {
+        Self {
+            transport,
+            rates: Vec::new(),
+            ratios: Vec::new(),
+            stages: Vec::new(),
+            completed: Vec::new(),
+        }
     }
 }
 
-/// Goes every way, again and again.
+/// Measures every transport in every round.
 pub(crate) fn run(
     plan: &ServingPlan,
     common: &Common,
@@ -139,71 +145,75 @@ pub(crate) fn run(
         stop: &stop,
         printer,
     };
-    let ways = ways(plan, pools.len())?;
+    let transports = transports(plan, pools.len())?;
     printer.say(&format!("opening {} tasks on {}", subjects.len(), at.devices().join(", ")));
     let one_each: Vec<Job> = subjects.iter_mut().map(|subject| job(subject, plan.stage)).collect();
     let mut one_each = one_each.into_iter();
-    at.go(Way::Here, &Supply::new(&mut || one_each.next(), None))?;
+    at.go(Transport::InProcess, &Supply::new(&mut || one_each.next(), None))?;
     let mut report = ServingReport {
         version: VERSION,
         devices: at.devices(),
         hardware: at.hardware.clone(),
         cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-        hands: hands::count(&at.pools(Way::Here)),
+        judge_workers: hands::count(&at.pools(Transport::InProcess)),
         seconds: plan.seconds.as_secs_f64(),
         stage: plan.stage,
-        ways: ways.into_iter().map(Gone::new).collect(),
+        transports: transports.into_iter().map(Measured::new).collect(),
     };
     let span = Span { warm: WARM.min(plan.seconds), counted: plan.seconds };
     for round in 0..plan.rounds {
-        let mut order: Vec<usize> = (0..report.ways.len()).collect();
-        // There and back: what drifts meets all alike.
+        let mut order: Vec<usize> = (0..report.transports.len()).collect();
+        // There and back: drift affects all equally.
         if round % 2 == 1 {
             order.reverse();
         }
         for index in order {
-            let way = report.ways[index].way;
+            let transport = report.transports[index].transport;
             // Of one device those that are open there.
-            let step = if way == Way::HttpOneDevice { pools.len() } else { 1 };
+            let step = if transport == Transport::HttpOneDevice { pools.len() } else { 1 };
             let mut numbers = (0..tasks).step_by(step).cycle();
             let mut next = || Some(job(&mut subjects[numbers.next()?], plan.stage));
-            let judged = at.go(way, &Supply::new(&mut next, Some(span)))?;
-            let rate = judged.there.len() as f64 / plan.seconds.as_secs_f64();
-            printer.say(&format!("round {}: {rate:.2} a second {}", round + 1, way.name()));
+            let judged = at.go(transport, &Supply::new(&mut next, Some(span)))?;
+            let rate = judged.completed.len() as f64 / plan.seconds.as_secs_f64();
+            let name = transport.name();
+            printer.say(&format!("round {}: {rate:.2} verdicts/s {name}", round + 1));
             for (bench, used) in benches.iter().zip(&judged.used) {
                 printer.say(&device_use::describe(&bench.device(), used, plan.seconds));
             }
             printer.say(&tell_stages(&judged.stages));
-            report.ways[index].rates.push(rate);
-            report.ways[index].stages.push(judged.stages);
-            report.ways[index].there.push(judged.there);
+            report.transports[index].rates.push(rate);
+            report.transports[index].stages.push(judged.stages);
+            report.transports[index].completed.push(judged.completed);
         }
-        let first = report.ways[0].rates[round];
-        for way in &mut report.ways {
-            way.ratios.push(way.rates[round] / first);
+        let first = report.transports[0].rates[round];
+        for measured in &mut report.transports {
+            measured.ratios.push(measured.rates[round] / first);
         }
     }
     Ok(report)
 }
 
-/// Those that are wanted, as far as there are such.
-fn ways(plan: &ServingPlan, devices: usize) -> Result<Vec<Way>, Failure> {
-    let is_there = |way: &Way| match way {
-        Way::Here | Way::Http => true,
-        Way::Nats => plan.nats.is_some(),
-        Way::HttpOneDevice => devices > 1,
+/// The transports to measure; one that is not available is an error.
+fn transports(plan: &ServingPlan, devices: usize) -> Result<Vec<Transport>, Failure> {
+    let is_available = |transport: &Transport| match transport {
+        Transport::InProcess | Transport::Http => true,
+        Transport::Nats => plan.nats.is_some(),
+        Transport::HttpOneDevice => devices > 1,
     };
-    let all = Way::value_variants();
-    let ways: Vec<Way> = if plan.ways.is_empty() {
-        all.iter().copied().filter(is_there).collect()
+    let all = Transport::value_variants();
+    let transports: Vec<Transport> = if plan.transports.is_empty() {
+        all.iter().copied().filter(is_available).collect()
     } else {
-        plan.ways.clone()
+        plan.transports.clone()
     };
-    match ways.iter().find(|way| !is_there(way)) {
-        None => Ok(ways),
-        Some(way) => Err(Failure::usage(
-            format!("there is no way {}", way.name()),
-            "--nats names a server of NATS, --device several devices".to_owned(),
+    match transports.iter().find(|transport| !is_available(transport)) {
+        None => Ok(transports),
+        Some(transport) => Err(Failure::usage(
+            format!(
+                "failed to measure requests {}: the transport is not available",
+                transport.name()
+            ),
+            "`nats` needs `--nats URL`, `http-one-device` needs several `--device`".to_owned(),
         )),
     }
 }
@@ -218,7 +228,7 @@ fn tell_stages(stages: &[PhaseSeconds]) -> String {
     });
     let opened = stages.iter().filter(|seconds| seconds.baselines > PREPARED).count();
     format!(
-        "a verdict in the median (mean): {}; tasks opened again: {opened} in {} verdicts",
+        "time per verdict, median (mean): {}; tasks reopened: {opened} in {} verdicts",
         each.join(", "),
         stages.len()
     )
@@ -232,23 +242,33 @@ fn job(subject: &mut Subject, stage: Stage) -> Job {
 /// A table for people.
 pub(crate) fn render(report: &ServingReport) -> String {
     let mut text = format!(
-        "{}: {}, {} cores; verdicts to stage {:?} in {} s each time, {} at once\n\n{:<24}{:>26}{:>30}\n",
+        "{}: {}, {} cores; verdicts to stage {} in {} s per round, {} concurrently\n\n{:<24}{:>26}{:>30}\n",
         report.devices.join(", "),
         report.hardware,
         report.cores,
-        report.stage,
+        stage_name(report.stage),
         report.seconds,
-        report.hands,
-        "Asked",
-        "verdicts a second (median)",
-        "of the first way (each round)"
+        report.judge_workers,
+        "Transport",
+        "verdicts/s (median)",
+        "ratio to the first, per round"
     );
-    for (index, way) in report.ways.iter().enumerate() {
+    for (index, measured) in report.transports.iter().enumerate() {
         let percent = |ratio: &f64| format!("{:.1} %", 100.0 * ratio);
-        let ratios: Vec<String> = way.ratios.iter().map(percent).collect();
+        let ratios: Vec<String> = measured.ratios.iter().map(percent).collect();
         let ratios = if index == 0 { String::new() } else { ratios.join(", ") };
-        let rate = median(way.rates.clone());
-        let _ = writeln!(text, "{:<24}{rate:>26.2}{ratios:>30}", format!("  {}", way.way.name()));
+        let rate = median(measured.rates.clone());
+        let name = format!("  {}", measured.transport.name());
+        let _ = writeln!(text, "{name:<24}{rate:>26.2}{ratios:>30}");
     }
     text
+}
+
+/// As `--stage` spells it.
+const fn stage_name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Built => "built",
+        Stage::Verified => "verified",
+        Stage::Measured => "measured",
+    }
 }

@@ -11,9 +11,9 @@ use warpwright_task::Task;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Form {
-    /// A `.cu` and a C++ file with torch's headers, as the paper's workspaces have them.
+    /// A .cu file and a C++ binding with torch's headers, as in the paper's workspaces.
     Binding,
-    /// A `.cu` whose launchers are called directly.
+    /// A .cu file only; its launchers are called directly.
     Launcher,
 }
 

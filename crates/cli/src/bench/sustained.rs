@@ -1,4 +1,4 @@
-//! Many candidates of several tasks at once: builders, runners and the device all have work.
+//! Throughput: concurrent candidates of several tasks keep builders, runners and the device busy.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,11 +13,11 @@ use super::{Form, Place, Subject, median};
 use crate::failure::Failure;
 use crate::printer::Printer;
 
-/// What so many workers came to.
+/// Throughput of a number of concurrent workers.
 #[derive(Debug, Serialize)]
 pub(crate) struct Sustained {
     /// Workers: each builds a candidate, then has it judged.
-    pub(crate) builders: usize,
+    pub(crate) concurrency: usize,
     pub(crate) candidates: u64,
     /// From the first candidate's files to the last one's verdict.
     pub(crate) seconds: f64,
@@ -63,13 +63,14 @@ pub(super) fn warm(
 }
 
 fn died() -> Failure {
-    Failure::infrastructure("failed to measure: a thread of ours died", "report it".to_owned())
+    let message = "failed to measure the throughput: a thread panicked";
+    Failure::infrastructure(message, "report this bug".to_owned())
 }
 
 pub(super) fn measure(
     at: &Place<'_>,
     subjects: &mut [Subject],
-    (builders, seconds): (usize, f64),
+    (concurrency, seconds): (usize, f64),
 ) -> Result<Sustained, Failure> {
     let subjects: Vec<Mutex<&mut Subject>> = subjects.iter_mut().map(Mutex::new).collect();
     let (next, before) = (AtomicU64::new(0), at.bench.judge.device_use());
@@ -94,7 +95,7 @@ pub(super) fn measure(
         Ok(())
     };
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..builders).map(|_| scope.spawn(work)).collect();
+        let workers: Vec<_> = (0..concurrency).map(|_| scope.spawn(work)).collect();
         workers.into_iter().try_for_each(|w| w.join().map_err(|_| died()).and_then(|done| done))
     })?;
     let took = started.elapsed().as_secs_f64();
@@ -103,7 +104,7 @@ pub(super) fn measure(
     let share =
         |of: fn(&Used) -> Duration| of(&used).saturating_sub(of(&before)).as_secs_f64() / took;
     Ok(Sustained {
-        builders,
+        concurrency,
         candidates: held.len() as u64,
         seconds: took,
         candidates_per_hour: held.len() as f64 * 3600.0 / took,

@@ -51,7 +51,7 @@ fn latency(text: &mut String, report: &Report) {
     }
     let _ = writeln!(text, "{:>9}{:>11}", "all", "variation");
     report.latency.iter().for_each(|row| text.push_str(&latency_row(row)));
-    text.push_str("  inputs, windows: of verify and measure; end: of the candidate's process\n");
+    text.push_str("  inputs and windows are parts of verify and measure; end is that of the candidate's process\n");
 }
 
 /// A line of that table.
@@ -72,24 +72,24 @@ fn sustained(text: &mut String, report: &Report) {
     let _ = writeln!(
         text,
         "\n{:<22}{:>12}{:>10}{:>9}{:>9}{:>12}{:>11}{:>11}",
-        "Many, .cu only",
+        "Concurrent, .cu only",
         "candidates",
-        "an hour",
+        "per hour",
         "alone",
         "shared",
-        "slot empty",
+        "starved",
         "held, s",
         "variation"
     );
     report.sustained.iter().for_each(|row| text.push_str(&sustained_row(row)));
-    text.push_str("  slot empty: a candidate waited to be measured and none was\n");
+    text.push_str("  starved: a candidate waited to be measured and none was\n");
 }
 
 /// A line of that table.
 pub(super) fn sustained_row(row: &Sustained) -> String {
     format!(
         "{:<22}{:>12}{:>10.0}{:>8.0}%{:>8.0}%{:>11.0}%{:>11.2}{:>11}\n",
-        format!("  {} at once", row.builders),
+        format!("  {} workers", row.concurrency),
         row.candidates,
         row.candidates_per_hour,
         100.0 * row.alone,
@@ -104,7 +104,7 @@ fn cold(text: &mut String, report: &Report) {
     let Some(cold) = &report.cold else { return };
     let _ = write!(
         text,
-        "\nThe cold way ({} runs, {}): {:.1} s",
+        "\nCold start ({} runs, {}): {:.1} s",
         cold.seconds.len(),
         cold.how,
         cold.median()

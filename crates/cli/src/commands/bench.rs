@@ -21,9 +21,9 @@ fn judge(args: &BenchJudge, printer: Printer) -> Result<u8, Failure> {
     let plan = Plan {
         candidates: args.candidates as usize,
         forms: args.forms.clone(),
-        builders: args.builders.iter().map(|count| *count as usize).collect(),
+        concurrency: args.concurrency.iter().map(|count| *count as usize).collect(),
         seconds: args.seconds as f64,
-        cold: args.cold as usize,
+        cold_runs: args.cold_runs as usize,
         window_ms: args.window_ms,
     };
     // Written whenever there is more: minutes of measuring that are interrupted are not lost.
@@ -43,7 +43,7 @@ fn serve(args: &BenchServe, printer: Printer) -> Result<u8, Failure> {
     let plan = ServingPlan {
         seconds: Duration::from_secs(args.seconds),
         rounds: args.rounds as usize,
-        ways: args.ways.clone(),
+        transports: args.transports.clone(),
         stage: args.stage.into(),
         nats: args.nats.clone(),
     };
@@ -64,6 +64,6 @@ fn written(report: &impl serde::Serialize, file: &Path) -> std::io::Result<()> {
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn unwritten(error: std::io::Error) -> Failure {
-    let hint = "name another file with --out".to_owned();
-    Failure::usage(format!("failed to write the figures: {error}"), hint)
+    let hint = "name another file with `--out`".to_owned();
+    Failure::usage(format!("failed to write the results: {error}"), hint)
 }

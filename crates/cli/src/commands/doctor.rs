@@ -97,7 +97,7 @@ fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
     };
     let wanted = Wanted { window_ms: args.window_ms, ..Wanted::new(&common, Profile::Strict) };
     let bench = Bench::open(&common, args.device, wanted, printer)?;
-    printer.say(&format!("measuring {}", bench.device()));
+    printer.say(&format!("calibrating {}", bench.device()));
     // Without a number of pairs, as long as one likes to wait.
     let seconds = args.seconds.or(args.pairs.is_none().then_some(CALIBRATE_SECONDS));
     let effort = Effort { pairs: args.pairs, seconds };
@@ -107,7 +107,7 @@ fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
             let pairs = trials.iter().filter(|trial| trial.kind == Kind::Identical).count();
             let (all, passed) = (trials.len(), started.elapsed().as_secs());
             printer.say(&format!(
-                "{all} kernels of known speed judged, {pairs} of them identical, after {passed} s"
+                "judged {all} kernel pairs of known speed ratio, {pairs} of them identical, in {passed} s"
             ));
         }
     };
@@ -139,7 +139,7 @@ fn isolation(checks: &mut Vec<Check>) -> Option<Jail> {
                 Level::Partial => Check::new(
                     "isolation",
                     State::Weak,
-                    format!("partial, {backend}: {enforced}; without {}", found.missing.join(", ")),
+                    format!("partial, {backend}: {enforced}; missing: {}", found.missing.join(", ")),
                     Some("install bubblewrap (`apt install bubblewrap`), or allow unprivileged user namespaces"),
                 ),
             });
@@ -159,26 +159,26 @@ fn runners(checks: &mut Vec<Check>, jail: Option<&Jail>) {
     checks.push(match jail.fork_library() {
         Some(library) if jail.can_fork() => {
             let detail =
-                format!("forked from one that has imported torch, by {}", library.display());
+                format!("forked from a process that has imported torch, by {}", library.display());
             Check::new("runners", State::Ok, detail, None)
         }
         Some(_) => {
-            let detail = "each imports torch: this way of isolating cannot fork them";
-            let mend = "run as root, or where unprivileged user namespaces are allowed";
+            let detail = "each imports torch itself: this isolation backend cannot fork them";
+            let mend = "run as root, or allow unprivileged user namespaces";
             Check::new("runners", State::Weak, detail, Some(mend))
         }
         None => {
             let detail =
-                "each imports torch: the library that forks them is not beside the program";
-            let mend = "`make setup` builds libwarpwright_jail_fork.so; or name it with \
-                        WARPWRIGHT_JAIL_FORK";
+                "each imports torch itself: the fork library is not next to the executable";
+            let mend = "run `make setup`, which builds libwarpwright_jail_fork.so, or set \
+                        WARPWRIGHT_JAIL_FORK to its path";
             Check::new("runners", State::Weak, detail, Some(mend))
         }
     });
 }
 
 fn interpreter(checks: &mut Vec<Check>, python: Option<&python::Python>) {
-    const MEND: Option<&str> = Some("`make setup` in the project, or set WARPWRIGHT_PYTHON");
+    const MEND: Option<&str> = Some("run `make setup` in the project, or set WARPWRIGHT_PYTHON");
     let Some(python) = python else {
         checks.push(Check::new("python", State::Missing, "no interpreter was found", MEND));
         return;
@@ -201,7 +201,7 @@ fn interpreter(checks: &mut Vec<Check>, python: Option<&python::Python>) {
         }
         Some(torch) => {
             let detail =
-                format!("{torch}, not compiled to bytecode: what imports it takes twice as long");
+                format!("{torch}, not compiled to bytecode: importing it takes twice as long");
             let folder = python.site_packages.as_deref().unwrap_or(Path::new("."));
             let mend = format!("`{path} -m compileall -q -j 0 {}`", folder.display());
             Check::new("torch", State::Weak, detail, Some(&mend))
@@ -211,13 +211,13 @@ fn interpreter(checks: &mut Vec<Check>, python: Option<&python::Python>) {
 }
 
 fn compilers(checks: &mut Vec<Check>, jail: Option<&Jail>, python: Option<&python::Python>) {
-    const GXX: Option<&str> = Some("`apt install g++`");
+    const GXX: Option<&str> = Some("install a C++ compiler: `apt install g++`");
     const NVCC: Option<&str> = Some(
-        "install the CUDA toolkit, or `make setup`, which fetches nvcc from PyPI; needed for a GPU, \
-         and on the cpu device for registers and spills",
+        "install the CUDA toolkit, or run `make setup`, which fetches nvcc from PyPI; a GPU needs it, \
+         and the cpu device reports registers and spills with it",
     );
     let Some(jail) = jail else {
-        let detail = "not looked for: compilers run in the jail only";
+        let detail = "not checked: compilers run only in the jail";
         checks.push(Check::new("compilers", State::Missing, detail, None));
         return;
     };
@@ -248,7 +248,7 @@ fn compilers(checks: &mut Vec<Check>, jail: Option<&Jail>, python: Option<&pytho
     let linker = tools.linker.as_ref().map(|linker| linker.name.clone());
     let mend = Some("`apt install mold` makes builds half a second faster");
     checks.push(linker.map_or_else(
-        || Check::new("linker", State::Weak, "the default one", mend),
+        || Check::new("linker", State::Weak, "the default linker", mend),
         |name| Check::new("linker", State::Ok, name, None),
     ));
 }
@@ -259,7 +259,7 @@ fn devices(checks: &mut Vec<Check>, python: Option<&python::Python>) -> Vec<Devi
     let torch_has_cuda =
         python.and_then(|python| Python::find(&python.executable)?.torch()?.cuda).is_some();
     if gpus.is_empty() {
-        let mend = Some("none needed for the cpu device; a GPU needs NVIDIA's driver");
+        let mend = Some("the cpu device needs none; for a GPU, install the NVIDIA driver");
         checks.push(Check::new("gpu", State::Weak, "no NVIDIA GPU is visible", mend));
     } else if torch_has_cuda {
         for gpu in gpus {
@@ -269,7 +269,7 @@ fn devices(checks: &mut Vec<Check>, python: Option<&python::Python>) -> Vec<Devi
             devices.push(DeviceFound { device, hardware: gpu.name });
         }
     } else {
-        let detail = format!("{} visible, but this torch is built without CUDA", gpus.len());
+        let detail = format!("{} visible, but torch is built without CUDA", gpus.len());
         checks.push(Check::new("gpu", State::Weak, detail, Some("install a CUDA build of torch")));
     }
     let machine = warpwright_record::run::Machine::here();
@@ -292,7 +292,7 @@ fn room(checks: &mut Vec<Check>, cache: &Path) {
         ),
         Ok(free) => {
             let detail = format!("{path}, only {} MB free", free / 1_000_000);
-            let mend = Some("free some space, or set WARPWRIGHT_CACHE to a folder elsewhere");
+            let mend = Some("free disk space, or set WARPWRIGHT_CACHE to a folder on another disk");
             Check::new("cache", State::Weak, detail, mend)
         }
         Err(error) => Check::new("cache", State::Weak, format!("{path}: {error}"), None),
@@ -316,7 +316,7 @@ fn render(findings: &Findings) -> String {
     if let Some(measured) = &findings.calibration {
         let _ = writeln!(
             text,
-            "\nmeasured {}: copies move {:.1} GB/s, a call through torch costs {:.2} us",
+            "\ncalibrated {}: copy bandwidth {:.1} GB/s, launch cost through torch {:.2} us",
             measured.device,
             measured.bandwidth_bytes_per_second as f64 / 1e9,
             measured.launch_microseconds
@@ -329,7 +329,7 @@ fn render(findings: &Findings) -> String {
     if findings.ready {
         let _ = writeln!(text, "\nready: tasks can be judged on {}", devices.join(", "));
     } else {
-        let _ = writeln!(text, "\nnot ready: see what is MISSING above");
+        let _ = writeln!(text, "\nnot ready: fix the MISSING entries above");
     }
     text
 }

@@ -4,7 +4,7 @@ use warpwright_record::reader::RunReader;
 use warpwright_task::Task;
 
 use crate::args::Eval;
-use crate::args::share::Share;
+use crate::args::shard::Shard;
 use crate::commands::optimize::named_folder;
 use crate::failure::Failure;
 use crate::judging::Wanted;
@@ -26,9 +26,9 @@ pub(crate) fn run(args: &Eval, printer: Printer) -> Result<u8, Failure> {
     let Some(first) = paths.first() else {
         let hint =
             "name a suite: `--suite suites/starter`, a KernelBench checkout, .jsonl or .parquet; \
-                    or --resume RUN"
+                    or use `--resume RUN_DIR`"
                 .to_owned();
-        return Err(Failure::usage("failed to find a suite: none was named", hint));
+        return Err(Failure::usage("failed to find a suite: the command names none", hint));
     };
     let name = first.file_stem().map_or("eval".into(), |name| name.to_string_lossy().into_owned());
     let suite = tasks::read_suite(&paths, printer)?;
@@ -53,20 +53,22 @@ pub(crate) fn run(args: &Eval, printer: Printer) -> Result<u8, Failure> {
     evaluation::present(&dir, &dir.join("report.html"), &args.export, printer)
 }
 
-/// The tasks of the levels and the share asked for.
+/// The tasks of the levels and of the shard that the command names.
 fn selected(tasks: Vec<Task>, args: &Eval) -> Result<Vec<Task>, Failure> {
     let wanted = |task: &Task| {
         args.levels.is_empty() || task.level.is_some_and(|level| args.levels.contains(&level))
     };
     let mut tasks: Vec<Task> = tasks.into_iter().filter(wanted).collect();
-    if let Some(Share { this, of }) = args.share {
-        // Every `of`th, so that each share has tasks of every kind.
+    if let Some(Shard { this, of }) = args.shard {
+        // Every `of`th, so that each shard has tasks of every kind.
         tasks = tasks.into_iter().skip(this - 1).step_by(of).collect();
     }
     if tasks.is_empty() {
-        let hint =
-            "levels come from folders named level1, level2, ... or a `level` column".to_owned();
-        return Err(Failure::usage("failed to find a task of these levels and this share", hint));
+        let hint = "levels are folders named level1, level2, ..., or a `level` column".to_owned();
+        return Err(Failure::usage(
+            "failed to find a task: none matches `--levels` and `--shard`",
+            hint,
+        ));
     }
     Ok(tasks)
 }

@@ -1,4 +1,4 @@
-//! `warpwright experiment FILE`: ways to train, held against each other.
+//! `warpwright experiment FILE`: training configurations, compared.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -32,8 +32,8 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
     let profile = args.profile.into();
     let wanted = Wanted::new(&args.common, profile).of_any_task();
     let [device] = args.common.device[..] else {
-        let hint = "name one device".to_owned();
-        return Err(Failure::usage("failed to judge one candidate on several devices", hint));
+        let hint = "name one device, e.g. `--device cuda:0`".to_owned();
+        return Err(Failure::usage("failed to open the devices: `judge` uses one", hint));
     };
     let bench = Bench::open(&args.common, device, wanted, printer)?;
     let record = record(args)?;
@@ -56,8 +56,8 @@ fn elsewhere(
     let record = record(args)?;
     let text = |(name, bytes): (&String, &Vec<u8>)| {
         let text = String::from_utf8(bytes.clone()).map_err(|_| {
-            let hint = "what is sent to a server is text".to_owned();
-            Failure::usage(format!("failed to send {name}: it is not UTF-8"), hint)
+            let hint = "save the file as UTF-8, or judge without `--server`".to_owned();
+            Failure::usage(format!("failed to send {name} to the server: it is not UTF-8"), hint)
         });
         Ok::<_, Failure>((name.clone(), text?))
     };
@@ -75,9 +75,11 @@ fn elsewhere(
         (Some(verdict), _) => told(args, record, (task, candidate, stage), &verdict, printer),
         (None, Some(error)) => Err(Failure::infrastructure(error.message, error.hint)),
         (None, None) => {
-            let message =
-                format!("failed to have it judged: {server} gave neither verdict nor error");
-            Err(Failure::infrastructure(message, "is it another version's server?".to_owned()))
+            let message = format!(
+                "failed to get a verdict from {server}: its response has neither verdict nor error"
+            );
+            let hint = "check that the server has the version of this program".to_owned();
+            Err(Failure::infrastructure(message, hint))
         }
     }
 }
@@ -157,7 +159,7 @@ fn no_candidate(path: &Path, error: &CandidateError) -> Failure {
             "a candidate is a folder with model_new.py and kernels/, or one Python file with ModelNew"
         }
         CandidateError::Unacceptable { .. } => {
-            "model_new.py and what is in kernels/ must be plain files of at most 4 MiB"
+            "model_new.py and the files in kernels/ must be regular files of at most 4 MiB"
         }
     };
     Failure::usage(message, hint.to_owned())

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 
 pub(crate) fn run(args: &Man, printer: Printer) -> Result<u8, Failure> {
-    fs::create_dir_all(&args.folder).map_err(|e| Failure::io("make the folder", &e))?;
+    fs::create_dir_all(&args.folder).map_err(|e| Failure::io("create the folder", &e))?;
     let mut program = Cli::command().disable_help_subcommand(true);
     program.build();
     pages(&args.folder, &program, "warpwright")?;

@@ -20,8 +20,9 @@ pub(crate) fn run(args: &Optimize, printer: Printer) -> Result<u8, Failure> {
         return results::present(dir, &settings, printer);
     }
     if args.episodes.tasks.is_empty() {
-        let hint = "name a .py, .jsonl or .parquet file or a folder, or --resume RUN".to_owned();
-        return Err(Failure::usage("failed to find a task: none was named", hint));
+        let hint =
+            "name a .py, .jsonl or .parquet file or a folder, or use `--resume RUN_DIR`".to_owned();
+        return Err(Failure::usage("failed to find a task: the command names none", hint));
     }
     let tasks = tasks::read_all(&args.episodes.tasks, printer)?;
     let names = policies::check(&args.episodes.policy, &args.episodes.remote, &tasks)?;

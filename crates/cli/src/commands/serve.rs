@@ -38,13 +38,16 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
     let tokens = match &args.tokens {
         Some(path) => Tokens::read(path).map_err(|error| {
-            let hint = "its lines are `CLIENT TOKEN [EXPIRES]`".to_owned();
+            let hint = "write each line as `CLIENT TOKEN [EXPIRES]`".to_owned();
             Failure::usage(format!("{}: {}", path.display(), chain(&error)), hint)
         })?,
         None if args.listen.ip().is_loopback() => Tokens::none(),
         None => {
-            let hint = "name a file of tokens by `--tokens`, or listen on 127.0.0.1".to_owned();
-            let message = format!("failed to listen on {} without tokens", args.listen);
+            let hint = "name a token file with `--tokens`, or listen on 127.0.0.1".to_owned();
+            let message = format!(
+                "failed to listen on {} without tokens: other machines can reach it",
+                args.listen
+            );
             return Err(Failure::usage(message, hint));
         }
     };
@@ -53,7 +56,7 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
         suite.into_iter().map(|task| (task.name.clone(), task)).collect();
     // Before the devices are opened: an address that is taken is found out now.
     let listener = TcpListener::bind(args.listen).map_err(|error| {
-        let hint = "`--listen 127.0.0.1:0` takes a free port".to_owned();
+        let hint = "free the port, or select a free one with `--listen 127.0.0.1:0`".to_owned();
         Failure::usage(format!("failed to listen on {}: {error}", args.listen), hint)
     })?;
     let address = listener.local_addr().map_err(|error| Failure::io("listen", &error))?;
@@ -82,8 +85,9 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
         .map(|(bench, pool)| Place::new(bench, pool, None, profile))
         .collect();
     let scratch = Scratch::new(&std::env::temp_dir())
-        .map_err(|error| Failure::io("make a folder for sessions", &error))?;
-    let kept = args.keep_sessions.as_ref().map(|folder| Kept::new(folder, args.keep as usize));
+        .map_err(|error| Failure::io("create a folder for sessions", &error))?;
+    let kept = args.keep_sessions.as_ref();
+    let kept = kept.map(|folder| Kept::new(folder, args.max_kept_sessions as usize));
     let host = Host {
         places: places?,
         profile,
@@ -111,11 +115,11 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
         },
         skill: host.places.first().map(|place| place.skill.clone()).unwrap_or_default(),
     };
-    let limits = Limits { waiting: args.queue as usize, per_client: args.per_client as usize };
+    let limits = Limits { waiting: args.max_queue as usize, per_client: args.per_client as usize };
     let queue = Arc::new(Queue::new(limits));
     let app = App::new(settings, Arc::clone(&queue));
     if let Some(bridge) = &bridge {
-        app.far.set(bridge.roster()).ok();
+        app.remote_workers.set(bridge.roster()).ok();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::io("start threads", &error))?;
@@ -134,7 +138,7 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
         scope.spawn(move || host.host(scope, sessions));
         let devices: Vec<String> = benches.iter().map(Bench::device).collect();
         let mut judges = devices.clone();
-        judges.extend(bridge.is_some().then(|| "workers of other hosts".to_owned()));
+        judges.extend(bridge.is_some().then(|| "remote workers".to_owned()));
         printer.say(&format!("judging on {}: http://{address}", judges.join(", ")));
         let url = format!("http://{address}");
         printer.object(&json!({ "version": contract::VERSION, "url": url, "devices": devices }));
@@ -158,9 +162,9 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
     });
     let all = ended.map_err(|error| Failure::io("serve", &error))?;
     printer.say(if all {
-        "ended; what was asked was judged"
+        "stopped; the server has answered every accepted request"
     } else {
-        "ended; what could not be judged in time was given up (`--drain`)"
+        "stopped; `--drain` was over before every accepted request was answered"
     });
     Ok(exit::OK)
 }

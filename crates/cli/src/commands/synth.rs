@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
-use warpwright_judge::{BaselineSet, Processes};
+use warpwright_judge::{BaselineSet, Sharing};
 use warpwright_record::verdict::Profile;
 use warpwright_synth::{
     Author, Composer, DataSet, Decontamination, Llm, LlmConfig, Shares, Thresholds, TrialLog,
@@ -14,7 +14,7 @@ use warpwright_synth::{
 use warpwright_task::similarity::OpGraph;
 use warpwright_task::{Suite, Task};
 
-use crate::args::compose::WindowArg;
+use crate::args::compose::RuntimeRangeArg;
 use crate::args::synth::SynthArgs;
 use crate::contract::VERSION;
 use crate::failure::{Failure, chain};
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
     let log =
         TrialLog::open(&TrialLog::beside(&args.out)).map_err(|e| crate::synth::unlogged(&e))?;
     let suites = args
-        .against
+        .decontaminate_against
         .iter()
         .map(|path| Ok(Suite::read(path)?))
         .collect::<Result<Vec<_>, Failure>>()?;
@@ -65,10 +65,10 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
     let plan = Plan {
         count: args.count as usize,
         out: args.out.clone(),
-        window: window(args, bench).bounds(),
+        window: runtime_range(args, bench).bounds(),
         jobs: args.jobs.map_or_else(|| crate::examining::usual_jobs(bench), usize::from),
         // What a model writes may leave anything behind.
-        processes: if model.is_some() { Processes::Own } else { Processes::Shared },
+        processes: if model.is_some() { Sharing::Own } else { Sharing::Shared },
         first_seed: args.common.seed << 32,
     };
     let composer = composer.as_ref();
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
     let interrupted = stop.load(Ordering::SeqCst) && *admitted < args.count as usize;
     printer.data(&format!("{admitted} tasks in {}\n", args.out.display()));
     if interrupted {
-        printer.label("hint", "36", "the same command goes on");
+        printer.label("hint", "36", "run the same command again to resume");
     }
     printer.object(&Synthesised {
         version: VERSION,
@@ -102,9 +102,9 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
     Ok(if interrupted { exit::INTERRUPTED } else { exit::OK })
 }
 
-fn window(args: &SynthArgs, bench: &Bench) -> WindowArg {
+fn runtime_range(args: &SynthArgs, bench: &Bench) -> RuntimeRangeArg {
     let cuda = bench.judge.config().device.is_cuda();
-    args.window.unwrap_or(if cuda { WindowArg::Fast } else { WindowArg::Host })
+    args.runtime_range.unwrap_or(if cuda { RuntimeRangeArg::Fast } else { RuntimeRangeArg::Host })
 }
 
 /// The data set that is there, or an empty one.
@@ -112,7 +112,7 @@ fn existing(path: &Path) -> Result<DataSet, Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder {
         fs_err::create_dir_all(folder)
-            .map_err(|error| Failure::io("make a folder for the data set", &error))?;
+            .map_err(|error| Failure::io("create the folder of the data set", &error))?;
     }
     if !path.exists() {
         return Ok(DataSet::new(Shares::default()));
@@ -144,11 +144,11 @@ fn composer(
         bench.judge.graph(&Task::from_source("transformers", TRANSFORMERS))?;
     }
     let catalogues = args.compose.catalogues()?;
-    let window = window(args, bench);
-    let grammar = args.compose.grammar(&catalogues, window)?;
+    let range = runtime_range(args, bench);
+    let grammar = args.compose.grammar(&catalogues, range)?;
     let Some(model) = model else { return Ok(Box::new(grammar)) };
     let config = LlmConfig {
-        window: window.bounds(),
+        window: range.bounds(),
         device: bench.judge.facts().hardware.clone(),
         repairs: args.repairs,
     };
@@ -168,7 +168,7 @@ fn graphs(suite: &Suite, bench: &Bench, printer: Printer) -> BTreeMap<String, Op
             graphs.insert(task.name.clone(), graph.ok().flatten());
             if graphs.len().is_multiple_of(50) {
                 let (done, of) = (graphs.len(), suite.tasks.len());
-                printer.say(&format!("{}: {done} of {of} graphs", suite.name));
+                printer.say(&format!("{}: traced {done} of {of} operator graphs", suite.name));
             }
         }
     };
@@ -196,7 +196,7 @@ fn copies(
         copies.add_suite(suite, &graphs).map_err(|error| Failure::usage(chain(&error), None))?;
         let without = suite.tasks.len() - graphs.len();
         printer.say(&format!(
-            "{}: {} tasks to keep clear of, {without} of them by their source only",
+            "decontaminating against {}: {} tasks, {without} of them without an operator graph",
             suite.name,
             suite.tasks.len()
         ));
@@ -207,7 +207,7 @@ fn copies(
         .map_err(|error| Failure::usage(error.to_string(), error.hint().to_owned()))?;
     if let Some((name, refusal)) = found.first() {
         printer.say(&format!(
-            "{} of the tasks in {} are copies, which `warpwright task drop` takes out; {name}: {refusal}",
+            "warning: {} of the tasks in {} are copies, `warpwright task drop` removes them; the first is {name}: {refusal}",
             found.len(),
             args.out.display()
         ));

@@ -32,7 +32,7 @@ struct Trained {
 
 pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
     let began = Instant::now();
-    let (config, text) = Config::read(&args.config)?;
+    let (config, text) = Config::read(&args.config, &args.overrides)?;
     let stages = asked(args.stage, &config)?;
     let folder = args.config.parent().unwrap_or(Path::new(".")).to_owned();
     let out = std::path::absolute(args.out.clone().unwrap_or_else(|| usual(&args.config)))
@@ -46,7 +46,8 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
     let benches = Bench::open_all(&args.common, devices, wanted, printer)?;
     let landed = launch.go(&benches, &stop, printer)?;
     if let Some((first, last)) = landed.rewards {
-        printer.say(&format!("mean reward of the first fifth {first:.3}, of the last {last:.3}"));
+        printer
+            .say(&format!("mean PPO reward: {first:.3} in the first fifth, {last:.3} in the last"));
     }
     let (reward_first, reward_last) = landed.rewards.unzip();
     printer.object(&Trained {
@@ -85,6 +86,6 @@ fn asked(stage: StageArg, config: &Config) -> Result<Vec<Stage>, Failure> {
         return Ok(vec![one]);
     }
     let name = one.name();
-    let hint = format!("give it a table of that name: [{}]", one.table());
-    Err(Failure::usage(format!("failed to find stage {name} in the configuration"), hint))
+    let hint = format!("add the table [{}] to the configuration", one.table());
+    Err(Failure::usage(format!("failed to run stage {name}: the configuration lacks it"), hint))
 }

@@ -52,7 +52,7 @@ struct Listed {
 struct Written {
     version: u32,
     out: String,
-    form: &'static str,
+    format: &'static str,
     counts: Exported,
 }
 
@@ -147,7 +147,7 @@ fn list(episodes: &[Listed]) -> String {
         );
     }
     if text.is_empty() {
-        text.push_str("No episode was begun.\n");
+        text.push_str("The run has no episodes.\n");
     } else {
         text.push_str("Show one with `--episode N`.\n");
     }
@@ -156,30 +156,30 @@ fn list(episodes: &[Listed]) -> String {
 
 fn run_export(args: &TrajectoryExport, printer: Printer) -> Result<u8, Failure> {
     let dirs: Vec<&Path> = args.runs.iter().map(AsRef::as_ref).collect();
-    let form = Form::from(args.form);
+    let form = Form::from(args.format);
     let counts = export(&dirs, form, &args.out)?;
     printer.say(&format!(
-        "{} lines of {} episodes: {}",
+        "wrote {} lines of {} episodes to {}",
         counts.lines,
         counts.episodes,
         args.out.display()
     ));
     for (count, why) in [
-        (counts.infrastructure, "lost to an error of ours: no reward"),
-        (counts.unfinished, "did not come to their end: no reward"),
-        (counts.empty, "have no message"),
-        (counts.without_tokens, "have no tokens: the policy or its server gives none"),
-        (counts.with_some_tokens, "have messages without tokens"),
-        (counts.inconsistent_tokens, "have tokens whose counts contradict each other"),
+        (counts.infrastructure, "without a reward: an infrastructure failure ended them"),
+        (counts.unfinished, "without a reward: they did not finish"),
+        (counts.empty, "without a message"),
+        (counts.without_tokens, "without tokens: the policy or its server returns none"),
+        (counts.with_some_tokens, "with messages without tokens"),
+        (counts.inconsistent_tokens, "with inconsistent token counts"),
     ] {
         if count > 0 {
-            printer.label("left out", "33", &format!("{count} episodes {why}"));
+            printer.label("skipped", "33", &format!("{count} episodes {why}"));
         }
     }
     printer.object(&Written {
         version: VERSION,
         out: args.out.display().to_string(),
-        form: match form {
+        format: match form {
             Form::OpenAi => "openai",
             Form::Messages => "messages",
             Form::Tokens => "tokens",

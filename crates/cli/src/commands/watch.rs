@@ -20,8 +20,11 @@ const PAGE: (u16, u16) = (100, 36);
 
 pub(crate) fn run(args: &WatchArgs, printer: Printer) -> Result<u8, Failure> {
     if !report::is_training(&args.run) {
-        let message = format!("failed to watch {}: it is no training run", args.run.display());
-        return Err(Failure::usage(message, "name the folder that `train --out` named".to_owned()));
+        let message = format!("failed to watch {}: it is not a training run", args.run.display());
+        return Err(Failure::usage(
+            message,
+            "name the `--out` folder of `warpwright train`".to_owned(),
+        ));
     }
     let mut dashboard = Dashboard::read(&args.run)?;
     if args.once || !std::io::stdout().is_terminal() {

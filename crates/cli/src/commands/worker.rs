@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fs_err as fs;
 use serde_json::json;
-use warpwright_fleet::nats::{Bridge, Ended, FarWorker, Kind, LinkConfig, LinkError};
+use warpwright_fleet::nats::{Bridge, Ended, Kind, LinkConfig, LinkError, RemoteWorker};
 use warpwright_fleet::{Limits, Queue};
 use warpwright_judge::SessionPool;
 use warpwright_record::candidate::Candidate;
@@ -19,8 +19,8 @@ use crate::{contract, exit, hands, interrupt};
 
 pub(crate) fn run(args: &WorkerArgs, printer: Printer) -> Result<u8, Failure> {
     let config = link(&args.connect, &args.fleet);
-    if let Some(folder) = &args.parked {
-        return parked(&config, folder, printer);
+    if let Some(folder) = &args.dead_letters {
+        return dead_letters(&config, folder, printer);
     }
     let wanted = Wanted::new(&args.common, args.profile.into());
     let benches = Bench::open_all(&args.common, &args.common.device, wanted, printer)?;
@@ -34,11 +34,11 @@ pub(crate) fn run(args: &WorkerArgs, printer: Printer) -> Result<u8, Failure> {
     let devices: Vec<String> = benches.iter().map(Bench::device).collect();
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "worker" } else { host.trim() };
-    let worker = FarWorker::open(&config, kind, host, devices.clone())?;
+    let worker = RemoteWorker::open(&config, kind, host, devices.clone())?;
     let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
     let count = hands::count(&pools);
     let name = worker.name();
-    printer.say(&format!("{name} judges on {}, {count} at once", devices.join(", ")));
+    printer.say(&format!("worker {name} judges on {}, {count} concurrently", devices.join(", ")));
     printer.object(&json!({
         "version": contract::VERSION, "worker": name, "devices": devices, "slots": count,
     }));
@@ -51,17 +51,17 @@ pub(crate) fn run(args: &WorkerArgs, printer: Printer) -> Result<u8, Failure> {
     });
     match ended {
         Ended::Asked => {
-            printer.say("ended; what was begun was judged");
+            printer.say("stopped; the worker has judged every candidate that it began");
             Ok(exit::OK)
         }
         Ended::Deserted => {
-            let hint = Some("`warpwright doctor` says what works".to_owned());
-            Err(Failure::infrastructure("failed to judge: every device is gone".to_owned(), hint))
+            let hint = Some("`warpwright doctor` checks the devices".to_owned());
+            Err(Failure::infrastructure("failed to judge: every device is lost".to_owned(), hint))
         }
         Ended::Refused(why) => {
-            let hint = "start it with the server's options, of the server's version, on the same \
-                hardware, or in another `--fleet`";
-            Err(Failure::usage(format!("failed to judge for this server: {why}"), hint.to_owned()))
+            let hint = "start the worker with the server's version and options on the same hardware, \
+                or in another `--fleet`";
+            Err(Failure::usage(format!("failed to join the server: {why}"), hint.to_owned()))
         }
     }
 }
@@ -71,35 +71,35 @@ pub(crate) fn link(url: &str, fleet: &FleetArgs) -> LinkConfig {
     LinkConfig { url: url.to_owned(), fleet: fleet.fleet.clone(), lease }
 }
 
-/// Writes what nobody survived, as tasks and candidates that `warpwright judge` takes.
-fn parked(config: &LinkConfig, folder: &Path, printer: Printer) -> Result<u8, Failure> {
-    let failed = |error: std::io::Error| Failure::io("write what is parked", &error);
-    let all = Bridge::parked(config)?;
-    for parked in &all {
+/// Writes the jobs of the dead-letter queue as tasks and candidates that `warpwright judge` reads.
+fn dead_letters(config: &LinkConfig, folder: &Path, printer: Printer) -> Result<u8, Failure> {
+    let failed = |error: std::io::Error| Failure::io("write the dead-letter queue", &error);
+    let all = Bridge::dead_letters(config)?;
+    for letter in &all {
         // Written by whoever may connect: names are no paths.
-        let word = parked.id.chars().all(|c| c.is_ascii_hexdigit()) && !parked.id.is_empty();
+        let word = letter.id.chars().all(|c| c.is_ascii_hexdigit()) && !letter.id.is_empty();
         let files =
-            parked.files.iter().map(|(name, text)| (name.clone(), text.clone().into_bytes()));
+            letter.files.iter().map(|(name, text)| (name.clone(), text.clone().into_bytes()));
         let Ok(candidate) = Candidate::from_stranger(files.collect()) else { continue };
         if !word {
             continue;
         }
-        let place = folder.join(&parked.id);
+        let place = folder.join(&letter.id);
         fs::create_dir_all(&place).map_err(failed)?;
-        fs::write(place.join("task.py"), &parked.reference).map_err(failed)?;
-        let told = serde_json::to_vec_pretty(parked).unwrap_or_default();
-        fs::write(place.join("parked.json"), told).map_err(failed)?;
+        fs::write(place.join("task.py"), &letter.reference).map_err(failed)?;
+        let told = serde_json::to_vec_pretty(letter).unwrap_or_default();
+        fs::write(place.join("dead-letter.json"), told).map_err(failed)?;
         for (name, bytes) in candidate.files() {
             let file = place.join("candidate").join(name);
             fs::create_dir_all(file.parent().unwrap_or(&place)).map_err(failed)?;
             fs::write(file, bytes).map_err(failed)?;
         }
-        let workers = parked.workers.join(", ");
-        printer.say(&format!("{}: {}, begun by {workers}", place.display(), parked.task));
+        let workers = letter.workers.join(", ");
+        printer.say(&format!("{}: task {}, begun by {workers}", place.display(), letter.task));
     }
-    printer.say(&format!("{} parked", all.len()));
-    let ids: Vec<_> = all.iter().map(|parked| &parked.id).collect();
-    printer.object(&json!({ "version": contract::VERSION, "parked": ids }));
+    printer.say(&format!("{} jobs in the dead-letter queue", all.len()));
+    let ids: Vec<_> = all.iter().map(|letter| &letter.id).collect();
+    printer.object(&json!({ "version": contract::VERSION, "dead_letters": ids }));
     Ok(exit::OK)
 }
 

@@ -1,38 +1,52 @@
-//! How an engine computes, as configurations say it.
+//! `[engine]`: how the engine computes.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How the engine computes; none of it but `sampler_*` changes what is learned, up to rounding.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// How the engine computes. Only `dtype` and the `sampler_*` keys change results by more than rounding in float32.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EngineConfig {
-    pub(crate) compute: Compute,
-    pub(crate) moments: Compute,
-    pub(crate) pass_tokens: usize,
-    pub(crate) recompute: bool,
-    pub(crate) slots: usize,
-    /// Whether a GPU draws by CUDA graphs.
-    pub(crate) graphs: bool,
-    /// Whether a GPU learns and draws in bfloat16 by kernels of our own, where they exist.
-    pub(crate) fused: bool,
-    /// How many of the run's devices compute, the first ones: the others only judge. Without, all.
-    pub(crate) gpus: Option<usize>,
-    /// Threads on the host; 1 gives the same numbers again.
-    pub(crate) threads: usize,
-    pub(crate) sampler_rounding: Rounding,
-    pub(crate) sampler_behind: usize,
+    /// Type of matrix products; weights are float32.
+    #[schemars(extend("x-verl" = ["actor_rollout_ref.actor.fsdp_config.dtype", "actor_rollout_ref.rollout.dtype"], "x-hf" = ["torch_dtype"]))]
+    pub(crate) dtype: Dtype,
+    /// Type of the optimizer's moments.
+    pub(crate) optimizer_state_dtype: Dtype,
+    /// Tokens per forward and backward pass; a longer sequence has a pass of its own. Fewer tokens need less memory.
+    #[schemars(extend("x-verl" = ["actor_rollout_ref.actor.ppo_max_token_len_per_gpu", "critic.ppo_max_token_len_per_gpu", "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu", "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu", "critic.forward_max_token_len_per_gpu"]))]
+    pub(crate) ppo_max_token_len: usize,
+    /// Recomputes activations in the backward pass instead of keeping them.
+    #[schemars(extend("x-verl" = ["actor_rollout_ref.model.enable_gradient_checkpointing", "critic.model.enable_gradient_checkpointing"]))]
+    pub(crate) gradient_checkpointing: bool,
+    /// Limit on the sequences that are sampled at the same time.
+    #[schemars(extend("x-verl" = ["actor_rollout_ref.rollout.max_num_seqs"]))]
+    pub(crate) max_num_seqs: usize,
+    /// Samples with CUDA graphs on a GPU.
+    pub(crate) cuda_graphs: bool,
+    /// Uses this program's fused CUDA kernels on a GPU in bfloat16, where they exist.
+    #[schemars(extend("x-verl" = ["actor_rollout_ref.model.use_fused_kernels", "actor_rollout_ref.actor.use_fused_kernels"]))]
+    pub(crate) fused_kernels: bool,
+    /// Number of the run's devices that train and sample, the first ones; the others only judge. Default: all.
+    #[schemars(extend("x-verl" = ["trainer.n_gpus_per_node"]))]
+    pub(crate) num_gpus: Option<usize>,
+    /// Host threads. With 1, a run on the cpu device is reproducible bit by bit.
+    pub(crate) num_threads: usize,
+    /// Type that the sampler's matrices are rounded to, for experiments; `same` does not round.
+    pub(crate) sampler_dtype: SamplerDtype,
+    /// Updates by which the sampler's weights lag behind the trainer's, for experiments.
+    pub(crate) sampler_lag: usize,
 }
 
-/// A type of numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// A floating-point type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Compute {
+pub(crate) enum Dtype {
     #[default]
     Float32,
     Bfloat16,
 }
 
-impl Compute {
+impl Dtype {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Float32 => "float32",
@@ -41,20 +55,20 @@ impl Compute {
     }
 }
 
-/// What the sampler's matrices are rounded to, for experiments.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Type that the sampler's matrices are rounded to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Rounding {
+pub(crate) enum SamplerDtype {
     #[default]
-    None,
+    Same,
     Bfloat16,
     Fp8,
 }
 
-impl Rounding {
+impl SamplerDtype {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::None => "none",
+            Self::Same => "same",
             Self::Bfloat16 => "bfloat16",
             Self::Fp8 => "fp8",
         }
@@ -64,26 +78,26 @@ impl Rounding {
 impl Default for EngineConfig {
     fn default() -> Self {
         Self {
-            compute: Compute::Float32,
-            moments: Compute::Float32,
-            pass_tokens: 32_768,
-            recompute: false,
-            slots: 256,
-            graphs: true,
-            fused: true,
-            gpus: None,
-            threads: 1,
-            sampler_rounding: Rounding::None,
-            sampler_behind: 0,
+            dtype: Dtype::Float32,
+            optimizer_state_dtype: Dtype::Float32,
+            ppo_max_token_len: 32_768,
+            gradient_checkpointing: false,
+            max_num_seqs: 256,
+            cuda_graphs: true,
+            fused_kernels: true,
+            num_gpus: None,
+            num_threads: 1,
+            sampler_dtype: SamplerDtype::Same,
+            sampler_lag: 0,
         }
     }
 }
 
 impl EngineConfig {
-    /// For models that only speak: on GPUs by the type that those of the Qwen3 family are stored in and ours are
-    /// trained by.
-    pub(crate) fn drawing(on_gpus: bool) -> Self {
-        let compute = if on_gpus { Compute::Bfloat16 } else { Compute::Float32 };
-        Self { compute, ..Self::default() }
+    /// For models that only sample. On GPUs they use the type that Qwen3 checkpoints are stored in and ours are trained
+    /// in.
+    pub(crate) fn for_sampling(on_gpus: bool) -> Self {
+        let dtype = if on_gpus { Dtype::Bfloat16 } else { Dtype::Float32 };
+        Self { dtype, ..Self::default() }
     }
 }

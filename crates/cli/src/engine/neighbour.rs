@@ -10,7 +10,7 @@ use warpwright_learn::engine::{
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Considerate<E> {
+pub(crate) struct DeviceSharingEngine<E> {
     engine: E,
     /// In the order in which their turns are waited for.
     neighbours: Vec<Neighbour>,
@@ -18,7 +18,7 @@ pub(crate) struct Considerate<E> {
     drawing: usize,
 }
 
-impl<E> Considerate<E> {
+impl<E> DeviceSharingEngine<E> {
     pub(crate) fn new(engine: E, neighbours: Vec<Neighbour>) -> Self {
         Self { engine, neighbours, drawing: 0 }
     }
@@ -35,7 +35,7 @@ impl<E> Considerate<E> {
     }
 }
 
-impl<E: Engine> Engine for Considerate<E> {
+impl<E: Engine> Engine for DeviceSharingEngine<E> {
     type Error = E::Error;
 
     fn describe(&mut self) -> Result<Description, E::Error> {
@@ -43,19 +43,19 @@ impl<E: Engine> Engine for Considerate<E> {
     }
 
     fn begin_critic(&mut self) -> Result<(), E::Error> {
-        self.compute(ModelWork::Learn, E::begin_critic)
+        self.compute(ModelWork::Train, E::begin_critic)
     }
 
     fn score(&mut self, rows: &[Row]) -> Result<Vec<Scores>, E::Error> {
-        self.compute(ModelWork::Learn, |engine| engine.score(rows))
+        self.compute(ModelWork::Train, |engine| engine.score(rows))
     }
 
     fn backward(&mut self, rows: &[Row], loss: &Loss, over: f64) -> Result<Passed, E::Error> {
-        self.compute(ModelWork::Learn, |engine| engine.backward(rows, loss, over))
+        self.compute(ModelWork::Train, |engine| engine.backward(rows, loss, over))
     }
 
     fn step(&mut self, which: Which, step: &Step) -> Result<f64, E::Error> {
-        self.compute(ModelWork::Learn, |engine| engine.step(which, step))
+        self.compute(ModelWork::Train, |engine| engine.step(which, step))
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), E::Error> {
@@ -63,7 +63,7 @@ impl<E: Engine> Engine for Considerate<E> {
     }
 }
 
-impl<E: Sampler> Sampler for Considerate<E> {
+impl<E: Sampler> Sampler for DeviceSharingEngine<E> {
     type Error = E::Error;
 
     fn draw(
@@ -72,7 +72,7 @@ impl<E: Sampler> Sampler for Considerate<E> {
         steps: u32,
     ) -> Result<Vec<Completion>, E::Error> {
         let (asked, mut drawing) = (Instant::now(), self.drawing + requests.len());
-        let over = self.compute(ModelWork::Draw, |engine| {
+        let over = self.compute(ModelWork::Sample, |engine| {
             fairly(engine, requests, steps, &mut drawing, asked.elapsed())
         });
         self.drawing = if over.is_ok() { drawing } else { 0 };

@@ -73,7 +73,7 @@ impl WithTeacher {
             }
             None if self.said > 0 => {
                 self.at_work = Worker::Check;
-                self.call("What was written was not judged yet.", CHECK)
+                self.call("The last files were not judged: judge them.", CHECK)
             }
             _ => self.sweep(),
         }
@@ -81,14 +81,14 @@ impl WithTeacher {
 
     fn sweep(&mut self) -> Message {
         self.at_work = Worker::Broom;
-        self.call("Nothing that was written is right: begin anew.", SWEEP)
+        self.call("No kernel is verified: start over.", SWEEP)
     }
 
     /// What follows the judging of what the model left.
     fn checked(&mut self, results: &[ToolResult]) -> Message {
         self.look(results);
         if self.verified == Some(true) {
-            return Message { text: "It is right.".to_owned(), ..Message::default() };
+            return Message { text: "The candidate is verified.".to_owned(), ..Message::default() };
         }
         self.sweep()
     }
@@ -102,7 +102,7 @@ impl WithTeacher {
     fn teacher_begins(&mut self) -> Result<Message, PolicyError> {
         self.at_work = Worker::Teacher;
         let Some(briefing) = &self.briefing else {
-            let message = "it has not begun".to_owned();
+            let message = "the episode has not begun".to_owned();
             return Err(PolicyError { policy: self.name(), message });
         };
         self.teacher.begin(&after(briefing, self.said))

@@ -78,19 +78,19 @@ impl Model {
         let cure = match error {
             EndpointError::Interrupted { .. } => return AuthorError::Interrupted { author },
             EndpointError::Key { .. } => {
-                "set the key that this server knows, or name its variable with --key-env"
+                "set a key that this server accepts, or name its variable with --key-env"
             }
             EndpointError::NotFound { .. } => {
-                "name a model that this server has, or its address with --base-url"
+                "name a model that this server has, or another server with --base-url"
             }
             EndpointError::Refused { .. } => {
-                "change what its words are about, then run the same command: it goes on"
+                "fix what the server objects to, then run the same command again: it resumes"
             }
             EndpointError::Busy { .. } => {
-                "wait, or ask less at once with --jobs, then run the same command: it goes on"
+                "wait, or lower --jobs, then run the same command again: it resumes"
             }
             EndpointError::Away { .. } | EndpointError::Failing { .. } => {
-                "see that the server runs, then run the same command: it goes on"
+                "check that the server runs, then run the same command again: it resumes"
             }
         };
         AuthorError::Unreachable { author, reason: error.to_string(), cure: cure.to_owned() }
@@ -104,8 +104,8 @@ impl Author for Model {
 
     fn write(&self, system: &str, conversation: &[Turn]) -> Result<String, AuthorError> {
         let line = |turn: &Turn| match turn {
-            Turn::Asked(text) => Line::Told(text.clone()),
-            Turn::Answered(text) => Line::Answered(text.clone()),
+            Turn::Asked(text) => Line::User(text.clone()),
+            Turn::Answered(text) => Line::Assistant(text.clone()),
         };
         let lines: Vec<Line> = conversation.iter().map(line).collect();
         let said = self.speaker.ask(system, &lines).map_err(|error| self.failed(&error))?;
@@ -127,7 +127,7 @@ impl Spent {
         let Self { answers, input_tokens, cached_tokens, output_tokens, dollars } = self;
         let dollars = dollars.map(|dollars| format!(", ${dollars:.2}")).unwrap_or_default();
         format!(
-            "{model}: {answers} answers, {input_tokens} tokens read ({cached_tokens} cached), {output_tokens} written{dollars}"
+            "{model}: {answers} answers, {input_tokens} input tokens ({cached_tokens} cached), {output_tokens} output tokens{dollars}"
         )
     }
 }

@@ -93,11 +93,14 @@ impl State {
 
     /// Keeps a task, unless it is a copy now that its graph is known.
     pub(super) fn keep(&mut self, row: Row) -> Result<Result<(), Refused>, Failure> {
-        let broken = |reason: String| Failure::infrastructure(reason, "report it".to_owned());
+        let broken = |reason: String| {
+            let message = format!("failed to add a task to the data set: {reason}");
+            Failure::infrastructure(message, "report this bug".to_owned())
+        };
         let likeness = Likeness::of_task(&row.task(), row.graph.as_ref())
             .map_err(|error| broken(error.to_string()))?;
         let copies = self.copies.as_mut();
-        let copies = copies.ok_or_else(|| broken("a task came too early".to_owned()))?;
+        let copies = copies.ok_or_else(|| broken("the suites are not read yet".to_owned()))?;
         if let Some(refusal) = copies.admit(&row.name, likeness).refusal {
             return Ok(Err(Refused::copy(&refusal)));
         }
@@ -139,18 +142,18 @@ impl State {
         } else {
             format!("; refused: {}", refused.join(", "))
         };
-        format!("{admitted} of {count} admitted, {tried} tried, {rate:.2} a second{refused}")
+        format!("{admitted} of {count} tasks admitted, {tried} tried, {rate:.2} tasks/s{refused}")
     }
 }
 
 pub(crate) fn unlogged(error: &warpwright_synth::LogError) -> Failure {
     match error {
         warpwright_synth::LogError::Io { source, .. } => {
-            Failure::io("keep the log of what was tried", source)
+            Failure::io("use the log of tried seeds", source)
         }
         broken @ warpwright_synth::LogError::Broken { .. } => {
-            let hint =
-                "move it away: its seeds are then tried again, and copies refused".to_owned();
+            let hint = "move the log away; `synth` then tries its seeds again and refuses copies"
+                .to_owned();
             Failure::usage(broken.to_string(), hint)
         }
     }

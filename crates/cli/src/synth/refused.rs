@@ -30,7 +30,10 @@ impl Refused {
     pub(super) fn copy(refusal: &Refusal) -> Self {
         let of = &refusal.copied;
         let suite = of.suite.as_ref().map(|suite| format!(" of {suite}")).unwrap_or_default();
-        Self::new(refusal.reason(), format!("{:.2} like {}{suite}", refusal.similarity, of.task))
+        Self::new(
+            refusal.reason(),
+            format!("similarity {:.2} to {}{suite}", refusal.similarity, of.task),
+        )
     }
 
     /// For the composer.

@@ -7,13 +7,14 @@ use serde::Deserialize;
 use warpwright_agent::judge::DeviceFacts;
 use warpwright_agent::policy::Briefing;
 use warpwright_learn::batch;
-use warpwright_native::{Dialogue, Marks, Speech, Tokenizer};
+use warpwright_learn::model_config::ModelConfig;
+use warpwright_native::{Dialogue, Marks, Pretokenizer, SamplingConfig, Tokenizer};
 use warpwright_record::history::History;
 use warpwright_record::message::{Message, ToolResult};
 use warpwright_record::reader::RunReader;
 
 use crate::failure::{Failure, chain};
-use crate::train::config::{Model, Pretrained};
+use crate::train::config::Pretrained;
 use crate::train::folder::{read_json, write_json};
 
 /// One demonstration.
@@ -98,68 +99,56 @@ impl Described {
 
     /// Tokens of the longest episode.
     pub(crate) fn positions(self, pretrained: Option<&Pretrained>) -> usize {
-        let wanted = pretrained.and_then(|pretrained| pretrained.positions);
+        let wanted = pretrained.and_then(|pretrained| pretrained.max_model_len);
         self.max_position_embeddings.min(wanted.unwrap_or(usize::MAX))
     }
 }
 
 /// Takes a model that is there for the run's: its words, and its description.
-pub(crate) fn take_model(from: &Path, speech: &Speech, folder: &Path) -> Result<(), Failure> {
+pub(crate) fn take_model(
+    from: &Path,
+    sampling: &SamplingConfig,
+    folder: &Path,
+) -> Result<(), Failure> {
     let failed = |e: std::io::Error| {
-        let hint =
-            "pretrained.folder is a model as Hugging Face has it, or a checkpoint".to_owned();
+        let hint = "pretrained.path is a model as Hugging Face has it, or a checkpoint".to_owned();
         Failure::usage(format!("failed to take the model in {}: {e}", from.display()), hint)
     };
     let tokenizer = folder.join("tokenizer.json");
     if tokenizer.exists() {
         return Ok(());
     }
-    warpwright_native::load(&from.join("tokenizer.json"), speech.result_tokens).map_err(|e| {
-        let message = format!("failed to take the model in {}: {}", from.display(), chain(&e));
-        Failure::usage(message, "its words must be a chat model's, or ours".to_owned())
-    })?;
+    warpwright_native::load(&from.join("tokenizer.json"), sampling.max_tool_result_tokens)
+        .map_err(|e| {
+            let message = format!("failed to take the model in {}: {}", from.display(), chain(&e));
+            Failure::usage(message, "its words must be a chat model's, or ours".to_owned())
+        })?;
     fs::create_dir_all(folder).map_err(failed)?;
     fs::copy(from.join("config.json"), folder.join("config.json")).map_err(failed)?;
-    speech.save(folder).map_err(|error| Failure::infrastructure(chain(&error), None))?;
+    sampling.save(folder).map_err(|error| Failure::infrastructure(chain(&error), None))?;
     // Last: where it is there, the description is too.
     let beside = folder.join("tokenizer.json.tmp");
     fs::copy(from.join("tokenizer.json"), &beside).map_err(failed)?;
     fs::rename(&beside, &tokenizer).map_err(failed)
 }
 
-/// Trains the tokenizer, and writes it with how the model speaks and its description: what Hugging Face
-/// calls `config.json`, of a Qwen3.
+/// Trains the tokenizer, and writes it with `sampling.json` and the model's `config.json`, whose vocabulary is the
+/// tokenizer's.
 pub(crate) fn begin_model(
     texts: &[String],
-    model: &Model,
-    speech: &Speech,
+    (shape, pretokenizer): (ModelConfig, Pretokenizer),
+    sampling: &SamplingConfig,
     folder: &Path,
 ) -> Result<(), Failure> {
-    let failed = |e: std::io::Error| Failure::io("write the model's description", &e);
+    let failed = |e: std::io::Error| Failure::io("write the model's config", &e);
     fs::create_dir_all(folder).map_err(failed)?;
-    let tokenizer =
-        Tokenizer::train(texts.iter().map(String::as_str), model.vocabulary, model.split)
-            .map_err(|error| Failure::infrastructure(chain(&error), None))?;
-    let config = serde_json::json!({
-        "model_type": "qwen3",
-        "architectures": ["Qwen3ForCausalLM"],
-        "vocab_size": tokenizer.len(),
-        "hidden_size": model.hidden,
-        "intermediate_size": model.feed_forward,
-        "num_hidden_layers": model.layers,
-        "num_attention_heads": model.heads,
-        "num_key_value_heads": model.groups,
-        "head_dim": model.hidden / model.heads,
-        "rope_theta": 10_000.0,
-        "rms_norm_eps": 1e-6,
-        "tie_word_embeddings": true,
-        "max_position_embeddings": model.positions,
-        "hidden_act": "silu",
-        "attention_bias": false,
-    });
-    write_json(&folder.join("config.json"), &config)?;
-    speech.save(folder).map_err(|error| Failure::infrastructure(chain(&error), None))?;
-    // Last: where it is there, the description is too.
+    let texts = texts.iter().map(String::as_str);
+    let tokenizer = Tokenizer::train(texts, shape.vocab_size as usize, pretokenizer)
+        .map_err(|error| Failure::infrastructure(chain(&error), None))?;
+    let config = ModelConfig { vocab_size: tokenizer.len() as i64, ..shape };
+    write_json(&folder.join("config.json"), &config.to_json())?;
+    sampling.save(folder).map_err(|error| Failure::infrastructure(chain(&error), None))?;
+    // Last: where it exists, the config does too.
     tokenizer
         .save(&folder.join("tokenizer.json"))
         .map_err(|error| Failure::infrastructure(chain(&error), None))

@@ -14,18 +14,18 @@ use crate::train::report;
 
 /// What is looked at first; the others follow as they come.
 const FIRST: [&str; 13] = [
-    "reward",
-    "verified",
-    "faster",
-    "entropy",
-    "explained variance",
-    "tokens",
-    "cut short",
-    "after to before: clipped",
-    "after to before: mean ratio",
-    "trainer to sampler: mean ratio",
-    "episodes a minute",
-    "judge's queue",
+    "critic/rewards/mean",
+    "judge/pass_rate",
+    "judge/faster_rate",
+    "actor/entropy",
+    "critic/vf_explained_var",
+    "response_length/mean",
+    "rollout/truncated_rate",
+    "actor/pg_clipfrac",
+    "actor/ppo_kl",
+    "rollout_corr/mean_ratio",
+    "rollout/episodes_per_minute",
+    "judge/queue_depth",
     "alarms",
 ];
 /// Columns and lines of a curve with its name.

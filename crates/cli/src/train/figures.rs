@@ -1,68 +1,76 @@
-//! The figures of a step of training by name: for curves, and for boards that draw them.
+//! The metrics of a training step by name, for TensorBoard, the report and the dashboard. Names are verl's where verl
+//! has the metric; `docs/reference/training-metrics.md` defines each.
 
-use warpwright_learn::course::Update;
 use warpwright_learn::fit::Epoch;
 use warpwright_learn::monitor::Ratios;
+use warpwright_learn::run_monitor::Update;
 
-/// A name and a value. What a step has not is left out.
+/// Name and value of a metric. Metrics that a step does not have are left out.
 pub(crate) type Figure = (String, f64);
 
 pub(crate) fn of_update(update: &Update) -> Vec<Figure> {
     let report = &update.report;
     let mut figures = named([
-        ("reward", Some(report.reward)),
-        ("verified", Some(update.passed)),
-        ("faster", Some(update.faster)),
-        ("entropy", Some(report.entropy)),
-        ("explained variance", report.explained_variance),
-        ("flat tasks", Some(report.flat)),
-        ("spread within tasks", Some(report.spread)),
-        ("tokens", Some(update.tokens)),
-        ("turns", Some(update.turns)),
-        ("cut short", Some(update.cut)),
-        ("loss", Some(report.loss)),
-        ("value loss", report.value_loss),
-        ("gradient norm", Some(report.norm)),
-        ("learning rate", Some(update.rate)),
-        ("moved, nats an episode", update.moved()),
+        ("critic/rewards/mean", Some(report.reward)),
+        ("judge/pass_rate", Some(update.pass_rate)),
+        ("judge/faster_rate", Some(update.faster_rate)),
+        ("actor/entropy", Some(report.entropy)),
+        ("critic/vf_explained_var", report.explained_variance),
+        ("rollout/zero_variance_share", Some(report.zero_variance_share)),
+        ("rollout/reward_std_within_prompt", Some(report.reward_std)),
+        ("response_length/mean", Some(update.response_tokens)),
+        ("num_turns/mean", Some(update.turns)),
+        ("rollout/truncated_rate", Some(update.truncated_rate)),
+        ("actor/pg_loss", Some(report.loss)),
+        ("critic/vf_loss", report.value_loss),
+        ("actor/grad_norm", Some(report.grad_norm)),
+        ("actor/lr", Some(update.lr)),
+        ("actor/kl_per_episode", update.kl_per_episode()),
     ]);
-    figures.extend(ratios("trainer to sampler", report.mismatch.as_ref()));
-    figures.extend(ratios("trainer to sampler, rare", report.rare_mismatch.as_ref()));
-    figures.extend(ratios("after to before", report.moved.as_ref()));
+    if let Some(ratios) = &report.update_ratios {
+        figures.extend(named([
+            ("actor/ppo_kl", Some(ratios.kl)),
+            ("actor/pg_clipfrac", Some(ratios.clipped)),
+            ("actor/mean_ratio", Some(ratios.mean)),
+            ("actor/effective_sample_share", Some(ratios.effective_share)),
+        ]));
+    }
+    figures.extend(of_sampler("rollout_corr", report.rollout_ratios.as_ref()));
+    figures.extend(of_sampler("rollout_corr_rare", report.rare_rollout_ratios.as_ref()));
     figures.extend(named([
         ("alarms", Some(report.alarms.len() as f64)),
-        ("failed episodes", Some(update.failed as f64)),
-        ("verdicts judged", Some(update.judged.judged as f64)),
-        ("verdicts given again", Some(update.judged.repeated as f64)),
-        ("judge's queue", queue(update)),
-        ("seconds of play", Some(update.play_seconds)),
-        ("seconds of learning", Some(update.learn_seconds)),
-        ("episodes a minute", per_minute(report.episodes, update.play_seconds)),
+        ("rollout/failed_episodes", Some(update.failed as f64)),
+        ("judge/verdicts", Some(update.judged.judged as f64)),
+        ("judge/cached_verdicts", Some(update.judged.repeated as f64)),
+        ("judge/queue_depth", queue(update)),
+        ("timing_s/gen", Some(update.play_seconds)),
+        ("timing_s/update_actor", Some(update.learn_seconds)),
+        ("rollout/episodes_per_minute", per_minute(report.episodes, update.play_seconds)),
     ]));
     figures
 }
 
 pub(crate) fn of_epoch(epoch: &Epoch) -> Vec<Figure> {
     named([
-        ("loss", Some(epoch.loss)),
-        ("held out", Some(epoch.held_out)),
-        ("explained variance", epoch.explained_variance),
-        ("gradient norm", Some(epoch.norm)),
+        ("train/loss", Some(epoch.loss)),
+        ("val/loss", Some(epoch.validation_loss)),
+        ("critic/vf_explained_var", epoch.explained_variance),
+        ("actor/grad_norm", Some(epoch.norm)),
     ])
 }
 
-fn ratios(of: &str, ratios: Option<&Ratios>) -> Vec<Figure> {
+/// Importance ratios of the trainer to the sampler.
+fn of_sampler(group: &str, ratios: Option<&Ratios>) -> Vec<Figure> {
     let Some(ratios) = ratios else { return Vec::new() };
     let each = [
-        ("mean ratio", ratios.mean),
-        ("effective share", ratios.effective_share),
-        ("divergence", ratios.kl),
-        ("clipped", ratios.clipped),
+        ("kl", ratios.kl),
+        ("mean_ratio", ratios.mean),
+        ("effective_sample_share", ratios.effective_share),
     ];
-    each.into_iter().map(|(name, value)| (format!("{of}: {name}"), value)).collect()
+    each.into_iter().map(|(name, value)| (format!("{group}/{name}"), value)).collect()
 }
 
-/// How many candidates were waiting for their verdicts, over the time of play (Little's law).
+/// Mean number of candidates that wait for their verdicts during rollouts (Little's law).
 fn queue(update: &Update) -> Option<f64> {
     (update.play_seconds > 0.0).then(|| update.judged.seconds / update.play_seconds)
 }

@@ -12,10 +12,10 @@ use crate::failure::Failure;
 use crate::judging::Bench;
 use crate::place::Place;
 use crate::printer::Printer;
-use crate::train::config::{Config, Pretrained, Pretraining};
+use crate::train::config::{Config, Pretrained, Pretraining, refused_model};
 use crate::train::corpus;
 use crate::train::folder::Begun;
-use crate::train::players::Field;
+use crate::train::players::RolloutConfig;
 use crate::train::sources::Places;
 use crate::train::stage::Stage;
 use crate::train::stages::Run;
@@ -49,7 +49,7 @@ pub(crate) struct Launch {
 }
 
 /// What a run came to.
-pub(crate) struct Landed {
+pub(crate) struct TrainOutcome {
     /// Stages that are done.
     pub(crate) done: Vec<Stage>,
     /// Mean rewards of the first and the last fifth of what was learned online.
@@ -66,10 +66,13 @@ impl Launch {
         let (train, held_out) = config.tasks.read(folder, *task_seed, printer)?;
         let read = |pretrain: &Pretraining| pretrain.read(folder, *task_seed, &held_out, printer);
         let written = config.pretrain.as_ref().map(read).transpose()?.unwrap_or_default();
+        if let Some(model) = &config.model {
+            model.shape(folder).map_err(refused_model)?;
+        }
         // Without `..`: the engine's jail shows it at its own path.
         let find = |p: &Pretrained| {
-            fs::canonicalize(folder.join(&p.folder)).map_err(|error| {
-                let hint = "pretrained.folder is a model as Hugging Face has it, or a checkpoint that another \
+            fs::canonicalize(folder.join(&p.path)).map_err(|error| {
+                let hint = "pretrained.path is a model as Hugging Face has it, or a checkpoint that another \
                             training makes first";
                 Failure::usage(format!("failed to find the model: {error}"), hint.to_owned())
             })
@@ -84,9 +87,9 @@ impl Launch {
         benches: &[Bench],
         stop: &AtomicBool,
         printer: Printer,
-    ) -> Result<Landed, Failure> {
+    ) -> Result<TrainOutcome, Failure> {
         let Plan { config, text, folder, out, seed, stages, verdicts, .. } = &self.plan;
-        let computing = config.engine.gpus.unwrap_or(benches.len());
+        let computing = config.engine.num_gpus.unwrap_or(benches.len());
         if computing == 0 || computing > benches.len() {
             return Err(too_many(computing, benches.len()));
         }
@@ -101,18 +104,18 @@ impl Launch {
         printer.say(&format!("run: {}", out.display()));
 
         if let Some(from) = &self.pretrained {
-            corpus::take_model(from, &config.speech, &out.join("model"))?;
+            corpus::take_model(from, &config.sampling, &out.join("model"))?;
         }
         let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
         let places = || -> Result<Vec<Place<'_>>, Failure> {
             let each = benches.iter().zip(&pools);
             each.map(|(bench, pool)| Place::new(bench, pool, None, config.profile)).collect()
         };
-        let kept = Verdicts::open(verdicts, config.verdicts)?;
+        let kept = Verdicts::open(verdicts, config.verdict_cache_samples)?;
         let fresh = Verdicts::open(verdicts, 0)?;
-        let field = |verdicts| -> Result<Field<'_>, Failure> {
-            let (profile, turns) = (config.profile, config.turns);
-            Ok(Field { places: places()?.into(), verdicts, profile, turns, stop })
+        let field = |verdicts| -> Result<RolloutConfig<'_>, Failure> {
+            let (profile, turns) = (config.profile, config.max_turns);
+            Ok(RolloutConfig { places: places()?.into(), verdicts, profile, turns, stop })
         };
         let (field, afresh) = (field(&kept)?, field(&fresh)?);
         let host = Host::beside(&benches[..computing], Some(out));
@@ -145,7 +148,7 @@ impl Launch {
             }
         }
         let rewards = run.first_and_last()?;
-        Ok(Landed { done, rewards, judged, repeated: kept.repeated })
+        Ok(TrainOutcome { done, rewards, judged, repeated: kept.repeated })
     }
 }
 

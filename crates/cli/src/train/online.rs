@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use warpwright_learn::online::{Back, Ended, Online, OnlineError, State};
 
 use crate::failure::Failure;
-use crate::train::config::Playing;
+use crate::train::config::Rl;
 use crate::train::figures;
 use crate::train::folder::StageFolder;
-use crate::train::players::Players;
+use crate::train::players::RolloutWorkers;
 use crate::train::progress::{told_back, told_end, told_update};
 use crate::train::stage::Stage;
 use crate::train::stages::{Run, not_updated};
@@ -19,7 +19,7 @@ impl Run<'_, '_> {
         &self,
         stage: Stage,
         folder: &StageFolder,
-        playing: Option<&Playing>,
+        playing: Option<&Rl>,
         turns: u32,
     ) -> Result<(), Failure> {
         let Some(playing) = playing else { return Ok(()) };
@@ -36,7 +36,7 @@ impl Run<'_, '_> {
             }
         }
         if let Some(alarm) = online.alarm(&state) {
-            let made = (state.updates.len(), online.updates);
+            let made = (state.updates.len(), online.total_training_steps);
             self.printer.say(&told_end(stage, made, alarm));
         }
         folder.finish(&state)?;
@@ -48,7 +48,7 @@ impl Run<'_, '_> {
         &self,
         stage: Stage,
         folder: &StageFolder,
-        playing: &Playing,
+        playing: &Rl,
         (online, turns): (&Online, u32),
         state: &mut State,
     ) -> Result<Option<Back>, Failure> {
@@ -61,19 +61,19 @@ impl Run<'_, '_> {
         }
         let engine = self.engine(&self.weights(stage)?)?;
         let mut shared = engine.shared.clone();
-        let attempt = format!("learn in stage {}", stage.name());
+        let attempt = format!("train in stage {}", stage.name());
         if playing.needs_critic() {
             Self::begin_critic(&engine, &mut shared, &attempt)?;
         }
         let field = self.field.with_turns(turns);
         let make = self.natives(&engine, stage.name())?;
-        let players = Players::open(&field, self.train, "native", make, &folder.path)?;
+        let players = RolloutWorkers::open(&field, self.train, "native", make, &folder.path)?;
         let known: Vec<_> = state.updates.iter().map(figures::of_update).collect();
         let mut board = self.board(stage, &known)?;
         let mut unsaved = None;
         let made = online.run(&mut shared, &players, state, |shared, state| {
             if let Some(update) = state.updates.last() {
-                self.printer.say(&told_update(stage, update, online.updates));
+                self.printer.say(&told_update(stage, update, online.total_training_steps));
                 self.note(&mut board, &figures::of_update(update));
             }
             let saved = self.save(folder, &engine, shared, state);

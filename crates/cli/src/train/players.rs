@@ -22,14 +22,14 @@ use crate::commands::judge::command;
 use crate::failure::Failure;
 use crate::judging::PoolJudge;
 use crate::place::Place;
-use crate::train::verdicts::{Thrifty, Verdicts};
+use crate::train::verdicts::{CachingJudge, Verdicts};
 
 /// Episodes at once, on all devices: while some are judged, others speak. More, where those of as many tasks as
 /// the devices keep open are more.
 const AT_ONCE: usize = 64;
 
 /// What plays are made with, whatever the stage.
-pub(crate) struct Field<'a> {
+pub(crate) struct RolloutConfig<'a> {
     pub(crate) places: Arc<[Place<'a>]>,
     pub(crate) verdicts: &'a Verdicts,
     pub(crate) profile: Profile,
@@ -38,7 +38,7 @@ pub(crate) struct Field<'a> {
     pub(crate) stop: &'a AtomicBool,
 }
 
-impl Field<'_> {
+impl RolloutConfig<'_> {
     /// The same with so many messages.
     pub(crate) fn with_turns(&self, turns: u32) -> Self {
         Self { places: Arc::clone(&self.places), turns, ..*self }
@@ -49,8 +49,8 @@ impl Field<'_> {
 pub(crate) type Make<'a> = Box<dyn Fn() -> Box<dyn Policy> + Sync + 'a>;
 
 /// Plays the episodes of one stage.
-pub(crate) struct Players<'a, 'f> {
-    field: &'a Field<'f>,
+pub(crate) struct RolloutWorkers<'a, 'f> {
+    field: &'a RolloutConfig<'f>,
     tasks: &'a [Task],
     /// What the policy is called in the record.
     policy: &'static str,
@@ -74,10 +74,10 @@ pub(crate) struct Players<'a, 'f> {
 #[error("{}", .0.message)]
 pub(crate) struct NotPlayed(pub(crate) Failure);
 
-impl<'a, 'f> Players<'a, 'f> {
+impl<'a, 'f> RolloutWorkers<'a, 'f> {
     /// Begins or goes on with the record in `folder`.
     pub(crate) fn open(
-        field: &'a Field<'f>,
+        field: &'a RolloutConfig<'f>,
         tasks: &'a [Task],
         policy: &'static str,
         make: Make<'a>,
@@ -154,7 +154,7 @@ impl<'a, 'f> Players<'a, 'f> {
         let task = &self.tasks[play.task];
         let field = self.field;
         let judge = PoolJudge::new(place.pool, task, place.facts.clone(), field.stop);
-        let judge = Thrifty::new(judge, field.verdicts, task, play.seed);
+        let judge = CachingJudge::new(judge, field.verdicts, task, play.seed);
         let path = self.folder.join("work").join(play.number.to_string());
         let workspace = place.workspace(&path, task)?;
         let setup = EpisodeSetup {
@@ -210,7 +210,7 @@ impl<'a, 'f> Players<'a, 'f> {
     }
 }
 
-impl Rollouts for Players<'_, '_> {
+impl Rollouts for RolloutWorkers<'_, '_> {
     type Error = NotPlayed;
 
     fn tasks(&self) -> usize {
@@ -242,7 +242,7 @@ impl Rollouts for Players<'_, '_> {
     }
 }
 
-impl Players<'_, '_> {
+impl RolloutWorkers<'_, '_> {
     fn play_planned(
         &self,
         plays: &[Play],

@@ -24,7 +24,7 @@ use warpwright_record::tokens::Sequence;
 use warpwright_teacher::first_messages;
 
 use crate::failure::{Failure, chain};
-use crate::train::config::Pretraining;
+use crate::train::config::{Pretraining, refused_model};
 use crate::train::corpus::{self, Described, Shown};
 use crate::train::folder::{StageFolder, write_json};
 use crate::train::sources::Sources;
@@ -63,7 +63,7 @@ impl Run<'_, '_> {
         let read = Tokenizer::load(&self.tokenizer());
         let tokenizer = read.map_err(|error| Failure::infrastructure(chain(&error), None))?;
         let positions = Described::read(&self.out.join("model"))?.positions(None);
-        let dialogue = Marks::new(tokenizer, self.config.speech.result_tokens);
+        let dialogue = Marks::new(tokenizer, self.config.sampling.max_tool_result_tokens);
 
         let mut told = side_by_side(&kernels, |shown| vec![shown.episode(&dialogue)]);
         let written = told.len();
@@ -72,7 +72,7 @@ impl Run<'_, '_> {
         let texts = sources.as_ref().map_or(&[][..], |sources| &sources.texts);
         let pieces = side_by_side(texts, |text| pieces(&dialogue, text, positions));
         let source_tokens = pieces.iter().map(length).sum();
-        if let Some(share) = pretrain.share {
+        if let Some(share) = pretrain.max_kernel_share {
             told.shuffle(&mut StdRng::seed_from_u64(self.seed(Stage::Pretrain.salt())));
             keep_share(&mut told, source_tokens, share);
         }
@@ -126,7 +126,7 @@ impl Run<'_, '_> {
         let place = &self.field.places[0];
         let numbered: Vec<_> = self.written.iter().zip(&traced).zip(0u64..).collect();
         let written = side_by_side(&numbered, |((task, trace), number)| {
-            let seeds = (0..pretrain.versions as u64).map(|version| {
+            let seeds = (0..pretrain.kernels_per_task as u64).map(|version| {
                 self.seed(1 << 32 | *number << 8 ^ version ^ Stage::Pretrain.salt() << 56)
             });
             let profile = self.config.profile;
@@ -165,7 +165,7 @@ impl Run<'_, '_> {
         if pretrain.sources.is_empty() {
             return Ok(None);
         }
-        let most = (pretrain.source_mib * f64::from(1 << 20)) as usize;
+        let most = (pretrain.max_source_mib * f64::from(1 << 20)) as usize;
         let seed = self.seed(Stage::Pretrain.salt());
         Sources::read(&pretrain.sources, &self.places, self.folder, most, seed).map(Some)
     }
@@ -186,7 +186,8 @@ impl Run<'_, '_> {
         texts.extend(up_to(kernels.iter().flat_map(Shown::texts)));
         texts.extend(up_to(sources.into_iter().flat_map(|s| s.texts.iter().cloned())));
         self.printer.say("pretrain: training the tokenizer");
-        corpus::begin_model(&texts, model, &self.config.speech, &self.out.join("model"))
+        let shape = (model.shape(self.folder).map_err(refused_model)?, model.pretokenizer);
+        corpus::begin_model(&texts, shape, &self.config.sampling, &self.out.join("model"))
     }
 
     fn tell(&self, corpus: &Corpus) {
@@ -243,8 +244,8 @@ fn pieces(dialogue: &Marks, text: &str, positions: usize) -> Vec<batch::Episode>
         let count = piece.len();
         let sequence = Sequence {
             ids: [&[begin], piece].concat(),
-            is_action: [vec![0], vec![1; count]].concat(),
-            behaviour_logprobs: [vec![None], vec![Some(0.0); count]].concat(),
+            response_mask: [vec![0], vec![1; count]].concat(),
+            rollout_log_probs: [vec![None], vec![Some(0.0); count]].concat(),
             turns: vec![1; count + 1],
         };
         batch::Episode { task: String::new(), sequences: vec![sequence], reward: 0.0 }
@@ -271,21 +272,21 @@ fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Vec<R> + Syn
 
 #[cfg(test)]
 mod tests {
-    use warpwright_native::Split;
+    use warpwright_native::Pretokenizer;
 
     use super::*;
 
     #[test]
     fn source_code_comes_back_from_its_pieces_and_every_token_of_it_is_learned() {
         let text = "int add(int a, int b) { return a + b; }\n".repeat(9);
-        let tokenizer = Tokenizer::train([text.as_str()], 300, Split::Words).unwrap();
+        let tokenizer = Tokenizer::train([text.as_str()], 300, Pretokenizer::Words).unwrap();
         let dialogue = Marks::new(tokenizer, 8);
         let pieces = pieces(&dialogue, &text, 7);
         assert!(pieces.iter().all(|piece| length(piece) <= 7));
         let learned = pieces.iter().flat_map(|piece| {
             let sequence = &piece.sequences[0];
-            let actions = sequence.ids.iter().zip(&sequence.is_action);
-            actions.filter_map(|(id, is_action)| (*is_action == 1).then_some(*id))
+            let actions = sequence.ids.iter().zip(&sequence.response_mask);
+            actions.filter_map(|(id, response_mask)| (*response_mask == 1).then_some(*id))
         });
         assert_eq!(dialogue.tokenizer().decode(&learned.collect::<Vec<_>>()), text);
         assert!(batch::Batch::new(&pieces).is_ok());

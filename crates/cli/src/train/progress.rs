@@ -3,10 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use warpwright_learn::course::Update;
 use warpwright_learn::fit::Epoch;
 use warpwright_learn::monitor::Alarm;
 use warpwright_learn::online::Back;
+use warpwright_learn::run_monitor::Update;
 
 use crate::printer::Printer;
 use crate::train::stage::Stage;
@@ -58,15 +58,15 @@ impl Steps {
 }
 
 pub(crate) fn told_epoch(stage: Stage, epoch: &Epoch) -> String {
-    let explained = epoch.explained_variance.map_or_else(String::new, |share| {
-        format!(", {:.0} % of the variance explained", 100.0 * share)
-    });
+    let explained = epoch
+        .explained_variance
+        .map_or_else(String::new, |share| format!(", explained variance {share:.2}"));
     format!(
-        "{}: epoch {}: loss {:.4}, held out {:.4}{explained}",
+        "{}: epoch {}: training loss {:.4}, validation loss {:.4}{explained}",
         stage.name(),
         epoch.number + 1,
         epoch.loss,
-        epoch.held_out
+        epoch.validation_loss
     )
 }
 
@@ -74,43 +74,53 @@ pub(crate) fn told_update(stage: Stage, update: &Update, of: u32) -> String {
     let report = &update.report;
     let explained = report
         .explained_variance
-        .map_or_else(String::new, |share| format!(", explained {share:.2}"));
-    let moved = update.moved().map_or_else(String::new, |nats| format!(", moved {nats:.3}"));
-    let alarms: Vec<String> = report.alarms.iter().map(|alarm| format!("{alarm:?}")).collect();
+        .map_or_else(String::new, |share| format!(", explained variance {share:.2}"));
+    let kl = update
+        .kl_per_episode()
+        .map_or_else(String::new, |nats| format!(", KL {nats:.3} nats per episode"));
+    let alarms: Vec<String> = report.alarms.iter().map(Alarm::to_string).collect();
     let alarms =
-        if alarms.is_empty() { String::new() } else { format!(", alarms {}", alarms.join(" ")) };
+        if alarms.is_empty() { String::new() } else { format!(", alarms: {}", alarms.join(", ")) };
     format!(
-        "{}: update {}/{of}: reward {:.2}, verified {:.0} %, faster {:.0} %, entropy {:.3}, {:.0} \
-         tokens{explained}{moved}, {:.1} s + {:.1} s{alarms}",
+        "{}: step {}/{of}: reward {:.2}, pass rate {:.0} %, faster {:.0} %, entropy {:.3}, {:.0} \
+         tokens{explained}{kl}, rollouts {:.1} s, update {:.1} s{alarms}",
         stage.name(),
         update.number + 1,
         report.reward,
-        100.0 * update.passed,
-        100.0 * update.faster,
+        100.0 * update.pass_rate,
+        100.0 * update.faster_rate,
         report.entropy,
-        update.tokens,
+        update.response_tokens,
         update.play_seconds,
         update.learn_seconds,
     )
 }
 
 pub(crate) fn told_back(stage: Stage, back: Back) -> String {
-    let (number, Back { alarm, .. }) = (back.number + 1, back);
-    let goes_on = match back.to {
-        None => "it is made again with half the rate".to_owned(),
-        Some(to) => format!("it goes on from update {to} with half the rate and other episodes"),
-    };
-    format!("warning: {}: update {number} is thrown away, alarm {alarm:?}; {goes_on}", stage.name())
+    let (stage, step, alarm) = (stage.name(), back.number + 1, back.alarm);
+    match back.to {
+        None => format!(
+            "warning: {stage}: alarm {alarm} in step {step}: the update is discarded and repeated with half the \
+             learning rate"
+        ),
+        Some(to) => format!(
+            "warning: {stage}: alarm {alarm} in step {step}: training rolls back to step {to} and continues with \
+             half the learning rate and new rollouts"
+        ),
+    }
 }
 
-/// An alarm that ends a stage after so many updates of all.
+/// An alarm that halts a stage after this many steps of all.
 pub(crate) fn told_end(stage: Stage, (made, all): (usize, u32), alarm: Alarm) -> String {
     let cure = match alarm {
-        Alarm::ForeignSampler => {
-            ": what the engine draws is not by the weights that it learns with. That is a fault of the engine; \
-             `fused = false` in [engine], or another --device, may be without it"
+        Alarm::SamplerWeightMismatch => {
+            ". The engine samples with other weights than it trains, which is a fault of the engine; \
+             `--set engine.fused_kernels=false` or another --device may avoid it"
         }
         _ => "",
     };
-    format!("warning: {} ends after {made} of {all} updates: alarm {alarm:?}{cure}", stage.name())
+    format!(
+        "warning: {}: alarm {alarm} halts the stage after {made} of {all} steps{cure}",
+        stage.name()
+    )
 }

@@ -78,7 +78,7 @@ fn shown(stage: Stage, folder: &StageFolder, with_samples: bool) -> Result<Shown
         }
         Stage::SingleTurn | Stage::Ppo => {
             let state: State = if is_done { folder.result()? } else { folder.state()? };
-            shown.step = "update";
+            shown.step = "step";
             let steps: Vec<_> = state.updates.iter().map(figures::of_update).collect();
             shown.curves = curves(&steps);
             steps_of_samples = state.updates.len();

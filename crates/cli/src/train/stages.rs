@@ -9,12 +9,12 @@ use std::time::Instant;
 use serde::Serialize;
 use warpwright_agent::policy::{Briefing, Policy};
 use warpwright_judge::Used;
-use warpwright_learn::course::first_and_last;
 use warpwright_learn::online::{Play, Rollouts, State};
 use warpwright_learn::outcome;
 use warpwright_learn::remote::RemoteError;
+use warpwright_learn::run_monitor::first_and_last;
 use warpwright_learn::update::UpdateError;
-use warpwright_native::{Dialogue, Native, Speech};
+use warpwright_native::{Dialogue, Native, SamplingConfig};
 use warpwright_record::event::Outcome;
 use warpwright_record::history::Episode;
 use warpwright_report::evaluation::gap::Gap;
@@ -30,18 +30,18 @@ use crate::failure::{Failure, chain};
 use crate::judging::Bench;
 use crate::printer::Printer;
 use crate::train::board::Board;
-use crate::train::config::{Config, Pretrained, Rival};
+use crate::train::config::{BaselinePolicy, Config, Pretrained};
 use crate::train::corpus::Described;
 use crate::train::figures::Figure;
 use crate::train::folder::StageFolder;
-use crate::train::players::{Field, Make, Players};
+use crate::train::players::{Make, RolloutConfig, RolloutWorkers};
 use crate::train::progress::Progress;
 use crate::train::report;
 use crate::train::sources::Places;
 use crate::train::stage::Stage;
 
 /// Most messages of a policy without weights: more than it has versions.
-const RIVAL_TURNS: u32 = 4000;
+const BASELINE_TURNS: u32 = 4000;
 
 /// What the stages share.
 pub(crate) struct Run<'a, 'f> {
@@ -54,9 +54,9 @@ pub(crate) struct Run<'a, 'f> {
     pub(crate) pretrained: Option<PathBuf>,
     pub(crate) host: Host<'a>,
     /// Where episodes are played.
-    pub(crate) field: &'a Field<'f>,
+    pub(crate) field: &'a RolloutConfig<'f>,
     /// The same, but nothing is given again: for figures.
-    pub(crate) afresh: &'a Field<'f>,
+    pub(crate) afresh: &'a RolloutConfig<'f>,
     pub(crate) train: &'a [Task],
     pub(crate) held_out: &'a [Task],
     /// Tasks that kernels are written for in stage pretrain.
@@ -88,7 +88,9 @@ impl Run<'_, '_> {
             Stage::Collect => self.collect(&folder),
             Stage::Rft => self.rft(&folder),
             Stage::Value => self.value(&folder),
-            Stage::Ppo => self.online(stage, &folder, self.config.ppo.as_ref(), self.config.turns),
+            Stage::Ppo => {
+                self.online(stage, &folder, self.config.ppo.as_ref(), self.config.max_turns)
+            }
             Stage::Eval => self.eval(&folder),
         };
         let what = if done.is_ok() { "" } else { ", to be gone on with" };
@@ -137,7 +139,7 @@ impl Run<'_, '_> {
     }
 
     pub(super) fn dialogue(&self) -> Result<Arc<dyn Dialogue>, Failure> {
-        warpwright_native::load(&self.tokenizer(), self.config.speech.result_tokens)
+        warpwright_native::load(&self.tokenizer(), self.config.sampling.max_tool_result_tokens)
             .map_err(|error| Failure::infrastructure(chain(&error), None))
     }
 
@@ -172,7 +174,7 @@ impl Run<'_, '_> {
         state: &T,
     ) -> Result<(), Failure> {
         let unsaved = |error: &RemoteError| engine.failure("save a checkpoint", error);
-        let beside = [self.tokenizer(), self.out.join("model").join(Speech::FILE)];
+        let beside = [self.tokenizer(), self.out.join("model").join(SamplingConfig::FILE)];
         folder.save(shared, state, &[&beside[0], &beside[1]], unsaved)
     }
 
@@ -198,7 +200,7 @@ impl Run<'_, '_> {
         // What the first episode of a task finds out of it, its others use.
         let is_first = |play: &Play| (play.number as usize) < self.train.len();
         let (first, others) =
-            self.plays(self.train, demos.episodes).into_iter().partition(is_first);
+            self.plays(self.train, demos.episodes_per_task).into_iter().partition(is_first);
         let phases = [first, others];
         let learn = |played: &[Episode]| {
             for episode in played {
@@ -250,14 +252,14 @@ impl Run<'_, '_> {
     fn play_all(
         &self,
         folder: &StageFolder,
-        field: &Field<'_>,
+        field: &RolloutConfig<'_>,
         (tasks, phases): (&[Task], &[Vec<Play>]),
         (policy, make): (&'static str, Make<'_>),
         between: impl Fn(&[Episode]),
     ) -> Result<Vec<Episode>, Failure> {
         let name = folder.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let progress = Progress::new(self.printer, &name, phases.iter().map(Vec::len).sum());
-        let players = Players::open(field, tasks, policy, make, &folder.path)?
+        let players = RolloutWorkers::open(field, tasks, policy, make, &folder.path)?
             .watched(|| progress.one_more());
         let mut played = Vec::new();
         for plays in phases.iter().filter(|plays| !plays.is_empty()) {
@@ -284,7 +286,7 @@ impl Run<'_, '_> {
     pub(super) fn natives(&self, engine: &Engine, name: &str) -> Result<Make<'static>, Failure> {
         let settings = warpwright_native::Settings {
             model: name.to_owned(),
-            sampling: self.config.speech.sampling(),
+            sampling: self.config.sampling.sampling(),
             positions: Described::read(&self.out.join("model"))?
                 .positions(self.config.pretrained.as_ref()),
         };
@@ -295,8 +297,8 @@ impl Run<'_, '_> {
     }
 
     fn collect(&self, folder: &StageFolder) -> Result<(), Failure> {
-        let each = self.config.collect.as_ref().map_or(0, |collect| collect.episodes);
-        let most = self.config.collect.as_ref().and_then(|collect| collect.tasks);
+        let each = self.config.collect.as_ref().map_or(0, |collect| collect.episodes_per_task);
+        let most = self.config.collect.as_ref().and_then(|collect| collect.max_tasks);
         let tasks = &self.train[..most.map_or(self.train.len(), |most| most.min(self.train.len()))];
         let engine = self.engine(&self.weights(Stage::Collect)?)?;
         let make = self.natives(&engine, "collect")?;
@@ -315,10 +317,10 @@ impl Run<'_, '_> {
     /// messages, and those that play beside.
     fn eval(&self, folder: &StageFolder) -> Result<(), Failure> {
         let Some(eval) = &self.config.eval else { return folder.finish(&()) };
-        let lengths: &[(&str, u32)] = if eval.first {
-            &[("", self.config.turns), ("-first", 1)]
+        let lengths: &[(&str, u32)] = if eval.single_turn {
+            &[("", self.config.max_turns), ("-first", 1)]
         } else {
-            &[("", self.config.turns)]
+            &[("", self.config.max_turns)]
         };
         let mut arms = BTreeMap::new();
         let trained = Stage::ALL.into_iter().filter(|s| s.trains() && *s != Stage::Value);
@@ -339,19 +341,21 @@ impl Run<'_, '_> {
                         none => none.insert(self.engine(&weights)?),
                     };
                     let make = self.natives(engine, policy)?;
-                    self.compete(&of, "native", make, *turns, eval.episodes)?;
+                    self.compete(&of, "native", make, *turns, eval.episodes_per_task)?;
                 }
                 arms.insert(name.clone(), self.table(&name, &of)?);
             }
         }
-        for rival in &eval.rivals {
-            let (name, make): (_, Make<'_>) = match rival {
-                Rival::Teacher => ("teacher", Box::new(|| Box::new(Teacher::new()))),
-                Rival::Exhaustive => ("exhaustive", Box::new(|| Box::new(Teacher::exhaustive()))),
+        for baseline in &eval.baseline_policies {
+            let (name, make): (_, Make<'_>) = match baseline {
+                BaselinePolicy::Teacher => ("teacher", Box::new(|| Box::new(Teacher::new()))),
+                BaselinePolicy::Exhaustive => {
+                    ("exhaustive", Box::new(|| Box::new(Teacher::exhaustive())))
+                }
             };
             let of = StageFolder::open(folder.path.join(name))?;
             if !of.is_done() {
-                self.compete(&of, "teacher", make, RIVAL_TURNS, 1)?;
+                self.compete(&of, "teacher", make, BASELINE_TURNS, 1)?;
             }
             arms.insert(name.to_owned(), self.table(name, &of)?);
         }

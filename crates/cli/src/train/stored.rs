@@ -15,7 +15,7 @@ use warpwright_record::reader::RunReader;
 
 use crate::engine::{Engine, Shared};
 use crate::failure::Failure;
-use crate::train::config::{Config, Fitting};
+use crate::train::config::{Config, Fitting, refused_model};
 use crate::train::corpus::{self, Described, Shown};
 use crate::train::figures;
 use crate::train::folder::StageFolder;
@@ -32,12 +32,13 @@ struct Fitted {
 impl Run<'_, '_> {
     pub(super) fn sft(&self, folder: &StageFolder) -> Result<(), Failure> {
         let reader = RunReader::open(&self.stage_folder(Stage::Demos)?.path.join("record"))?;
-        let Config { model, sft: Some(fitting), speech, .. } = self.config else { return Ok(()) };
+        let Config { model, sft: Some(fitting), sampling, .. } = self.config else { return Ok(()) };
         let place = &self.field.places[0];
         let shown = corpus::shown(&reader, &place.facts, &place.skill)?;
         if let Some(model) = model.as_ref().filter(|_| !self.tokenizer().exists()) {
             let texts: Vec<String> = shown.iter().flat_map(Shown::texts).collect();
-            corpus::begin_model(&texts, model, speech, &self.out.join("model"))?;
+            let shape = (model.shape(self.folder).map_err(refused_model)?, model.pretokenizer);
+            corpus::begin_model(&texts, shape, sampling, &self.out.join("model"))?;
         }
         let dialogue = self.dialogue()?;
         let described = Described::read(&self.out.join("model"))?;
@@ -112,9 +113,9 @@ impl Run<'_, '_> {
             return Err(failure);
         }
         let epochs = made.map_err(|error| not_updated(error, &engine, &attempt))?;
-        if let Some(lost) = epochs.last().filter(|epoch| !epoch.held_out.is_finite()) {
-            let hint = "a smaller rate may help; begin anew with another --out".to_owned();
-            let message = format!("failed to {attempt}: the loss is {} ", lost.held_out);
+        if let Some(lost) = epochs.last().filter(|epoch| !epoch.validation_loss.is_finite()) {
+            let hint = "lower `lr` and start again with another --out".to_owned();
+            let message = format!("failed to {attempt}: the loss is {} ", lost.validation_loss);
             return Err(folder.fail(Failure::infrastructure(message.trim_end(), hint)));
         }
         if !fit.is_over(&epochs) && self.stop.load(Ordering::SeqCst) {
@@ -150,7 +151,7 @@ impl Run<'_, '_> {
         let collected = self.collected()?;
         let (mut kept, mut faults) = (Vec::new(), BTreeMap::new());
         for episode in &collected {
-            match outcome::fault(episode, self.config.reward, rejecting.above) {
+            match outcome::fault(episode, self.config.reward, rejecting.reward_threshold) {
                 Some(fault) => *faults.entry(fault.to_string()).or_insert(0) += 1,
                 None => kept.extend(outcome::learned(episode, self.config.reward).ok()),
             }

@@ -162,7 +162,7 @@ impl Drop for Measuring<'_> {
 }
 
 /// A judge that gives verdicts again.
-pub(crate) struct Thrifty<'a, J> {
+pub(crate) struct CachingJudge<'a, J> {
     pub(crate) judge: J,
     pub(crate) verdicts: &'a Verdicts,
     /// What decides which of several verdicts is given.
@@ -171,7 +171,7 @@ pub(crate) struct Thrifty<'a, J> {
     pub(crate) about: String,
 }
 
-impl<'a, J: Judge> Thrifty<'a, J> {
+impl<'a, J: Judge> CachingJudge<'a, J> {
     pub(crate) fn new(judge: J, verdicts: &'a Verdicts, task: &Task, seed: u64) -> Self {
         let facts = judge.device();
         let source = BlobHash::of(task.source.as_bytes());
@@ -180,7 +180,7 @@ impl<'a, J: Judge> Thrifty<'a, J> {
     }
 }
 
-impl<J: Judge> Judge for Thrifty<'_, J> {
+impl<J: Judge> Judge for CachingJudge<'_, J> {
     fn judge(&self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeUnavailable> {
         if stage == Stage::Measured {
             return self.measure_afresh(candidate);

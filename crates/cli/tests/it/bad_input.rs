@@ -57,8 +57,8 @@ fn a_task_that_is_not_there() {
     insta::assert_snapshot!(program.run(&["optimize", "empty"]).show(), @r"
     exit code 2
     --- stderr
-    error: failed to read a suite from empty: there is no task in it
-    hint: a suite is a folder of .py files, a KernelBench checkout (level1, level2, ...), or a table with a `code` column; files whose names begin with `_` or `.` do not count
+    error: failed to read a suite from empty: it contains no tasks
+    hint: a suite is a folder of .py files, a KernelBench checkout (level1, level2, ...), or a table with a `code` column; files whose names begin with `_` or `.` are ignored
     ");
 }
 
@@ -69,8 +69,8 @@ fn arguments_that_make_no_sense() {
     insta::assert_snapshot!(program.run(&["optimize"]).show(), @r"
     exit code 2
     --- stderr
-    error: failed to find a task: none was named
-    hint: name a .py, .jsonl or .parquet file or a folder, or --resume RUN
+    error: failed to find a task: the command names none
+    hint: name a .py, .jsonl or .parquet file or a folder, or use `--resume RUN_DIR`
     ");
     let ran = program.run(&["optimize", "task.py", "--policy", "magic"]);
     insta::assert_snapshot!(ran.show(), @r"
@@ -94,7 +94,7 @@ fn arguments_that_make_no_sense() {
     exit code 2
     --- stderr
     error: failed to read a run from nothing: there is no run.json
-    hint: name the folder of a run, e.g. what `--out` named
+    hint: name the folder of a run, e.g. the `--out` folder of `warpwright optimize`
     ");
 }
 
@@ -117,7 +117,7 @@ fn a_candidate_that_is_none() {
     insta::assert_snapshot!(ran.show(), @r"
     exit code 2
     --- stderr
-    error: failed to read a candidate from workspace: no model_new.py there
+    error: failed to read a candidate from workspace: the folder has no model_new.py
     hint: a candidate is a folder with model_new.py and kernels/, or one Python file with ModelNew
     ");
     let ran = program.run(&["judge", "task.py", "--candidate", "nowhere"]);
@@ -134,7 +134,7 @@ fn a_candidate_that_is_none() {
     exit code 2
     --- stderr
     error: failed to read a candidate from linked/model_new.py: it is a symbolic link
-    hint: model_new.py and what is in kernels/ must be plain files of at most 4 MiB
+    hint: model_new.py and the files in kernels/ must be regular files of at most 4 MiB
     ");
 }
 
@@ -146,7 +146,7 @@ fn no_interpreter() {
     insta::assert_snapshot!(ran.show(), @r"
     exit code 2
     --- stderr
-    error: failed to find nowhere/python: no such file
+    error: failed to find the Python interpreter nowhere/python: no such file
     hint: run `make setup` in the project, or name an interpreter that has torch with --python or WARPWRIGHT_PYTHON
     ");
 }
@@ -166,7 +166,7 @@ fn a_remote_policy_without_a_key_or_with_a_bad_url() {
     exit code 2
     --- stderr
     error: failed to find the API key for https://api.anthropic.com: ANTHROPIC_API_KEY is not set or is empty
-    hint: set ANTHROPIC_API_KEY to your key, name its variable with --key-env, or name a server of your own with --base-url
+    hint: set ANTHROPIC_API_KEY to your key, name another variable with --key-env, or name your own server with --base-url
     ");
     insta::assert_snapshot!(ask(&["openai:m", "--base-url", "http://127.0.0.1:1", "--key-env", "MY_KEY"]), @r"
     exit code 2
@@ -178,6 +178,6 @@ fn a_remote_policy_without_a_key_or_with_a_bad_url() {
     exit code 2
     --- stderr
     error: failed to use the base URL 127.0.0.1:1: expected http:// or https:// and a host
-    hint: e.g. --base-url http://127.0.0.1:8000/v1
+    hint: write it like `--base-url http://127.0.0.1:8000/v1`
     ");
 }

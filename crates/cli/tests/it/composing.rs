@@ -91,7 +91,7 @@ fn a_model_is_told_why_its_tasks_are_refused_until_one_is_kept() {
         (&json!(5), &json!(5000), &json!(50))
     );
     assert!((model["dollars"].as_f64().unwrap() - 0.0055).abs() < 1e-9, "{model}");
-    assert!(ran.stderr.contains("openai:x: 5 answers, 5000 tokens read"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("openai:x: 5 answers, 5000 input tokens"), "{}", ran.stderr);
 
     let asked = server.asked();
     assert_eq!(asked.len(), 5);
@@ -144,7 +144,7 @@ fn a_model_that_only_talks_is_given_up_before_it_costs_more() {
     assert_eq!(ran.code, Some(4), "{}", ran.show());
     let error = &ran.object()["error"];
     let message = error["message"].as_str().unwrap();
-    assert!(message.contains("openai:x: 20 answers in a row were none"), "{message}");
+    assert!(message.contains("openai:x: 20 answers in a row contained no valid task"), "{message}");
     assert!(error["hint"].as_str().unwrap().contains("--composer grammar"), "{error}");
     assert_eq!(server.asked().len(), 20);
     let log = tried(&program);
@@ -155,7 +155,7 @@ fn a_model_that_only_talks_is_given_up_before_it_costs_more() {
         (&json!(0), &json!(1), &json!(6))
     );
     assert!(!program.path("made/tasks.parquet").exists());
-    assert!(ran.stderr.contains("20 answers, 20000 tokens read"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("20 answers, 20000 input tokens"), "{}", ran.stderr);
 }
 
 #[test]

@@ -59,32 +59,33 @@ fn what_cannot_be_shown_is_said() {
 #[test]
 fn episodes_are_exported_and_what_is_left_out_is_said() {
     let program = program();
-    let export = |form| {
-        let command = ["trajectory", "export", "run", "host", "--form", form, "--out", "out.jsonl"];
+    let export = |format| {
+        let command =
+            ["trajectory", "export", "run", "host", "--format", format, "--out", "out.jsonl"];
         program.run(&command)
     };
     assert_snapshot!(export("messages").show(), @r"
     exit code 0
     --- stderr
-    10 lines of 10 episodes: out.jsonl
-    left out: 1 episodes lost to an error of ours: no reward
-    left out: 1 episodes did not come to their end: no reward
+    wrote 10 lines of 10 episodes to out.jsonl
+    skipped: 1 episodes without a reward: an infrastructure failure ended them
+    skipped: 1 episodes without a reward: they did not finish
     ");
     let text = fs_err::read_to_string(program.path("out.jsonl")).unwrap();
     assert_eq!(text.lines().count(), 10);
     assert_snapshot!(export("tokens").show(), @r"
     exit code 0
     --- stderr
-    0 lines of 0 episodes: out.jsonl
-    left out: 1 episodes lost to an error of ours: no reward
-    left out: 1 episodes did not come to their end: no reward
-    left out: 10 episodes have no tokens: the policy or its server gives none
+    wrote 0 lines of 0 episodes to out.jsonl
+    skipped: 1 episodes without a reward: an infrastructure failure ended them
+    skipped: 1 episodes without a reward: they did not finish
+    skipped: 10 episodes without tokens: the policy or its server returns none
     ");
     let ran = program.run(&[
         "trajectory",
         "export",
         "run",
-        "--form",
+        "--format",
         "openai",
         "--out",
         "no/such/folder.jsonl",
@@ -106,13 +107,13 @@ fn runs_are_compared_and_what_must_not_be_is_refused() {
     assert_snapshot!(program.run(&["compare", "run", "host", "--policy-a", "alpha"]).show(), @r"
     exit code 2
     --- stderr
-    error: failed to compare run with host: device cuda is not device cpu
+    error: failed to compare run with host: their device differs: cuda and cpu
     hint: evaluate both on the same device under the same profile
     ");
     assert_snapshot!(program.run(&["compare", "run", "run"]).show(), @r"
     exit code 2
     --- stderr
-    error: failed to choose a policy of run: there are several; it has alpha, beta
+    error: failed to choose a policy of run: there are several; the run has alpha, beta
     hint: name one with `--policy-a` or `--policy-b`
     ");
 }

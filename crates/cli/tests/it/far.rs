@@ -67,7 +67,7 @@ fn wait_for(served: &Served, what: &str, is_so: impl Fn(&[Value]) -> bool) {
     let until = Instant::now() + PATIENCE;
     loop {
         let health = health(served);
-        if health["far"].as_array().is_some_and(|far| is_so(far)) {
+        if health["remote_workers"].as_array().is_some_and(|workers| is_so(workers)) {
             return;
         }
         assert!(Instant::now() < until, "{what}: {health}");
@@ -96,14 +96,14 @@ fn a_verdict_of_another_host_is_the_local_one() {
     ]);
     assert_eq!(alone.code, Some(4), "{}", alone.show());
     let worker = Worker::start(&program, &nats);
-    wait_for(&served, "a worker", |far| far.len() == 1);
+    wait_for(&served, "a worker", |workers| workers.len() == 1);
     local_verdicts(&program, &url);
     // Whoever judges by other rules is sent away.
     let connect = nats.url();
     let other = ["worker", "--connect", &connect, "--device", "cpu", "--profile", "paper"];
     let refused = program.run(&other);
     assert_eq!(refused.code, Some(2), "{}", refused.show());
-    assert!(refused.stderr.contains("its rules"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the worker's rules"), "{}", refused.stderr);
     if let Some(page) = program.browsed(&url) {
         assert!(page.contains(&worker.name), "{page}");
     }
@@ -121,23 +121,23 @@ fn a_worker_that_is_killed_costs_its_server_nothing_but_time() {
     candidate(&program, "good", KERNEL);
     let served = serve(&program, &nats);
     let mut first = Worker::start(&program, &nats);
-    wait_for(&served, "a worker", |far| far.len() == 1);
+    wait_for(&served, "a worker", |workers| workers.len() == 1);
     let ask = ["judge", "model.py", "--candidate", "good", "--server", &served.url];
     let judged = std::thread::scope(|scope| {
         let judged = scope.spawn(|| program.run(&ask));
-        wait_for(&served, "a begin", |far| far.iter().any(|far| far["running"] == 1));
+        wait_for(&served, "a begin", |workers| workers.iter().any(|worker| worker["running"] == 1));
         let _second = Worker::start(&program, &nats);
         first.child.kill().unwrap();
         judged.join().unwrap()
     });
     assert_eq!(judged.code, Some(0), "{}", judged.show());
-    let none = program.run(&["worker", "--connect", &nats.url(), "--parked", "parked"]);
+    let none = program.run(&["worker", "--connect", &nats.url(), "--dead-letters", "dead-letters"]);
     assert_eq!(none.code, Some(0), "{}", none.show());
-    assert!(none.stderr.contains("0 parked"), "{}", none.show());
+    assert!(none.stderr.contains("0 jobs in the dead-letter queue"), "{}", none.show());
 }
 
 #[test]
-fn every_way_to_ask_is_measured() {
+fn bench_serve_measures_every_transport() {
     let Some(nats) = Nats::start() else { return };
     let program = Program::new();
     let arguments = [
@@ -157,24 +157,25 @@ fn every_way_to_ask_is_measured() {
     ];
     let ran = program.run(&arguments);
     assert_eq!(ran.code, Some(0), "{}", ran.show());
-    let ways = ran.object()["ways"].as_array().unwrap().clone();
-    let names: Vec<_> = ways.iter().map(|way| way["way"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(names, ["here", "http", "nats"]);
-    for way in ways {
-        let rates: Vec<f64> = serde_json::from_value(way["rates"].clone()).unwrap();
-        let there: Vec<Vec<f64>> = serde_json::from_value(way["there"].clone()).unwrap();
-        let judged = there[0].len();
-        assert_eq!((rates.len(), there.len()), (1, 1), "{way}");
-        assert!(judged > 0 && (rates[0] - judged as f64 / 5.0).abs() < 1e-9, "{way}");
-        assert!(there[0].iter().all(|at| (5.0..10.0).contains(at)), "{way}");
+    let transports = ran.object()["transports"].as_array().unwrap().clone();
+    let names: Vec<_> =
+        transports.iter().map(|of| of["transport"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(names, ["in_process", "http", "nats"]);
+    for of in transports {
+        let rates: Vec<f64> = serde_json::from_value(of["rates"].clone()).unwrap();
+        let completed: Vec<Vec<f64>> = serde_json::from_value(of["completed"].clone()).unwrap();
+        let judged = completed[0].len();
+        assert_eq!((rates.len(), completed.len()), (1, 1), "{of}");
+        assert!(judged > 0 && (rates[0] - judged as f64 / 5.0).abs() < 1e-9, "{of}");
+        assert!(completed[0].iter().all(|at| (5.0..10.0).contains(at)), "{of}");
     }
 }
 
 #[test]
-fn a_way_that_is_not_there_is_said() {
+fn an_unavailable_transport_is_refused() {
     let program = Program::new();
-    for way in ["nats", "http-one-device"] {
-        let failed = program.run(&["bench", "serve", "--device", "cpu", "--ways", way]);
+    for transport in ["nats", "http-one-device"] {
+        let failed = program.run(&["bench", "serve", "--device", "cpu", "--transports", transport]);
         assert_eq!(failed.code, Some(2), "{}", failed.show());
         assert!(failed.stderr.contains("--nats"), "{}", failed.stderr);
     }

@@ -13,22 +13,21 @@ fn help_names_the_commands_and_the_exit_codes() {
     Usage: warpwright <COMMAND>
 
     Commands:
-      optimize     Let a policy write faster kernels for PyTorch modules, verified and timed by the
-                   judge
-      eval         Let policies work on a suite, and say how good they are
-      judge        Verify and time one candidate
-      report       Show what runs came to, as a table and as a page
-      compare      Compare two runs over a suite, task by task
-      trajectory   Show episodes as conversations, or export them for training
-      doctor       Say what works on this machine, what is missing, and the command that mends it
-      synth        Make tasks to train on
-      task         Look at tasks themselves
-      train        Train a policy on the run time of its kernels
-      experiment   Hold ways to train against each other
-      watch        Watch a training run from another terminal
-      serve        Judge for other programs, over HTTP
-      worker       Judge for a server on another host, over NATS
-      bench        Measure how fast judging is here
+      optimize     Optimise PyTorch modules: a policy writes kernels, the judge verifies and times them
+      eval         Evaluate policies on a suite of tasks: pass rates and speed-ups
+      judge        Verify one candidate against its task, and time it
+      report       Print the results of runs as a table and write them as an HTML page
+      compare      Compare two runs of `eval`, task by task
+      trajectory   Show episodes as conversations, or export them as training data
+      doctor       Check this machine: what works, what is missing, and the command that fixes it
+      synth        Synthesise training tasks: compose them, try them in the judge, keep the sound ones
+      task         Lint, show and compose tasks, or remove them from a data set
+      train        Train a policy: pretraining, supervised fine-tuning, RL on the judge's measurements
+      experiment   Compare training configurations: several arms, several seeds each, the same budget
+      watch        Show the live metrics of a training run in this terminal
+      serve        Serve the judge over HTTP
+      worker       Judge candidates on this host for a server on another host, over NATS
+      bench        Benchmark the judge on this machine: latency, throughput, serving overhead
       completions  Print a completion script for a shell
       help         Print this message or the help of the given subcommand(s)
 
@@ -37,13 +36,14 @@ fn help_names_the_commands_and_the_exit_codes() {
       -V, --version  Print version
 
     Examples:
+      warpwright doctor
       warpwright optimize model.py
       warpwright judge model.py --candidate workspace/
       warpwright eval --suite suites/starter
-      warpwright doctor
 
-    Exit codes: 0 good; 2 usage; 3 not verified; 4 infrastructure; 5 isolation;
-    6 record of another version; 7 disk full; 130 interrupted.
+    Exit codes: 0 success; 2 usage error; 3 not verified; 4 infrastructure failure;
+    5 isolation not available; 6 record of another version; 7 disk full; 130 interrupted.
+    `-h` prints a summary of the options of a command, `--help` the details.
     ");
 }
 
@@ -52,14 +52,31 @@ fn every_command_has_help_with_examples() {
     let program = Program::bare();
     let commands = [
         "optimize",
+        "eval",
         "judge",
         "report",
         "compare",
+        "trajectory",
         "trajectory show",
         "trajectory export",
         "doctor",
+        "synth",
+        "task",
+        "task lint",
+        "task show",
+        "task stats",
+        "task compose",
+        "task drop",
         "train",
+        "experiment",
         "watch",
+        "serve",
+        "worker",
+        "bench",
+        "bench judge",
+        "bench serve",
+        "completions",
+        "man",
     ];
     for command in commands {
         let arguments: Vec<&str> = command.split(' ').chain(["--help"]).collect();
@@ -126,6 +143,6 @@ fn a_skill_that_cannot_be_rendered_is_refused_before_anything_starts() {
     .unwrap();
     let ran = program.run(&["optimize", "task.py", "--skill", "skill.md", "--out", "run"]);
     assert_eq!(ran.code, Some(2), "{}", ran.show());
-    assert!(ran.stderr.contains("docs/agent.md"), "{}", ran.show());
+    assert!(ran.stderr.contains("docs/concepts/agent.md"), "{}", ran.show());
     assert!(!program.path("run").exists(), "{}", ran.show());
 }

@@ -135,7 +135,7 @@ fn a_gpu_that_is_not_there_is_named_with_what_to_do() {
     let ran = program.run(&["judge", "task.py", "--candidate", "good", "--device", "cuda:0"]);
     assert_eq!(ran.code, Some(4), "{}", ran.show());
     assert!(
-        ran.stderr.contains("error: failed to set up judging: cuda:0 cannot be used"),
+        ran.stderr.contains("error: failed to set up the judge: cuda:0 cannot be used"),
         "{}",
         ran.show()
     );

@@ -35,7 +35,10 @@ fn tasks_are_told_apart_and_each_is_told_of() {
     assert!(ms("best_ms") > 0.0 && ms("best_ms") <= ms("eager_ms"), "{found:#}");
     let objection = &row("ignores")["objections"][0];
     assert_eq!(objection["kind"], "input_ignored");
-    assert_eq!(objection["message"], "input 1 changes 0.0 % of the results");
+    assert_eq!(
+        objection["message"],
+        "input 1 is ignored: changing it changes only 0.0 % of the results"
+    );
     let refused = row("raises")["refused"].as_str().unwrap();
     assert!(refused.contains("AttributeError"), "{refused}");
 }
@@ -93,5 +96,5 @@ fn a_degenerate_task_is_in_no_rate_unless_it_is_asked_for() {
     let found = ran.object();
     assert_eq!(found["rows"][0]["state"], "judged");
     assert_eq!(found["overall"]["tasks"], 1);
-    assert!(ran.stderr.contains("degenerate, and nothing is earned"), "{}", ran.show());
+    assert!(ran.stderr.contains("degenerate, no reward can be earned"), "{}", ran.show());
 }

@@ -6,6 +6,7 @@ mod composing;
 mod evaluating;
 mod far;
 mod first_contact;
+mod guides;
 mod judging;
 mod linting;
 mod many;

@@ -4,7 +4,7 @@ use crate::program::{Program, Ran};
 
 fn bench(program: &Program, arguments: &[&str]) -> Ran {
     let common =
-        ["bench", "judge", "--device", "cpu", "--candidates", "1", "--builders", "2", "--json"];
+        ["bench", "judge", "--device", "cpu", "--candidates", "1", "--concurrency", "2", "--json"];
     program.run(&[&common, arguments].concat())
 }
 
@@ -13,7 +13,7 @@ fn the_judge_is_measured() {
     let program = Program::new();
     let ran = bench(
         &program,
-        &["--forms", "launcher", "--seconds", "1", "--cold", "0", "--out", "figures.json"],
+        &["--forms", "launcher", "--seconds", "1", "--cold-runs", "0", "--out", "figures.json"],
     );
     assert_eq!(ran.code, Some(0), "{}", ran.show());
     let found = ran.object();
@@ -59,7 +59,7 @@ fn ctrl_c_ends_it_and_leaves_nothing_but_what_was_measured() {
     let program = Program::bare();
     let set_up = Program::new();
     let mut child = program
-        .command(&["bench", "judge", "--device", "cpu", "--seconds", "600", "--cold", "0"])
+        .command(&["bench", "judge", "--device", "cpu", "--seconds", "600", "--cold-runs", "0"])
         .args(["--candidates", "1", "--forms", "launcher", "--out", "figures.json"])
         .env("WARPWRIGHT_PYTHON", set_up.python())
         .stderr(std::process::Stdio::piped())
@@ -89,7 +89,7 @@ fn figures_that_cannot_be_written_are_refused_before_anything_is_measured() {
 
 #[test]
 fn long_the_cold_way_is_longer() {
-    let ran = bench(&Program::new(), &["--seconds", "1", "--cold", "1"]);
+    let ran = bench(&Program::new(), &["--seconds", "1", "--cold-runs", "1"]);
     assert_eq!(ran.code, Some(0), "{}", ran.show());
     let found = ran.object();
     assert_eq!(found["latency"].as_array().unwrap().len(), 2);

@@ -68,9 +68,16 @@ impl Program {
 
     #[expect(clippy::disallowed_types, reason = "the test starts the program under test")]
     pub(crate) fn command(&self, arguments: &[&str]) -> std::process::Command {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_warpwright"));
+        let mut command = self.other(env!("CARGO_BIN_EXE_warpwright"));
+        command.args(arguments.iter().map(OsStr::new));
         command
-            .args(arguments.iter().map(OsStr::new))
+    }
+
+    /// Another program, in this folder and environment.
+    #[expect(clippy::disallowed_types, reason = "the test starts programs")]
+    pub(crate) fn other(&self, name: &str) -> std::process::Command {
+        let mut command = std::process::Command::new(name);
+        command
             .current_dir(self.folder.path())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())

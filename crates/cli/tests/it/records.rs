@@ -35,7 +35,7 @@ fn a_record_of_a_newer_format_is_refused() {
     insta::assert_snapshot!(resume(&program).show(), @r"
     exit code 6
     --- stderr
-    error: failed to open the run in run for writing: its format is 99, this program writes 2
+    error: failed to open the run in run for writing: its format is 99, and this program writes format 2
     hint: update warpwright
     ");
     change(&program, "run/events.jsonl", "\"version\":1", "\"version\":99");
@@ -57,7 +57,7 @@ fn an_interrupted_run_is_not_resumed_by_another_version() {
     insta::assert_snapshot!(resume(&program).show(), @r"
     exit code 6
     --- stderr
-    error: failed to resume the run in run: it was written by version 0.0.9, this is version 0.1.0
+    error: failed to resume the run in run: version 0.0.9 wrote it, and this is version 0.1.0
     hint: resume with version 0.0.9, or pass `--force` to mix versions in one record
     ");
     let events = fs_err::read_to_string(program.path("run/events.jsonl")).unwrap();
@@ -71,21 +71,21 @@ fn what_is_no_run_is_neither_resumed_nor_reported() {
     exit code 2
     --- stderr
     error: failed to read a run from run: there is no run.json
-    hint: name the folder of a run, e.g. what `--out` named
+    hint: name the folder of a run, e.g. the `--out` folder of `warpwright optimize`
     ");
     insta::assert_snapshot!(program.run(&["report", "nowhere"]).show(), @r"
     exit code 2
     --- stderr
     error: failed to read a run from nowhere: there is no run.json
-    hint: name the folder of a run, e.g. what `--out` named
+    hint: name the folder of a run, e.g. the `--out` folder of `warpwright optimize`
     ");
     interrupted_run(&program);
     change(&program, "run/run.json", "\"max_turns\"", "\"turns\"");
     insta::assert_snapshot!(resume(&program).show(), @r"
     exit code 2
     --- stderr
-    error: failed to resume the run: its settings: missing field `max_turns`
-    hint: only runs that `warpwright optimize` or `eval` began can be resumed
+    error: failed to resume the run: its settings cannot be read: missing field `max_turns`
+    hint: only runs of `warpwright optimize` and `warpwright eval` can be resumed
     ");
 }
 

@@ -139,7 +139,7 @@ fn tokens_are_needed_where_there_are_some() {
         ["judge", "model.py", "--candidate", "good", "--stage", "built", "--server", &served.url];
     let refused = program.run(&ask);
     assert_eq!(refused.code, Some(2), "{}", refused.show());
-    assert!(refused.stderr.contains("A token is needed"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("A valid token is required"), "{}", refused.stderr);
     let good = program.run(&[&ask[..], &["--token", token]].concat());
     assert_eq!(good.code, Some(0), "{}", good.show());
 }
@@ -178,7 +178,7 @@ impl Hand {
 fn an_episode_as_nemo_gym_plays_it() {
     let program = Program::new();
     program.write("model.py", TASK);
-    let keep = ["--suite", "model.py", "--keep-sessions", "kept", "--keep", "2"];
+    let keep = ["--suite", "model.py", "--keep-sessions", "kept", "--max-kept-sessions", "2"];
     let mut served = Served::start(&program, &keep);
     let play = |kernel: Option<&str>| {
         let mut hand = Hand { url: served.url.clone(), cookie: None };
@@ -358,7 +358,10 @@ fn what_cannot_be_served_or_asked_is_said_at_once() {
             "failed to listen on 0.0.0.0:0 without tokens",
         ),
         (program.run(&["serve", "--listen", &address]), "failed to listen on"),
-        (program.run(&["serve", "--tokens", "short"]), "line 1: the token is shorter"),
+        (
+            program.run(&["serve", "--tokens", "short"]),
+            "line 1 of the token file: the token is shorter",
+        ),
         (program.run(&["serve", "--suite", "nowhere"]), "nowhere"),
         (ask(&["--server", "ftp://x"]), "neither http:// nor https://"),
         (ask(&["--server", "http://example.com", "--token", "t"]), "unencrypted"),
@@ -371,6 +374,6 @@ fn what_cannot_be_served_or_asked_is_said_at_once() {
     drop(taken);
     let nobody = ask(&["--server", &format!("http://{address}"), "--deadline", "1"]);
     assert_eq!(nobody.code, Some(4), "{}", nobody.show());
-    assert!(nobody.stderr.contains("`warpwright serve` runs such a server"), "{}", nobody.stderr);
+    assert!(nobody.stderr.contains("`warpwright serve` starts a server"), "{}", nobody.stderr);
     assert!(!Path::new("run").exists());
 }

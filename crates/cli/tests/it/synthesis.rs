@@ -60,7 +60,7 @@ fn a_set_grows_over_runs_and_says_what_is_in_it() {
     assert!(card.contains("3 tasks in KernelBench form"), "{card}");
 
     // What is taken out is not tried again.
-    let drop = ["task", "drop", "set/tasks.parquet", "--because", "brittle"];
+    let drop = ["task", "drop", "set/tasks.parquet", "--reason", "brittle"];
     let ran = program.run(&[&drop[..], &["nobody"]].concat());
     assert_eq!(ran.code, Some(2), "{}", ran.show());
     assert!(ran.stderr.contains("`nobody`") && ran.stderr.contains("hint: "), "{}", ran.show());
@@ -83,9 +83,13 @@ fn what_cannot_be_used_is_refused_before_anything_starts() {
         assert_eq!(ran.code, Some(code), "{}", ran.show());
         assert!(ran.stderr.contains(said), "{}", ran.show());
     };
-    refused(&["--out", "a.parquet", "--against", "nowhere"], 2, "there is no such file or folder");
+    refused(
+        &["--out", "a.parquet", "--decontaminate-against", "nowhere"],
+        2,
+        "there is no such file or folder",
+    );
     program.write("broken/suite.json", "{\"version\": 1, \"mode\": 3}");
-    refused(&["--out", "a.parquet", "--against", "broken"], 2, "suite.json");
+    refused(&["--out", "a.parquet", "--decontaminate-against", "broken"], 2, "suite.json");
     program.write("damaged.parquet", "PAR1, and nothing else");
     refused(&["--out", "damaged.parquet"], 2, "hint: ");
     program.write("b.tried.jsonl", "{\"seed\": 1}\n{\"seed\": 2}\n");
@@ -100,7 +104,8 @@ fn long_two_hundred_tasks_take_ten_minutes_on_two_cores_and_are_sound_when_looke
     let program = Program::new();
     let suite = concat!(env!("CARGO_MANIFEST_DIR"), "/../../suites/starter");
     let arguments = ["synth", "--count", "200", "--out", "tasks.parquet", "--device", "cpu"];
-    let ran = program.run(&[&arguments[..], &["--against", suite, "--json"]].concat());
+    let ran =
+        program.run(&[&arguments[..], &["--decontaminate-against", suite, "--json"]].concat());
     assert_eq!(ran.code, Some(0), "{}", ran.show());
     let made = ran.object();
     eprintln!("{made:#}");

@@ -10,20 +10,20 @@ const CONFIG: &str = "\
 train = [\"task.py\"]
 
 [model]
-vocabulary = 512
-hidden = 32
-feed_forward = 64
-layers = 1
-heads = 2
-groups = 1
-positions = 256
+vocab_size = 512
+hidden_size = 32
+intermediate_size = 64
+num_hidden_layers = 1
+num_attention_heads = 2
+num_key_value_heads = 1
+max_position_embeddings = 256
 
 [demos]
-episodes = 1
+episodes_per_task = 1
 
 [sft]
-rate = 1e-3
-epochs = 1
+lr = 1e-3
+total_epochs = 1
 ";
 
 /// What the program says of a configuration, of which nothing has run.
@@ -45,47 +45,63 @@ fn configurations_that_make_no_sense_are_refused_before_anything_runs() {
         program.write("a.toml", &CONFIG.replace(what, by));
         refused(&program, &["run", "a.toml"])
     };
-    let told = other("epochs = 1", "epochs = 1\nepoch = 2");
-    assert!(told.contains("unknown field `epoch`") && told.contains("docs/training.md"), "{told}");
+    let told = other("total_epochs = 1", "total_epochs = 1\ntotal_epoch = 2");
+    let reference = "docs/reference/configuration.md";
+    assert!(
+        told.contains("the nearest is `sft.total_epochs`") && told.contains(reference),
+        "{told}"
+    );
+    let told = other("total_epochs = 1", "total_epochs = 1\nrate = 2");
+    assert!(told.contains("there is no key `sft.rate`: it is `sft.lr`"), "{told}");
+    let told = other("[sft]", "[actor_rollout_ref.actor]\nclip_ratio_c = 3.0\n\n[sft]");
+    assert!(told.contains("a key of verl: here the key is `single_turn.clip_ratio_c`"), "{told}");
+    program.write("a.toml", CONFIG);
+    let told = refused(&program, &["run", "a.toml", "--set", "ppo.lrs=3"]);
+    assert!(told.contains("the nearest is `ppo.lr`"), "{told}");
+    let told = refused(&program, &["run", "a.toml", "--set", "sft.lr"]);
+    assert!(told.contains("write KEY=VALUE"), "{told}");
     let told = other("train = [\"task.py\"]", "train = [\"task.py\"]\nheld_out = [\"task.py\"]");
-    assert!(told.contains("which is trained on"), "{told}");
+    assert!(told.contains("it is also the training task"), "{told}");
     let told = other("train = [\"task.py\"]", "train = []");
-    assert!(told.contains("names nothing to train on"), "{told}");
-    let told = other("heads = 2", "heads = 3");
-    assert!(told.contains("a multiple of twice model.heads"), "{told}");
-    let told = other("[sft]", "[eval]\nepisodes = 1\n\n[sft]");
-    assert!(told.contains("eval needs tasks.held_out"), "{told}");
-    let playing = "updates = 1\ntasks = 1\nepisodes = 1\nrate = 1e-3";
+    assert!(told.contains("tasks.train is empty"), "{told}");
+    let told = other("num_attention_heads = 2", "num_attention_heads = 3");
+    assert!(told.contains("must be a multiple of num_attention_heads"), "{told}");
+    let told = other("[sft]", "[eval]\nepisodes_per_task = 1\n\n[sft]");
+    assert!(told.contains("[eval] needs tasks.held_out"), "{told}");
+    let playing = "total_training_steps = 1\ntrain_batch_size = 1\nrollout_n = 1\nlr = 1e-3";
     for special in [
-        "rule = \"rloo\"\nskips_flat = true",
-        "imitation = -0.1",
-        "rule = \"grpo\"\nimitation = 0.1",
+        "algorithm = \"rloo\"\ndrop_zero_variance_groups = true",
+        "algorithm = \"grpo\"\npositive_nll_weight = 0.1",
     ] {
         let told = other("[sft]", &format!("[ppo]\n{playing}\n{special}\n\n[sft]"));
-        assert!(told.contains("are for rule ppo"), "{told}");
+        assert!(told.contains("need algorithm = \"ppo\""), "{told}");
     }
-    let told = other("[sft]", &format!("[ppo]\n{playing}\nalike = -0.1\n\n[sft]"));
-    assert!(told.contains("alike of a stage is 0 or more"), "{told}");
-    let told = other("[demos]", "[pretrained]\nfolder = \"x\"\n\n[demos]");
-    assert!(told.contains("[model], from scratch, or [pretrained]"), "{told}");
-    let told = other("[demos]", "[engine]\ngpus = 2\n\n[demos]");
-    assert!(told.contains("2 devices: the run has 1") && told.contains("engine.gpus"), "{told}");
+    let told =
+        other("[sft]", &format!("[ppo]\n{playing}\nzero_variance_tolerance = -0.1\n\n[sft]"));
+    assert!(told.contains("ppo.zero_variance_tolerance must be finite and at least 0"), "{told}");
+    let told = other("[demos]", "[pretrained]\npath = \"x\"\n\n[demos]");
+    assert!(told.contains("either [model], from scratch, or [pretrained]"), "{told}");
+    let told = other("[demos]", "[engine]\nnum_gpus = 2\n\n[demos]");
+    assert!(
+        told.contains("2 devices: the run has 1") && told.contains("engine.num_gpus"),
+        "{told}"
+    );
     let pretrain = |table: &str| other("[demos]", &format!("[pretrain]\n{table}\n[demos]"));
-    let fit = "fit = { rate = 1e-3, epochs = 1 }\n";
+    let fit = "fit = { lr = 1e-3, total_epochs = 1 }\n";
     let told = pretrain(fit);
-    assert!(told.contains("pretrain needs tasks or sources"), "{told}");
-    let told = pretrain(&format!("sources = [\"a\"]\nshare = 1.0\n{fit}"));
+    assert!(told.contains("[pretrain] needs tasks or sources"), "{told}");
+    let told = pretrain(&format!("sources = [\"a\"]\nmax_kernel_share = 1.0\n{fit}"));
     assert!(told.contains("at least 0 and below 1"), "{told}");
-    let told = pretrain(&format!("tasks = [\"task.py\"]\nshare = 0.1\n{fit}"));
-    assert!(told.contains("pretrain.share needs sources"), "{told}");
-    let told = pretrain(&format!("tasks = [\"task.py\"]\nflaws = {{ wrong = 2.0 }}\n{fit}"));
-    assert!(told.contains("pretrain.flaws are shares"), "{told}");
+    let told = pretrain(&format!("tasks = [\"task.py\"]\nmax_kernel_share = 0.1\n{fit}"));
+    assert!(told.contains("pretrain.max_kernel_share needs pretrain.sources"), "{told}");
+    let told = pretrain(&format!("tasks = [\"task.py\"]\nflaws = {{ off_by_one = 2.0 }}\n{fit}"));
+    assert!(told.contains("pretrain.flaws.off_by_one must lie between 0 and 1"), "{told}");
 
     program.write("other.py", &format!("{TASK}\n# Another.\n"));
     let tasks = "train = [\"task.py\"]\nheld_out = [\"other.py\"]\n\n";
     let written = format!("{tasks}[pretrain]\ntasks = [\"other.py\"]\n{fit}");
     let told = other("train = [\"task.py\"]\n", &written);
-    assert!(told.contains("which is trained on"), "{told}");
+    assert!(told.contains("it is also the training task"), "{told}");
 
     program.write("a.toml", CONFIG);
     let told = refused(&program, &["ppo", "a.toml"]);
@@ -100,7 +116,7 @@ fn what_is_written_and_never_judged_is_learned_from() {
     let program = Program::new();
     program.write("task.py", TASK);
     let compose = |more: &str| {
-        let words = format!("task compose --window host --shape 64x64 {more}");
+        let words = format!("task compose --runtime-range host --shape 64x64 {more}");
         program.run(&words.split(' ').collect::<Vec<_>>())
     };
     let only = "torch.nn.functional.relu,torch.add,torch.cummax,torch.mul";
@@ -113,7 +129,7 @@ fn what_is_written_and_never_judged_is_learned_from() {
     let more = fs_err::read_to_string(program.path("more.jsonl")).unwrap();
     assert_eq!(more.lines().count(), 12);
     let ran = compose(&format!("--count 9999 --operators 1-2 --only {only} --out x.jsonl"));
-    assert!(ran.code == Some(0) && ran.stderr.contains("instead of 9999"), "{}", ran.show());
+    assert!(ran.code == Some(0) && ran.stderr.contains("admit no other task"), "{}", ran.show());
     let few = fs_err::read_to_string(program.path("x.jsonl")).unwrap();
     assert!((12..100).contains(&few.lines().count()), "{few}");
     let ran = compose("--count 9 --operators 3 --only torch.abs --out none.jsonl");
@@ -124,12 +140,12 @@ fn what_is_written_and_never_judged_is_learned_from() {
     program.write("code/table.bin", "no source code");
     let pretrain = "[pretrain]\n\
         tasks = [\"more.jsonl\"]\n\
-        versions = 3\n\
-        flaws = { wrong = 0.5 }\n\
+        kernels_per_task = 3\n\
+        flaws = { off_by_one = 0.5 }\n\
         sources = [\"code\"]\n\
-        share = 0.9\n\
-        fit = { rate = 3e-3, epochs = 2, batch = 4 }\n";
-    let config = CONFIG.replace("positions = 256", "positions = 2048");
+        max_kernel_share = 0.9\n\
+        fit = { lr = 3e-3, total_epochs = 2, train_batch_size = 4 }\n";
+    let config = CONFIG.replace("embeddings = 256", "embeddings = 2048");
     program.write("a.toml", &format!("{config}\n{pretrain}"));
     let run = |stage| program.run(&["train", stage, "a.toml", "--device", "cpu", "--out", "out"]);
     let ran = run("run");
@@ -167,24 +183,27 @@ fn what_is_written_and_never_judged_is_learned_from() {
 fn arms_go_on_from_what_they_share_and_are_held_against_each_other() {
     let program = Program::new();
     program.write("task.py", TASK);
-    let base = CONFIG.replace("positions = 256", "positions = 1024");
-    let ppo = "[ppo]\nupdates = 2\ntasks = 1\nepisodes = 3\nrate = 1e-3\n";
-    program.write("base.toml", &format!("turns = 2\n\n{base}\n[speech]\nmost = 16\n\n{ppo}"));
+    let base = CONFIG.replace("embeddings = 256", "embeddings = 1024");
+    let ppo = "[ppo]\ntotal_training_steps = 2\ntrain_batch_size = 1\nrollout_n = 3\nlr = 1e-3\n";
+    program.write(
+        "base.toml",
+        &format!("max_turns = 2\n\n{base}\n[sampling]\nmax_new_tokens = 16\n\n{ppo}"),
+    );
     let experiment = "\
         base = \"base.toml\"\n\
         seeds = [5, 6]\n\
         shared = [\"demos\"]\n\
-        with.ppo.episodes = 2\n\
+        with.ppo.rollout_n = 2\n\
         [[arms]]\n\
         name = \"critic\"\n\
-        with.ppo.critic_first = 1\n\
+        with.ppo.critic_warmup_steps = 1\n\
         [[arms]]\n\
         name = \"rloo\"\n\
-        with.ppo.rule = \"rloo\"\n\
+        with.ppo.algorithm = \"rloo\"\n\
         [[arms]]\n\
         name = \"without-examples\"\n\
-        with.collect.episodes = 1\n\
-        with.rft = { above = 1e9, fit = { rate = 1e-3, epochs = 1 } }\n";
+        with.collect.episodes_per_task = 1\n\
+        with.rft = { reward_threshold = 1e9, fit = { lr = 1e-3, total_epochs = 1 } }\n";
     program.write("two.toml", experiment);
     let run = || program.run(&["experiment", "two.toml", "--device", "cpu", "--json"]);
     let first = run();
@@ -239,8 +258,8 @@ fn a_model_that_is_there_is_gone_on_from() {
     let program = Program::new();
     program.write("task.py", TASK);
     let scratch = CONFIG
-        .replace("vocabulary = 512", "vocabulary = 1024")
-        .replace("positions = 256", "positions = 20000");
+        .replace("vocab_size = 512", "vocab_size = 1024")
+        .replace("embeddings = 256", "embeddings = 20000");
     program.write("scratch.toml", &scratch);
     let ran = program.run(&["train", "run", "scratch.toml", "--device", "cpu", "--out", "scratch"]);
     assert_eq!(ran.code, Some(0), "{}", ran.show());
@@ -257,16 +276,16 @@ fn a_model_that_is_there_is_gone_on_from() {
         [tasks]\n\
         train = [\"task.py\"]\n\n\
         [pretrained]\n\
-        folder = \"out/../chat\"\n\
-        lora = 4\n\n\
-        [speech]\n\
-        most = 24\n\n\
+        path = \"out/../chat\"\n\
+        lora_rank = 4\n\n\
+        [sampling]\n\
+        max_new_tokens = 24\n\n\
         [single_turn]\n\
-        rule = \"rloo\"\n\
-        updates = 1\n\
-        tasks = 1\n\
-        episodes = 2\n\
-        rate = 1e-3\n";
+        algorithm = \"rloo\"\n\
+        total_training_steps = 1\n\
+        train_batch_size = 1\n\
+        rollout_n = 2\n\
+        lr = 1e-3\n";
     program.write("chat.toml", config);
     fs_err::create_dir(program.path("out")).unwrap();
     let ran = program.run(&["train", "run", "chat.toml", "--device", "cpu", "--out", "out"]);
@@ -274,7 +293,7 @@ fn a_model_that_is_there_is_gone_on_from() {
     let checkpoint = program.path("out/single-turn/checkpoint");
     assert!(checkpoint.join("adapter_model.safetensors").is_file());
     assert!(!checkpoint.join("model.safetensors").exists(), "the model stays where it is");
-    let export = ["trajectory", "export", "out/single-turn/record", "--form", "tokens"];
+    let export = ["trajectory", "export", "out/single-turn/record", "--format", "tokens"];
     let ran = program.run(&[&export[..], &["--out", "tokens.jsonl"]].concat());
     assert_eq!(ran.code, Some(0), "{}", ran.show());
     let lines = fs_err::read_to_string(program.path("tokens.jsonl")).unwrap();
@@ -291,7 +310,7 @@ fn a_model_that_is_there_is_gone_on_from() {
     );
     let told = program.run(&["watch", "chat"]);
     assert!(
-        told.code == Some(2) && told.stderr.contains("it is no training run"),
+        told.code == Some(2) && told.stderr.contains("it is not a training run"),
         "{}",
         told.show()
     );
@@ -301,7 +320,7 @@ fn a_model_that_is_there_is_gone_on_from() {
     let play = ["optimize", "task.py", "--device", "cpu", "--policy", policy, "--max-turns", "1"];
     let ran = program.run(&play);
     assert_eq!(ran.code, Some(3), "it speaks, and not of kernels: {}", ran.show());
-    let untold = config.replace("folder = \"out/../chat\"", "folder = \"scratch\"");
+    let untold = config.replace("path = \"out/../chat\"", "path = \"scratch\"");
     program.write("chat.toml", &untold);
     let told = refused(&program, &["run", "chat.toml", "--out", "other"]);
     assert!(told.contains("failed to take the model in"), "{told}");
@@ -353,7 +372,10 @@ fn a_policy_from_nothing_learns_which_kernels_are_rewarded() {
     // What is left of it can be looked at, and works on a task like any other policy.
     assert_eq!(program.run(&["report", "out", "--out", "page.html"]).code, Some(0));
     let page = fs_err::read_to_string(program.path("page.html")).unwrap();
-    assert!(page.contains("reward by update") && page.contains("held out by epoch"), "{page}");
+    assert!(
+        page.contains("critic/rewards/mean by step") && page.contains("val/loss by epoch"),
+        "{page}"
+    );
     assert!(page.contains("the best of step 12"), "{page}");
     let events =
         fs_err::metadata(program.path("out/tensorboard/ppo/events.out.tfevents.1.warpwright"));

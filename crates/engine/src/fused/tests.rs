@@ -351,7 +351,7 @@ fn models(head_dim: i64) -> [Model; 3] {
         intermediate_size: 48,
         num_hidden_layers: 3,
         head_dim,
-        ..crate::config::tests::tiny()
+        ..crate::tiny()
     };
     let weights = || {
         let weights = Weights::initial(&config, 5).with_value_head().trained_on(Device::Cpu);
@@ -375,9 +375,9 @@ fn rows() -> Vec<Row> {
         Row {
             ids: (0..length).map(|at| (number * 31 + at * at) % 64).collect(),
             advantages: each(1.0),
-            before: each(0.1),
-            behaviour: each(0.1),
-            targets: each(0.7),
+            old_log_probs: each(0.1),
+            rollout_log_probs: each(0.1),
+            returns: each(0.7),
             actions,
             ..Row::default()
         }
@@ -388,8 +388,14 @@ fn rows() -> Vec<Row> {
 /// Gradients are as near those of float32 as torch's own in bfloat16 are, whatever is learned and however blocks pass.
 #[test]
 fn a_model_learns_by_them_what_it_learns_by_torch() {
-    let loss = PolicyLoss { clip_low: 10.0, clip_high: 10.0, dual_clip: None, mismatch: None };
-    for (recompute, loss) in [
+    let loss = PolicyLoss {
+        clip_ratio_low: 10.0,
+        clip_ratio_high: 10.0,
+        clip_ratio_c: None,
+        rollout_is_threshold: None,
+        bypass_mode: false,
+    };
+    for (gradient_checkpointing, loss) in [
         (false, Loss::Likelihood),
         (true, Loss::Likelihood),
         (false, Loss::Policy(loss)),
@@ -401,7 +407,7 @@ fn a_model_learns_by_them_what_it_learns_by_torch() {
         let [own, torchs, exact] = models.each_ref().map(|model| {
             let signals = Signals::of(&rows, &loss, Device::Cpu).unwrap();
             let pass = Pass::new(&rows, Device::Cpu);
-            pass.backward(model, &signals, 50.0, recompute).unwrap().read().unwrap()
+            pass.backward(model, &signals, 50.0, gradient_checkpointing).unwrap().read().unwrap()
         });
         let off = |found: f64| (found - exact.0).abs() / exact.0.abs();
         assert!(off(own.0) < 0.02, "{loss:?}: {} {} {}", own.0, torchs.0, exact.0);
@@ -480,6 +486,6 @@ fn what_does_not_fit_is_refused() {
     says(kernels.add_norm(&stream, None, &weight, EPSILON).map(|(_, out)| out), "[16]");
     let shifted = half(&random(&[33], 1.0)).narrow(0, 1, 32).view([2, 16]);
     says(kernels.gate(&shifted), "multiple of 8 bytes");
-    let config = crate::config::tests::tiny();
+    let config = crate::tiny();
     assert!(!Kernels::serve(&config), "61 words are no multiple of four");
 }

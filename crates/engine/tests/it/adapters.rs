@@ -14,7 +14,7 @@ use crate::oracle::{actions, engine, named, rows, tensors, transformers};
 const LORA: Lora = Lora { rank: 3, scale: 1.9 };
 
 fn usual() -> Settings {
-    Settings { threads: Some(1), ..Settings::default() }
+    Settings { num_threads: Some(1), ..Settings::default() }
 }
 
 fn adapted() -> Settings {
@@ -33,7 +33,7 @@ fn base() -> tempfile::TempDir {
 fn learn(engine: &mut LocalEngine, steps: usize) {
     for _ in 0..steps {
         engine.backward(&rows(), &Loss::Likelihood, actions(&rows())).unwrap();
-        engine.step(Which::Policy, &Step { rate: 1e-2, ..Step::default() }).unwrap();
+        engine.step(Which::Policy, &Step { lr: 1e-2, ..Step::default() }).unwrap();
     }
 }
 
@@ -144,16 +144,16 @@ fn long_a_checkpoint_of_a_real_models_shape_goes_all_the_way() {
     let base = tempfile::tempdir().unwrap();
     transformers("large", base.path());
     let rows = given(base.path());
-    let settings = Settings { threads: None, ..usual() };
+    let settings = Settings { num_threads: None, ..usual() };
     for lora in [Some(Lora { rank: 8, scale: 2.0 }), None] {
         let mut engine = load(base.path(), Settings { lora, ..settings });
         assert_agree(&mut engine, &rows, base.path());
-        let step = Step { rate: 1e-3, ..Step::default() };
+        let step = Step { lr: 1e-3, ..Step::default() };
         let first = engine.backward(&rows, &Loss::Likelihood, actions(&rows)).unwrap().loss;
         engine.step(Which::Policy, &step).unwrap();
         let mut asked = rows.clone();
         for (row, scores) in asked.iter_mut().zip(engine.score(&rows).unwrap()) {
-            (row.behaviour, row.before) = (scores.logprobs.clone(), scores.logprobs);
+            (row.rollout_log_probs, row.old_log_probs) = (scores.logprobs.clone(), scores.logprobs);
             row.advantages = vec![1.0; row.actions.len()];
         }
         let policy = Loss::Policy(Recipe::robust().policy);
@@ -162,7 +162,7 @@ fn long_a_checkpoint_of_a_real_models_shape_goes_all_the_way() {
         let last = engine.backward(&rows, &Loss::Likelihood, actions(&rows)).unwrap().loss;
         assert!(last < first, "{first} {last}");
         let prompts = Prompt::numbered([vec![785, 6722], vec![315]], 0);
-        let sampling = Sampling { most: 4, ..Sampling::default() };
+        let sampling = Sampling { max_new_tokens: 4, ..Sampling::default() };
         let drawn = engine.sample(&prompts, &sampling).unwrap();
         assert!(drawn.iter().all(|drawn| drawn.ids.len() == 4));
         let out = tempfile::tempdir().unwrap();
@@ -175,30 +175,30 @@ fn long_a_checkpoint_of_a_real_models_shape_goes_all_the_way() {
 #[test]
 fn a_policy_learns_draws_and_has_a_critic_with_them() {
     let base = base();
-    for recompute in [false, true] {
-        let mut engine = load(base.path(), Settings { recompute, ..adapted() });
+    for gradient_checkpointing in [false, true] {
+        let mut engine = load(base.path(), Settings { gradient_checkpointing, ..adapted() });
         engine.begin_critic().unwrap();
         learn(&mut engine, 3);
         let prompts: Vec<Vec<u32>> = (1..9).map(|i| vec![i; i as usize]).collect();
-        let sampling = Sampling { most: 20, ..Sampling::default() };
+        let sampling = Sampling { max_new_tokens: 20, ..Sampling::default() };
         let drawn = engine.sample(&Prompt::numbered(prompts.clone(), 0), &sampling).unwrap();
         let row = |(prompt, drawn): (&Vec<u32>, &warpwright_learn::engine::Sampled)| Row {
             ids: [&prompt[..], &drawn.ids].concat(),
             actions: (prompt.len() as u32..(prompt.len() + drawn.ids.len()) as u32).collect(),
-            behaviour: drawn.logprobs.clone(),
+            rollout_log_probs: drawn.logprobs.clone(),
             advantages: vec![1.0; drawn.ids.len()],
-            targets: vec![0.5; drawn.ids.len()],
+            returns: vec![0.5; drawn.ids.len()],
             ..Row::default()
         };
         let mut rows: Vec<Row> = prompts.iter().zip(&drawn).map(row).collect();
         let before = engine.score(&rows).unwrap();
         for (row, scores) in rows.iter_mut().zip(&before) {
             // The sampler's matrices have what adapters add; the trainer adds it to what comes out.
-            let far = furthest(&row.behaviour, &scores.logprobs);
+            let far = furthest(&row.rollout_log_probs, &scores.logprobs);
             assert!(far < 1e-4, "{far}");
-            row.before.clone_from(&scores.logprobs);
+            row.old_log_probs.clone_from(&scores.logprobs);
         }
-        let step = Step { rate: 1e-3, ..Step::default() };
+        let step = Step { lr: 1e-3, ..Step::default() };
         let policy = Loss::Policy(Recipe::robust().policy);
         engine.backward(&rows, &policy, actions(&rows)).unwrap();
         assert!(engine.step(Which::Policy, &step).unwrap() > 0.0);
@@ -211,7 +211,9 @@ fn a_policy_learns_draws_and_has_a_critic_with_them() {
         assert!(sum(&after) > sum(&before), "what was good is likelier");
         let out = tempfile::tempdir().unwrap();
         engine.save(out.path()).unwrap();
-        let again = load(out.path(), Settings { recompute, ..adapted() }).score(&rows).unwrap();
+        let again = load(out.path(), Settings { gradient_checkpointing, ..adapted() })
+            .score(&rows)
+            .unwrap();
         assert_eq!(again, after);
     }
 }

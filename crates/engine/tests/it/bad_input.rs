@@ -1,7 +1,8 @@
 //! What makes no sense is refused in words, and nothing breaks.
 
-use warpwright_engine::{LocalEngine, ModelConfig, Settings};
+use warpwright_engine::{LocalEngine, Settings};
 use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampler, Sampling, Step, Which};
+use warpwright_learn::model_config::ModelConfig;
 
 use crate::oracle::{engine, tiny};
 
@@ -53,7 +54,7 @@ fn what_the_model_lacks_is_said() {
     fs_err::remove_file(folder.path().join("value_head.safetensors")).unwrap();
     fs_err::remove_file(folder.path().join("optimizer.safetensors")).unwrap();
     let mut engine = LocalEngine::load(folder.path(), Settings::default()).unwrap();
-    let row = Row { ids: vec![1, 2], actions: vec![1], targets: vec![1.0], ..Row::default() };
+    let row = Row { ids: vec![1, 2], actions: vec![1], returns: vec![1.0], ..Row::default() };
     let refused =
         engine.backward(std::slice::from_ref(&row), &Loss::Value { clip: None }, 1.0).unwrap_err();
     assert!(refused.to_string().contains("no critic and no value head"), "{refused}");

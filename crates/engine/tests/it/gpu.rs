@@ -1,10 +1,11 @@
 //! On a GPU: what the host says, in half precision about that, and all of it when memory is short.
 
 use tch::{Cuda, Device, Kind, Tensor};
-use warpwright_engine::{Compute, LocalEngine, ModelConfig, Settings};
+use warpwright_engine::{Dtype, LocalEngine, Settings};
 use warpwright_learn::engine::{
     Engine, Loss, Prompt, Row, SampleRequest, Sampled, Sampler, Sampling, Step, Which,
 };
+use warpwright_learn::model_config::ModelConfig;
 
 use crate::oracle::{actions, engine, rows, tiny};
 
@@ -25,7 +26,7 @@ fn train(engine: &mut LocalEngine) -> f64 {
     let mut norm = 0.0;
     for _ in 0..5 {
         engine.backward(&rows(), &Loss::Likelihood, actions(&rows())).unwrap();
-        norm = engine.step(Which::Policy, &Step { rate: 1e-3, ..Step::default() }).unwrap();
+        norm = engine.step(Which::Policy, &Step { lr: 1e-3, ..Step::default() }).unwrap();
     }
     norm
 }
@@ -37,7 +38,7 @@ fn gpu_the_same_is_computed_learned_and_drawn_as_on_the_host() {
     assert!((a - b).abs() < 1e-3 * a, "{a} {b}");
     let far = furthest(&scores(&mut host, &rows()), &scores(&mut gpu, &rows()));
     assert!(far < 1e-3, "{far}");
-    let sampling = Sampling { most: 30, ..Sampling::default() };
+    let sampling = Sampling { max_new_tokens: 30, ..Sampling::default() };
     let prompts: Vec<Vec<u32>> = (1..9).map(|i| vec![i; i as usize]).collect();
     let ids = |engine: &mut LocalEngine| {
         let drawn = engine.sample(&Prompt::numbered(prompts.clone(), 0), &sampling).unwrap();
@@ -48,9 +49,9 @@ fn gpu_the_same_is_computed_learned_and_drawn_as_on_the_host() {
 
 #[test]
 fn gpu_packed_rows_in_half_precision_are_what_each_is_alone() {
-    let half = Settings { compute: Compute::Bfloat16, ..on_gpu() };
+    let half = Settings { dtype: Dtype::Bfloat16, ..on_gpu() };
     let mut together = engine(half);
-    let mut alone = engine(Settings { pass_tokens: 1, ..half });
+    let mut alone = engine(Settings { max_token_len: 1, ..half });
     let (a, b) = (train(&mut together), train(&mut alone));
     assert!((a - b).abs() < 0.05 * a, "{a} {b}");
     let mut exact = engine(Settings::default());
@@ -64,10 +65,10 @@ fn gpu_packed_rows_in_half_precision_are_what_each_is_alone() {
 
 #[test]
 fn gpu_what_is_sampled_in_half_precision_the_trainer_finds_about_as_likely() {
-    let mut engine = engine(Settings { compute: Compute::Bfloat16, ..on_gpu() });
+    let mut engine = engine(Settings { dtype: Dtype::Bfloat16, ..on_gpu() });
     train(&mut engine);
     let prompts: Vec<Vec<u32>> = (1..20).map(|i| vec![i; i as usize]).collect();
-    let sampling = Sampling { most: 60, ..Sampling::default() };
+    let sampling = Sampling { max_new_tokens: 60, ..Sampling::default() };
     let drawn = engine.sample(&Prompt::numbered(prompts.clone(), 0), &sampling).unwrap();
     let said: Vec<f32> = drawn.iter().flat_map(|s| s.logprobs.clone()).collect();
     let whole = |(prompt, drawn): (&Vec<u32>, &Vec<u32>)| Row {
@@ -85,13 +86,12 @@ fn gpu_what_is_sampled_in_half_precision_the_trainer_finds_about_as_likely() {
 #[test]
 fn gpu_graphs_draw_what_is_drawn_without_them() {
     let prompts: Vec<Vec<u32>> = (1..50).map(|i| vec![i; 1 + i as usize % 20]).collect();
-    for (compute, top_p) in
-        [(Compute::Float32, 1.0), (Compute::Bfloat16, 1.0), (Compute::Bfloat16, 0.8)]
+    for (compute, top_p) in [(Dtype::Float32, 1.0), (Dtype::Bfloat16, 1.0), (Dtype::Bfloat16, 0.8)]
     {
-        let sampling = Sampling { most: 90, top_p, stop: vec![3], ..Sampling::default() };
-        let settings = Settings { slots: 20, compute, ..on_gpu() };
+        let sampling = Sampling { max_new_tokens: 90, top_p, stop: vec![3], ..Sampling::default() };
+        let settings = Settings { max_num_seqs: 20, dtype: compute, ..on_gpu() };
         let mut with = engine(settings);
-        let mut without = engine(Settings { graphs: false, ..settings });
+        let mut without = engine(Settings { cuda_graphs: false, ..settings });
         for round in 0..3 {
             let prompts = Prompt::numbered(prompts.clone(), 1000 * round);
             let drawn = with.sample(&prompts, &sampling).unwrap();
@@ -129,14 +129,20 @@ fn gpu_another_than_the_first_learns_and_draws_the_same() {
         return;
     }
     let prompts: Vec<Vec<u32>> = (1..50).map(|i| vec![i; 1 + i as usize % 20]).collect();
-    let sampling = Sampling { most: 90, stop: vec![3], ..Sampling::default() };
+    let sampling = Sampling { max_new_tokens: 90, stop: vec![3], ..Sampling::default() };
     // 61 words are not for kernels of our own.
     let config = ModelConfig { vocab_size: 64, ..tiny() };
     for (compute, graphs) in
-        [(Compute::Float32, true), (Compute::Bfloat16, true), (Compute::Bfloat16, false)]
+        [(Dtype::Float32, true), (Dtype::Bfloat16, true), (Dtype::Bfloat16, false)]
     {
         let of = |gpu| {
-            let settings = Settings { gpu: Some(gpu), slots: 20, compute, graphs, ..on_gpu() };
+            let settings = Settings {
+                gpu: Some(gpu),
+                max_num_seqs: 20,
+                dtype: compute,
+                cuda_graphs: graphs,
+                ..on_gpu()
+            };
             LocalEngine::initial(&config, 5, settings).unwrap()
         };
         let (mut first, mut second) = (of(0), of(1));
@@ -169,17 +175,22 @@ fn gpu_kernels_of_our_own_learn_and_draw_what_torchs_do() {
     let config = ModelConfig { vocab_size: 64, ..tiny() };
     let begin = |settings| LocalEngine::initial(&config, 1, settings).unwrap();
     let prompts: Vec<Vec<u32>> = (1..50).map(|i| vec![i; 1 + i as usize % 20]).collect();
-    for (recompute, graphs, top_p, temperature) in [
+    for (gradient_checkpointing, graphs, top_p, temperature) in [
         (false, true, 1.0, 1.0),
         (true, false, 1.0, 0.7),
         (false, true, 0.8, 1.0),
         (true, true, 1.0, 0.0),
     ] {
-        let sampling = Sampling { most: 90, top_p, temperature, stop: vec![3] };
-        let settings =
-            Settings { slots: 20, compute: Compute::Bfloat16, recompute, graphs, ..on_gpu() };
+        let sampling = Sampling { max_new_tokens: 90, top_p, temperature, stop: vec![3] };
+        let settings = Settings {
+            max_num_seqs: 20,
+            dtype: Dtype::Bfloat16,
+            gradient_checkpointing,
+            cuda_graphs: graphs,
+            ..on_gpu()
+        };
         let mut own = begin(settings);
-        let settings = Settings { fused: false, ..settings };
+        let settings = Settings { fused_kernels: false, ..settings };
         let mut torchs = begin(settings);
         let saved = tempfile::tempdir().unwrap();
         for round in 0..3 {
@@ -188,7 +199,7 @@ fn gpu_kernels_of_our_own_learn_and_draw_what_torchs_do() {
             let mut wanted = torchs.sample(&asked, &sampling).unwrap();
             if top_p < 1.0 || temperature == 0.0 {
                 asked = Prompt::numbered(beginnings(&prompts, &wanted), 1000 * round);
-                sampling.most = 4;
+                sampling.max_new_tokens = 4;
                 wanted = torchs.sample(&asked, &sampling).unwrap();
             }
             let drawn = own.sample(&asked, &sampling).unwrap();

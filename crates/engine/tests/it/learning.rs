@@ -4,7 +4,7 @@ use warpwright_engine::{LocalEngine, Settings};
 use warpwright_learn::batch::Episode;
 use warpwright_learn::engine::{Engine, Prompt, Sampled, Sampler, Sampling, Step};
 use warpwright_learn::recipe::Recipe;
-use warpwright_learn::update::{Comparison, Report, Rule, Steps, update};
+use warpwright_learn::update::{Algorithm, Comparison, Report, Steps, update};
 use warpwright_record::tokens::Sequence;
 
 use crate::oracle::engine;
@@ -24,8 +24,8 @@ fn episode(number: usize, prompt: &[u32], sampled: Sampled) -> Episode {
     let worth = sampled.ids.iter().filter(|id| WORTH.contains(id)).count();
     let sequence = Sequence {
         ids: [prompt, &sampled.ids].concat(),
-        is_action: [vec![0; before], vec![1; drawn]].concat(),
-        behaviour_logprobs: std::iter::repeat_n(None, before)
+        response_mask: [vec![0; before], vec![1; drawn]].concat(),
+        rollout_log_probs: std::iter::repeat_n(None, before)
             .chain(sampled.logprobs.into_iter().map(Some))
             .collect(),
         turns: vec![1; before + drawn],
@@ -34,12 +34,18 @@ fn episode(number: usize, prompt: &[u32], sampled: Sampled) -> Episode {
     Episode { task, sequences: vec![sequence], reward: worth as f64 / drawn as f64 }
 }
 
-fn learn(engine: &mut LocalEngine, rule: &Rule, updates: u64, seed: u64) -> Vec<Report> {
-    let step = Step { rate: 5e-3, decay: 0.0, ..Step::default() };
-    let steps = Steps { policy: step, critic: step, parts: 1, alike: 0.0 };
+fn learn(engine: &mut LocalEngine, rule: &Algorithm, updates: u64, seed: u64) -> Vec<Report> {
+    let step = Step { lr: 5e-3, weight_decay: 0.0, ..Step::default() };
+    let steps = Steps {
+        policy: step,
+        critic: step,
+        minibatches: 1,
+        epochs: 1,
+        zero_variance_tolerance: 0.0,
+    };
     let mut reports = Vec::new();
     for number in 0..updates {
-        let sampling = Sampling { most: 6, ..Sampling::default() };
+        let sampling = Sampling { max_new_tokens: 6, ..Sampling::default() };
         let drawn = Prompt::numbered(prompts(), seed * 1000 + number);
         let drawn = engine.sample(&drawn, &sampling).unwrap();
         let each = prompts().into_iter().zip(drawn).enumerate();
@@ -54,15 +60,29 @@ fn learn(engine: &mut LocalEngine, rule: &Rule, updates: u64, seed: u64) -> Vec<
 fn what_is_rewarded_is_done_more_often_by_every_rule() {
     let loss = Recipe::robust().policy;
     let rules = [
-        (Rule::Ppo { recipe: Recipe::robust(), critic_steps: 2, critic_only: false }, true),
-        (Rule::Ppo { recipe: Recipe::paper(), critic_steps: 1, critic_only: false }, false),
-        (Rule::Group { by: Comparison::Rloo, loss }, false),
-        (Rule::Group { by: Comparison::Grpo, loss }, false),
-        (Rule::Rejection { above: 0.3 }, false),
+        (
+            Algorithm::Ppo {
+                recipe: Recipe::robust(),
+                critic_steps_per_step: 2,
+                critic_only: false,
+            },
+            true,
+        ),
+        (
+            Algorithm::Ppo {
+                recipe: Recipe::paper(),
+                critic_steps_per_step: 1,
+                critic_only: false,
+            },
+            false,
+        ),
+        (Algorithm::Group { by: Comparison::Rloo, loss }, false),
+        (Algorithm::Group { by: Comparison::Grpo, loss }, false),
+        (Algorithm::Rejection { above: 0.3 }, false),
     ];
-    for (rule, own_critic) in rules {
+    for (rule, separate_critic) in rules {
         let mut engine = engine(Settings::default());
-        if own_critic {
+        if separate_critic {
             engine.begin_critic().unwrap();
         }
         let reports = learn(&mut engine, &rule, 25, 1);
@@ -72,7 +92,7 @@ fn what_is_rewarded_is_done_more_often_by_every_rule() {
         assert!((first - 0.25).abs() < 0.2, "{rule:?}: {first}");
         assert!(last > first + 0.15, "{rule:?}: {first} {last}");
         // Sampler and trainer are of one mind.
-        for mismatch in reports.iter().filter_map(|report| report.mismatch) {
+        for mismatch in reports.iter().filter_map(|report| report.rollout_ratios) {
             assert!((mismatch.mean - 1.0).abs() < 1e-3, "{rule:?} {mismatch:?}");
             assert!(mismatch.effective_share > 0.999, "{rule:?} {mismatch:?}");
         }
@@ -83,7 +103,8 @@ fn what_is_rewarded_is_done_more_often_by_every_rule() {
 fn a_critic_that_learns_first_explains_what_comes() {
     let mut engine = engine(Settings::default());
     engine.begin_critic().unwrap();
-    let rule = Rule::Ppo { recipe: Recipe::robust(), critic_steps: 4, critic_only: true };
+    let rule =
+        Algorithm::Ppo { recipe: Recipe::robust(), critic_steps_per_step: 4, critic_only: true };
     let reports = learn(&mut engine, &rule, 60, 2);
     let explained: Vec<f64> = reports.iter().filter_map(|r| r.explained_variance).collect();
     assert!(explained[0] < 0.05, "{explained:?}");

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tch::Tensor;
-use warpwright_engine::{LocalEngine, ModelConfig, Settings};
+use warpwright_engine::{LocalEngine, Settings};
 use warpwright_learn::engine::Row;
+use warpwright_learn::model_config::ModelConfig;
 
 /// Runs `tests/qwen3.py`; `scripts/setup.d/model-server` installs what it needs.
 #[track_caller]
@@ -44,7 +45,7 @@ pub(crate) fn tiny() -> ModelConfig {
 
 pub(crate) fn engine(settings: Settings) -> LocalEngine {
     // Tests run beside each other, and this model is too small for more.
-    LocalEngine::initial(&tiny(), 5, Settings { threads: Some(1), ..settings }).unwrap()
+    LocalEngine::initial(&tiny(), 5, Settings { num_threads: Some(1), ..settings }).unwrap()
 }
 
 /// Rows of several lengths, whose actions are all but the first few tokens.

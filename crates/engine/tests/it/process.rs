@@ -42,12 +42,13 @@ fn in_a_process_of_its_own_it_says_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let (mut remote, mut child) = started(folder.path(), &["--slots", "2", "--threads", "1"]);
     // With several threads libtorch adds up in another order from one process to the next.
-    let mut local = engine(Settings { slots: 2, threads: Some(1), ..Settings::default() });
+    let mut local =
+        engine(Settings { max_num_seqs: 2, num_threads: Some(1), ..Settings::default() });
     assert_eq!(remote.describe().unwrap(), local.describe().unwrap());
     assert_eq!(train(&mut remote), train(&mut local));
     assert_eq!(remote.score(&rows()).unwrap(), local.score(&rows()).unwrap());
     let prompts = Prompt::numbered([vec![1, 2], vec![3], vec![4, 5, 6]], 0);
-    let sampling = Sampling { most: 9, ..Sampling::default() };
+    let sampling = Sampling { max_new_tokens: 9, ..Sampling::default() };
     let drawn = remote.sample(&prompts, &sampling).unwrap();
     assert_eq!(drawn, local.sample(&prompts, &sampling).unwrap());
     remote.begin_critic().unwrap();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tch::{Cuda, Tensor};
-use warpwright_engine::{Compute, EngineError, LocalEngine, Replicas, Settings};
+use warpwright_engine::{Dtype, EngineError, LocalEngine, Replicas, Settings};
 use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampler, Sampling, Step, Which};
 use warpwright_learn::recipe::Recipe;
 
@@ -11,7 +11,7 @@ use crate::oracle::{actions, engine, named, rows, tensors, tiny};
 
 /// With the weights of `oracle::engine`.
 fn replicas(settings: &[Settings]) -> Replicas {
-    let one = |settings: &Settings| Settings { threads: Some(1), ..*settings };
+    let one = |settings: &Settings| Settings { num_threads: Some(1), ..*settings };
     Replicas::initial(&tiny(), 5, &settings.iter().map(one).collect::<Vec<_>>()).unwrap()
 }
 
@@ -23,11 +23,11 @@ fn hosts(count: usize) -> Replicas {
 fn signalled<E: Engine>(engine: &mut E) -> Vec<Row> {
     let (mut all, scores) = (rows(), engine.score(&rows()).unwrap());
     for (row, scores) in all.iter_mut().zip(scores) {
-        row.behaviour = scores.logprobs.iter().map(|p| p - 0.1).collect();
-        row.before = scores.logprobs;
+        row.rollout_log_probs = scores.logprobs.iter().map(|p| p - 0.1).collect();
+        row.old_log_probs = scores.logprobs;
         row.advantages = (0..row.actions.len()).map(|i| (i * 7 % 5) as f32 - 2.0).collect();
-        row.targets = (0..row.actions.len()).map(|i| (i % 3) as f32 - 1.0).collect();
-        row.expected = scores.values;
+        row.returns = (0..row.actions.len()).map(|i| (i % 3) as f32 - 1.0).collect();
+        row.values = scores.values;
     }
     all
 }
@@ -89,7 +89,7 @@ fn the_same_is_scored_and_drawn_in_the_order_that_it_was_asked_for() {
         assert!(far.fold(0.0, f32::max) < 1e-5);
     }
     let prompts = Prompt::numbered((1..8).map(|i| vec![i; i as usize]), 3);
-    let sampling = Sampling { most: 20, ..Sampling::default() };
+    let sampling = Sampling { max_new_tokens: 20, ..Sampling::default() };
     let ids = |drawn: Vec<warpwright_learn::engine::Sampled>| {
         drawn.into_iter().map(|s| s.ids).collect::<Vec<_>>()
     };
@@ -105,7 +105,7 @@ fn what_was_saved_goes_on_in_any_number() {
     let mut two = hosts(2);
     train(&mut two);
     two.save(folder.path()).unwrap();
-    let settings = Settings { threads: Some(1), ..Settings::default() };
+    let settings = Settings { num_threads: Some(1), ..Settings::default() };
     let mut one = LocalEngine::load(folder.path(), settings).unwrap();
     let mut three = Replicas::load(folder.path(), &[settings; 3]).unwrap();
     let (a, b) = (train(&mut one), train(&mut three));
@@ -152,9 +152,9 @@ fn gpu_two_gpus_learn_and_draw_what_one_does() {
     }
     let on = |gpu| Settings { gpu: Some(gpu), ..Settings::default() };
     assert_alike(&learnt(replicas(&[on(0), on(1)])), &learnt(engine(on(0))));
-    let half = |gpu| Settings { compute: Compute::Bfloat16, slots: 4, ..on(gpu) };
+    let half = |gpu| Settings { dtype: Dtype::Bfloat16, max_num_seqs: 4, ..on(gpu) };
     let (mut one, mut two) = (engine(half(0)), replicas(&[half(0), half(1)]));
-    let sampling = Sampling { most: 30, ..Sampling::default() };
+    let sampling = Sampling { max_new_tokens: 30, ..Sampling::default() };
     for turn in 0..3 {
         let prompts = Prompt::numbered((1..17).map(|i| vec![i; i as usize]), turn);
         let (a, b) = (one.sample(&prompts, &sampling).unwrap(), two.sample(&prompts, &sampling));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use warpwright_engine::{Deviation, LocalEngine, Rounding, Settings};
+use warpwright_engine::{Deviation, LocalEngine, SamplerDtype, Settings};
 use warpwright_learn::engine::{
     Completion, Engine, Loss, Prompt, Row, SampleRequest, Sampled, Sampler, Sampling, Step, Which,
 };
@@ -11,14 +11,14 @@ use crate::oracle::{actions, engine, rows};
 
 /// One that has learnt something, so that odds are uneven.
 fn taught(slots: usize) -> LocalEngine {
-    taught_by(Settings { slots, ..Settings::default() })
+    taught_by(Settings { max_num_seqs: slots, ..Settings::default() })
 }
 
 fn taught_by(settings: Settings) -> LocalEngine {
     let mut engine = engine(settings);
     for _ in 0..20 {
         engine.backward(&rows(), &Loss::Likelihood, actions(&rows())).unwrap();
-        engine.step(Which::Policy, &Step { rate: 3e-3, ..Step::default() }).unwrap();
+        engine.step(Which::Policy, &Step { lr: 3e-3, ..Step::default() }).unwrap();
     }
     engine
 }
@@ -41,7 +41,7 @@ fn whole(prompt: &[u32], sampled: &Sampled) -> Row {
 #[test]
 fn the_trainer_finds_each_drawn_token_as_likely_as_the_sampler_said() {
     let mut engine = taught(4);
-    let sampling = Sampling { most: 70, ..Sampling::default() };
+    let sampling = Sampling { max_new_tokens: 70, ..Sampling::default() };
     let sampled = engine.sample(&asked(8), &sampling).unwrap();
     let rows: Vec<Row> = prompts().iter().zip(&sampled).map(|(p, s)| whole(p, s)).collect();
     for (scores, sampled) in engine.score(&rows).unwrap().iter().zip(&sampled) {
@@ -54,7 +54,7 @@ fn the_trainer_finds_each_drawn_token_as_likely_as_the_sampler_said() {
 
 #[test]
 fn what_is_drawn_for_a_prompt_does_not_depend_on_what_is_drawn_beside_it() {
-    let sampling = Sampling { most: 40, stop: vec![7, 30], ..Sampling::default() };
+    let sampling = Sampling { max_new_tokens: 40, stop: vec![7, 30], ..Sampling::default() };
     let drawn = |slots| taught(slots).sample(&asked(4), &sampling).unwrap();
     let ids = |all: &[Sampled]| all.iter().map(|s| s.ids.clone()).collect::<Vec<_>>();
     let alone = drawn(1);
@@ -64,7 +64,7 @@ fn what_is_drawn_for_a_prompt_does_not_depend_on_what_is_drawn_beside_it() {
     assert_eq!(alone, drawn(64));
     // However late the host reads what was drawn.
     for unread in [2, 8, 100] {
-        let settings = Settings { unread: Some(unread), slots: 3, ..Settings::default() };
+        let settings = Settings { unread: Some(unread), max_num_seqs: 3, ..Settings::default() };
         assert_eq!(alone, taught_by(settings).sample(&asked(4), &sampling).unwrap(), "{unread}");
     }
     let mut engine = taught(64);
@@ -85,7 +85,7 @@ fn who_joins_others_is_drawn_as_it_would_be_alone() {
     let request = |ticket: u64| {
         let (temperature, most, stop) = manners[ticket as usize * ticket as usize % 7 % 3].clone();
         let prompt = asked(ticket / 11)[ticket as usize % 11].clone();
-        let sampling = Sampling { temperature, most, stop, ..Sampling::default() };
+        let sampling = Sampling { temperature, max_new_tokens: most, stop, ..Sampling::default() };
         SampleRequest { ticket, prompt, sampling }
     };
     let count = 80;
@@ -98,7 +98,7 @@ fn who_joins_others_is_drawn_as_it_would_be_alone() {
         [(64, 3, 5, 1), (64, 1, 40, 1), (3, 7, 2, 1), (64, 11, 1, 1), (64, 11, 5, 4), (3, 50, 9, 8)]
     {
         let unread = Some(unread);
-        let mut engine = taught_by(Settings { slots, unread, ..Settings::default() });
+        let mut engine = taught_by(Settings { max_num_seqs: slots, unread, ..Settings::default() });
         let mut requests = (0..count).map(request);
         let mut found: BTreeMap<u64, Sampled> = BTreeMap::new();
         while found.len() < count as usize {
@@ -120,7 +120,7 @@ fn who_joins_others_is_drawn_as_it_would_be_alone() {
 fn what_makes_no_sense_is_no_matter_to_those_beside_it() {
     let mut engine = taught(4);
     let request = |ticket, id, most| {
-        let sampling = Sampling { most, ..Sampling::default() };
+        let sampling = Sampling { max_new_tokens: most, ..Sampling::default() };
         SampleRequest { ticket, prompt: Prompt { ids: vec![id], stream: 1 }, sampling }
     };
     let over = engine.draw(vec![request(5, 1, 50), request(6, 99, 50)], 3).unwrap();
@@ -135,13 +135,13 @@ fn what_makes_no_sense_is_no_matter_to_those_beside_it() {
 #[test]
 fn sequences_under_way_when_the_policy_moves_go_on_by_what_it_is_then() {
     const BEFORE: u32 = 10;
-    for (pass_tokens, behind) in [(32_768, 0), (1, 0), (32_768, 1)] {
-        let sampler = Deviation { behind, ..Deviation::default() };
-        let mut engine = taught_by(Settings { pass_tokens, sampler, ..Settings::default() });
+    for (max_token_len, behind) in [(32_768, 0), (1, 0), (32_768, 1)] {
+        let sampler = Deviation { lag: behind, ..Deviation::default() };
+        let mut engine = taught_by(Settings { max_token_len, sampler, ..Settings::default() });
         let request = |(prompt, ticket): (Prompt, u64)| SampleRequest {
             ticket,
             prompt,
-            sampling: Sampling { most: 20 + ticket as u32, ..Sampling::default() },
+            sampling: Sampling { max_new_tokens: 20 + ticket as u32, ..Sampling::default() },
         };
         let requests: Vec<SampleRequest> =
             asked(6).into_iter().take(6).zip(0..).map(request).collect();
@@ -150,7 +150,7 @@ fn sequences_under_way_when_the_policy_moves_go_on_by_what_it_is_then() {
         let old = tempfile::tempdir().unwrap();
         engine.save(old.path()).unwrap();
         engine.backward(&rows(), &Loss::Likelihood, actions(&rows())).unwrap();
-        engine.step(Which::Policy, &Step { rate: 3e-2, ..Step::default() }).unwrap();
+        engine.step(Which::Policy, &Step { lr: 3e-2, ..Step::default() }).unwrap();
         // Somebody joins them.
         let late = SampleRequest { ticket: 6, ..requests[2].clone() };
         let mut over = engine.draw(vec![late.clone()], 50).unwrap();
@@ -186,7 +186,7 @@ fn sequences_under_way_when_the_policy_moves_go_on_by_what_it_is_then() {
 #[test]
 fn a_stop_token_ends_a_sequence_and_so_does_the_models_length() {
     let mut engine = taught(4);
-    let sampling = Sampling { most: 500, stop: vec![7, 30], ..Sampling::default() };
+    let sampling = Sampling { max_new_tokens: 500, stop: vec![7, 30], ..Sampling::default() };
     for (prompt, sampled) in prompts().iter().zip(engine.sample(&asked(4), &sampling).unwrap()) {
         let stops = sampled.ids.iter().filter(|id| sampling.stop.contains(id)).count();
         assert_eq!(stops, usize::from(sampled.is_complete));
@@ -197,7 +197,7 @@ fn a_stop_token_ends_a_sequence_and_so_does_the_models_length() {
         }
         assert_eq!(sampled.ids.len(), sampled.logprobs.len());
     }
-    let none = Sampling { most: 0, ..Sampling::default() };
+    let none = Sampling { max_new_tokens: 0, ..Sampling::default() };
     assert!(engine.sample(&asked(4), &none).unwrap().iter().all(|s| s.ids.is_empty()));
     assert!(engine.sample(&[], &Sampling::default()).unwrap().is_empty());
 }
@@ -214,7 +214,7 @@ fn draws_follow_the_odds() {
     let odds = engine.score(&all).unwrap();
     let odds: Vec<f64> = odds.iter().map(|s| f64::from(s.logprobs[0])).collect();
     for (temperature, top_p) in [(1.0, 1.0), (0.7, 1.0), (1.0, 0.6)] {
-        let sampling = Sampling { temperature, top_p, most: 1, ..Sampling::default() };
+        let sampling = Sampling { temperature, top_p, max_new_tokens: 1, ..Sampling::default() };
         let drawn = engine.sample(&many, &sampling).unwrap();
         let mut counts = vec![0_u32; 61];
         for s in &drawn {
@@ -237,7 +237,7 @@ fn draws_follow_the_odds() {
             assert!((said - wanted[s.ids[0] as usize]).abs() < 1e-4);
         }
     }
-    let greedy = Sampling { temperature: 0.0, most: 1, ..Sampling::default() };
+    let greedy = Sampling { temperature: 0.0, max_new_tokens: 1, ..Sampling::default() };
     let best = (0..61).max_by(|&a, &b| odds[a].total_cmp(&odds[b])).unwrap() as u32;
     assert_eq!(engine.sample(&Prompt::numbered([prompt], 0), &greedy).unwrap()[0].ids, [best]);
 }
@@ -261,7 +261,7 @@ fn expected(logprobs: &[f64], temperature: f64, top_p: f64) -> Vec<f64> {
 
 /// Largest difference between what the sampler says of its draws and what the trainer finds.
 fn mismatch(engine: &mut LocalEngine) -> f32 {
-    let sampling = Sampling { most: 20, ..Sampling::default() };
+    let sampling = Sampling { max_new_tokens: 20, ..Sampling::default() };
     let sampled = engine.sample(&asked(8), &sampling).unwrap();
     let rows: Vec<Row> = prompts().iter().zip(&sampled).map(|(p, s)| whole(p, s)).collect();
     let scores = engine.score(&rows).unwrap();
@@ -273,25 +273,25 @@ fn mismatch(engine: &mut LocalEngine) -> f32 {
 fn a_sampler_with_rounded_weights_is_as_wrong_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
     taught(4).save(folder.path()).unwrap();
-    let of = |rounding| {
-        let sampler = Deviation { rounding, behind: 0 };
-        let settings = Settings { sampler, threads: Some(1), ..Settings::default() };
+    let of = |dtype| {
+        let sampler = Deviation { dtype, lag: 0 };
+        let settings = Settings { sampler, num_threads: Some(1), ..Settings::default() };
         mismatch(&mut LocalEngine::load(folder.path(), settings).unwrap())
     };
-    let [none, half, fp8] = [Rounding::None, Rounding::Bfloat16, Rounding::Fp8].map(of);
+    let [none, half, fp8] = [SamplerDtype::Same, SamplerDtype::Bfloat16, SamplerDtype::Fp8].map(of);
     assert!(none < 1e-4 && half > 10.0 * none && fp8 > 3.0 * half, "{none} {half} {fp8}");
 }
 
 #[test]
 fn a_sampler_that_is_behind_draws_as_the_policy_did() {
     let behind = |behind| Settings {
-        sampler: Deviation { behind, ..Deviation::default() },
+        sampler: Deviation { lag: behind, ..Deviation::default() },
         ..Settings::default()
     };
-    let sampling = Sampling { most: 12, ..Sampling::default() };
+    let sampling = Sampling { max_new_tokens: 12, ..Sampling::default() };
     let teach = |engine: &mut LocalEngine| {
         engine.backward(&rows(), &Loss::Likelihood, actions(&rows())).unwrap();
-        engine.step(Which::Policy, &Step { rate: 3e-3, ..Step::default() }).unwrap();
+        engine.step(Which::Policy, &Step { lr: 3e-3, ..Step::default() }).unwrap();
     };
     let (mut now, mut late) = (engine(behind(0)), engine(behind(2)));
     let mut drawn = vec![now.sample(&asked(2), &sampling).unwrap()];

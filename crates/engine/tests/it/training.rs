@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tch::Tensor;
-use warpwright_engine::{Compute, LocalEngine, Settings};
+use warpwright_engine::{Dtype, LocalEngine, Settings};
 use warpwright_learn::engine::{Engine, Loss, Row, Step, Which};
 use warpwright_learn::recipe::Recipe;
 
@@ -29,11 +29,11 @@ fn signalled(engine: &mut LocalEngine) -> Vec<Row> {
     let (mut all, scores) = (rows(), engine.score(&rows()).unwrap());
     for (row, scores) in all.iter_mut().zip(scores) {
         let count = row.actions.len();
-        row.behaviour = scores.logprobs.iter().map(|p| p - 0.1).collect();
-        row.before = scores.logprobs;
+        row.rollout_log_probs = scores.logprobs.iter().map(|p| p - 0.1).collect();
+        row.old_log_probs = scores.logprobs;
         row.advantages = (0..count).map(|i| ((i * 7 + count) % 5) as f32 - 2.0).collect();
-        row.targets = (0..count).map(|i| (i % 3) as f32 - 1.0).collect();
-        row.expected = scores.values;
+        row.returns = (0..count).map(|i| (i % 3) as f32 - 1.0).collect();
+        row.values = scores.values;
     }
     all
 }
@@ -62,8 +62,8 @@ fn learnt(settings: Settings, (loss, calls): (&Loss, usize)) -> (Vec<(f64, f64)>
 fn however_rows_are_passed_the_same_is_learned() {
     let usual = Settings::default();
     let ways = [
-        (Settings { pass_tokens: 1, ..usual }, 1),
-        (Settings { pass_tokens: 25, recompute: true, ..usual }, 1),
+        (Settings { max_token_len: 1, ..usual }, 1),
+        (Settings { max_token_len: 25, gradient_checkpointing: true, ..usual }, 1),
         (usual, 2),
         (usual, 4),
     ];
@@ -87,7 +87,7 @@ fn every_parameter_hears_of_the_loss() {
     let mut engine = engine(Settings::default());
     let rows = signalled(&mut engine);
     // Without decay only a gradient moves a weight.
-    let step = Step { rate: 1e-3, decay: 0.0, ..Step::default() };
+    let step = Step { lr: 1e-3, weight_decay: 0.0, ..Step::default() };
     let before = weights(&mut engine);
     engine.backward(&rows, &Loss::Likelihood, actions(&rows)).unwrap();
     engine.backward(&rows, &Loss::Value { clip: None }, actions(&rows)).unwrap();
@@ -106,7 +106,9 @@ fn the_critic_learns_alone_and_the_policy_does_not_move() {
     let mut errors = Vec::new();
     for _ in 0..60 {
         errors.push(engine.backward(&rows, &loss, actions(&rows)).unwrap().loss);
-        engine.step(Which::Critic, &Step { rate: 3e-3, decay: 0.0, ..Step::default() }).unwrap();
+        engine
+            .step(Which::Critic, &Step { lr: 3e-3, weight_decay: 0.0, ..Step::default() })
+            .unwrap();
     }
     assert!(errors[59] < 0.2 * errors[0], "{} {}", errors[0], errors[59]);
     assert!(apart(&before, &weights(&mut engine)).abs() < f64::EPSILON);
@@ -121,10 +123,10 @@ fn likely_actions_become_likelier_under_the_policys_loss() {
     }
     let loss = Loss::Policy(Recipe::paper().policy);
     engine.backward(&rows, &loss, actions(&rows)).unwrap();
-    engine.step(Which::Policy, &Step { rate: 1e-3, ..Step::default() }).unwrap();
+    engine.step(Which::Policy, &Step { lr: 1e-3, ..Step::default() }).unwrap();
     let sum = |scores: &[f32]| scores.iter().sum::<f32>();
     for (row, scores) in rows.iter().zip(engine.score(&rows).unwrap()) {
-        assert!(sum(&scores.logprobs) > sum(&row.before));
+        assert!(sum(&scores.logprobs) > sum(&row.old_log_probs));
     }
 }
 
@@ -132,14 +134,14 @@ fn train(engine: &mut LocalEngine, steps: usize) {
     let rows = rows();
     for _ in 0..steps {
         engine.backward(&rows, &Loss::Likelihood, actions(&rows)).unwrap();
-        engine.step(Which::Policy, &Step { rate: 1e-3, ..Step::default() }).unwrap();
+        engine.step(Which::Policy, &Step { lr: 1e-3, ..Step::default() }).unwrap();
     }
 }
 
 #[test]
 fn a_run_that_is_saved_and_loaded_goes_on_bit_for_bit() {
-    for moments in [Compute::Float32, Compute::Bfloat16] {
-        let settings = Settings { moments, ..Settings::default() };
+    for moments in [Dtype::Float32, Dtype::Bfloat16] {
+        let settings = Settings { optimizer_state_dtype: moments, ..Settings::default() };
         let mut straight = engine(settings);
         train(&mut straight, 4);
         let mut first = engine(settings);
@@ -176,7 +178,7 @@ fn half_precision_says_about_the_same() {
     train(&mut exact, 30);
     let folder = tempfile::tempdir().unwrap();
     exact.save(folder.path()).unwrap();
-    let half = Settings { compute: Compute::Bfloat16, ..Settings::default() };
+    let half = Settings { dtype: Dtype::Bfloat16, ..Settings::default() };
     let mut half = LocalEngine::load(Path::new(folder.path()), half).unwrap();
     let pairs = exact.score(&rows()).unwrap().into_iter().zip(half.score(&rows()).unwrap());
     let far = |(a, b): (warpwright_learn::engine::Scores, warpwright_learn::engine::Scores)| {

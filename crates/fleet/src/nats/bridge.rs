@@ -1,4 +1,4 @@
-//! From the queue to workers of other hosts, and back.
+//! The bridge: from the queue to remote workers, and back.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,19 +22,19 @@ use super::worker::{contents, json};
 use crate::job::{Answer, Failed, Job};
 use crate::queue::{AtWork, Leased, Queue, Ready, Station};
 
-/// How often it is looked who has gone, and whether all is over.
+/// Interval of the checks for lost workers and for the end.
 const LOOK: Duration = Duration::from_millis(200);
-/// Leases that a worker may be silent for before it counts as gone.
+/// Leases without a heartbeat after which a worker counts as lost.
 const SILENT: u32 = 2;
-/// And at least: connections are made anew in seconds.
+/// Lower limit of the same: a reconnect takes seconds.
 const SILENT_LEAST: Duration = Duration::from_secs(6);
-/// Answers that are asked for at once, and for how long.
+/// Answers per request, and the request's timeout.
 const ANSWERS: usize = 64;
 const ASKING: Duration = Duration::from_secs(1);
-/// How long is left to tell NATS that what nobody waits for need not be judged.
+/// Timeout of withdrawing jobs that nobody waits for.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// One server's way to workers of other hosts.
+/// One server's connection to its remote workers.
 #[derive(Debug)]
 pub struct Bridge {
     runtime: Runtime,
@@ -42,42 +42,42 @@ pub struct Bridge {
     files: Files,
     version: String,
     rules: String,
-    /// Of whoever judges; of a server without devices of its own that of the first worker.
+    /// Hardware of the devices; on a server without devices, that of the first worker.
     hardware: Mutex<Option<String>>,
     server: String,
     roster: Arc<Roster>,
 }
 
-/// What is under way elsewhere.
-struct Out<'q> {
+/// A job that a remote worker has or will get.
+struct InFlight<'q> {
     leased: Leased<'q>,
     order: Option<Order>,
-    /// Who began it.
+    /// Workers that began it.
     workers: Vec<String>,
 }
 
-/// Room for jobs elsewhere.
+/// Capacity of the remote workers.
 #[derive(Debug, Default)]
-struct Room {
-    /// Jobs that workers take at once.
+struct Capacity {
+    /// Jobs that the workers judge concurrently.
     slots: AtomicUsize,
-    /// Jobs that were taken from the queue.
-    out: AtomicUsize,
+    /// Jobs that were taken from the queue and have not ended.
+    in_flight: AtomicUsize,
 }
 
-/// An order, and who began it.
+/// An order, and the workers that began it.
 pub(super) type Asked = (Order, Vec<String>);
 
-/// What was waited for.
-enum Came {
-    /// An order lies in NATS, or could not be put there.
+/// A finished NATS operation.
+enum Completed {
+    /// An order was published, or could not be.
     Published(String, Result<Order, String>),
     /// An answer, and the message that brought it.
     Answered(Box<Message>, String, Answer),
 }
 
 impl Bridge {
-    /// Connects. Workers must be of this version and these rules, and of the hardware, if one is named.
+    /// Connects. Workers must have this version and these rules, and this hardware if one is given.
     pub fn open(
         config: &LinkConfig,
         version: &str,
@@ -99,45 +99,45 @@ impl Bridge {
         })
     }
 
-    /// Who is there.
+    /// The connected workers.
     pub fn roster(&self) -> Arc<Roster> {
         Arc::clone(&self.roster)
     }
 
-    /// Works on the queue by the hands of others, until `is_over`, or until the queue has ended and what was
-    /// taken is judged.
+    /// Sends the queue's jobs to remote workers, until `is_over` is set, or until the queue has ended and every
+    /// taken job is judged.
     pub fn run(&self, queue: &Queue, is_over: &AtomicBool) {
-        let room = Room::default();
+        let capacity = Capacity::default();
         let done = AtomicBool::new(false);
         let (give, taken) = mpsc::unbounded_channel();
         std::thread::scope(|scope| {
-            let (room, done) = (&room, &done);
+            let (capacity, done) = (&capacity, &done);
             scope.spawn(move || {
                 let ready = || {
                     if done.load(Ordering::SeqCst) {
                         return Ready::Never;
                     }
-                    let is_room =
-                        room.out.load(Ordering::SeqCst) < room.slots.load(Ordering::SeqCst);
+                    let is_room = capacity.in_flight.load(Ordering::SeqCst)
+                        < capacity.slots.load(Ordering::SeqCst);
                     if is_room { Ready::Yes } else { Ready::NotYet }
                 };
                 while let Some(leased) = queue.take_when(Station::ELSEWHERE, ready) {
-                    room.out.fetch_add(1, Ordering::SeqCst);
+                    capacity.in_flight.fetch_add(1, Ordering::SeqCst);
                     if give.send(leased).is_err() {
                         return;
                     }
                 }
             });
             self.runtime.block_on(async {
-                let mut pump = Pump::new(self, queue, room);
+                let mut events = EventLoop::new(self, queue, capacity);
                 let (tell, answers) = mpsc::channel(ANSWERS);
                 tokio::select! {
-                    () = pump.run(taken, answers, is_over) => {}
+                    () = events.run(taken, answers, is_over) => {}
                     () = self.listen(tell) => {}
                 }
                 done.store(true, Ordering::SeqCst);
                 queue.nudge();
-                pump.end().await;
+                events.end().await;
             });
         });
     }
@@ -147,7 +147,7 @@ impl Bridge {
         Some(Kind { version: self.version.clone(), rules: self.rules.clone(), hardware })
     }
 
-    /// What a worker is told, who came.
+    /// The reply to a worker's heartbeat.
     fn greet(&self, presence: &Presence) -> Greeting {
         let mut hardware = self.hardware.lock().unwrap_or_else(PoisonError::into_inner);
         let found = &presence.kind;
@@ -163,9 +163,9 @@ impl Bridge {
         Greeting::Welcome
     }
 
-    /// Puts a job where workers find it.
+    /// Publishes a job for the workers.
     async fn publish(&self, id: &str, job: &Job) -> Result<Order, String> {
-        let kind = self.kind().ok_or("nobody is there")?;
+        let kind = self.kind().ok_or("no remote worker is connected")?;
         let (task, candidate) = contents(job)?;
         let put = async |content: &[u8]| self.files.put(&self.link, content).await;
         let order = Order {
@@ -182,17 +182,17 @@ impl Bridge {
         Ok(order)
     }
 
-    /// Nobody waits for what lies there any more.
+    /// Deletes this server's published jobs: nobody waits for them any more.
     async fn withdraw(&self) {
         let Some(kind) = self.kind() else { return };
         let subject = self.link.job_subject(&kind.word(), &self.server);
         let _ = self.link.jobs.purge().filter(subject).await;
     }
 
-    /// Brings what workers answer, for ever.
+    /// Receives the workers' answers, for ever.
     async fn listen(&self, tell: mpsc::Sender<Message>) {
         loop {
-            // Also after NATS began anew.
+            // Also after a restart of NATS.
             let consumer = self.link.answer_consumer(&self.server).await;
             let Ok(consumer) = consumer else {
                 tokio::time::sleep(LOOK).await;
@@ -223,7 +223,7 @@ impl Bridge {
         }
     }
 
-    async fn read(&self, message: Message, note: Note, asked: Option<Asked>) -> Came {
+    async fn read(&self, message: Message, note: Note, asked: Option<Asked>) -> Completed {
         let answer = match note.outcome {
             Outcome::Answer(file) => match files::get(&self.link, &self.link.files, &file).await {
                 Ok(content) => serde_json::from_slice(&content).unwrap_or_else(|error| {
@@ -231,39 +231,41 @@ impl Bridge {
                 }),
                 Err(error) => Err(Failed::ours(format!("failed to read an answer: {error}"))),
             },
-            Outcome::Exhausted(deliveries) => Err(self.park(asked, &note.id, deliveries).await),
+            Outcome::Exhausted(deliveries) => {
+                Err(self.dead_letter(asked, &note.id, deliveries).await)
+            }
         };
-        Came::Answered(Box::new(message), note.id, answer)
+        Completed::Answered(Box::new(message), note.id, answer)
     }
 }
 
-/// A worker that is there.
+/// A connected worker.
 struct Present<'q> {
     seen: Instant,
     at_work: Vec<AtWork<'q>>,
 }
 
-/// What the bridge is at: all that may come is looked at in one place, one after the other.
-struct Pump<'p, 'q> {
+/// The bridge's event loop: it handles every event, one after the other.
+struct EventLoop<'p, 'q> {
     bridge: &'p Bridge,
     queue: &'q Queue,
-    room: &'p Room,
-    /// By the number of its order.
-    out: HashMap<String, Out<'q>>,
+    capacity: &'p Capacity,
+    /// By the id of its order.
+    in_flight: HashMap<String, InFlight<'q>>,
     /// By name.
     workers: BTreeMap<String, Present<'q>>,
-    coming: FuturesUnordered<BoxFuture<'p, Came>>,
-    /// Since when NATS has been there.
+    coming: FuturesUnordered<BoxFuture<'p, Completed>>,
+    /// Since when NATS has been connected.
     connected: Option<Instant>,
 }
 
-impl<'p, 'q> Pump<'p, 'q> {
-    fn new(bridge: &'p Bridge, queue: &'q Queue, room: &'p Room) -> Self {
+impl<'p, 'q> EventLoop<'p, 'q> {
+    fn new(bridge: &'p Bridge, queue: &'q Queue, capacity: &'p Capacity) -> Self {
         Self {
             bridge,
             queue,
-            room,
-            out: HashMap::new(),
+            capacity,
+            in_flight: HashMap::new(),
             workers: BTreeMap::new(),
             coming: FuturesUnordered::new(),
             connected: None,
@@ -284,7 +286,7 @@ impl<'p, 'q> Pump<'p, 'q> {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut takes = true;
-        while takes || !self.out.is_empty() {
+        while takes || !self.in_flight.is_empty() {
             tokio::select! {
                 leased = taken.recv(), if takes => match leased {
                     Some(leased) => self.send(leased),
@@ -292,7 +294,7 @@ impl<'p, 'q> Pump<'p, 'q> {
                 },
                 Some(message) = begun.next() => {
                     if let Ok(begun) = serde_json::from_slice::<Begun>(&message.payload)
-                        && let Some(out) = self.out.get_mut(&begun.id)
+                        && let Some(out) = self.in_flight.get_mut(&begun.id)
                     {
                         out.workers.push(begun.worker);
                         out.leased.started();
@@ -318,28 +320,29 @@ impl<'p, 'q> Pump<'p, 'q> {
         }
     }
 
-    /// Gives a job to NATS.
+    /// Publishes a job to NATS.
     fn send(&mut self, leased: Leased<'q>) {
         if self.workers.is_empty() {
-            self.room.out.fetch_sub(1, Ordering::SeqCst);
+            self.capacity.in_flight.fetch_sub(1, Ordering::SeqCst);
             if self.queue.load().workers > 0 {
                 leased.give_back();
             } else {
-                leased.end(Err(Failed::ours("failed to judge: every device is gone")));
+                leased.end(Err(Failed::ours("failed to judge: every device is lost")));
             }
             return;
         }
         let id = fresh_name();
         let job = leased.shared_job();
-        self.out.insert(id.clone(), Out { leased, order: None, workers: Vec::new() });
+        let in_flight = InFlight { leased, order: None, workers: Vec::new() };
+        self.in_flight.insert(id.clone(), in_flight);
         let bridge = self.bridge;
         self.coming.push(Box::pin(async move {
             let published = bridge.publish(&id, &job).await;
-            Came::Published(id, published)
+            Completed::Published(id, published)
         }));
     }
 
-    /// Who says that it is there.
+    /// Handles a worker's heartbeat.
     fn meet(&mut self, presence: Presence) -> Greeting {
         let greeting = self.bridge.greet(&presence);
         if matches!(greeting, Greeting::Refused(_)) {
@@ -366,26 +369,26 @@ impl<'p, 'q> Pump<'p, 'q> {
 
     fn lose(&mut self, worker: &str) {
         if self.workers.len() == 1 && self.workers.contains_key(worker) {
-            // None is taken again for those who have gone.
-            self.room.slots.store(0, Ordering::SeqCst);
-            // Before nobody is there: somebody else, here or later elsewhere, is to judge them.
-            for (_, out) in self.out.drain() {
-                self.room.out.fetch_sub(1, Ordering::SeqCst);
+            // No job is taken for lost workers.
+            self.capacity.slots.store(0, Ordering::SeqCst);
+            // Before the last worker is removed: another worker, here or later, judges them.
+            for (_, out) in self.in_flight.drain() {
+                self.capacity.in_flight.fetch_sub(1, Ordering::SeqCst);
                 out.leased.give_back();
             }
         }
-        // Before its place is given up: whoever is told that nobody judges any more finds nobody there.
+        // Before its slots are released: a listener that sees the failure finds no worker in the roster.
         self.bridge.roster.went(worker);
         self.workers.remove(worker);
     }
 
     fn count(&self) {
         let slots = self.workers.values().map(|present| present.at_work.len()).sum();
-        self.room.slots.store(slots, Ordering::SeqCst);
+        self.capacity.slots.store(slots, Ordering::SeqCst);
         self.queue.nudge();
     }
 
-    /// Finds out who has gone without a word. While NATS is away nobody can say one.
+    /// Removes workers without heartbeats. While NATS is away no heartbeat can arrive.
     async fn miss(&mut self) {
         let link = &self.bridge.link;
         if link.client.connection_state() != Line::Connected {
@@ -415,28 +418,28 @@ impl<'p, 'q> Pump<'p, 'q> {
 
     fn answered(&mut self, message: Message) {
         let Ok(note) = serde_json::from_slice::<Note>(&message.payload) else { return };
-        let out = self.out.get(&note.id);
+        let out = self.in_flight.get(&note.id);
         let asked = out.and_then(|out| out.order.clone().map(|order| (order, out.workers.clone())));
         self.coming.push(Box::pin(self.bridge.read(message, note, asked)));
     }
 
-    async fn came(&mut self, came: Came) {
+    async fn came(&mut self, came: Completed) {
         match came {
-            Came::Published(id, Ok(order)) => {
-                if let Some(out) = self.out.get_mut(&id) {
+            Completed::Published(id, Ok(order)) => {
+                if let Some(out) = self.in_flight.get_mut(&id) {
                     out.order = Some(order);
                 }
             }
-            Came::Published(id, Err(_)) => {
-                if let Some(out) = self.out.remove(&id) {
-                    self.room.out.fetch_sub(1, Ordering::SeqCst);
+            Completed::Published(id, Err(_)) => {
+                if let Some(out) = self.in_flight.remove(&id) {
+                    self.capacity.in_flight.fetch_sub(1, Ordering::SeqCst);
                     out.leased.give_back();
                 }
             }
-            Came::Answered(message, id, answer) => {
-                // What was answered before, or is judged elsewhere by now, has nobody who waits for it.
-                if let Some(out) = self.out.remove(&id) {
-                    self.room.out.fetch_sub(1, Ordering::SeqCst);
+            Completed::Answered(message, id, answer) => {
+                // Nobody waits for a second answer.
+                if let Some(out) = self.in_flight.remove(&id) {
+                    self.capacity.in_flight.fetch_sub(1, Ordering::SeqCst);
                     out.leased.end(answer);
                 }
                 let _ = message.ack().await;
@@ -444,9 +447,9 @@ impl<'p, 'q> Pump<'p, 'q> {
         }
     }
 
-    /// Nothing more is waited for.
+    /// Ends every job in flight, and withdraws it from NATS.
     async fn end(mut self) {
-        for (_, out) in self.out.drain() {
+        for (_, out) in self.in_flight.drain() {
             out.leased.end(Err(Failed::Ending));
         }
         self.workers.clear();

@@ -1,4 +1,4 @@
-//! Contents by their hash: what is too large for a message, and what many jobs have in common.
+//! Content-addressed files in NATS: contents too large for a message, or shared by many jobs.
 
 use std::collections::HashMap;
 use std::io::Read as _;
@@ -12,48 +12,48 @@ use thiserror::Error;
 
 use super::link::Link;
 
-/// Bytes of a part: NATS takes messages of 1 MiB unless it is told otherwise.
+/// Bytes of a part. NATS accepts messages of 1 MiB by default.
 const PART: usize = 512 << 10;
-/// Most bytes of a content, packed or not.
+/// Bytes of a content, at most, compressed or not.
 const MOST: usize = 256 << 20;
-/// How long it is trusted that what was put there is there; NATS keeps it for days.
+/// How long an uploaded content counts as present; NATS keeps it for days.
 const TRUSTED: Duration = Duration::from_hours(1);
-/// Contents that are remembered.
+/// Remembered uploads, at most.
 const REMEMBERED: usize = 4096;
-/// How often a part is asked for, and the pause between.
+/// Tries per part, and the pause between two.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Where a content is.
+/// A reference to a content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FileRef {
     /// BLAKE3 of the content, hexadecimal.
     hash: String,
-    /// Messages that it is in, packed.
+    /// Number of messages that hold its compressed bytes.
     parts: usize,
 }
 
-/// Why a content could not be put or had.
+/// Why a content could not be stored or fetched.
 #[derive(Debug, Error)]
 pub(crate) enum FileError {
-    #[error("it has more than {} MiB", MOST >> 20)]
+    #[error("failed to transfer a file over NATS: it is larger than {} MiB", MOST >> 20)]
     TooLarge,
-    #[error("part {part} of {hash} is not there: {why}")]
+    #[error("failed to fetch file {hash} from NATS: part {part} is missing: {why}")]
     Missing { hash: String, part: usize, why: String },
-    #[error("{hash} is not what it was")]
+    #[error("failed to fetch file {hash} from NATS: its bytes do not match its hash")]
     Changed { hash: String },
-    #[error("NATS did not take it: {0}")]
+    #[error("failed to store a file in NATS: {0}")]
     Refused(String),
 }
 
-/// Contents that lie in NATS.
+/// The contents that this process has stored in NATS.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     put: Mutex<HashMap<String, (FileRef, Instant)>>,
 }
 
 impl Files {
-    /// Puts a content there, unless it is.
+    /// Stores a content, unless it is there already.
     pub(crate) async fn put(&self, link: &Link, content: &[u8]) -> Result<FileRef, FileError> {
         if content.len() > MOST {
             return Err(FileError::TooLarge);
@@ -85,16 +85,16 @@ impl Files {
     }
 }
 
-/// A content that somebody put there, looked at as what anybody may have written.
+/// Fetches a content and checks its size and hash: any client of NATS may have written it.
 pub(crate) async fn get(
     link: &Link,
     stream: &Stream,
     file: &FileRef,
 ) -> Result<Vec<u8>, FileError> {
     let FileRef { hash, parts } = file;
-    // It is a word of a subject.
+    // The hash becomes a token of a subject.
     if hash.len() != 64 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(FileError::Changed { hash: "a content without a hash".to_owned() });
+        return Err(FileError::Changed { hash: "with a malformed hash".to_owned() });
     }
     if *parts > MOST / PART {
         return Err(FileError::TooLarge);
@@ -126,7 +126,7 @@ async fn get_part(
     loop {
         match stream.direct_get_last_for_subject(link.file_subject(hash, part)).await {
             Ok(message) => return Ok(message.payload),
-            // A replica may be behind, and NATS away for a moment.
+            // A replica may lag, and NATS may be away for a moment.
             Err(_) if tries < TRIES => tries += 1,
             Err(error) => {
                 let why = error.to_string();

@@ -1,20 +1,20 @@
-//! What two verdicts must have in common to be compared.
+//! The kind of a worker: verdicts are comparable only within one kind.
 
 use serde::{Deserialize, Serialize};
 
-/// What makes verdicts comparable: who differs in any of it judges for somebody else.
+/// Version, rules and hardware of a judge. Verdicts are comparable only if all three are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kind {
-    /// Of the program.
+    /// Version of Warpwright.
     pub version: String,
-    /// The rules: profile, baselines, seed.
+    /// Profile, baselines and seed of the judge.
     pub rules: String,
     /// Name of the device, e.g. `NVIDIA H200`.
     pub hardware: String,
 }
 
 impl Kind {
-    /// A word for it that a subject may have.
+    /// Its hash, as a token of a NATS subject.
     pub(crate) fn word(&self) -> String {
         let mut hasher = blake3::Hasher::new();
         for part in [&self.version, &self.rules, &self.hardware] {
@@ -24,7 +24,7 @@ impl Kind {
         hasher.finalize().to_hex()[..16].to_owned()
     }
 
-    /// Why a worker of another kind does not judge here.
+    /// Why the server refuses a worker of this kind; `None` if it does not.
     pub(crate) fn objection(&self, worker: &Self) -> Option<String> {
         let differs = [
             ("version", &self.version, &worker.version),
@@ -33,6 +33,6 @@ impl Kind {
         ];
         let (what, wanted, found) =
             differs.into_iter().find(|(_, wanted, found)| wanted != found)?;
-        Some(format!("its {what} is {found:?}, the server's {wanted:?}"))
+        Some(format!("the worker's {what} is {found:?}, the server's {wanted:?}"))
     }
 }

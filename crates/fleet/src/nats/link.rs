@@ -10,33 +10,33 @@ use async_nats::{Client, ConnectOptions, ServerAddr};
 use bytes::Bytes;
 use thiserror::Error;
 
-/// How long what nobody survived, and contents, are kept.
-pub const PARKED_DAYS: u64 = 7;
+/// Days that NATS keeps the dead-letter queue and file contents.
+pub const DEAD_LETTER_DAYS: u64 = 7;
 const DAY: Duration = Duration::from_hours(24);
-const PARKED_FOR: Duration = Duration::from_hours(24 * PARKED_DAYS);
-/// How long orders and answers are kept that nobody takes: whoever asked has gone by then.
+const DEAD_LETTER_AGE: Duration = Duration::from_hours(24 * DEAD_LETTER_DAYS);
+/// How long NATS keeps orders and answers that nobody takes: their server is gone by then.
 const KEPT: Duration = DAY;
-/// Most bytes of contents; the oldest go first.
+/// Bytes of file contents, at most; the oldest are deleted first.
 const FILES_BYTES: i64 = 4 << 30;
-const PARKED_JOBS: i64 = 1000;
-/// How long NATS remembers what was published, so that the same is not taken twice.
+const DEAD_LETTER_JOBS: i64 = 1000;
+/// Deduplication window: NATS accepts a message id once within it.
 const REMEMBERED: Duration = Duration::from_mins(10);
-/// How long a connection may take.
+/// Connection timeout.
 const CONNECTING: Duration = Duration::from_secs(5);
-/// How often a publication is tried again before it is given up, and the longest pause: two minutes in all.
+/// Tries per publication, and the longest pause between two: two minutes in total.
 const TRIES: u32 = 60;
 const PAUSE: Duration = Duration::from_secs(2);
-/// Consumers of who has gone are forgotten.
+/// NATS deletes the consumer of a server that was inactive for this long.
 const FORGOTTEN: Duration = Duration::from_hours(1);
 
-/// Where NATS is, and which of the fleets there is meant.
+/// The NATS server, and the fleet on it.
 #[derive(Clone)]
 pub struct LinkConfig {
-    /// `nats://[USER:PASSWORD@]HOST[:PORT]` or `tls://...`; may hold a secret.
+    /// `nats://[USER:PASSWORD@]HOST[:PORT]` or `tls://...`; may contain a secret.
     pub url: String,
-    /// Letters, digits, `-` and `_`.
+    /// Name of the fleet: 1 to 32 letters, digits, `-` and `_`.
     pub fleet: String,
-    /// How long a worker may be silent about a job before another gets it.
+    /// How long a worker may send no heartbeat for a job before another worker gets it.
     pub lease: Duration,
 }
 
@@ -49,46 +49,48 @@ impl std::fmt::Debug for LinkConfig {
 /// Why NATS cannot be used.
 #[derive(Debug, Error)]
 pub enum LinkError {
-    /// Not an address.
-    #[error("failed to read an address of NATS: {0}")]
+    /// The URL is malformed.
+    #[error("failed to parse the URL of the NATS server: {0}")]
     Address(String),
-    /// A name that cannot be one.
-    #[error("failed to name a fleet {0:?}: it has letters, digits, `-` and `_`, 32 at most")]
+    /// The fleet's name is malformed.
+    #[error(
+        "failed to use the fleet name {0:?}: a fleet name has 1 to 32 letters, digits, `-` and `_`"
+    )]
     Name(String),
-    /// Nobody there, or not for us.
-    #[error("failed to connect to NATS at {at}: {why}")]
+    /// No server answers, or it refuses the credentials.
+    #[error("failed to connect to the NATS server {at}: {why}")]
     Connect {
         /// Host and port.
         at: String,
         /// What it said.
         why: String,
     },
-    /// No `JetStream`, or not for us.
-    #[error("failed to use JetStream of {at}: {why}")]
+    /// The server has no `JetStream`, or the account may not use it.
+    #[error("failed to open the JetStream streams of the NATS server {at}: {why}")]
     JetStream {
         /// Host and port.
         at: String,
         /// What it said.
         why: String,
     },
-    /// The system refused threads.
+    /// The operating system started no thread.
     #[error("failed to start threads: {0}")]
     Threads(#[from] std::io::Error),
 }
 
 impl LinkError {
-    /// What the user can do.
+    /// How the user can fix it.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Address(_) => {
-                "it is `nats://HOST:4222`, or with a name and a password before HOST and `@`"
+            Self::Address(_) => "write `nats://HOST:4222` or `nats://USER:PASSWORD@HOST:4222`",
+            Self::Name(_) => "select another name, e.g. `--fleet gpus`",
+            Self::Connect { .. } => {
+                "start a server with `nats-server --jetstream --addr 127.0.0.1`, or check the URL and its credentials"
             }
-            Self::Name(_) => "e.g. `--fleet gpus`",
-            Self::Connect { .. } => "start one: `nats-server --jetstream --addr 127.0.0.1`",
             Self::JetStream { .. } => {
-                "start NATS with `--jetstream`, and let the account have streams and 4 GiB of storage"
+                "start the server with `--jetstream`, and give the account 4 streams and 4 GiB of file storage"
             }
-            Self::Threads(_) => "`ulimit -u` says how many there may be",
+            Self::Threads(_) => "raise the process limit (`ulimit -u`), or stop other programs",
         }
     }
 }
@@ -103,7 +105,7 @@ pub(crate) struct Link {
     pub(crate) jobs: Stream,
     pub(crate) answers: Stream,
     pub(crate) files: Stream,
-    pub(crate) parked: Stream,
+    pub(crate) dead_letters: Stream,
 }
 
 impl Link {
@@ -114,13 +116,13 @@ impl Link {
             return Err(LinkError::Name(fleet.clone()));
         }
         let address: Result<ServerAddr, _> = config.url.parse();
-        // Not what was given: it may hold a password.
+        // The message does not repeat the URL: it may contain a password.
         let address = address.map_err(|error| LinkError::Address(error.to_string()))?;
         let at = format!("{}:{}", address.host(), address.port());
         let options = ConnectOptions::new()
             .name("warpwright")
             .connection_timeout(CONNECTING)
-            // Who vanishes without a word is missed soon.
+            // A peer that vanishes without closing is detected soon.
             .ping_interval((config.lease / 2).max(Duration::from_secs(1)))
             .reconnect_delay_callback(|tries| {
                 Duration::from_millis(100 * u64::try_from(tries.clamp(1, 10)).unwrap_or(10))
@@ -140,11 +142,15 @@ impl Link {
             Config {
                 max_messages_per_subject: 1,
                 max_bytes: FILES_BYTES,
-                max_age: PARKED_FOR,
+                max_age: DEAD_LETTER_AGE,
                 allow_direct: true,
                 ..named(fleet, "files")
             },
-            Config { max_messages: PARKED_JOBS, max_age: PARKED_FOR, ..named(fleet, "parked") },
+            Config {
+                max_messages: DEAD_LETTER_JOBS,
+                max_age: DEAD_LETTER_AGE,
+                ..named(fleet, "dead-letters")
+            },
         ];
         let mut made = Vec::new();
         for config in streams {
@@ -154,11 +160,14 @@ impl Link {
                 why: error.to_string(),
             })?);
         }
-        let Ok([jobs, answers, files, parked]) = <[Stream; 4]>::try_from(made) else {
-            return Err(LinkError::JetStream { at, why: "streams are missing".to_owned() });
+        let Ok([jobs, answers, files, dead_letters]) = <[Stream; 4]>::try_from(made) else {
+            return Err(LinkError::JetStream {
+                at,
+                why: "NATS did not create every stream".to_owned(),
+            });
         };
         let (fleet, lease) = (fleet.clone(), config.lease);
-        Ok(Self { client, context, lease, fleet, jobs, answers, files, parked })
+        Ok(Self { client, context, lease, fleet, jobs, answers, files, dead_letters })
     }
 
     fn subject(&self, rest: &str) -> String {
@@ -177,21 +186,21 @@ impl Link {
         self.subject(&format!("files.{hash}.{part}"))
     }
 
-    pub(crate) fn parked_subject(&self, kind: &str) -> String {
-        self.subject(&format!("parked.{kind}"))
+    pub(crate) fn dead_letter_subject(&self, kind: &str) -> String {
+        self.subject(&format!("dead-letters.{kind}"))
     }
 
-    /// Not kept: who is not there does not need it.
+    /// Core NATS, not stored: an absent server does not need it.
     pub(crate) fn begun_subject(&self, server: &str) -> String {
         self.subject(&format!("begun.{server}"))
     }
 
-    /// The same.
+    /// Core NATS, not stored.
     pub(crate) fn presence_subject(&self) -> String {
         self.subject("presence")
     }
 
-    /// Publishes until NATS says that it has it, for two minutes. What has an identity is taken once.
+    /// Publishes until NATS acknowledges, for two minutes. NATS accepts each `identity` once.
     pub(crate) async fn publish(
         &self,
         subject: String,
@@ -217,7 +226,7 @@ impl Link {
         }
     }
 
-    /// Who takes the jobs of a kind: all its workers together.
+    /// The consumer of a kind's jobs, shared by all its workers.
     pub(crate) async fn job_consumer(&self, kind: &str) -> Result<Consumer<pull::Config>, String> {
         let config = pull::Config {
             durable_name: Some(format!("kind-{kind}")),
@@ -231,7 +240,7 @@ impl Link {
         made.map_err(|error| error.to_string())
     }
 
-    /// Who takes the answers to a server.
+    /// The consumer of the answers to a server.
     pub(crate) async fn answer_consumer(
         &self,
         server: &str,
@@ -261,7 +270,7 @@ fn named(fleet: &str, what: &str) -> Config {
     }
 }
 
-/// A name that nobody else has.
+/// A unique random name: 16 hexadecimal digits.
 pub(crate) fn fresh_name() -> String {
     format!("{:016x}", rand::random::<u64>())
 }

@@ -1,4 +1,4 @@
-//! What is said over NATS, as JSON. Whatever is large lies among the files.
+//! The JSON messages over NATS. Large contents are files.
 
 use serde::{Deserialize, Serialize};
 use warpwright_record::verdict::Stage;
@@ -6,12 +6,12 @@ use warpwright_record::verdict::Stage;
 use super::files::FileRef;
 use super::kind::Kind;
 
-/// A job, to whoever takes it.
+/// A job, for any worker of its kind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
-    /// Of this publication: a job that is published again has another.
+    /// Unique per publication: a job that is published again gets another.
     pub(crate) id: String,
-    /// Who is answered.
+    /// The server that gets the answer.
     pub(crate) server: String,
     /// Name of the task, for people.
     pub(crate) name: String,
@@ -28,7 +28,7 @@ pub(crate) struct Begun {
     pub(crate) worker: String,
 }
 
-/// What became of an order.
+/// The end of an order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Note {
     pub(crate) id: String,
@@ -41,47 +41,47 @@ pub(crate) struct Note {
 pub(crate) enum Outcome {
     /// An answer, among the files.
     Answer(FileRef),
-    /// It was delivered so often, and nobody answered.
+    /// No worker answered in this number of deliveries.
     Exhausted(i64),
 }
 
-/// A worker is there.
+/// A worker's heartbeat.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Presence {
     pub(crate) worker: String,
     pub(crate) kind: Kind,
     pub(crate) devices: Vec<String>,
-    /// Jobs that it takes at once.
+    /// Jobs that it judges concurrently.
     pub(crate) slots: usize,
     pub(crate) running: usize,
     /// It takes no more.
     pub(crate) leaving: bool,
 }
 
-/// What a server says to that.
+/// The server's reply to a heartbeat.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Greeting {
     Welcome,
-    /// It cannot judge here, and why.
+    /// The server refuses the worker, for this reason.
     Refused(String),
 }
 
-/// A job that nobody survived, with what is known of it.
+/// A job of the dead-letter queue.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Parked {
-    /// Of the order.
+pub struct DeadLetter {
+    /// Id of its order.
     pub id: String,
     /// Name of the task.
     pub task: String,
-    /// Its source.
+    /// Source of the task's reference.
     pub reference: String,
     /// The candidate's files, as text.
     pub files: std::collections::BTreeMap<String, String>,
-    /// How far it was to be taken.
+    /// The last stage that was requested.
     pub stage: Stage,
-    /// How often it was delivered.
+    /// Number of deliveries.
     pub deliveries: i64,
-    /// Workers that began it, in order.
+    /// Workers that began it, in order of time.
     pub workers: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Who is there to judge, for whoever wants to see it.
+//! The remote workers that are connected.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,34 +8,34 @@ use serde::Serialize;
 
 use super::notes::Presence;
 
-/// A worker of another host.
+/// A remote worker, as `/health` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Far {
+pub struct RemoteWorkerStatus {
     /// Its name.
     pub worker: String,
-    /// What it judges on.
+    /// Its devices: `cuda:N` or `cpu`.
     pub devices: Vec<String>,
-    /// Of all its devices.
+    /// Name of its hardware, e.g. `NVIDIA H200`; the same for all its devices.
     pub hardware: String,
-    /// Jobs that it takes at once.
+    /// Jobs that it judges concurrently.
     pub slots: usize,
-    /// Jobs that it is at.
+    /// Jobs that it judges now.
     pub running: usize,
-    /// Seconds since it last said that it is there.
+    /// Seconds since its last heartbeat.
     pub silent_seconds: f64,
 }
 
-/// Workers of other hosts, and those that may not judge here.
+/// The remote workers of a server.
 #[derive(Debug, Default)]
 pub struct Roster {
-    there: Mutex<BTreeMap<String, (Presence, Instant)>>,
+    present: Mutex<BTreeMap<String, (Presence, Instant)>>,
 }
 
 impl Roster {
-    /// Those that judge, by name.
-    pub fn there(&self) -> Vec<Far> {
-        let there = self.lock();
-        let each = there.values().map(|(presence, seen)| Far {
+    /// The connected workers, sorted by name.
+    pub fn workers(&self) -> Vec<RemoteWorkerStatus> {
+        let present = self.lock();
+        let each = present.values().map(|(presence, seen)| RemoteWorkerStatus {
             worker: presence.worker.clone(),
             devices: presence.devices.clone(),
             hardware: presence.kind.hardware.clone(),
@@ -55,6 +55,6 @@ impl Roster {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (Presence, Instant)>> {
-        self.there.lock().unwrap_or_else(PoisonError::into_inner)
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

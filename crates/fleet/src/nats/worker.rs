@@ -1,4 +1,4 @@
-//! A worker of another host: takes orders, judges, answers.
+//! A remote worker: takes orders, judges, answers.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,32 +21,32 @@ use super::notes::{Begun, Greeting, Note, Order, Outcome, Presence};
 use crate::job::{Answer, Failed, Job};
 use crate::worker::Done;
 
-/// How often an order is begun, by whomever: one that takes every worker with it is not tried for ever.
+/// Deliveries per order, over all workers. An order that kills every worker must not be retried for ever.
 const ATTEMPTS: i64 = 3;
-/// How long a worker asks for an order before it looks whether it is to end.
+/// Timeout of one request for an order; between two, the worker checks whether it must stop.
 const ASKING: Duration = Duration::from_secs(1);
-/// Pause after NATS did not answer.
+/// Pause after NATS does not answer.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How often a worker says that it is there.
+/// Interval of a worker's heartbeats.
 pub(crate) const PRESENT: Duration = Duration::from_secs(1);
 
 /// Judges one job at a time.
 pub type Slot<'s> = Box<dyn Fn(&Job) -> Done + Send + Sync + 's>;
 
-/// Why a worker has ended.
+/// Why a worker ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was told to.
+    /// The user stopped it.
     Asked,
-    /// Every device is gone.
+    /// Every device is lost.
     Deserted,
-    /// The server does not want it, and why.
+    /// The server refused it, for this reason.
     Refused(String),
 }
 
-/// A worker that is connected.
+/// A worker that is connected to NATS.
 #[derive(Debug)]
-pub struct FarWorker {
+pub struct RemoteWorker {
     runtime: Runtime,
     link: Link,
     files: Files,
@@ -55,8 +55,8 @@ pub struct FarWorker {
     devices: Vec<String>,
 }
 
-impl FarWorker {
-    /// Connects. `host` is part of the name that others see.
+impl RemoteWorker {
+    /// Connects. `host` becomes part of the worker's name.
     pub fn open(
         config: &LinkConfig,
         kind: Kind,
@@ -70,13 +70,13 @@ impl FarWorker {
         Ok(Self { runtime, link, files: Files::default(), kind, name, devices })
     }
 
-    /// The name that others see.
+    /// The worker's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Judges until `stop` is set, every slot's device is gone, or the server refuses this worker. What is
-    /// begun is judged to its end. `tell` is told what goes on, for people.
+    /// Judges until `stop` is set, every slot's device is lost, or the server refuses this worker. A job that was
+    /// begun is finished. `tell` gets log messages for the user.
     pub fn run(&self, slots: &[Slot<'_>], stop: &AtomicBool, tell: impl Fn(&str) + Sync) -> Ended {
         let state = State {
             over: AtomicBool::new(false),
@@ -102,7 +102,7 @@ impl FarWorker {
         }
     }
 
-    /// Says again and again that it is there, until every slot has ended.
+    /// Sends heartbeats until every slot has ended.
     async fn be_present(&self, state: &State, slots: usize, stop: &AtomicBool) {
         loop {
             let left = state.left.load(Ordering::SeqCst);
@@ -116,7 +116,7 @@ impl FarWorker {
                 leaving,
             };
             let said = self.link.client.request(self.link.presence_subject(), json(&presence));
-            // A server that is away comes back, or its successor; NATS as well.
+            // An absent server, or NATS, may come back.
             if let Ok(Ok(answer)) = tokio::time::timeout(PRESENT, said).await
                 && let Ok(Greeting::Refused(why)) = serde_json::from_slice(&answer.payload)
             {
@@ -147,7 +147,7 @@ impl FarWorker {
     /// An order, if one comes soon.
     async fn next(&self, consumer: &mut Option<Consumer<pull::Config>>) -> Option<Message> {
         if consumer.is_none() {
-            // Also after NATS began anew: whoever comes first makes it.
+            // Also after a restart of NATS: the first worker creates the consumer.
             let Ok(made) = self.link.job_consumer(&self.kind.word()).await else {
                 tokio::time::sleep(PAUSE).await;
                 return None;
@@ -155,7 +155,7 @@ impl FarWorker {
             *consumer = Some(made);
         }
         let asked = consumer.as_ref()?.fetch().max_messages(1).expires(ASKING).messages();
-        // NATS may be away in the middle of this.
+        // The connection may break meanwhile.
         let came = async { asked.await.ok()?.next().await?.ok() };
         let Ok(came) = tokio::time::timeout(ASKING * 3, came).await else {
             *consumer = None;
@@ -170,11 +170,11 @@ impl FarWorker {
         came
     }
 
-    /// Judges an order and answers; whether the device is gone.
+    /// Judges an order and answers; whether the device is lost.
     fn serve(&self, slot: &Slot<'_>, message: &Message, tell: &impl Fn(&str)) -> bool {
         let Ok(order) = serde_json::from_slice::<Order>(&message.payload) else {
-            // Nobody of this version wrote it.
-            tell("an order could not be read, and was thrown away");
+            // A server of this version did not write it.
+            tell("discarded an order: its message is not in this version's format");
             let _ = self.runtime.block_on(message.ack_with(AckKind::Term));
             return false;
         };
@@ -212,19 +212,22 @@ impl FarWorker {
                 Ok(job) => match catch_unwind(AssertUnwindSafe(|| slot(&job))) {
                     Ok(Done::Answered(answer)) => answer,
                     Ok(Done::Gone) => {
-                        tell(&format!("{}: its device is gone; another gets it", order.name));
+                        tell(&format!(
+                            "{}: the device was lost; another worker gets the job",
+                            order.name
+                        ));
                         let _ = self.runtime.block_on(message.ack_with(AckKind::Nak(None)));
                         return true;
                     }
                     Err(_) => Err(Failed::ours("failed to judge: the judge panicked")),
                 },
-                Err(why) => Err(Failed::ours(format!("failed to read an order: {why}"))),
+                Err(why) => Err(Failed::ours(format!("failed to read an order from NATS: {why}"))),
             };
             match self.runtime.block_on(self.files.put(&self.link, &packed(&answer))) {
                 Ok(file) => Outcome::Answer(file),
                 Err(why) => {
-                    // Not acknowledged: NATS has it tried again, and in the end parked.
-                    tell(&format!("{}: failed to send an answer: {why}", order.name));
+                    // Not acknowledged: NATS redelivers it; after the last attempt it is a dead letter.
+                    tell(&format!("{}: failed to send the answer: {why}", order.name));
                     return false;
                 }
             }
@@ -237,12 +240,12 @@ impl FarWorker {
             Ok(()) => {
                 let _ = self.runtime.block_on(message.double_ack());
             }
-            Err(why) => tell(&format!("{}: failed to send an answer: {why}", order.name)),
+            Err(why) => tell(&format!("{}: failed to send the answer: {why}", order.name)),
         }
         false
     }
 
-    /// What is to be judged; looked at as what anybody may have written.
+    /// The order's job. Its contents are checked: any client of NATS may have written them.
     async fn job(&self, order: &Order) -> Result<Job, String> {
         let begun = Begun { id: order.id.clone(), worker: self.name.clone() };
         let _ =
@@ -259,7 +262,7 @@ impl FarWorker {
 
 #[derive(Debug)]
 struct State {
-    /// The server does not want us.
+    /// The server refused this worker.
     over: AtomicBool,
     running: AtomicUsize,
     /// Slots that have not ended.
@@ -284,12 +287,12 @@ pub(crate) fn contents(job: &Job) -> Result<(Vec<u8>, Vec<u8>), String> {
 }
 
 pub(crate) fn unpacked(task: &[u8], candidate: &[u8], order: &Order) -> Result<Job, String> {
-    let (name, source, mode): (String, String, Mode) =
-        serde_json::from_slice(task).map_err(|error| format!("its task: {error}"))?;
+    let (name, source, mode): (String, String, Mode) = serde_json::from_slice(task)
+        .map_err(|error| format!("failed to parse the task: {error}"))?;
     let mut task = Task::from_source(&name, source);
     task.mode = mode;
-    let files: BTreeMap<String, Vec<u8>> =
-        postcard::from_bytes(candidate).map_err(|error| format!("its candidate: {error}"))?;
+    let files: BTreeMap<String, Vec<u8>> = postcard::from_bytes(candidate)
+        .map_err(|error| format!("failed to parse the candidate: {error}"))?;
     let candidate = Candidate::from_stranger(files).map_err(|error| error.to_string())?;
     Ok(Job { task, candidate, stage: order.stage, fresh: order.fresh })
 }

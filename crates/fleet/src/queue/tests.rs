@@ -18,8 +18,8 @@ fn job(name: &str) -> Job {
 }
 
 /// Submits, and where its news come.
-fn submit(queue: &Arc<Queue>, client: &str, name: &str) -> (Ticket, Receiver<News>) {
-    // News of one job: more begin than it may would hang the test.
+fn submit(queue: &Arc<Queue>, client: &str, name: &str) -> (Ticket, Receiver<JobEvent>) {
+    // JobEvent of one job: more begin than it may would hang the test.
     let (tell, told) = sync_channel(8);
     let listener = Box::new(move |news| {
         // Whoever asked may be gone.
@@ -33,11 +33,11 @@ fn failed() -> Answer {
 }
 
 /// What a job came to, after it began.
-fn ended(told: &Receiver<News>) -> Failed {
+fn ended(told: &Receiver<JobEvent>) -> Failed {
     loop {
         match told.recv_timeout(Duration::from_secs(10)).unwrap() {
-            News::Started => {}
-            News::Ended(answer) => return answer.unwrap_err(),
+            JobEvent::Started => {}
+            JobEvent::Ended(answer) => return answer.unwrap_err(),
         }
     }
 }
@@ -60,7 +60,7 @@ fn clients_are_served_in_turn() {
 }
 
 #[test]
-fn limits_hold_and_say_what_they_are() {
+fn limits_refuse_jobs_with_their_values() {
     let queue = Arc::new(Queue::new(Limits { waiting: 3, per_client: 2 }));
     let refused = |client| queue.submit(client, job("j"), Box::new(|_| {})).unwrap_err();
     let first = submit(&queue, "a", "1");
@@ -79,7 +79,7 @@ fn limits_hold_and_say_what_they_are() {
 }
 
 #[test]
-fn who_goes_away_is_not_judged_for() {
+fn a_dropped_ticket_cancels_its_job() {
     let queue = Arc::new(Queue::new(WIDE));
     let (gone, told) = submit(&queue, "a", "gone");
     let (stays, _) = submit(&queue, "a", "stays");
@@ -90,7 +90,7 @@ fn who_goes_away_is_not_judged_for() {
 }
 
 #[test]
-fn what_panics_or_is_left_has_an_answer_and_the_worker_goes_on() {
+fn a_panic_or_a_dropped_job_is_answered() {
     let queue = Arc::new(Queue::new(WIDE));
     let (_a, panicked) = submit(&queue, "a", "panics");
     let (_b, fine) = submit(&queue, "a", "fine");
@@ -115,7 +115,7 @@ fn what_panics_or_is_left_has_an_answer_and_the_worker_goes_on() {
 }
 
 #[test]
-fn a_device_that_goes_leaves_its_job_to_another_and_the_last_one_ends_all() {
+fn a_lost_device_passes_its_job_on() {
     let queue = Arc::new(Queue::new(WIDE));
     let (_a, told) = submit(&queue, "a", "a");
     // One device goes, the other judges.
@@ -127,13 +127,13 @@ fn a_device_that_goes_leaves_its_job_to_another_and_the_last_one_ends_all() {
     assert_eq!(ended(&told), failed().unwrap_err());
     let (_b, told) = submit(&queue, "a", "b");
     drop(judges);
-    assert!(ended(&told).to_string().contains("every device is gone"));
+    assert!(ended(&told).to_string().contains("every device is lost"));
     let again = queue.submit("a", job("c"), Box::new(|_| {}));
     assert_eq!(again.unwrap_err(), Refused::Deserted);
 }
 
 #[test]
-fn a_job_that_takes_every_device_with_it_is_given_up() {
+fn a_job_that_loses_every_device_fails() {
     let queue = Arc::new(Queue::new(WIDE));
     let _judges = queue.enter(HERE);
     let (_a, told) = submit(&queue, "a", "a");
@@ -144,7 +144,7 @@ fn a_job_that_takes_every_device_with_it_is_given_up() {
 }
 
 #[test]
-fn what_waits_when_the_queue_is_abandoned_is_told_and_what_runs_is_finished() {
+fn abandon_fails_waiting_jobs_and_finishes_running_ones() {
     let queue = Arc::new(Queue::new(WIDE));
     let (_a, runs) = submit(&queue, "a", "runs");
     let (_b, waits) = submit(&queue, "a", "waits");
@@ -159,7 +159,7 @@ fn what_waits_when_the_queue_is_abandoned_is_told_and_what_runs_is_finished() {
 }
 
 #[test]
-fn the_wait_is_reckoned_from_what_jobs_took() {
+fn the_wait_is_estimated_from_judging_times() {
     let load = Load { waiting: 9, running: 2, workers: 2, seconds: 3.0 };
     assert!((load.wait_seconds() - 15.0).abs() < 1e-9);
     let free = Load { running: 1, waiting: 0, ..load };
@@ -193,7 +193,7 @@ proptest! {
             }
         });
         for (_ticket, told) in &submitted {
-            let ends = told.try_iter().filter(|news| matches!(news, News::Ended(_))).count();
+            let ends = told.try_iter().filter(|news| matches!(news, JobEvent::Ended(_))).count();
             prop_assert_eq!(ends, 1);
         }
         let load = queue.load();

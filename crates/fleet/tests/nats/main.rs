@@ -14,8 +14,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use warpwright_fleet::nats::{Bridge, Ended, FarWorker, Kind, LinkConfig, Slot};
-use warpwright_fleet::{Answer, Done, Failed, Job, Limits, News, Queue, Ticket};
+use warpwright_fleet::nats::{Bridge, Ended, Kind, LinkConfig, RemoteWorker, Slot};
+use warpwright_fleet::{Answer, Done, Failed, Job, JobEvent, Limits, Queue, Ticket};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::Stage;
 use warpwright_task::Task;
@@ -52,7 +52,7 @@ fn judge(job: &Job) -> Done {
 #[test]
 fn as_a_worker() {
     let Ok(url) = std::env::var(URL) else { return };
-    let worker = FarWorker::open(&config(&url), kind(), "host", vec!["cpu".to_owned()]).unwrap();
+    let worker = RemoteWorker::open(&config(&url), kind(), "host", vec!["cpu".to_owned()]).unwrap();
     let slots: Vec<Slot<'_>> = (0..4).map(|_| -> Slot<'_> { Box::new(judge) }).collect();
     worker.run(&slots, &AtomicBool::new(false), |_| {});
 }
@@ -119,25 +119,25 @@ fn served(url: &str, hardware: Option<&str>, test: impl FnOnce(&Arc<Queue>, &Bri
     let bridge = Bridge::open(&config(url), "1", "strict", hardware).unwrap();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let over = Over(&is_over);
+        let done = DoneGuard(&is_over);
         scope.spawn(|| bridge.run(&queue, &is_over));
         test(&queue, &bridge);
-        drop(over);
+        drop(done);
     });
 }
 
-/// Also where the test panics: who waits for the bridge would wait for ever.
-struct Over<'o>(&'o AtomicBool);
+/// Ends the bridge also if the test panics: the test would hang otherwise.
+struct DoneGuard<'o>(&'o AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for DoneGuard<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
 }
 
-type Told = (Ticket, Receiver<Answer>);
+type Submitted = (Ticket, Receiver<Answer>);
 
-fn submit(queue: &Arc<Queue>, name: &str, file: &[u8]) -> Told {
+fn submit(queue: &Arc<Queue>, name: &str, file: &[u8]) -> Submitted {
     let files = BTreeMap::from([("model_new.py".to_owned(), file.to_vec())]);
     let candidate = Candidate::from_files(files);
     let task = Task::from_source(name, "source");
@@ -145,19 +145,19 @@ fn submit(queue: &Arc<Queue>, name: &str, file: &[u8]) -> Told {
     // A second end of a job would be seen.
     let (tell, told) = sync_channel(8);
     let listener = Box::new(move |news| {
-        if let News::Ended(answer) = news {
+        if let JobEvent::Ended(answer) = news {
             tell.send(answer).unwrap();
         }
     });
     (queue.submit("client", job, listener).unwrap(), told)
 }
 
-fn failure(told: &Told) -> Failed {
+fn failure(told: &Submitted) -> Failed {
     told.1.recv_timeout(PATIENCE).unwrap().unwrap_err()
 }
 
 /// That of a worker that judged it.
-fn judged(told: &Told, name: &str) -> String {
+fn judged(told: &Submitted, name: &str) -> String {
     let failed = failure(told);
     let Failed::Task { message, .. } = failed else { panic!("not judged: {failed}") };
     assert!(message.starts_with(&format!("{name} of ")), "{message}");
@@ -184,7 +184,7 @@ fn every_job_ends_once_whoever_dies() {
         let has = std::path::Path::new(skewed).exists();
         let mut one = Worker::start(&url, &[]);
         let _two = Worker::start(&url, if has { &skew } else { &[] });
-        wait_for("two workers", || bridge.roster().there().len() == 2);
+        wait_for("two workers", || bridge.roster().workers().len() == 2);
         // Large ones are in parts.
         let large: Vec<u8> =
             (0..900_000_u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
@@ -209,7 +209,7 @@ fn every_job_ends_once_whoever_dies() {
 }
 
 #[test]
-fn what_nobody_survives_is_parked_with_what_is_known_of_it() {
+fn a_job_that_kills_every_worker_is_dead_lettered() {
     let Some(nats) = Nats::start() else { return };
     let url = nats.url();
     served(&url, None, |queue, _| {
@@ -229,12 +229,12 @@ fn what_nobody_survives_is_parked_with_what_is_known_of_it() {
         let Failed::Infrastructure { message, hint } = failed else { panic!("{failed}") };
         assert!(message.contains("3 workers took this job"), "{message}");
         assert_eq!(fell, 3);
-        let parked = Bridge::parked(&config(&url)).unwrap();
-        assert_eq!(parked.len(), 1);
-        assert!(hint.unwrap().contains(&parked[0].id));
-        assert_eq!((parked[0].task.as_str(), parked[0].deliveries), ("kill", 3));
-        assert_eq!(parked[0].files["model_new.py"], "evil");
-        assert_eq!(parked[0].workers.len(), 3, "{:?}", parked[0].workers);
+        let letters = Bridge::dead_letters(&config(&url)).unwrap();
+        assert_eq!(letters.len(), 1);
+        assert!(hint.unwrap().contains(&letters[0].id));
+        assert_eq!((letters[0].task.as_str(), letters[0].deliveries), ("kill", 3));
+        assert_eq!(letters[0].files["model_new.py"], "evil");
+        assert_eq!(letters[0].workers.len(), 3, "{:?}", letters[0].workers);
         // The next job is judged.
         judged(&submit(queue, "slow-0", b""), "slow-0");
     });
@@ -245,7 +245,7 @@ fn only_workers_of_the_same_kind_judge() {
     let Some(nats) = Nats::start() else { return };
     let url = nats.url();
     let refused = |kind: Kind| {
-        let worker = FarWorker::open(&config(&url), kind, "host", Vec::new()).unwrap();
+        let worker = RemoteWorker::open(&config(&url), kind, "host", Vec::new()).unwrap();
         let slots: [Slot<'_>; 1] = [Box::new(|_| panic!("it must not judge"))];
         match worker.run(&slots, &AtomicBool::new(false), |_| {}) {
             Ended::Refused(why) => why,
@@ -256,13 +256,13 @@ fn only_workers_of_the_same_kind_judge() {
         let word = |word: &str| word.to_owned();
         let told = submit(queue, "slow-0", b"");
         let why = refused(Kind { version: word("0"), ..kind() });
-        assert_eq!(why, r#"its version is "0", the server's "1""#);
+        assert_eq!(why, r#"the worker's version is "0", the server's "1""#);
         assert!(refused(Kind { rules: word("paper"), ..kind() }).contains("rules"));
         let _worker = Worker::start(&url, &[]);
         judged(&told, "slow-0");
         // The first that came says what hardware it is.
         assert!(refused(Kind { hardware: word("stone"), ..kind() }).contains("hardware"));
-        assert_eq!(bridge.roster().there().len(), 1);
+        assert_eq!(bridge.roster().workers().len(), 1);
     });
 }
 
@@ -310,10 +310,10 @@ fn a_worker_that_is_cut_off_loses_its_jobs_to_another() {
     let Some(nats) = Nats::start() else { return };
     let proxy = Proxy::new(nats.port());
     served(&nats.url(), None, |queue, bridge| {
-        let far = Worker::start(&proxy.url, &[]);
-        wait_for("a worker", || bridge.roster().there().len() == 1);
+        let remote = Worker::start(&proxy.url, &[]);
+        wait_for("a worker", || bridge.roster().workers().len() == 1);
         let told = submit(queue, "slow-1500", b"");
-        wait_for("a begin", || bridge.roster().there().iter().any(|far| far.running == 1));
+        wait_for("a begin", || bridge.roster().workers().iter().any(|worker| worker.running == 1));
         proxy.cut.store(true, Ordering::SeqCst);
         let near = Worker::start(&nats.url(), &[]);
         let message = judged(&told, "slow-1500");
@@ -321,7 +321,7 @@ fn a_worker_that_is_cut_off_loses_its_jobs_to_another() {
         // It comes back, and what it says of that job interests nobody.
         proxy.cut.store(false, Ordering::SeqCst);
         drop(near);
-        wait_for("its return", || judges_again(queue, &far));
+        wait_for("its return", || judges_again(queue, &remote));
         assert!(told.1.try_recv().is_err());
     });
 }
@@ -361,10 +361,10 @@ fn a_worker_whose_network_is_gone_loses_its_jobs_to_another() {
     assert!(shell("ip addr add 10.9.0.1/24 dev here; ip link set here up"));
     let Some(nats) = Nats::start_at("10.9.0.1") else { return };
     served(&nats.url(), None, |queue, bridge| {
-        let far = Worker::start_in_a_namespace(&nats.url(), "there", "10.9.0.2/24");
-        wait_for("a worker", || bridge.roster().there().len() == 1);
+        let remote = Worker::start_in_a_namespace(&nats.url(), "there", "10.9.0.2/24");
+        wait_for("a worker", || bridge.roster().workers().len() == 1);
         let told = submit(queue, "slow-1500", b"");
-        wait_for("a begin", || bridge.roster().there().iter().any(|far| far.running == 1));
+        wait_for("a begin", || bridge.roster().workers().iter().any(|worker| worker.running == 1));
         assert!(shell("ip link set here down"));
         // There is no way from here to that address any more, but from itself.
         assert!(shell("ip addr replace 10.9.0.1/24 dev lo"));
@@ -375,7 +375,7 @@ fn a_worker_whose_network_is_gone_loses_its_jobs_to_another() {
             "ip addr del 10.9.0.1/24 dev lo; ip addr replace 10.9.0.1/24 dev here; ip link set here up"
         ));
         drop(near);
-        wait_for("its return", || judges_again(queue, &far));
+        wait_for("its return", || judges_again(queue, &remote));
         assert!(told.1.try_recv().is_err());
     });
 }
@@ -386,14 +386,14 @@ fn where_all_have_gone_nobody_waits_for_ever() {
     let url = nats.url();
     served(&url, Some("paper"), |queue, bridge| {
         let mut worker = Worker::start(&url, &[]);
-        wait_for("a worker", || bridge.roster().there().len() == 1);
+        wait_for("a worker", || bridge.roster().workers().len() == 1);
         let all: Vec<_> = (0..10).map(|_| submit(queue, "slow-60000", b"")).collect();
-        wait_for("a begin", || bridge.roster().there().iter().any(|far| far.running > 0));
+        wait_for("a begin", || bridge.roster().workers().iter().any(|worker| worker.running > 0));
         worker.kill();
         for told in &all {
             assert!(matches!(failure(told), Failed::Infrastructure { .. }));
         }
-        assert!(bridge.roster().there().is_empty());
+        assert!(bridge.roster().workers().is_empty());
         assert_eq!(queue.load().workers, 0);
         // Whoever comes later finds nothing of that, and judges what is new.
         let _next = Worker::start(&url, &[]);
@@ -410,7 +410,7 @@ fn a_server_that_ends_leaves_nothing_to_judge() {
     let mut worker = None;
     served(&url, None, |queue, bridge| {
         worker = Some(Worker::start(&url, &[]));
-        wait_for("a worker", || bridge.roster().there().len() == 1);
+        wait_for("a worker", || bridge.roster().workers().len() == 1);
         kept.lock().unwrap().extend((0..8).map(|_| submit(queue, "slow-3000", b"")));
         wait_for("a begin", || queue.load().running == 4);
     });

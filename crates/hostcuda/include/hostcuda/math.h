@@ -1,5 +1,5 @@
 // Device mathematics. Elementary functions of float are branch free, so that the loop over a block's
-// threads vectorises; NaN and infinities are kept. Measured errors are in docs/cpu-device.md;
+// threads vectorises; NaN and infinities are kept. Measured errors are in docs/concepts/cpu-device.md;
 // coefficients are minimax fits made for this file.
 #pragma once
 #include <math.h>

@@ -184,7 +184,7 @@ impl CudaDevice {
         if back.iter().step_by(2).all(|&b| b == 0xc3) {
             return Ok(());
         }
-        Err(ArenaError::new("prove that the GPU is healthy", "it returned other bytes"))
+        Err(ArenaError::new("check that the GPU is healthy", "a copy returned wrong bytes"))
     }
 
     /// Waits until nothing of another process runs on the GPU: while something does, the driver gives it

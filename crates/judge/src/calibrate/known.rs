@@ -70,11 +70,11 @@ pub(super) fn candidate(steps: u32) -> Candidate {
     ]))
 }
 
-/// A candidate beside its contender, by construction.
+/// Speed of a calibration candidate relative to its contender, by construction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// The same.
+    /// Equally fast.
     Identical,
     /// 5 % faster: at the margin at which rewards change.
     Boundary,
@@ -141,9 +141,9 @@ impl Slope {
 /// One measurement of kernels whose speed is known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// What was timed.
+    /// Relative speed of the candidate.
     pub kind: Kind,
-    /// A call of the candidate, in microseconds.
+    /// Time per call of the candidate in microseconds.
     pub microseconds: f64,
     /// The speed-up that the judge measured.
     pub speedup: Interval,

@@ -1,5 +1,5 @@
 //! Has the judge measure kernels whose speed is known, the whole way that a candidate goes: fresh
-//! runner, verification, interleaved windows, the quiet level, the sequential rule.
+//! runner, verification, interleaved windows, the floor, the sequential rule.
 
 use std::time::{Duration, Instant};
 
@@ -20,12 +20,12 @@ const ELEMENTS: (usize, usize) = (1 << 18, 1 << 11);
 /// Largest share of a call's time that one step may take: of 5 %, a tenth.
 const FINE: f64 = 0.005;
 
-/// How long to try.
+/// Budget of a self-calibration.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Pairs of identical kernels; as many as the time allows if none are given.
+    /// Number of pairs of identical kernels; `None`: as many as the time allows.
     pub pairs: Option<u32>,
-    /// Seconds.
+    /// Time budget in seconds.
     pub seconds: Option<u64>,
 }
 
@@ -57,12 +57,12 @@ impl LocalJudge {
             return Err(broken("it does not build"));
         };
         let mut process = Some(self.baseline_calling(Some(&artifact.dir), 1 << 30)?);
-        let mut pit = |session: &mut TaskSession<'_>, steps| {
-            session.pit(process.take(), &known::contender(elements, steps))
+        let mut time_against = |session: &mut TaskSession<'_>, steps| {
+            session.time_against(process.take(), &known::contender(elements, steps))
         };
         let mut slopes = Vec::new();
         for seconds in DURATIONS {
-            slopes.push(slope(seconds, |steps| pit(&mut session, steps))?);
+            slopes.push(slope(seconds, |steps| time_against(&mut session, steps))?);
         }
         let mut trials = Vec::new();
         for turn in 0.. {
@@ -72,7 +72,7 @@ impl LocalJudge {
             // Every duration before the next kind; whenever it ends, all were tried alike.
             let slope: Slope = slopes[turn % slopes.len()];
             let kind = Kind::CYCLE[turn / slopes.len() % Kind::CYCLE.len()];
-            pit(&mut session, slope.steps_of(kind))?;
+            time_against(&mut session, slope.steps_of(kind))?;
             let verdict = session.judge(&known::candidate(slope.steps), Stage::Measured)?;
             trials.push(trial(kind, &verdict)?);
             said(&trials);
@@ -132,7 +132,7 @@ fn trial(kind: Kind, verdict: &Verdict) -> Result<Trial, JudgeError> {
 }
 
 fn broken(why: impl std::fmt::Display) -> JudgeError {
-    JudgeError::infrastructure("judge a kernel that is known to be right", why)
+    JudgeError::infrastructure("judge the self-calibration kernel", why)
 }
 
 #[cfg(test)]

@@ -90,13 +90,13 @@ pub(crate) struct GpuProcess {
     pub(crate) sm_percent: Option<u32>,
 }
 
-/// Why there is no reading.
+/// Why the GPU's state could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum NoReading {
-    /// The driver does not tell it here.
+    /// The driver does not report it here.
     #[error("{0}")]
     Refused(String),
-    /// The GPU is not there any more.
+    /// The GPU disappeared.
     #[error("{0}")]
     Lost(String),
 }

@@ -77,7 +77,7 @@ impl Gauge for NvmlGauge {
                 .map_or_else(Reasons::default, |reasons| Reasons(reasons.bits())),
         };
         if sample == Sample::default() {
-            return Err(NoReading::Refused("NVML tells nothing of this GPU".to_owned()));
+            return Err(NoReading::Refused("NVML does not list this GPU".to_owned()));
         }
         Ok(sample)
     }

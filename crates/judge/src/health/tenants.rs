@@ -55,7 +55,7 @@ pub(crate) fn words(other: &OtherProcess) -> String {
         text = format!("{text}, {} MiB", bytes >> 20);
     }
     if let Some(percent) = other.sm_percent {
-        text = format!("{text}, {percent} % of its time");
+        text = format!("{text}, {percent} % of the GPU's time");
     }
     text
 }
@@ -113,7 +113,7 @@ mod tests {
         let found = find(&[(100, Some(2)), (201, Some(37)), (999, None)]).unwrap();
         assert_eq!(found.iter().map(|o| o.pid).collect::<Vec<_>>(), [201, 999]);
         let busy = busiest(&found).unwrap();
-        assert_eq!(words(busy), "process 201 (python3), 3072 MiB, 37 % of its time");
+        assert_eq!(words(busy), "process 201 (python3), 3072 MiB, 37 % of the GPU's time");
     }
 
     #[test]

@@ -147,7 +147,7 @@ fn what_the_machine_did_is_in_the_verdict() {
     assert_eq!(hot.fingerprint.clocks, "SM 1980 MHz, memory 3201 MHz");
     assert!(said(&hot, "1 round was measured again: hw_thermal_slowdown"));
     assert_eq!(conditions.other_processes.as_ref().unwrap().len(), 1);
-    assert!(said(&hot, "others had the GPU open: process 1"), "{:?}", hot.caveats);
+    assert!(said(&hot, "other processes had the GPU open: process 1"), "{:?}", hot.caveats);
 
     assert!(blind.verified && said(&blind, "could not be read (NVML: no permission)"));
     assert!(said(&blind, "co-tenants cannot be seen"), "{:?}", blind.caveats);

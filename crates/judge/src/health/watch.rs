@@ -77,10 +77,11 @@ impl<'a> Watch<'a> {
             return Ok(());
         };
         let (device, repeated) = (self.device.clone(), self.repeated.len());
-        let reason = format!("it disturbed {repeated} rounds of one measurement, the last: {why}");
+        let reason =
+            format!("{repeated} rounds of one measurement were disturbed, the last by: {why}");
         let hint =
-            "look at `nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER`; let it cool down, or \
-                    mend its cooling or its power supply"
+            "check `nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER`; let the GPU cool down, or \
+                    repair its cooling or power supply"
                 .to_owned();
         Err(JudgeError::Unfit { device, reason, hint })
     }
@@ -104,9 +105,9 @@ impl<'a> Watch<'a> {
             caveats.push(format!("{rounds} measured again: {first}"));
         }
         match host_load {
-            None => caveats.push("the host's load could not be read".to_owned()),
+            None => caveats.push("the host load could not be read".to_owned()),
             Some(share) if share > BUSY_HOST => caveats.push(format!(
-                "other processes used {:.0} % of the processor cores that were timed on",
+                "other processes used {:.0} % of the cores reserved for timing",
                 100.0 * share
             )),
             Some(_) => {}
@@ -117,7 +118,7 @@ impl<'a> Watch<'a> {
         let doubtful = reasons.doubtful().names();
         if !doubtful.is_empty() {
             let names = doubtful.join(", ");
-            caveats.push(format!("the GPU's clocks were lowered while timing: {names}"));
+            caveats.push(format!("the GPU throttled while timing: {names}"));
         }
         let mut throttling: Vec<_> = reasons.names().into_iter().map(str::to_owned).collect();
         throttling.sort_unstable();
@@ -140,7 +141,7 @@ impl<'a> Watch<'a> {
     fn others(&self, caveats: &mut Vec<String>) -> Result<Option<Vec<OtherProcess>>, JudgeError> {
         let gauge = match self.health {
             Health::Host => {
-                caveats.push("the clocks of the host's processor are not read".to_owned());
+                caveats.push("host processor clocks are not monitored".to_owned());
                 return Ok(None);
             }
             Health::Blind(why) => {
@@ -169,13 +170,13 @@ impl<'a> Watch<'a> {
         };
         if let Some(busy) = tenants::busiest(&others) {
             let device = self.device.clone();
-            let reason = format!("another computed there meanwhile: {}", tenants::words(busy));
-            let hint = "end it, or wait until it has ended, and go on; or use another GPU";
+            let reason = format!("another process used the GPU: {}", tenants::words(busy));
+            let hint = "stop that process or wait for its end, then run again; or use another GPU";
             return Err(JudgeError::Unfit { device, reason, hint: hint.to_owned() });
         }
         if !others.is_empty() {
             let words: Vec<_> = others.iter().map(tenants::words).collect();
-            caveats.push(format!("others had the GPU open: {}", words.join("; ")));
+            caveats.push(format!("other processes had the GPU open: {}", words.join("; ")));
         }
         Ok(Some(others))
     }

@@ -78,7 +78,7 @@ impl Folder {
         end = append(&mut file, &oracle.arena, &mut weights.tensors, end)?;
         let inputs = oracle.inputs(&[Draw::own(load.seed)], 0)?.sets.pop();
         let mut inputs = inputs
-            .ok_or_else(|| JudgeError::infrastructure("make inputs", "the oracle gave none"))?;
+            .ok_or_else(|| JudgeError::infrastructure("make inputs", "the oracle sent none"))?;
         end = append(&mut file, &oracle.arena, &mut inputs.tensors, end)?;
         // A file of no bytes cannot be mapped.
         file.set_len(end.max(1)).map_err(fail)?;
@@ -98,7 +98,8 @@ impl Folder {
     /// Empties what the process writes into, before another one starts.
     pub(crate) fn clear(&self) -> Result<(), JudgeError> {
         for path in [&self.report, &self.trace, &self.log] {
-            fs::write(path, "").map_err(|e| JudgeError::infrastructure("empty a report", e))?;
+            fs::write(path, "")
+                .map_err(|e| JudgeError::infrastructure("clear an inspection report", e))?;
         }
         Ok(())
     }
@@ -131,7 +132,8 @@ fn append(
 
 /// At most `most` bytes of a file that a process could write to. Empty for what is not a plain file.
 pub(crate) fn read(path: &Path, most: u64) -> Result<String, JudgeError> {
-    let fail = |e: &dyn std::fmt::Display| JudgeError::infrastructure("read a report", e);
+    let fail =
+        |e: &dyn std::fmt::Display| JudgeError::infrastructure("read an inspection report", e);
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return Ok(String::new()) };
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&file).map_err(|e| fail(&e))?.st_mode);

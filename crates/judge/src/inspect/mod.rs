@@ -9,7 +9,7 @@
 //! The process differs from a runner: no arena and no conversation, every tensor an allocation of
 //! its own, the binary built with [`Instrument`] where a tool needs that. Nothing found here enters a
 //! verdict or a reward; why, and why the parts are as they are:
-//! `docs/decisions/0007-inspections-beside-verdicts.md`.
+//! `docs/decisions/0007-inspections-separate-from-verdicts.md`.
 
 mod asan;
 mod carry;
@@ -33,9 +33,9 @@ use self::carry::{Folder, Load};
 use self::clean::{MAX_LINE, clean};
 use self::kernels::Ceilings;
 use self::process::{Order, Ran, run};
+use crate::device_arbiter::Purpose;
 use crate::error::JudgeError;
 use crate::failure::failure;
-use crate::gate::Purpose;
 use crate::judge::LocalJudge;
 use crate::oracle::{Oracle, mode_name, profile_name};
 
@@ -96,7 +96,8 @@ impl Subject<'_> {
             },
         };
         let versions = &self.oracle.opened.versions;
-        let nothing = || JudgeError::infrastructure("inspect a call", "no answer was made");
+        let nothing =
+            || JudgeError::infrastructure("inspect a call", "the inspection gave no answer");
         Ok(Findings {
             version: FINDINGS_VERSION,
             task: self.task.name.clone(),
@@ -157,7 +158,7 @@ impl Subject<'_> {
             // Before the device is held: measuring its ceilings takes it alone.
             self.judge.calibrate(false)?;
         }
-        let shared = self.judge.gate.share(Purpose::Reference);
+        let shared = self.judge.arbiter.share(Purpose::Reference);
         let folder = Folder::new(&self.judge.config.cache, self.oracle, &load)?;
         drop(shared);
         let Some(folder) = folder else {
@@ -168,9 +169,12 @@ impl Subject<'_> {
         };
         // Times of kernels mean something only alone; on a GPU everything of a candidate is.
         let alone = self.on_cuda() || *inspection == Inspection::Kernels;
-        let gate = &self.judge.gate;
-        let _held =
-            if alone { gate.alone(Purpose::Inspection) } else { gate.share(Purpose::Inspection) };
+        let arbiter = &self.judge.arbiter;
+        let _held = if alone {
+            arbiter.alone(Purpose::Inspection)
+        } else {
+            arbiter.share(Purpose::Inspection)
+        };
         let told = match inspection {
             Inspection::Kernels => self.kernels(&folder, artifact),
             Inspection::Counters => self.counters(&folder, artifact),
@@ -209,7 +213,7 @@ impl Subject<'_> {
             },
         };
         if !self.on_cuda() {
-            caveats.push("these are times of the host's cores, not of a GPU".to_owned());
+            caveats.push("these times are from host cores, not from a GPU".to_owned());
         }
         Ok(Told { answer: Some(answer), caveats, seconds: ran.seconds })
     }

@@ -84,14 +84,15 @@ impl TaskSession<'_> {
         match self.judge.build_at_once(&self.task, candidate, taken)? {
             Outcome::Built(artifact) => {
                 let mut found = Findings::default();
-                self.run_with_room(candidate, &artifact, Stage::Verified, &mut found)?;
+                self.run_under_memory_pressure(candidate, &artifact, Stage::Verified, &mut found)?;
                 Ok(!found.bad())
             }
             // What it launches with cannot be taken away: as if nothing had been.
             Outcome::Failed(failed) if failed.class == FailureClass::ForbiddenImport => Ok(true),
-            Outcome::Failed(failed) => {
-                Err(JudgeError::infrastructure("link without kernels", failed.message))
-            }
+            Outcome::Failed(failed) => Err(JudgeError::infrastructure(
+                "link the candidate without its kernels",
+                failed.message,
+            )),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::error::JudgeError;
 use crate::judge::LocalJudge;
 use crate::memory::{Memory, Work};
 use crate::oracle::LoadedOracle;
-use crate::reuse::Processes;
+use crate::worker_reuse::Sharing;
 
 /// The processes of a session before it is open: they have loaded what they can on the host, and
 /// nothing on the device but a context. So much can be done while others have its memory.
@@ -36,12 +36,12 @@ impl Begun {
     pub(crate) fn to_verify(judge: &LocalJudge, task: &Task) -> Result<Self, JudgeError> {
         let started = Instant::now();
         // The first candidate's process starts while this task's oracle does.
-        judge.nursery.expect();
+        judge.runner_pool.expect();
         // A GPU's host has cores for the baselines' process to start and to compile meanwhile. If that
         // fails, it is told when they are needed.
         let early = if judge.config.device.is_cuda() { judge.early_baseline(task) } else { None };
         let settings = (judge.config.profile, judge.config.seed);
-        let oracle = LoadedOracle::load(&judge.host, task, settings, &judge.gate)?;
+        let oracle = LoadedOracle::load(&judge.host, task, settings, &judge.arbiter)?;
         Ok(Self { oracle, early, cost: started.elapsed() })
     }
 
@@ -49,22 +49,22 @@ impl Begun {
     pub(crate) fn to_examine(
         judge: &LocalJudge,
         task: &Task,
-        processes: Processes,
+        processes: Sharing,
     ) -> Result<Self, JudgeError> {
         let started = Instant::now();
         let settings = (judge.config.profile, judge.config.seed);
         let (oracle, early) = match processes {
-            Processes::Own => {
+            Sharing::Own => {
                 let cuda = judge.config.device.is_cuda();
                 let early = if cuda { judge.early_baseline(task) } else { None };
-                (LoadedOracle::load(&judge.host, task, settings, &judge.gate)?, early)
+                (LoadedOracle::load(&judge.host, task, settings, &judge.arbiter)?, early)
             }
-            Processes::Shared => {
+            Sharing::Shared => {
                 let oracle = match judge.reuse.oracle() {
                     Some(worker) => {
-                        LoadedOracle::load_in(worker, &judge.host, task, settings, &judge.gate)
+                        LoadedOracle::load_in(worker, &judge.host, task, settings, &judge.arbiter)
                     }
-                    None => LoadedOracle::load(&judge.host, task, settings, &judge.gate),
+                    None => LoadedOracle::load(&judge.host, task, settings, &judge.arbiter),
                 };
                 // A third of all tasks are refused before they are compiled, and a process that is ended
                 // while it compiles goes on to none.

@@ -8,19 +8,19 @@ use warpwright_task::similarity::OpGraph;
 
 use super::TaskSession;
 use crate::baseline::BaselineProcess;
-use crate::contenders::Right;
+use crate::baseline_set::Right;
 use crate::degenerate;
+use crate::device_arbiter::Purpose;
 use crate::error::JudgeError;
 use crate::examination::{
     Bar, Examination, Objection, TensorKind, disagree, object, object_to_draws, times,
 };
 use crate::families::Draw;
-use crate::gate::Purpose;
 use crate::judge::LocalJudge;
 use crate::oracle::Oracle;
-use crate::reuse::Processes;
 use crate::tolerance::Tolerance;
 use crate::verdict::floor_ms;
+use crate::worker_reuse::Sharing;
 
 /// How many times shorter or longer than what is wanted a warm call may be.
 const ROUGH: f64 = 2.0;
@@ -58,9 +58,9 @@ impl Oracle {
         {
             return Ok(());
         }
-        self.learn(judge.config.seed, false, &judge.gate)?;
+        self.learn(judge.config.seed, false, &judge.arbiter)?;
         if others && !self.families.tell_lower_precision() {
-            self.learn(judge.config.seed, true, &judge.gate)?;
+            self.learn(judge.config.seed, true, &judge.arbiter)?;
         }
         Ok(())
     }
@@ -89,17 +89,17 @@ impl TaskSession<'_> {
 
     /// A process for the baselines that has served another task, where the task shares them.
     pub(super) fn another(&self) -> Option<BaselineProcess> {
-        let shared = self.processes == Processes::Shared;
+        let shared = self.processes == Sharing::Shared;
         shared.then(|| self.judge.reuse.baseline()).flatten()
     }
 
     /// Ends the session, and lets processes that are shared go on to another task.
     fn retire(self) {
         let Self { judge, oracle, baselines, processes, .. } = self;
-        if processes == Processes::Shared {
+        if processes == Sharing::Shared {
             judge.reuse.keep_oracle(oracle.into_worker());
             if let Some(baselines) = baselines {
-                judge.reuse.keep_baseline(baselines.process, &judge.gate);
+                judge.reuse.keep_baseline(baselines.process, &judge.arbiter);
             }
         }
     }
@@ -135,7 +135,7 @@ impl TaskSession<'_> {
             fingerprint: Fingerprint::default(),
         };
         // What it holds of the device is the baselines' from here on.
-        self.oracle.forget(&self.judge.gate)?;
+        self.oracle.forget(&self.judge.arbiter)?;
         if worth && examination.objections.is_empty() {
             self.against_baselines(seed, (&allowed, bar), &mut examination)?;
         }
@@ -152,7 +152,7 @@ impl TaskSession<'_> {
         bar: Bar,
     ) -> Result<Vec<Objection>, JudgeError> {
         let tolerances: Vec<Tolerance> = allowed.iter().map(|(tolerance, _)| *tolerance).collect();
-        let shared = self.judge.gate.share(Purpose::Reference);
+        let shared = self.judge.arbiter.share(Purpose::Reference);
         let mut found = self.oracle.examine(seed, &tolerances)?;
         drop(shared);
         if self.oracle.families.tell_lower_precision() {
@@ -161,7 +161,7 @@ impl TaskSession<'_> {
         }
         let mut objections = object(&found, &self.oracle.doubt, bar);
         if objections.is_empty() && bar == Bar::Clear {
-            let _shared = self.judge.gate.share(Purpose::Reference);
+            let _shared = self.judge.arbiter.share(Purpose::Reference);
             objections = object_to_draws(&self.oracle.redraw(seed, DRAWS)?, allowed);
         }
         Ok(objections)
@@ -169,7 +169,7 @@ impl TaskSession<'_> {
 
     /// The tolerance of each output on the inputs of a seed, and its largest magnitude there.
     fn allowed(&mut self, seed: u64) -> Result<Vec<(Tolerance, f64)>, JudgeError> {
-        let _shared = self.judge.gate.share(Purpose::Reference);
+        let _shared = self.judge.arbiter.share(Purpose::Reference);
         self.oracle.allowed(seed)
     }
 
@@ -196,9 +196,12 @@ impl TaskSession<'_> {
     ) -> Result<(), JudgeError> {
         self.prepare_baselines()?;
         let Some(baselines) = &mut self.baselines else {
-            return Err(JudgeError::infrastructure("examine", "the baselines are not ready"));
+            return Err(JudgeError::infrastructure(
+                "examine the task",
+                "the baselines are not ready",
+            ));
         };
-        let shared = self.judge.gate.share(Purpose::Reference);
+        let shared = self.judge.arbiter.share(Purpose::Reference);
         let agreement = baselines.process.agree(&self.task.name, seed)?;
         drop(shared);
         let disagreed: Vec<Objection> = disagree(&agreement, allowed, bar);

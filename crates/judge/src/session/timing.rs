@@ -8,10 +8,10 @@ use warpwright_record::verdict::IntegrityFinding;
 use super::TaskSession;
 use super::checks::Checks;
 use crate::baseline::{BaselineProcess, Look};
-use crate::contenders::Baselines;
+use crate::baseline_floor;
+use crate::baseline_set::Baselines;
 use crate::error::JudgeError;
 use crate::measure::{self, Levels, Rounds, Windows};
-use crate::quiet;
 use crate::runner::{Runner, Trouble};
 use crate::sequential;
 use crate::verdict::Findings;
@@ -163,7 +163,7 @@ impl TaskSession<'_> {
         if self.judge.config.device.is_cuda() {
             let mut empty = self.judge.empty.lock().unwrap_or_else(PoisonError::into_inner);
             conditions.empty_window = empty.add(&rounds.nothing);
-            found.caveats.extend(quiet::slow_host(conditions.empty_window));
+            found.caveats.extend(baseline_floor::slow_host(conditions.empty_window));
         }
         found.conditions = Some(conditions);
         found.caveats.extend(told);

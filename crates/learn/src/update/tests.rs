@@ -14,9 +14,9 @@ fn episodes() -> Vec<Episode> {
         .collect()
 }
 
-fn steps(rate: f64) -> Steps {
-    let step = Step { rate, ..Step::default() };
-    Steps { policy: step, critic: step, parts: 1, alike: 0.0 }
+fn steps(lr: f64) -> Steps {
+    let step = Step { lr, ..Step::default() };
+    Steps { policy: step, critic: step, minibatches: 1, epochs: 1, zero_variance_tolerance: 0.0 }
 }
 
 /// Whether each is such a share of the other.
@@ -26,17 +26,17 @@ fn is_share<const N: usize>(odds: &[[f64; N]; N], of: &[[f64; N]; N], share: f64
         && pairs.clone().all(|(a, b)| (a - share * b).abs() < 1e-9)
 }
 
-fn ppo() -> Rule {
-    Rule::Ppo { recipe: Recipe::robust(), critic_steps: 1, critic_only: false }
+fn ppo() -> Algorithm {
+    Algorithm::Ppo { recipe: Recipe::robust(), critic_steps_per_step: 1, critic_only: false }
 }
 
-fn rules() -> [Rule; 4] {
+fn rules() -> [Algorithm; 4] {
     let loss = Recipe::robust().policy;
     [
         ppo(),
-        Rule::Group { by: Comparison::Rloo, loss },
-        Rule::Group { by: Comparison::Grpo, loss },
-        Rule::Rejection { above: 0.0 },
+        Algorithm::Group { by: Comparison::Rloo, loss },
+        Algorithm::Group { by: Comparison::Grpo, loss },
+        Algorithm::Rejection { above: 0.0 },
     ]
 }
 
@@ -48,10 +48,10 @@ fn what_was_worth_something_becomes_likelier_by_every_rule() {
         let logprobs = table.logprobs(0);
         assert!(logprobs[1] > 0.25f64.ln(), "{rule:?} {logprobs:?}");
         assert!(logprobs[2] < 0.25f64.ln() && logprobs[3] < 0.25f64.ln(), "{rule:?} {logprobs:?}");
-        let (reward, flat) = (report.reward, report.flat);
+        let (reward, flat) = (report.reward, report.zero_variance_share);
         assert_eq!((report.episodes, reward, flat), (8, 0.0, 0.0), "{rule:?}");
         assert!((report.entropy - 4f64.ln()).abs() < 1e-6, "{rule:?} {}", report.entropy);
-        assert!(report.norm > 0.0 && report.alarms.is_empty(), "{rule:?} {report:?}");
+        assert!(report.grad_norm > 0.0 && report.alarms.is_empty(), "{rule:?} {report:?}");
         assert_eq!(table.steps.0, 1, "{rule:?}");
     }
 }
@@ -60,7 +60,7 @@ fn what_was_worth_something_becomes_likelier_by_every_rule() {
 fn one_update_by_hand() {
     // One action each: whitened advantages are 1 for the two tokens 1, -1 for the others; the ratio is 1.
     let loss = Recipe::robust().policy;
-    let rule = Rule::Group { by: Comparison::Rloo, loss };
+    let rule = Algorithm::Group { by: Comparison::Rloo, loss };
     let mut table = Table::new();
     let report = update(&mut table, &rule, &steps(1.0), &episodes()).unwrap();
     // d/d odds[1] = -(4 (1 - 1/4) - 4 (0 - 1/4)) / 8 = -1/2; odds[2]: -(-1/4 * 4 - (1 - 1/4) 2 + 1/4 2) / 8.
@@ -68,13 +68,13 @@ fn one_update_by_hand() {
     for (found, wanted) in table.odds[0].iter().zip(wanted) {
         assert!((found - wanted).abs() < 1e-6, "{:?}", table.odds[0]);
     }
-    assert!((report.norm - (0.25f64 + 2.0 * 0.0625).sqrt()).abs() < 1e-6);
+    assert!((report.grad_norm - (0.25f64 + 2.0 * 0.0625).sqrt()).abs() < 1e-6);
     assert!(report.loss.abs() < 1e-6, "the mean of whitened advantages is none");
-    let moved = report.moved.unwrap();
+    let moved = report.update_ratios.unwrap();
     let sum: f64 = wanted.iter().map(|x| x.exp()).sum();
     let ratios = wanted.map(|x| 4.0 * x.exp() / sum);
     assert!((moved.mean - (ratios[1] * 4.0 + ratios[2] * 4.0) / 8.0).abs() < 1e-6);
-    assert!((report.mismatch.unwrap().mean - 1.0).abs() < 1e-6);
+    assert!((report.rollout_ratios.unwrap().mean - 1.0).abs() < 1e-6);
 }
 
 #[test]
@@ -83,28 +83,28 @@ fn groups_that_say_nothing_are_counted_and_teach_nothing() {
     let mut all = episodes();
     all.extend([episode("flat", &[3], 2.0), episode("flat", &[3], 2.0)]);
     for by in [Comparison::Rloo, Comparison::Grpo] {
-        let rule = Rule::Group { by, loss };
+        let rule = Algorithm::Group { by, loss };
         let mut table = Table::new();
         let report = update(&mut table, &rule, &steps(0.5), &all).unwrap();
         assert_eq!((report.episodes, report.used, report.actions), (10, 8, 8));
-        assert!((report.flat - 1.0 / 3.0).abs() < 1e-12);
+        assert!((report.zero_variance_share - 1.0 / 3.0).abs() < 1e-12);
         assert!(table.logprobs(0)[3] < 0.25f64.ln(), "{by:?}: their reward is the highest");
     }
     let flat = &all[8..];
     let mut table = Table::new();
-    let rule = Rule::Group { by: Comparison::Rloo, loss };
+    let rule = Algorithm::Group { by: Comparison::Rloo, loss };
     let report = update(&mut table, &rule, &steps(0.5), flat).unwrap();
-    assert_eq!((report.used, report.flat, table), (0, 1.0, Table::new()));
+    assert_eq!((report.used, report.zero_variance_share, table), (0, 1.0, Table::new()));
 }
 
 #[test]
 fn only_what_is_above_the_bar_is_imitated() {
     let mut table = Table::new();
-    let rule = Rule::Rejection { above: 0.0 };
+    let rule = Algorithm::Rejection { above: 0.0 };
     let report = update(&mut table, &rule, &steps(0.5), &episodes()).unwrap();
     assert_eq!((report.used, report.actions), (4, 4));
     assert!((report.loss - 4f64.ln()).abs() < 1e-6);
-    let bar = Rule::Rejection { above: 1.0 };
+    let bar = Algorithm::Rejection { above: 1.0 };
     let mut table = Table::new();
     assert_eq!(update(&mut table, &bar, &steps(0.5), &episodes()).unwrap().used, 0);
     assert_eq!(table, Table::new());
@@ -112,18 +112,18 @@ fn only_what_is_above_the_bar_is_imitated() {
 
 #[test]
 fn rewarded_episodes_are_imitated_beside_the_surrogate() {
-    let after = |rule: &Rule| {
+    let after = |rule: &Algorithm| {
         let mut table = Table::new();
         update(&mut table, rule, &steps(0.5), &episodes()).unwrap();
         table
     };
-    let with = |imitation: f64| Rule::Ppo {
-        recipe: Recipe { imitation, ..Recipe::robust() },
-        critic_steps: 1,
+    let with = |positive_nll_weight: f64| Algorithm::Ppo {
+        recipe: Recipe { positive_nll_weight, ..Recipe::robust() },
+        critic_steps_per_step: 1,
         critic_only: false,
     };
     let (alone, both) = (after(&with(0.0)), after(&with(0.25)));
-    let likelihood = after(&Rule::Rejection { above: 0.0 });
+    let likelihood = after(&Algorithm::Rejection { above: 0.0 });
     // Steps are gradients times the rate: what both do is the sum of what each does.
     for (token, both) in both.odds[0].iter().enumerate() {
         let sum = alone.odds[0][token] + 0.25 * likelihood.odds[0][token];
@@ -141,9 +141,9 @@ fn rewarded_episodes_are_imitated_beside_the_surrogate() {
 
 #[test]
 fn flat_tasks_move_the_critic_alone_where_they_are_skipped() {
-    let with = |skips_flat: bool| Rule::Ppo {
-        recipe: Recipe { skips_flat, ..Recipe::robust() },
-        critic_steps: 1,
+    let with = |drop_zero_variance_groups: bool| Algorithm::Ppo {
+        recipe: Recipe { drop_zero_variance_groups, ..Recipe::robust() },
+        critic_steps_per_step: 1,
         critic_only: false,
     };
     let mut all = episodes();
@@ -173,25 +173,25 @@ fn flat_tasks_move_the_critic_alone_where_they_are_skipped() {
 fn what_measuring_cannot_tell_apart_says_nothing() {
     let mut all = episodes();
     all.extend([episode("nearly", &[3], 2.0), episode("nearly", &[1], 2.1)]);
-    let ppo = Rule::Ppo {
-        recipe: Recipe { skips_flat: true, ..Recipe::robust() },
-        critic_steps: 1,
+    let ppo = Algorithm::Ppo {
+        recipe: Recipe { drop_zero_variance_groups: true, ..Recipe::robust() },
+        critic_steps_per_step: 1,
         critic_only: false,
     };
     let loss = Recipe::robust().policy;
-    let by = |by| Rule::Group { by, loss };
-    let after = |rule: &Rule, alike: f64, all: &[Episode]| {
+    let by = |by| Algorithm::Group { by, loss };
+    let after = |rule: &Algorithm, alike: f64, all: &[Episode]| {
         let mut table = Table::new();
-        let steps = Steps { alike, ..steps(0.5) };
+        let steps = Steps { zero_variance_tolerance: alike, ..steps(0.5) };
         let report = update(&mut table, rule, &steps, all).unwrap();
-        (table.odds, report.flat, report.used)
+        (table.odds, report.zero_variance_share, report.used)
     };
     for rule in [ppo, by(Comparison::Rloo), by(Comparison::Grpo)] {
         let (without, flat, used) = after(&rule, 0.15, &episodes());
         let (odds, flatter, same) = after(&rule, 0.15, &all);
         assert_eq!(used, same, "{rule:?}");
         // RLOO whitens over all, those of flat tasks with them.
-        let is_whitened = matches!(rule, Rule::Group { by: Comparison::Rloo, .. });
+        let is_whitened = matches!(rule, Algorithm::Group { by: Comparison::Rloo, .. });
         let share = if rule == ppo { 0.8 } else { 1.0 };
         assert!(is_whitened || is_share(&odds, &without, share), "{rule:?}");
         assert!(flatter > flat);
@@ -207,13 +207,14 @@ fn a_critic_learns_what_to_expect_and_can_learn_alone() {
         [(&[1][..], 1.0), (&[2, 3], 0.0), (&[1], 1.0), (&[2, 1], 0.0), (&[1], 2.0)]
             .map(|(produced, reward)| episode("a", produced, reward))
             .into();
-    let rule = Rule::Ppo { recipe: Recipe::robust(), critic_steps: 2, critic_only: true };
+    let rule =
+        Algorithm::Ppo { recipe: Recipe::robust(), critic_steps_per_step: 2, critic_only: true };
     let mut table = Table::new();
     let mut explained = Vec::new();
     for _ in 0..40 {
         let report = update(&mut table, &rule, &steps(0.5), &all).unwrap();
         explained.push(report.explained_variance.unwrap());
-        assert!(report.alarms.is_empty() && report.moved.is_none());
+        assert!(report.alarms.is_empty() && report.update_ratios.is_none());
     }
     assert_eq!(table.steps, (0, 80));
     assert_eq!(table.odds, Table::new().odds);
@@ -232,7 +233,8 @@ fn a_value_head_on_the_policys_trunk_moves_with_the_policy() {
     let refused = update(&mut none, &ppo(), &steps(0.5), &episodes());
     assert!(matches!(refused, Err(UpdateError::NoValues)));
     // Alone it cannot move, and must not seem to.
-    let alone = Rule::Ppo { recipe: Recipe::robust(), critic_steps: 1, critic_only: true };
+    let alone =
+        Algorithm::Ppo { recipe: Recipe::robust(), critic_steps_per_step: 1, critic_only: true };
     let refused = update(&mut table, &alone, &steps(0.5), &episodes());
     assert!(matches!(refused, Err(UpdateError::SharedTrunk)));
 }
@@ -240,14 +242,26 @@ fn a_value_head_on_the_policys_trunk_moves_with_the_policy() {
 #[test]
 fn each_part_of_a_batch_has_a_step_and_some_of_every_task() {
     let mut table = Table::new();
-    let steps = Steps { parts: 4, ..steps(0.1) };
+    let steps = Steps { minibatches: 4, ..steps(0.1) };
     let report = update(&mut table, &ppo(), &steps, &episodes()).unwrap();
     assert_eq!(table.steps, (4, 1));
     assert_eq!(report.used, 8);
     // More parts than episodes are as many as episodes.
     let mut table = Table::new();
-    update(&mut table, &ppo(), &Steps { parts: 99, ..steps }, &episodes()[..3]).unwrap();
+    update(&mut table, &ppo(), &Steps { minibatches: 99, ..steps }, &episodes()[..3]).unwrap();
     assert_eq!(table.steps, (3, 1));
+}
+
+#[test]
+fn ppo_epochs_repeat_the_minibatches() {
+    let (mut once, mut twice) = (Table::new(), Table::new());
+    let steps = Steps { minibatches: 2, ..steps(0.05) };
+    update(&mut once, &ppo(), &steps, &episodes()).unwrap();
+    let report = update(&mut twice, &ppo(), &Steps { epochs: 3, ..steps }, &episodes()).unwrap();
+    assert_eq!((once.steps, twice.steps), ((2, 1), (6, 1)));
+    assert_eq!(report.used, 8, "an episode counts once");
+    let moved = |table: &Table| table.odds.iter().flatten().map(|odds| odds.abs()).sum::<f64>();
+    assert!(moved(&twice) > moved(&once));
 }
 
 #[test]

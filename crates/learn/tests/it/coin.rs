@@ -67,8 +67,8 @@ impl Engine for Coin {
     }
 
     fn step(&mut self, _: Which, step: &Step) -> Result<f64, Never> {
-        self.odds -= step.rate * self.slope;
-        self.rates.push(step.rate);
+        self.odds -= step.lr * self.slope;
+        self.rates.push(step.lr);
         Ok(std::mem::take(&mut self.slope).abs())
     }
 

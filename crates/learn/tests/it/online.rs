@@ -2,33 +2,48 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use warpwright_learn::course::first_and_last;
 use warpwright_learn::engine::Step;
 use warpwright_learn::losses::PolicyLoss;
 use warpwright_learn::monitor::Alarm;
 use warpwright_learn::online::{Back, Ended, Judged, MOST_BACK, Online, OnlineError, Play, State};
-use warpwright_learn::update::{Comparison, Rule, Steps};
+use warpwright_learn::run_monitor::first_and_last;
+use warpwright_learn::schedule::{LrSchedule, LrSchedulerType};
+use warpwright_learn::update::{Algorithm, Comparison, Steps};
 use warpwright_record::verdict::Scheme;
 
 use crate::coin::{Coin, Table};
 
+const LINEAR: LrSchedule = LrSchedule { kind: LrSchedulerType::Linear, warmup_steps: 0 };
+
 fn online() -> Online {
-    let loss = PolicyLoss { clip_low: 0.2, clip_high: 0.28, dual_clip: None, mismatch: None };
-    let step = Step { rate: 0.5, ..Step::default() };
+    let loss = PolicyLoss {
+        clip_ratio_low: 0.2,
+        clip_ratio_high: 0.28,
+        clip_ratio_c: None,
+        rollout_is_threshold: None,
+        bypass_mode: false,
+    };
+    let step = Step { lr: 0.5, ..Step::default() };
     Online {
-        rule: Rule::Group { by: Comparison::Rloo, loss },
-        steps: Steps { policy: step, critic: step, parts: 1, alike: 0.0 },
-        anneals: true,
-        updates: 8,
-        critic_first: 0,
-        tasks: 2,
-        episodes: 6,
+        algorithm: Algorithm::Group { by: Comparison::Rloo, loss },
+        steps: Steps {
+            policy: step,
+            critic: step,
+            minibatches: 1,
+            epochs: 1,
+            zero_variance_tolerance: 0.0,
+        },
+        schedule: LINEAR,
+        total_training_steps: 8,
+        critic_warmup_steps: 0,
+        train_batch_size: 2,
+        rollout_n: 6,
         reward: Scheme::Paper,
-        flat_share: 0.1,
-        stop_at: vec![Alarm::NotFinite],
-        back_at: vec![],
-        trust: None,
-        ahead: 0,
+        zero_variance_sample_weight: 0.1,
+        halt_on: vec![Alarm::NotFinite],
+        rollback_on: vec![],
+        lr_kl_target_per_episode: None,
+        max_staleness: 0,
         seed: 7,
     }
 }
@@ -71,8 +86,8 @@ fn what_is_rewarded_becomes_likelier_and_the_rate_falls_to_nothing() {
     let first = &state.updates[0];
     assert!(
         (first.turns - 1.0).abs() < 1e-12
-            && first.passed > 0.0
-            && (first.passed - first.faster).abs() < 1e-12
+            && first.pass_rate > 0.0
+            && (first.pass_rate - first.faster_rate).abs() < 1e-12
     );
     // Each of its two tasks has six of its episodes.
     for update in &state.updates {
@@ -84,7 +99,8 @@ fn what_is_rewarded_becomes_likelier_and_the_rate_falls_to_nothing() {
 
 #[test]
 fn a_task_that_says_nothing_is_taken_less_often() {
-    let (_, state, asked) = whole(&Online { updates: 60, tasks: 1, ..online() });
+    let (_, state, asked) =
+        whole(&Online { total_training_steps: 60, train_batch_size: 1, ..online() });
     let of = |task| asked.iter().filter(|play| play.task == task).count() / 6;
     assert!(state.flat[&2]);
     assert!(of(2) < of(0) / 2 && of(2) < of(1) / 2, "{} {} {}", of(0), of(1), of(2));
@@ -110,15 +126,15 @@ fn a_run_that_is_taken_up_again_does_what_an_uninterrupted_one_does() {
 
 /// One that begins episodes of so many later updates before those of this are over, up to the last; none of these is
 /// over before they have begun.
-fn ahead(ahead: u32) -> (Online, Table) {
-    let awaits = (12 * (ahead - 1) + 1, (8 - ahead) * 12);
-    (Online { ahead, ..online() }, Table { awaits, ..Table::new(0) })
+fn stale(max_staleness: u32) -> (Online, Table) {
+    let awaits = (12 * (max_staleness - 1) + 1, (8 - max_staleness) * 12);
+    (Online { max_staleness, ..online() }, Table { awaits, ..Table::new(0) })
 }
 
 #[test]
 fn episodes_of_later_updates_begin_before_those_of_this_are_over() {
     for many in [1, 2, 5] {
-        let (online, table) = ahead(many);
+        let (online, table) = stale(many);
         let (mut coin, mut state) = (Coin::default(), State::default());
         online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
         assert_eq!(table.alone.load(Ordering::SeqCst), 0, "those of {many} later ones waited");
@@ -130,7 +146,7 @@ fn episodes_of_later_updates_begin_before_those_of_this_are_over() {
         assert!(!table.abandoned.load(Ordering::SeqCst));
         assert!(coin.odds > 0.5, "{}", coin.odds);
         // A task is known to be flat as much later.
-        let online = Online { updates: 60, tasks: 1, ..online };
+        let online = Online { total_training_steps: 60, train_batch_size: 1, ..online };
         let (mut coin, table, mut state) = (Coin::default(), Table::new(0), State::default());
         online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
         let asked = table.asked();
@@ -141,24 +157,24 @@ fn episodes_of_later_updates_begin_before_those_of_this_are_over() {
 
 /// No more begin than so many: who waits for one more waits in vain.
 #[test]
-fn no_more_begin_than_so_many_updates_ahead() {
-    let (online, table) = ahead(2);
+fn episodes_begin_within_the_staleness_limit() {
+    let (online, table) = stale(2);
     let table = Table { awaits: (12 * 2 + 1, 12), ..table };
-    let online = Online { updates: 5, ..online };
+    let online = Online { total_training_steps: 5, ..online };
     let (mut coin, mut state) = (Coin::default(), State::default());
     online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
     assert_eq!(table.alone.load(Ordering::SeqCst), 1);
 }
 
 #[test]
-fn a_run_ahead_that_is_taken_up_again_does_what_an_uninterrupted_one_does() {
+fn a_resumed_stale_run_matches_an_uninterrupted_one() {
     for (many, cut) in [1, 2, 3].into_iter().flat_map(|many| (1..8).map(move |cut| (many, cut))) {
-        let (online, table) = ahead(many);
+        let (online, table) = stale(many);
         let (mut coin, mut state) = (Coin::default(), State::default());
         online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
         let wanted: HashMap<u32, Play> =
             table.asked().into_iter().map(|play| (play.number, play)).collect();
-        let (online, table) = ahead(many);
+        let (online, table) = stale(many);
         let (mut again, mut taken_up) = (Coin::default(), State::default());
         let stop = |_: &mut Coin, state: &State| {
             if state.updates.len() == cut { ControlFlow::Break(()) } else { GO_ON }
@@ -183,13 +199,17 @@ fn a_run_ahead_that_is_taken_up_again_does_what_an_uninterrupted_one_does() {
 #[test]
 fn what_began_under_a_policy_that_had_gone_wrong_is_not_learned_from() {
     for many in [1, 3] {
-        let (online, table) = ahead(many);
-        let online =
-            Online { back_at: vec![Alarm::Truncation], updates: 20, anneals: false, ..online };
+        let (online, table) = stale(many);
+        let online = Online {
+            rollback_on: vec![Alarm::Truncation],
+            total_training_steps: 20,
+            schedule: LrSchedule::CONSTANT,
+            ..online
+        };
         let (mut coin, mut state) = (Coin::default(), State::default());
         let table = Table { cut: 12 * 12..13 * 12, ..table };
         let ended = online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
-        let back = Back { number: 12, alarm: Alarm::Truncation, to: Some(5), ahead: many };
+        let back = Back { number: 12, alarm: Alarm::Truncation, to: Some(5), staleness: many };
         assert_eq!(ended, Ended::Back(back));
         let used = (13 + many) * 12;
         assert!(table.asked().iter().all(|play| play.number < used));
@@ -199,19 +219,6 @@ fn what_began_under_a_policy_that_had_gone_wrong_is_not_learned_from() {
         since.sort_unstable();
         assert!(since.iter().copied().eq(used..used + 15 * 12), "{since:?}");
     }
-}
-
-#[test]
-fn what_was_a_yes_or_a_no_is_read_as_a_number() {
-    let back = |ahead: &str| {
-        let text = format!(r#"{{"number": 3, "alarm": "truncation", "to": 1{ahead}}}"#);
-        serde_json::from_str::<Back>(&text).map(|back| back.ahead)
-    };
-    let told = |ahead| back(&format!(r#", "ahead": {ahead}"#)).unwrap_or(9);
-    assert_eq!(["true", "false", "0", "2"].map(told), [1, 0, 0, 2]);
-    assert_eq!(back("").unwrap(), 0);
-    let refused = back(r#", "ahead": -1"#).unwrap_err().to_string();
-    assert!(refused.contains("-1 is not from 0 on"), "{refused}");
 }
 
 #[test]
@@ -229,7 +236,7 @@ fn our_own_failures_are_counted_and_nothing_is_learned_from_them() {
 fn an_alarm_ends_it() {
     let mut state = State::default();
     let online = Online {
-        steps: Steps { policy: Step { rate: f64::NAN, ..Step::default() }, ..online().steps },
+        steps: Steps { policy: Step { lr: f64::NAN, ..Step::default() }, ..online().steps },
         ..online()
     };
     online.run(&mut Coin::default(), &Table::new(0), &mut state, |_, _| GO_ON).unwrap();
@@ -240,8 +247,9 @@ fn an_alarm_ends_it() {
 /// Tokens come as by a fair coin, whatever the policy is: from a policy far from that they are not.
 #[test]
 fn a_sampler_that_is_not_the_policy_ends_it_at_once_even_while_the_critic_is_to_get_better() {
-    let online = Online { stop_at: vec![Alarm::ForeignSampler], critic_first: 2, ..online() };
-    for (odds, alarm, made) in [(8.0, Some(Alarm::ForeignSampler), 1), (0.0, None, 8)] {
+    let online =
+        Online { halt_on: vec![Alarm::SamplerWeightMismatch], critic_warmup_steps: 2, ..online() };
+    for (odds, alarm, made) in [(8.0, Some(Alarm::SamplerWeightMismatch), 1), (0.0, None, 8)] {
         let (mut coin, mut state) = (Coin::default(), State::default());
         coin.odds = odds;
         online.run(&mut coin, &Table::new(0), &mut state, |_, _| GO_ON).unwrap();
@@ -261,9 +269,10 @@ fn what_a_run_came_to_is_the_mean_over_episodes_of_a_fifth() {
 
 #[test]
 fn an_update_that_raises_an_alarm_is_thrown_away_and_made_again_with_half_the_rate() {
-    let careless = Online { back_at: vec![Alarm::Divergence], anneals: false, ..online() };
+    let careless =
+        Online { rollback_on: vec![Alarm::Divergence], schedule: LrSchedule::CONSTANT, ..online() };
     let careless = Online {
-        steps: Steps { policy: Step { rate: 12.8, ..Step::default() }, ..careless.steps },
+        steps: Steps { policy: Step { lr: 12.8, ..Step::default() }, ..careless.steps },
         ..careless
     };
     let (mut kept, mut state) = (Coin::default(), State::default());
@@ -299,8 +308,8 @@ fn an_update_that_raises_an_alarm_is_thrown_away_and_made_again_with_half_the_ra
 #[test]
 fn a_run_that_was_taken_back_often_enough_ends_by_its_alarm() {
     let hopeless = Online {
-        back_at: vec![Alarm::NotFinite],
-        steps: Steps { policy: Step { rate: f64::NAN, ..Step::default() }, ..online().steps },
+        rollback_on: vec![Alarm::NotFinite],
+        steps: Steps { policy: Step { lr: f64::NAN, ..Step::default() }, ..online().steps },
         ..online()
     };
     let (mut state, mut times) = (State::default(), 0);
@@ -316,8 +325,12 @@ fn a_run_that_was_taken_back_often_enough_ends_by_its_alarm() {
 
 #[test]
 fn episodes_that_are_wrong_take_it_back_to_a_policy_that_has_proved_itself() {
-    let online =
-        Online { back_at: vec![Alarm::Truncation], updates: 20, anneals: false, ..online() };
+    let online = Online {
+        rollback_on: vec![Alarm::Truncation],
+        total_training_steps: 20,
+        schedule: LrSchedule::CONSTANT,
+        ..online()
+    };
     let (mut coin, mut state) = (Coin::default(), State::default());
     // Those of the thirteenth update, 12 each.
     let mut table = Table { cut: 12 * 12..13 * 12, ..Table::new(0) };
@@ -329,7 +342,7 @@ fn episodes_that_are_wrong_take_it_back_to_a_policy_that_has_proved_itself() {
         };
         online.run(coin, table, state, each).unwrap()
     };
-    let back = Back { number: 12, alarm: Alarm::Truncation, to: Some(5), ahead: 0 };
+    let back = Back { number: 12, alarm: Alarm::Truncation, to: Some(5), staleness: 0 };
     assert_eq!(run(&mut coin, &mut table, &mut state), Ended::Back(back));
     assert_eq!(
         (state.updates.len(), &state.shelf[..], &state.back[..]),
@@ -353,11 +366,11 @@ fn episodes_that_are_wrong_take_it_back_to_a_policy_that_has_proved_itself() {
 
 #[test]
 fn without_a_policy_that_has_proved_itself_it_goes_back_to_the_first() {
-    let online = Online { back_at: vec![Alarm::Failures], ..online() };
+    let online = Online { rollback_on: vec![Alarm::Failures], ..online() };
     let mut state = State::default();
     // Four of twelve from the first update on.
     let ended = online.run(&mut Coin::default(), &Table::new(3), &mut state, |_, _| GO_ON);
-    let back = Back { number: 0, alarm: Alarm::Failures, to: Some(0), ahead: 0 };
+    let back = Back { number: 0, alarm: Alarm::Failures, to: Some(0), staleness: 0 };
     assert_eq!(ended.unwrap(), Ended::Back(back));
     assert_eq!((state.updates.len(), &state.shelf[..]), (0, &[][..]));
 }
@@ -365,42 +378,44 @@ fn without_a_policy_that_has_proved_itself_it_goes_back_to_the_first() {
 /// However large the rate, an update moves the policy about as far as it is trusted to; one that is small
 /// stays what it is.
 #[test]
-fn a_policy_moves_as_far_as_it_is_trusted() {
-    let step = |rate| Step { rate, ..Step::default() };
+fn the_learning_rate_follows_the_kl_target() {
+    let step = |lr| Step { lr, ..Step::default() };
     let with = |rate| Online {
         steps: Steps { policy: step(rate), ..online().steps },
-        trust: Some(2e-3),
-        anneals: false,
-        updates: 30,
+        lr_kl_target_per_episode: Some(2e-3),
+        schedule: LrSchedule::CONSTANT,
+        total_training_steps: 30,
         // Of both tasks, so that each update has something to learn from.
-        tasks: 3,
-        episodes: 32,
+        train_batch_size: 3,
+        rollout_n: 32,
         ..online()
     };
     let (coin, state, _) = whole(&with(1e-3));
     assert!((coin.rates[0] - 1e-4).abs() < 1e-12 && (coin.rates[29] - 1e-3).abs() < 1e-12);
-    assert!(state.updates.iter().all(|u| u.moved().unwrap() < 2e-3));
+    assert!(state.updates.iter().all(|u| u.kl_per_episode().unwrap() < 2e-3));
     for (rate, first) in [(20.0, 2.0), (5.0, 0.5)] {
         let (coin, state, _) = whole(&with(rate));
         assert!((coin.rates[0] - first).abs() < 1e-12);
         let pairs: Vec<f64> = coin.rates.windows(2).map(|pair| pair[1] / pair[0]).collect();
         assert!(pairs.iter().all(|by| (0.5..=2.0).contains(by)), "{pairs:?}");
         let mut moved: Vec<f64> =
-            state.updates[10..].iter().map(|update| update.moved().unwrap()).collect();
+            state.updates[10..].iter().map(|update| update.kl_per_episode().unwrap()).collect();
         moved.sort_by(f64::total_cmp);
         assert!((1e-3..4e-3).contains(&moved[10]), "{moved:?}");
-        assert!(
-            state.updates.iter().zip(&coin.rates).all(|(u, rate)| (u.rate - rate).abs() < 1e-12)
-        );
+        assert!(state.updates.iter().zip(&coin.rates).all(|(u, rate)| (u.lr - rate).abs() < 1e-12));
     }
 }
 
 #[test]
 fn a_step_that_goes_four_times_as_far_as_it_may_is_an_alarm() {
-    let careless = |trust| Online { trust: Some(trust), updates: 1, ..online() };
+    let careless = |target| Online {
+        lr_kl_target_per_episode: Some(target),
+        total_training_steps: 1,
+        ..online()
+    };
     let alarms = |online: &Online| {
         let (_, state, _) = whole(online);
-        (state.updates[0].moved().unwrap(), state.updates[0].report.alarms.clone())
+        (state.updates[0].kl_per_episode().unwrap(), state.updates[0].report.alarms.clone())
     };
     let (moved, _) = alarms(&careless(1e9));
     assert!(moved > 0.0);

@@ -193,11 +193,11 @@ mod tests {
     use warpwright_record::verdict::Profile;
 
     use super::*;
-    use crate::tokenizer::Split;
+    use crate::tokenizer::Pretokenizer;
 
     fn dialogue() -> Marks {
         let texts = ["class Model(nn.Module):", "Write file_path content Bash command"];
-        Marks::new(Tokenizer::train(texts, 300, Split::Words).unwrap(), 5)
+        Marks::new(Tokenizer::train(texts, 300, Pretokenizer::Words).unwrap(), 5)
     }
 
     fn call(number: u32, name: &str, arguments: Value) -> ToolCall {
@@ -293,8 +293,8 @@ mod tests {
         let actions: Vec<u32> = sequence
             .ids
             .iter()
-            .zip(&sequence.is_action)
-            .filter_map(|(id, is_action)| (*is_action == 1).then_some(*id))
+            .zip(&sequence.response_mask)
+            .filter_map(|(id, response_mask)| (*response_mask == 1).then_some(*id))
             .collect();
         assert_eq!(actions, [dialogue.said(&message), dialogue.said(&message)].concat());
         let opening = dialogue.opening("cpu", "class Model: ...");

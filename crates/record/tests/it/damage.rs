@@ -68,7 +68,7 @@ fn a_missing_line_is_noticed() {
     fs_err::write(dir.path().join("events.jsonl"), lines.concat()).unwrap();
     let reader = RunReader::open(dir.path()).unwrap();
     let error = reader.events().unwrap().find_map(Result::err).unwrap();
-    assert!(error.to_string().contains("line 2: event 2 stands where event 1 belongs"), "{error}");
+    assert!(error.to_string().contains("line 2: found event 2 instead of event 1"), "{error}");
 }
 
 proptest! {

@@ -92,11 +92,11 @@ pub struct Changed {
     pub speedup_b: Option<Interval>,
 }
 
-/// Why two runs cannot be compared. The caller's error.
+/// Why two runs cannot be compared. A usage error.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CompareError {
     /// Figures of different devices or profiles never stand in one number.
-    #[error("failed to compare {a} with {b}: {what} {of_a} is not {what} {of_b}")]
+    #[error("failed to compare {a} with {b}: their {what} differs: {of_a} and {of_b}")]
     Different {
         /// The first run.
         a: String,
@@ -110,7 +110,7 @@ pub enum CompareError {
         of_b: String,
     },
     /// The run has several policies, or none of this name.
-    #[error("failed to choose a policy of {run}: {reason}; it has {policies}")]
+    #[error("failed to choose a policy of {run}: {reason}; the run has {policies}")]
     Policy {
         /// The run.
         run: String,
@@ -130,7 +130,7 @@ pub enum CompareError {
 }
 
 impl CompareError {
-    /// What the user can do about it.
+    /// The cure.
     pub fn hint(&self) -> String {
         match self {
             Self::Different { .. } => {
@@ -371,7 +371,7 @@ fn caveats(a: &Scored, b: &Scored) -> Vec<String> {
             parts.push(format!("{} and {} cores", print_a.cores, print_b.cores));
         }
         caveats.push(format!(
-            "the fingerprints differ ({}): a change of the figures need not be one of the policy",
+            "the fingerprints differ ({}): the policy may not be the cause of a difference",
             parts.join("; ")
         ));
     }
@@ -403,7 +403,7 @@ pub fn text(comparison: &Comparison, width: Option<u16>) -> String {
     let mut grid = style(width);
     grid.set_header(["B against A", "over eager", "over compile", "over the best"]);
     for (name, figures_of) in [
-        ("ratio of mean speed-ups, right in both", &c.geomean_ratio),
+        ("speed-up geomean ratio, passed in both", &c.geomean_ratio),
         ("the same, failures as 1x", &c.geomean_ratio_failures_as_one),
     ] {
         let mut cells = vec![comfy_table::Cell::new(name)];
@@ -411,7 +411,7 @@ pub fn text(comparison: &Comparison, width: Option<u16>) -> String {
         cells.extend(ratios.map(|ratio| right(ratio.as_ref().map(figures::speedup))));
         grid.add_row(cells);
     }
-    let mut cells = vec![comfy_table::Cell::new("share that is faster, B minus A")];
+    let mut cells = vec![comfy_table::Cell::new("faster rate, B minus A")];
     let faster = &c.faster_rate_difference;
     let shares = [faster.eager, faster.compile, faster.best];
     cells.extend(shares.map(|share| right(share.as_ref().map(percent))));
@@ -422,11 +422,11 @@ pub fn text(comparison: &Comparison, width: Option<u16>) -> String {
             writeln!(text, "pass rate, B minus A, in percentage points: {}", percent(difference));
     }
     if let Some(closed) = &c.gap_closed {
-        let _ = writeln!(text, "of the way from A to the fastest of both: {}", percent(closed));
+        let _ = writeln!(text, "gap closed, from A to the fastest of both: {}", percent(closed));
     }
     let lists = [
-        ("gained: wrong in A, right in B", &c.gained),
-        ("lost: right in A, wrong in B", &c.lost),
+        ("gained: failed in A, passed in B", &c.gained),
+        ("lost: passed in A, failed in B", &c.lost),
         ("faster beyond the intervals", &c.faster),
         ("slower beyond the intervals", &c.slower),
     ];
@@ -443,7 +443,7 @@ pub fn text(comparison: &Comparison, width: Option<u16>) -> String {
             let _ = writeln!(text, "  {}: {a} -> {b}", one_line(&task.task, 60));
         }
     }
-    let _ = writeln!(text, "{} tasks without a change that can be told from noise", c.unchanged);
+    let _ = writeln!(text, "{} tasks unchanged within their intervals", c.unchanged);
     for caveat in &c.caveats {
         let _ = writeln!(text, "Note: {caveat}.");
     }

@@ -17,7 +17,7 @@ use super::rows::Row;
 use super::scores::Of;
 use crate::html::{ReportError, write_evaluation};
 
-/// What the file is, by the ending of its name.
+/// Format of an export, chosen by the file extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `.jsonl`: one row a line.
@@ -29,7 +29,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// By the ending of a name.
+    /// The format of a file extension; `None` if it is unknown.
     pub fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "jsonl" => Some(Self::Jsonl),
@@ -43,8 +43,10 @@ impl Format {
 /// Why an evaluation could not be exported.
 #[derive(Debug, Error)]
 pub enum ExportError {
-    /// The name's ending says no format. The caller's error.
-    #[error("failed to export to {path}: its name ends in none of .jsonl, .parquet and .html")]
+    /// The file name has no known extension. A usage error.
+    #[error(
+        "failed to export to {path}: unknown format; the name must end in .jsonl, .parquet or .html"
+    )]
     Format {
         /// The file.
         path: PathBuf,

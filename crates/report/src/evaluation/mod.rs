@@ -2,7 +2,7 @@
 //!
 //! [`Evaluation::read`] takes one run folder. Its rows are grouped into [`Scored`] tables, one for
 //! each policy, profile and kind of device: figures of different ones are never in one number.
-//! `docs/evaluation.md` defines every figure.
+//! `docs/reference/evaluation-metrics.md` defines every figure.
 
 pub mod compare;
 pub mod export;

@@ -3,7 +3,7 @@
 //!
 //! Its convention: the best candidate of the trajectory counts; "faster" is a point estimate above 1;
 //! speed-up is over correct candidates only; five random inputs under `atol = rtol = 1e-2`; no
-//! intervals. Measured on H20 GPUs. `docs/evaluation.md` says what differs here.
+//! intervals. Measured on H20 GPUs. `docs/reference/evaluation-metrics.md` says what differs here.
 
 use super::rows::Row;
 

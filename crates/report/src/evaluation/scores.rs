@@ -1,4 +1,4 @@
-//! Figures over tasks, each with its interval. `docs/evaluation.md` has every definition.
+//! Figures over tasks, each with its interval. `docs/reference/evaluation-metrics.md` has every definition.
 //!
 //! A task counts once, however many attempts there were: its value is the mean over its attempts.
 

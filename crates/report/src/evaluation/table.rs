@@ -27,7 +27,7 @@ pub fn tables(evaluation: &Evaluation, width: Option<u16>) -> String {
         let _ = writeln!(text, "{left_out}");
     }
     if evaluation.tables.is_empty() {
-        text.push_str("No episode was begun.");
+        text.push_str("The run has no episodes.");
     }
     trimmed(&text)
 }
@@ -47,13 +47,13 @@ fn scored(table: &Scored, width: Option<u16>) -> String {
             .unwrap_or_default(),
     );
     if let Some(exactness) = table.exactness() {
-        let _ = writeln!(text, "measured on this machine: {exactness}");
+        let _ = writeln!(text, "timing accuracy on this machine: {exactness}");
     }
     let mut grid = style(width);
     grid.set_header([
         "final candidates".to_owned(),
         "tasks".to_owned(),
-        "right".to_owned(),
+        "pass rate".to_owned(),
         "faster than eager".to_owned(),
         "than compile".to_owned(),
         "than the best".to_owned(),
@@ -73,7 +73,7 @@ fn scored(table: &Scored, width: Option<u16>) -> String {
     let overall = &table.overall;
     let more = [
         ("overall, failures as 1x", scores_as_one(overall)),
-        ("overall, best seen", overall.best_in_trajectory.clone()),
+        ("overall, best in trajectory", overall.best_in_trajectory.clone()),
         ("overall, paper's convention", overall.paper_convention.clone()),
     ];
     let best_attempt =
@@ -91,7 +91,7 @@ fn scored(table: &Scored, width: Option<u16>) -> String {
     let _ = writeln!(text, "{}", cost(overall));
     text.push_str(
         "Intervals are 95 %, by bootstrap over tasks. Faster: the lower bound of the speed-up is \
-         above 1.05. Speed-up: geometric mean over right candidates.",
+         above 1.05. Speed-up: geometric mean over verified candidates.",
     );
     for caveat in &overall.caveats {
         let _ = write!(text, "\nNote: {caveat}.");
@@ -141,7 +141,7 @@ pub(crate) fn percent(rate: &Interval) -> String {
 fn cost(scores: &Scores) -> String {
     let cost = &scores.cost;
     let mut text = format!(
-        "{} {}, {} turns, {}, of it judging {}",
+        "{} {}, {} turns, {}, judging {}",
         cost.attempts,
         if cost.attempts == 1 { "attempt" } else { "attempts" },
         cost.turns,
@@ -152,7 +152,7 @@ fn cost(scores: &Scores) -> String {
     if usage.input_tokens + usage.output_tokens > 0 {
         let _ = write!(
             text,
-            "; {} tokens read ({} of them cached), {} written",
+            "; {} prompt tokens ({} cached), {} completion tokens",
             figures::count(usage.input_tokens),
             figures::count(usage.cached_tokens),
             figures::count(usage.output_tokens),
@@ -177,7 +177,7 @@ fn left_out(rows: &[Row]) -> String {
         if rows.is_empty() {
             continue;
         }
-        let _ = writeln!(text, "Not counted, {}: {}", state.words(), rows.len());
+        let _ = writeln!(text, "Excluded, {}: {}", state.words(), rows.len());
         for row in rows.iter().take(SHOWN) {
             let reason = one_line(row.reason.as_deref().unwrap_or_default(), 90);
             let (task, policy) = (one_line(&row.task, 60), one_line(&row.policy, 40));
@@ -197,7 +197,7 @@ fn beside_the_paper(evaluation: &Evaluation, width: Option<u16>) -> String {
         "KernelBench",
         "",
         "tasks",
-        "right",
+        "pass rate",
         "faster than eager",
         "than compile",
         "over eager",
@@ -248,8 +248,8 @@ fn beside_the_paper(evaluation: &Evaluation, width: Option<u16>) -> String {
         }
     }
     format!(
-        "{grid}\nBeside the paper (arXiv 2602.24286), by its convention: best candidate of the \
-         trajectory, faster\nis a point estimate above 1, speed-up over right candidates. Its GPUs \
-         (H20), tolerance (1e-2) and\ntiming are not ours: compare with care."
+        "{grid}\nCompared with the paper (arXiv 2602.24286), by its convention: best candidate of the \
+         trajectory, faster\nis a point estimate above 1, speed-up over verified candidates. Its GPUs \
+         (H20), tolerance (1e-2) and\ntiming differ from ours: compare with care."
     )
 }

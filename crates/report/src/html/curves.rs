@@ -36,7 +36,8 @@ pub(super) fn fast_p(evaluation: &Evaluation) -> Option<String> {
     let (top, bottom) = (14.0, 236.0);
     let x = |p: f64| LEFT + (RIGHT - LEFT) * ((p.log2() - low) / (high - low)).clamp(0.0, 1.0);
     let y = |share: f64| bottom - (bottom - top) * share;
-    let mut svg = open(276.0 + 20.0 * tables.len() as f64, "Share of tasks above each speed-up");
+    let mut svg =
+        open(276.0 + 20.0 * tables.len() as f64, "fast_p: share of attempts above each speed-up");
     for share in [0.0, 0.25, 0.5, 0.75, 1.0] {
         let at = y(share);
         let _ = write!(
@@ -101,7 +102,7 @@ pub(super) fn speedups(evaluation: &Evaluation, table: &Scored) -> Option<String
         bottom - (bottom - top) * ((s.max(1e-9).log2() - low) / (high - low)).clamp(0.0, 1.0)
     };
     let step = (RIGHT - LEFT) / right.len() as f64;
-    let mut svg = open(262.0, "Speed-up of each right candidate over the best baseline");
+    let mut svg = open(262.0, "Speed-up of each verified candidate over the best baseline");
     let every = ((high - low) / 6.0).ceil().max(1.0);
     let mut power = low;
     while power <= high {

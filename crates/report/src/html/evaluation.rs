@@ -162,7 +162,7 @@ fn write_tasks(
         model::draw_sparks(&mut runs);
         // It holds every task's source: once on each page would be the square of the suite.
         for run in &mut runs {
-            "in run.json of the record".clone_into(&mut run.config);
+            "see run.json in the run folder".clone_into(&mut run.config);
         }
         write_page(&render(&runs)?, &folder.join(page))?;
     }
@@ -226,7 +226,7 @@ fn conventions(table: &Scored) -> Vec<LineView> {
     let mut figures = |name: &str, f: &Figures| {
         push(name, f.pass_rate, &f.faster_rate, &f.geomean_speedup);
     };
-    figures("best seen", &scores.best_in_trajectory);
+    figures("best in trajectory", &scores.best_in_trajectory);
     figures("the paper’s convention", &scores.paper_convention);
     if let Some(best) = &scores.best_attempt {
         figures("best attempt", best);
@@ -292,7 +292,7 @@ fn paper(evaluation: &Evaluation) -> Vec<LineView> {
 fn outcomes(rows: &[Row]) -> Vec<(String, String, usize)> {
     let mut counts: BTreeMap<(String, String), usize> = BTreeMap::new();
     for row in rows {
-        let outcome = row.outcome.clone().unwrap_or_else(|| "not ended".to_owned());
+        let outcome = row.outcome.clone().unwrap_or_else(|| "unfinished".to_owned());
         *counts.entry((row.result.clone(), outcome.replace('_', " "))).or_default() += 1;
     }
     let mut list: Vec<(String, String, usize)> =

@@ -31,7 +31,7 @@ pub enum ReportError {
     /// The record cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The file system refused.
+    /// The file could not be written.
     #[error("failed to write the report {path}")]
     Write {
         /// The report.
@@ -39,13 +39,13 @@ pub enum ReportError {
         /// Why.
         source: std::io::Error,
     },
-    /// A fault of ours: the template does not fit what it is given.
-    #[error("failed to fill in the report's template")]
+    /// A bug in this program: a template does not fit its data.
+    #[error("failed to render the report template")]
     Template(#[from] minijinja::Error),
 }
 
 impl ReportError {
-    /// What the user can do about it.
+    /// The cure, if one is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Read(error) => error.hint(),
@@ -55,8 +55,8 @@ impl ReportError {
     }
 }
 
-/// Writes one page about the runs in `run_dirs` to `out`. It needs the records only: no index, no
-/// machine, no network; runs that were killed or are going on are shown as far as they went.
+/// Writes one page about the runs in `run_dirs` to `out`. It reads the run folders only. Killed and
+/// running runs are shown up to their last event.
 pub fn write_html(run_dirs: &[&Path], out: &Path) -> Result<(), ReportError> {
     let mut runs = Vec::new();
     for (number, dir) in run_dirs.iter().enumerate() {

@@ -123,7 +123,7 @@ pub(super) fn run_view(reader: &RunReader, history: &History, number: usize) -> 
         Some(RunOutcome::Completed) => chip("completed", "good"),
         Some(RunOutcome::Interrupted) => chip("interrupted", "warn"),
         Some(RunOutcome::Failed { message }) => chip(format!("failed: {message}"), "bad"),
-        None => chip("unfinished: killed, or still going on", "warn"),
+        None => chip("unfinished: killed or still running", "warn"),
     };
     let lasted = history.last.map(|last| {
         let lasted = last.duration_since(header.created).as_secs_f64();
@@ -205,8 +205,8 @@ fn episode_view(
         Some(outcome) => {
             chip(outcome.words(), if outcome.is_resumable() { "warn" } else { "plain" })
         }
-        None if run_ended => chip("not finished", "warn"),
-        None => chip("unfinished: killed, or still going on", "warn"),
+        None if run_ended => chip("unfinished", "warn"),
+        None => chip("unfinished: killed or still running", "warn"),
     };
     let fresh = end.is_some_and(|end| end.final_verdict.is_some()) || !episode.fresh.is_empty();
     let (files, files_of) = final_files(episode);
@@ -236,9 +236,9 @@ fn episode_view(
         reward: summary.reward.map(|r| [r.paper, r.speedup, r.bounded].map(figures::reward)),
         verdict: standing.map(verdict::view),
         verdict_of: if fresh {
-            "a fresh judgement of the final candidate"
+            "the final verdict"
         } else {
-            "the best verdict so far; the final candidate was not judged afresh"
+            "the best verdict of the episode; there is no final verdict"
         },
         mixed: verdict::fingerprints(episode.verdicts().map(|(_, given)| &given.verdict)),
         times_plot: standing.and_then(plot::times).map(Value::from_safe_string),
@@ -270,7 +270,7 @@ fn final_files(episode: &Episode) -> (Vec<StoredFile>, &'static str) {
         }
     }
     let last = episode.turns.iter().rev().find_map(|turn| turn.snapshot.as_ref());
-    (last.map(|(files, _)| files.clone()).unwrap_or_default(), "the workspace as it was last seen")
+    (last.map(|(files, _)| files.clone()).unwrap_or_default(), "the last workspace snapshot")
 }
 
 fn points(episode: &Episode) -> Vec<Point> {

@@ -123,7 +123,7 @@ pub(super) fn times(verdict: &Verdict) -> Option<String> {
         let _ = write!(
             svg,
             "<line class=\"floor\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{:.1}\" y2=\"{bottom}\"/>\
-             <text class=\"floor-label\" x=\"{at:.1}\" y=\"14\">physical floor {} {unit}</text>",
+             <text class=\"floor-label\" x=\"{at:.1}\" y=\"14\">memory roofline {} {unit}</text>",
             top - 6.0,
             figures::digits(floor * factor),
         );

@@ -54,7 +54,7 @@ pub(super) fn view(turn: &Turn) -> StepView {
         .map(|call| call_view(call, turn.results.iter().find(|(r, _)| r.call == call.id)))
         .collect();
     let words: Vec<&str> = calls.iter().map(|call| call.words.as_str()).collect();
-    let headline = if words.is_empty() { "no further call".to_owned() } else { words.join("; ") };
+    let headline = if words.is_empty() { "no tool call".to_owned() } else { words.join("; ") };
     let seconds: f64 = turn.seconds + turn.results.iter().map(|(_, s)| s).sum::<f64>();
     StepView {
         number: turn.number,
@@ -72,7 +72,7 @@ fn call_view(call: &ToolCall, result: Option<&(ToolResult, f64)>) -> CallView {
         Some(ToolStatus::Ok) => chip("ok", "good"),
         Some(ToolStatus::Error) => chip("error", "bad"),
         Some(ToolStatus::TimedOut) => chip("timed out", "bad"),
-        None => chip("no result: the run ended here", "warn"),
+        None => chip("no result: the run stopped here", "warn"),
     };
     CallView {
         tool: call.name.clone(),

@@ -70,7 +70,7 @@ pub fn write_trajectory(
         opening,
         turns => Value::from(Serde(&turns)),
         result => Value::from(Serde(standing_chip(summary.standing))),
-        outcome => end.map_or("not ended", |end| end.outcome.words()),
+        outcome => end.map_or("unfinished", |end| end.outcome.words()),
         took => end.map(|end| figures::seconds(end.seconds)),
         last => last.map(|verdict| Value::from(Serde(chip(verdict)))),
         reward => last.map(|v| {
@@ -87,7 +87,7 @@ fn turn_view(turn: &warpwright_record::history::Turn) -> TurnView {
         let (read, cached) = (g.usage.input_tokens, g.usage.cached_tokens);
         let written = figures::count(g.usage.output_tokens);
         let (read, cached) = (figures::count(read), figures::count(cached));
-        format!("{}: {read} tokens read ({cached} cached), {written} written", g.model)
+        format!("{}: {read} prompt tokens ({cached} cached), {written} completion tokens", g.model)
     };
     TurnView {
         reasoning: cut(&turn.message.reasoning, ROOM).0.to_owned(),
@@ -95,7 +95,7 @@ fn turn_view(turn: &warpwright_record::history::Turn) -> TurnView {
         elided: generation.map_or(0, |g| g.elided.len()),
         stop: match turn.message.stop {
             StopReason::Done => None,
-            StopReason::Length => Some("cut at the most tokens allowed"),
+            StopReason::Length => Some("truncated: token limit reached"),
             StopReason::Refused => Some("the model declined to answer"),
         },
         step: steps::view(turn),

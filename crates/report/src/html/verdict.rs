@@ -124,8 +124,8 @@ pub(super) fn view(verdict: &Verdict) -> VerdictView {
         candidate: verdict.candidate.clone(),
         stage: match verdict.stage {
             Stage::Built => "built",
-            Stage::Verified => "built and compared",
-            Stage::Measured => "built, compared and timed",
+            Stage::Verified => "built and verified",
+            Stage::Measured => "built, verified and timed",
         },
         best: verdict.speedup.best.as_ref().map(ratio),
         faster: verdict.speedup.best.is_some_and(|best| best.low > 1.0),
@@ -255,7 +255,7 @@ fn kernel(kernel: &KernelResources) -> KernelView {
         arch: kernel.arch.clone(),
         registers: kernel.registers,
         spills: if spilled {
-            format!("{} B out, {} B in", kernel.spill_store_bytes, kernel.spill_load_bytes)
+            format!("{} B stored, {} B loaded", kernel.spill_store_bytes, kernel.spill_load_bytes)
         } else {
             "none".to_owned()
         },
@@ -295,7 +295,7 @@ fn fingerprint(f: &Fingerprint) -> Vec<[String; 2]> {
         ("Python", f.python.clone()),
         ("clocks", f.clocks.clone()),
         ("measured bandwidth", bandwidth.unwrap_or_default()),
-        ("exactness", f.exactness.as_ref().map(ToString::to_string).unwrap_or_default()),
+        ("timing accuracy", f.exactness.as_ref().map(ToString::to_string).unwrap_or_default()),
         ("warpwright", f.warpwright.clone()),
     ];
     let rows = rows.into_iter().filter(|(_, value)| !value.is_empty());
@@ -306,7 +306,7 @@ fn fingerprint(f: &Fingerprint) -> Vec<[String; 2]> {
 fn caveats(verdict: &Verdict) -> Vec<String> {
     let old = verdict.is_by_old_rules().then(|| {
         let version = verdict.version;
-        format!("judged by old rules (verdict version {version}), under which attacks were paid: judge it again")
+        format!("judged under old rules (verdict version {version}) that accepted known attacks: judge it again")
     });
     old.into_iter().chain(verdict.caveats.iter().cloned()).collect()
 }

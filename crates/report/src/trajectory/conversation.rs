@@ -19,9 +19,9 @@ use warpwright_record::reader::RunReader;
 pub enum Entry<'a> {
     /// The system prompt: the skill text.
     System(String),
-    /// What the user says: the task first, then whatever the loop says.
+    /// A user message: first the task, later messages of the agent loop.
     User(String),
-    /// What the policy said.
+    /// A message of the policy.
     Said {
         /// The turn, from 1.
         turn: u32,
@@ -31,7 +31,7 @@ pub enum Entry<'a> {
         /// there.
         is_new: bool,
     },
-    /// What a call came to.
+    /// The result of a tool call.
     Result {
         /// The turn, from 1.
         turn: u32,
@@ -46,7 +46,7 @@ pub enum Entry<'a> {
     },
 }
 
-/// What a policy was told, and its conversation in parts.
+/// The conversation of an episode, in parts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conversation<'a> {
     /// The parts, in order; the last one ends with the episode. Empty when nothing was said.
@@ -54,7 +54,7 @@ pub struct Conversation<'a> {
 }
 
 impl<'a> Conversation<'a> {
-    /// Of a recorded episode.
+    /// The conversation of a recorded episode.
     pub fn of(reader: &RunReader, episode: &'a Episode) -> Result<Self, ReadError> {
         let text =
             |blob| Ok::<_, ReadError>(String::from_utf8_lossy(&reader.blob(blob)?).into_owned());
@@ -94,7 +94,7 @@ impl<'a> Conversation<'a> {
         Ok(Self { parts })
     }
 
-    /// The conversation as it was shown last.
+    /// The last part: the context at the end of the episode.
     pub fn last(&self) -> &[Entry<'a>] {
         self.parts.last().map(Vec::as_slice).unwrap_or_default()
     }

@@ -1,5 +1,5 @@
 //! Trajectories as JSONL for training: one line for each part of a conversation, or each sequence of
-//! tokens. `docs/trajectories.md` has the forms.
+//! tokens. `docs/reference/trajectories.md` has the forms.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -252,8 +252,8 @@ pub fn metadata(run: &str, id: EpisodeId, episode: &Episode, part: u32, parts: u
 fn token_line(sequence: &Sequence, metadata: &Metadata) -> Value {
     json!({
         "ids": sequence.ids,
-        "is_action": sequence.is_action,
-        "behaviour_logprobs": sequence.behaviour_logprobs,
+        "response_mask": sequence.response_mask,
+        "rollout_log_probs": sequence.rollout_log_probs,
         "turns": sequence.turns,
         "metadata": metadata,
     })

@@ -22,13 +22,13 @@ const WIDTH: usize = 160;
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// Long texts have their middle left out, and say so.
+    /// The middle of long texts is elided, with a note.
     Folded,
     /// Everything.
     Full,
 }
 
-/// Whether escape sequences of ours may be used. Those of a record never are.
+/// Whether the text may contain colour escape sequences. Those of a record are always escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
     /// Yes: the text goes to a terminal.
@@ -37,8 +37,7 @@ pub enum Colour {
     None,
 }
 
-/// An episode as text: what the policy was told, its turns with calls, results and verdicts, and how
-/// it ended.
+/// An episode as text: the prompt, the turns with calls, results and verdicts, and the outcome.
 pub fn show(
     reader: &RunReader,
     id: EpisodeId,
@@ -129,7 +128,7 @@ impl Page {
             let count = generation.elided.len();
             self.line(
                 "33",
-                &format!("  {count} older results left out of the context from here on"),
+                &format!("  {count} older results elided from the context from this turn on"),
             );
         }
         if !message.reasoning.trim().is_empty() {
@@ -141,7 +140,7 @@ impl Page {
         }
         match message.stop {
             StopReason::Done => {}
-            StopReason::Length => self.line("33", "  cut at the most tokens allowed"),
+            StopReason::Length => self.line("33", "  truncated: token limit reached"),
             StopReason::Refused => self.line("33", "  the model declined to answer"),
         }
         for call in &message.calls {
@@ -162,7 +161,7 @@ impl Page {
         if let Some(generation) = &message.generation {
             let usage = &generation.usage;
             let mut words = format!(
-                "  {}: {} tokens read ({} cached), {} written",
+                "  {}: {} prompt tokens ({} cached), {} completion tokens",
                 one_line(&generation.model, 60),
                 figures::count(usage.input_tokens),
                 figures::count(usage.cached_tokens),
@@ -181,7 +180,7 @@ impl Page {
     fn call(&mut self, call: &ToolCall) {
         let name = one_line(&call.name, 40);
         let Some(arguments) = call.arguments.as_object() else {
-            self.line("35", &format!("  -> {name}, arguments that are no object:"));
+            self.line("35", &format!("  -> {name}, arguments are not a JSON object:"));
             let text =
                 call.arguments.as_str().map_or_else(|| call.arguments.to_string(), str::to_owned);
             self.body("", &text);
@@ -218,7 +217,7 @@ impl Page {
         self.out.push('\n');
         let summary = Summary::of(episode);
         let Some(end) = &episode.end else {
-            self.line("33", &format!("not ended: {}", summary.result()));
+            self.line("33", &format!("unfinished: {}", summary.result()));
             return;
         };
         let took = figures::seconds(end.seconds);
@@ -230,7 +229,7 @@ impl Page {
         match &end.final_verdict {
             Some(verdict) => {
                 let code = if verdict.verified { "32" } else { "31" };
-                self.line(code, &format!("  final, judged afresh: {}", verdict_words(verdict)));
+                self.line(code, &format!("  final verdict: {}", verdict_words(verdict)));
                 self.line(
                     "2",
                     &format!(
@@ -244,7 +243,7 @@ impl Page {
             None => self.line("33", "  no final verdict"),
         }
         if let Some(best) = &end.best_verdict {
-            self.line("2", &format!("  best on the way: {}", verdict_words(best)));
+            self.line("2", &format!("  best verdict: {}", verdict_words(best)));
         }
     }
 }

@@ -67,21 +67,21 @@ fn verdicts_that_changed_are_listed_and_differences_are_paired() {
     ────────────────────────────────────────────────────────────────────────────────────────────────────
      B against A                              over eager          over compile        over the best
     ────────────────────────────────────────────────────────────────────────────────────────────────────
-     ratio of mean speed-ups, right in both   1.04x [0.75–1.50]   1.04x [0.75–1.50]   1.04x [0.75–1.50]
+     speed-up geomean ratio, passed in both   1.04x [0.75–1.50]   1.04x [0.75–1.50]   1.04x [0.75–1.50]
      the same, failures as 1x                 0.93x [0.65–1.27]   0.93x [0.75–1.21]   0.93x [0.75–1.21]
-     share that is faster, B minus A               0 % [-60–60]       -20 % [-60–0]       -40 % [-80–0]
+     faster rate, B minus A                        0 % [-60–60]       -20 % [-60–0]       -40 % [-80–0]
     ────────────────────────────────────────────────────────────────────────────────────────────────────
     pass rate, B minus A, in percentage points: 0 % [-60–60]
-    of the way from A to the fastest of both: -94.5 % [-23832.4–82.3]
-    gained: wrong in A, right in B: 1
+    gap closed, from A to the fastest of both: -94.5 % [-23832.4–82.3]
+    gained: failed in A, passed in B: 1
       level2-1_d: wrong values -> 0.84x [0.83–0.86]
-    lost: right in A, wrong in B: 1
+    lost: passed in A, failed in B: 1
       level2-2_e: 1.41x [1.38–1.44] -> wrong values
     faster beyond the intervals: 1
       level1-1_a: 1.41x [1.38–1.44] -> 2.11x [2.07–2.15]
     slower beyond the intervals: 1
       level1-2_b: 1.41x [1.38–1.44] -> 1.06x [1.03–1.08]
-    1 tasks without a change that can be told from noise
+    1 tasks unchanged within their intervals
     Note: the second run has 1 planned tasks that were not judged.
     Intervals are 95 %, by bootstrap over paired tasks. Speed-ups in the lists are over the best baseline.
     "#);
@@ -115,18 +115,18 @@ fn what_must_not_be_compared_is_refused() {
     let said = |b: &Evaluation| Comparison::of(&run, b, None, None).unwrap_err().to_string();
     assert_eq!(
         said(&evaluation("after", all, "cpu")),
-        "failed to compare runs/before with runs/after: device cuda is not device cpu"
+        "failed to compare runs/before with runs/after: their device differs: cuda and cpu"
     );
     let mut other = after();
     let print = other.tables[0].fingerprint.as_mut().unwrap();
     print.hardware = "NVIDIA A100".into();
     assert_eq!(
         said(&other),
-        "failed to compare runs/before with runs/after: hardware NVIDIA H200 is not hardware NVIDIA A100"
+        "failed to compare runs/before with runs/after: their hardware differs: NVIDIA H200 and NVIDIA A100"
     );
     let mut other = after();
     other.tables[0].profile = warpwright_record::verdict::Profile::Tf32;
-    assert!(said(&other).ends_with("profile strict is not profile tf32"));
+    assert!(said(&other).ends_with("their profile differs: strict and tf32"));
     let mut other = after();
     other.rows.iter_mut().for_each(|row| row.task.insert(0, 'x'));
     assert!(said(&other).ends_with("no task was judged in both"));
@@ -148,7 +148,7 @@ fn of_several_policies_one_must_be_named() {
     drop(suite::write(dir.path()));
     let run = Evaluation::read(dir.path()).unwrap();
     let error = Comparison::of(&run, &run, None, None).unwrap_err();
-    assert!(error.to_string().ends_with("there are several; it has alpha, beta"), "{error}");
+    assert!(error.to_string().ends_with("there are several; the run has alpha, beta"), "{error}");
     let error = Comparison::of(&run, &run, Some("gamma"), None).unwrap_err();
     assert!(error.to_string().contains("there is none of this name"), "{error}");
     let comparison = Comparison::of(&run, &run, Some("alpha"), Some("beta")).unwrap();

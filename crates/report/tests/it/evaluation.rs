@@ -185,7 +185,7 @@ fn a_run_of_nothing_is_no_evaluation_and_no_error() {
     drop(RunWriter::create(dir.path(), RunInfo::default()).unwrap());
     let evaluation = Evaluation::read(dir.path()).unwrap();
     assert_eq!(evaluation.overall.tasks, 0);
-    assert_eq!(tables(&evaluation, None), "No episode was begun.");
+    assert_eq!(tables(&evaluation, None), "The run has no episodes.");
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn degenerate_tasks_are_listed_beside_the_tables() {
     assert_eq!(evaluation.rows[1].state, RowState::Degenerate);
     assert!(evaluation.complete);
     let text = tables(&evaluation, None);
-    assert!(text.contains("Not counted, task degenerate: 1"), "{text}");
+    assert!(text.contains("Excluded, task degenerate: 1"), "{text}");
     assert!(text.contains("its results are constant"), "{text}");
 }
 
@@ -230,41 +230,41 @@ fn degenerate_tasks_are_listed_beside_the_tables() {
 fn the_tables_say_everything() {
     insta::assert_snapshot!(tables(&read(), None), @r#"
     policy alpha, profile strict, device cuda:0, NVIDIA H200
-    measured on this machine: identical kernels called faster 1 of 300 (0.1 % to 1.9 %), windows vary by 0.4 %
+    timing accuracy on this machine: identical kernels called faster 1 of 300 (0.1 % to 1.9 %), windows vary by 0.4 %
     ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-     final candidates              tasks   right               faster than eager   than compile      than the best     speed-up over eager   over compile        over the best
+     final candidates              tasks   pass rate           faster than eager   than compile      than the best     speed-up over eager   over compile        over the best
     ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
      overall                           4     62.5 % [25–100]       37.5 % [0–75]     37.5 % [0–75]     37.5 % [0–75]     1.73x [0.80–3.40]   1.23x [0.57–2.42]   1.22x [0.56–2.39]
      level1                            2       75 % [50–100]       75 % [50–100]     75 % [50–100]     75 % [50–100]     2.54x [1.90–3.40]   1.81x [1.35–2.42]   1.79x [1.34–2.39]
      level2                            2        50 % [0–100]           0 % [0–0]         0 % [0–0]         0 % [0–0]     0.80x [0.80–0.80]   0.57x [0.57–0.57]   0.56x [0.56–0.56]
      level3                            0                   —                   —                 —                 —                     —                   —                   —
      overall, failures as 1x           4     62.5 % [25–100]       37.5 % [0–75]     37.5 % [0–75]     37.5 % [0–75]     1.39x [0.89–2.50]   1.12x [0.68–1.94]   1.12x [0.67–1.92]
-     overall, best seen                4   87.5 % [62.5–100]     62.5 % [25–100]   62.5 % [25–100]   62.5 % [25–100]     1.72x [0.99–2.94]   1.22x [0.71–2.09]   1.21x [0.70–2.07]
+     overall, best in trajectory       4   87.5 % [62.5–100]     62.5 % [25–100]   62.5 % [25–100]   62.5 % [25–100]     1.72x [0.99–2.94]   1.22x [0.71–2.09]   1.21x [0.70–2.07]
      overall, paper's convention       4   87.5 % [62.5–100]     62.5 % [25–100]   62.5 % [25–100]   62.5 % [25–100]     1.72x [0.99–2.94]   1.22x [0.71–2.09]   1.21x [0.70–2.07]
      overall, best attempt             4       75 % [25–100]        50 % [0–100]      50 % [0–100]      50 % [0–100]     1.73x [0.80–3.40]   1.23x [0.57–2.42]   1.22x [0.56–2.39]
     ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
     pass@1 62.5 % [25–100]   pass@2 100 % [100–100]
-    5 attempts, 10 turns, 1 min 40 s, of it judging 1 min 49 s; 5 000 tokens read (2 000 of them cached), 250 written, 1.25 US dollars
-    Intervals are 95 %, by bootstrap over tasks. Faster: the lower bound of the speed-up is above 1.05. Speed-up: geometric mean over right candidates.
+    5 attempts, 10 turns, 1 min 40 s, judging 1 min 49 s; 5 000 prompt tokens (2 000 cached), 250 completion tokens, 1.25 US dollars
+    Intervals are 95 %, by bootstrap over tasks. Faster: the lower bound of the speed-up is above 1.05. Speed-up: geometric mean over verified candidates.
 
     policy beta, profile strict, device cuda:0, NVIDIA H200
-    measured on this machine: identical kernels called faster 1 of 300 (0.1 % to 1.9 %), windows vary by 0.4 %
+    timing accuracy on this machine: identical kernels called faster 1 of 300 (0.1 % to 1.9 %), windows vary by 0.4 %
     ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-     final candidates              tasks   right          faster than eager   than compile   than the best   speed-up over eager   over compile        over the best
+     final candidates              tasks   pass rate      faster than eager   than compile   than the best   speed-up over eager   over compile        over the best
     ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
      overall                           4   50 % [0–100]        50 % [0–100]    25 % [0–75]     25 % [0–75]     1.99x [1.20–3.30]   1.41x [0.85–2.35]   1.40x [0.84–2.32]
      level1                            2   50 % [0–100]        50 % [0–100]   50 % [0–100]    50 % [0–100]     3.30x [3.30–3.30]   2.35x [2.35–2.35]   2.32x [2.32–2.32]
      level2                            2   50 % [0–100]        50 % [0–100]      0 % [0–0]       0 % [0–0]     1.20x [1.20–1.20]   0.85x [0.85–0.85]   0.84x [0.84–0.84]
      level3                            0              —                   —              —               —                     —                   —                   —
      overall, failures as 1x           4   50 % [0–100]        50 % [0–100]    25 % [0–75]     25 % [0–75]     1.41x [1.00–2.45]   1.19x [0.89–1.90]   1.18x [0.88–1.88]
-     overall, best seen                4   50 % [0–100]        50 % [0–100]    25 % [0–75]     25 % [0–75]     1.99x [1.20–3.30]   1.41x [0.85–2.35]   1.40x [0.84–2.32]
+     overall, best in trajectory       4   50 % [0–100]        50 % [0–100]    25 % [0–75]     25 % [0–75]     1.99x [1.20–3.30]   1.41x [0.85–2.35]   1.40x [0.84–2.32]
      overall, paper's convention       4   50 % [0–100]        50 % [0–100]    25 % [0–75]     25 % [0–75]     1.99x [1.20–3.30]   1.41x [0.85–2.35]   1.40x [0.84–2.32]
     ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-    4 attempts, 8 turns, 1 min 20 s, of it judging 1 min 6 s; 4 000 tokens read (1 600 of them cached), 200 written, 1.00 US dollars
-    Intervals are 95 %, by bootstrap over tasks. Faster: the lower bound of the speed-up is above 1.05. Speed-up: geometric mean over right candidates.
+    4 attempts, 8 turns, 1 min 20 s, judging 1 min 6 s; 4 000 prompt tokens (1 600 cached), 200 completion tokens, 1.00 US dollars
+    Intervals are 95 %, by bootstrap over tasks. Faster: the lower bound of the speed-up is above 1.05. Speed-up: geometric mean over verified candidates.
 
     ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-     KernelBench                        tasks   right               faster than eager   than compile      over eager          over compile
+     KernelBench                        tasks   pass rate           faster than eager   than compile      over eager          over compile
     ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
      overall       here: alpha strict       4   87.5 % [62.5–100]     62.5 % [25–100]   62.5 % [25–100]   1.72x [0.99–2.94]   1.22x [0.71–2.09]
                    here: beta strict        4        50 % [0–100]        50 % [0–100]       25 % [0–75]   1.99x [1.20–3.30]   1.41x [0.85–2.35]
@@ -299,9 +299,9 @@ fn the_tables_say_everything() {
                    Claude Opus 4.5         50                88 %                82 %              50 %               1.52x               1.10x
                    CUDA Agent              50                94 %                94 %              90 %               1.80x               1.52x
     ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-    Beside the paper (arXiv 2602.24286), by its convention: best candidate of the trajectory, faster
-    is a point estimate above 1, speed-up over right candidates. Its GPUs (H20), tolerance (1e-2) and
-    timing are not ours: compare with care.
+    Compared with the paper (arXiv 2602.24286), by its convention: best candidate of the trajectory, faster
+    is a point estimate above 1, speed-up over verified candidates. Its GPUs (H20), tolerance (1e-2) and
+    timing differ from ours: compare with care.
 
     Not counted, task refused: 2
       level3-2_broken (alpha): it raised <script>alert(1)</script>

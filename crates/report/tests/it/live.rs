@@ -44,7 +44,7 @@ fn plain(events: &[Event]) -> String {
 #[test]
 fn off_a_terminal_each_event_is_a_plain_line() {
     insta::assert_snapshot!(plain(&events()), @r#"
-    bias_gelu_residual: policy teacher begins on cuda:0
+    bias_gelu_residual: policy teacher starts on cuda:0
     bias_gelu_residual: turn 1/8: Write kernels/bias_gelu.cu
     bias_gelu_residual: turn 2/8: bash utils/compile.sh
     bias_gelu_residual: turn 2: does not build: kernels/bias_gelu.cu does not compile
@@ -56,12 +56,12 @@ fn off_a_terminal_each_event_is_a_plain_line() {
     bias_gelu_residual: turn 5: verified, 2.18x [2.14–2.22] over reduce-overhead, 74.5 µs
     bias_gelu_residual: turn 6/8: the policy is done; judging the final candidate
     bias_gelu_residual: done: verified, 2.36x [2.31–2.40] over reduce-overhead, 69.0 µs
-    row_softmax <b>&"hostile"</b>: policy teacher begins on cuda:0
+    row_softmax <b>&"hostile"</b>: policy teacher starts on cuda:0
     row_softmax <b>&"hostile"</b>: turn 1/8: python3 -m utils.verification # </details><script>
     row_softmax <b>&"hostile"</b>: turn 1: wrong values: output 0 differs from the oracle on `fresh inputs 2`
     warning: row_softmax <b>&"hostile"</b>: the baseline could not be compiled with max-autotune
     row_softmax <b>&"hostile"</b>: done: wrong values: output 0 differs from the oracle on `fresh inputs 2` (out of turns)
-    rmsnorm: policy teacher begins on cpu
+    rmsnorm: policy teacher starts on cpu
     rmsnorm: turn 1/8: python3 -m utils.profiling
     rmsnorm: turn 1: verified, 1.14x [1.11–1.16] over torch.compile, 144 µs cpu
     rmsnorm: turn 2/8: Edit kernels/bias_gelu.cu
@@ -118,7 +118,7 @@ fn a_resumed_run_shows_what_was_reached_before() {
     view.observe(&Event::EpisodeResumed { episode: EpisodeId(2), turn: 2 });
     insta::with_settings!({filters => vec![(r"[⠀-⣿]", "*")]}, {
         insta::assert_snapshot!(term.contents(), @r#"
-        * rmsnorm  turn 1/8  best 1.14x over torch.compile cpu  goes on                                         00:00:04 / 10:00
+        * rmsnorm  turn 1/8  best 1.14x over torch.compile cpu  resumed                                         00:00:04 / 10:00
         "#);
     });
 }

@@ -98,12 +98,12 @@ fn the_page_says_what_was_reached_and_how_sure_that_is() {
         "2.36×", // 0.1625 ms over 0.2310 / 3.35 ms
         "over reduce-overhead, the fastest baseline measured",
         "69.0 68.3–69.6", // a row of the plot
-        "physical floor 48.9 µs",
+        "memory roofline 48.9 µs",
         "71 %",
         "NVIDIA H200",
-        "a fresh judgement of the final candidate",
+        "the final verdict",
         "full isolation",
-        "While it was timed: SM 1980 (1965 to 1980) MHz, memory 3201 MHz, 44 (41 to 44) C",
+        "Conditions while timing: SM 1980 (1965 to 1980) MHz, memory 3201 MHz, 44 (41 to 44) C",
         "alone on the GPU",
         "bias_gelu_kernel<<<(n4 + 255) / 256, 256, 0, stream>>>(",
         "identifier \"residuall\" is undefined",
@@ -127,7 +127,7 @@ fn the_page_says_what_was_reached_and_how_sure_that_is() {
         "not finite",
         "out of turns",
         "expected 1.5, got nan",
-        "its own words, not the judge’s",
+        "untrusted text of the candidate",
         "the baseline could not be compiled with max-autotune",
     ] {
         assert!(bad.contains(part), "not there: {part}");
@@ -147,9 +147,9 @@ fn a_killed_run_is_shown_as_far_as_it_went() {
     let document = parse(&html);
     let killed = text(elements(&document, "article")[2]);
     for part in [
-        "unfinished: killed, or still going on",
-        "the final candidate was not judged afresh",
-        "no result: the run ended here",
+        "unfinished: killed or still running",
+        "there is no final verdict",
+        "no result: the run stopped here",
         "say nothing about a GPU",
         "clocks were not locked",
         "partial isolation",
@@ -163,7 +163,7 @@ fn a_run_that_has_only_begun_is_shown() {
     let dir = tempfile::tempdir().unwrap();
     let run = RunWriter::create(dir.path(), RunInfo::default()).unwrap();
     let html = page(&[dir.path()]);
-    assert!(text(parse(&html).root()).contains("No episode was begun."));
+    assert!(text(parse(&html).root()).contains("The run has no episodes."));
     let episode = sample::killed_episode(&run).swap_remove(0);
     run.append(&episode).unwrap();
     let html = page(&[dir.path()]);
@@ -187,7 +187,7 @@ fn a_lost_blob_is_said_where_the_file_would_stand() {
     drop(sample::write_run(dir.path()));
     fs_err::remove_dir_all(dir.path().join("blobs")).unwrap();
     let html = page(&[dir.path()]);
-    assert!(text(parse(&html).root()).contains("it is not there"));
+    assert!(text(parse(&html).root()).contains("the blob is missing"));
 }
 
 #[test]

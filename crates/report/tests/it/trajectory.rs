@@ -217,13 +217,13 @@ fn tokens_are_split_where_the_context_changed() {
     let (lines, counts) = the_dialogue(Form::Tokens);
     assert_eq!((counts.episodes, counts.lines), (1, 2));
     assert_eq!(lines[0]["ids"], json!([1, 2, 3, 4, 5, 6, 7, 8, 9]));
-    assert_eq!(lines[0]["is_action"], json!([0, 0, 0, 1, 1, 0, 1, 0, 1]));
+    assert_eq!(lines[0]["response_mask"], json!([0, 0, 0, 1, 1, 0, 1, 0, 1]));
     let logprobs = json!([null, null, null, -2.0, -2.5, null, -3.5, null, -4.5]);
-    assert_eq!(lines[0]["behaviour_logprobs"], logprobs);
+    assert_eq!(lines[0]["rollout_log_probs"], logprobs);
     assert_eq!(lines[0]["turns"], json!([1, 1, 1, 1, 1, 2, 2, 3, 3]));
     // Three tokens are kept; none of them is trained on again.
     assert_eq!(lines[1]["ids"], json!([1, 2, 3, 10, 11, 12]));
-    assert_eq!(lines[1]["is_action"], json!([0, 0, 0, 0, 1, 1]));
+    assert_eq!(lines[1]["response_mask"], json!([0, 0, 0, 0, 1, 1]));
     assert_eq!(lines[1]["turns"], json!([1, 1, 1, 4, 4, 4]));
     assert_eq!(lines[1]["metadata"]["reward"]["paper"], 3.0);
 }
@@ -236,10 +236,10 @@ fn a_sampled_token_that_is_kept_as_context_is_not_trained_on_twice() {
     write(dir.path(), said, Outcome::Stopped);
     let (lines, _) = exported(dir.path(), Form::Tokens);
     assert_eq!(lines[1]["ids"], json!([1, 2, 3, 4, 5, 10, 11]));
-    assert_eq!(lines[1]["is_action"], json!([0, 0, 0, 0, 0, 0, 1]));
+    assert_eq!(lines[1]["response_mask"], json!([0, 0, 0, 0, 0, 0, 1]));
     let actions: u64 = lines
         .iter()
-        .flat_map(|line| line["is_action"].as_array().unwrap())
+        .flat_map(|line| line["response_mask"].as_array().unwrap())
         .map(|action| action.as_u64().unwrap())
         .sum();
     assert_eq!(actions, 5, "one for each sampled token");
@@ -334,16 +334,16 @@ fn an_episode_reads_like_a_conversation() {
         a line 37
         a line 38
         a line 39
-      -> Bash, arguments that are no object:
+      -> Bash, arguments are not a JSON object:
         {not json
       <- error, 0.5 s
         <script>alert(1)</script>\x1b[2J\u{202e}
-      model-a: 100 tokens read (50 cached), 7 written, 0.0100 US dollars, 2 requests
+      model-a: 100 prompt tokens (50 cached), 7 completion tokens, 0.0100 US dollars, 2 requests
 
     turn 2, 1.0 s
         I was cut
-      cut at the most tokens allowed
-      model-a: 100 tokens read (50 cached), 7 written, 0.0100 US dollars, 2 requests
+      truncated: token limit reached
+      model-a: 100 prompt tokens (50 cached), 7 completion tokens, 0.0100 US dollars, 2 requests
 
     turn 3, 1.0 s
       -> Bash command=ls
@@ -363,15 +363,15 @@ fn an_episode_reads_like_a_conversation() {
         c line 37
         c line 38
         c line 39
-      model-a: 100 tokens read (50 cached), 7 written, 0.0100 US dollars, 2 requests
+      model-a: 100 prompt tokens (50 cached), 7 completion tokens, 0.0100 US dollars, 2 requests
 
     turn 4, 1.0 s
-      1 older results left out of the context from here on
+      1 older results elided from the context from this turn on
         Done.
-      model-a: 100 tokens read (50 cached), 7 written, 0.0100 US dollars, 2 requests
+      model-a: 100 prompt tokens (50 cached), 7 completion tokens, 0.0100 US dollars, 2 requests
 
     ended: going round in circles, 4 turns, 9.0 s
-      final, judged afresh: verified, 1.41x [1.38–1.44] over reduce-overhead, 116 µs
+      final verdict: verified, 1.41x [1.38–1.44] over reduce-overhead, 116 µs
       reward: paper 3, speedup 1.38, bounded 1.46
     "#);
 }
@@ -408,8 +408,8 @@ fn the_page_of_a_trajectory_is_well_formed_and_harmless() {
         document.descendants().filter(roxmltree::Node::is_text).filter_map(|n| n.text()).collect();
     for part in [
         "think <script>alert(1)</script>\\x1b[2J",
-        "cut at the most tokens allowed",
-        "1 older result left out",
+        "truncated: token limit reached",
+        "1 older result elided",
         "verified, 1.41x",
         "The task is `relu`",
         "reward: paper 3",

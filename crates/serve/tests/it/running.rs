@@ -67,7 +67,7 @@ async fn health_says_whether_somebody_judges() {
     let health = || Request::get("/health").body(Body::empty()).unwrap();
     let server = Server::new(0, settings(), Limits { waiting: 9, per_client: 9 });
     let (status, body, _) = server.send(health()).await;
-    assert_eq!((status.as_u16(), &body["status"]), (503, &json!("nobody judges")));
+    assert_eq!((status.as_u16(), &body["status"]), (503, &json!("no_workers")));
     let server = Server::usual();
     let (status, body, _) = server.send(health()).await;
     assert_eq!((status.as_u16(), &body["status"]), (200, &json!("healthy")));

@@ -13,7 +13,7 @@ use fs_err as fs;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// One seed, and what became of it.
+/// One seed and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
     /// The composer's.
@@ -26,11 +26,11 @@ pub struct Trial {
     pub outcome: Outcome,
 }
 
-/// What became of a seed.
+/// The outcome of a seed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Outcome {
-    /// It is in the data set.
+    /// The task was added to the data set.
     Admitted,
     /// It is not.
     Refused {
@@ -41,19 +41,19 @@ pub enum Outcome {
     },
 }
 
-/// A log that cannot be used.
+/// Why a trial log cannot be used.
 #[derive(Debug, Error)]
 pub enum LogError {
     /// Reading or writing failed.
-    #[error("failed to keep the log of what was tried, {path}: {source}")]
+    #[error("failed to read or write the trial log {path}: {source}")]
     Io {
         /// The log.
         path: PathBuf,
         /// What happened.
         source: std::io::Error,
     },
-    /// A line in its middle is no trial.
-    #[error("failed to read the log of what was tried, {path}, line {line}: {reason}")]
+    /// A line other than the last is not a trial.
+    #[error("failed to read the trial log {path}, line {line}: {reason}")]
     Broken {
         /// The log.
         path: PathBuf,
@@ -64,7 +64,7 @@ pub enum LogError {
     },
 }
 
-/// The log of a data set.
+/// The trial log of a data set: one line per seed that was tried.
 #[derive(Debug)]
 pub struct TrialLog {
     path: PathBuf,
@@ -81,7 +81,7 @@ impl TrialLog {
         data_set.with_extension("tried.jsonl")
     }
 
-    /// Opens a log, or begins one.
+    /// Opens a log; creates it if it does not exist.
     pub fn open(path: &Path) -> Result<Self, LogError> {
         let io = |source| LogError::Io { path: path.to_owned(), source };
         let text = match fs::read_to_string(path) {
@@ -113,7 +113,7 @@ impl TrialLog {
         Ok(log)
     }
 
-    /// Adds what became of a seed.
+    /// Appends the outcome of a seed.
     pub fn append(&mut self, trial: &Trial) -> Result<(), LogError> {
         let io = |source| LogError::Io { path: self.path.clone(), source };
         let mut line = serde_json::to_string(trial).map_err(|error| io(error.into()))?;

@@ -2,21 +2,22 @@
 
 use std::ops::RangeInclusive;
 
-/// Milliseconds of a call of eager: shorter ones are all launch, longer ones keep the judge.
+/// Accepted range of the eager time per call, in milliseconds: shorter calls are launch-bound, longer ones
+/// take too much judge time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window(RangeInclusive<f64>);
 
 /// Why a time is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeRefusal {
-    /// Shorter than the window begins.
+    /// Faster than the window's lower bound.
     TooFast,
-    /// Longer than it ends.
+    /// Slower than the window's upper bound.
     TooSlow,
 }
 
 impl TimeRefusal {
-    /// One word for counting.
+    /// A stable key for counting.
     pub fn name(self) -> &'static str {
         match self {
             Self::TooFast => "too_fast",

@@ -1,4 +1,4 @@
-//! What can be wrong with a catalogue, and with shapes given to a form.
+//! Errors of catalogues and of shape inference.
 
 use std::path::PathBuf;
 
@@ -15,15 +15,17 @@ pub enum CatalogueError {
         /// Why.
         source: std::io::Error,
     },
-    /// Made by a newer program.
-    #[error("failed to read the catalogue: it has format {found}, this program reads {known}")]
+    /// The catalogue has another format version.
+    #[error(
+        "failed to read the catalogue: it has format {found}, but this program reads format {known}"
+    )]
     Newer {
-        /// Its format.
+        /// Format version of the catalogue.
         found: u64,
-        /// The newest that is known.
+        /// Format version that this program reads.
         known: u64,
     },
-    /// Not JSON, or not what a catalogue has.
+    /// The file is not JSON, or breaks a rule of the format.
     #[error("failed to read the catalogue: {path}: {reason}")]
     Broken {
         /// Where in the JSON, e.g. `entries[3].forms[0].call`.
@@ -37,7 +39,7 @@ pub enum CatalogueError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
     /// Another number of tensors.
-    #[error("failed to infer shapes: {wanted} tensors are needed, {given} were given")]
+    #[error("failed to infer shapes: the operator takes {wanted} tensors, not {given}")]
     Count {
         /// What the form takes.
         wanted: usize,
@@ -77,7 +79,7 @@ pub enum ShapeError {
         rule: String,
     },
     /// A size that no input has and that was not chosen.
-    #[error("failed to infer shapes: {symbol} was not chosen")]
+    #[error("failed to infer shapes: symbol {symbol} has no value")]
     Unchosen {
         /// The symbol.
         symbol: String,

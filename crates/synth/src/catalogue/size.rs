@@ -36,7 +36,7 @@ enum Operator {
     Max,
 }
 
-/// Why a text is not a size, or a size has no value.
+/// Why a size expression cannot be parsed or evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
     /// Not an expression.
@@ -58,7 +58,7 @@ pub enum SizeError {
         symbol: String,
     },
     /// Negative, too large, or a division by nothing.
-    #[error("failed to compute `{text}`: the value is not a size")]
+    #[error("failed to compute `{text}`: the value is negative, too large or undefined")]
     Range {
         /// The whole text.
         text: String,
@@ -147,7 +147,11 @@ impl TryFrom<String> for Size {
         let mut parser = Parser { text: &text, at: 0, depth: 0 };
         let node = parser.sum().and_then(|node| {
             parser.blank();
-            if parser.at == text.len() { Ok(node) } else { Err("something follows") }
+            if parser.at == text.len() {
+                Ok(node)
+            } else {
+                Err("unexpected text after the expression")
+            }
         });
         match node {
             Ok(node) => Ok(Self { text, node }),

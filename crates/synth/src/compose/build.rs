@@ -74,8 +74,12 @@ pub(super) fn build<'a>(library: &'a Library, plan: &Plan) -> Result<Built<'a>, 
     };
     let mut joins = 0;
     for step in &plan.steps {
-        let missing =
-            || ComposeError::Plan(format!("there is no form {} of {}", step.form, step.operator));
+        let missing = || {
+            ComposeError::Plan(format!(
+                "the catalogue has no form {} of {}",
+                step.form, step.operator
+            ))
+        };
         let entry = library.entry(&step.operator).ok_or_else(missing)?;
         let form = entry.forms.get(step.form).ok_or_else(missing)?;
         let built_step = build_step(&built, entry, form, &step.sources, &step.chosen)?;
@@ -135,7 +139,7 @@ pub(super) fn build_step<'a>(
         .outputs(&given, &all)?
         .into_iter()
         .next()
-        .ok_or_else(|| ComposeError::Plan(format!("{} gives nothing", entry.name)))?;
+        .ok_or_else(|| ComposeError::Plan(format!("{} has no output", entry.name)))?;
     let mut parameters = 0_u64;
     for parameter in &form.parameters {
         parameters = parameters.saturating_add(elements(&shape(&parameter.dims, &all)?));
@@ -146,7 +150,10 @@ pub(super) fn build_step<'a>(
         }
     }
     if output.contains(&0) {
-        return Err(ComposeError::Plan(format!("{} gives nothing at this size", entry.name)));
+        return Err(ComposeError::Plan(format!(
+            "the output of {} is empty at this size",
+            entry.name
+        )));
     }
     let range = form.outputs[0].range.or_else(|| passed_on(built, form, sources));
     Ok(BuiltStep {
@@ -171,7 +178,10 @@ pub(super) fn known_sizes(
     for (input, source) in form.inputs.iter().zip(sources) {
         if let Source::Value(value) = source {
             if input.dtype != Dtype::Float32 || *value > built.steps.len() {
-                return Err(ComposeError::Plan(format!("`{}` cannot be a value", input.name)));
+                return Err(ComposeError::Plan(format!(
+                    "input `{}` cannot take an intermediate value",
+                    input.name
+                )));
             }
             input.bind(built.shape(*value), form.broadcasts, &mut sizes)?;
         }
@@ -191,9 +201,9 @@ fn passed_on(built: &Built<'_>, form: &Form, sources: &[Source]) -> Option<Domai
 fn root_domain(library: &Library, plan: &Plan) -> Result<Domain, ComposeError> {
     let mut wanted = Domain::Any;
     for step in &plan.steps {
-        let form = library
-            .form(&step.operator, step.form)
-            .ok_or_else(|| ComposeError::Plan(format!("{} is not known", step.operator)))?;
+        let form = library.form(&step.operator, step.form).ok_or_else(|| {
+            ComposeError::Plan(format!("the catalogue has no operator {}", step.operator))
+        })?;
         for (input, source) in form.inputs.iter().zip(&step.sources) {
             if *source == Source::Value(0) && input.domain != Domain::Any {
                 if wanted != Domain::Any && wanted != input.domain {

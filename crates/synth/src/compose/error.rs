@@ -1,33 +1,33 @@
-//! Why a composer gives nothing.
+//! Errors of composers.
 
 use crate::catalogue::{CatalogueError, ShapeError};
 
 use super::llm::{AnswerError, AuthorError};
 
-/// Why there is no proposal.
+/// Why a composer returned no proposal.
 #[derive(Debug, thiserror::Error)]
 pub enum ComposeError {
-    /// No draw fulfilled the wishes.
-    #[error("failed to compose a task from seed {seed}: none of {draws} draws met the wishes")]
+    /// No sampled task met the constraints.
+    #[error(
+        "failed to compose a task from seed {seed}: none of {draws} samples met the constraints"
+    )]
     Exhausted {
         /// The seed.
         seed: u64,
-        /// How many were made.
+        /// Number of samples tried.
         draws: usize,
     },
-    /// The wishes cannot be met by anything.
+    /// No task can meet the constraints.
     #[error("failed to compose tasks: {0}")]
     Wishes(&'static str),
-    /// An operator that is wished for and cannot be composed.
-    #[error(
-        "failed to compose tasks of {name}: no catalogue has it in a form that can be composed"
-    )]
+    /// A requested operator cannot be composed.
+    #[error("failed to compose tasks with {name}: no catalogue has a composable form of it")]
     Unknown {
-        /// As it was wished for.
+        /// The operator as requested.
         name: String,
     },
     /// A plan that does not fit the catalogue.
-    #[error("failed to build a plan: {0}")]
+    #[error("failed to build the task's plan: {0}")]
     Plan(String),
     /// Shapes that do not fit an operator.
     #[error(transparent)]
@@ -35,16 +35,16 @@ pub enum ComposeError {
     /// The catalogue.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// An author's answer is no task.
+    /// The policy's answer contains no valid task.
     #[error(transparent)]
     Answer(#[from] AnswerError),
-    /// An author gives no answer.
+    /// The policy gave no answer.
     #[error(transparent)]
     Author(#[from] AuthorError),
 }
 
 impl ComposeError {
-    /// One word for counting.
+    /// A stable key for counting.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Answer(error) => error.name(),

@@ -120,10 +120,14 @@ impl Grammar {
             return Err(ComposeError::Wishes("the catalogue is empty"));
         }
         if config.operators.is_empty() || *config.operators.start() == 0 {
-            return Err(ComposeError::Wishes("no number of operators is allowed"));
+            return Err(ComposeError::Wishes(
+                "the allowed range of operators is empty or contains 0",
+            ));
         }
         if config.budget.traffic_bytes.is_empty() || config.budget.gpu_micros.is_empty() {
-            return Err(ComposeError::Wishes("no size is allowed"));
+            return Err(ComposeError::Wishes(
+                "the allowed range of memory traffic or GPU time is empty",
+            ));
         }
         Ok(Self { library, config })
     }

@@ -177,7 +177,7 @@ impl Composer for Llm {
             last = Some(proposal);
             reason
         })?;
-        last.unwrap_or(Err(ComposeError::Wishes("nothing was asked for")))
+        last.unwrap_or(Err(ComposeError::Wishes("the policy was never asked")))
     }
 
     fn compose_until(&self, seed: u64, examine: Examine<'_>) -> Result<(), AuthorError> {

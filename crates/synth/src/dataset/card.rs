@@ -1,4 +1,4 @@
-//! The data card: what somebody should know who uses the set, made from the set itself.
+//! The dataset card, generated from the data set.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ const DEVICES: usize = 8;
 /// Characters of the longest bar.
 const BAR: f64 = 40.0;
 
-/// The card of a data set, in Markdown. `copies` is what a decontamination found: of the run, or of
+/// The card of a data set, in Markdown. `copies` is a decontamination summary: of the run, or of
 /// the set itself by [`crate::Decontamination::admit_set`].
 pub fn card(name: &str, set: &DataSet, copies: Option<&Summary>) -> String {
     let stats = set.stats();
@@ -64,7 +64,7 @@ fn contents(out: &mut String, set: &DataSet, stats: &Stats) {
         out,
         format_args!(
             "{} tasks in KernelBench form, of {} operators in {} combinations. \
-             `docs/data-set.md` says what the columns are.\n",
+             `docs/reference/data-set.md` documents the columns.\n",
             stats.rows,
             stats.operators.len(),
             stats.combinations
@@ -133,9 +133,9 @@ fn measurements(out: &mut String, stats: &Stats) {
     line(
         out,
         format_args!(
-            "## Times\n\n{measured} tasks were measured. Figures under different fingerprints are not put \
-             together. The floor is the bytes that must be moved over the measured bandwidth; head-room is \
-             the best baseline over the floor.\n"
+            "## Times\n\n{measured} tasks were measured. Figures under different fingerprints are never \
+             averaged. The floor is the unavoidable memory traffic divided by the measured bandwidth. \
+             Head-room is the time of the best baseline divided by the floor.\n"
         ),
     );
     for device in stats.devices.iter().take(DEVICES) {
@@ -185,7 +185,7 @@ fn decontamination(out: &mut String, summary: &Summary) {
         out,
         format_args!(
             "## Decontamination\n\nCompared with {suites}. Refused: a source over {:.2}, the same operator \
-             graph whatever its shapes{}. `docs/decontamination.md` says how.\n\n{} tasks were compared, {} of \
+             graph whatever its shapes{}. `docs/concepts/decontamination.md` defines both.\n\n{} tasks were compared, {} of \
              them with a traced graph; {} were kept.\n",
             summary.thresholds.ast,
             match summary.thresholds.graph {

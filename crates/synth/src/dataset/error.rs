@@ -1,4 +1,4 @@
-//! Why a data set cannot be read or written.
+//! Errors of reading and writing data sets.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub enum DataSetError {
         source: io::Error,
     },
     /// No space left.
-    #[error("failed to write {path}: no space left; what was there before is intact")]
+    #[error("failed to write {path}: no space left; the previous file is intact")]
     Full {
         /// The file.
         path: PathBuf,
@@ -41,7 +41,7 @@ pub enum DataSetError {
         /// What is wrong.
         reason: String,
     },
-    /// A row of a file that cannot be.
+    /// A row of a file is invalid.
     #[error("failed to read row {row} of {path}: {reason}")]
     Row {
         /// The file.
@@ -51,7 +51,7 @@ pub enum DataSetError {
         /// What is wrong.
         reason: String,
     },
-    /// A row that was to be added and cannot be.
+    /// A new row is invalid.
     #[error("failed to add task `{name}`: {reason}")]
     BadRow {
         /// Its name.
@@ -60,40 +60,42 @@ pub enum DataSetError {
         reason: String,
     },
     /// Written by a later version of this program.
-    #[error("failed to read {path}: its format {found} is newer than {FORMAT_VERSION}")]
+    #[error(
+        "failed to read {path}: its format {found} is newer than {FORMAT_VERSION}, which this program reads"
+    )]
     Newer {
         /// The file.
         path: PathBuf,
         /// Its version.
         found: u32,
     },
-    /// A file of somebody else's, which has no splits and no measurements.
-    #[error("failed to change {path}: it is not a data set of this program")]
+    /// A foreign file, without splits and measurements.
+    #[error("failed to change {path}: it is not a data set written by `synth`")]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// Shares that are none.
+    /// The split shares are outside 0 to 1, or sum to more than 1.
     #[error(
-        "failed to split: shares of {validation} for validation and {test} for test are not parts of 1"
+        "failed to split: the shares {validation} for validation and {test} for test must be 0 or more and sum to at most 1"
     )]
     Shares {
-        /// Asked for validation.
+        /// Requested share for validation, 0 to 1.
         validation: f64,
-        /// Asked for test.
+        /// Requested share for test, 0 to 1.
         test: f64,
     },
-    /// Other shares than the file has: rows would change their split.
-    #[error("failed to add to {path}: its shares are {found}, and {asked} were asked for")]
+    /// The requested shares differ from the file's: rows would change their split.
+    #[error("failed to add to {path}: its shares are {found}, but {asked} were requested")]
     OtherShares {
         /// The file.
         path: PathBuf,
         /// `validation/test` of the file.
         found: String,
-        /// `validation/test` asked for.
+        /// `validation/test` requested.
         asked: String,
     },
-    /// A task that is not there.
+    /// The data set has no such task.
     #[error("failed to find task `{name}` in {path}")]
     Unknown {
         /// The file.
@@ -101,27 +103,25 @@ pub enum DataSetError {
         /// Which one.
         name: String,
     },
-    /// A table of somebody else's that is not one of tasks.
+    /// A foreign table that contains no tasks.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
 
 impl DataSetError {
-    /// What to do about it, where that is not plain.
+    /// The cure, if one is known.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::Newer { .. } => "read it with the version of this program that wrote it",
-            Self::Full { .. } => {
-                "free space and run again: nothing is lost but the rows that were to be added"
-            }
+            Self::Newer { .. } => "read it with the version of warpwright that wrote it",
+            Self::Full { .. } => "free space and run again: only the rows to be added are lost",
             Self::OtherShares { .. } => {
-                "a task must not move from one split to another: use the file's shares, or a new file"
+                "a task must not change its split: use the file's shares, or write a new file"
             }
             Self::Foreign { .. } => "name a data set that `synth` wrote, or a new file",
             Self::Unknown { .. } => {
-                "`warpwright task show FILE --json` lists its tasks; none was taken out"
+                "`warpwright task show FILE --json` lists its tasks; nothing was removed"
             }
-            Self::Parquet { .. } => "fetch or make the file again",
+            Self::Parquet { .. } => "download or create the file again",
             Self::Read(error) => return error.hint(),
             _ => return None,
         };

@@ -2,7 +2,7 @@
 //!
 //! A [`DataSet`] is rows in the order in which they were added, and the [`Shares`] by which the combinations
 //! of operators are divided into training, validation and test. A combination's split follows from its
-//! hash alone, so that more tasks never move one. `docs/data-set.md` says what the columns are.
+//! hash alone, so that more tasks never move one. `docs/reference/data-set.md` says what the columns are.
 //!
 //! ```
 //! use warpwright_synth::{DataSet, Row, Shares};

@@ -15,7 +15,7 @@ use crate::proposal::{Proposal, Provenance};
 pub struct Row {
     /// Unique within the set, regardless of case; safe as a folder's name.
     pub name: String,
-    /// How hard it is to make faster, from 1 on; `None` in data sets of others.
+    /// Difficulty level, from 1; `None` in foreign data sets.
     pub level: Option<u8>,
     /// Source in KernelBench form.
     pub code: String,
@@ -23,16 +23,16 @@ pub struct Row {
     pub ops: Vec<String>,
     /// Where the operators are from and how many they are: `torch#2`.
     pub data_source: String,
-    /// What was measured of it; `None` in data sets of others.
+    /// Measurements; `None` in foreign data sets.
     pub measured: Option<Measured>,
     /// Its traced operator graph, if it could be traced: later runs compare with it.
     pub graph: Option<OpGraph>,
-    /// How to make it again; `None` in data sets of others.
+    /// Origin; `None` in foreign data sets.
     pub provenance: Option<Provenance>,
 }
 
 impl Row {
-    /// Of a proposal that was admitted.
+    /// The row of an admitted proposal.
     pub fn admitted(proposal: Proposal, measured: Measured, graph: Option<OpGraph>) -> Self {
         let task = proposal.task();
         Self {
@@ -47,7 +47,7 @@ impl Row {
         }
     }
 
-    /// Of which only the source is known.
+    /// A row without measurements and provenance.
     pub fn unmeasured(name: &str, code: &str, ops: &[&str], data_source: &str) -> Self {
         Self {
             name: Task::from_source(name, code).name,

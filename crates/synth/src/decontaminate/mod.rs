@@ -3,7 +3,7 @@
 //! [`Decontamination`] holds the suites, read once, and the tasks kept so far. It says of a task how near
 //! it comes to each suite, by source and by operator graph, and whether and why it is refused. Suites are
 //! compared exactly: that nothing over a threshold stays is a promise. Inside the set, where pairs
-//! are many, MinHash proposes whom to compare (see `docs/decontamination.md` for what it misses).
+//! are many, MinHash proposes whom to compare (see `docs/concepts/decontamination.md` for what it misses).
 //!
 //! ```
 //! use warpwright_synth::{Decontamination, Likeness, Thresholds};
@@ -61,9 +61,9 @@ impl Default for Thresholds {
     }
 }
 
-/// A suite that cannot be compared with: the caller's error.
+/// A suite that cannot be compared with. A usage error.
 #[derive(Debug, Error)]
-#[error("failed to take suite `{suite}` for decontamination: {source}")]
+#[error("failed to use suite `{suite}` for decontamination: {source}")]
 pub struct SuiteError {
     /// The suite.
     pub suite: String,

@@ -120,7 +120,7 @@ fn the_columns_are_the_documented_ones() {
         "name level split code ops data_source inputs outputs bytes eager_ms compile_ms floor_ms \
          head_room fingerprint graph composer seed catalogue parent"
     );
-    let documented = include_str!("../../../../docs/data-set.md");
+    let documented = include_str!("../../../../docs/reference/data-set.md");
     for name in names {
         assert!(documented.contains(&format!("`{name}`")), "{name} is not documented");
     }
@@ -180,7 +180,10 @@ fn a_newer_format_is_refused_and_left_alone() {
         DataSet::append(&path, Shares::default(), [row(1, &[])]).unwrap_err(),
     ] {
         assert!(matches!(error, DataSetError::Newer { found: 2, .. }), "{error}");
-        assert!(error.to_string().ends_with("its format 2 is newer than 1"), "{error}");
+        assert!(
+            error.to_string().ends_with("its format 2 is newer than 1, which this program reads"),
+            "{error}"
+        );
         assert!(error.hint().is_some());
     }
     assert_eq!(fs::read(&path).unwrap(), before);
@@ -224,7 +227,7 @@ fn other_shares_would_move_rows_and_are_refused() {
     let path = folder.path().join("set.parquet");
     DataSet::append(&path, Shares::new(0.1, 0.2).unwrap(), [row(1, &["torch.relu"])]).unwrap();
     let error = DataSet::append(&path, Shares::default(), [row(2, &["torch.relu"])]).unwrap_err();
-    assert!(error.to_string().contains("its shares are 0.1/0.2, and 0.05/0.1 were asked for"));
+    assert!(error.to_string().contains("its shares are 0.1/0.2, but 0.05/0.1 were requested"));
     let shares = Shares::new(0.1, 0.2).unwrap();
     let appended = DataSet::append(&path, shares, [row(1, &["torch.relu"]), row(2, &[])]).unwrap();
     assert_eq!(appended, Appended { added: 1, present: 1, total: 2 });

@@ -28,7 +28,7 @@ fn large(from: u64, count: u64) -> impl Iterator<Item = Row> {
 fn check_refused(path: &Path, before: &[u8]) {
     let error = DataSet::append(path, Shares::default(), large(100, 200)).unwrap_err();
     assert!(matches!(error, DataSetError::Full { .. }), "{error}");
-    assert!(error.to_string().contains("no space left; what was there before is intact"));
+    assert!(error.to_string().contains("no space left; the previous file is intact"));
     assert!(error.hint().unwrap().contains("free space"));
     assert_eq!(fs::read(path).unwrap(), before);
     let folder = path.parent().unwrap();

@@ -14,11 +14,11 @@ use crate::task::MAX_SOURCE_BYTES;
 pub struct TaskError {
     /// Where the source came from, if it is known.
     pub origin: Option<PathBuf>,
-    /// What is wrong. Boxed: results are passed about more often than errors happen.
+    /// The error. Boxed to keep results small.
     pub kind: Box<TaskErrorKind>,
 }
 
-/// What is wrong with a source.
+/// The kinds of [`TaskError`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TaskErrorKind {
     /// Not Python.
@@ -26,7 +26,7 @@ pub enum TaskErrorKind {
     Syntax {
         /// Where.
         at: Place,
-        /// What the parser says.
+        /// The parser's message.
         message: String,
     },
     /// No `Model` at module level.
@@ -50,7 +50,7 @@ pub enum TaskErrorKind {
     /// No `get_inputs`.
     #[error("it has no function `get_inputs`")]
     NoInputs,
-    /// `Model` needs arguments and nothing says which.
+    /// `Model` needs arguments, and there is no `get_init_inputs`.
     #[error(
         "`Model` needs the argument `{parameter}`, and there is no function `get_init_inputs`, at {}\n{}",
         at.position, at.excerpt
@@ -61,7 +61,7 @@ pub enum TaskErrorKind {
         /// That parameter.
         at: Place,
     },
-    /// `get_inputs` or `get_init_inputs` wants arguments; nobody passes any.
+    /// `get_inputs` or `get_init_inputs` has a parameter without a default; it is called without arguments.
     #[error("`{function}` needs the argument `{parameter}`, at {}\n{}", at.position, at.excerpt)]
     NeedsArgument {
         /// The function.
@@ -86,13 +86,13 @@ pub enum TaskErrorKind {
         at: Place,
     },
     /// Over the limit.
-    #[error("{bytes} bytes are more than the {MAX_SOURCE_BYTES} a task may have")]
+    #[error("its {bytes} bytes exceed the limit of {MAX_SOURCE_BYTES}")]
     TooLarge {
         /// Its size.
         bytes: usize,
     },
-    /// The reader itself failed.
-    #[error("the reader failed on it, which is an error in this program")]
+    /// The parser itself failed: a bug.
+    #[error("the parser failed, which is a bug in warpwright")]
     Unreadable,
 }
 
@@ -104,7 +104,7 @@ impl TaskError {
         self
     }
 
-    /// What the caller can do about it.
+    /// How the caller can fix it.
     pub fn hint(&self) -> &'static str {
         match *self.kind {
             TaskErrorKind::Syntax { .. } => "`python3 -m py_compile FILE` shows the same error",
@@ -122,7 +122,7 @@ impl TaskError {
                 "add `def get_init_inputs(): return [...]`, the arguments of `Model`, or give the parameter a default"
             }
             TaskErrorKind::NeedsArgument { .. } => {
-                "it is called without arguments: give the parameter a default, or use a constant"
+                "the function is called without arguments: give the parameter a default, or use a constant"
             }
             TaskErrorKind::Async { .. } => "make it a plain function",
             TaskErrorKind::RelativeImport { .. } => {
@@ -131,7 +131,7 @@ impl TaskError {
             TaskErrorKind::TooLarge { .. } => {
                 "a task is one module's reference; leave weights and data out of the source"
             }
-            TaskErrorKind::Unreadable => "please report it, with the file",
+            TaskErrorKind::Unreadable => "report the bug, with the file",
         }
     }
 }

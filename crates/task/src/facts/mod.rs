@@ -1,4 +1,4 @@
-//! Static reading of one source: what can be known, and refused, without running it.
+//! Static analysis of one source: facts and errors that need no execution.
 
 pub(crate) mod deep;
 mod devices;
@@ -15,17 +15,17 @@ use error::{TaskError, TaskErrorKind};
 use excerpt::{Lines, Position};
 use module::Module;
 
-/// What a source says of itself.
+/// Static facts of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Imports at module level, in order of appearance. Imports inside functions are left out: they
     /// may never run.
     pub imports: Vec<Import>,
-    /// Whether `get_init_inputs` is there.
+    /// Whether the source defines `get_init_inputs`.
     pub init_inputs: InitInputs,
     /// Places that ask for a GPU by name.
     pub device_uses: Vec<DeviceUse>,
-    /// Places on the way of `forward` that draw random numbers.
+    /// Calls reachable from `forward` that generate random numbers.
     pub random: Vec<RandomUse>,
 }
 
@@ -74,34 +74,34 @@ pub enum DeviceUse {
     Runtime(Position, String),
 }
 
-/// A place that draws random numbers.
+/// A call that generates random numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RandomUse {
-    /// What is called, by its full name: `torch.nn.functional.dropout`.
+    /// Full name of the called function: `torch.nn.functional.dropout`.
     pub call: String,
-    /// In which mode.
+    /// The mode in which it does.
     pub when: RandomWhen,
     /// Where.
     pub position: Position,
 }
 
-/// When a random operator draws.
+/// When a random operator is random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RandomWhen {
     /// In both modes.
     Always,
-    /// In train mode only, as far as can be read.
+    /// In train mode only, by static analysis.
     Train,
 }
 
-/// Something that is not wrong in itself.
+/// A warning: not an error by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// Where.
     pub position: Position,
     /// One sentence without a full stop.
     pub message: String,
-    /// What to do about it.
+    /// How to fix it.
     pub hint: String,
 }
 
@@ -129,13 +129,13 @@ impl Facts {
         packages
     }
 
-    /// What a user should hear before a run in `mode`, in order of appearance.
+    /// Warnings for a run in `mode`, in order of appearance.
     pub fn warnings(&self, mode: Mode) -> Vec<Warning> {
         let random =
             self.random.iter().filter(|r| r.when == RandomWhen::Always || mode == Mode::Train);
         let random = random.map(|r| Warning {
             position: r.position,
-            message: format!("`{}` draws random numbers in forward", r.call),
+            message: format!("`{}` samples random numbers in forward", r.call),
             hint: match r.when {
                 RandomWhen::Always => "the judge refuses a reference whose result changes from call to call; pass the random tensor as an input".to_owned(),
                 RandomWhen::Train => "the judge refuses active dropout; use mode eval, or set its probability to 0".to_owned(),
@@ -145,7 +145,9 @@ impl Facts {
             DeviceUse::Runtime(position, call) => Some(Warning {
                 position: *position,
                 message: format!("`{call}` needs a GPU"),
-                hint: "on the cpu device there is none; leave devices to the judge".to_owned(),
+                hint:
+                    "remove the call: the judge selects the device, and the cpu device has no GPU"
+                        .to_owned(),
             }),
             DeviceUse::Method(_) | DeviceUse::Name(_) => None,
         });
@@ -155,12 +157,13 @@ impl Facts {
     }
 }
 
-/// Reads `source` without running it. The first thing that is wrong is the error: a syntax error;
-/// no `Model`, no `forward`, no `get_inputs`; functions that want arguments nobody passes; a
-/// `Model` that needs arguments where `get_init_inputs` is absent; a relative import.
+/// Analyses `source` without running it. Never panics and uses bounded stack, whatever the text. Constructs that it
+/// cannot resolve (a `Model` made by assignment, an imported base class) are accepted.
 ///
-/// Accepts what it cannot see through (a `Model` made by assignment, a base class from elsewhere):
-/// only running decides there. Never panics and uses bounded stack, whatever the text.
+/// # Errors
+///
+/// The first error in the source: a syntax error; no `Model`, `forward` or `get_inputs`; a function called without
+/// arguments that needs some; a `Model` that needs arguments without `get_init_inputs`; a relative import.
 pub fn facts(source: &str) -> Result<Facts, TaskError> {
     if source.len() > MAX_SOURCE_BYTES {
         return Err(TaskErrorKind::TooLarge { bytes: source.len() }.into());

@@ -19,18 +19,18 @@ impl From<Vec<u64>> for Bag {
 }
 
 impl Bag {
-    /// How many features, each as often as it occurs.
+    /// Number of features, with multiplicity.
     pub fn len(&self) -> usize {
         self.features.len()
     }
 
-    /// Whether there are none.
+    /// Whether the bag is empty.
     pub fn is_empty(&self) -> bool {
         self.features.is_empty()
     }
 
     /// Dice's coefficient `2 |A ∩ B| / (|A| + |B|)` over multisets (Dice, Ecology 26, 1945), in
-    /// \[0, 1\]. Two empty bags are alike.
+    /// \[0, 1\]. 1 for two empty bags.
     pub fn dice(&self, other: &Self) -> f64 {
         match self.len() + other.len() {
             0 => 1.0,
@@ -38,7 +38,7 @@ impl Bag {
         }
     }
 
-    /// The most that [`Bag::dice`] with a bag of `len` features can be: all of the smaller in common.
+    /// Upper bound of [`Bag::dice`] with a bag of `len` features: the smaller bag is a subset of the larger.
     pub fn dice_bound(&self, len: usize) -> f64 {
         match self.len() + len {
             0 => 1.0,

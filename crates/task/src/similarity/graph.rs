@@ -76,20 +76,18 @@ struct Parts {
 /// Why nodes are not a graph.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum GraphError {
-    /// An index that is none.
-    #[error("failed to make an operator graph: node {index} of {nodes} is referred to")]
+    /// An index without a node.
+    #[error("failed to build an operator graph: it refers to node {index}, but has {nodes} nodes")]
     NoSuchNode {
-        /// What was referred to.
+        /// The index.
         index: usize,
-        /// How many there are.
+        /// Number of nodes.
         nodes: usize,
     },
     /// Over the limit.
-    #[error(
-        "failed to make an operator graph: it has {nodes} nodes, more than the {MAX_NODES} it may have"
-    )]
+    #[error("failed to build an operator graph: its {nodes} nodes exceed the limit of {MAX_NODES}")]
     TooLarge {
-        /// How many it has.
+        /// Number of nodes.
         nodes: usize,
     },
 }

@@ -27,19 +27,19 @@ const RECALL: f64 = 0.999;
 /// Most hashes of a signature.
 const MAX_HASHES: usize = 160;
 
-/// How the hashes of a signature are grouped.
+/// Grouping of a signature's hashes into bands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Banding {
     /// Number of bands, `b`.
     pub bands: usize,
-    /// Hashes of a band, `r`.
+    /// Hashes per band, `r`.
     pub rows: usize,
 }
 
 impl Banding {
-    /// The banding with most hashes in a band, and so fewest needless comparisons, that proposes a pair
-    /// whose Dice coefficient is `dice` with a chance of at least 0.999, with at most 160 hashes. Under a
-    /// coefficient of 0.09 they are not enough, and the chance is what it is.
+    /// The banding with the most hashes per band, hence the fewest needless comparisons, that proposes a pair with
+    /// Dice coefficient `dice` with probability 0.999 or more, with at most 160 hashes. Below a coefficient of 0.09
+    /// the probability is lower.
     pub fn for_dice(dice: f64) -> Self {
         let jaccard = jaccard_of_dice(dice.clamp(0.0, 1.0));
         let mut best = Self { bands: MAX_HASHES, rows: 1 };
@@ -54,13 +54,13 @@ impl Banding {
         best
     }
 
-    /// The chance that a pair with Jaccard coefficient `jaccard` is proposed.
+    /// The probability that a pair with Jaccard coefficient `jaccard` is proposed.
     pub fn probability(&self, jaccard: f64) -> f64 {
         1.0 - (1.0 - jaccard.powi(self.rows as i32)).powi(self.bands as i32)
     }
 }
 
-/// Makes signatures; the same for everybody who has the same number of hashes.
+/// Computes signatures; deterministic for a number of hashes.
 #[derive(Clone, Debug)]
 pub struct MinHasher {
     seeds: Vec<u64>,
@@ -106,12 +106,12 @@ impl LshIndex {
         }
     }
 
-    /// How its hashes are grouped.
+    /// Its banding.
     pub fn banding(&self) -> Banding {
         self.banding
     }
 
-    /// Adds a bag and gives its number: how many were there before.
+    /// Adds a bag; its number, counted from 0.
     pub fn add(&mut self, bag: &Bag) -> u32 {
         let number = self.len;
         for (table, key) in self.tables.iter_mut().zip(keys(&self.hasher, self.banding, bag)) {

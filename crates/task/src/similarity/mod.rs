@@ -1,4 +1,4 @@
-//! How alike two tasks are, by two measures that see different things.
+//! Similarity of two tasks, by two complementary measures.
 //!
 //! * [`AstProfile`]: the source of `Model` with names, constants, shapes, docstrings and annotations
 //!   abstracted and the names of operators kept, compared by pq-grams. It needs nothing but the
@@ -7,10 +7,10 @@
 //!   same have the same graph, and its [`OpGraph::canonical_hash`] knows no shapes.
 //!
 //! Both are reduced to a [`Bag`] of 64-bit features and compared by Dice's coefficient. Where there are
-//! thousands of tasks, [`LshIndex`] proposes the pairs that are worth comparing (MinHash with banding);
-//! what it proposes is then compared exactly.
+//! thousands of tasks, [`LshIndex`] proposes candidate pairs (MinHash with banding), which are then compared
+//! exactly.
 //!
-//! `docs/decontamination.md` says what is abstracted and why.
+//! `docs/concepts/decontamination.md` describes the abstraction.
 
 mod bag;
 mod graph;
@@ -33,7 +33,7 @@ use crate::facts::deep::on_deep_stack;
 use crate::facts::error::{TaskError, TaskErrorKind};
 use crate::task::{MAX_SOURCE_BYTES, Task};
 
-/// The pq-grams of a task's normalised `Model`: what of its source is compared with others.
+/// The pq-grams of a task's normalised `Model`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AstProfile {
     bag: Bag,
@@ -43,7 +43,9 @@ impl AstProfile {
     /// Of the class `Model` in `source` and of the functions and classes beside it that `Model` reaches.
     /// Where `Model` is made by assignment, every definition of the module counts.
     ///
-    /// Fails where the source is not Python, too large, or has no `Model`.
+    /// # Errors
+    ///
+    /// If the source is not Python, is too large, or has no `Model`.
     pub fn of(source: &str) -> Result<Self, TaskError> {
         let trees = forest(source)?;
         Ok(Self { bag: trees.into() })

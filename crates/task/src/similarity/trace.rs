@@ -1,4 +1,4 @@
-//! Operator graphs from what the workspace's tracer (`utils/trace.py`) prints.
+//! Operator graphs from the output of the workspace's tracer (`utils/trace.py`).
 
 use std::collections::BTreeMap;
 
@@ -38,10 +38,10 @@ const TRANSPARENT: [&str; 21] = [
     "view_of",
 ];
 
-/// Why a trace gives no graph.
+/// Why a trace has no graph.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TraceError {
-    /// The tracer says that it cannot.
+    /// The tracer refused the reference.
     #[error("failed to trace the reference: {error}")]
     Refused {
         /// Its reason.
@@ -49,14 +49,16 @@ pub enum TraceError {
         /// Its hint.
         hint: String,
     },
-    /// Not what a tracer prints.
+    /// The trace is not in the tracer's format.
     #[error("failed to read a trace: {reason}")]
     Malformed {
         /// What is wrong.
         reason: String,
     },
     /// Written by a later version.
-    #[error("failed to read a trace: its format {found} is newer than {TRACE_VERSION}")]
+    #[error(
+        "failed to read a trace: its format {found} is newer than this program's {TRACE_VERSION}"
+    )]
     Newer {
         /// Its version.
         found: u32,
@@ -118,7 +120,9 @@ struct Call {
 impl OpGraph {
     /// From the text that the tracer prints: the first JSON object in it.
     ///
-    /// Fails where the tracer refused, the text is no trace, or the trace is of a newer format.
+    /// # Errors
+    ///
+    /// If the tracer refused the reference, the text is not a trace, or its format is newer.
     pub fn from_trace(text: &str) -> Result<Self, TraceError> {
         let malformed = |reason: String| TraceError::Malformed { reason };
         let start = text.find('{').ok_or_else(|| malformed("it has no JSON object".to_owned()))?;

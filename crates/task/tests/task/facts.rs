@@ -25,7 +25,7 @@ fn random(init: &str, forward: &str) -> String {
     let show = |mode| {
         let warnings = facts.warnings(mode);
         let messages: Vec<_> = warnings.into_iter().map(|w| w.message).collect();
-        messages.join("; ").replace(" draws random numbers in forward", "")
+        messages.join("; ").replace(" samples random numbers in forward", "")
     };
     format!("eval: {} | train: {}", show(Mode::Eval), show(Mode::Train))
 }
@@ -232,5 +232,5 @@ def get_inputs():
     let warnings = read(source).warnings(Mode::Eval);
     let shown: Vec<String> =
         warnings.iter().map(|w| format!("{}: {}", w.position, w.message)).collect();
-    assert_snapshot!(shown.join("\n"), @"line 24, column 12: `torch.nn.functional.dropout` draws random numbers in forward");
+    assert_snapshot!(shown.join("\n"), @"line 24, column 12: `torch.nn.functional.dropout` samples random numbers in forward");
 }

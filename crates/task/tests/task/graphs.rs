@@ -85,7 +85,7 @@ fn a_reference_to_nothing_is_refused() {
     assert_eq!(error, GraphError::NoSuchNode { index: 3, nodes: 1 });
     let text = r#"{"nodes":[{"op":"input","inputs":[]}],"outputs":[1]}"#;
     let error = serde_json::from_str::<OpGraph>(text).unwrap_err().to_string();
-    assert!(error.contains("node 1 of 1"), "{error}");
+    assert!(error.contains("node 1, but has 1 nodes"), "{error}");
 }
 
 /// What the tracer prints for a linear layer and an activation, on tensors of `shape`; `views` as it

@@ -138,7 +138,7 @@ fn get_inputs_wants_an_argument() {
     failed to read the task: `get_inputs` needs the argument `batch`, at line 14, column 16
       14 | def get_inputs(batch, *, seed=0):
          |                ^
-    hint: it is called without arguments: give the parameter a default, or use a constant
+    hint: the function is called without arguments: give the parameter a default, or use a constant
     ");
 }
 
@@ -165,7 +165,7 @@ fn relative_import() {
 #[test]
 fn too_large() {
     assert_snapshot!(said(&"# padding\n".repeat(30_000)), @"
-    failed to read the task: 300000 bytes are more than the 262144 a task may have
+    failed to read the task: its 300000 bytes exceed the limit of 262144
     hint: a task is one module's reference; leave weights and data out of the source
     ");
 }

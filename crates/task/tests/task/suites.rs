@@ -125,7 +125,7 @@ fn bad_paths_are_named() {
         hint: rename a PyTorch module to .py, or a table with a `code` column to .jsonl or .parquet
         ");
         assert_snapshot!(task("large.py"), @"
-        failed to read a task from FOLDER/large.py: 262145 bytes are more than the 262144 a task may have
+        failed to read a task from FOLDER/large.py: its 262145 bytes exceed the limit of 262144
         hint: a task is one module's reference; leave weights and data out of the source
         ");
         assert_snapshot!(task("latin1.py"), @"
@@ -141,8 +141,8 @@ fn bad_paths_are_named() {
         hint: rename a PyTorch module to .py, or a table with a `code` column to .jsonl or .parquet
         ");
         assert_snapshot!(suite("empty"), @"
-        failed to read a suite from FOLDER/empty: there is no task in it
-        hint: a suite is a folder of .py files, a KernelBench checkout (level1, level2, ...), or a table with a `code` column; files whose names begin with `_` or `.` do not count
+        failed to read a suite from FOLDER/empty: it contains no tasks
+        hint: a suite is a folder of .py files, a KernelBench checkout (level1, level2, ...), or a table with a `code` column; files whose names begin with `_` or `.` are ignored
         ");
         assert_snapshot!(suite("future"), @r#"
         failed to read a suite from FOLDER/future/suite.json: its version is 2, and this program reads version 1

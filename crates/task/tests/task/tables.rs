@@ -92,44 +92,44 @@ fn bad_rows_are_named() {
     let good = json!({"code": GOOD});
     assert_snapshot!(refused(&format!("{good}\n{{\"code\": ")), @r#"
     failed to read a suite from TABLE: row 2: EOF while parsing a value at line 1 column 9
-    hint: a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; all but `code` may be left out
+    hint: a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; only `code` is required
     "#);
     assert_snapshot!(refused(&format!("{good}\n\n{{\"name\": \"x\"}}")), @r#"
     failed to read a suite from TABLE: row 3: it has no `code`
-    hint: a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; all but `code` may be left out
+    hint: a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; only `code` is required
     "#);
     assert_snapshot!(refused("[1, 2]"), @r#"
     failed to read a suite from TABLE: row 1: it is not a JSON object
-    hint: a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; all but `code` may be left out
+    hint: a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; only `code` is required
     "#);
     assert_snapshot!(refused("{\"source\": \"x\", \"id\": 1}"), @"
-    failed to read a suite from TABLE: no column `code`, only `id`, `source`
+    failed to read a suite from TABLE: it has no column `code`; its columns are `id`, `source`
     hint: rename the column that holds the Python sources to `code`
     ");
     assert_snapshot!(refused("{\"code\": 5}"), @r#"
     failed to read a suite from TABLE: row 1: `code` is not text
-    hint: a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; all but `code` may be left out
+    hint: a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; only `code` is required
     "#);
     assert_snapshot!(refused("{\"code\": \"x\", \"level\": -1}"), @r#"
     failed to read a suite from TABLE: row 1: `level` is -1, not a number from 0 to 255
-    hint: a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; all but `code` may be left out
+    hint: a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; only `code` is required
     "#);
     assert_snapshot!(refused("{\"code\": \"x\", \"ops\": [1]}"), @r#"
     failed to read a suite from TABLE: row 1: `ops` holds something that is not text
-    hint: a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; all but `code` may be left out
+    hint: a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; only `code` is required
     "#);
     assert_snapshot!(refused("{\"code\": \"x\", \"mode\": \"fast\"}"), @r#"
     failed to read a suite from TABLE: row 1: `mode` is "fast", neither "eval" nor "train"
-    hint: a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; all but `code` may be left out
+    hint: a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; only `code` is required
     "#);
     assert_snapshot!(refused("\n\n"), @"
-    failed to read a suite from TABLE: there is no task in it
-    hint: a suite is a folder of .py files, a KernelBench checkout (level1, level2, ...), or a table with a `code` column; files whose names begin with `_` or `.` do not count
+    failed to read a suite from TABLE: it contains no tasks
+    hint: a suite is a folder of .py files, a KernelBench checkout (level1, level2, ...), or a table with a `code` column; files whose names begin with `_` or `.` are ignored
     ");
     let large = json!({"code": "#".repeat(MAX_SOURCE_BYTES + 1)});
     assert_snapshot!(refused(&large.to_string()), @r#"
-    failed to read a suite from TABLE: row 1: its `code` has 262145 bytes, more than the 262144 a task may have
-    hint: a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; all but `code` may be left out
+    failed to read a suite from TABLE: row 1: the 262145 bytes of its `code` exceed the limit of 262144
+    hint: a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; only `code` is required
     "#);
 }
 
@@ -242,7 +242,7 @@ fn a_parquet_file_without_code_names_its_columns() {
         .close()
         .expect("close");
     assert_snapshot!(said(&Suite::read(&path).expect_err("no code"), &path), @"
-    failed to read a suite from TABLE: no column `code`, only `a`, `b`
+    failed to read a suite from TABLE: it has no column `code`; its columns are `a`, `b`
     hint: rename the column that holds the Python sources to `code`
     ");
 }

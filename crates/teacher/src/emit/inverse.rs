@@ -3,7 +3,7 @@
 //! An IEEE division costs about ten instructions and a branch; on an H200 a softmax row program
 //! that divides each element by the row's sum is bound by them (398 us where memory needs 254),
 //! and by memory without them (262 us): medians of 15 runs of a throwaway program on 2026-11-20, whose raw
-//! data was not kept; the judged times are under docs/measurements/. One rounding more: at most one unit in the last place.
+//! data was not kept; the judged times are in docs/results/kernelbench.md. One rounding more: at most one unit in the last place.
 
 use super::Emitter;
 use crate::dtype::DType;

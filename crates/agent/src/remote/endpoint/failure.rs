@@ -1,4 +1,4 @@
-//! How a request fails: what is tried again, what never is, and what the caller hears of it.
+//! Failures of a request: which are retried, which are fatal, and the caller's error.
 
 use std::time::Duration;
 
@@ -8,16 +8,18 @@ use ureq::http::{HeaderMap, Response, StatusCode};
 use super::Endpoint;
 use crate::remote::wire::{WireError, words};
 
-/// Most bytes read of an error's body.
+/// Bytes of an error's body, at most.
 const MAX_ERROR_BYTES: u64 = 64 << 10;
-/// Longest `Retry-After` that is waited for.
+/// Longest `Retry-After` that is honoured.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 
-/// Why there is no answer. Never an outcome of the episode: it can be resumed.
+/// Why there is no answer. An infrastructure error: the episode can be resumed.
 #[derive(Debug, Error)]
 pub enum EndpointError {
     /// 404.
-    #[error("{url} does not know the model or the path (404): {words}")]
+    #[error(
+        "failed to get an answer from {url}: the server has no such model or path (404): {words}"
+    )]
     NotFound {
         /// The request's URL.
         url: String,
@@ -25,7 +27,9 @@ pub enum EndpointError {
         words: String,
     },
     /// 401, 402, 403.
-    #[error("{url} refuses the API key or wants one ({status}): {words}")]
+    #[error(
+        "failed to get an answer from {url}: the server refuses the API key, or needs one ({status}): {words}"
+    )]
     Key {
         /// The request's URL.
         url: String,
@@ -35,7 +39,9 @@ pub enum EndpointError {
         words: String,
     },
     /// Another 4xx, or a redirection.
-    #[error("{url} refuses the request ({status}): {words}")]
+    #[error(
+        "failed to get an answer from {url}: the server refuses the request ({status}): {words}"
+    )]
     Refused {
         /// The request's URL.
         url: String,
@@ -44,38 +50,42 @@ pub enum EndpointError {
         /// The server's words.
         words: String,
     },
-    /// It asks to wait, again and again.
-    #[error("{url} asked to wait for longer than {seconds} seconds: {words}")]
+    /// The server asks to wait longer than [`Limits::patience`](super::Limits::patience).
+    #[error(
+        "failed to get an answer from {url}: the server asks to wait longer than {seconds} s: {words}"
+    )]
     Busy {
         /// The request's URL.
         url: String,
-        /// The patience.
+        /// The patience, seconds.
         seconds: u64,
         /// The server's words.
         words: String,
     },
-    /// It cannot be reached, or fails on every request.
-    #[error("{url} is away for {seconds} seconds: {why}")]
+    /// The server cannot be reached, or fails on every request.
+    #[error(
+        "failed to get an answer from {url}: the server has been unavailable for {seconds} s: {why}"
+    )]
     Away {
         /// The request's URL.
         url: String,
-        /// Since the first failure.
+        /// Seconds since the first failure.
         seconds: u64,
         /// The last failure.
         why: String,
     },
-    /// It fails on this request, again and again.
-    #[error("{url} failed {tries} times: {why}")]
+    /// Every try of this request failed.
+    #[error("failed to get an answer from {url}: {tries} requests failed; last error: {why}")]
     Failing {
         /// The request's URL.
         url: String,
-        /// How often it was tried.
+        /// Number of tries.
         tries: u32,
         /// The last failure.
         why: String,
     },
     /// The user interrupted.
-    #[error("interrupted while waiting for {url}")]
+    #[error("failed to get an answer from {url}: interrupted")]
     Interrupted {
         /// The request's URL.
         url: String,
@@ -84,7 +94,7 @@ pub enum EndpointError {
 
 /// How one request failed.
 pub(super) enum Failed {
-    /// For good.
+    /// Not retried.
     Fatal(EndpointError),
     /// The server asks to wait.
     Wait { wait: Option<Duration>, words: String },
@@ -92,7 +102,7 @@ pub(super) enum Failed {
     Unreachable(String),
     /// The server's own error.
     Server(String),
-    /// An answer that is of no use: cut, garbled, late, empty.
+    /// An unusable answer: truncated, malformed, late or empty.
     Spoiled(String),
 }
 
@@ -101,7 +111,7 @@ impl Endpoint {
         Failed::Spoiled(self.redacted(&error.to_string()))
     }
 
-    /// A request that came to no answer at all.
+    /// A request without any answer.
     pub(super) fn unsent(&self, error: &ureq::Error) -> Failed {
         use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
         let why = self.redacted(&error.to_string());
@@ -121,7 +131,7 @@ impl Endpoint {
                 let (url, words) = (self.url.clone(), why);
                 Failed::Fatal(EndpointError::Refused { url, status: 0, words })
             }
-            ureq::Error::Timeout(_) => Failed::Spoiled(format!("no answer in time: {why}")),
+            ureq::Error::Timeout(_) => Failed::Spoiled(format!("the answer timed out: {why}")),
             _ => Failed::Spoiled(why),
         }
     }
@@ -130,7 +140,7 @@ impl Endpoint {
     pub(super) fn refusal(&self, response: Response<ureq::Body>) -> Failed {
         let (status, wait) = (response.status(), retry_after(response.headers()));
         let location = response.headers().get("location").and_then(|to| to.to_str().ok());
-        let elsewhere = location.map(|to| self.redacted(&format!("it redirects to {to}")));
+        let elsewhere = location.map(|to| self.redacted(&format!("the server redirects to {to}")));
         let body = self.text(response, MAX_ERROR_BYTES).unwrap_or_else(|why| why);
         let (url, words) = (self.url.clone(), words(&body));
         let code = status.as_u16();
@@ -160,8 +170,8 @@ impl Endpoint {
     }
 }
 
-/// How long the server asks to wait: `retry-after-ms`, or `retry-after` in seconds. A date is not
-/// understood: our clock may not be the server's.
+/// How long the server asks to wait: `retry-after-ms`, or `retry-after` in seconds. A date is ignored: the clocks
+/// may differ.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
     let seconds =

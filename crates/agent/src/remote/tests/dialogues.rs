@@ -156,9 +156,9 @@ fn cut_and_refused_answers_say_so() {
 fn errors_in_an_answer_are_no_answer() {
     for (name, words) in [
         ("openai_responses/failed.sse", "server_error: The model failed"),
-        ("openai_responses/cut.sse", "ended too early"),
+        ("openai_responses/cut.sse", "ended early"),
         ("anthropic/overloaded.sse", "overloaded_error: Overloaded"),
-        ("anthropic/cut.sse", "ended too early"),
+        ("anthropic/cut.sse", "ended early"),
         ("anthropic/error.json", "overloaded_error: Overloaded"),
     ] {
         let server = Server::start(vec![say(name)]);

@@ -55,7 +55,7 @@ fn a_server_that_asks_to_wait_is_asked_again_when_it_said() {
 #[test]
 fn a_wait_beyond_the_patience_is_an_error() {
     let said = error(vec![Say::wait(429, "retry-after", "3600")]);
-    insta::assert_snapshot!(said, @"http://127.0.0.1:PORT/v1/chat/completions asked to wait for longer than 2 seconds: 429 slow down");
+    insta::assert_snapshot!(said, @"failed to get an answer from http://127.0.0.1:PORT/v1/chat/completions: the server asks to wait longer than 2 s: 429 slow down");
 }
 
 #[test]
@@ -93,13 +93,13 @@ fn garbage_and_nothing_are_errors_that_say_so() {
     let said: Vec<String> = all.into_iter().map(|say| error(vec![say])).collect();
     let said = said.join("\n").replace("http://127.0.0.1:PORT/v1/chat/completions", "URL");
     insta::assert_snapshot!(said, @r#"
-    URL failed 4 times: the answer is not in the expected format: key must be a string at line 1 column 2 in {nonsense
-    URL failed 4 times: the answer is not in the expected format: it has no `choices`
-    URL failed 4 times: the answer ended too early
-    URL failed 4 times: the server broke off: internal_error: CUDA out of memory
-    URL failed 4 times: the answer is not in the expected format: it has no `choices`
-    URL failed 4 times: the answer is no event stream (18 bytes)
-    URL failed 4 times: the answer is empty (0 bytes)
+    failed to get an answer from URL: 4 requests failed; last error: the answer has an unexpected format: key must be a string at line 1 column 2 in {nonsense
+    failed to get an answer from URL: 4 requests failed; last error: the answer has an unexpected format: it has no `choices`
+    failed to get an answer from URL: 4 requests failed; last error: the answer ended early
+    failed to get an answer from URL: 4 requests failed; last error: the server reported an error: internal_error: CUDA out of memory
+    failed to get an answer from URL: 4 requests failed; last error: the answer has an unexpected format: it has no `choices`
+    failed to get an answer from URL: 4 requests failed; last error: the answer is not an event stream (18 bytes)
+    failed to get an answer from URL: 4 requests failed; last error: the answer is empty (0 bytes)
     "#);
 }
 
@@ -126,11 +126,11 @@ fn what_the_server_refuses_is_not_asked_again() {
         refused(429, r#"{"error":{"message":"no money","code":"insufficient_quota"}}"#),
     ];
     insta::assert_snapshot!(all.join("\n"), @r#"
-    URL/chat/completions does not know the model or the path (404): model_not_found: The model `x` does not exist
-    URL/chat/completions refuses the API key or wants one (401): Incorrect API key provided
-    URL/chat/completions refuses the API key or wants one (403): not allowed
-    URL/chat/completions refuses the request (400): invalid_request_error: context length is 8192
-    URL/chat/completions refuses the request (429): insufficient_quota: no money
+    failed to get an answer from URL/chat/completions: the server has no such model or path (404): model_not_found: The model `x` does not exist
+    failed to get an answer from URL/chat/completions: the server refuses the API key, or needs one (401): Incorrect API key provided
+    failed to get an answer from URL/chat/completions: the server refuses the API key, or needs one (403): not allowed
+    failed to get an answer from URL/chat/completions: the server refuses the request (400): invalid_request_error: context length is 8192
+    failed to get an answer from URL/chat/completions: the server refuses the request (429): insufficient_quota: no money
     "#);
 }
 
@@ -180,8 +180,8 @@ fn a_dead_server_holds_all_callers_until_it_is_back() {
     assert!(begun.elapsed() < Duration::from_secs(5));
     let told = told.lock().unwrap().join("\n").replace(&address.port().to_string(), "PORT");
     insta::assert_snapshot!(told, @r#"
-    http://127.0.0.1:PORT/v1/chat/completions is away (io: Connection refused (os error 111)); waiting for it for up to 10 seconds
-    http://127.0.0.1:PORT/v1/chat/completions is back
+    http://127.0.0.1:PORT/v1/chat/completions is unavailable (io: Connection refused (os error 111)); retrying for up to 10 s
+    http://127.0.0.1:PORT/v1/chat/completions answers again
     "#);
 }
 
@@ -275,7 +275,7 @@ fn a_key_travels_in_the_clear_on_this_machine_only() {
     assert_eq!(open("http://10.0.0.1:8000/v1", None, false), Ok(()));
     assert_eq!(open("http://10.0.0.1:8000/v1", key(), true), Ok(()));
     let refused = open("http://10.0.0.1:8000/v1", key(), false).unwrap_err();
-    insta::assert_snapshot!(refused, @"failed to use the base URL http://10.0.0.1:8000/v1: the API key would travel unencrypted");
+    insta::assert_snapshot!(refused, @"failed to use the base URL http://10.0.0.1:8000/v1: the API key would be sent unencrypted");
     for bad in ["", "ftp://a", "no url", "https://user:password@host"] {
         let error = open(bad, None, false).unwrap_err();
         assert!(error.starts_with("failed to use the base URL"), "{error}");

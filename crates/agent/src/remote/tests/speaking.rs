@@ -34,9 +34,9 @@ fn a_conversation_goes_out_without_tools_and_the_answer_is_its_text() {
             .ask(
                 "Be brief.",
                 &[
-                    Line::Told("One.".to_owned()),
-                    Line::Answered("Two.".to_owned()),
-                    Line::Told("Three.".to_owned()),
+                    Line::User("One.".to_owned()),
+                    Line::Assistant("Two.".to_owned()),
+                    Line::User("Three.".to_owned()),
                 ],
             )
             .unwrap();
@@ -62,7 +62,7 @@ fn two_conversations_share_one_endpoint_and_a_refusal_is_told_to_both() {
         for _ in 0..2 {
             let speaker = Speaker::new(Arc::clone(&endpoint), settings());
             scope.spawn(move || {
-                let error = speaker.ask("", &[Line::Told("One.".to_owned())]).unwrap_err();
+                let error = speaker.ask("", &[Line::User("One.".to_owned())]).unwrap_err();
                 assert!(matches!(error, EndpointError::Key { status: 401, .. }), "{error}");
             });
         }

@@ -120,7 +120,8 @@ impl Live {
     /// Starts the next shell in the same jail, after the last one ended.
     pub(crate) fn next_driver(&mut self) -> Result<(), ShellError> {
         self.driver = None;
-        self.order(&[""]).map_err(|_| ShellError::Start("its keeper takes no orders".into()))?;
+        self.order(&[""])
+            .map_err(|_| ShellError::Start("its supervisor does not answer".into()))?;
         let pid = self.expect("hello")?;
         let process = Process::open(self.child.pid(), pid);
         self.driver = Some(process.map_err(|e| ShellError::Start(e.to_string()))?);
@@ -136,7 +137,9 @@ impl Live {
                 Some(_) => {}
                 None => {
                     if let Some(outcome) = self.ended()? {
-                        return Err(ShellError::Start(format!("it ended at once: {outcome:?}")));
+                        return Err(ShellError::Start(format!(
+                            "its process ended at once: {outcome}"
+                        )));
                     }
                     if let Some(reason) = self.pump.shared.broken() {
                         return Err(ShellError::Start(reason));
@@ -144,7 +147,7 @@ impl Live {
                 }
             }
         }
-        Err(ShellError::Start(format!("it did not say {text} within {} s", START.as_secs())))
+        Err(ShellError::Start(format!("it did not report `{text}` within {} s", START.as_secs())))
     }
 
     fn order(&mut self, fields: &[&str]) -> std::io::Result<()> {

@@ -1,4 +1,4 @@
-//! The judge, and every way to ask it.
+//! The judge, and every transport to it.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use warpwright_fleet::nats::{Bridge, FarWorker, Kind, LinkConfig};
+use warpwright_fleet::nats::{Bridge, Kind, LinkConfig, RemoteWorker};
 use warpwright_fleet::{Done, Job, Limits, Queue, Station};
 use warpwright_judge::{SessionPool, Used};
 use warpwright_record::verdict::{PhaseSeconds, Profile, Verdict};
 use warpwright_serve::{App, JudgeRequest, Served, SessionLimits, Settings, Tokens, router, serve};
 use warpwright_task::Task;
 
-use super::Way;
+use super::Transport;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::hands;
@@ -62,11 +62,11 @@ impl<'s> Supply<'s> {
     }
 }
 
-/// What verdicts took, and when they were there, seconds from the beginning.
+/// What verdicts took, and when they were complete, seconds from the beginning.
 #[derive(Default)]
 pub(super) struct Judged {
     pub(super) stages: Vec<PhaseSeconds>,
-    pub(super) there: Vec<f64>,
+    pub(super) completed: Vec<f64>,
     /// How devices were used in the span, if there was one.
     pub(super) used: Vec<Used>,
 }
@@ -79,7 +79,7 @@ pub(super) struct Site<'p> {
     pub(super) tasks: Vec<Task>,
     pub(super) hardware: String,
     pub(super) rules: String,
-    /// The verdicts of the way that is gone.
+    /// The verdicts of the transport that is measured.
     pub(super) judged: Mutex<Judged>,
     pub(super) nats: Option<&'p str>,
     pub(super) stop: &'p AtomicBool,
@@ -88,12 +88,12 @@ pub(super) struct Site<'p> {
 
 impl<'p> Site<'p> {
     /// Judges what there is, and tells of what counts.
-    pub(super) fn go(&self, way: Way, supply: &Supply<'_>) -> Result<Judged, Failure> {
-        let pools = self.pools(way);
-        match way {
-            Way::Here => self.here(&pools, supply),
-            Way::Http | Way::HttpOneDevice => self.served(&pools, supply, None),
-            Way::Nats => self.served(&pools, supply, self.nats),
+    pub(super) fn go(&self, transport: Transport, supply: &Supply<'_>) -> Result<Judged, Failure> {
+        let pools = self.pools(transport);
+        match transport {
+            Transport::InProcess => self.here(&pools, supply),
+            Transport::Http | Transport::HttpOneDevice => self.served(&pools, supply, None),
+            Transport::Nats => self.served(&pools, supply, self.nats),
         }?;
         Ok(std::mem::take(&mut *self.judged()))
     }
@@ -106,8 +106,8 @@ impl<'p> Site<'p> {
         self.judged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn pools(&self, way: Way) -> Vec<&'p SessionPool<'p>> {
-        let most = if way == Way::HttpOneDevice { 1 } else { self.pools.len() };
+    pub(super) fn pools(&self, transport: Transport) -> Vec<&'p SessionPool<'p>> {
+        let most = if transport == Transport::HttpOneDevice { 1 } else { self.pools.len() };
         self.pools.iter().take(most).collect()
     }
 
@@ -131,7 +131,7 @@ impl<'p> Site<'p> {
             let ask = |job: &Job, _| match hands::through(&queue, job) {
                 Done::Answered(Ok(verdict)) => Ok(*verdict),
                 Done::Answered(Err(failed)) => Err(wrong(&failed.to_string())),
-                Done::Gone => Err(wrong("every device is gone")),
+                Done::Gone => Err(wrong("every device is lost")),
             };
             let judged = self.each(CLIENTS * hands::count(pools), supply, ask, || queue.abandon());
             queue.abandon();
@@ -184,7 +184,7 @@ impl<'p> Site<'p> {
                 })
             });
             let all: Vec<_> = (0..threads).map(|_| scope.spawn(client)).collect();
-            let died = |_| wrong("a thread died");
+            let died = |_| wrong("a thread panicked");
             let asked = all.into_iter().try_for_each(|one| one.join().map_err(died)?);
             is_done.store(true, Ordering::SeqCst);
             if let Some(watch) = watch {
@@ -202,13 +202,13 @@ impl<'p> Site<'p> {
         span: Option<&Range<Instant>>,
     ) -> Result<(), Failure> {
         if !verdict.verified {
-            return Err(wrong("it was not verified"));
+            return Err(wrong("its verdict is not verified"));
         }
         let now = Instant::now();
         if span.is_none_or(|span| span.contains(&now)) {
             let mut judged = self.judged();
             judged.stages.push(verdict.seconds);
-            judged.there.push((now - begun).as_secs_f64());
+            judged.completed.push((now - begun).as_secs_f64());
         }
         Ok(())
     }
@@ -272,10 +272,10 @@ impl<'p> Site<'p> {
         bridge: Option<&Bridge>,
     ) -> Result<(), Failure> {
         let until = Instant::now() + COMING;
-        while bridge.is_some_and(|bridge| bridge.roster().there().is_empty()) {
+        while bridge.is_some_and(|bridge| bridge.roster().workers().is_empty()) {
             self.go_on()?;
             if Instant::now() > until {
-                return Err(wrong("the worker did not come"));
+                return Err(wrong("the NATS worker did not connect in time"));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -284,15 +284,15 @@ impl<'p> Site<'p> {
             match (answer.verdict, answer.infra_error) {
                 (Some(verdict), _) => Ok(*verdict),
                 (_, Some(error)) => Err(wrong(&error.message)),
-                _ => Err(wrong("it has no verdict")),
+                _ => Err(wrong("the response has no verdict")),
             }
         };
         // The server gives up what nobody waits for any more.
         self.each(clients, supply, ask, || ())
     }
 
-    /// Both ends of a way over NATS.
-    fn far(&self, nats: &str) -> Result<(Bridge, FarWorker), Failure> {
+    /// Both ends of the transport over NATS.
+    fn far(&self, nats: &str) -> Result<(Bridge, RemoteWorker), Failure> {
         let config = LinkConfig {
             url: nats.to_owned(),
             fleet: "bench".to_owned(),
@@ -305,7 +305,7 @@ impl<'p> Site<'p> {
             hardware: self.hardware.clone(),
         };
         let bridge = Bridge::open(&config, version, &self.rules, Some(&self.hardware))?;
-        Ok((bridge, FarWorker::open(&config, kind, "bench", self.devices())?))
+        Ok((bridge, RemoteWorker::open(&config, kind, "bench", self.devices())?))
     }
 
     fn settings(&self) -> Settings {
@@ -329,10 +329,7 @@ impl<'p> Site<'p> {
 
 fn wrong(why: &str) -> Failure {
     let hint = "run `warpwright doctor`".to_owned();
-    Failure::infrastructure(
-        format!("failed to judge the benchmark's own candidate as right: {why}"),
-        hint,
-    )
+    Failure::infrastructure(format!("failed to verify the benchmark's own candidate: {why}"), hint)
 }
 
 fn request(job: &Job) -> JudgeRequest {

@@ -44,7 +44,7 @@ struct Told<'a> {
 }
 
 pub(super) fn run(args: &Compose, printer: Printer) -> Result<u8, Failure> {
-    let grammar = args.how.grammar(&args.how.catalogues()?, args.window)?;
+    let grammar = args.how.grammar(&args.how.catalogues()?, args.runtime_range)?;
     let shares = Shares::default();
     let (mut lines, mut known, mut combinations) =
         (String::new(), BTreeSet::new(), BTreeSet::new());
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Compose, printer: Printer) -> Result<u8, Failure> {
                 return Err(exhausted(last));
             }
             printer.say(&format!(
-                "warning: {} tasks instead of {}: nothing else can be composed{}; allow more operators, or other sizes",
+                "warning: composed {} of {} tasks: the options admit no other task{}; allow more operators or other sizes",
                 known.len(),
                 args.count,
                 reason(last)
@@ -68,7 +68,7 @@ pub(super) fn run(args: &Compose, printer: Printer) -> Result<u8, Failure> {
         }
         if said.elapsed() >= EVERY {
             said = Instant::now();
-            printer.say(&format!("{} of {} tasks composed", known.len(), args.count));
+            printer.say(&format!("composed {} of {} tasks", known.len(), args.count));
         }
         let proposal = match grammar.compose(seed) {
             Ok(proposal) => proposal,
@@ -101,7 +101,7 @@ pub(super) fn run(args: &Compose, printer: Printer) -> Result<u8, Failure> {
             split,
         };
         let line = serde_json::to_string(&line).map_err(|error| {
-            Failure::infrastructure(format!("failed to tell a task: {error}"), None)
+            Failure::infrastructure(format!("failed to encode a task: {error}"), None)
         })?;
         lines.push_str(&line);
         lines.push('\n');
@@ -128,8 +128,8 @@ pub(super) fn run(args: &Compose, printer: Printer) -> Result<u8, Failure> {
 }
 
 fn exhausted(last: Option<String>) -> Failure {
-    let message = format!("failed to compose a task{}", reason(last));
-    let hint = "allow more operators, or other sizes".to_owned();
+    let message = format!("failed to compose a task: the options admit none{}", reason(last));
+    let hint = "allow more operators or other sizes".to_owned();
     Failure::usage(message, hint)
 }
 

@@ -34,7 +34,7 @@ pub(super) fn run(args: &DropArgs, printer: Printer) -> Result<u8, Failure> {
     let gone = DataSet::remove(&args.tasks, &names)?;
     for row in &gone {
         let Some(made) = &row.provenance else { continue };
-        let (reason, detail) = (args.because.clone(), args.detail.clone());
+        let (reason, detail) = (args.reason.clone(), args.note.clone());
         let trial = Trial {
             seed: made.seed,
             name: row.name.clone(),
@@ -44,7 +44,7 @@ pub(super) fn run(args: &DropArgs, printer: Printer) -> Result<u8, Failure> {
         log.append(&trial).map_err(|error| unlogged(&error))?;
     }
     let dropped: Vec<String> = gone.into_iter().map(|row| row.name).collect();
-    printer.data(&format!("{} tasks taken out of {}\n", dropped.len(), args.tasks.display()));
+    printer.data(&format!("removed {} tasks from {}\n", dropped.len(), args.tasks.display()));
     printer.object(&Told { version: VERSION, dropped });
     Ok(exit::OK)
 }

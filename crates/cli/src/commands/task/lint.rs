@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use rand::SeedableRng;
 use rand::seq::index;
 use serde::Serialize;
-use warpwright_judge::{Examination, Objection, Processes};
+use warpwright_judge::{Examination, Objection, Sharing};
 use warpwright_record::verdict::Profile;
 use warpwright_task::Task;
 
@@ -76,12 +76,16 @@ impl Row {
     /// A line for people.
     fn line(&self) -> String {
         let said = match &self.refused {
-            Some(why) => format!("cannot be judged against: {why}"),
+            Some(why) => format!("unusable: {why}"),
             None if self.sound => {
                 let ms = |of: Option<f64>| of.map_or("-".to_owned(), |ms| format!("{ms:.3} ms"));
-                let room = self.head_room.map(|r| format!(", {r:.1}x what its bytes take"));
+                let room = self.head_room.map(|r| format!(", {r:.1}x the memory-bandwidth floor"));
                 let room = room.unwrap_or_default();
-                format!("sound; eager {}, best {}{room}", ms(self.eager_ms), ms(self.best_ms))
+                format!(
+                    "sound; eager {}, fastest baseline {}{room}",
+                    ms(self.eager_ms),
+                    ms(self.best_ms)
+                )
             }
             None => {
                 let said: Vec<_> = self.objections.iter().map(|o| o.message.as_str()).collect();
@@ -109,12 +113,12 @@ pub(super) fn run(args: &Lint, printer: Printer) -> Result<u8, Failure> {
     let benches = Bench::open_all(&args.common, &args.common.device, wanted, printer)?;
     let look = Look {
         jobs: args.jobs.map(usize::from),
-        processes: if args.share_processes { Processes::Shared } else { Processes::Own },
+        processes: if args.share_processes { Sharing::Shared } else { Sharing::Own },
     };
     let (count, done) = (tasks.len(), std::sync::atomic::AtomicUsize::new(0));
     let examined = examining::examine_all(&benches, &tasks, look, &stop, |task, _| {
         let done = 1 + done.fetch_add(1, Ordering::Relaxed);
-        printer.say(&format!("{done} of {count}: {}", task.name));
+        printer.say(&format!("linted {done} of {count}: {}", task.name));
     })?;
     if stop.load(Ordering::SeqCst) {
         return Err(Failure::interrupted());

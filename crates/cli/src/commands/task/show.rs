@@ -60,7 +60,12 @@ impl<'a> Told<'a> {
         }
         if let Some(measured) = self.measured {
             let best = measured.eager_ms.min(measured.compile_ms);
-            let _ = write!(line, "  {} ms, {} ms at best", ms(measured.eager_ms), ms(best));
+            let _ = write!(
+                line,
+                "  eager {} ms, fastest baseline {} ms",
+                ms(measured.eager_ms),
+                ms(best)
+            );
         }
         if !self.operators.is_empty() {
             let _ = write!(line, "  {}", self.operators.join(", "));
@@ -78,19 +83,21 @@ impl<'a> Told<'a> {
         }
         lines.extend(self.split.map(|split| format!("split: {}", split.name())));
         if let Some(measured) = self.measured {
-            lines.push(format!("takes {}", forms(&measured.inputs)));
-            lines.push(format!("gives {}", forms(&measured.outputs)));
+            lines.push(format!("inputs: {}", forms(&measured.inputs)));
+            lines.push(format!("outputs: {}", forms(&measured.outputs)));
             lines.push(format!(
-                "eager {} ms, compiled {} ms, memory alone {} ms",
+                "eager {} ms, compiled {} ms, memory-bandwidth floor {} ms",
                 ms(measured.eager_ms),
                 ms(measured.compile_ms),
                 ms(measured.floor_ms)
             ));
-            lines.push(format!("measured under {}", measured.fingerprint));
+            lines.push(format!("measured with {}", measured.fingerprint));
         }
         if let Some(Provenance { composer, seed, catalogue, parent }) = self.provenance {
             let of = parent.as_ref().map(|parent| format!(", of {parent}")).unwrap_or_default();
-            lines.push(format!("made by {composer} from seed {seed}{of}; catalogue {catalogue}"));
+            lines.push(format!(
+                "composed by {composer} from seed {seed}{of}; catalogue {catalogue}"
+            ));
         }
         format!("# {}\n\n{}\n", lines.join("\n# "), code.trim_end())
     }

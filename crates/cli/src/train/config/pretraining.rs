@@ -2,69 +2,74 @@
 
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use warpwright_task::Task;
 use warpwright_teacher::Flaws;
 
+use super::Fitting;
+use super::fitting::check_flaws;
 use super::tasks::{Tasks, refuse_both};
-use super::{Fitting, check_flaws};
 use crate::failure::Failure;
 use crate::printer::Printer;
 
 /// Source code that lies on the machine, and kernels that are written and not judged.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pretraining {
-    /// Tasks that kernels are written for, as `tasks.train`.
+    /// Tasks for which the built-in policy writes kernels; paths as in `tasks.train`.
     #[serde(default)]
     pub(crate) tasks: Vec<PathBuf>,
-    /// Most of these, drawn by the run's seed; all.
-    pub(crate) sample: Option<usize>,
-    /// Of data sets, only tasks of at most so many operators; any.
-    pub(crate) most_operators: Option<usize>,
-    /// Kernels of each task.
-    #[serde(default = "versions")]
-    pub(crate) versions: usize,
-    /// What is wrong with them, how often; what comes after the first message is left out.
+    /// Limit on these tasks; the run's seed decides which. Default: all.
+    pub(crate) max_tasks: Option<usize>,
+    /// Excludes a data set's tasks with more operators than this. Default: none.
+    pub(crate) max_operators: Option<usize>,
+    /// Kernels per task.
+    #[serde(default = "kernels_per_task")]
+    pub(crate) kernels_per_task: usize,
+    /// Rates of the kernels' flaws. Only first messages are written, so rates of later messages have no effect.
     #[serde(default)]
     pub(crate) flaws: Flaws,
-    /// Folders of source code: `site-packages/NAME` and `cuda/NAME` lie in Python's and in the toolkit,
-    /// others begin at the configuration's folder.
+    /// Folders of source code. `site-packages/NAME` lies in Python's packages and `cuda/NAME` in the CUDA toolkit; other
+    /// paths are relative to the configuration's folder.
     #[serde(default)]
     pub(crate) sources: Vec<PathBuf>,
-    /// Most source code, MiB.
-    #[serde(default = "source_mib")]
-    pub(crate) source_mib: f64,
-    /// Share of the tokens that are kernels' at most: others are left out, by the run's seed. All.
-    pub(crate) share: Option<f64>,
-    /// How it is learned.
+    /// Limit on the source code, MiB.
+    #[serde(default = "max_source_mib")]
+    pub(crate) max_source_mib: f64,
+    /// Limit on the kernels' share of all tokens; kernels beyond it are left out, chosen by the run's seed. Default: no
+    /// limit.
+    pub(crate) max_kernel_share: Option<f64>,
+    /// How it trains.
     pub(crate) fit: Fitting,
 }
 
-fn versions() -> usize {
+fn kernels_per_task() -> usize {
     1
 }
-fn source_mib() -> f64 {
+fn max_source_mib() -> f64 {
     16.0
 }
 
 impl Pretraining {
-    pub(super) fn check(&self) -> Result<(), &'static str> {
-        check_flaws(&self.flaws, "pretrain.flaws are shares between 0 and 1")?;
+    pub(super) fn check(&self) -> Result<(), String> {
+        check_flaws(&self.flaws, "pretrain")?;
         if self.tasks.is_empty() && self.sources.is_empty() {
-            return Err("pretrain needs tasks or sources");
+            return Err("[pretrain] needs tasks or sources".to_owned());
         }
-        if self.versions == 0 || self.sample == Some(0) {
-            return Err("pretrain.versions and pretrain.sample are at least 1");
+        if self.kernels_per_task == 0 || self.max_tasks == Some(0) {
+            return Err(
+                "pretrain.kernels_per_task and pretrain.max_tasks must be at least 1".to_owned()
+            );
         }
-        if self.source_mib.is_nan() || self.source_mib <= 0.0 {
-            return Err("pretrain.source_mib is more than 0");
+        if self.max_source_mib.is_nan() || self.max_source_mib <= 0.0 {
+            return Err("pretrain.max_source_mib must be more than 0".to_owned());
         }
-        if self.share.is_some() && self.sources.is_empty() {
-            return Err("pretrain.share needs sources: of what kernels are to be a share");
+        if self.max_kernel_share.is_some() && self.sources.is_empty() {
+            return Err("pretrain.max_kernel_share needs pretrain.sources".to_owned());
         }
-        if self.share.is_some_and(|share| !(0.0..1.0).contains(&share)) {
-            return Err("pretrain.share is at least 0 and below 1");
+        if self.max_kernel_share.is_some_and(|share| !(0.0..1.0).contains(&share)) {
+            return Err("pretrain.max_kernel_share must be at least 0 and below 1".to_owned());
         }
         Ok(())
     }
@@ -80,9 +85,9 @@ impl Pretraining {
         let tasks = Tasks {
             train: self.tasks.clone(),
             held_out: Vec::new(),
-            sample: self.sample,
-            held_out_sample: None,
-            most_operators: self.most_operators,
+            max_train_tasks: self.max_tasks,
+            max_held_out_tasks: None,
+            max_operators: self.max_operators,
         };
         let (tasks, _) = tasks.read(folder, seed, printer)?;
         refuse_both(&tasks, held_out)?;

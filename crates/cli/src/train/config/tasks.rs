@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use warpwright_task::Task;
 
@@ -13,31 +14,37 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::tasks;
 
-/// Where tasks are: files, folders or data sets, from the configuration's own folder. Of a data set the
-/// split `train` is trained on, and the split `test` held out.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Tasks: files, folders or data sets, relative to the configuration's folder. A data set's split `train` is trained on,
+/// its split `test` is held out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Tasks {
-    /// What is trained on.
+    /// Tasks to train on.
+    #[schemars(extend("x-verl" = ["data.train_files"]))]
     pub(crate) train: Vec<PathBuf>,
-    /// What is only evaluated on.
+    /// Tasks for evaluation only.
     #[serde(default)]
+    #[schemars(extend("x-verl" = ["data.val_files"]))]
     pub(crate) held_out: Vec<PathBuf>,
-    /// Most tasks to train on, drawn by the run's seed; all.
-    pub(crate) sample: Option<usize>,
-    /// Most tasks held out; all.
-    pub(crate) held_out_sample: Option<usize>,
-    /// Of data sets, only tasks of at most so many operators; any.
-    pub(crate) most_operators: Option<usize>,
+    /// Limit on the tasks to train on; the run's seed decides which. Default: all.
+    #[schemars(extend("x-verl" = ["data.train_max_samples"]))]
+    pub(crate) max_train_tasks: Option<usize>,
+    /// Limit on the held-out tasks. Default: all.
+    #[schemars(extend("x-verl" = ["data.val_max_samples"]))]
+    pub(crate) max_held_out_tasks: Option<usize>,
+    /// Excludes a data set's tasks with more operators than this. Default: none.
+    pub(crate) max_operators: Option<usize>,
 }
 
 impl Tasks {
-    pub(super) fn check(&self) -> Result<(), &'static str> {
+    pub(super) fn check(&self) -> Result<(), String> {
         if self.train.is_empty() {
-            return Err("tasks.train names nothing to train on");
+            return Err("tasks.train is empty".to_owned());
         }
-        if self.sample == Some(0) || self.held_out_sample == Some(0) {
-            return Err("tasks.sample and tasks.held_out_sample are at least 1");
+        if self.max_train_tasks == Some(0) || self.max_held_out_tasks == Some(0) {
+            return Err(
+                "tasks.max_train_tasks and tasks.max_held_out_tasks must be at least 1".to_owned()
+            );
         }
         Ok(())
     }
@@ -56,8 +63,8 @@ impl Tasks {
         let mut train = named(&self.train, "train")?;
         let mut held_out = named(&self.held_out, "test")?;
         refuse_both(&train, &held_out)?;
-        draw(&mut train, self.sample, seed);
-        draw(&mut held_out, self.held_out_sample, seed);
+        draw(&mut train, self.max_train_tasks, seed);
+        draw(&mut held_out, self.max_held_out_tasks, seed);
         tasks::check_all(&train, printer)?;
         tasks::check_all(&held_out, printer)?;
         Ok((train, held_out))
@@ -78,20 +85,20 @@ impl Tasks {
             let has = |task: &Task| of_table(task, path) && task.split.as_deref() == Some(split);
             if !tasks.iter().any(has) {
                 let message = format!(
-                    "failed to read the tasks of {}: none is of the split `{split}`",
+                    "failed to read tasks from {}: no row has the split `{split}`",
                     path.display()
                 );
-                let hint = "its column `split` says of each task whether it is of train, validation \
-                            or test; or name files and folders";
+                let hint = "its column `split` must be train, validation or test; or name files and \
+                            folders instead";
                 return Err(Failure::usage(message, hint.to_owned()));
             }
             tasks.retain(|task| !of_table(task, path) || has(task));
         }
-        if let Some(most) = self.most_operators {
+        if let Some(most) = self.max_operators {
             tasks.retain(|task| task.ops.as_ref().is_none_or(|ops| ops.len() <= most));
             if tasks.is_empty() && !paths.is_empty() {
                 let message = format!("failed to find a task of at most {most} operators");
-                return Err(Failure::usage(message, "raise tasks.most_operators".to_owned()));
+                return Err(Failure::usage(message, "raise tasks.max_operators".to_owned()));
             }
         }
         Ok(tasks)
@@ -105,11 +112,11 @@ pub(super) fn refuse_both(train: &[Task], held_out: &[Task]) -> Result<(), Failu
         return Ok(());
     };
     let message = format!(
-        "failed to hold out {}: it is {}, which is trained on",
+        "failed to hold out {}: it is also the training task {}",
         both.name,
         known[both.source.as_str()].name
     );
-    Err(Failure::usage(message, "hold out tasks that are not trained on".to_owned()))
+    Err(Failure::usage(message, "remove it from tasks.train or from tasks.held_out".to_owned()))
 }
 
 /// So many of them, in their order.

@@ -75,7 +75,7 @@ impl Experiment {
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let refused = |reason: String| {
             let message = format!("failed to read the experiment {}: {reason}", path.display());
-            Failure::usage(message, "docs/training.md, \"Experiments\", lists every key".to_owned())
+            Failure::usage(message, "docs/guides/run-an-experiment.md lists every key".to_owned())
         };
         let text = fs::read_to_string(path).map_err(|error| {
             let hint = "name a TOML file, e.g. configs/experiments/critic-cpu.toml".to_owned();
@@ -83,7 +83,7 @@ impl Experiment {
         })?;
         let written: Written = toml::from_str(&text).map_err(|error| refused(error.to_string()))?;
         let base = path.parent().unwrap_or(Path::new(".")).join(&written.base);
-        let (_, text) = Config::read(&base)?;
+        let (_, text) = Config::read(&base, &[])?;
         let folder = base.parent().unwrap_or(Path::new(".")).to_owned();
         let table: Table = toml::from_str(&text).map_err(|error| refused(error.to_string()))?;
         Self::of(&written, table, folder).map_err(refused)
@@ -197,7 +197,8 @@ fn lay_over(table: &mut Table, over: &Table) {
 /// A key that differs though shared stages are made by it.
 fn differs(base: &Table, arm: &Table, shared: &[Stage]) -> Option<String> {
     let stages = shared.iter().map(|stage| stage.table());
-    let always = ["tasks", "profile", "model", "pretrained", "verdicts"].map(str::to_owned);
+    let always =
+        ["tasks", "profile", "model", "pretrained", "verdict_cache_samples"].map(str::to_owned);
     let mut keys = stages.chain(always);
     keys.find(|key| base.get(key) != arm.get(key))
 }
@@ -208,10 +209,10 @@ mod tests {
 
     const BASE: &str = "\
         [tasks]\ntrain = [\"a.py\"]\n\
-        [model]\nvocabulary = 300\nhidden = 8\nfeed_forward = 8\nlayers = 1\nheads = 2\ngroups = 1\npositions = 64\n\
-        [demos]\nepisodes = 1\n[sft]\nrate = 1e-3\nepochs = 1\n[collect]\nepisodes = 1\n\
-        [value]\nfit = { rate = 1e-3, epochs = 1 }\n\
-        [ppo]\nupdates = 2\ntasks = 1\nepisodes = 2\nrate = 1e-3\n";
+        [model]\nvocab_size = 300\nhidden_size = 8\nintermediate_size = 8\nnum_hidden_layers = 1\nnum_attention_heads = 2\nnum_key_value_heads = 1\nmax_position_embeddings = 64\n\
+        [demos]\nepisodes_per_task = 1\n[sft]\nlr = 1e-3\ntotal_epochs = 1\n[collect]\nepisodes_per_task = 1\n\
+        [value]\nfit = { lr = 1e-3, total_epochs = 1 }\n\
+        [ppo]\ntotal_training_steps = 2\ntrain_batch_size = 1\nrollout_n = 2\nlr = 1e-3\n";
 
     fn read(rest: &str) -> Result<Experiment, String> {
         let written: Written = toml::from_str(rest).map_err(|error| error.to_string())?;
@@ -231,7 +232,8 @@ mod tests {
         let (trainings, experiments) = (of(&configs), of(&configs.join("experiments")));
         assert!(trainings.len() >= 5 && experiments.len() >= 6);
         for path in trainings {
-            Config::read(&path).unwrap_or_else(|why| panic!("{}: {}", path.display(), why.message));
+            Config::read(&path, &[])
+                .unwrap_or_else(|why| panic!("{}: {}", path.display(), why.message));
         }
         for path in experiments {
             Experiment::read(&path)
@@ -243,13 +245,13 @@ mod tests {
     fn an_arm_is_the_base_but_for_what_it_says() {
         let arms = "\
             [[arms]]\nname = \"all\"\n\
-            [[arms]]\nname = \"none\"\nwithout = [\"value\"]\nwith.ppo.actor_lambda = 0.95\nwith.ppo.rule = \"rloo\"\n";
-        let experiment = read(&format!("{HEAD}with.ppo.updates = 7\n{arms}")).unwrap();
+            [[arms]]\nname = \"none\"\nwithout = [\"value\"]\nwith.ppo.actor_lambda = 0.95\nwith.ppo.algorithm = \"rloo\"\n";
+        let experiment = read(&format!("{HEAD}with.ppo.total_training_steps = 7\n{arms}")).unwrap();
         assert_eq!(experiment.shared, [Stage::Demos, Stage::Sft, Stage::Collect]);
         let [all, none] = &experiment.arms[..] else { panic!("two arms") };
         assert_eq!(all.variant.config, experiment.base.config);
         let ppo = none.variant.config.ppo.as_ref().unwrap();
-        assert_eq!((ppo.updates, ppo.episodes, ppo.actor_lambda), (7, 2, Some(0.95)));
+        assert_eq!((ppo.total_training_steps, ppo.rollout_n, ppo.actor_lambda), (7, 2, Some(0.95)));
         assert!(none.variant.config.value.is_none());
         assert_eq!(all.variant.own(&experiment.shared), [Stage::Value, Stage::Ppo]);
         assert_eq!(none.variant.own(&experiment.shared), [Stage::Ppo]);
@@ -259,10 +261,10 @@ mod tests {
     fn arms_are_alike_up_to_what_one_of_them_changes() {
         let arms = "\
             [[arms]]\nname = \"all\"\n\
-            [[arms]]\nname = \"rule\"\nwith.ppo.rule = \"rloo\"\n\
+            [[arms]]\nname = \"rule\"\nwith.ppo.algorithm = \"rloo\"\n\
             [[arms]]\nname = \"none\"\nwithout = [\"value\"]\n\
-            [[arms]]\nname = \"more\"\nwith.sft.epochs = 2\n\
-            [[arms]]\nname = \"long\"\nwith.turns = 3\n";
+            [[arms]]\nname = \"more\"\nwith.sft.total_epochs = 2\n\
+            [[arms]]\nname = \"long\"\nwith.max_turns = 3\n";
         let head = HEAD.replace(", \"sft\", \"collect\"", "");
         let experiment = read(&format!("{head}{arms}")).unwrap();
         let all = &experiment.arms[0].variant;
@@ -290,12 +292,12 @@ mod tests {
         let two = "[[arms]]\nname = \"a\"\n[[arms]]\nname = \"b\"\n";
         let cases = [
             (format!("{HEAD}[[arms]]\nname = \"a\"\n"), "two arms or more"),
-            (format!("{HEAD}{two}with.sft.epochs = 2\n"), "arm `b` changes `sft`"),
-            (format!("{HEAD}{two}with.tasks.sample = 2\n"), "arm `b` changes `tasks`"),
+            (format!("{HEAD}{two}with.sft.total_epochs = 2\n"), "arm `b` changes `sft`"),
+            (format!("{HEAD}{two}with.tasks.max_train_tasks = 2\n"), "arm `b` changes `tasks`"),
             (format!("{HEAD}{two}without = [\"rft\"]\n"), "which the base has not"),
             (format!("{HEAD}{two}without = [\"ppo\"]\n"), "neither ppo nor single_turn"),
-            (format!("{HEAD}{two}with.ppo.update = 3\n"), "arm `b`: "),
-            (format!("{HEAD}{two}with.ppo.actor_lambda = 1.5\n"), "between 0 and 1"),
+            (format!("{HEAD}{two}with.ppo.total_training_step = 3\n"), "arm `b`: "),
+            (format!("{HEAD}{two}with.ppo.actor_lambda = 1.5\n"), "must lie between 0 and 1"),
             (format!("{HEAD}{}", two.replace("\"b\"", "\"a\"")), "two arms are called `a`"),
             (format!("{HEAD}{}", two.replace("\"b\"", "\"../b\"")), "names are of"),
             (format!("{HEAD}{two}").replace("[1, 2]", "[1, 1]"), "not all different"),

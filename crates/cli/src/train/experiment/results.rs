@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use warpwright_learn::arms;
+use warpwright_learn::arm_stats;
 use warpwright_learn::collapse::{Collapse, Collapsed};
-use warpwright_learn::course::{Update, first_and_last};
+use warpwright_learn::run_monitor::{Update, first_and_last};
 use warpwright_record::interval::Interval;
 use warpwright_report::training::{Curve, Stage as Shown};
 
@@ -39,7 +39,7 @@ impl Ran {
         let (first, last) = first_and_last(updates).unwrap_or((f64::NAN, f64::NAN));
         let mut alarms = BTreeMap::new();
         for alarm in updates.iter().flat_map(|update| &update.report.alarms) {
-            *alarms.entry(format!("{alarm:?}")).or_insert(0) += 1;
+            *alarms.entry(alarm.to_string()).or_insert(0) += 1;
         }
         let fifth = &updates[updates.len() - updates.len().div_ceil(5)..];
         let of_fifth = |share: fn(&Update) -> f64| {
@@ -51,8 +51,8 @@ impl Ran {
             first,
             last,
             best: updates.iter().map(|u| u.report.reward).fold(f64::NEG_INFINITY, f64::max),
-            verified: of_fifth(|update| update.passed),
-            faster: of_fifth(|update| update.faster),
+            verified: of_fifth(|update| update.pass_rate),
+            faster: of_fifth(|update| update.faster_rate),
             collapsed: rule.of(updates),
             updates: updates.len(),
             episodes: updates.iter().map(|update| update.report.episodes).sum(),
@@ -88,14 +88,14 @@ pub(crate) fn compare(arms: Vec<(String, Vec<Ran>, Vec<u64>)>) -> Vec<ArmResult>
     let count = |runs: &[Ran]| runs.iter().filter(|run| run.collapsed.is_some()).count();
     let first: Vec<Ran> = arms.first().map_or(Vec::new(), |(_, runs, _)| runs.clone());
     let all = arms.into_iter().enumerate().map(|(number, (name, runs, failed))| {
-        let of = |get: fn(&Ran) -> f64| arms::mean(&runs.iter().map(get).collect::<Vec<_>>());
+        let of = |get: fn(&Ran) -> f64| arm_stats::mean(&runs.iter().map(get).collect::<Vec<_>>());
         let pairs = runs.iter().filter_map(|run| {
             let other = first.iter().find(|other| other.seed == run.seed)?;
             Some(run.last - other.last)
         });
-        let beyond = arms::mean(&pairs.collect::<Vec<_>>());
+        let beyond = arm_stats::mean(&pairs.collect::<Vec<_>>());
         let collapsed = count(&runs);
-        let p = arms::fisher((collapsed, runs.len()), (count(&first), first.len()));
+        let p = arm_stats::fisher((collapsed, runs.len()), (count(&first), first.len()));
         ArmResult {
             first: of(|run| run.first),
             last: of(|run| run.last),
@@ -115,7 +115,7 @@ pub(crate) fn compare(arms: Vec<(String, Vec<Ran>, Vec<u64>)>) -> Vec<ArmResult>
 /// The same as a table in Markdown.
 pub(crate) fn table(arms: &[ArmResult]) -> String {
     let mut text = String::from(
-        "| arm | runs | reward at first | at last | beyond the first arm | verified at last | faster | failed | collapsed | p | alarms |\n\
+        "| arm | runs | reward, first fifth | reward, last fifth | difference to the first arm | pass rate, last fifth | faster rate, last fifth | failed | collapsed | p | alarms |\n\
          |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let interval = |interval: Option<Interval>| match interval {
@@ -206,7 +206,11 @@ mod tests {
             report: Report { reward: *reward, episodes: 4, ..Report::default() },
             ..Update::default()
         });
-        Ran::of(seed, &updates.collect::<Vec<_>>(), &Collapse { updates: 2, ..Collapse::default() })
+        Ran::of(
+            seed,
+            &updates.collect::<Vec<_>>(),
+            &Collapse { training_steps: 2, ..Collapse::default() },
+        )
     }
 
     #[test]

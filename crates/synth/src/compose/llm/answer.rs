@@ -52,29 +52,27 @@ pub enum AnswerError {
         line: usize,
     },
     /// It calls what no task has a use for.
-    #[error("it calls `{name}`, which a task has no use for")]
+    #[error("the code calls `{name}`, which a task must not use; remove the call")]
     Forbidden {
         /// One of Python's own.
         name: String,
     },
     /// It names a GPU.
     #[error(
-        "it names a device at {place}; leave devices to the judge, and make tensors without `device=`"
+        "the code names a device at {place}; create tensors without `device=`, the judge selects the device"
     )]
     Device {
         /// Line and column.
         place: String,
     },
     /// Its result changes from call to call.
-    #[error(
-        "`{call}` draws random numbers in forward; the result must be the same for the same inputs"
-    )]
+    #[error("`{call}` samples random numbers in forward; equal inputs must give equal results")]
     Random {
         /// Its full name.
         call: String,
     },
     /// It changes what it is given.
-    #[error("forward changes its input `{name}` in place; leave inputs as they are")]
+    #[error("forward changes its input `{name}` in place; do not modify inputs")]
     Overwrites {
         /// The argument.
         name: String,
@@ -86,13 +84,13 @@ pub enum AnswerError {
         line: usize,
     },
     /// Nothing that is known is computed.
-    #[error("forward calls no operator that is known; use functions and modules of torch")]
+    #[error("forward calls no known operator; use functions and modules of torch")]
     NoOperator,
     /// It cannot be read as a program of steps.
-    #[error("the code is too tangled to be read; write plain code")]
+    #[error("the code is too complex to analyse; write simpler code")]
     Tangled,
     /// Another level is wanted.
-    #[error("it is of level {found} by its operators, and level {wanted} is wanted")]
+    #[error("the operators give level {found}, but level {wanted} was requested")]
     Level {
         /// As it was read.
         found: u8,
@@ -100,7 +98,7 @@ pub enum AnswerError {
         wanted: u8,
     },
     /// It is what it was shown.
-    #[error("it is nearly the example that was shown; write another task")]
+    #[error("the task nearly copies the example in the prompt; write a different task")]
     Parroted,
 }
 

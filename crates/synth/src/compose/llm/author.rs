@@ -21,7 +21,7 @@ pub enum Turn {
     Answered(String),
 }
 
-/// Why an author writes no more tasks: no seed is worth trying with it.
+/// Why a policy can write no tasks, whatever the seed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AuthorError {
     /// It cannot be asked.
@@ -34,9 +34,9 @@ pub enum AuthorError {
         /// What the caller can do.
         cure: String,
     },
-    /// It answers, and never with a task.
+    /// Its answers contain no valid task.
     #[error(
-        "failed to have tasks written by {author}: {answers} answers in a row were none; the last: {reason}"
+        "failed to get tasks from {author}: {answers} answers in a row contained no valid task; the last: {reason}"
     )]
     NoTasks {
         /// Its name.
@@ -47,7 +47,7 @@ pub enum AuthorError {
         reason: String,
     },
     /// The user wants to stop.
-    #[error("interrupted while asking {author}")]
+    #[error("interrupted while waiting for {author}")]
     Interrupted {
         /// Its name.
         author: String,
@@ -55,13 +55,13 @@ pub enum AuthorError {
 }
 
 impl AuthorError {
-    /// What the caller can do, if anything.
+    /// The cure, if one is known.
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Unreachable { cure, .. } => Some(cure),
             Self::NoTasks { .. } => Some(
-                "try a more capable model, more `--max-output-tokens`, or `--composer grammar`; \
-                 the log beside the data set says what was wrong with each answer",
+                "try a more capable model, a larger `--max-output-tokens`, or `--composer grammar`; \
+                 the log next to the data set has the reason for each answer",
             ),
             Self::Interrupted { .. } => None,
         }

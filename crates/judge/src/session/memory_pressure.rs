@@ -1,0 +1,79 @@
+//! Memory pressure: what a session does if its task fills the device memory.
+//!
+//! The oracle needs the most memory while it computes in float64, the baseline process while it is timed.
+//! They take turns: one empties torch's caching allocator before the other computes. If that does not
+//! suffice, the session drops baselines with buffers of their own, then the float64 computation.
+
+use warpwright_build::Artifact;
+use warpwright_record::candidate::Candidate;
+use warpwright_record::verdict::Stage;
+
+use super::TaskSession;
+use crate::baseline::BaselineProcess;
+use crate::baseline_set::Terms;
+use crate::error::JudgeError;
+use crate::measure::{self, Ready};
+use crate::verdict::Findings;
+
+impl TaskSession<'_> {
+    /// Runs the candidate. After each out-of-memory error it releases memory and runs again.
+    pub(super) fn run_under_memory_pressure(
+        &mut self,
+        candidate: &Candidate,
+        artifact: &Artifact,
+        stage: Stage,
+        found: &mut Findings,
+    ) -> Result<(), JudgeError> {
+        let before = found.clone();
+        loop {
+            if let Some(baselines) = self.baselines.as_mut().filter(|_| self.short) {
+                baselines.process.spare(&self.task.name)?;
+            }
+            match self.run(candidate, artifact, stage, found) {
+                Err(JudgeError::Memory { .. })
+                    if self.memory.is_all() && self.release_memory()? =>
+                {
+                    *found = before.clone();
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Drops something that takes memory; false if nothing is left to drop.
+    fn release_memory(&mut self) -> Result<bool, JudgeError> {
+        if let Some(baselines) = self.baselines.take() {
+            let terms = Terms {
+                judge: self.judge,
+                task: &self.task,
+                opened: &self.oracle.opened,
+                weights: self.oracle.played,
+                memory: self.memory,
+                layout: self.layout,
+                plan: self.plan,
+            };
+            let (baselines, fewer) = baselines.without_spare(&terms, &mut self.random)?;
+            self.baselines = Some(baselines);
+            if fewer {
+                return Ok(true);
+            }
+        }
+        Ok(self.oracle.without_double())
+    }
+
+    /// Before the oracle computes in between windows.
+    pub(super) fn make_way(&self, process: &mut BaselineProcess) -> Result<(), JudgeError> {
+        if self.short { process.spare(&self.task.name) } else { Ok(()) }
+    }
+
+    /// After it, before windows that count: each baseline has what it needs again.
+    pub(super) fn warm_up(
+        &self,
+        process: &mut BaselineProcess,
+        ready: &[Ready],
+        staged: usize,
+    ) -> Result<(), JudgeError> {
+        let mut each = ready.iter().filter(|_| self.short);
+        each.try_for_each(|ready| measure::window(process, &self.task.name, ready, staged))
+    }
+}

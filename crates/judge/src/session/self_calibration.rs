@@ -1,0 +1,44 @@
+//! Self-calibration: times candidates against the judge's own kernels of known speed instead of baselines,
+//! to measure the judge's timing accuracy.
+
+use warpwright_task::Task;
+
+use super::TaskSession;
+use crate::baseline::{Baseline, BaselineProcess, Tuned};
+use crate::baseline_set::{Baselines, Terms};
+use crate::device_arbiter::Purpose;
+use crate::error::JudgeError;
+
+impl TaskSession<'_> {
+    /// Makes `contender` the only baseline, in eager's place, in `process` or in the process of the last
+    /// contender. Returns its time per call in seconds, roughly.
+    pub(crate) fn time_against(
+        &mut self,
+        process: Option<BaselineProcess>,
+        contender: &Task,
+    ) -> Result<f64, JudgeError> {
+        // A session on a GPU has started one, which cannot call these kernels.
+        self.early = None;
+        let judge = self.judge;
+        let Some(mut process) = process.or_else(|| Some(self.baselines.take()?.process)) else {
+            let reason = "no baseline process is available";
+            return Err(JudgeError::infrastructure("time the self-calibration kernel", reason));
+        };
+        let shared =
+            (!judge.config.device.is_cuda()).then(|| judge.arbiter.share(Purpose::Baselines));
+        let settings = (judge.config.profile, judge.config.seed);
+        process.open(contender, settings, (self.oracle.played, None), &judge.arbiter)?;
+        drop(shared);
+        let seeded = (Baseline::Eager, judge.config.seed, Tuned::Alone);
+        process.compile(&contender.name, seeded, &judge.arbiter)?;
+        let (task, opened) = (&self.task, &self.oracle.opened);
+        let (memory, layout, plan) = (self.memory, self.layout, self.plan);
+        let weights = self.oracle.played;
+        let terms = Terms { judge, task, opened, weights, memory, layout, plan };
+        let wanted = (vec![Baseline::Eager], Vec::new());
+        let baselines = Baselines::stage(&terms, process, wanted, &mut self.random)?;
+        let seconds = baselines.ready.first().map_or(0.0, |ready| ready.seconds);
+        self.baselines = Some(baselines);
+        Ok(seconds)
+    }
+}
