@@ -1,4 +1,4 @@
-"""Reads what runs left, for the scripts beside this."""
+"""Reads records of runs, for other scripts."""
 
 import io
 import json
@@ -10,8 +10,8 @@ from typing import Any
 
 
 def events(path: Path) -> str:
-    """The record's lines: of a run folder (`events.jsonl` or `events.jsonl.zst`), or of an archive
-    that holds one."""
+    """The lines of a run folder's record (`events.jsonl` or `events.jsonl.zst`), or of an archive
+    of such a folder."""
     if path.is_file():
         with tarfile.open(path) as archive:
             member = next(m for m in archive if "events.jsonl" in m.name)
@@ -26,7 +26,7 @@ def events(path: Path) -> str:
 
 
 def read_json(file: str) -> Any:
-    """A JSON file, or one packed as .xz."""
+    """Reads a JSON file; .xz is decompressed."""
     opened = lzma.open if file.endswith(".xz") else open
     with opened(Path(file), "rt") as text:
         return json.load(text)

@@ -1,11 +1,11 @@
-# Sourced by the other scripts: strict mode, the repository's root, and how to speak.
+# Sourced by the other scripts: strict mode, the repository's root, and functions for messages.
 set -euo pipefail
 
-# Scripts start anywhere, in folders of any name.
+# Scripts can be started from any folder, and the repository's path may have any name.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
 
-# The one interpreter that everything uses; what scripts/setup.d/python makes.
+# The interpreter of all scripts; scripts/setup.d/python installs it.
 export WARPWRIGHT_PYTHON="${WARPWRIGHT_PYTHON:-$root/.venv/bin/python}"
 
 step() {
@@ -16,7 +16,7 @@ say() {
     printf '   %s\n' "$*" >&2
 }
 
-# fail MESSAGE [HINT...]: the message, then each hint on its own line, then exit.
+# fail MESSAGE [HINT...]: prints the message and each hint on its own line, then exits with 1.
 fail() {
     printf 'error: %s\n' "$1" >&2
     shift

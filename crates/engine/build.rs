@@ -1,5 +1,5 @@
-//! Compiles `csrc/*.cpp` against the libtorch that `torch-sys` links, and tells the linker where that
-//! lies at run time.
+//! Compiles `csrc/*.cpp` against the libtorch that `torch-sys` links, and passes its run-time
+//! location to the linker.
 
 use std::env;
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use std::path::PathBuf;
 fn main() -> Result<(), String> {
     println!("cargo:rerun-if-changed=csrc");
     println!("cargo:rerun-if-changed=build.rs");
-    // torch-sys (links = "tch") hands its folder to those that depend on it.
+    // torch-sys (links = "tch") passes its folder to dependent crates.
     let lib = env::var_os("DEP_TCH_LIBTORCH_LIB").map(PathBuf::from);
-    let lib = lib.ok_or("torch-sys did not say where libtorch is")?;
-    let torch = lib.parent().ok_or("libtorch lies in no folder")?;
+    let lib = lib.ok_or("torch-sys did not report libtorch's folder")?;
+    let torch = lib.parent().ok_or("libtorch's folder has no parent")?;
     let include = torch.join("include");
     let has_cuda = lib.join("libtorch_cuda.so").exists();
     let mut shim = cc::Build::new();
@@ -20,13 +20,13 @@ fn main() -> Result<(), String> {
         .include(&include)
         .include(include.join("torch/csrc/api/include"))
         .files(["csrc/shim.cpp", "csrc/kernels.cpp", "csrc/fused.cpp"]);
-    // Where pip puts CUDA's headers, beside torch.
+    // Where pip installs CUDA's headers, next to torch.
     let cuda = torch.join("../nvidia/cu13/include");
     if has_cuda && cuda.join("cuda_runtime_api.h").exists() {
         shim.define("WARPWRIGHT_CUDA", None).include(cuda);
     }
     shim.compile("warpwright_engine_shim");
-    // The program, then what make installs, then wherever it was built with.
+    // Next to the program, then where make installs torch, then where it was built.
     for folder in ["$ORIGIN/../../.venv/torch/lib", &lib.to_string_lossy()] {
         println!("cargo:rustc-link-arg=-Wl,-rpath,{folder}");
     }

@@ -26,10 +26,10 @@ use warpwright_task::Task;
 
 use crate::args::Common;
 use crate::commands::judge::command;
+use crate::device_context::DeviceContext;
 use crate::engine::Host;
 use crate::failure::{Failure, chain};
-use crate::judging::{Bench, PoolJudge, Refusal, Wanted};
-use crate::place::Place;
+use crate::judging::{JudgeHost, PoolJudge, Refusal, Wanted};
 use crate::plan::{Planned, plan, schedule};
 use crate::policies::{self, Policies};
 use crate::printer::Printer;
@@ -45,8 +45,8 @@ pub(crate) fn begin(
     printer: Printer,
 ) -> Result<Settings, Failure> {
     let stop = interrupt::watch(printer)?;
-    let benches = Bench::open_all(common, &common.device, wanted, printer)?;
-    settings.devices = benches.iter().map(Bench::device).collect();
+    let benches = JudgeHost::open_all(common, &common.device, wanted, printer)?;
+    settings.devices = benches.iter().map(JudgeHost::device).collect();
     settings.base_urls = policies::base_urls(&settings.policies()?, &settings.remote);
     let config = serde_json::to_value(&settings).map_err(|error| {
         Failure::infrastructure(format!("failed to encode the settings of the run: {error}"), None)
@@ -95,7 +95,7 @@ pub(crate) fn resume(
         window_ms: None,
     };
     let stop = interrupt::watch(printer)?;
-    let benches = Bench::open_all(common, &settings.devices()?, wanted, printer)?;
+    let benches = JudgeHost::open_all(common, &settings.devices()?, wanted, printer)?;
     Campaign { settings, benches, record, dir: dir.to_owned(), stop, printer }.work(&history)
 }
 
@@ -109,7 +109,7 @@ fn is_done(history: &History, settings: &Settings) -> bool {
 /// One process's part of a run.
 struct Campaign<'a> {
     settings: &'a Settings,
-    benches: Vec<Bench>,
+    benches: Vec<JudgeHost>,
     record: RunWriter,
     dir: PathBuf,
     stop: Arc<AtomicBool>,
@@ -231,7 +231,7 @@ impl Campaign<'_> {
             .zip(&pools)
             .map(|(bench, pool)| {
                 let (skill, profile) = (self.settings.skill.as_deref(), self.settings.profile);
-                Place::new(bench, pool, skill, profile)
+                DeviceContext::new(bench, pool, skill, profile)
             })
             .collect::<Result<Vec<_>, Failure>>()?;
         let jobs = self.settings.jobs.map_or_else(
@@ -255,7 +255,12 @@ impl Campaign<'_> {
     }
 
     /// Notes how busy a GPU was: what is left is what more jobs could use.
-    fn tell_use(&self, shared: &Shared<'_>, bench: &Bench, of: Duration) -> Result<(), Failure> {
+    fn tell_use(
+        &self,
+        shared: &Shared<'_>,
+        bench: &JudgeHost,
+        of: Duration,
+    ) -> Result<(), Failure> {
         let used = bench.judge.device_use();
         if bench.device() == "cpu" || used.alone.is_zero() {
             return Ok(());
@@ -264,7 +269,7 @@ impl Campaign<'_> {
         self.append(shared, &Event::Note { episode: None, level: NoteLevel::Info, text })
     }
 
-    fn worker(&self, shared: &Shared<'_>, place: &Place<'_>) -> Result<(), Failure> {
+    fn worker(&self, shared: &Shared<'_>, place: &DeviceContext<'_>) -> Result<(), Failure> {
         while !self.stop.load(Ordering::SeqCst) {
             let Some(planned) = lock(&shared.plan).pop_front() else { break };
             let Some(start) = self.start(shared.history, planned.id)? else { continue };
@@ -279,7 +284,7 @@ impl Campaign<'_> {
     fn retire(
         &self,
         shared: &Shared<'_>,
-        place: &Place<'_>,
+        place: &DeviceContext<'_>,
         planned: Planned,
         failure: Failure,
     ) -> Result<(), Failure> {
@@ -301,7 +306,7 @@ impl Campaign<'_> {
     fn episode(
         &self,
         shared: &Shared<'_>,
-        place: &Place<'_>,
+        place: &DeviceContext<'_>,
         planned: Planned,
         start: Start,
     ) -> Result<Next, Failure> {
@@ -396,7 +401,7 @@ impl Campaign<'_> {
         &self,
         task: &Task,
         planned: Planned,
-        place: &Place<'_>,
+        place: &DeviceContext<'_>,
     ) -> Result<EpisodeSetup, Failure> {
         let settings = self.settings;
         Ok(EpisodeSetup {

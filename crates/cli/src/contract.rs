@@ -66,6 +66,8 @@ pub(crate) struct Optimized {
     /// Of an infrastructure outcome: what failed.
     pub(crate) outcome_message: Option<String>,
     pub(crate) verified: bool,
+    /// Why there is no verified candidate, in one line.
+    pub(crate) reason: Option<String>,
     pub(crate) failure: Option<Failure>,
     pub(crate) integrity: Vec<IntegrityFinding>,
     pub(crate) reward: Reward,

@@ -1,4 +1,4 @@
-//! Starts `warpwright-engine` in a jail, and says what became of it when it stops answering.
+//! Starts `warpwright-engine` in a jail, and reports its last message when it dies.
 
 mod config;
 mod neighbour;
@@ -16,7 +16,7 @@ use warpwright_native::Batcher;
 
 use crate::environment;
 use crate::failure::{Failure, chain};
-use crate::judging::Bench;
+use crate::judging::JudgeHost;
 use crate::python;
 
 pub(crate) use self::config::EngineConfig;
@@ -24,37 +24,37 @@ use self::neighbour::DeviceSharingEngine;
 
 /// Name of the program.
 const PROGRAM: &str = "warpwright-engine";
-/// Longest that it may take to load a model, and to answer a request.
+/// Limit on the time to load a model and to answer a request.
 const PATIENCE: Duration = Duration::from_mins(30);
-/// Longest that a run may take.
+/// Limit on the time of a run.
 const LIFE: Duration = Duration::from_hours(24 * 30);
 
-/// What it begins with.
+/// The initial weights.
 #[derive(Clone, Debug)]
 pub(crate) enum Weights {
     /// A checkpoint.
     Checkpoint(PathBuf),
-    /// None: of the shape in this `config.json`, drawn by a seed.
+    /// Random weights of the shape in this `config.json`, with a seed.
     Initial(PathBuf, u64),
 }
 
-/// Adapters that are trained instead of a model.
+/// LoRA adapters to train instead of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Adapters {
     /// Their rank.
     pub(crate) rank: u32,
-    /// What their products are multiplied by.
+    /// Scale of their product.
     pub(crate) scale: f64,
 }
 
-/// Where it runs.
+/// Where the engine runs.
 pub(crate) struct Host<'a> {
     pub(crate) jail: &'a Jail,
-    /// The interpreter whose libtorch it takes.
+    /// The interpreter whose libtorch it loads.
     pub(crate) python: &'a Path,
-    /// Numbers of its GPUs, which share the work; none: the host computes.
+    /// Indices of its GPUs, which share the work; empty for the host.
     pub(crate) gpus: Vec<u32>,
-    /// Who judges on the same devices: while candidates are timed nothing is computed.
+    /// Judges on the same devices: the engine pauses while they time candidates.
     pub(crate) neighbours: Vec<Neighbour>,
     /// The folder that it may write to.
     pub(crate) folder: Option<&'a Path>,
@@ -62,8 +62,8 @@ pub(crate) struct Host<'a> {
 
 impl<'a> Host<'a> {
     /// On the devices of these judges, at least one.
-    pub(crate) fn beside(benches: &'a [Bench], folder: Option<&'a Path>) -> Self {
-        let number = |bench: &Bench| bench.device().strip_prefix("cuda:")?.parse().ok();
+    pub(crate) fn beside(benches: &'a [JudgeHost], folder: Option<&'a Path>) -> Self {
+        let number = |bench: &JudgeHost| bench.device().strip_prefix("cuda:")?.parse().ok();
         Self {
             jail: &benches[0].jail,
             python: &benches[0].python,
@@ -74,18 +74,18 @@ impl<'a> Host<'a> {
     }
 }
 
-/// What an engine is spoken to by.
+/// The client of a running engine.
 pub(crate) type Shared = Batcher<DeviceSharingEngine<RemoteEngine<UnixStream>>>;
 
-/// An engine that runs.
+/// A running engine.
 pub(crate) struct Engine {
-    /// Speaks to it.
+    /// Its client.
     pub(crate) shared: Shared,
     child: Arc<Mutex<Child>>,
 }
 
 impl Engine {
-    /// Starts one, and waits until it has loaded its model.
+    /// Starts an engine, and waits until it has loaded its model.
     pub(crate) fn start(
         host: &Host<'_>,
         config: &EngineConfig,
@@ -113,11 +113,11 @@ impl Engine {
         }
     }
 
-    /// A failure with what the engine said last, if it is gone.
+    /// A failure, with the engine's last message if it has died.
     pub(crate) fn failure(&self, attempt: &str, error: &RemoteError) -> Failure {
         let why = if error.is_lost() { said(&self.child) } else { None };
         let why = why.unwrap_or_else(|| chain(error));
-        let hint = "run the same command again: it goes on from the last checkpoint".to_owned();
+        let hint = "run the same command again: it resumes from the last checkpoint".to_owned();
         Failure::infrastructure(format!("failed to {attempt}: {why}"), hint)
     }
 }
@@ -185,18 +185,18 @@ fn spec(
     ])
 }
 
-/// The model that a checkpoint's adapters are for, if it has any. What is wrong with their description
-/// the engine says when it reads it.
+/// The base model of a checkpoint's adapters, if it has any. The engine reports faults of their
+/// config when it reads it.
 fn adapted(folder: &Path) -> Option<PathBuf> {
     let text = fs_err::read(folder.join("adapter_config.json")).ok()?;
     let told: serde_json::Value = serde_json::from_slice(&text).ok()?;
     Some(folder.join(told.get("base_model_name_or_path")?.as_str()?))
 }
 
-/// The last line that it printed to standard error, once it has ended.
+/// The last line of its standard error, once it has ended.
 fn said(child: &Mutex<Child>) -> Option<String> {
     let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
-    // Its words may come a moment after its line is closed.
+    // Its output may arrive shortly after the line closes.
     let ended = child.wait_timeout(Duration::from_secs(2)).unwrap_or(true);
     let (_, stderr) = child.output_so_far();
     let text = stderr.text();
@@ -204,7 +204,7 @@ fn said(child: &Mutex<Child>) -> Option<String> {
     ended.then(|| last.trim_start_matches("error: ").to_owned())
 }
 
-/// The program: named by the environment, else beside this one.
+/// The program: named by the environment, else in this program's folder.
 fn find() -> Result<PathBuf, Failure> {
     let named = environment::get(environment::ENGINE).map(PathBuf::from);
     let beside = || {
@@ -215,7 +215,7 @@ fn find() -> Result<PathBuf, Failure> {
     if path.is_file() {
         return Ok(path);
     }
-    let hint = "`make engine` in the project builds it; WARPWRIGHT_ENGINE names one elsewhere";
-    let message = format!("failed to find {PROGRAM}: there is no {}", path.display());
+    let hint = "build it with `make engine`, or set WARPWRIGHT_ENGINE to its path";
+    let message = format!("failed to find {PROGRAM}: {} does not exist", path.display());
     Err(Failure::infrastructure(message, hint.to_owned()))
 }

@@ -7,7 +7,7 @@ use warpwright_judge::{Bar, Examination, JudgeError, SessionPool, Sharing};
 use warpwright_task::Task;
 
 use crate::failure::Failure;
-use crate::judging::Bench;
+use crate::judging::JudgeHost;
 
 /// What examining a task came to.
 pub(crate) enum Examined {
@@ -26,7 +26,7 @@ impl Examined {
 
 /// Tasks at once unless the caller says otherwise: one per core, which compile beside each other, and
 /// wait while one is timed.
-pub(crate) fn usual_jobs(bench: &Bench) -> usize {
+pub(crate) fn usual_jobs(bench: &JudgeHost) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if bench.judge.config().device.is_cuda() { cores.clamp(4, 16) } else { cores }
 }
@@ -44,7 +44,7 @@ pub(crate) struct Look {
 /// they are done, by any thread but one at a time. Ends early, with what it has, when `stop` is set; a
 /// failure that is ours ends it too.
 pub(crate) fn examine_all(
-    benches: &[Bench],
+    benches: &[JudgeHost],
     tasks: &[Task],
     look: Look,
     stop: &AtomicBool,

@@ -50,6 +50,14 @@ impl Failure {
         Self::new(exit::INTERRUPTED, "interrupted", "interrupted".to_owned(), None)
     }
 
+    /// A record of another version than this program's.
+    pub(crate) fn record_version(
+        message: impl Into<String>,
+        hint: impl Into<Option<String>>,
+    ) -> Self {
+        Self::new(exit::RECORD_VERSION, "record_version", message.into(), hint.into())
+    }
+
     /// No space left.
     pub(crate) fn disk_full(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
         Self::new(exit::DISK_FULL, "disk_full", message.into(), hint.into())

@@ -18,15 +18,15 @@ use warpwright_serve::{Opening, Sessions};
 use warpwright_task::Task;
 
 use crate::commands::judge::command;
+use crate::device_context::DeviceContext;
 use crate::failure::{Failure, chain};
 use crate::folders;
 use crate::judging::PoolJudge;
-use crate::place::Place;
 use crate::printer::Printer;
 
 /// What sessions are hosted with.
 pub(crate) struct Host<'a> {
-    pub(crate) places: Vec<Place<'a>>,
+    pub(crate) places: Vec<DeviceContext<'a>>,
     pub(crate) profile: Profile,
     /// Most messages of an episode.
     pub(crate) turns: u32,
@@ -233,7 +233,7 @@ impl<'a> Host<'a> {
     }
 
     /// A task is always worked on at the same device, which has it prepared then.
-    fn place(&self, task: &Task) -> &Place<'a> {
+    fn place(&self, task: &Task) -> &DeviceContext<'a> {
         let mut hasher = DefaultHasher::new();
         task.source.hash(&mut hasher);
         &self.places[(hasher.finish() % self.places.len() as u64) as usize]

@@ -1,4 +1,4 @@
-//! Opens the judge that a command line asks for, and shows it to the agent as its `Judge`.
+//! Opens the judge that the options select, and adapts it to the agent's `Judge` trait.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -20,12 +20,12 @@ use crate::failure::{Failure, chain};
 use crate::printer::Printer;
 use crate::{folders, gpu, python};
 
-/// Seconds before a candidate is judged again when the judge itself failed: a process that was
-/// killed, a GPU that resets. After the last the episode is given up and can be resumed.
+/// Seconds before each retry when the judge itself failed, as by a killed process or a GPU reset.
+/// After the last retry the episode is abandoned; it can be resumed.
 const PAUSES: [u64; 4] = [0, 5, 30, 120];
 
-/// What judging needs of this machine.
-pub(crate) struct Bench {
+/// The parts of this machine that judging needs.
+pub(crate) struct JudgeHost {
     /// The judge.
     pub(crate) judge: LocalJudge,
     /// The jail, for the agent's shell.
@@ -34,16 +34,16 @@ pub(crate) struct Bench {
     pub(crate) python: PathBuf,
 }
 
-/// What to open.
+/// The options of a judge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) profile: Profile,
     pub(crate) seed: u64,
     pub(crate) baselines: BaselineSet,
     pub(crate) require_full_isolation: bool,
-    /// What becomes of degenerate tasks: refused unless the user has named the task.
+    /// Policy for degenerate tasks: refused unless the user has named the task.
     pub(crate) degenerate: Degenerate,
-    /// Milliseconds of a measured window; the device's usual if none is named.
+    /// Length of a timing window in milliseconds; `None` uses the device's default.
     pub(crate) window_ms: Option<u32>,
 }
 
@@ -62,14 +62,14 @@ impl Wanted {
         }
     }
 
-    /// The same where degenerate tasks are judged, for no reward.
+    /// The same with degenerate tasks judged, without a reward.
     pub(crate) fn of_any_task(self) -> Self {
         Self { degenerate: Degenerate::Judged, ..self }
     }
 }
 
 impl Wanted {
-    /// What verdicts must have in common beside the hardware, in words.
+    /// Settings that verdicts must share to be comparable, besides the hardware, for people.
     pub(crate) fn rules(self) -> String {
         let Self { profile, seed, baselines, require_full_isolation, window_ms, .. } = self;
         let isolation = if require_full_isolation { "full" } else { "any" };
@@ -86,7 +86,7 @@ impl Wanted {
     }
 }
 
-impl Bench {
+impl JudgeHost {
     /// Finds interpreter, jail and device, and opens the judge.
     pub(crate) fn open(
         common: &Common,
@@ -112,8 +112,8 @@ impl Bench {
         let judge = match device {
             DeviceArg::Cpu => LocalJudge::open(config(Device::Cpu))?,
             DeviceArg::All => {
-                let hint = "name one device, e.g. `--device cuda:0`".to_owned();
-                let message = "failed to open the device: this command uses one, not `all`";
+                let hint = "choose one device, e.g. `--device cuda:0`".to_owned();
+                let message = "failed to open the device: this command uses one device, not `all`";
                 return Err(Failure::usage(message, hint));
             }
             DeviceArg::Cuda(number) => LocalJudge::open(config(Device::Cuda(number)))?,
@@ -131,7 +131,7 @@ impl Bench {
         Ok(Self { judge, jail, python })
     }
 
-    /// One for each device, in order; none twice.
+    /// Opens each device, in order; duplicates are refused.
     pub(crate) fn open_all(
         common: &Common,
         devices: &[DeviceArg],
@@ -147,9 +147,9 @@ impl Bench {
             let bench = Self::open(common, device, wanted, printer)?;
             let name = bench.device();
             if benches.iter().any(|other| other.device() == name) {
-                let hint = "name each device once".to_owned();
+                let hint = "list each device once".to_owned();
                 return Err(Failure::usage(
-                    format!("failed to open the devices: {name} is named twice"),
+                    format!("failed to open the devices: {name} is listed twice"),
                     hint,
                 ));
             }
@@ -158,7 +158,8 @@ impl Bench {
                 .is_some_and(|b| b.judge.facts().hardware != bench.judge.facts().hardware)
             {
                 let hint =
-                    "run the command once per kind of hardware; results are never mixed".to_owned();
+                    "run the command once per kind of hardware; their results are not comparable"
+                        .to_owned();
                 return Err(Failure::usage(
                     format!(
                         "failed to open {name}: its hardware differs from that of the first device"
@@ -171,7 +172,10 @@ impl Bench {
         if benches.is_empty() {
             let hint =
                 "`--device cpu` judges on the host; `warpwright doctor` checks the GPUs".to_owned();
-            return Err(Failure::usage("failed to open the devices: there is no GPU", hint));
+            return Err(Failure::usage(
+                "failed to open the devices: this machine has no GPU",
+                hint,
+            ));
         }
         Ok(benches)
     }
@@ -188,7 +192,7 @@ impl Bench {
         (root.into_iter().collect(), path)
     }
 
-    /// What a policy is told of the device; measures its ceilings if that was never done.
+    /// The device's facts for a policy. Measures the device's peak throughput if it is not known.
     pub(crate) fn facts(&self) -> Result<DeviceFacts, Failure> {
         let facts = self.judge.facts();
         let ceilings = self.judge.calibrate(false)?;
@@ -204,21 +208,21 @@ impl Bench {
     }
 }
 
-/// What a user is told of a degenerate task before it is judged.
+/// The warning that a task is degenerate, before it is judged.
 pub(crate) fn nothing_to_earn(task: &str, reasons: &[Objection]) -> Option<String> {
     let all: Vec<String> = reasons.iter().map(ToString::to_string).collect();
     let told =
-        || format!("task {task} is degenerate, no reward can be earned on it: {}", all.join("; "));
+        || format!("task {task} is degenerate; no reward can be earned on it: {}", all.join("; "));
     (!all.is_empty()).then(told)
 }
 
-/// One task's judge as the agent sees it.
+/// The judge of one task, for the agent.
 pub(crate) struct PoolJudge<'p, 'j> {
     pool: &'p SessionPool<'j>,
     task: &'p Task,
     facts: DeviceFacts,
     stop: &'p AtomicBool,
-    /// That the task cannot be judged against, where that showed while it was.
+    /// Set if judging showed that the task cannot be judged.
     refusal: OnceLock<Refusal>,
 }
 
@@ -227,12 +231,12 @@ pub(crate) struct PoolJudge<'p, 'j> {
 pub(crate) struct Refusal {
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
-    /// Why there is nothing to earn on it, a word each.
+    /// Why no reward can be earned on it, one word per reason.
     pub(crate) degenerate: Vec<String>,
 }
 
 impl Refusal {
-    /// Of a failure that is the task's.
+    /// The refusal, if the failure is the task's.
     pub(crate) fn of(error: &JudgeError) -> Option<Self> {
         let reasons = match error {
             JudgeError::Degenerate { reasons, .. } => reasons.as_slice(),
@@ -257,20 +261,20 @@ impl<'p, 'j> PoolJudge<'p, 'j> {
         Self { pool, task, facts, stop, refusal: OnceLock::new() }
     }
 
-    /// Why the task cannot be judged against, where that showed while it was.
+    /// Why the task cannot be judged, if judging showed that.
     pub(crate) fn refusal(&self) -> Option<&Refusal> {
         self.refusal.get()
     }
 
     fn unavailable(&self, error: &JudgeError) -> JudgeUnavailable {
         if let Some(refusal) = Refusal::of(error) {
-            // The first says as much as any.
+            // The first refusal is enough.
             let _ = self.refusal.set(refusal);
         }
         JudgeUnavailable { message: chain(error) }
     }
 
-    /// Finds out whether the task can be judged against.
+    /// Checks whether the task can be judged.
     pub(crate) fn open(&self) -> Result<(), JudgeError> {
         self.patiently(|| self.pool.open(self.task))
     }
@@ -280,7 +284,7 @@ impl<'p, 'j> PoolJudge<'p, 'j> {
     }
 }
 
-/// Tries again after a failure of our own, unless the user interrupts.
+/// Retries after an infrastructure failure, unless the user interrupts.
 pub(crate) fn patiently<T>(
     stop: &AtomicBool,
     ask: impl Fn() -> Result<T, JudgeError>,
@@ -288,7 +292,7 @@ pub(crate) fn patiently<T>(
     let mut pauses = PAUSES.into_iter();
     loop {
         let answer = ask();
-        // A GPU that is lost does not come back while this program runs.
+        // A lost GPU does not return while this program runs.
         let again =
             matches!(answer, Err(JudgeError::Infrastructure { .. } | JudgeError::Unfit { .. }));
         match pauses.next() {

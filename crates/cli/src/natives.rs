@@ -1,6 +1,6 @@
-//! The policy `native:CHECKPOINT`: a model that `warpwright train` made, or a chat model of the Qwen3 family,
-//! with an engine of its own. `native` alone is the one that comes with the program, and the teacher where it
-//! does not help.
+//! The policy `native:CHECKPOINT`: a model that `warpwright train` trained, or a chat model of the
+//! Qwen3 family, with an engine of its own. `native` alone is the shipped model, with the built-in
+//! policy for operators that it does not know.
 
 mod fallback;
 
@@ -17,22 +17,22 @@ use crate::failure::{Failure, chain};
 use crate::natives::fallback::WithTeacher;
 use crate::shipped;
 
-/// A model that speaks.
+/// A model with its engine.
 pub(crate) struct NativeModel {
     engine: Engine,
     dialogue: Arc<dyn Dialogue>,
     settings: Settings,
-    /// The operators that it knows, if the teacher has the others.
+    /// The operators that it knows, if the built-in policy handles the others.
     known: Option<BTreeSet<String>>,
 }
 
-/// What is in a checkpoint beside weights.
+/// The tokenizer and sampling parameters of a checkpoint.
 struct Words {
     sampling: SamplingConfig,
     dialogue: Arc<dyn Dialogue>,
 }
 
-/// How a model speaks that does not say it: as long as it likes, within reason.
+/// Sampling parameters of a checkpoint without `sampling.json`.
 const USUAL: SamplingConfig = SamplingConfig {
     temperature: 1.0,
     top_p: 1.0,
@@ -40,21 +40,21 @@ const USUAL: SamplingConfig = SamplingConfig {
     max_tool_result_tokens: 8192,
 };
 
-/// Whether there is a checkpoint.
+/// Whether the folder has a checkpoint.
 pub(crate) fn look(folder: &Path) -> Result<(), Failure> {
     words(folder).map(|_| ())
 }
 
 fn words(folder: &Path) -> Result<Words, Failure> {
     let failed = |reason: String| {
-        let hint = "name the `checkpoint` folder of a stage of `warpwright train`, or a Hugging Face folder of \
+        let hint = "give the `checkpoint` folder of a stage of `warpwright train`, or a Hugging Face folder of \
             a Qwen3 model"
             .to_owned();
         let message = format!("failed to find a model in {}: {reason}", folder.display());
         Failure::usage(message, hint)
     };
     if !["config.json", "adapter_config.json"].iter().any(|name| folder.join(name).is_file()) {
-        return Err(failed("there is no config.json".to_owned()));
+        return Err(failed("it has no config.json".to_owned()));
     }
     let sampling = SamplingConfig::load(folder).map_err(|error| failed(chain(&error)))?;
     let sampling = sampling.unwrap_or(USUAL);
@@ -65,7 +65,7 @@ fn words(folder: &Path) -> Result<Words, Failure> {
 }
 
 impl NativeModel {
-    /// Starts the engine of the one that comes with the program.
+    /// Starts the engine of the shipped model.
     pub(crate) fn shipped(host: &Host<'_>, cache: &Path) -> Result<Self, Failure> {
         let mut model = Self::open(host, &shipped::policy(cache)?)?;
         shipped::POLICY.clone_into(&mut model.settings.model);
@@ -73,7 +73,7 @@ impl NativeModel {
         Ok(model)
     }
 
-    /// Starts its engine, and waits until that has loaded it.
+    /// Starts an engine, and waits until it has loaded the checkpoint.
     pub(crate) fn open(host: &Host<'_>, folder: &Path) -> Result<Self, Failure> {
         let Words { sampling, dialogue } = words(folder)?;
         let weights = Weights::Checkpoint(folder.to_owned());
@@ -84,7 +84,7 @@ impl NativeModel {
             None,
         )?;
         let loaded = engine.shared.clone().describe();
-        let loaded = loaded.map_err(|error| engine.failure("load a model", &error))?;
+        let loaded = loaded.map_err(|error| engine.failure("load the model", &error))?;
         let settings = Settings {
             model: folder.display().to_string(),
             sampling: sampling.sampling(),

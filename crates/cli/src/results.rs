@@ -147,6 +147,7 @@ fn optimized(
         outcome: outcome.name().to_owned(),
         outcome_message,
         verified: verdict.is_some_and(|v| v.verified),
+        reason: Summary::of(episode).reason,
         failure: verdict.and_then(|v| v.failure.clone()),
         integrity: verdict.map(|v| v.integrity.clone()).unwrap_or_default(),
         reward: verdict.map_or_else(Reward::unverified, |v| v.reward),

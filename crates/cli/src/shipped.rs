@@ -14,11 +14,11 @@ const TASKS: &[u8] =
     include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../datasets/ops.parquet"));
 
 /// The policy's name in records, and its folder in the cache.
-pub(crate) const POLICY: &str = "warpwright-rows";
+pub(crate) const POLICY: &str = "row-kernels-3m-v2";
 
 macro_rules! of_policy {
     ($($name:literal),*) => {
-        [$(($name, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/rows-on/", $name)).as_slice())),*]
+        [$(($name, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/row-kernels-3m-v2/", $name)).as_slice())),*]
     };
 }
 
@@ -26,8 +26,10 @@ macro_rules! of_policy {
 const CHECKPOINT: [(&str, &[u8]); 4] =
     of_policy!["config.json", "model.safetensors", "sampling.json", "tokenizer.json"];
 
-const OPERATORS: &str =
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/rows-on/operators.json"));
+const OPERATORS: &str = include_str!(concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../policies/row-kernels-3m-v2/operators.json"
+));
 
 /// Full names of the operators that the policy was trained on (see [`warpwright_task::operators`]).
 pub(crate) fn known_operators() -> Result<BTreeSet<String>, Failure> {

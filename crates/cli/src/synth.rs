@@ -33,7 +33,7 @@ use warpwright_task::similarity::OpGraph;
 
 use crate::device_use;
 use crate::failure::Failure;
-use crate::judging::Bench;
+use crate::judging::JudgeHost;
 use crate::printer::Printer;
 pub(crate) use ledger::unlogged;
 use ledger::{Shared, State};
@@ -78,7 +78,7 @@ pub(crate) struct Made {
 /// Everything that makes tasks.
 pub(crate) struct Maker<'a> {
     /// One for each device.
-    pub(crate) benches: &'a [Bench],
+    pub(crate) benches: &'a [JudgeHost],
     pub(crate) composer: &'a dyn Composer,
     pub(crate) plan: Plan,
     pub(crate) stop: &'a AtomicBool,

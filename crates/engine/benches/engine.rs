@@ -1,10 +1,10 @@
-//! How fast the engine is: a step of training, and drawing. To reach on an H200 with 28M parameters: a step in
-//! 46 ms (PyTorch eager), better 22.5 ms (`torch.compile`); 200,000 tokens a second.
+//! Benchmark of the engine: training steps and sampling. Targets on an H200 with 28M parameters: a step
+//! in 46 ms (PyTorch eager), better 22.5 ms (`torch.compile`); sampling 200,000 tokens per second.
 //!
 //!     engine [--gpu N]... [--shape SHAPE] [--json FILE]
 //!
-//! With `--shape rows`: what an update of PPO asks of it, by as many tokens in a pass as are usual, and by others; and
-//! drawing for episodes, a message after another.
+//! `--shape rows` measures the engine calls of a PPO training step, with the default and with other numbers
+//! of tokens per micro-batch, and sampling for episodes of several messages.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark")]
 
@@ -23,13 +23,13 @@ use warpwright_learn::recipe::Recipe;
 
 #[derive(Parser)]
 struct Args {
-    /// Number of the GPU; without, the host. Several share the work.
+    /// Index of the GPU; without it, the host. Several share the work.
     #[arg(long)]
     gpu: Vec<usize>,
-    /// What is computed with.
+    /// The model and the work.
     #[arg(long, value_enum, default_value_t = Shape::Usual)]
     shape: Shape,
-    /// Where to write what was measured.
+    /// Where to write the measurements.
     #[arg(long)]
     json: Option<std::path::PathBuf>,
     #[arg(long, hide = true)]
@@ -40,29 +40,30 @@ struct Args {
 enum Shape {
     /// 2M parameters, short rows.
     Small,
-    /// 28M, the shape that PyTorch was measured with.
+    /// 28M parameters, the shape of the PyTorch measurement.
     Usual,
-    /// That of the policy that comes with the program, and an update's episodes (`configs/rows-on-h200.toml`).
+    /// The shape of the shipped policy, with the episodes of a training step
+    /// (`configs/rows-on-h200.toml`).
     Rows,
-    /// Of Qwen3-0.6B, all of it trained.
+    /// Qwen3-0.6B's shape, fully trained.
     #[value(name = "qwen3-0.6b")]
     Qwen600m,
-    /// Of Qwen3-4B, all of it trained.
+    /// Qwen3-4B's shape, fully trained.
     #[value(name = "qwen3-4b")]
     Qwen4b,
-    /// Of Qwen3-8B, adapters of rank 32 trained.
+    /// Qwen3-8B's shape, with LoRA adapters of rank 32.
     #[value(name = "qwen3-8b")]
     Qwen8b,
 }
 
-/// What a shape is measured with.
+/// The work of a measurement.
 struct Load {
     config: ModelConfig,
     lora: Option<Lora>,
     /// Rows of a step, and tokens of each.
     rows: usize,
     tokens: usize,
-    /// Sequences that are drawn at once, and tokens of each.
+    /// Sequences sampled at once, and tokens of each.
     drawn: u32,
     new: u32,
     times: usize,
@@ -101,7 +102,7 @@ impl Shape {
             max_position_embeddings: 6144,
             ..small.clone()
         };
-        // As their config.json on the hub says.
+        // As in their config.json on the hub.
         let qwen = |hidden, feed, layers, heads| ModelConfig {
             vocab_size: 151_936,
             hidden_size: hidden,
@@ -143,7 +144,7 @@ fn main() {
     let on = |gpu| Settings {
         gpu,
         dtype: if gpu.is_some() { Dtype::Bfloat16 } else { Dtype::Float32 },
-        // What is kept of a large model for the way back is larger than the model.
+        // A large model's activations would need more memory than the model.
         gradient_checkpointing: load.config.hidden_size >= 1024,
         max_token_len: load.tokens * load.rows.div_ceil(args.gpu.len().max(1)),
         max_num_seqs: (load.drawn as usize).div_ceil(args.gpu.len().max(1)),
@@ -178,7 +179,7 @@ fn main() {
             let fused = Settings { fused_kernels: true, ..settings };
             let mut measured = Vec::new();
             if settings.gpu.is_some() {
-                // First: of memory the most since the process began is told.
+                // First: peak memory counts from the start of the process.
                 measured.push(train(&mut begin(fused), &load, &args.gpu, "own kernels"));
             }
             measured.push(train(&mut begin(settings), &load, &args.gpu, "torch's"));
@@ -227,12 +228,12 @@ fn median(mut seconds: Vec<f64>) -> f64 {
     seconds[seconds.len() / 2]
 }
 
-/// Most of a GPU's memory that tensors have taken, in GiB.
+/// Peak memory of a GPU's tensors, in GiB.
 fn peak(gpus: &[usize]) -> Option<f64> {
     gpus.first().map(|gpu| peak_bytes(*gpu).unwrap() as f64 / f64::from(1 << 30))
 }
 
-/// Gradients of all rows and a step.
+/// Backward passes over all rows, and an optimizer step.
 fn train<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize], how: &str) -> Value {
     let (rows, tokens) = (load.rows, load.tokens);
     let row = |number: usize| Row {
@@ -263,10 +264,10 @@ fn train<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize], how: &str) -> V
     })
 }
 
-/// What an update asks, one after the other, and how long each takes.
+/// The engine calls of a training step, one after the other, and the time of each.
 fn update<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize], max_token_len: usize) -> Value {
     let tokens = load.tokens;
-    // What is read before the first action.
+    // Prompt tokens before the first action.
     let from = tokens / 6;
     let row = |number: usize| {
         let actions: Vec<u32> = (from as u32..tokens as u32).collect();
@@ -322,18 +323,18 @@ fn update<E: Engine>(engine: &mut E, load: &Load, gpus: &[usize], max_token_len:
     })
 }
 
-/// Tokens of an episode's first prompt, of each of its messages, and of what it is told after that. Messages are as
-/// long, and as many, as in the mean of a run of `configs/rows-on-h200.toml`; there the first has 1,023 tokens after a
-/// prompt of 112, and the second 45.
+/// Tokens of an episode's first prompt, of each of its messages, and of the prompt after it. Number
+/// and length of messages are the mean of a run of `configs/rows-on-h200.toml`; there the first has
+/// 1,023 tokens after a prompt of 112, and the second 45.
 const FIRST: u32 = 400;
 const MESSAGE: u32 = 530;
 const TOLD: u32 = 60;
 const MESSAGES: u32 = 2;
-/// Tokens of each sequence that are drawn before others may join.
+/// Tokens sampled per sequence before others may join.
 const TURN: u32 = 32;
 
-/// Episodes that speak beside each other; when one's message is over it speaks again at the next turn, with a longer
-/// prompt, and when that was its last another begins.
+/// Concurrent episodes. When a message ends, the next one begins at the next turn with a longer
+/// prompt; after the last message another episode begins.
 fn speak<E: Sampler>(engine: &mut E, at_once: u32, unread: Option<u32>) -> Value {
     let ask = |ticket: u64, said: u32| SampleRequest {
         ticket,
@@ -341,7 +342,7 @@ fn speak<E: Sampler>(engine: &mut E, at_once: u32, unread: Option<u32>) -> Value
             ids: (0..FIRST + said * (MESSAGE + TOLD)).map(|at| (at * 7 + 1) % 2048).collect(),
             stream: ticket,
         },
-        // Half as many to half as many more, so that they do not end together.
+        // Half to one and a half times as many, so that they do not end together.
         sampling: Sampling {
             max_new_tokens: MESSAGE / 2 + (ticket as u32 * 97) % MESSAGE,
             top_p: 0.95,
@@ -383,7 +384,7 @@ fn speak<E: Sampler>(engine: &mut E, at_once: u32, unread: Option<u32>) -> Value
     })
 }
 
-/// So many new tokens after short prompts.
+/// Samples this many tokens after short prompts.
 fn draw<E: Sampler>(engine: &mut E, load: &Load, gpus: &[usize], how: &str) -> Value {
     let (drawn, new) = (load.drawn, load.new);
     let sampling = Sampling { max_new_tokens: new, ..Sampling::default() };

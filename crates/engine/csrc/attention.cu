@@ -1,9 +1,10 @@
-// Attention of one token of each row to what its row has kept, for drawing.
+// Attention of one token of each row to the row's KV cache, for decoding.
 
-// queries and out[rows, heads, width]; keys and values[rows, room, groups, width], of which a row has kept those up to
-// its position. Keys are taken a few at a time, and what was summed up before is scaled anew when a likelier one comes
-// (Milakov and Gimelshein, arXiv 1805.02867); weights stay float32, which flash attention rounds. A block of 128 threads for each head of each row; width / 8 threads share
-// a key, of which each has four numbers of either half.
+// queries and out[rows, heads, width]; keys and values[rows, room, groups, width], of which a row
+// attends to those up to its position. Keys are processed a few at a time; the running sum is
+// rescaled when a larger score arrives (online softmax; Milakov and Gimelshein, arXiv 1805.02867).
+// Weights stay float32, which flash attention rounds. A block of 128 threads per head and row;
+// width / 8 threads share a key, each with four numbers of either half.
 extern "C" __global__ void attend(const bf16 *queries, const bf16 *keys, const bf16 *values, const long long *positions,
                                   bf16 *out, int heads, int groups, int width, int room, float scale) {
   __shared__ float likeliest[128];

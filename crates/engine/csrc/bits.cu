@@ -1,14 +1,14 @@
-// What the kernels of training and drawing have in common; the other files come behind it. NVRTC compiles
-// all as one for the GPU at hand (`kernels.cpp`); no header is needed.
+// Common parts of the kernels of training and decoding; the other files are appended to it. NVRTC
+// compiles all as one program for the GPU (`kernels.cpp`); no header is needed.
 //
-// bfloat16 as bits, computed in float32. Rounded where torch's own calls round, so that a token is as likely to
-// whoever draws it as to whoever learns from it, by these kernels or by torch's.
+// bfloat16 as bits, computed in float32. Values are rounded where torch's operations round, so that
+// sampler and trainer compute equal probabilities, with these kernels or with torch's.
 
 typedef unsigned short bf16;
 
 __device__ __forceinline__ float wide(bf16 x) { return __uint_as_float((unsigned)x << 16); }
 
-// To the nearest, ties to even.
+// Rounds to nearest, ties to even.
 __device__ __forceinline__ bf16 narrow(float x) {
   unsigned bits = __float_as_uint(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u)
@@ -18,7 +18,7 @@ __device__ __forceinline__ bf16 narrow(float x) {
 
 __device__ __forceinline__ float rounded(float x) { return wide(narrow(x)); }
 
-// Over so many neighbours in a warp, for each of them; a power of two.
+// Sum over `lanes` neighbouring lanes of a warp, a power of two; every lane gets the result.
 __device__ __forceinline__ float lanes_sum(float x, int lanes) {
   for (int offset = lanes / 2; offset > 0; offset /= 2)
     x += __shfl_xor_sync(0xffffffffu, x, offset);
@@ -33,7 +33,8 @@ __device__ __forceinline__ float warp_max(float x) {
   return x;
 }
 
-// Of all threads of a block, for all of them. `shared` has room for a number of each warp.
+// Sum over all threads of a block; every thread gets the result. `shared` has room for one
+// number per warp.
 __device__ __forceinline__ float block_sum(float x, float *shared) {
   x = warp_sum(x);
   if (threadIdx.x % 32 == 0)

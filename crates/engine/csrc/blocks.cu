@@ -1,8 +1,9 @@
-// What lies between two products of a decoder's block, there and back, each at once. Numbers are read four at a time:
-// widths are multiples of four.
+// The operations between two matrix products of a decoder block, forward and backward, one kernel
+// each. Numbers are read four at a time: widths are multiples of four.
 
-// sum[rows, width] = stream + added; out = RMSNorm of it (Zhang and Sennrich, arXiv 1910.07467), scales[rows] what its
-// rows were multiplied by. Where nothing is added the stream is the sum. A block for each row.
+// sum[rows, width] = stream + added; out = RMSNorm(sum) (Zhang and Sennrich, arXiv 1910.07467);
+// scales[rows] are the factors of the rows. If `added` is null, the sum is the stream. A block per
+// row.
 extern "C" __global__ void add_norm(const float *stream, const bf16 *added, const float *weight, float *sum,
                                     float *scales, bf16 *out, int width, float epsilon) {
   __shared__ float shared[32];
@@ -24,9 +25,10 @@ extern "C" __global__ void add_norm(const float *stream, const bf16 *added, cons
     put(out + first + i, times(times(four(summed + first + i), all(scale)), four(weight + i)));
 }
 
-// The way back: of d_out, the gradient of the norm, and d_sum, that of the sum unless it is null, to d_stream and,
-// unless it is null, d_added, the same in bfloat16. d_weights[blocks, width], unless it is null, is the weight's, a
-// part for each block: they are to be added up. Blocks share the rows; dynamic shared memory has room for a row.
+// Backward pass: from d_out, the gradient of the norm, and d_sum, that of the sum unless null, to
+// d_stream and, unless null, d_added, the same in bfloat16. d_weights[blocks, width], unless null,
+// are partial sums of the weight's gradient, one per block. Blocks share the rows; dynamic shared
+// memory has room for a row.
 extern "C" __global__ void add_norm_back(const float *sum, const float *scales, const float *weight, const bf16 *d_out,
                                          const float *d_sum, float *d_stream, bf16 *d_added, float *d_weights, int rows,
                                          int width) {
@@ -59,13 +61,15 @@ extern "C" __global__ void add_norm_back(const float *sum, const float *scales, 
       put(d_weights + (long long)blockIdx.x * width + i, four(gathered + i));
 }
 
-// A head has width / 8 threads. Each has four numbers of its first half, from i on, and the four that turn with them,
-// from j on. A width is a power of two, 8 to 256.
+// A head has width / 8 threads. Each has four numbers of its first half, from i on, and the four
+// that are rotated with them, from j on. A width is a power of two, 8 to 256.
 
-// Of every[rows, heads + 2 groups, width] queries and keys pass their norms, q_norm[width] and k_norm[width], and turn
-// by their row's position (RoFormer, arXiv 2104.09864; the tables are [positions, width], sines negative in the first
-// half). Queries go to queries[rows, heads, width], keys and values to keys and values[rows, groups, width] or, with
-// room above 0, to where they are kept at that position, [rows, room, groups, width]. count: rows * (heads + 2 groups).
+// Queries and keys of every[rows, heads + 2 groups, width] pass their norms, q_norm[width] and
+// k_norm[width], and the rotary embedding of their row's position (RoFormer, arXiv 2104.09864; the
+// tables are [positions, width], sines negative in the first half). Queries are written to
+// queries[rows, heads, width]; keys and values to keys and values[rows, groups, width] or, with
+// room above 0, into the cache at that position, [rows, room, groups, width]. count: rows * (heads
+// + 2 groups).
 extern "C" __global__ void turn(const bf16 *every, const float *q_norm, const float *k_norm, const float *cosines,
                                 const float *sines, const long long *positions, bf16 *queries, bf16 *keys, bf16 *values,
                                 int count, int heads, int groups, int width, int room, float epsilon) {
@@ -104,13 +108,14 @@ extern "C" __global__ void turn(const bf16 *every, const float *q_norm, const fl
   put(to + j, plus(rounded(times(b, rounded(four(cosine + j)))), times(a, rounded(four(sine + j)))));
 }
 
-// The way back, of what queries, keys and values were given. d_norms[blocks, 2, width], unless it is null, are the
-// norms', queries' first, a part for each block: they are to be added up. Blocks of 128 threads share the heads.
+// Backward pass from the gradients of queries, keys and values. d_norms[blocks, 2, width], unless
+// null, are partial sums of the norms' gradients, queries' first, one per block. Blocks of 128
+// threads share the heads.
 extern "C" __global__ void turn_back(const bf16 *every, const float *q_norm, const float *k_norm, const float *cosines,
                                      const float *sines, const long long *positions, const bf16 *d_queries,
                                      const bf16 *d_keys, const bf16 *d_values, bf16 *d_every, float *d_norms,
                                      int count, int heads, int groups, int width, float epsilon) {
-  // Of each of the heads that are at work at once, 1,024 / width, both norms'.
+  // The norms' partial sums of each head processed at once, 1,024 / width of them.
   __shared__ __align__(16) float gathered[2048];
   int lanes = width / 8;
   int i = 4 * (threadIdx.x % lanes);
@@ -122,7 +127,7 @@ extern "C" __global__ void turn_back(const bf16 *every, const float *q_norm, con
   float4 q_second = all(0.0f);
   float4 k_first = all(0.0f);
   float4 k_second = all(0.0f);
-  // What is beyond is nothing, and does not overflow: `fused.cpp` sees to that.
+  // Indices beyond the end are masked and do not overflow: `fused.cpp` checks that.
   for (int base = blockIdx.x * at_once; base < count; base += gridDim.x * at_once) {
     int index = base + own;
     bool is_one = index < count;
@@ -191,7 +196,8 @@ extern "C" __global__ void turn_back(const bf16 *every, const float *q_norm, con
 
 __device__ __forceinline__ float silu(float x) { return rounded(x / (1.0f + expf(-x))); }
 
-// out[rows, inner] = silu(both[rows, :inner]) * both[rows, inner:] (SwiGLU, arXiv 2002.05202). A block for each row.
+// out[rows, inner] = silu(both[rows, :inner]) * both[rows, inner:] (SwiGLU, arXiv 2002.05202). A
+// block per row.
 extern "C" __global__ void gate(const bf16 *both, bf16 *out, int inner) {
   const bf16 *first = both + (long long)blockIdx.x * 2 * inner;
   bf16 *to = out + (long long)blockIdx.x * inner;
@@ -201,7 +207,8 @@ extern "C" __global__ void gate(const bf16 *both, bf16 *out, int inner) {
   }
 }
 
-// x is what a gate was given, up what it is multiplied by, d the gradient of the product: those of both.
+// x: argument of silu; up: the other factor; d: gradient of the product. Returns the gradients of
+// both.
 __device__ __forceinline__ void through_gate(float &x, float &up, float d) {
   float sigmoid = 1.0f / (1.0f + expf(-x));
   float opened = rounded(x * sigmoid);
@@ -209,7 +216,7 @@ __device__ __forceinline__ void through_gate(float &x, float &up, float d) {
   up = d * opened;
 }
 
-// The way back: of d_out[rows, inner] to d_both.
+// Backward pass: from d_out[rows, inner] to d_both.
 extern "C" __global__ void gate_back(const bf16 *both, const bf16 *d_out, bf16 *d_both, int inner) {
   long long first = (long long)blockIdx.x * 2 * inner;
   const bf16 *given = d_out + (long long)blockIdx.x * inner;

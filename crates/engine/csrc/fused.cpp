@@ -1,5 +1,6 @@
-// What our own kernels compute, and their way back, as torch's autograd takes it. Each function gives 0, or 1 with
-// words in warpwright_error(). A tensor is a `torch::Tensor*` of tch's. Shapes are those of `csrc/*.cu`.
+// The fused kernels as torch operations, with their backward passes for autograd. Each function
+// returns 0, or 1 with a message in warpwright_error(). A tensor is tch's `torch::Tensor*`. Shapes
+// are those of `csrc/*.cu`.
 #include "kernels.h"
 #include <algorithm>
 #include <cmath>
@@ -21,7 +22,8 @@ using Half = uint16_t;
 constexpr auto HALF = at::kBFloat16;
 constexpr unsigned THREADS = 128;
 constexpr unsigned DRAWING = 256;
-// Blocks that share rows on the way back, at most: what their threads have gathered of a weight is added up.
+// Limit on the blocks that share rows in a backward pass; their partial sums of weight gradients
+// are added up.
 constexpr int64_t SHARING = 2048;
 
 int64_t blocks_of(int64_t count, int64_t each) { return (count + each - 1) / each; }
@@ -36,7 +38,7 @@ struct AddNorm : Function<AddNorm> {
   static variable_list forward(AutogradContext *ctx, const Tensor &stream, const std::optional<Tensor> &added,
                                const Tensor &weight, double epsilon) {
     auto rows = stream.size(0), width = stream.size(1);
-    TORCH_CHECK(width % 4 == 0, "a width of ", width, " is no multiple of 4");
+    TORCH_CHECK(width % 4 == 0, "the width ", width, " is not a multiple of 4");
     bool adds = added.has_value();
     Tensor sum = adds ? at::empty_like(stream) : Tensor();
     Tensor scales = at::empty({rows}, stream.options());
@@ -62,9 +64,9 @@ struct AddNorm : Function<AddNorm> {
     Tensor d_sum = adds && given[1].defined() ? given[1].contiguous() : Tensor();
     Tensor d_stream = at::empty_like(sum);
     Tensor d_added = adds ? at::empty_like(d_out) : Tensor();
-    // What is gathered takes 4 MiB at most, unless a row is longer.
+    // Partial sums take 4 MiB at most, unless a row is longer.
     auto blocks = std::min({rows, SHARING, std::max<int64_t>((1 << 20) / width, 1)});
-    // Of what is no tensor nobody asks.
+    // An undefined tensor needs no gradient.
     bool moves = ctx->needs_input_grad(adds ? 2 : 1);
     Tensor d_weights = moves ? at::empty({blocks, width}, sum.options()) : Tensor();
     start(Kernel::add_norm_back, d_stream, blocks, THREADS, whole(width) * sizeof(float), floats(sum, {rows, width}),
@@ -80,25 +82,25 @@ struct Heads {
   int64_t rows, heads, groups, width;
 
   int64_t total() const { return heads + 2 * groups; }
-  // The kernels count beyond these by as many as are at work at once.
+  // Kernel indices exceed these by at most the number of concurrent threads.
   int64_t count() const {
-    TORCH_CHECK(rows * total() < INT32_MAX / 2, rows, " rows are too many at once");
+    TORCH_CHECK(rows * total() < INT32_MAX / 2, rows, " rows are too many for one call");
     return rows * total();
   }
 };
 
 void check_width(int64_t width) {
-  TORCH_CHECK(width >= 8 && width <= 256 && (width & (width - 1)) == 0, "heads of a width of ", width,
-              ", which is no power of two from 8 to 256");
+  TORCH_CHECK(width >= 8 && width <= 256 && (width & (width - 1)) == 0, "the head width is ", width,
+              ", and must be a power of two from 8 to 256");
 }
 
-// To where keys and values go, with room for so many of a row's, or 0.
+// The cache that keys and values are written to, with room for this many positions per row, or 0.
 Tensor turned(const Heads &of, const Tensor &every, const Tensor &q_norm, const Tensor &k_norm, const Tensor &cosines,
               const Tensor &sines, const Tensor &positions, const Tensor &keys, const Tensor &values, int64_t room,
               double epsilon) {
   auto [rows, heads, groups, width] = of;
   check_width(width);
-  TORCH_CHECK(keys.sizes() == values.sizes(), "keys and values are kept alike");
+  TORCH_CHECK(keys.sizes() == values.sizes(), "keys and values must have the same shape");
   auto known = cosines.size(0);
   Tensor queries = at::empty({rows, heads, width}, every.options());
   start(Kernel::turn, queries, blocks_of(of.count(), 8 * THREADS / width), THREADS, 0,
@@ -154,7 +156,7 @@ struct Turn : Function<Turn> {
 struct Gate : Function<Gate> {
   static Tensor forward(AutogradContext *ctx, const Tensor &both) {
     auto rows = both.size(0), inner = both.size(1) / 2;
-    TORCH_CHECK(inner % 4 == 0, "a width of ", inner, " is no multiple of 4");
+    TORCH_CHECK(inner % 4 == 0, "the width ", inner, " is not a multiple of 4");
     Tensor out = at::empty({rows, inner}, both.options());
     start(Kernel::gate, out, rows, THREADS, 0, halves(both, {rows, 2 * inner}), lies<Half>(out, HALF, {rows, inner}),
           whole(inner));
@@ -175,7 +177,7 @@ struct Gate : Function<Gate> {
 struct Likelihood : Function<Likelihood> {
   static variable_list forward(AutogradContext *ctx, const Tensor &logits, const Tensor &chosen) {
     auto rows = logits.size(0), words = logits.size(1);
-    TORCH_CHECK(words % 4 == 0, words, " words are no multiple of 4");
+    TORCH_CHECK(words % 4 == 0, words, " words are not a multiple of 4");
     auto options = logits.options().dtype(at::kFloat);
     Tensor logprobs = at::empty({rows}, options), entropies = at::empty({rows}, options);
     Tensor totals = at::empty({rows}, options);
@@ -202,8 +204,8 @@ struct Likelihood : Function<Likelihood> {
 
 extern "C" {
 
-// stream: float32 [rows, width], to which `added`, bfloat16, is added unless it is null; `weight`: [width].
-// Gives the sum, or the stream, and the norm, bfloat16.
+// stream: float32 [rows, width], to which `added`, bfloat16, is added unless null; `weight`:
+// [width]. Returns the sum, or the stream, and the norm, bfloat16.
 int warpwright_add_norm(const Tensor *stream, const Tensor *added, const Tensor *weight, double epsilon, Tensor *sum,
                         Tensor *out) {
   return warpwright_guarded([&] {
@@ -214,9 +216,9 @@ int warpwright_add_norm(const Tensor *stream, const Tensor *added, const Tensor 
   });
 }
 
-// every: bfloat16 [rows, (heads + 2 groups) width]. What they turn by: norms of queries and of keys, [width]; cosines
-// and sines, float32 [all positions, width]; positions, some of these, int64 [rows]. Gives queries, keys and values: bfloat16 [rows, heads or groups,
-// width].
+// every: bfloat16 [rows, (heads + 2 groups) width]. Arguments of the rotary embedding: norms of
+// queries and of keys, [width]; cosines and sines, float32 [all positions, width]; positions, int64
+// [rows]. Returns queries, keys and values: bfloat16 [rows, heads or groups, width].
 int warpwright_turn(const Tensor *every, const Tensor *const *by, int64_t heads, double epsilon, Tensor *queries,
                     Tensor *keys, Tensor *values) {
   return warpwright_guarded([&] {
@@ -228,11 +230,12 @@ int warpwright_turn(const Tensor *every, const Tensor *const *by, int64_t heads,
   });
 }
 
-// The same, but that keys and values are kept, bfloat16 [rows, room, groups, width]. There is no way back.
+// The same, but keys and values are written to the cache, bfloat16 [rows, room, groups, width]. No
+// backward pass.
 int warpwright_turn_keep(const Tensor *every, const Tensor *const *by, const Tensor *keys, const Tensor *values,
                          double epsilon, Tensor *queries) {
   return warpwright_guarded([&] {
-    TORCH_CHECK(keys->dim() == 4 && keys->size(0) == every->size(0), "keys have four dimensions");
+    TORCH_CHECK(keys->dim() == 4 && keys->size(0) == every->size(0), "keys must have four dimensions");
     auto room = keys->size(1), groups = keys->size(2), width = keys->size(3);
     Heads of{every->size(0), every->size(1) / width - 2 * groups, groups, width};
     TORCH_CHECK(of.heads > 0 && room > 0, "heads are missing, or room");
@@ -241,12 +244,13 @@ int warpwright_turn_keep(const Tensor *every, const Tensor *const *by, const Ten
   });
 }
 
-// queries: bfloat16 [rows, heads, width]; keys, values: bfloat16 [rows, room, groups, width]; positions: int64 [rows].
-// Gives what each attends to up to its position, as queries lie. There is no way back.
+// queries: bfloat16 [rows, heads, width]; keys, values: bfloat16 [rows, room, groups, width];
+// positions: int64 [rows]. Returns the attention over the cache up to each position, in the
+// queries' layout. No backward pass.
 int warpwright_attend(const Tensor *queries, const Tensor *keys, const Tensor *values, const Tensor *positions,
                       Tensor *out) {
   return warpwright_guarded([&] {
-    TORCH_CHECK(queries->dim() == 3 && keys->dim() == 4, "queries have three dimensions and keys four");
+    TORCH_CHECK(queries->dim() == 3 && keys->dim() == 4, "queries must have three dimensions and keys four");
     auto rows = queries->size(0), heads = queries->size(1), width = queries->size(2);
     auto room = keys->size(1), groups = keys->size(2);
     TORCH_CHECK(groups > 0 && heads % groups == 0, heads, " heads cannot share ", groups, " groups");
@@ -260,13 +264,13 @@ int warpwright_attend(const Tensor *queries, const Tensor *keys, const Tensor *v
   });
 }
 
-// both: bfloat16 [rows, 2 inner]. Gives silu of the first half times the second.
+// both: bfloat16 [rows, 2 inner]. Returns silu of the first half times the second.
 int warpwright_gate(const Tensor *both, Tensor *out) {
   return warpwright_guarded([&] { *out = Gate::apply(*both); });
 }
 
-// logits: bfloat16 [rows, words]; chosen: int64 [rows]. Gives log-probabilities and entropies, which have no way back:
-// float32 [rows].
+// logits: bfloat16 [rows, words]; chosen: int64 [rows]. Returns log-probabilities, and entropies,
+// which have no backward pass: float32 [rows].
 int warpwright_likelihood(const Tensor *logits, const Tensor *chosen, Tensor *logprobs, Tensor *entropies) {
   return warpwright_guarded([&] {
     auto made = Likelihood::apply(*logits, *chosen);
@@ -275,8 +279,8 @@ int warpwright_likelihood(const Tensor *logits, const Tensor *chosen, Tensor *lo
   });
 }
 
-// logits: bfloat16 [rows, words]; chances: float64 [rows]. Gives ids, and logarithms of probabilities: float64
-// [2, rows].
+// logits: bfloat16 [rows, words]; chances: float64 [rows]. Returns ids and log-probabilities:
+// float64 [2, rows].
 int warpwright_choose(const Tensor *logits, const Tensor *chances, double temperature, double top_p, Tensor *out) {
   return warpwright_guarded([&] {
     auto rows = logits->size(0), words = logits->size(1);

@@ -1,4 +1,4 @@
-// Compiles the kernels for the GPU at hand and starts them there.
+// Compiles the kernels for the GPU and launches them.
 #include "kernels.h"
 #include <array>
 #include <dlfcn.h>
@@ -23,19 +23,20 @@ constexpr std::array<const char *, 10> NAMES = {"add_norm",  "add_norm_back", "t
 
 using OnHost = void (*)(unsigned blocks, unsigned threads, unsigned shared_bytes, void **arguments);
 
-// Of the library that was named.
+// Of the library given for tests.
 std::array<OnHost, NAMES.size()> on_host = {};
 
 #ifdef WARPWRIGHT_CUDA
 
-// Loaded when they are needed: a host without a GPU has no driver.
+// Loaded lazily: a host without a GPU has no driver.
 template <typename F> F *named(void *library, const char *name) {
   auto *found = library ? dlsym(library, name) : nullptr;
-  TORCH_CHECK(found, name, " is not to be found: ", library ? "" : dlerror());
+  TORCH_CHECK(found, name, " was not found: ", library ? "" : dlerror());
   return reinterpret_cast<F *>(found);
 }
 
-// NVRTC as pip puts it beside torch, which looks for its own parts by name alone: they are loaded first.
+// NVRTC as pip installs it next to torch. It looks for its own parts by name only, so they are
+// loaded first.
 void *nvrtc() {
   static void *library = [] {
     Dl_info torch{};
@@ -52,8 +53,8 @@ void *nvrtc() {
     }
     return static_cast<void *>(nullptr);
   }();
-  TORCH_CHECK(library, "NVRTC is not to be found: it is part of torch for CUDA as pip installs it; without it `--no-fused` "
-                       "(`fused = false` in a configuration) computes by torch's kernels");
+  TORCH_CHECK(library, "NVRTC was not found: pip installs it with torch for CUDA. Without it, `engine.fused_kernels = false` "
+                       "in a configuration uses torch's kernels");
   return library;
 }
 
@@ -67,11 +68,11 @@ void check(CUresult result, const char *what) { TORCH_CHECK(result == CUDA_SUCCE
 #define DRIVER(name) named<decltype(name)>(driver(), #name)
 #define NVRTC(name) named<decltype(name)>(nvrtc(), #name)
 
-// What the driver takes, for a GPU of this compute capability: 90 for 9.0.
+// The cubin for a GPU of this compute capability: 90 for 9.0.
 std::string compiled(const char *source, int capability) {
   nvrtcProgram program = nullptr;
   TORCH_CHECK(NVRTC(nvrtcCreateProgram)(&program, source, "kernels.cu", 0, nullptr, nullptr) == NVRTC_SUCCESS,
-              "NVRTC takes no program");
+              "NVRTC refuses the program");
   auto architecture = "--gpu-architecture=sm_" + std::to_string(capability);
   const char *options[] = {architecture.c_str(), "--std=c++17"};
   auto result = NVRTC(nvrtcCompileProgram)(program, 2, options);
@@ -87,17 +88,17 @@ std::string compiled(const char *source, int capability) {
     NVRTC(nvrtcGetProgramLog)(program, binary.data());
   }
   NVRTC(nvrtcDestroyProgram)(&program);
-  TORCH_CHECK(result == NVRTC_SUCCESS, "the kernels do not compile for sm_", capability, ": ", binary.c_str());
+  TORCH_CHECK(result == NVRTC_SUCCESS, "the kernels failed to compile for sm_", capability, ": ", binary.c_str());
   return binary;
 }
 
 struct Loaded {
   std::array<CUfunction, NAMES.size()> functions;
-  // Torch's own of that GPU.
+  // Torch's context of that GPU.
   CUcontext context;
 };
 
-// Of a GPU: compiled once.
+// Per GPU: compiled once.
 const Loaded &loaded(int gpu, const char *source) {
   static std::mutex mutex;
   static std::map<int, Loaded> known;
@@ -113,7 +114,7 @@ const Loaded &loaded(int gpu, const char *source) {
   check(attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device), "cuDeviceGetAttribute");
   check(attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device), "cuDeviceGetAttribute");
   auto binary = compiled(source, 10 * major + minor);
-  // The context that torch uses becomes this thread's.
+  // Makes torch's context current in this thread.
   c10::DeviceGuard guard(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(gpu)));
   c10::cuda::device_synchronize();
   CUmodule module;
@@ -134,14 +135,14 @@ void warpwright::launch(Kernel kernel, const at::Tensor &on, int64_t blocks, uns
   auto number = static_cast<size_t>(kernel);
   auto count = static_cast<unsigned>(whole(blocks));
   if (on.is_cpu()) {
-    TORCH_CHECK(on_host[number], "no kernel works on the host");
+    TORCH_CHECK(on_host[number], "the kernel has no host version");
     return on_host[number](count, threads, shared_bytes, arguments);
   }
 #ifdef WARPWRIGHT_CUDA
   static auto *launch = DRIVER(cuLaunchKernel);
   c10::DeviceGuard guard(on.device());
   const auto &[functions, context] = loaded(on.device().index(), nullptr);
-  // A thread of autograd's may not have asked the runtime for anything yet.
+  // An autograd thread may not have used the CUDA runtime yet.
   static auto *current = DRIVER(cuCtxGetCurrent);
   CUcontext found = nullptr;
   check(current(&found), "cuCtxGetCurrent");
@@ -156,7 +157,7 @@ void warpwright::launch(Kernel kernel, const at::Tensor &on, int64_t blocks, uns
 
 extern "C" {
 
-// Works on tensors of the host by a library that has a `host_NAME` for each kernel.
+// Runs on host tensors with a library that has a `host_NAME` per kernel.
 int warpwright_kernels_on_host(const char *library) {
   return warpwright_guarded([&] {
     void *opened = dlopen(library, RTLD_NOW);
@@ -171,12 +172,12 @@ int warpwright_kernels_on_host(const char *library) {
 
 #ifdef WARPWRIGHT_CUDA
 
-// Bytes that the kernels are for a compute capability; needs no GPU.
+// Size of the kernels' cubin for a compute capability, in bytes; needs no GPU.
 int warpwright_kernels_compile(const char *source, int capability, size_t *bytes) {
   return warpwright_guarded([&] { *bytes = compiled(source, capability).size(); });
 }
 
-// Makes the kernels ready on a GPU.
+// Loads the kernels on a GPU.
 int warpwright_kernels_load(int gpu, const char *source) {
   return warpwright_guarded([&] { loaded(gpu, source); });
 }

@@ -1,10 +1,10 @@
-// Starts the kernels of `csrc/*.cu`.
+// Launches the kernels of `csrc/*.cu`.
 #pragma once
 #include <ATen/ATen.h>
 #include <cstdint>
 #include <functional>
 
-// 0, or 1 with words in warpwright_error() (`shim.cpp`).
+// Returns 0, or 1 with a message in warpwright_error() (`shim.cpp`).
 int warpwright_guarded(const std::function<void()> &work);
 
 namespace warpwright {
@@ -12,8 +12,8 @@ namespace warpwright {
 enum class Kernel { add_norm, add_norm_back, turn, turn_back, gate, gate_back, likelihood, likelihood_back, choose,
                     attend };
 
-// On torch's stream of the GPU where `on` lies, where a CUDA graph may be recorded; `arguments` are addresses of what
-// the kernel takes. Tensors of the host are worked on by a library that was named, which is for tests.
+// Runs on torch's stream of the GPU of `on`, where a CUDA graph may be recording; `arguments` are
+// addresses of the kernel's arguments. On host tensors, the library given for tests runs.
 void launch(Kernel kernel, const at::Tensor &on, int64_t blocks, unsigned threads, unsigned shared_bytes,
             void **arguments);
 
@@ -25,7 +25,8 @@ void start(Kernel kernel, const at::Tensor &on, int64_t blocks, unsigned threads
     launch(kernel, on, blocks, threads, shared_bytes, arguments);
 }
 
-// The address of what a kernel takes as it lies. Kernels read four numbers at a time, and 16 bytes at most.
+// The address of a kernel's tensor argument. Kernels read four numbers at a time, and 16 bytes at
+// most.
 template <typename T> T *lies(const at::Tensor &tensor, at::ScalarType type, at::IntArrayRef sizes) {
   TORCH_CHECK(tensor.scalar_type() == type && tensor.is_contiguous() && tensor.sizes() == sizes, "a kernel takes ",
               type, " of ", sizes, " and was given ", tensor.scalar_type(), " of ", tensor.sizes());

@@ -1,7 +1,7 @@
-// What is made of odds: likelihoods of tokens, there and back, and a token drawn.
+// Kernels on logits: log-probabilities of tokens, forward and backward, and sampling.
 
-// Of logits[rows, words] the log-probability of chosen[rows] and the entropy; totals[rows] are the logarithms of what
-// the odds add up to. Words are a multiple of four. A block for each row.
+// From logits[rows, words] the log-probability of chosen[rows] and the entropy; totals[rows] are
+// the log-sum-exps. Words are a multiple of four. A block per row.
 extern "C" __global__ void likelihood(const bf16 *logits, const long long *chosen, float *logprobs, float *entropies,
                                       float *totals, int words) {
   __shared__ float shared[32];
@@ -30,7 +30,8 @@ extern "C" __global__ void likelihood(const bf16 *logits, const long long *chose
   }
 }
 
-// The way back, of the log-probabilities' gradients d[rows]: d times (1 where chosen, else 0, less the probability).
+// Backward pass from the log-probabilities' gradients d[rows]: d times (1 where chosen, else 0,
+// minus the probability).
 extern "C" __global__ void likelihood_back(const bf16 *logits, const long long *chosen, const float *totals,
                                            const float *d, bf16 *d_logits, int words) {
   long long first = (long long)blockIdx.x * words;
@@ -45,13 +46,14 @@ extern "C" __global__ void likelihood_back(const bf16 *logits, const long long *
   }
 }
 
-// Numbers in the order of the floats that they are the bits of.
+// Maps the bits of floats to integers of the same order.
 __device__ __forceinline__ int ordered(bf16 bits) { return bits & 0x8000 ? 0xffff - bits : bits + 0x8000; }
 
-// Draws a token of each row of logits[rows, words], given chances[rows] between 0 and 1: the first up to which the
-// probabilities of what may be drawn add up to more. With top_p below 1 those may be drawn of which all that are
-// likelier add up to less; equally likely ones alike. drawn[2, rows]: ids, and the logarithms of the probabilities
-// that they were drawn with. A block for each row.
+// Samples a token of each row of logits[rows, words], given chances[rows] in [0, 1): the first at
+// which the cumulative probability of the nucleus exceeds it. With top_p below 1 the nucleus has
+// the tokens for which the probabilities of all more probable ones sum to less than top_p; tokens
+// of equal probability are all in or all out. drawn[2, rows]: ids, and the log-probabilities of the
+// distribution sampled from. A block per row.
 extern "C" __global__ void choose(const bf16 *logits, const double *chances, double *drawn, int rows, int words,
                                   float temperature, float top_p) {
   __shared__ float shared[32];
@@ -67,7 +69,7 @@ extern "C" __global__ void choose(const bf16 *logits, const double *chances, dou
   for (int i = threadIdx.x; i < words; i += blockDim.x)
     sum += expf(wide(x[i]) / temperature - most);
   float all = most + logf(block_sum(sum, shared));
-  // The least that may be drawn: the likelier ones of what lies below it add up to top_p or more.
+  // The smallest logit in the nucleus: the more probable tokens below it sum to top_p or more.
   int least = 0;
   if (top_p < 1.0f) {
     int above = 0x10000;
@@ -88,7 +90,8 @@ extern "C" __global__ void choose(const bf16 *logits, const double *chances, dou
         kept += expf(wide(x[i]) / temperature - all);
     all += logf(block_sum(kept, shared));
   }
-  // In double: a vocabulary of 150,000 adds up to 1 within what float32 rounds a rare token to.
+  // In double: the cumulative sum over a vocabulary of 150,000 would round in float32 by as much as
+  // a rare token's probability.
   int chunk = (words + blockDim.x - 1) / blockDim.x;
   int first = threadIdx.x * chunk;
   int last = first + chunk < words ? first + chunk : words;
@@ -104,7 +107,7 @@ extern "C" __global__ void choose(const bf16 *logits, const double *chances, dou
       total += sums[i];
     double wanted = chances[blockIdx.x] * total;
     double reached = 0.0;
-    // Whoever is the last that has any, if rounding leaves none.
+    // The last thread with a token, if rounding selects none.
     owner = 0;
     before = 0.0;
     for (int i = 0; i < (int)blockDim.x; i++) {

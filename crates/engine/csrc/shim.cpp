@@ -1,6 +1,7 @@
-// What tch leaves out of libtorch: fused AdamW, clipping without a wait for the device, gradients that
-// are given, given up or summed, attention over packed sequences, precision of products, CUDA graphs.
-// Each function gives 0, or 1 with words in warpwright_error(). A tensor is a `torch::Tensor*` of tch's.
+// Functions of libtorch that tch lacks: fused AdamW, gradient clipping without a device
+// synchronisation, access to gradients, their release and sum, attention over packed sequences,
+// precision of products, CUDA graphs. Each function returns 0, or 1 with a message in
+// warpwright_error(). A tensor is tch's `torch::Tensor*`.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -52,9 +53,9 @@ extern "C" {
 
 const char *warpwright_error() { return last_error.c_str(); }
 
-// One step of AdamW (Loshchilov and Hutter, arXiv 1711.05101), all tensors at once. Moments may be of a
-// smaller type than parameters; then they are widened for the step. Where `norm`, the gradients', is not
-// finite, nothing moves; the device decides that, and nobody waits for it.
+// One step of AdamW (Loshchilov and Hutter, arXiv 1711.05101), all tensors at once. Moments may
+// have a smaller type than parameters; then they are widened for the step. If `norm`, the
+// gradients', is not finite, nothing changes; the device decides that, without a synchronisation.
 int warpwright_adamw(Tensor *const *parameters, Tensor *const *first, Tensor *const *second,
                      Tensor *const *steps, size_t count, double rate, double beta1, double beta2,
                      double decay, double epsilon,
@@ -83,8 +84,8 @@ int warpwright_adamw(Tensor *const *parameters, Tensor *const *first, Tensor *co
   });
 }
 
-// Scales all gradients so that their norm is at most `most`, as torch.nn.utils.clip_grad_norm_ does, but
-// without waiting for the device. The norm before that is written to `norm`.
+// Scales all gradients so that their norm is at most `most`, as torch.nn.utils.clip_grad_norm_
+// does, but without a device synchronisation. The norm before that is written to `norm`.
 int warpwright_clip(Tensor *const *parameters, size_t count, double most, Tensor *norm) {
   return guarded([&] {
     c10::NoGradGuard no_grad;
@@ -99,7 +100,7 @@ int warpwright_clip(Tensor *const *parameters, size_t count, double most, Tensor
   });
 }
 
-// Goes back from `out`, of which `gradient` is the gradient.
+// Backward pass from `out`, given its gradient.
 int warpwright_backward(const Tensor *out, const Tensor *gradient) {
   return guarded([&] { torch::autograd::backward({*out}, {*gradient}); });
 }
@@ -119,8 +120,8 @@ int warpwright_forget_gradients(Tensor *const *parameters, size_t count) {
   });
 }
 
-// Causal attention over sequences that lie behind each other. q: [tokens, heads, width]; k, v: [tokens,
-// groups, width]; bounds: where each begins and the last ends, int32 on the device.
+// Causal attention over packed sequences. q: [tokens, heads, width]; k, v: [tokens, groups, width];
+// bounds: offsets of the sequences with the end of the last, int32 on the device.
 int warpwright_packed_attention(const Tensor *q, const Tensor *k, const Tensor *v, const Tensor *bounds,
                                 int64_t longest, Tensor *out) {
   return guarded([&] {
@@ -130,9 +131,9 @@ int warpwright_packed_attention(const Tensor *q, const Tensor *k, const Tensor *
   });
 }
 
-// Attention of one token of each row to what its row has kept. q: [rows, heads, width]; k, v: [rows *
-// room, groups, width]; q_bounds: 0, 1, 2, ...; k_bounds: 0, room, 2 room, ...; used: how many of its room a
-// row has kept; all three int32 on the device.
+// Attention of one token of each row to its KV cache. q: [rows, heads, width]; k, v: [rows * room,
+// groups, width]; q_bounds: 0, 1, 2, ...; k_bounds: 0, room, 2 room, ...; used: number of cached
+// tokens per row; all three int32 on the device.
 int warpwright_cached_attention(const Tensor *q, const Tensor *k, const Tensor *v, const Tensor *q_bounds,
                                 const Tensor *k_bounds, const Tensor *used, int64_t room, Tensor *out) {
   return guarded([&] {
@@ -151,8 +152,8 @@ int warpwright_empty_cache() {
   return guarded([&] { at::getDeviceAllocator(at::kCUDA)->emptyCache(); });
 }
 
-// What is computed between begin and end is recorded, not done; replay does it again, on the same tensors.
-// Graphs that are given the same `beside` share memory: only one of them may be at work.
+// Work between begin and end is recorded, not executed; replay executes it on the same tensors.
+// Graphs with the same `beside` share memory: only one of them may run at a time.
 #ifdef WARPWRIGHT_CUDA
 
 // Each tensor, on a GPU of its own, becomes the sum of all.
@@ -176,7 +177,8 @@ int warpwright_use_gpu(int64_t gpu) {
 }
 
 struct WarpwrightGraph {
-  // While it is recorded, the GPU is this thread's own: another's streams would record nothing.
+  // During recording the stream is this thread's current one: work on other streams would not be
+  // recorded.
   std::unique_ptr<c10::DeviceGuard> on;
   at::cuda::CUDAGraph graph;
   c10::cuda::CUDAStream stream;
@@ -190,7 +192,8 @@ int warpwright_graph_begin(int64_t gpu, const WarpwrightGraph *beside, Warpwrigh
   return guarded([&] {
     auto index = static_cast<c10::DeviceIndex>(gpu);
     auto on = std::make_unique<c10::DeviceGuard>(c10::Device(c10::kCUDA, index));
-    // All graphs of a GPU are recorded on one stream, which nothing else uses: it has the workspaces of its products.
+    // All graphs of a GPU are recorded on one stream, used for nothing else: it has the workspaces
+    // of their products.
     static thread_local std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
     auto stream = streams.find(index);
     if (stream == streams.end())
@@ -203,7 +206,7 @@ int warpwright_graph_begin(int64_t gpu, const WarpwrightGraph *beside, Warpwrigh
         made->graph.capture_begin(const_cast<WarpwrightGraph *>(beside)->graph.pool(),
                                   cudaStreamCaptureModeThreadLocal);
       else
-        // Threads of other GPUs may find memory meanwhile.
+        // Threads of other GPUs may allocate memory meanwhile.
         made->graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     } catch (...) {
       c10::cuda::setCurrentCUDAStream(made->before);
@@ -213,8 +216,8 @@ int warpwright_graph_begin(int64_t gpu, const WarpwrightGraph *beside, Warpwrigh
   });
 }
 
-// What torch warns of is that a graph holds nothing. Replayed, it would leave what was there before, and nobody would
-// know: whatever it warns of here is refused.
+// Torch warns if a graph is empty. Its replay would leave the previous outputs unnoticed, so every
+// warning is an error here.
 struct Refused : c10::WarningHandler {
   std::string words;
   void process(const c10::Warning &warning) override { words += warning.msg(); }
@@ -222,7 +225,7 @@ struct Refused : c10::WarningHandler {
 
 int warpwright_graph_end(WarpwrightGraph *graph) {
   return guarded([&] {
-    // Whatever becomes of it, later work goes where it went before.
+    // On success and failure, later work runs on the previous stream.
     struct Back {
       WarpwrightGraph &graph;
       ~Back() {

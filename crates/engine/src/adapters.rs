@@ -1,8 +1,8 @@
-//! Adapters on disk, as PEFT has them: `adapter_config.json` and `adapter_model.safetensors`, beside no weights
-//! of the model that they are for.
+//! LoRA adapters on disk in PEFT's format: `adapter_config.json` and `adapter_model.safetensors`,
+//! without the base model's weights.
 //!
-//! Matrices that read the same input (queries, keys, values; the two halves of the MLP) have one adapter here:
-//! in the files each of their parts has the same `lora_A` and its own rows of `lora_B`.
+//! Matrices with the same input (query, key and value; the two halves of the MLP) share one adapter
+//! here. In the files each of them has the same `lora_A` and its own rows of `lora_B`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use warpwright_learn::model_config::ModelConfig;
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
 
-/// Where the model lies that the adapters in a folder are for; `None` where there are no adapters.
+/// Folder of the base model of the adapters in a folder; `None` without adapters.
 pub(crate) fn base(folder: &Path) -> Result<Option<PathBuf>, EngineError> {
     let path = folder.join(CONFIG);
     if !path.exists() {
@@ -27,7 +27,7 @@ pub(crate) fn base(folder: &Path) -> Result<Option<PathBuf>, EngineError> {
     }
     let json = described(&path)?;
     let base = json["base_model_name_or_path"].as_str().filter(|base| !base.is_empty());
-    let none = || broken(&path, "it names no base_model_name_or_path");
+    let none = || broken(&path, "it has no base_model_name_or_path");
     base.map(|base| Some(folder.join(base))).ok_or_else(none)
 }
 
@@ -37,11 +37,11 @@ fn broken(path: &Path, message: impl Into<String>) -> EngineError {
 
 fn described(path: &Path) -> Result<Json, EngineError> {
     let text = fs::read_to_string(path)
-        .map_err(|source| EngineError::Io { what: "read what adapters are", source })?;
+        .map_err(|source| EngineError::Io { what: "read the adapters' config", source })?;
     serde_json::from_str(&text).map_err(|error| broken(path, error.to_string()))
 }
 
-/// Puts the adapters of a folder to the weights of their model.
+/// Attaches a folder's adapters to the weights of their base model.
 pub(crate) fn attach(
     folder: &Path,
     config: &ModelConfig,
@@ -50,18 +50,19 @@ pub(crate) fn attach(
     let (path, json) = (folder.join(WEIGHTS), described(&folder.join(CONFIG))?);
     let number = |key: &str| {
         let number = json[key].as_f64().filter(|number| *number > 0.0);
-        number.ok_or_else(|| broken(&folder.join(CONFIG), format!("{key} is no number above 0")))
+        number
+            .ok_or_else(|| broken(&folder.join(CONFIG), format!("{key} must be a number above 0")))
     };
     if json["peft_type"] != "LORA" {
         return Err(broken(&folder.join(CONFIG), "peft_type is not LORA"));
     }
-    // Each would be another computation, or numbers that are left out of it.
+    // Each of these would change the computation or leave weights out.
     for key in ["use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "modules_to_save"] {
         let value = &json[key];
         let is_absent =
             value.is_null() || *value == false || *value == json!({}) || *value == json!([]);
         if !is_absent {
-            return Err(broken(&folder.join(CONFIG), format!("{key} is not computed")));
+            return Err(broken(&folder.join(CONFIG), format!("{key} is not supported")));
         }
     }
     let (rank, alpha) = (number("r")?, number("lora_alpha")?);
@@ -69,7 +70,7 @@ pub(crate) fn attach(
     let mut take = |part: &Part, side: &str| {
         let name = name(part, side);
         let found = given.remove(&name);
-        found.ok_or_else(|| broken(&path, format!("there is no {name}")))
+        found.ok_or_else(|| broken(&path, format!("it has no tensor {name}")))
     };
     for (layer, number) in weights.layers.iter_mut().zip(0..) {
         let mut all = Vec::new();
@@ -80,7 +81,10 @@ pub(crate) fn attach(
                 b.push(take(part, "B")?.to_kind(Kind::Float));
                 let same = a.get_or_insert_with(|| down.shallow_clone());
                 if *same != down {
-                    let message = format!("{} is another than its neighbour's", name(part, "A"));
+                    let message = format!(
+                        "{} must equal that of the matrices with the same input",
+                        name(part, "A")
+                    );
                     return Err(broken(&path, message));
                 }
             }
@@ -88,7 +92,7 @@ pub(crate) fn attach(
             let (rows, columns) = (matrix.size()[0], matrix.size()[1]);
             let fits = a.size() == [rank as i64, columns] && b.size() == [rows, rank as i64];
             if !fits {
-                let message = format!("{:?} times {:?} does not fit", b.size(), a.size());
+                let message = format!("the shapes {:?} and {:?} do not fit", b.size(), a.size());
                 return Err(broken(&path, format!("{}: {message}", name(&parts[0], "A"))));
             }
             all.push(Adapter { a, b, scale: alpha / rank });
@@ -97,11 +101,11 @@ pub(crate) fn attach(
     }
     match given.keys().min() {
         None => Ok(()),
-        Some(left) => Err(broken(&path, format!("{left} is not computed"))),
+        Some(left) => Err(broken(&path, format!("the tensor {left} is not supported"))),
     }
 }
 
-/// Writes the weights' adapters; `base` is where the rest of the model lies.
+/// Writes the weights' adapters; `base` is the base model's folder.
 pub(crate) fn write(
     folder: &Path,
     config: &ModelConfig,
@@ -131,7 +135,7 @@ pub(crate) fn write(
         "r": rank, "lora_alpha": scale * rank as f64, "lora_dropout": 0.0, "bias": "none",
         "target_modules": targets, "fan_in_fan_out": false, "inference_mode": true,
     });
-    let failed = |source| EngineError::Io { what: "write what adapters are", source };
+    let failed = |source| EngineError::Io { what: "write the adapters' config", source };
     fs::create_dir_all(folder).map_err(failed)?;
     fs::write(folder.join(CONFIG), format!("{described:#}\n")).map_err(failed)?;
     write_tensors(&folder.join(WEIGHTS), tensors, Some(Kind::Float))

@@ -1,14 +1,15 @@
-//! A token of each row, by a number between 0 and 1, in calls of torch; `csrc/odds.cu` does it in one kernel.
+//! Samples a token of each row by inverse transform, in torch calls; `csrc/odds.cu` does the same
+//! in one kernel.
 
 use tch::{Kind, Tensor};
 
 use crate::error::EngineError;
 
-/// A token, and the logarithm of the probability that it was drawn with.
+/// A token id and its log-probability (natural) under the distribution it was sampled from.
 pub(crate) type Drawn = (u32, f32);
 
-/// Draws from each row, given a number between 0 and 1 for each: the first token up to which the
-/// probabilities add up to more. Ids, and the logarithm of the probability of each: `[2, rows]`, float64.
+/// Samples from each row, given a number in [0, 1) for each: the first token at which the
+/// cumulative probability exceeds it. Returns ids and log-probabilities: `[2, rows]`, float64.
 pub(crate) fn choose(
     logits: &Tensor,
     chances: &Tensor,
@@ -20,7 +21,8 @@ pub(crate) fn choose(
         (ids, sure)
     } else {
         let logprobs = logprobs(logits, (temperature, top_p));
-        // In double: a vocabulary of 150,000 adds up to 1 within what float32 rounds a rare token to.
+        // In float64: the cumulative sum over a vocabulary of 150,000 would round in float32 by as
+        // much as a rare token's probability.
         let sums = logprobs.to_kind(Kind::Double).exp().cumsum(-1, Kind::Double);
         let wanted = chances.unsqueeze(1) * sums.narrow(-1, -1, 1);
         let last = logits.size()[1] - 1;
@@ -32,7 +34,8 @@ pub(crate) fn choose(
     Tensor::stack(&[ids.to_kind(Kind::Double), logprobs.to_kind(Kind::Double)], 0)
 }
 
-/// Of what may be drawn; the rest is infinitely unlikely: `[rows, vocabulary]`.
+/// Log-probabilities after temperature and `top_p`; tokens outside the nucleus have -inf: `[rows,
+/// vocabulary]`.
 fn logprobs(logits: &Tensor, (temperature, top_p): (f64, f64)) -> Tensor {
     let logprobs = (logits / temperature).log_softmax(-1, Kind::Float);
     if top_p >= 1.0 {
@@ -40,13 +43,14 @@ fn logprobs(logits: &Tensor, (temperature, top_p): (f64, f64)) -> Tensor {
     }
     let (sorted, _) = logprobs.sort(-1, true);
     let before = sorted.exp().cumsum(-1, Kind::Float) - sorted.exp();
-    // Equally likely ones alike: in half precision there are many, in an order that is only sorting's.
+    // Tokens of equal probability are all kept: half precision has many, and their order is
+    // arbitrary.
     let least = sorted.masked_fill(&before.ge(top_p), f64::INFINITY).amin(-1, true);
     let cut = logprobs.lt_tensor(&least);
     logprobs.masked_fill(&cut, f64::NEG_INFINITY).log_softmax(-1, Kind::Float)
 }
 
-/// What [`choose`] gave, on the host.
+/// Copies the result of [`choose`] to the host.
 pub(crate) fn read(drawn: &Tensor) -> Result<Vec<Drawn>, EngineError> {
     let count = drawn.size()[1] as usize;
     let numbers: Vec<f64> = Vec::try_from(drawn.view([-1]))?;

@@ -1,7 +1,7 @@
-//! Weights on disk: Hugging Face's names in safetensors, beside `config.json`.
+//! Checkpoints: weights with Hugging Face's names in safetensors, beside `config.json`.
 //!
-//! Matrices that lie behind each other here are apart there. The head for values, which Hugging Face has
-//! no name for, has a file of its own.
+//! Matrices that are fused in memory are separate in the files. The value head has a file of its
+//! own, since Hugging Face has no name for it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -22,16 +22,16 @@ const VALUE: &str = "value_head.safetensors";
 /// The value head's name in its file.
 const VALUE_NAME: &str = "value_head.weight";
 
-/// What a folder has, float32, on the host.
+/// Content of a checkpoint folder: float32, on the host.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     pub(crate) config: ModelConfig,
     pub(crate) weights: Weights,
-    /// Where the weights lie that adapters are for: the folder itself, or another.
+    /// Folder of the base model's weights: the folder itself, or another one of adapters.
     pub(crate) base: PathBuf,
 }
 
-/// Reads a model's shape and weights, or adapters with the model that they are for.
+/// Reads a model's config and weights, or adapters with their base model.
 pub(crate) fn read(folder: &Path) -> Result<Checkpoint, EngineError> {
     let base = adapters::base(folder)?;
     let from = base.as_deref().unwrap_or(folder);
@@ -47,18 +47,18 @@ pub(crate) fn read(folder: &Path) -> Result<Checkpoint, EngineError> {
             let fits = found.filter(|(_, tensor)| tensor.size() == [1, config.hidden_size]);
             let fits = fits.ok_or_else(|| EngineError::Model {
                 path: value,
-                message: format!("there is no {VALUE_NAME} that fits"),
+                message: format!("it has no {VALUE_NAME} of the model's hidden_size"),
             })?;
             weights.value = Some(fits.1.to_kind(Kind::Float));
         }
     }
-    // Adapters name it, wherever they are read from.
+    // Adapters name it by an absolute path, readable from any working directory.
     let base = std::path::absolute(base.as_deref().unwrap_or(folder))
-        .map_err(|source| EngineError::Io { what: "find a model's folder", source })?;
+        .map_err(|source| EngineError::Io { what: "resolve the model's folder", source })?;
     Ok(Checkpoint { config, weights, base })
 }
 
-/// Writes adapters, and the value head if there is one.
+/// Writes adapters, and the value head if the model has one.
 pub(crate) fn write_adapters(
     folder: &Path,
     config: &ModelConfig,
@@ -75,7 +75,7 @@ fn write_value(folder: &Path, weights: &Weights, kind: Kind) -> Result<(), Engin
     write_tensors(&folder.join(VALUE), value, Some(kind))
 }
 
-/// Writes shape and weights so that transformers reads them; numbers of type `kind`.
+/// Writes config and weights in transformers' format, with tensors of type `kind`.
 pub(crate) fn write(
     folder: &Path,
     config: &ModelConfig,
@@ -83,7 +83,7 @@ pub(crate) fn write(
     kind: Kind,
 ) -> Result<(), EngineError> {
     fs::create_dir_all(folder)
-        .map_err(|source| EngineError::Io { what: "make a folder for a checkpoint", source })?;
+        .map_err(|source| EngineError::Io { what: "create the checkpoint's folder", source })?;
     config.write(&folder.join(CONFIG))?;
     write_tensors(&folder.join(WEIGHTS), hugging_face(config, weights), Some(kind))?;
     write_value(folder, weights, kind)
@@ -113,13 +113,15 @@ impl Given {
         Ok(Self { path, tensors })
     }
 
-    /// A tensor of this shape, float32.
+    /// Takes a tensor of the given shape, as float32.
     fn take(&mut self, name: &str, shape: &[i64]) -> Result<Tensor, EngineError> {
         let tensor = self.tensors.remove(name);
-        let tensor = tensor.ok_or_else(|| self.broken(format!("there is no {name}")))?;
+        let tensor = tensor.ok_or_else(|| self.broken(format!("it has no tensor {name}")))?;
         if tensor.size() != shape {
             let size = tensor.size();
-            return Err(self.broken(format!("{name} is {size:?}, and {shape:?} fits config.json")));
+            return Err(
+                self.broken(format!("{name} has shape {size:?}; config.json needs {shape:?}"))
+            );
         }
         Ok(tensor.to_kind(Kind::Float))
     }
@@ -159,10 +161,10 @@ impl Given {
         })
     }
 
-    /// Whatever is left would be left out of the computation without a word.
+    /// Refuses remaining tensors, which the computation would silently ignore.
     fn finish(mut self, config: &ModelConfig) -> Result<(), EngineError> {
         if config.tie_word_embeddings {
-            // Some writers keep both names of the one matrix.
+            // Some writers keep both names of a tied matrix.
             self.tensors.remove("lm_head.weight");
         }
         let mut left: Vec<&str> = self.tensors.keys().map(String::as_str).collect();
@@ -171,7 +173,8 @@ impl Given {
             None => Ok(()),
             Some(first) => {
                 let count = left.len();
-                Err(self.broken(format!("{first} is not computed ({count} such tensors)")))
+                Err(self
+                    .broken(format!("the tensor {first} is not supported ({count} such tensors)")))
             }
         }
     }
@@ -181,19 +184,19 @@ impl Given {
     }
 }
 
-/// A tensor of Hugging Face's.
+/// A tensor with Hugging Face's name.
 pub(crate) struct Part {
     pub(crate) name: String,
     pub(crate) shape: Vec<i64>,
 }
 
-/// Of one block: the matrices, in the order of [`Layer::matrices`].
+/// The matrices of one block, in the order of [`Layer::matrices`].
 pub(crate) fn matrices(config: &ModelConfig, number: i64) -> [Vec<Part>; 4] {
     let [_, qkv, _, _, o, _, gate_up, down] = parts(config, number);
     [qkv, o, gate_up, down]
 }
 
-/// Of one block: each tensor of [`Layer`], in its order, with the parts that it is made of.
+/// The tensors of one block in [`Layer`]'s order, each with its parts.
 fn parts(config: &ModelConfig, number: i64) -> [Vec<Part>; 8] {
     let (d, width, inner) = (config.hidden_size, config.head_dim, config.intermediate_size);
     let (heads, groups) = (config.num_attention_heads * width, config.num_key_value_heads * width);
@@ -235,35 +238,35 @@ fn hugging_face(config: &ModelConfig, weights: &Weights) -> Vec<(String, Tensor)
     named
 }
 
-/// Files that an index names, each once.
+/// Files named by an index, without duplicates.
 fn files_of(index: &Path) -> Result<Vec<String>, EngineError> {
     let broken = |message: String| EngineError::Model { path: index.to_owned(), message };
     let text = fs::read_to_string(index)
-        .map_err(|source| EngineError::Io { what: "read an index of weights", source })?;
+        .map_err(|source| EngineError::Io { what: "read the index of the weights", source })?;
     let json: Json = serde_json::from_str(&text).map_err(|e| broken(e.to_string()))?;
     let map = json["weight_map"].as_object();
-    let map = map.ok_or_else(|| broken("there is no weight_map".to_owned()))?;
+    let map = map.ok_or_else(|| broken("it has no weight_map".to_owned()))?;
     let mut files: Vec<String> = map.values().filter_map(Json::as_str).map(str::to_owned).collect();
     files.sort_unstable();
     files.dedup();
     if files.iter().any(|file| file.contains('/')) {
-        return Err(broken("it names files of other folders".to_owned()));
+        return Err(broken("it names files in other folders".to_owned()));
     }
     Ok(files)
 }
 
-/// Reads a safetensors file; one that is cut off is an error that names it.
+/// Reads a safetensors file. A truncated file is an error that names it.
 pub(crate) fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>, EngineError> {
     if !path.exists() {
-        let message = "there is no such file".to_owned();
+        let message = "the file does not exist".to_owned();
         return Err(EngineError::Model { path: path.to_owned(), message });
     }
     Tensor::read_safetensors(path)
         .map_err(|error| EngineError::Model { path: path.to_owned(), message: error.to_string() })
 }
 
-/// Writes a safetensors file in its place whole: what was there stays until the new one is on the disk.
-/// Numbers are of the type `kind`, or of what each tensor has.
+/// Writes a safetensors file atomically: the old file stays until the new one is on disk. Tensors
+/// are converted to `kind`, or keep their types.
 pub(crate) fn write_tensors(
     path: &Path,
     tensors: Vec<(String, Tensor)>,
@@ -276,7 +279,7 @@ pub(crate) fn write_tensors(
     let tensors: Vec<(String, Tensor)> =
         tensors.into_iter().map(|(name, tensor)| (name, on_host(tensor))).collect();
     let partial = path.with_extension("safetensors.partial");
-    let failed = |source| EngineError::Io { what: "write weights", source };
+    let failed = |source| EngineError::Io { what: "write the weights", source };
     Tensor::write_safetensors(&tensors, &partial)
         .map_err(|error| failed(std::io::Error::other(error.to_string())))?;
     fs::File::open(&partial).and_then(|file| file.sync_all()).map_err(failed)?;
@@ -296,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_checkpoint_is_read_back() {
         let (folder, config, weights) = folder();
         let Checkpoint { config: read_config, weights: read, base } = read(folder.path()).unwrap();
         assert_eq!(base, folder.path());
@@ -308,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_that_do_not_fit_are_refused_by_name() {
+    fn mismatched_weights_are_refused_by_name() {
         let (folder, config, weights) = folder();
         let path = folder.path().join(WEIGHTS);
         let refused = |tensors| {
@@ -320,17 +323,17 @@ mod tests {
             "model.layers.0.self_attn.q_proj.bias".into(),
             Tensor::zeros([4], tch::kind::FLOAT_CPU),
         ));
-        assert!(refused(tensors).contains("q_proj.bias is not computed"));
+        assert!(refused(tensors).contains("q_proj.bias is not supported"));
         let mut tensors = hugging_face(&config, &weights);
         let lost = tensors.remove(3).0;
-        assert!(refused(tensors).contains(&format!("there is no {lost}")));
+        assert!(refused(tensors).contains(&format!("it has no tensor {lost}")));
         let mut tensors = hugging_face(&config, &weights);
         tensors[0].1 = tensors[0].1.narrow(0, 0, 60);
-        assert!(refused(tensors).contains("is [60, 32], and [61, 32] fits config.json"));
+        assert!(refused(tensors).contains("has shape [60, 32]; config.json needs [61, 32]"));
     }
 
     #[test]
-    fn a_file_that_is_cut_off_is_named() {
+    fn truncated_file_is_named_in_the_error() {
         let (folder, ..) = folder();
         let path = folder.path().join(WEIGHTS);
         let bytes = fs::read(&path).unwrap();
@@ -340,6 +343,6 @@ mod tests {
             assert!(error.contains("model.safetensors:"), "{keep}: {error}");
         }
         fs::remove_file(&path).unwrap();
-        assert!(read(folder.path()).unwrap_err().to_string().contains("there is no such file"));
+        assert!(read(folder.path()).unwrap_err().to_string().contains("the file does not exist"));
     }
 }

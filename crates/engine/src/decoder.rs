@@ -1,10 +1,10 @@
-//! One token after another: keys and values of what was read, and the step that reads one more token of
-//! every sequence and draws the next.
+//! Decoding with a KV cache: each step reads one more token of every sequence and samples the next.
 //!
-//! A step is some hundred short kernels, which take a GPU less time than the host to start. There a step is
-//! recorded as a CUDA graph and replayed by one call: one graph where attention goes over what each sequence has,
-//! else one for each length that is attended to. What graphs work on stays where it is, from one call of the
-//! engine to the next: weights are copied there anew.
+//! A step consists of some hundred short kernels, which a GPU executes faster than the host can
+//! launch them. On a GPU a step is therefore recorded as a CUDA graph and replayed by one call.
+//! There is one graph if attention covers exactly each sequence's tokens, else one per attended
+//! length. The graphs' tensors stay at their addresses between calls of the engine: new weights are
+//! copied into them.
 
 use std::collections::BTreeMap;
 
@@ -22,63 +22,64 @@ pub(crate) use self::room::{LEAST_ROWS, Room};
 
 mod room;
 
-/// What a step begins with of a sequence; in a row that nobody is in, with nothing.
+/// A sequence's input of a step; zeros in an unused row.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Given {
-    /// Its last token, which was not read yet.
+    /// Its last token, not read yet.
     pub(crate) token: u32,
-    /// Where that stands.
+    /// That token's position.
     pub(crate) position: i64,
 }
 
-/// What of it every sequence of a step has in common: temperature and `top_p`.
+/// Sampling parameters shared by all sequences of a step: temperature and `top_p`.
 pub(crate) fn manner(sampling: &Sampling) -> (f64, f64) {
     (sampling.temperature, sampling.top_p)
 }
 
-/// How far a step goes.
+/// The extent of a step.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
-    /// Positions attended to.
+    /// Attended positions.
     seen: i64,
-    /// Rows that attend and draw: on the host those up to the last one that somebody is in. In products it has all:
-    /// see [`LEAST_ROWS`].
+    /// Rows that attend and sample: on the host those up to the last used row. Matrix products use
+    /// all rows: see [`LEAST_ROWS`].
     rows: i64,
 }
 
-/// A model that draws, and what it has read.
+/// A model with its KV cache, for decoding.
 #[derive(Debug)]
 pub(crate) struct Decoder {
-    /// Its matrices are in the type that products are computed in, so that they are cast once and not for
-    /// each token.
+    /// Its matrices have the compute type, so that they are cast once and not per token.
     model: Model,
-    /// By block: [`Model::head_norms`].
+    /// Per block: [`Model::head_norms`].
     head_norms: Vec<Tensor>,
     room: Room,
-    /// By block: `[rows, positions, groups, width]`, or with groups first, by [`Reach`].
+    /// Per block: `[rows, positions, groups, width]`, or with groups first, by [`Reach`].
     keys: Vec<Tensor>,
     values: Vec<Tensor>,
     reach: Reach,
-    /// Tokens, positions and chances of all rows: `[3, rows]`, float64, which has them all exactly.
+    /// Tokens, positions and random numbers of all rows: `[3, rows]`, float64, which represents all
+    /// exactly.
     given: Tensor,
     /// Temperature and `top_p`.
     how: (f64, f64),
     steps: Steps,
 }
 
-/// How a step attends to what was read.
+/// The attention of a step.
 #[derive(Debug)]
 enum Reach {
-    /// To so many positions of every row, with a mask: 0, 1, 2, ...: `[positions]`. A group's keys lie beside each
-    /// other: else the host copies all of them for every token.
+    /// Attends to the same number of positions in every row, with a mask: 0, 1, 2, ...:
+    /// `[positions]`. A group's keys are contiguous: else the host would copy all of them per
+    /// token.
     Masked(Tensor),
-    /// To what each row has: flash attention, as the trainer's on a GPU in half precision. Where rows begin
-    /// among queries and among what is kept: int32, `[rows + 1]` each.
+    /// Attends to each row's own tokens: flash attention, as the trainer's on a GPU in half
+    /// precision. Offsets of rows among queries and in the cache: int32, `[rows + 1]` each.
     Own(Tensor, Tensor),
 }
 
 impl Reach {
-    /// Which dimension of keys is positions.
+    /// The dimension of keys that is positions.
     fn along(&self) -> i64 {
         match self {
             Self::Masked(_) => 2,
@@ -87,18 +88,18 @@ impl Reach {
     }
 }
 
-/// How steps are done again.
+/// How steps are executed.
 #[derive(Debug)]
 enum Steps {
-    /// Anew.
+    /// Eagerly.
     Anew,
-    /// By the number of positions attended to: done once as it is, which makes ready whatever is made once,
-    /// then recorded.
+    /// By CUDA graphs, keyed by the number of attended positions. A step runs eagerly once, which
+    /// initialises lazily created state, and is then recorded.
     Recorded(BTreeMap<i64, Option<(Graph, Tensor)>>),
 }
 
 impl Decoder {
-    /// One that draws by `weights`, which have the model's shape.
+    /// A decoder that samples with `weights`, which have the model's shape.
     pub(crate) fn new(
         model: &Model,
         weights: &Weights,
@@ -107,7 +108,7 @@ impl Decoder {
         graphs: bool,
     ) -> Self {
         let weights = weights.drawing(model.compute);
-        // Graphs work on tensors that nobody else replaces.
+        // Graphs need tensors at fixed addresses.
         let weights = if graphs { weights.map(Tensor::copy) } else { weights };
         Self::with_model(model.with(weights), room, manner(sampling), graphs)
     }
@@ -144,8 +145,8 @@ impl Decoder {
         }
     }
 
-    /// One of another size with the same weights, whose first rows have read what these rows have; its steps are
-    /// to be recorded anew.
+    /// A decoder of another size with the same weights; its first rows take over the cache of
+    /// `rows`. Graphs are recorded anew.
     pub(crate) fn resized(&self, room: Room, rows: &[usize]) -> Self {
         let model = self.model.with(self.model.weights.map(Tensor::shallow_clone));
         let graphs = matches!(self.steps, Steps::Recorded(_));
@@ -162,12 +163,12 @@ impl Decoder {
         resized
     }
 
-    /// Whether it can draw so much, in that manner.
+    /// Whether it has room for `room` and samples with these parameters.
     pub(crate) fn serves(&self, room: Room, sampling: &Sampling) -> bool {
         self.is_for(sampling) && self.room.serves(room)
     }
 
-    /// The same with other weights, having read nothing.
+    /// Replaces the weights and clears the cache.
     pub(crate) fn begin_anew(&mut self, weights: &Weights) {
         let weights = weights.drawing(self.model.compute);
         let (own, new) = (self.model.weights.named(), weights.named());
@@ -177,23 +178,23 @@ impl Decoder {
         for (own, new) in self.head_norms.iter_mut().zip(self.model.head_norms()) {
             own.copy_(&new);
         }
-        // What is not attended to counts 0 times: nothing there may be infinite.
+        // Masked positions are multiplied by 0, so they must be finite.
         for cache in self.keys.iter_mut().chain(&mut self.values) {
             let _ = cache.zero_();
         }
     }
 
-    /// How large it is.
+    /// Its size.
     pub(crate) fn room(&self) -> Room {
         self.room
     }
 
-    /// Whether it draws in that manner.
+    /// Whether it samples with these parameters.
     pub(crate) fn is_for(&self, sampling: &Sampling) -> bool {
         self.how == manner(sampling)
     }
 
-    /// Bytes of keys, values and weights of its own.
+    /// Bytes of keys, values and its own weights.
     pub(crate) fn bytes(&self) -> u64 {
         let of = |tensor: &Tensor| tensor.numel() as u64 * tensor.kind().elt_size_in_bytes() as u64;
         let kept: u64 = self.keys.iter().chain(&self.values).map(of).sum();
@@ -202,12 +203,13 @@ impl Decoder {
         kept + weights.iter().filter(|_| copied).map(|(_, weight)| of(weight)).sum::<u64>()
     }
 
-    /// The model that draws.
+    /// The model.
     pub(crate) fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Keeps a block's keys and values of a sequence from its beginning on: `[tokens, groups, width]`.
+    /// Caches a block's keys and values of a sequence from its beginning: `[tokens, groups,
+    /// width]`.
     pub(crate) fn keep(&self, block: usize, row: usize, keys: &Tensor, values: &Tensor) {
         for (cache, new) in [(&self.keys[block], keys), (&self.values[block], values)] {
             let own = cache.select(0, row as i64);
@@ -219,16 +221,16 @@ impl Decoder {
         }
     }
 
-    /// Draws from odds that something else computed: `[at least as many, vocabulary]`.
+    /// Samples from logits that the caller computed: `[at least as many, vocabulary]`.
     pub(crate) fn draw(&self, logits: &Tensor, chances: &[f32]) -> Result<Vec<Drawn>, EngineError> {
         let logits = logits.narrow(0, 0, chances.len() as i64);
         let chances = Tensor::from_slice(chances).to_device(logits.device()).to_kind(Kind::Double);
         read(&choose(&logits, &chances, self.how))
     }
 
-    /// Reads a token of each row and draws the next, reads that, and so on, once for each of `chances`: of each row
-    /// a number between 0 and 1 that decides which is drawn. What comes of rows that nobody is in is nothing. The
-    /// host waits for the device once.
+    /// Takes one decoding step for each of `chances`: reads a token of each row and samples the
+    /// next. `chances` has for each row the random number of the inverse transform. Results of
+    /// unused rows are meaningless. The host waits for the device once.
     pub(crate) fn steps(
         &mut self,
         given: &[Option<Given>],
@@ -262,7 +264,7 @@ impl Decoder {
             })?;
             tokens.narrow(0, 0, drawn.size()[1]).copy_(&drawn.select(0, 0));
             let _ = positions.g_add_scalar_(1.0);
-            // A graph draws over what it drew before.
+            // A graph overwrites its previous output.
             all.push(drawn.copy());
         }
         let all = read(&Tensor::cat(&all, 1))?;
@@ -275,7 +277,7 @@ impl Decoder {
         Ok(whole.collect())
     }
 
-    /// What a step draws: `[2, rows]`.
+    /// Tokens sampled by a step: `[2, rows]`.
     fn drawn(&mut self, extent: Extent) -> Result<Tensor, EngineError> {
         let Steps::Recorded(steps) = &self.steps else { return self.compute(extent) };
         let known = steps.get(&extent.seen);
@@ -314,7 +316,7 @@ impl Decoder {
         }
     }
 
-    /// Odds of what comes after one more token of every row, in the compute type: `[rows, vocabulary]`.
+    /// Logits after one more token of every row, in the compute type: `[rows, vocabulary]`.
     fn odds(
         &self,
         ids: &Tensor,
@@ -330,7 +332,7 @@ impl Decoder {
                 let ends = positions.narrow(0, 0, busy).unsqueeze(1);
                 numbers.narrow(0, 0, seen).le_tensor(&ends).view([busy, 1, 1, seen])
             }
-            // Kernels of our own count by positions.
+            // Our kernels compute the rotary angles from positions.
             Reach::Own(..) if model.kernels().is_some() => Tensor::new(),
             Reach::Own(..) => (positions + 1).to_kind(Kind::Int),
         };
@@ -345,7 +347,7 @@ impl Decoder {
                 (Reach::Own(q_bounds, k_bounds), None) => {
                     shim::cached_attention((&q, keys, values), (q_bounds, k_bounds), &which)?
                 }
-                // Heads of a group attend to the same keys, as if each were a token of its own.
+                // The heads of a group attend to the same keys, as if each were a token of its own.
                 (Reach::Masked(_), _) => {
                     let part = |all: &Tensor| all.narrow(0, 0, busy);
                     let out = Tensor::scaled_dot_product_attention(
@@ -358,7 +360,7 @@ impl Decoder {
                         None,
                         false,
                     );
-                    // Products have all rows.
+                    // Matrix products use all rows.
                     out.reshape([busy, -1]).constant_pad_nd([0, 0, 0, rows - busy])
                 }
             };
@@ -368,7 +370,8 @@ impl Decoder {
         Ok(model.odds(&model.last_norm(&stream, added.as_ref())?))
     }
 
-    /// Queries of a block, `[rows, heads, width]`, of what its product gave; keys and values are kept where they stand.
+    /// Queries of a block, `[rows, heads, width]`, from the output of its QKV product; keys and
+    /// values are written to the cache.
     fn turned(
         &self,
         number: usize,
@@ -392,7 +395,7 @@ impl Decoder {
                 kernels.turn(all, heads, model.turning(layer, at))?
             }
             (Places::Positions(_), None, _) => {
-                return Err(EngineError::of_torch("positions are for kernels of our own"));
+                return Err(EngineError::of_torch("positions need the fused kernels"));
             }
         };
         let (rows, along) = (q.size()[0], self.reach.along());
@@ -414,9 +417,9 @@ mod tests {
     use super::*;
     use crate::tiny;
 
-    /// Over a bound to which positions are rounded, with a row in which nobody is.
+    /// Across a rounding boundary of positions, with an unused row.
     #[test]
-    fn several_steps_at_once_draw_what_they_draw_one_by_one() {
+    fn batched_steps_equal_single_steps() {
         let config = tiny();
         let model = Model::new(config.clone(), Weights::initial(&config, 5), Kind::Float);
         let sampling = Sampling { temperature: 1.0, top_p: 0.9, ..Sampling::default() };
@@ -443,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_begins_anew_draws_as_one_made_of_the_new_weights() {
+    fn reset_decoder_equals_a_new_one() {
         let config = tiny();
         let weights = || Weights::initial(&config, 5);
         let model = Model::new(config.clone(), weights(), Kind::Float);

@@ -1,5 +1,6 @@
-//! A sampler whose weights are not the trainer's: rounded as a quicker engine would have them, or those of
-//! some updates ago, as where sampling runs ahead of training. For experiments with what that does.
+//! A sampler whose weights differ from the trainer's: rounded, as a faster inference engine would
+//! have them, or from earlier updates, as in asynchronous training. For experiments on off-policy
+//! effects.
 
 use std::collections::VecDeque;
 
@@ -11,11 +12,11 @@ use crate::weights::Weights;
 /// Largest number of `float8_e4m3fn`.
 const LARGEST_FP8: f64 = 448.0;
 
-/// To what the sampler's matrices are rounded.
+/// The type that the sampler's matrices are rounded to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SamplerDtype {
-    /// Not at all.
+    /// Not rounded.
     #[default]
     Same,
     /// 8 bits of precision.
@@ -25,7 +26,7 @@ pub enum SamplerDtype {
 }
 
 impl SamplerDtype {
-    /// As it would be stored; norms are never rounded to fp8.
+    /// Rounds a weight as it would be stored; norms are never rounded to fp8.
     fn of(self, weight: &Tensor) -> Tensor {
         match self {
             Self::Same => weight.copy(),
@@ -45,16 +46,16 @@ impl SamplerDtype {
 pub struct Deviation {
     /// How they are rounded.
     pub dtype: SamplerDtype,
-    /// How many updates of the policy they are behind. After a checkpoint was loaded they are its own
-    /// until there have been as many.
+    /// Number of policy updates that the sampler's weights lag behind. After a checkpoint is
+    /// loaded, the sampler uses the loaded weights until there have been that many updates.
     pub lag: usize,
 }
 
-/// The weights that a sampler with a deviation has; without one it has the trainer's.
+/// The weights of a sampler with a deviation. Without one it uses the trainer's.
 #[derive(Debug)]
 pub(crate) struct Drafts {
     deviation: Deviation,
-    /// Of the last updates, the oldest first.
+    /// The weights of the last updates, oldest first.
     kept: VecDeque<Weights>,
 }
 
@@ -65,7 +66,7 @@ impl Drafts {
         drafts
     }
 
-    /// Notes that the trainer's weights have moved.
+    /// Records the trainer's weights after an update.
     pub(crate) fn moved(&mut self, weights: &Weights) {
         let Deviation { dtype, lag } = self.deviation;
         if self.deviation == Deviation::default() {
@@ -78,7 +79,7 @@ impl Drafts {
         }
     }
 
-    /// What to sample with, if not with the trainer's.
+    /// The sampler's weights, if they are not the trainer's.
     pub(crate) fn weights(&self) -> Option<Weights> {
         self.kept.front().map(|weights| weights.map(Tensor::shallow_clone))
     }
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fp8_keeps_four_bits_and_the_largest() {
+    fn fp8_keeps_four_bits_and_the_maximum() {
         let weight = Tensor::from_slice(&[448.0f32, 1.0, 1.06, -1.07, 300.0]).view([1, 5]);
         let rounded: Vec<f32> = Vec::try_from(SamplerDtype::Fp8.of(&weight).view([-1])).unwrap();
         // Steps of an eighth between 1 and 2, of 32 between 256 and 448.

@@ -1,24 +1,24 @@
-//! What goes wrong in an engine.
+//! Errors of an engine.
 
 use std::path::PathBuf;
 
 use thiserror::Error;
 use warpwright_learn::engine::Refusal;
 
-/// Why an engine could not do what was asked.
+/// Why an engine failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The device's memory is too small for what was asked.
-    #[error("failed to find memory on the device: {message}")]
+    /// The device is out of memory.
+    #[error("the device is out of memory: {message}")]
     Memory {
-        /// Torch's words, first line.
+        /// The first line of torch's message.
         message: String,
     },
-    /// Torch refused.
-    #[error("failed to compute: {message}")]
+    /// Torch failed.
+    #[error("torch failed: {message}")]
     Torch {
-        /// Torch's words, first line.
+        /// The first line of torch's message.
         message: String,
     },
     /// A model's `config.json` cannot be used.
@@ -29,7 +29,7 @@ pub enum EngineError {
     Model {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         message: String,
     },
     /// A file could not be read or written.
@@ -37,22 +37,22 @@ pub enum EngineError {
     Io {
         /// What was attempted.
         what: &'static str,
-        /// Why not.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// The request is not valid for this model.
-    #[error("failed to serve the request: {message}")]
+    #[error("the engine refuses the request: {message}")]
     Request {
-        /// Why.
+        /// The reason.
         message: String,
     },
 }
 
 impl EngineError {
-    /// What libtorch said, as the kind of failure that it is.
+    /// Classifies libtorch's message.
     pub(crate) fn of_torch(words: &str) -> Self {
-        // What follows is a stack of C++ frames.
+        // A stack of C++ frames follows.
         let message = words.lines().next().unwrap_or_default().trim().to_owned();
         if words.contains("out of memory") || words.contains("can't allocate memory") {
             Self::Memory { message }
@@ -78,18 +78,19 @@ impl From<tch::TchError> for EngineError {
     }
 }
 
-/// Does `work`, and takes what libtorch throws for an error: tch's shorter functions panic with it.
+/// Runs `work` and converts exceptions of libtorch into errors: tch's shorter functions panic with
+/// them.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineError> {
-    // Whatever a failed step leaves half done is given up by its caller.
+    // The caller discards the half-done state of a failed step.
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
     done.unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<String>().map(String::as_str);
         let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(EngineError::of_torch(torch_words(words.unwrap_or("a thread died without words"))))
+        Err(EngineError::of_torch(torch_words(words.unwrap_or("a thread died without a message"))))
     })
 }
 
-/// `called `Result::unwrap()` on an `Err` value: Torch("...")` says `...`.
+/// Extracts `...` from `called `Result::unwrap()` on an `Err` value: Torch("...")`.
 fn torch_words(words: &str) -> &str {
     let start = words.find("Torch(\"").map_or(0, |at| at + "Torch(\"".len());
     let words = &words[start..];
@@ -102,13 +103,13 @@ mod tests {
     use tch::{Kind, Tensor};
 
     #[test]
-    fn what_torch_throws_is_an_error_in_its_own_words() {
+    fn torch_exception_becomes_an_error() {
         let product = guarded(|| {
             let a = Tensor::zeros([2, 3], (Kind::Float, tch::Device::Cpu));
             Ok(a.matmul(&a))
         });
         let error = product.unwrap_err().to_string();
-        assert!(error.starts_with("failed to compute: mat1 and mat2 shapes"), "{error}");
+        assert!(error.starts_with("torch failed: mat1 and mat2 shapes"), "{error}");
         assert!(!error.contains("frame"), "{error}");
         let huge = || Ok(Tensor::ones([1 << 46], (Kind::Float, tch::Device::Cpu)));
         assert!(matches!(guarded(huge), Err(EngineError::Memory { .. })));

@@ -1,5 +1,6 @@
-//! Kernels of our own for a GPU in bfloat16 (`csrc/*.cu`): what lies between two products at once, there and back, as
-//! torch's autograd takes it, and the attention of a token that is drawn. NVRTC compiles them for the GPU at hand, once a process.
+//! Fused kernels for GPUs in bfloat16 (`csrc/*.cu`): the operations between two matrix products,
+//! forward and backward through torch's autograd, and attention of a decoding step. NVRTC compiles
+//! them for the GPU once per process.
 
 #![expect(unsafe_code, reason = "calls C++")]
 
@@ -11,7 +12,7 @@ use crate::error::EngineError;
 use crate::shim::{Pointer, check};
 use warpwright_learn::model_config::ModelConfig;
 
-/// All kernels; ends with a zero.
+/// Source of all kernels; ends with a NUL byte.
 const SOURCE: &str = concat!(
     include_str!("../csrc/bits.cu"),
     include_str!("../csrc/blocks.cu"),
@@ -78,18 +79,18 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The kernels, ready on a GPU. Each checks types and sizes of what it is given.
+/// The kernels, loaded on a GPU. Each checks types and sizes of its arguments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernels(());
 
-/// How queries and keys turn.
+/// Arguments of the rotary embedding of queries and keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turning<'t> {
-    /// Of queries and of keys: float32 `[width]`.
+    /// RMSNorm weights of queries and of keys: float32 `[width]`.
     pub(crate) norms: (&'t Tensor, &'t Tensor),
     /// Cosines and sines: float32 `[all positions, width]`.
     pub(crate) angles: (&'t Tensor, &'t Tensor),
-    /// Of rows: int64 `[rows]`.
+    /// Positions of the rows: int64 `[rows]`.
     pub(crate) positions: &'t Tensor,
     pub(crate) epsilon: f64,
 }
@@ -104,10 +105,11 @@ impl Turning<'_> {
 
 fn source() -> Result<&'static CStr, EngineError> {
     CStr::from_bytes_with_nul(SOURCE.as_bytes())
-        .map_err(|_| EngineError::of_torch("a kernel has a zero"))
+        .map_err(|_| EngineError::of_torch("a kernel's source has a NUL byte"))
 }
 
-/// Bytes of the kernels for a compute capability (90 for 9.0); no GPU is needed.
+/// Compiles the kernels for a compute capability (90 for 9.0); needs no GPU. Returns their size in
+/// bytes.
 #[cfg(test)]
 fn compile(capability: i32) -> Result<usize, EngineError> {
     let (source, mut bytes) = (source()?, 0);
@@ -244,8 +246,9 @@ impl Kernels {
         Ok([logprobs, entropies])
     }
 
-    /// Draws from `[rows, words]` by chances, float64 `[rows]`, as `chances::choose` does at a temperature above 0, but
-    /// that of words that are equally likely all may be drawn or none.
+    /// Samples from logits `[rows, words]` given numbers in [0, 1), float64 `[rows]`, as
+    /// `chances::choose` does at a temperature above 0. Of tokens of equal probability, all or none
+    /// are in the nucleus.
     pub(crate) fn choose(
         self,
         logits: &Tensor,

@@ -1,19 +1,20 @@
-//! What computes with a model's weights: the local engine, on libtorch.
+//! The local engine: computes with a model's weights, on libtorch.
 //!
-//! [`LocalEngine`] implements `warpwright_learn::engine::Engine` in this process, on the host or on one
-//! GPU: a decoder of the Qwen3 family, its value head or a critic of its own, their optimisers, a sampler.
+//! [`LocalEngine`] implements `warpwright_learn::engine::Engine` in this process, on the host or on
+//! one GPU: a decoder of the Qwen3 family, a value head or a separate critic, their optimizers, and
+//! a sampler.
 //!
 //! ```text
 //! checkpoint ─► weights ─► model ──► hidden ─┬─► log-probabilities, entropies ─► losses ─► gradients ─► optimizer
 //! (config.json,            (packed           ├─► values ──────────────────────┘
-//!  safetensors)             rows)            └─► sampler (keys and values kept, a slot per sequence)
+//!  safetensors)             rows)            └─► sampler (KV cache, a slot per sequence)
 //! ```
 //!
-//! Rows lie behind each other without padding (`model.rs`). Weights are float32 and are cast for each
-//! product, so that nothing small is lost to them. What libtorch throws is an [`EngineError`]
-//! (`error.rs`); memory that is too small makes passes smaller.
+//! Rows are packed without padding (`model.rs`). Weights are float32 and are cast for each product,
+//! so that small updates are not lost to rounding. Exceptions of libtorch become an [`EngineError`]
+//! (`error.rs`). If the device runs out of memory, the engine uses smaller micro-batches.
 //!
-//! This is the only crate that links torch: a program that links this one starts in seconds, not in
+//! This is the only crate that links torch: a program that links it starts in seconds, not in
 //! milliseconds.
 //!
 //! ```no_run
@@ -53,7 +54,7 @@ pub use settings::{Dtype, Settings};
 pub use shim::peak_bytes;
 pub use weights::Lora;
 
-/// A tiny model, with groups of heads and a head width that is not the hidden size over the heads.
+/// A tiny model, with grouped heads and a head_dim that is not hidden_size / num_attention_heads.
 #[cfg(test)]
 fn tiny() -> warpwright_learn::model_config::ModelConfig {
     let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));

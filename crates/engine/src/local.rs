@@ -1,4 +1,4 @@
-//! The engine of one process: a policy, perhaps a critic of its own, and their optimisers.
+//! The engine of one process: a policy, an optional separate critic, and their optimizers.
 
 use std::path::{Path, PathBuf};
 
@@ -24,18 +24,18 @@ use warpwright_learn::model_config::ModelConfig;
 
 const OPTIMIZER: &str = "optimizer.safetensors";
 const CRITIC: &str = "critic";
-/// Tokens of a sequence that a GPU draws before the host reads them: behind its end up to seven are drawn in vain, of
-/// hundreds.
+/// Tokens per sequence that a GPU samples before the host reads them. After a sequence's end up to
+/// seven more are sampled and discarded, of hundreds.
 const UNREAD: u32 = 8;
-/// What new adapters are drawn by.
+/// Seed of new adapters.
 const ADAPTERS_SEED: u64 = 1;
 
-/// A model that is trained.
+/// A model in training.
 #[derive(Debug)]
 struct Trained {
     model: Model,
     optimizer: Optimizer,
-    /// Where the weights lie that adapters are for.
+    /// Folder of the adapters' base model.
     base: PathBuf,
 }
 
@@ -44,7 +44,7 @@ impl Trained {
         Checkpoint { config, weights, base }: Checkpoint,
         settings: &Settings,
     ) -> Result<Self, EngineError> {
-        // Set, never inherited: torch's own default has changed before.
+        // Set explicitly: torch's default has changed before.
         shim::precision("highest")?;
         if let Some(threads) = settings.num_threads {
             tch::set_num_threads(threads.clamp(1, i32::MAX as usize) as i32);
@@ -54,7 +54,7 @@ impl Trained {
             None => weights.merged().trained_on(device),
             Some(lora) if weights.lora().is_some_and(|found| !found.is_like(lora)) => {
                 let message = format!(
-                    "the adapters have {:?}, and {lora:?} was asked for",
+                    "the adapters have {:?}, the settings have {lora:?}",
                     weights.lora().unwrap_or(lora)
                 );
                 return Err(EngineError::request(message));
@@ -74,7 +74,7 @@ impl Trained {
 
     fn load(folder: &Path, settings: &Settings) -> Result<Self, EngineError> {
         let checkpoint = checkpoint::read(folder)?;
-        // Moments of a whole model say nothing of adapters, nor theirs of a whole model.
+        // The optimizer state of a whole model does not fit adapters, nor the reverse.
         let goes_on = checkpoint.weights.is_adapted() == settings.lora.is_some();
         let mut trained = Self::new(checkpoint, settings)?;
         let state = folder.join(OPTIMIZER);
@@ -88,14 +88,14 @@ impl Trained {
         let (config, weights) = (&self.model.config, &self.model.weights);
         if weights.is_adapted() {
             if self.base.as_os_str().is_empty() {
-                let message = "its adapters are of a model that lies nowhere";
+                let message = "its adapters have no base model on disk";
                 return Err(EngineError::request(message));
             }
             checkpoint::write_adapters(folder, config, weights, &self.base)?;
         } else {
             checkpoint::write(folder, config, weights, Kind::Float)?;
         }
-        // In the type that it has.
+        // Tensors keep their types.
         checkpoint::write_tensors(&folder.join(OPTIMIZER), self.optimizer.state(), None)
     }
 }
@@ -108,12 +108,12 @@ pub struct LocalEngine {
     drafts: Drafts,
     drawing: Drawing,
     settings: Settings,
-    /// Whose gradients of earlier passes wait for a step.
+    /// Models whose accumulated gradients wait for a step.
     pending: Vec<Which>,
 }
 
 impl LocalEngine {
-    /// A model that knows nothing yet, with a value head on its own trunk.
+    /// A model with random weights and a value head on its trunk.
     pub fn initial(
         config: &ModelConfig,
         seed: u64,
@@ -128,7 +128,7 @@ impl LocalEngine {
         })
     }
 
-    /// A checkpoint of ours or of transformers; where there is a critic beside it, that too.
+    /// Loads a checkpoint of ours or of transformers, and its critic if it has one.
     pub fn load(folder: &Path, settings: Settings) -> Result<Self, EngineError> {
         guarded(|| {
             let policy = Trained::load(folder, &settings)?;
@@ -144,12 +144,12 @@ impl LocalEngine {
         Self { policy, critic, drafts, drawing: Drawing::default(), settings, pending: Vec::new() }
     }
 
-    /// The policy's shape.
+    /// The policy's config.
     pub fn config(&self) -> &ModelConfig {
         &self.policy.model.config
     }
 
-    /// The model that says what to expect, if there is one.
+    /// The model that computes values, if any.
     fn valuer(&self) -> Option<&Model> {
         let model = self.critic.as_ref().map_or(&self.policy.model, |critic| &critic.model);
         model.weights.value.is_some().then_some(model)
@@ -161,23 +161,26 @@ impl LocalEngine {
         for (number, row) in rows.iter().enumerate() {
             let broken = |message: String| EngineError::request(format!("row {number}: {message}"));
             if row.ids.len() as i64 > most {
-                return Err(broken(format!("{} tokens, and {most} is most", row.ids.len())));
+                return Err(broken(format!(
+                    "it has {} tokens; the model's limit is {most}",
+                    row.ids.len()
+                )));
             }
             if let Some(id) = row.ids.iter().find(|id| i64::from(**id) >= words) {
-                return Err(broken(format!("token {id} of a vocabulary of {words}")));
+                return Err(broken(format!("token {id} is not in the vocabulary of {words}")));
             }
             let rises = row.actions.windows(2).all(|pair| pair[0] < pair[1]);
             let first = row.actions.first().copied().unwrap_or(0);
             let last = row.actions.last().copied().unwrap_or(0);
             if first < 1 || !rises || last as usize >= row.ids.len() {
-                let message = "actions must be numbers of its tokens from 1 on, rising";
+                let message = "actions must be ascending indices of the row's tokens, from 1";
                 return Err(broken(message.to_owned()));
             }
         }
         Ok(())
     }
 
-    /// Rows of one pass each, in order.
+    /// Splits rows into micro-batches, in order.
     fn passes<'r>(&self, rows: &'r [Row]) -> Vec<Vec<&'r Row>> {
         let mut passes: Vec<Vec<&Row>> = Vec::new();
         let mut room = 0;
@@ -194,7 +197,7 @@ impl LocalEngine {
         passes
     }
 
-    /// For the next time: half as many tokens in a pass.
+    /// Halves the tokens per micro-batch.
     fn pass_fewer(&mut self) -> Result<(), EngineError> {
         self.settings.max_token_len = (self.settings.max_token_len / 2).max(1);
         self.empty_cache()
@@ -234,7 +237,7 @@ impl LocalEngine {
         self.drawing.draw(&source, steps, over)
     }
 
-    /// Draws on with nothing that is under way.
+    /// Cancels all running requests.
     pub(crate) fn stop_drawing(&mut self) {
         self.drawing = Drawing::default();
     }
@@ -254,7 +257,7 @@ impl LocalEngine {
         let mut said = Vec::new();
         for (pass, signals) in &copied {
             let model = if signals.is_value() {
-                let none = || EngineError::request("there is no critic and no value head");
+                let none = || EngineError::request("the engine has no critic and no value head");
                 self.valuer().ok_or_else(none)?
             } else {
                 &self.policy.model
@@ -270,7 +273,7 @@ impl LocalEngine {
         Ok(passed)
     }
 
-    /// Whatever a step moves.
+    /// The parameters that a step updates.
     pub(crate) fn parameters(&self, which: Which) -> Result<Vec<Tensor>, EngineError> {
         let none = || EngineError::request("there is no critic with weights of its own");
         let trained = match which {
@@ -280,7 +283,7 @@ impl LocalEngine {
         Ok(trained.optimizer.parameters())
     }
 
-    /// A number for each of the weights, equal for equal ones.
+    /// Hashes of the weights; equal weights have equal hashes.
     pub(crate) fn digest(&self) -> Result<Vec<u64>, EngineError> {
         guarded(|| {
             let _no_grad = tch::no_grad_guard();
@@ -292,7 +295,7 @@ impl LocalEngine {
         })
     }
 
-    /// Gives all gradients up, and what the allocator keeps for later.
+    /// Discards all gradients and releases the allocator's cache.
     pub(crate) fn forget(&mut self) -> Result<(), EngineError> {
         self.pending.clear();
         for trained in std::iter::once(&self.policy).chain(&self.critic) {
@@ -326,7 +329,7 @@ impl Engine for LocalEngine {
             (weights.value, weights.head) = (None, None);
             let weights = weights.with_value_head();
             let mut config = self.policy.model.config.clone();
-            // It predicts no tokens.
+            // The critic predicts no tokens.
             config.tie_word_embeddings = true;
             let begun = Checkpoint { config, weights, base: self.policy.base.clone() };
             self.critic = Some(Trained::new(begun, &self.settings)?);
@@ -346,9 +349,9 @@ impl Engine for LocalEngine {
         }
     }
 
-    /// Where the device's memory is too small, rows pass fewer at a time, with the same result; where
-    /// that cannot be because gradients of earlier calls would be lost with this one's, all are given up
-    /// and the error says so.
+    /// If the device runs out of memory, the engine uses smaller micro-batches, with the same
+    /// result. If gradients of earlier calls would be lost with this one's, it discards all and
+    /// returns an error.
     fn backward(&mut self, rows: &[Row], loss: &Loss, over: f64) -> Result<Passed, EngineError> {
         self.check(rows)?;
         loop {
@@ -370,13 +373,13 @@ impl Engine for LocalEngine {
                     self.pass_fewer()?;
                     if pending {
                         let message = format!(
-                            "{message}; gradients of earlier passes are given up, fewer rows pass now"
+                            "{message}; gradients of earlier calls are discarded; micro-batches are smaller now"
                         );
                         return Err(EngineError::Memory { message });
                     }
                 }
                 Err(error) => {
-                    // Half of a pass is nobody's gradient.
+                    // A partial backward pass must not count.
                     self.forget()?;
                     return Err(error);
                 }
@@ -414,9 +417,9 @@ impl Engine for LocalEngine {
             let critic: PathBuf = folder.join(CRITIC);
             match &self.critic {
                 Some(trained) => trained.save(&critic),
-                // One that an earlier run left would be loaded with these weights.
+                // A critic of an earlier save would be loaded with these weights.
                 None if critic.exists() => fs::remove_dir_all(&critic)
-                    .map_err(|source| EngineError::Io { what: "remove an old critic", source }),
+                    .map_err(|source| EngineError::Io { what: "remove the old critic", source }),
                 None => Ok(()),
             }
         })
@@ -426,7 +429,7 @@ impl Engine for LocalEngine {
 impl Sampler for LocalEngine {
     type Error = EngineError;
 
-    /// Where the device's memory is too small, fewer are drawn at once, with the same result.
+    /// If the device runs out of memory, fewer sequences are sampled at once, with the same result.
     fn draw(
         &mut self,
         requests: Vec<SampleRequest>,
@@ -440,7 +443,7 @@ impl Sampler for LocalEngine {
                 Err(EngineError::Memory { .. })
                     if self.drawing.count().min(self.settings.max_num_seqs) > 1 =>
                 {
-                    // What is drawn does not depend on how many are drawn at once.
+                    // The sampled tokens do not depend on the batch size.
                     self.settings.max_num_seqs =
                         self.drawing.count().min(self.settings.max_num_seqs) / 2;
                     self.drawing.take_less();

@@ -1,5 +1,5 @@
-//! What is made small, for many actions at once on a device. The definitions, one action at a time, are
-//! `warpwright_learn::losses`; a test compares.
+//! Losses of many actions at once on a device. `warpwright_learn::losses` defines them for one
+//! action; a test compares both.
 
 use tch::{Device, Kind, Tensor};
 use warpwright_learn::engine::{Loss, Row};
@@ -7,7 +7,7 @@ use warpwright_learn::losses::{LOG_RATIO_LIMIT, PolicyLoss};
 
 use crate::error::EngineError;
 
-/// What the rows of one pass are to be learned from: each `[actions]`, float32.
+/// Training signals of the rows of one micro-batch: each `[actions]`, float32.
 #[derive(Debug)]
 pub(crate) enum Signals {
     Likelihood,
@@ -16,14 +16,14 @@ pub(crate) enum Signals {
 }
 
 impl Signals {
-    /// What this loss asks for, of all rows behind each other. A row that lacks some is an error.
+    /// The signals that `loss` needs, of all rows, concatenated. A row without them is an error.
     pub(crate) fn of(rows: &[&Row], loss: &Loss, device: Device) -> Result<Self, EngineError> {
         let gather = |name: &str, of: fn(&Row) -> &Vec<f32>| {
             let mut all = Vec::new();
             for row in rows {
                 if of(row).len() != row.actions.len() {
                     let (has, wants) = (of(row).len(), row.actions.len());
-                    let message = format!("a row has {has} {name} for {wants} actions");
+                    let message = format!("a row has {has} {name} but {wants} actions");
                     return Err(EngineError::request(message));
                 }
                 all.extend_from_slice(of(row));
@@ -35,29 +35,27 @@ impl Signals {
             Loss::Policy(loss) => Self::Policy {
                 loss,
                 advantages: gather("advantages", |row| &row.advantages)?,
-                before: gather("log-probabilities before", |row| &row.old_log_probs)?,
-                behaviour: gather("log-probabilities of the sampler", |row| {
-                    &row.rollout_log_probs
-                })?,
+                before: gather("old_log_probs", |row| &row.old_log_probs)?,
+                behaviour: gather("rollout_log_probs", |row| &row.rollout_log_probs)?,
             },
             Loss::Value { clip } => Self::Value {
                 clip,
                 targets: gather("returns", |row| &row.returns)?,
                 expected: match clip {
-                    Some(_) => Some(gather("expected values", |row| &row.values)?),
+                    Some(_) => Some(gather("values", |row| &row.values)?),
                     None => None,
                 },
             },
         })
     }
 
-    /// Whether it is the critic's.
+    /// Whether the loss is the critic's.
     pub(crate) fn is_value(&self) -> bool {
         matches!(self, Self::Value { .. })
     }
 
-    /// The sum of the losses of actions `from..from + now.len()`; `now` are their log-probabilities, or
-    /// their values where the loss is the critic's.
+    /// The sum of the losses of actions `from..from + now.len()`. `now` are their
+    /// log-probabilities, or their values for the critic's loss.
     pub(crate) fn sum(&self, now: &Tensor, from: i64) -> Tensor {
         let part = |all: &Tensor| all.narrow(0, from, now.size()[0]);
         match self {
@@ -128,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_policys_is_as_defined(
+        fn policy_loss_matches_its_definition(
             (now, before, behaviour) in (-6.0f32..-0.01, -6.0f32..-0.01, -6.0f32..-0.01),
             advantage in -3.0f32..3.0,
             dual in prop::option::of(2.0f64..12.0),
@@ -160,7 +158,7 @@ mod tests {
         }
 
         #[test]
-        fn the_critics_is_as_defined(
+        fn value_loss_matches_its_definition(
             (now, expected, target) in (-2.0f32..2.0, -2.0f32..2.0, -2.0f32..2.0),
             clip in prop::option::of(0.05f64..0.5),
         ) {
@@ -181,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_first_update_the_whole_gradient_is_there() {
+    fn first_update_has_the_whole_gradient() {
         // Both sides of the minimum are equal: neither may lose half of the slope.
         let row = Row {
             ids: vec![0, 1],
@@ -203,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_lack_what_the_loss_asks_for_are_refused() {
+    fn rows_without_required_signals_are_refused() {
         let row = Row { ids: vec![0, 1], actions: vec![1], ..Row::default() };
         let refused = Signals::of(&[&row], &Loss::Value { clip: None }, Device::Cpu);
         let message = refused.unwrap_err().to_string();

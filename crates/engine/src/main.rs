@@ -1,5 +1,5 @@
-//! `warpwright-engine`: an engine in a process of its own. Requests come over a socket that is its
-//! standard input; it ends when the other side hangs up. `warpwright` starts it.
+//! `warpwright-engine`: an engine in a process of its own, started by `warpwright`. Requests arrive
+//! over a socket on standard input. The process ends when the other side disconnects.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -47,7 +47,7 @@ struct Args {
     /// Tokens per forward and backward pass.
     #[arg(long, value_name = "N", default_value_t = Settings::default().max_token_len)]
     max_token_len: usize,
-    /// Dtype blocks again on the way back instead of keeping what they need.
+    /// Recompute the blocks' activations in the backward pass instead of keeping them.
     #[arg(long)]
     gradient_checkpointing: bool,
     /// Limit on the sequences that are sampled at the same time.
@@ -120,7 +120,7 @@ impl Args {
         }
     }
 
-    /// One on each GPU.
+    /// One replica per GPU.
     fn replicas(&self) -> Result<Replicas, EngineError> {
         let settings: Vec<Settings> =
             self.gpu.iter().map(|gpu| self.settings(Some(*gpu))).collect();
@@ -134,12 +134,12 @@ impl Args {
     }
 }
 
-/// clap asks for a model.
+/// clap requires a model, so this is unreachable.
 fn nothing() -> EngineError {
-    EngineError::Request { message: "no model is named".to_owned() }
+    EngineError::Request { message: "no model was given".to_owned() }
 }
 
-/// Answers on standard input until the other side hangs up.
+/// Answers requests on standard input until the other side disconnects.
 fn answer<E: Engine<Error = EngineError> + Sampler<Error = EngineError>>(
     mut engine: E,
 ) -> Result<(), String> {
@@ -158,12 +158,13 @@ fn chain(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
 }
 
-/// What libtorch throws comes as a panic and becomes an answer; of its words the first line is enough.
+/// Exceptions of libtorch arrive as panics and become answers; the first line of their message is
+/// printed.
 fn say_less_of_panics() {
     std::panic::set_hook(Box::new(|panic| {
-        let words = panic.payload_as_str().unwrap_or("a thread died without words");
+        let words = panic.payload_as_str().unwrap_or("a thread died without a message");
         let line = words.split("\\n").next().and_then(|words| words.lines().next());
-        // Nobody may be left to read it.
+        // The reader may be gone.
         let _ = writeln!(std::io::stderr(), "warning: {}", line.unwrap_or_default());
     }));
 }
@@ -179,7 +180,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            // Nobody may be left to read it.
+            // The reader may be gone.
             let _ = writeln!(std::io::stderr(), "error: {message}");
             ExitCode::FAILURE
         }

@@ -1,11 +1,11 @@
 //! The forward pass of a Qwen3 decoder over packed sequences.
 //!
-//! Sequences lie behind each other in one row of tokens, without padding. Each token knows its position
-//! in its own sequence and attends to those of its own sequence before it, so that what comes out is what
-//! each sequence alone would give.
+//! Sequences are packed into one row of tokens, without padding. Each token has its position in its
+//! own sequence and attends to the earlier tokens of that sequence only, so that the output equals
+//! that of each sequence alone.
 //!
-//! The residual stream and norms are float32; products are in the compute type, with weights cast from
-//! float32 for each use, so that gradients arrive in float32.
+//! The residual stream and norms are float32. Products have the compute type, with weights cast
+//! from float32 per use, so that gradients are float32.
 
 use tch::{Device, Kind, Tensor};
 
@@ -17,20 +17,20 @@ use warpwright_learn::model_config::ModelConfig;
 
 const NONE: Option<&Tensor> = None;
 
-/// Sequences behind each other, on a device.
+/// Packed sequences, on a device.
 #[derive(Debug)]
 pub(crate) struct Packed {
     /// `[tokens]`.
     pub(crate) ids: Tensor,
-    /// Of each token in its sequence: `[tokens]`.
+    /// Position of each token in its sequence: `[tokens]`.
     pub(crate) positions: Tensor,
-    /// Where each sequence begins, and the last ends: int32, `[sequences + 1]`.
+    /// Offsets of the sequences, with the end of the last: int32, `[sequences + 1]`.
     bounds: Tensor,
     lengths: Vec<i64>,
 }
 
 impl Packed {
-    /// Sequences of tokens, none of them empty.
+    /// Packs sequences of tokens, none of them empty.
     pub(crate) fn new<'a>(sequences: impl IntoIterator<Item = &'a [u32]>, device: Device) -> Self {
         let (mut ids, mut positions) = (Vec::new(), Vec::new());
         let (mut bounds, mut lengths) = (vec![0i32], Vec::new());
@@ -53,43 +53,43 @@ impl Packed {
     }
 }
 
-/// A decoder: its shape, its weights, and the type that it computes in.
+/// A decoder: config, weights and compute type.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) config: ModelConfig,
     pub(crate) weights: Weights,
-    /// Of products: float32 or bfloat16.
+    /// Type of products: float32 or bfloat16.
     pub(crate) compute: Kind,
-    /// Of rotary positions: see [`angles`].
+    /// Tables of the rotary embedding: see [`angles`].
     angles: (Tensor, Tensor),
-    /// What it computes by beside torch.
+    /// Fused kernels, if they are used.
     kernels: Option<Kernels>,
 }
 
-/// Where tokens stand.
+/// Positions of tokens.
 #[derive(Debug)]
 pub(crate) enum Places {
-    /// By cosines and sines, for all heads alike: `[tokens, 1, width]`, compute type.
+    /// As cosines and sines, equal for all heads: `[tokens, 1, width]`, compute type.
     Angles(Tensor, Tensor),
-    /// By position, which kernels of our own look up: int64 `[tokens]`.
+    /// As indices into the fused kernels' tables: int64 `[tokens]`.
     Positions(Tensor),
 }
 
 impl Model {
-    /// On the device where the weights lie.
+    /// A model on the device of its weights.
     pub(crate) fn new(config: ModelConfig, weights: Weights, compute: Kind) -> Self {
         let device = weights.norm.device();
         let angles = angles(&config, device);
         Self { config, weights, compute, angles, kernels: None }
     }
 
-    /// The same, by kernels of our own where they serve.
+    /// The same with fused kernels, if they support the config.
     pub(crate) fn by(self, kernels: Option<Kernels>) -> Self {
         let serve = self.compute == Kind::BFloat16 && Kernels::serve(&self.config);
         Self { kernels: kernels.filter(|_| serve), ..self }
     }
 
-    /// What it computes by beside torch.
+    /// The fused kernels, if they are used.
     pub(crate) fn kernels(&self) -> Option<Kernels> {
         self.kernels
     }
@@ -101,17 +101,17 @@ impl Model {
         Self { config: config.clone(), weights, compute: *compute, angles, kernels: *kernels }
     }
 
-    /// Where it computes.
+    /// Its device.
     pub(crate) fn device(&self) -> Device {
         self.weights.norm.device()
     }
 
-    /// What every sequence's tokens have become after the last norm: `[tokens, hidden]`, compute type.
+    /// Hidden states after the last norm: `[tokens, hidden]`, compute type.
     pub(crate) fn hidden(&self, packed: &Packed) -> Result<Tensor, EngineError> {
         self.hidden_seeing(packed, |_, _, _| ())
     }
 
-    /// The same; `see` is shown each block's keys and values.
+    /// The same; `see` gets each block's keys and values.
     pub(crate) fn hidden_seeing(
         &self,
         packed: &Packed,
@@ -130,8 +130,8 @@ impl Model {
         self.last_norm(&stream, added.as_ref())
     }
 
-    /// The same, keeping only what each block is given; blocks are computed again on the way back
-    /// (Chen et al., arXiv 1604.06174).
+    /// The forward pass with gradient checkpointing: keeps only each block's input; the backward
+    /// pass recomputes the blocks (Chen et al., arXiv 1604.06174).
     pub(crate) fn hidden_briefly(&self, packed: &Packed) -> Result<Kept, EngineError> {
         let at = self.places(&packed.positions);
         let _no_grad = tch::no_grad_guard();
@@ -142,13 +142,14 @@ impl Model {
         Ok(Kept { streams, at })
     }
 
-    /// What comes out of [`Self::hidden_briefly`].
+    /// Hidden states after [`Self::hidden_briefly`].
     pub(crate) fn finish(&self, kept: &Kept) -> Result<Tensor, EngineError> {
-        let none = || EngineError::of_torch("nothing was kept");
+        let none = || EngineError::of_torch("no block inputs were kept");
         self.last_norm(kept.streams.last().ok_or_else(none)?, None)
     }
 
-    /// Goes back through what was kept, given the gradient of what came out; weights gather theirs.
+    /// Backward pass through the checkpointed blocks, given the gradient of the output; weights
+    /// accumulate their gradients.
     pub(crate) fn back(
         &self,
         packed: &Packed,
@@ -175,18 +176,18 @@ impl Model {
         Ok(())
     }
 
-    /// Logarithms of odds of every token next: `[tokens, vocabulary]`, float32.
+    /// Logits of every token's successor: `[tokens, vocabulary]`, float32.
     pub(crate) fn logits(&self, hidden: &Tensor) -> Tensor {
         self.odds(hidden).to_kind(Kind::Float)
     }
 
-    /// The same as the product comes, in the compute type.
+    /// The same in the compute type, as the product returns them.
     pub(crate) fn odds(&self, hidden: &Tensor) -> Tensor {
         hidden.linear(&self.cast(self.weights.words()), NONE)
     }
 
-    /// Log-probabilities of what was chosen, int64 `[tokens]`, and entropies, which have no gradient: `[tokens]` each,
-    /// float32.
+    /// Log-probabilities of the tokens `chosen`, int64 `[tokens]`, and entropies, which have no
+    /// gradient: `[tokens]` each, float32.
     pub(crate) fn likelihood(
         &self,
         hidden: &Tensor,
@@ -203,19 +204,19 @@ impl Model {
         Ok([logprobs.gather(1, &chosen.unsqueeze(1), false).squeeze_dim(1), entropies])
     }
 
-    /// What is expected to come of it from each token on: `[tokens]`, float32.
+    /// The value at each token: `[tokens]`, float32.
     pub(crate) fn values(&self, hidden: &Tensor) -> Result<Tensor, EngineError> {
         let head = self.weights.value.as_ref();
-        let head = head.ok_or_else(|| EngineError::request("this model has no value head"))?;
+        let head = head.ok_or_else(|| EngineError::request("the model has no value head"))?;
         Ok(hidden.to_kind(Kind::Float).linear(head, NONE).squeeze_dim(-1))
     }
 
-    /// What tokens begin as: `[tokens, hidden]`, float32.
+    /// Token embeddings: `[tokens, hidden]`, float32.
     pub(crate) fn embedded(&self, ids: &Tensor) -> Tensor {
         Tensor::embedding(&self.weights.embed, ids, -1, false, false).to_kind(Kind::Float)
     }
 
-    /// Positions, int64 `[tokens]`, as blocks take them.
+    /// Positions, int64 `[tokens]`, in the form that blocks need.
     pub(crate) fn places(&self, positions: &Tensor) -> Places {
         if self.kernels.is_some() {
             return Places::Positions(positions.shallow_clone());
@@ -224,7 +225,7 @@ impl Model {
         Places::Angles(at(&self.angles.0), at(&self.angles.1))
     }
 
-    /// How a block's queries and keys turn at positions, for kernels of our own.
+    /// Arguments of the fused rotary embedding of a block's queries and keys.
     pub(crate) fn turning<'t>(&'t self, layer: &'t Layer, positions: &'t Tensor) -> Turning<'t> {
         Turning {
             norms: (&layer.q_norm, &layer.k_norm),
@@ -238,7 +239,8 @@ impl Model {
         weight.to_kind(self.compute)
     }
 
-    /// The stream, `[tokens, hidden]`, with what is added, in float32, and its norm in the compute type.
+    /// Adds to the residual stream, `[tokens, hidden]`, in float32. Returns it and its norm in the
+    /// compute type.
     pub(crate) fn add_norm(
         &self,
         stream: &Tensor,
@@ -253,7 +255,7 @@ impl Model {
         Ok((sum, normed))
     }
 
-    /// What comes out of the last norm.
+    /// Output of the last norm.
     pub(crate) fn last_norm(
         &self,
         stream: &Tensor,
@@ -262,7 +264,7 @@ impl Model {
         Ok(self.add_norm(stream, added, &self.weights.norm)?.1)
     }
 
-    /// RMSNorm (Zhang and Sennrich, arXiv 1910.07467) in float32; the compute type comes out.
+    /// RMSNorm (Zhang and Sennrich, arXiv 1910.07467) in float32; the output has the compute type.
     fn norm(&self, x: &Tensor, weight: &Tensor) -> Tensor {
         let width = weight.size()[0];
         let x = x.to_kind(Kind::Float);
@@ -270,12 +272,12 @@ impl Model {
             .to_kind(self.compute)
     }
 
-    /// The same of what is in the compute type already: queries and keys.
+    /// The same for inputs in the compute type: queries and keys.
     fn head_norm(&self, x: &Tensor, weight: &Tensor) -> Tensor {
         x.rms_norm([weight.size()[0]], Some(&self.cast(weight)), self.config.rms_norm_eps)
     }
 
-    /// Through one of a block's matrices, with what its adapter adds.
+    /// Multiplies by one of a block's matrices and adds its adapter's term.
     pub(crate) fn through(&self, x: &Tensor, layer: &Layer, place: usize) -> Tensor {
         let whole = x.linear(&self.cast(layer.matrices()[place]), NONE);
         match layer.adapter(place) {
@@ -301,7 +303,8 @@ impl Model {
         Ok(stream + added)
     }
 
-    /// Queries `[tokens, heads, width]`, keys and values `[tokens, groups, width]`, turned by position.
+    /// Queries `[tokens, heads, width]`, keys and values `[tokens, groups, width]`, after the
+    /// rotary embedding.
     fn attended(
         &self,
         layer: &Layer,
@@ -318,10 +321,10 @@ impl Model {
                 return kernels.turn(&all, heads, self.turning(layer, at));
             }
             (Places::Positions(_), None) => {
-                return Err(EngineError::of_torch("positions are for kernels of our own"));
+                return Err(EngineError::of_torch("positions need the fused kernels"));
             }
         };
-        // Parts of one split: their gradients are put together once.
+        // Slices of one view, so that their gradients are combined once.
         let all = all.view([-1, heads + 2 * groups, head_dim]);
         let [q, k, v] = parts(&all, [heads, groups, groups], 1);
         let q = turn(&self.head_norm(&q, &layer.q_norm), (cos, sin));
@@ -329,8 +332,8 @@ impl Model {
         Ok((q, k, v))
     }
 
-    /// Of each block the weights of its queries' and keys' norms, as [`Self::attended_at_once`] takes them: a row for
-    /// each head, float32, `[heads + groups, width]`.
+    /// Per block, the weights of the norms of queries and keys for [`Self::attended_at_once`]: a
+    /// row per head, float32, `[heads + groups, width]`.
     pub(crate) fn head_norms(&self) -> Vec<Tensor> {
         let ModelConfig {
             num_attention_heads: heads, num_key_value_heads: groups, head_dim, ..
@@ -343,8 +346,8 @@ impl Model {
         self.weights.layers.iter().map(of).collect()
     }
 
-    /// What [`Self::attended`] gives, of the product that it begins with, for drawing: queries and keys pass as one,
-    /// in half as many kernels, and are rounded as often.
+    /// The result of [`Self::attended`] from the output of its QKV product, for decoding: queries
+    /// and keys pass together in half as many kernels, with the same rounding.
     pub(crate) fn attended_at_once(
         &self,
         all: &Tensor,
@@ -363,8 +366,8 @@ impl Model {
         Ok((q, k, v))
     }
 
-    /// What attention gave goes to the stream, then through the MLP (SwiGLU, arXiv 2002.05202). The stream, and what
-    /// is to be added to it, in the compute type.
+    /// The rest of a block after attention: adds to the residual stream, then the MLP (SwiGLU,
+    /// arXiv 2002.05202). Returns the stream and the term to add to it, in the compute type.
     pub(crate) fn rest(
         &self,
         layer: &Layer,
@@ -385,20 +388,20 @@ impl Model {
     }
 }
 
-/// What each block was given, and what the last one gave.
+/// Inputs of the blocks, and the output of the last.
 pub(crate) struct Kept {
     streams: Vec<Tensor>,
     at: Places,
 }
 
-/// A tensor's parts of these sizes.
+/// Splits a tensor into parts of the given sizes.
 fn parts<const N: usize>(all: &Tensor, sizes: [i64; N], dim: i64) -> [Tensor; N] {
     let mut parts = all.split_with_sizes(sizes, dim).into_iter();
     std::array::from_fn(|_| parts.next().unwrap_or_default())
 }
 
-/// Cosines of the angles of rotary positions (RoFormer, arXiv 2104.09864), and sines, negative in the first
-/// half: `[positions, width]`, float32.
+/// Tables of the rotary embedding (RoFormer, arXiv 2104.09864): cosines, and sines, negative in the
+/// first half: `[positions, width]`, float32.
 fn angles(config: &ModelConfig, device: Device) -> (Tensor, Tensor) {
     let half = config.head_dim / 2;
     let double = (Kind::Double, Device::Cpu);
@@ -412,7 +415,7 @@ fn angles(config: &ModelConfig, device: Device) -> (Tensor, Tensor) {
     (table(cos.shallow_clone(), &cos), table(-&sin, &sin))
 }
 
-/// Turns pairs of numbers (i, i + width / 2) by their position's angles.
+/// Rotates pairs of numbers (i, i + width / 2) by their position's angles.
 fn turn(x: &Tensor, (cos, sin): (&Tensor, &Tensor)) -> Tensor {
     let half = x.size()[2] / 2;
     (x * cos).addcmul(&x.roll([half], [2]), sin)
@@ -453,7 +456,7 @@ mod tests {
     use crate::tiny;
 
     #[test]
-    fn queries_and_keys_that_pass_as_one_are_what_each_is_alone_to_the_last_bit() {
+    fn joint_query_key_pass_is_bit_identical() {
         let config = tiny();
         for compute in [Kind::Float, Kind::BFloat16] {
             let weights = Weights::initial(&config, 3);

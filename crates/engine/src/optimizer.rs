@@ -10,10 +10,10 @@ use crate::weights::Weights;
 /// Added to the root of the second moment.
 const EPSILON: f64 = 1e-8;
 
-/// The moments of one set of weights.
+/// The optimizer state of one set of weights.
 #[derive(Debug)]
 pub(crate) struct Optimizer {
-    /// Of weights that decay (matrices), then of those that do not (norms).
+    /// Weights with weight decay (matrices), then weights without (norms).
     groups: [Group; 2],
 }
 
@@ -36,7 +36,7 @@ impl Group {
         self.names.push(name);
     }
 
-    /// Those that have one: a head that no loss asked has none.
+    /// Parameters that have a gradient: a head that no loss used has none.
     fn with_gradients(&self) -> Self {
         let which: Vec<usize> =
             (0..self.names.len()).filter(|&i| self.parameters[i].grad().defined()).collect();
@@ -52,7 +52,7 @@ impl Group {
 }
 
 impl Optimizer {
-    /// For weights that gather gradients; `moments` may be bfloat16, which halves the state.
+    /// An optimizer of trainable weights. `moments` is the state's type; bfloat16 halves its size.
     pub(crate) fn new(weights: &Weights, moments: Kind) -> Self {
         let mut groups = [Group::default(), Group::default()];
         for (name, tensor) in weights.named() {
@@ -65,14 +65,14 @@ impl Optimizer {
         Self { groups }
     }
 
-    /// Every parameter.
+    /// All parameters.
     pub(crate) fn parameters(&self) -> Vec<Tensor> {
         let all = self.groups.iter().flat_map(|group| &group.parameters);
         all.map(Tensor::shallow_clone).collect()
     }
 
-    /// Moves the weights by their gradients, which are used up; the gradients' norm before clipping.
-    /// Where the norm is not finite nothing is moved.
+    /// Updates the weights and clears their gradients. Returns the gradient norm before clipping.
+    /// If the norm is not finite, no weight changes.
     pub(crate) fn step(&mut self, step: &Step) -> Result<f64, EngineError> {
         let parameters = self.parameters();
         let norm = shim::clip(&parameters, step.max_grad_norm)?;
@@ -102,14 +102,16 @@ impl Optimizer {
         state
     }
 
-    /// Takes a state that was saved. One of other weights is refused and changes nothing.
+    /// Restores a saved state. A state of other weights is refused and changes nothing.
     pub(crate) fn restore(&mut self, state: &[(String, Tensor)]) -> Result<(), EngineError> {
         let mut pairs = Vec::new();
         for (name, mine) in self.state() {
             let found = state.iter().find(|(other, _)| *other == name).map(|(_, tensor)| tensor);
             let found = found.filter(|tensor| tensor.size() == mine.size());
             let found = found.ok_or_else(|| {
-                EngineError::request(format!("the optimiser's state has no {name} that fits"))
+                EngineError::request(format!(
+                    "the optimizer state has no {name} of the right shape"
+                ))
             })?;
             pairs.push((mine, found));
         }

@@ -1,7 +1,7 @@
-//! Rows that go through a model together, there and back.
+//! Micro-batches: rows that pass through a model together, forward and backward.
 //!
-//! Whoever reads from a device, or copies to it, waits until it has done all that it was asked for. So rows of all
-//! passes are copied before the first begins, and what they said is read when the last is on its way.
+//! Every copy between host and device waits for the device. So the rows of all micro-batches are
+//! copied before the first begins, and results are read after the last is launched.
 
 use tch::{Device, Kind, Tensor};
 use warpwright_learn::engine::{Row, Scores};
@@ -11,21 +11,21 @@ use crate::losses::Signals;
 use crate::model::{Model, Packed};
 use crate::shim;
 
-/// Odds that are computed at once, at most. By torch's calls they take some 24 bytes each, there and back, by kernels
-/// of our own four (read, not measured).
+/// Limit on the logits computed at once. Torch's operations take some 24 bytes each, forward and
+/// backward; the fused kernels take four (by reading the code, not measured).
 const MOST_ODDS: i64 = 1 << 27;
 const MOST_ODDS_BY_KERNELS: i64 = 1 << 29;
 
-/// What a model said of a pass's actions, where it was computed.
+/// Results of a micro-batch's actions, on the device.
 #[derive(Default)]
 pub(crate) struct Said {
-    /// Of parts of the actions, in order: `[part]` each, float32; an empty list where it was not asked.
+    /// Per part of the actions, in order: `[part]` each, float32; empty if not requested.
     logprobs: Vec<Tensor>,
     entropies: Vec<Tensor>,
     values: Vec<Tensor>,
     /// The loss of each part: `[]`.
     losses: Vec<Tensor>,
-    /// Actions of each row.
+    /// Number of actions per row.
     counts: Vec<usize>,
 }
 
@@ -54,14 +54,14 @@ impl Said {
     }
 }
 
-/// Rows that go through a model together.
+/// A micro-batch.
 pub(crate) struct Pass {
     packed: Packed,
-    /// Tokens before actions, which choose them: `[actions]`.
+    /// Indices of the tokens before the actions, whose hidden states predict them: `[actions]`.
     before: Tensor,
-    /// The actions: `[actions]`.
+    /// The action tokens: `[actions]`.
     chosen: Tensor,
-    /// Actions of each row.
+    /// Number of actions per row.
     counts: Vec<usize>,
 }
 
@@ -86,7 +86,7 @@ impl Pass {
         self.before.size()[0]
     }
 
-    /// Beginnings and lengths of parts of the actions whose odds fit.
+    /// Offsets and lengths of parts of the actions whose logits fit the limit.
     fn parts(&self, model: &Model) -> Vec<(i64, i64)> {
         let most = if model.kernels().is_some() { MOST_ODDS_BY_KERNELS } else { MOST_ODDS };
         let at_once = (most / model.config.vocab_size).max(1);
@@ -94,7 +94,7 @@ impl Pass {
         (0..count).step_by(at_once as usize).map(|from| (from, at_once.min(count - from))).collect()
     }
 
-    /// What a part of the actions is chosen from: `[part, hidden]`.
+    /// The hidden states that predict a part of the actions: `[part, hidden]`.
     fn chooser(&self, hidden: &Tensor, (from, count): (i64, i64)) -> Tensor {
         hidden.index_select(0, &self.before.narrow(0, from, count))
     }
@@ -104,7 +104,7 @@ impl Pass {
         self.chosen.narrow(0, from, count)
     }
 
-    /// What actions score; values where a model says some.
+    /// Scores of the actions, with values if a model computes them.
     pub(crate) fn score(&self, model: &Model, valuer: Option<&Model>) -> Result<Said, EngineError> {
         let hidden = model.hidden(&self.packed)?;
         let mut said = self.silence();
@@ -122,7 +122,7 @@ impl Pass {
         Ok(said)
     }
 
-    /// Adds gradients; the loss, and what actions scored on the way.
+    /// Accumulates gradients. Returns the loss and the actions' scores.
     pub(crate) fn backward(
         &self,
         model: &Model,
@@ -136,7 +136,7 @@ impl Pass {
             Some(kept) => model.finish(kept)?,
             None => model.hidden(&self.packed)?,
         };
-        // Heads go back first, a part at a time: their odds are what takes most memory.
+        // The heads' backward pass first, a part at a time: their logits take most memory.
         let hidden = out.detach();
         let mut gradient = hidden.zeros_like();
         let mut said = self.silence();
@@ -154,7 +154,7 @@ impl Pass {
             };
             let loss = signals.sum(&now, part.0) / over;
             loss.backward();
-            // No token chooses two actions.
+            // Each token predicts one action at most.
             let before = self.before.narrow(0, part.0, part.1);
             let _ = gradient.index_copy_(0, &before, &chooser.grad());
             said.losses.push(loss.detach());

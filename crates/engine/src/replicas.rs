@@ -25,16 +25,16 @@ use warpwright_learn::model_config::ModelConfig;
 
 type Work<T> = Box<dyn FnOnce(&mut LocalEngine) -> T + Send>;
 
-/// Computes on several devices of this host.
+/// Data parallelism over several devices of this host.
 #[derive(Debug)]
 pub struct Replicas {
     workers: Vec<Worker>,
-    /// How many sequences each of them draws.
+    /// Number of sequences that each replica is sampling.
     drawing: Vec<usize>,
 }
 
 impl Replicas {
-    /// As [`LocalEngine::initial`], for each of the settings.
+    /// As [`LocalEngine::initial`], one replica per entry of `settings`.
     pub fn initial(
         config: &ModelConfig,
         seed: u64,
@@ -46,7 +46,7 @@ impl Replicas {
         })
     }
 
-    /// As [`LocalEngine::load`], for each of the settings.
+    /// As [`LocalEngine::load`], one replica per entry of `settings`.
     pub fn load(folder: &Path, settings: &[Settings]) -> Result<Self, EngineError> {
         Self::start(settings, |settings| {
             let folder = folder.to_owned();
@@ -56,37 +56,37 @@ impl Replicas {
 
     fn start(settings: &[Settings], make: impl Fn(Settings) -> Make) -> Result<Self, EngineError> {
         if settings.is_empty() {
-            return Err(EngineError::request("no device is named"));
+            return Err(EngineError::request("no device was given"));
         }
         let begun = settings.iter().map(|settings| Worker::start(*settings, make(*settings)));
-        // All load at once.
+        // All load concurrently.
         let begun: Vec<_> = begun.collect::<Result<_, _>>()?;
         let loaded = begun.into_iter().map(|(worker, ready)| answer(&ready)?.map(|()| worker));
         let workers: Vec<Worker> = loaded.collect::<Result<_, _>>()?;
         let replicas = Self { drawing: vec![0; workers.len()], workers };
-        replicas.must_be_alike()?;
+        replicas.check_equal_weights()?;
         let devices: Vec<Device> =
             settings.iter().map(|one| one.gpu.map_or(Device::Cpu, Device::Cuda)).collect();
         if have_gpus_of_their_own(&devices) {
             let each = |device: &Device| Tensor::f_zeros([1], (Kind::Float, *device));
             let zeros: Vec<Tensor> = devices.iter().map(each).collect::<Result<_, _>>()?;
-            // What NCCL needs is made at the first sum. It is not from torch's pool, which may have taken all
-            // that there is: what is unused of that is given back before.
+            // NCCL allocates its buffers at the first sum, outside torch's pool, which may hold all
+            // free memory: its unused part is released before.
             guarded(|| shim::empty_cache().and_then(|()| shim::all_reduce(&zeros)))?;
         }
         Ok(replicas)
     }
 
-    fn must_be_alike(&self) -> Result<(), EngineError> {
+    fn check_equal_weights(&self) -> Result<(), EngineError> {
         let digests = self.each(|_| Box::new(|engine| engine.digest()))?;
         if digests.windows(2).all(|pair| pair[0] == pair[1]) {
             return Ok(());
         }
-        let message = "the devices' weights came apart: go on from the last checkpoint";
+        let message = "the replicas' weights differ: resume from the last checkpoint";
         Err(EngineError::Torch { message: message.to_owned() })
     }
 
-    /// Does each engine's work at once; what came of it, in their order.
+    /// Runs each replica's work concurrently; results in the replicas' order.
     fn all<T: Send + 'static>(
         &self,
         work: impl Fn(usize) -> Work<T>,
@@ -100,7 +100,7 @@ impl Replicas {
         asked.iter().map(answer).collect()
     }
 
-    /// The same where each may fail.
+    /// The same for work that may fail.
     fn each<T: Send + 'static>(
         &self,
         work: impl Fn(usize) -> Work<Result<T, EngineError>>,
@@ -108,7 +108,7 @@ impl Replicas {
         self.all(work)?.into_iter().collect()
     }
 
-    /// The same, where gradients are of no use if one fails: those of all are given up.
+    /// The same; if one fails, the gradients of all are discarded.
     fn together<T: Send + 'static>(
         &self,
         work: impl Fn(usize) -> Work<Result<T, EngineError>>,
@@ -120,12 +120,12 @@ impl Replicas {
         done
     }
 
-    /// Gives all gradients up.
+    /// Discards all gradients.
     fn forget(&self) -> Result<(), EngineError> {
         self.each(|_| Box::new(|engine| guarded(|| engine.forget()))).map(|_| ())
     }
 
-    /// Each engine's share of the rows, about equally many tokens.
+    /// Each replica's share of the rows, with about equal numbers of tokens.
     fn deal(&self, rows: &[Row]) -> Vec<Vec<Row>> {
         let sizes: Vec<usize> = rows.iter().map(|row| row.ids.len()).collect();
         shares(&sizes, self.workers.len()).into_iter().map(|part| rows[part].to_vec()).collect()
@@ -145,7 +145,7 @@ impl Engine for Replicas {
 
     fn begin_critic(&mut self) -> Result<(), EngineError> {
         self.each(|_| Box::new(LocalEngine::begin_critic))?;
-        self.must_be_alike()
+        self.check_equal_weights()
     }
 
     fn score(&mut self, rows: &[Row]) -> Result<Vec<Scores>, EngineError> {
@@ -183,7 +183,7 @@ impl Engine for Replicas {
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), EngineError> {
-        self.must_be_alike()?;
+        self.check_equal_weights()?;
         let folder: PathBuf = folder.to_owned();
         let first = self.workers.first().ok_or_else(gone)?;
         answer(&first.ask(Box::new(move |engine| engine.save(&folder)))?)?
@@ -198,7 +198,8 @@ impl Sampler for Replicas {
         requests: Vec<SampleRequest>,
         steps: u32,
     ) -> Result<Vec<Completion>, EngineError> {
-        // How much is drawn is not known before: the next goes where the fewest are.
+        // Lengths are not known in advance: each request goes to the replica with the fewest
+        // sequences.
         let mut dealt: Vec<Vec<SampleRequest>> = vec![Vec::new(); self.workers.len()];
         for request in requests {
             let least = (0..dealt.len()).min_by_key(|i| self.drawing[*i]).ok_or_else(gone)?;
@@ -221,14 +222,15 @@ impl Sampler for Replicas {
     }
 }
 
-/// Sums the gradients of each parameter over the replicas, and gives all of them the sum.
+/// Sums the gradients of each parameter over the replicas; every replica gets the sum.
 fn sum_gradients(replicas: &[Vec<Tensor>]) -> Result<(), EngineError> {
     let _no_grad = tch::no_grad_guard();
     let [first, others @ ..] = replicas else { return Ok(()) };
     for (number, parameter) in first.iter().enumerate() {
         let same: Vec<&Tensor> =
             std::iter::once(parameter).chain(others.iter().map(|other| &other[number])).collect();
-        // A replica without rows has none; a head that no loss asked has none anywhere.
+        // A replica without rows has no gradients; a head that no loss used has none on any
+        // replica.
         if same.iter().all(|parameter| !parameter.grad().defined()) {
             continue;
         }
@@ -250,20 +252,20 @@ fn sum_gradients(replicas: &[Vec<Tensor>]) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Whether NCCL can sum over them: several, and no GPU twice.
+/// Whether NCCL can sum over the devices: more than one, and no GPU twice.
 fn have_gpus_of_their_own(devices: &[Device]) -> bool {
     let distinct = (1..devices.len()).all(|i| !devices[..i].contains(&devices[i]));
     devices.len() > 1 && distinct && devices.iter().all(|device| device.is_cuda())
 }
 
-/// Cuts a list of sizes into so many ranges of about equal sums, in order; some may be empty.
+/// Splits a list of sizes into `of` ranges of about equal sums, in order; some may be empty.
 fn shares(sizes: &[usize], of: usize) -> Vec<Range<usize>> {
     let total: usize = sizes.iter().sum();
     let (mut ranges, mut start, mut before) = (Vec::new(), 0, 0);
     for number in 1..=of {
         let goal = total * number / of;
         let mut end = start;
-        // An item belongs where more than half of it lies.
+        // An item belongs to the range that has more than half of it.
         while end < sizes.len() && (number == of || before + sizes[end].div_ceil(2) <= goal) {
             before += sizes[end];
             end += 1;
@@ -277,16 +279,16 @@ fn shares(sizes: &[usize], of: usize) -> Vec<Range<usize>> {
 type Make = Box<dyn FnOnce() -> Result<LocalEngine, EngineError> + Send>;
 type Job = Box<dyn FnOnce(&mut LocalEngine) + Send>;
 
-/// An engine in a thread of its own: what CUDA keeps for each thread stays the same.
+/// An engine in a thread of its own, since CUDA keeps state per thread.
 #[derive(Debug)]
 struct Worker {
-    /// None once it is to end.
+    /// `None` when the thread shall end.
     jobs: Option<SyncSender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Worker {
-    /// One that makes its engine; what it says when that is done.
+    /// Starts the thread, which creates its engine; the receiver gets the result.
     fn start(
         settings: Settings,
         make: Make,
@@ -309,14 +311,15 @@ impl Worker {
             }
         };
         let thread = std::thread::Builder::new().name("replica".to_owned()).spawn(work);
-        let thread = thread.map_err(|source| EngineError::Io { what: "start a thread", source })?;
+        let thread =
+            thread.map_err(|source| EngineError::Io { what: "start an engine thread", source })?;
         Ok((Self { jobs: Some(jobs), thread: Some(thread) }, made))
     }
 
     fn ask<T: Send + 'static>(&self, work: Work<T>) -> Result<Receiver<T>, EngineError> {
         let (tell, told) = mpsc::sync_channel(1);
         let job: Job = Box::new(move |engine| {
-            // Whoever asked may be gone.
+            // The caller may be gone.
             let _ = tell.send(work(engine));
         });
         let jobs = self.jobs.as_ref().ok_or_else(gone)?;
@@ -329,7 +332,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // If it died, whoever asked it was told.
+            // If the thread died, its caller has had an error.
             let _ = thread.join();
         }
     }
@@ -340,7 +343,7 @@ fn answer<T>(told: &Receiver<T>) -> Result<T, EngineError> {
 }
 
 fn gone() -> EngineError {
-    EngineError::Torch { message: "the thread of a device died".to_owned() }
+    EngineError::Torch { message: "the thread of a device's engine died".to_owned() }
 }
 
 #[cfg(test)]
@@ -351,7 +354,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn weights_that_came_apart_are_not_gone_on_with() {
+    fn diverged_replica_weights_are_refused() {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let config = ModelConfig::read(&here.join("tests/tiny.json")).unwrap();
         let seeds = AtomicU64::new(1);
@@ -360,12 +363,12 @@ mod tests {
             Box::new(move || LocalEngine::initial(&config, seed, settings))
         };
         let error = Replicas::start(&[Settings::default(); 2], other_seeds).unwrap_err();
-        assert!(error.to_string().contains("came apart"), "{error}");
+        assert!(error.to_string().contains("weights differ"), "{error}");
     }
 
     proptest! {
         #[test]
-        fn shares_are_everything_once_in_order_and_about_equal(
+        fn shares_cover_everything_in_balanced_ranges(
             sizes in prop::collection::vec(1usize..50, 0..40), of in 1usize..6,
         ) {
             let shares = shares(&sizes, of);

@@ -1,14 +1,15 @@
-//! Draws tokens: many sequences at once, each in a slot that the next takes when it is over. Who comes while
-//! others are drawn joins them.
+//! Samples many sequences at once, each in a slot that is reused when the sequence ends. New
+//! requests join a running batch.
 //!
-//! Keys and values of what was read are kept (`decoder.rs`), so that a token costs one position. Each
-//! sequence has a stream of random numbers of its own: what is drawn for a prompt does not depend on which
-//! others are drawn beside it. On the host not even by rounding, so that a run that goes on does what it
-//! would have done.
+//! The decoder caches keys and values (`decoder.rs`), so that a token costs one position. Each
+//! sequence has a random stream of its own: the tokens of a prompt do not depend on the other
+//! sequences of the batch. On the host not even rounding depends on them, so that a resumed run
+//! equals an uninterrupted one.
 //!
-//! A token's log-probability is that under which it was drawn. The forward pass is the trainer's
-//! (`model.rs`), with weights in the same types. Where the policy moves meanwhile, what sequences have is read again
-//! by its new weights: the next token's odds are the new policy's, as if it had been given all that.
+//! A token's log-probability is that of the distribution it was sampled from. The forward pass is
+//! the trainer's (`model.rs`), with weights in the same types. If the policy's weights are updated
+//! meanwhile, the new weights read the running sequences again: the next token is sampled from the
+//! new policy, as if it had been given the tokens so far.
 
 use std::collections::VecDeque;
 
@@ -23,28 +24,29 @@ use crate::error::EngineError;
 use crate::model::{Model, Packed};
 use crate::weights::Weights;
 
-/// Most bytes of keys, values and copied weights that are kept from one batch to the next: they are not
-/// there for training.
+/// Limit on the bytes of keys, values and copied weights that are kept between batches, where
+/// training cannot use them.
 const KEPT: u64 = 8 << 30;
 
-/// What is drawn with.
+/// The model and settings to sample with.
 pub(crate) struct Source<'a> {
     /// The policy.
     pub(crate) model: &'a Model,
-    /// Weights of its shape.
+    /// Weights of its shape; the sampler's may differ from the trainer's.
     pub(crate) weights: &'a Weights,
-    /// Most sequences at once.
+    /// Limit on the sequences sampled at once.
     pub(crate) max_num_seqs: usize,
-    /// Tokens of each that are drawn before the host reads them, at most.
+    /// Limit on the tokens per sequence that are sampled before the host reads them.
     pub(crate) unread: u32,
     /// Whether steps are recorded as CUDA graphs.
     pub(crate) cuda_graphs: bool,
-    /// When the policy has moved, tokens that are read again in one pass; of a single sequence more.
+    /// After a weight update, tokens that are read again in one pass; more for a single longer
+    /// sequence.
     pub(crate) max_token_len: usize,
 }
 
 impl Source<'_> {
-    /// Room for so many, of at most so many tokens.
+    /// Room for `rows` sequences of at most `longest` tokens.
     fn room(&self, rows: usize, longest: i64, is_tight: bool) -> Room {
         let rows = rows.clamp(1, self.max_num_seqs.max(1));
         if is_tight || !self.model.device().is_cuda() {
@@ -55,33 +57,33 @@ impl Source<'_> {
     }
 }
 
-/// What is drawn, and what waits to be.
+/// Running and waiting requests.
 #[derive(Debug, Default)]
 pub(crate) struct Drawing {
     waiting: VecDeque<SampleRequest>,
-    /// What is drawn together. Those that are to be drawn in another manner wait until it is over, and those
-    /// who came after them.
+    /// The running batch. Requests with other sampling parameters wait until it is over, and so do
+    /// later ones.
     batch: Option<Batch>,
-    /// What drew the last one on a GPU, with its graphs.
+    /// The last decoder on a GPU, with its graphs.
     kept: Option<Decoder>,
-    /// Memory has been short: no more is taken than is asked for.
+    /// The device has run out of memory: no more is allocated than requested.
     is_tight: bool,
-    /// The policy has moved since the batch read what it has.
+    /// The policy's weights were updated since the batch was read.
     is_stale: bool,
 }
 
 impl Drawing {
-    /// The policy has moved: those under way are gone on with by what it is now.
+    /// The policy's weights were updated: running sequences continue under the new ones.
     pub(crate) fn policy_moved(&mut self) {
         self.is_stale = self.batch.is_some();
     }
 
-    /// How many are under way.
+    /// Number of running and waiting requests.
     pub(crate) fn count(&self) -> usize {
         self.waiting.len() + self.batch.as_ref().map_or(0, Batch::busy)
     }
 
-    /// Has them wait; what cannot be drawn is over.
+    /// Queues requests; invalid ones complete with a refusal.
     pub(crate) fn take_on(
         &mut self,
         model: &Model,
@@ -103,7 +105,7 @@ impl Drawing {
         }
     }
 
-    /// Draws so many tokens of each at most; adds those that are over.
+    /// Samples at most `steps` tokens of each sequence; appends completed requests to `over`.
     pub(crate) fn draw(
         &mut self,
         source: &Source<'_>,
@@ -129,7 +131,7 @@ impl Drawing {
         Ok(())
     }
 
-    /// A batch, where there is none, and one that is large enough for those who may join it.
+    /// Creates a batch if there is none, large enough for those that may join it.
     fn make_room(&mut self, source: &Source<'_>) {
         let Some(batch) = &mut self.batch else {
             self.batch = self.begin(source);
@@ -142,24 +144,24 @@ impl Drawing {
         let longest = joining().map(|one| longest(source.model, one)).max().unwrap_or(1);
         let needed = |rows| source.room(rows, longest, self.is_tight);
         if !room.holds(needed(rows)) {
-            // Where rows are too few, twice as many: more may come.
+            // With too few rows it doubles, since more may join.
             let more = if needed(rows).rows > room.rows { 2 * room.rows } else { 0 };
             batch.resize(source, room.with(needed(rows.max(more))));
         } else if !source.model.device().is_cuda()
             && rows <= room.rows / 4
             && room.rows > LEAST_ROWS
         {
-            // In products the host pays for rows that nobody is in.
+            // On the host, products cost time for unused rows too.
             batch.resize(source, Room { rows: (2 * rows).max(LEAST_ROWS), ..room });
         }
     }
 
     fn begin(&mut self, source: &Source<'_>) -> Option<Batch> {
         let first = self.waiting.front()?.sampling.clone();
-        let alike =
+        let compatible =
             || self.waiting.iter().take_while(|one| manner(&one.sampling) == manner(&first));
-        let longest = alike().map(|one| longest(source.model, one)).max()?;
-        let room = source.room(alike().count(), longest, self.is_tight);
+        let longest = compatible().map(|one| longest(source.model, one)).max()?;
+        let room = source.room(compatible().count(), longest, self.is_tight);
         let kept = self.kept.take().filter(|kept| kept.serves(room, &first));
         let decoder = if let Some(mut kept) = kept {
             kept.begin_anew(source.weights);
@@ -170,8 +172,8 @@ impl Drawing {
         Some(Batch::new(decoder, source))
     }
 
-    /// Begins everything anew that is under way, and gives up what the decoder has. The same will be drawn,
-    /// if the policy has not moved since.
+    /// Restarts all running requests and drops the decoder. The same tokens will be sampled, unless
+    /// the policy's weights were updated.
     pub(crate) fn begin_again(&mut self) {
         let slots = self.batch.take().into_iter().flat_map(|batch| batch.slots);
         for slot in slots.flatten() {
@@ -180,46 +182,46 @@ impl Drawing {
         self.kept = None;
     }
 
-    /// Memory is short: from now on no more is taken than is asked for.
+    /// The device has run out of memory: from now on no more is allocated than requested.
     pub(crate) fn take_less(&mut self) {
         self.is_tight = true;
     }
 }
 
-/// What is wrong with a request, if anything is.
+/// The fault of a request, if any.
 fn check(
     model: &Model,
     SampleRequest { prompt, sampling, .. }: &SampleRequest,
 ) -> Result<(), String> {
     let Sampling { temperature, top_p, .. } = *sampling;
     if !(temperature >= 0.0 && temperature.is_finite() && top_p > 0.0 && top_p <= 1.0) {
-        return Err(format!("temperature {temperature} or top_p {top_p} makes no sense"));
+        return Err(format!("temperature {temperature} or top_p {top_p} is out of range"));
     }
     let (words, most) = (model.config.vocab_size, model.config.max_position_embeddings);
     if let Some(id) = prompt.ids.iter().find(|id| i64::from(**id) >= words) {
-        return Err(format!("a prompt has token {id} of a vocabulary of {words}"));
+        return Err(format!("token {id} of a prompt is not in the vocabulary of {words}"));
     }
     if prompt.ids.is_empty() || prompt.ids.len() as i64 >= most {
         let length = prompt.ids.len();
-        return Err(format!("a prompt has {length} tokens; 1 to {} leave room", most - 1));
+        return Err(format!("a prompt has {length} tokens; it must have 1 to {}", most - 1));
     }
     Ok(())
 }
 
-/// Positions that it can need.
+/// Positions that it needs at most.
 fn longest(model: &Model, request: &SampleRequest) -> i64 {
     let wanted = request.prompt.ids.len() as i64 + i64::from(request.sampling.max_new_tokens);
     wanted.min(model.config.max_position_embeddings)
 }
 
-/// A sequence that is being drawn.
+/// A running sequence.
 #[derive(Debug)]
 struct Slot {
     request: SampleRequest,
     sampled: Sampled,
-    /// The last token, which was not read yet.
+    /// Its last token, not read yet.
     token: u32,
-    /// Where that stands.
+    /// That token's position.
     position: i64,
     random: StdRng,
 }
@@ -231,7 +233,7 @@ impl Slot {
         all.take(self.position as usize).copied().collect()
     }
 
-    /// Tokens that it has room for; the last of them is not read.
+    /// Number of tokens that it has room for; the last of them is not read.
     fn left(&self, model: &Model) -> u32 {
         let wanted = self.request.sampling.max_new_tokens - self.sampled.ids.len() as u32;
         let room = model.config.max_position_embeddings - 1 - self.position;
@@ -239,7 +241,7 @@ impl Slot {
     }
 }
 
-/// What is drawn together.
+/// Sequences that are sampled together.
 #[derive(Debug)]
 struct Batch {
     decoder: Decoder,
@@ -253,12 +255,13 @@ impl Batch {
         Self { decoder, slots: (0..count).map(|_| None).collect() }
     }
 
-    /// How many are drawn.
+    /// Number of running sequences.
     fn busy(&self) -> usize {
         self.slots.iter().flatten().count()
     }
 
-    /// Moves to another room, which has a row for each that is drawn. Where that fails, nothing was moved.
+    /// Changes the decoder's size, keeping a row for each running sequence. If that fails, nothing
+    /// has changed.
     fn resize(&mut self, source: &Source<'_>, room: Room) {
         let is_busy = |row: &usize| self.slots[*row].is_some();
         let rows: Vec<usize> = (0..self.slots.len()).filter(is_busy).collect();
@@ -269,8 +272,8 @@ impl Batch {
         *self = resized;
     }
 
-    /// Gives free slots to those who wait, as far as they fit: reads their prompts, all in one pass, and draws
-    /// their first token.
+    /// Assigns free slots to waiting requests, as far as they fit: reads their prompts in one
+    /// prefill and samples their first tokens.
     fn fill(
         &mut self,
         waiting: &mut VecDeque<SampleRequest>,
@@ -304,7 +307,7 @@ impl Batch {
             begun.iter().map(|(_, one)| StdRng::seed_from_u64(one.prompt.stream)).collect();
         let chances: Vec<f32> = streams.iter_mut().map(RngExt::random).collect();
         let drawn = self.decoder.draw(&logits, &chances)?;
-        // Until here a failure has them wait as before.
+        // A failure before this point leaves them waiting.
         let rows: Vec<usize> = begun.iter().map(|(slot, _)| *slot).collect();
         let begun = waiting.drain(..rows.len()).zip(streams).zip(drawn);
         for (at, ((request, random), drawn)) in rows.into_iter().zip(begun) {
@@ -315,8 +318,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Reads sequences from their beginning on, in one pass, and keeps what steps need of them. What their tokens have
-    /// become, behind each other.
+    /// Prefill: reads sequences from their beginning in one pass and caches their keys and values.
+    /// Returns the hidden states, concatenated.
     fn read(&self, sequences: &[(usize, &[u32])]) -> Result<Tensor, EngineError> {
         let model = self.decoder.model();
         let filler = [0; LEAST_ROWS];
@@ -333,7 +336,7 @@ impl Batch {
         })
     }
 
-    /// Reads all that sequences have by the weights as they are now.
+    /// Reads all running sequences again with the current weights.
     fn read_again(&mut self, source: &Source<'_>) -> Result<(), EngineError> {
         self.decoder.begin_anew(source.weights);
         let slots = self.slots.iter().enumerate();
@@ -355,9 +358,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Reads the last token of every slot, draws the next one, and so on, at most so many and none beyond what a
-    /// sequence has room for. What an empty slot computes is thrown away, and what a sequence does after its end.
-    /// Gives how many were drawn.
+    /// Takes up to `most` decoding steps, none beyond a sequence's room. Results of empty slots and
+    /// tokens after end-of-sequence are discarded. Returns the number of steps.
     fn step(&mut self, most: u32, over: &mut Vec<Completion>) -> Result<u32, EngineError> {
         let left = self.slots.iter().flatten().map(|slot| slot.left(self.decoder.model()));
         let count = left.chain([most]).min().unwrap_or(1).max(1);
@@ -380,7 +382,7 @@ impl Batch {
     }
 }
 
-/// Notes what was drawn for a slot, which stays busy if more is to come.
+/// Appends sampled tokens to a slot, which stays busy if more are to come.
 fn note(
     model: &Model,
     mut slot: Slot,

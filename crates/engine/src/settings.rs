@@ -1,4 +1,4 @@
-//! How an engine computes.
+//! Settings of an engine.
 
 use serde::{Deserialize, Serialize};
 use tch::Kind;
@@ -6,7 +6,7 @@ use tch::Kind;
 use crate::deviation::Deviation;
 use crate::weights::Lora;
 
-/// The type that products are computed in; weights are float32.
+/// The type of matrix products; weights are float32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dtype {
@@ -26,35 +26,37 @@ impl Dtype {
     }
 }
 
-/// How an engine computes. Of this only `lora` and `sampler` change what is learned, beyond rounding.
+/// Settings of an engine. Only `lora` and `sampler` change the result of training, beyond rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Number of the GPU; without, the host computes.
+    /// Index of the GPU; `None` computes on the host.
     pub gpu: Option<usize>,
-    /// The type of products.
+    /// The type of matrix products.
     pub dtype: Dtype,
-    /// The type of the optimiser's moments.
+    /// The type of the optimizer state.
     pub optimizer_state_dtype: Dtype,
-    /// Most tokens of one pass; longer rows pass alone.
+    /// Limit on the tokens of a micro-batch; a longer row is a micro-batch of its own.
     pub max_token_len: usize,
-    /// Whether blocks are computed again on the way back instead of kept.
+    /// Whether the backward pass recomputes the blocks' activations instead of keeping them.
     pub gradient_checkpointing: bool,
-    /// Most sequences that are drawn at once.
+    /// Limit on the sequences sampled at once.
     pub max_num_seqs: usize,
-    /// Tokens of a sequence that are drawn before the host reads them, at most; of one that is over before that, the
-    /// others are thrown away. Without, eight on a GPU and one on the host.
+    /// Limit on the tokens per sequence that are sampled before the host reads them. Tokens sampled
+    /// after end-of-sequence are discarded; the output does not change. `None` is eight on a GPU
+    /// and one on the host.
     pub unread: Option<u32>,
-    /// Whether a GPU draws by CUDA graphs.
+    /// Whether a GPU samples with CUDA graphs.
     pub cuda_graphs: bool,
-    /// Whether a GPU learns and draws in bfloat16 by kernels of our own where they exist, instead of torch's alone.
+    /// Whether a GPU in bfloat16 uses the fused kernels where they exist, instead of torch's.
     pub fused_kernels: bool,
-    /// Threads of this process that compute; without, as many as libtorch takes. Small models are quicker
-    /// with one.
+    /// Number of compute threads of the process; `None` is libtorch's default. Small models are
+    /// faster with one.
     pub num_threads: Option<usize>,
-    /// Adapters that are trained instead of the model: then its matrices are kept in the type of products only.
+    /// LoRA adapters to train instead of the model, whose matrices are then kept in the compute
+    /// type only.
     pub lora: Option<Lora>,
-    /// How the sampler's weights differ from the trainer's, for experiments.
+    /// Deviation of the sampler's weights from the trainer's, for experiments.
     pub sampler: Deviation,
 }
 

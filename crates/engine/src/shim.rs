@@ -1,4 +1,4 @@
-//! Safe wrappers of `csrc/shim.cpp`: what tch leaves out of libtorch.
+//! Safe wrappers of `csrc/shim.cpp`: functions of libtorch that tch lacks.
 
 #![expect(unsafe_code, reason = "calls C++, which tch cannot")]
 
@@ -64,7 +64,7 @@ pub(crate) fn check(code: c_int) -> Result<(), EngineError> {
     if code == 0 {
         return Ok(());
     }
-    // SAFETY: a string of this thread that ends with a zero and lives until its next failure.
+    // SAFETY: a NUL-terminated string of this thread that lives until its next failure.
     let words = unsafe { CStr::from_ptr(warpwright_error()) };
     Err(EngineError::of_torch(&words.to_string_lossy()))
 }
@@ -73,7 +73,7 @@ fn pointers(tensors: &[Tensor]) -> Vec<Pointer> {
     tensors.iter().map(Tensor::as_ptr).collect()
 }
 
-/// Constants of AdamW.
+/// Hyperparameters of AdamW.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AdamW {
     pub(crate) rate: f64,
@@ -82,8 +82,8 @@ pub(crate) struct AdamW {
     pub(crate) epsilon: f64,
 }
 
-/// One step with the parameters' gradients, all of which must be there, unless `norm`, theirs, is not
-/// finite. `steps` holds a count for each, a float32 without dimensions.
+/// One optimizer step with the parameters' gradients. All must exist unless their norm, `norm`, is
+/// not finite. `steps` holds a count per parameter, a float32 scalar.
 pub(crate) fn adamw(
     parameters: &[Tensor],
     first: &[Tensor],
@@ -95,7 +95,7 @@ pub(crate) fn adamw(
     let count = parameters.len();
     let same = [first.len(), second.len(), steps.len()].iter().all(|len| *len == count);
     if !same || parameters.iter().any(|parameter| !parameter.grad().defined()) {
-        return Err(EngineError::of_torch("a parameter has no gradient or no state"));
+        return Err(EngineError::of_torch("a parameter has no gradient or no optimizer state"));
     }
     let (p, m) = (pointers(parameters), pointers(first));
     let (v, s) = (pointers(second), pointers(steps));
@@ -118,7 +118,7 @@ pub(crate) fn adamw(
     })
 }
 
-/// Scales gradients so that their norm is at most `most`; the norm before, on the device.
+/// Scales gradients so that their norm is at most `most`. Returns the norm before, on the device.
 pub(crate) fn clip(parameters: &[Tensor], most: f64) -> Result<Tensor, EngineError> {
     let (norm, p) = (Tensor::new(), pointers(parameters));
     // SAFETY: live tensors; `norm` is one, and is assigned.
@@ -126,13 +126,13 @@ pub(crate) fn clip(parameters: &[Tensor], most: f64) -> Result<Tensor, EngineErr
     Ok(norm)
 }
 
-/// Goes back from `out`, of whose shape and type `gradient` is.
+/// Backward pass from `out`; `gradient` has its shape and type.
 pub(crate) fn backward(out: &Tensor, gradient: &Tensor) -> Result<(), EngineError> {
     // SAFETY: live tensors.
     check(unsafe { warpwright_backward(out.as_ptr(), gradient.as_ptr()) })
 }
 
-/// A parameter's gradient, which is zero from now on where there was none.
+/// A parameter's gradient; set to zeros if it had none.
 pub(crate) fn gradient(parameter: &Tensor) -> Result<Tensor, EngineError> {
     let out = Tensor::new();
     // SAFETY: live tensors; `out` is assigned.
@@ -140,20 +140,20 @@ pub(crate) fn gradient(parameter: &Tensor) -> Result<Tensor, EngineError> {
     Ok(out)
 }
 
-/// Sums tensors that lie on as many GPUs, by NCCL; each becomes the sum.
+/// Sums tensors on different GPUs by NCCL; each becomes the sum.
 pub(crate) fn all_reduce(tensors: &[Tensor]) -> Result<(), EngineError> {
     let p = pointers(tensors);
     // SAFETY: live tensors.
     check(unsafe { warpwright_all_reduce(p.as_ptr(), p.len()) })
 }
 
-/// Makes a GPU this thread's own.
+/// Selects a GPU for this thread.
 pub(crate) fn use_gpu(gpu: usize) -> Result<(), EngineError> {
     // SAFETY: takes a number.
     check(unsafe { warpwright_use_gpu(i64::try_from(gpu).unwrap_or(i64::MAX)) })
 }
 
-/// Most bytes of a GPU's memory that tensors have taken at once since this process began.
+/// Peak memory of a GPU's tensors in bytes since the process began.
 pub fn peak_bytes(gpu: usize) -> Result<u64, EngineError> {
     let mut bytes = 0;
     let gpu = i64::try_from(gpu).unwrap_or(i64::MAX);
@@ -162,15 +162,16 @@ pub fn peak_bytes(gpu: usize) -> Result<u64, EngineError> {
     Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
-/// Gives gradients up, with their memory.
+/// Discards gradients and frees their memory.
 pub(crate) fn forget_gradients(parameters: &[Tensor]) -> Result<(), EngineError> {
     let p = pointers(parameters);
     // SAFETY: live tensors.
     check(unsafe { warpwright_forget_gradients(p.as_ptr(), p.len()) })
 }
 
-/// Causal attention over sequences behind each other, on a GPU in half precision. `q`: `[tokens, heads,
-/// width]`, `k` and `v`: `[tokens, groups, width]`, `bounds`: int32, where each begins and the last ends.
+/// Causal attention over packed sequences, on a GPU in half precision. `q`: `[tokens, heads,
+/// width]`, `k` and `v`: `[tokens, groups, width]`, `bounds`: int32 offsets of the sequences, with
+/// the end of the last.
 pub(crate) fn packed_attention(
     (q, k, v): (&Tensor, &Tensor, &Tensor),
     bounds: &Tensor,
@@ -186,9 +187,9 @@ pub(crate) fn packed_attention(
     Ok(out)
 }
 
-/// Attention of one token of each row to what its row has kept, on a GPU in half precision. `q`: `[rows,
-/// heads, width]`, `k` and `v`: `[rows, room, groups, width]`, `bounds`: int32, `0, 1, 2, ...` and `0, room,
-/// 2 room, ...`, `used`: int32, how many of its room a row has kept: `[rows]`.
+/// Attention of one token per row to its KV cache, on a GPU in half precision. `q`: `[rows, heads,
+/// width]`, `k` and `v`: `[rows, room, groups, width]`, `bounds`: int32, `0, 1, 2, ...` and `0,
+/// room, 2 room, ...`, `used`: int32, number of cached tokens per row: `[rows]`.
 pub(crate) fn cached_attention(
     (q, k, v): (&Tensor, &Tensor, &Tensor),
     (q_bounds, k_bounds): (&Tensor, &Tensor),
@@ -196,7 +197,7 @@ pub(crate) fn cached_attention(
 ) -> Result<Tensor, EngineError> {
     let out = Tensor::new();
     let [rows, room, groups, width] = k.size()[..] else {
-        return Err(EngineError::of_torch("keys have four dimensions"));
+        return Err(EngineError::of_torch("keys must have four dimensions"));
     };
     let flat = |kept: &Tensor| kept.view([rows * room, groups, width]);
     let (k, v) = (flat(k), flat(v));
@@ -216,28 +217,28 @@ pub(crate) fn cached_attention(
     Ok(out)
 }
 
-/// How exact products of float32 are: `highest`, `high` (TF32) or `medium`.
+/// Precision of float32 products: `highest`, `high` (TF32) or `medium`.
 pub(crate) fn precision(name: &str) -> Result<(), EngineError> {
-    let name = CString::new(name).map_err(|_| EngineError::of_torch("a name with a zero"))?;
-    // SAFETY: a string that ends with a zero.
+    let name = CString::new(name).map_err(|_| EngineError::of_torch("the name has a NUL byte"))?;
+    // SAFETY: a NUL-terminated string.
     check(unsafe { warpwright_precision(name.as_ptr()) })
 }
 
-/// Gives back what the allocator keeps for later.
+/// Releases the allocator's cache.
 pub(crate) fn empty_cache() -> Result<(), EngineError> {
     // SAFETY: takes nothing.
     check(unsafe { warpwright_empty_cache() })
 }
 
-/// Work on a GPU that was recorded, to be done again on the same tensors by one call.
+/// A CUDA graph: recorded work that one call replays on the same tensors.
 #[derive(Debug)]
 pub(crate) struct Graph(*mut c_void);
 
 impl Graph {
-    /// Records what `work` does on a GPU, whichever is this thread's own. It must have been done once before, so
-    /// that nothing is made ready in it. Shares memory with the graph `beside`: of the two only one may be at
-    /// work, and what one has computed is to be read before the other is replayed. Work that does nothing there
-    /// is an error.
+    /// Records `work` on this thread's GPU. The work must have run once before, so that no lazy
+    /// initialisation is recorded. The graph shares memory with the graph `beside`: only one of
+    /// them may run at a time, and the output of one must be read before the other is replayed.
+    /// Recording no GPU work is an error.
     pub(crate) fn record<T>(
         gpu: usize,
         beside: Option<&Self>,
@@ -264,7 +265,7 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: a live graph, which nobody else has.
+        // SAFETY: a live graph, which is not shared.
         unsafe { warpwright_graph_free(self.0) }
     }
 }

@@ -1,4 +1,4 @@
-//! The tensors of a decoder, and how they begin.
+//! The tensors of a decoder and their initialisation.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,14 +7,14 @@ use tch::{Device, Kind, Tensor};
 
 use warpwright_learn::model_config::ModelConfig;
 
-/// Standard deviation of matrices at first, as GPT-2's and most since.
+/// Standard deviation of initial matrices, as in GPT-2.
 const SPREAD: f64 = 0.02;
 
 /// Names of a block's tensors, in the order of [`Layer::all`].
 const NAMES: [&str; 8] =
     ["input_norm", "qkv", "q_norm", "k_norm", "o", "post_norm", "gate_up", "down"];
 
-/// One block. Matrices are `[out, in]`; those that read the same input lie behind each other.
+/// One block. Matrices are `[out, in]`; those with the same input are fused.
 #[derive(Debug)]
 pub(crate) struct Layer {
     /// `[hidden]`.
@@ -33,11 +33,11 @@ pub(crate) struct Layer {
     pub(crate) gate_up: Tensor,
     /// `[hidden, intermediate]`.
     pub(crate) down: Tensor,
-    /// Of its matrices, in the order of [`Layer::matrices`].
+    /// Adapters of its matrices, in the order of [`Layer::matrices`].
     pub(crate) adapters: Option<[Adapter; 4]>,
 }
 
-/// A change of a matrix that has few numbers: `scale * b a` is added to it (LoRA, arXiv 2106.09685).
+/// A low-rank change of a matrix: `scale * b a` is added to it (LoRA, arXiv 2106.09685).
 #[derive(Debug)]
 pub(crate) struct Adapter {
     /// `[rank, in]`.
@@ -47,8 +47,8 @@ pub(crate) struct Adapter {
     pub(crate) scale: f64,
 }
 
-/// Seeds libtorch's generator of the host, which is every thread's: until the guard is dropped nobody
-/// else draws from it.
+/// Seeds libtorch's host generator, which all threads share. Until the guard is dropped, no other
+/// caller of this function samples from it.
 fn seed_host(seed: u64) -> MutexGuard<'static, ()> {
     static DRAWING: Mutex<()> = Mutex::new(());
     let alone = DRAWING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,7 +57,7 @@ fn seed_host(seed: u64) -> MutexGuard<'static, ()> {
 }
 
 impl Adapter {
-    /// Nothing at first: what is drawn is `a`.
+    /// Initial adapters: `a` is random, `b` is 0, so that their product is 0.
     fn initial(matrix: &Tensor, Lora { rank, scale }: Lora) -> Self {
         let (rows, columns) = (matrix.size()[0], matrix.size()[1]);
         let (host, rank) = ((Kind::Float, Device::Cpu), i64::from(rank));
@@ -70,34 +70,34 @@ impl Adapter {
     }
 }
 
-/// Adapters that are trained instead of the model.
+/// LoRA adapters, trained instead of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lora {
-    /// Rows of what is between.
+    /// Rank.
     pub rank: u32,
-    /// What the product is multiplied by: PEFT's `lora_alpha / r`.
+    /// Scale of the product: PEFT's `lora_alpha / r`.
     pub scale: f64,
 }
 
 impl Lora {
-    /// The same, but for what a factor loses on its way through a file.
+    /// Equality up to the rounding of the scale in a file.
     pub(crate) fn is_like(self, other: Self) -> bool {
         self.rank == other.rank && (self.scale - other.scale).abs() <= 1e-9 * other.scale.abs()
     }
 }
 
 impl Layer {
-    /// The matrices, each with its adapter if it has one.
+    /// The matrices that adapters can be attached to.
     pub(crate) fn matrices(&self) -> [&Tensor; 4] {
         [&self.qkv, &self.o, &self.gate_up, &self.down]
     }
 
-    /// That of a matrix, by its place in [`Layer::matrices`].
+    /// The adapter of a matrix, by its index in [`Layer::matrices`].
     pub(crate) fn adapter(&self, place: usize) -> Option<&Adapter> {
         self.adapters.as_ref().and_then(|adapters| adapters.get(place))
     }
 
-    /// Its matrices with what adapters add to them, and without these; float32 where there are any.
+    /// The block with its adapters merged into the matrices; float32 if it has adapters.
     fn merged(&self) -> Self {
         let whole = |place: usize| {
             let matrix = self.matrices()[place].detach();
@@ -150,7 +150,7 @@ impl Layer {
 /// Names of the matrices that can be adapted.
 const MATRICES: [&str; 4] = ["qkv", "o", "gate_up", "down"];
 
-/// All of a decoder.
+/// All tensors of a decoder.
 #[derive(Debug)]
 pub(crate) struct Weights {
     /// `[vocabulary, hidden]`.
@@ -158,15 +158,16 @@ pub(crate) struct Weights {
     pub(crate) layers: Vec<Layer>,
     /// `[hidden]`.
     pub(crate) norm: Tensor,
-    /// `[vocabulary, hidden]`; none where `embed` serves, or where no token is ever predicted.
+    /// `[vocabulary, hidden]`; `None` if tied to `embed`, or in a critic, which predicts no tokens.
     pub(crate) head: Option<Tensor>,
-    /// `[1, hidden]`, of a model that estimates values.
+    /// `[1, hidden]`, of a model that computes values.
     pub(crate) value: Option<Tensor>,
 }
 
 impl Weights {
-    /// As they begin: normal, narrower where a block writes to the residual stream (GPT-2), ones in
-    /// norms, zeros in the value head. Drawn on the host, so that every device begins alike.
+    /// Initial weights: normal, narrower in matrices that write to the residual stream (GPT-2),
+    /// ones in norms, zeros in the value head. Sampled on the host, so that every device has the
+    /// same.
     pub(crate) fn initial(config: &ModelConfig, seed: u64) -> Self {
         let _alone = seed_host(seed);
         let host = (Kind::Float, Device::Cpu);
@@ -193,7 +194,7 @@ impl Weights {
         Self { embed, layers, norm: ones(d), head, value: None }
     }
 
-    /// With a head that estimates values, 0 at first.
+    /// Adds a value head of zeros, if the model has none.
     pub(crate) fn with_value_head(mut self) -> Self {
         let d = self.norm.size()[0];
         let of = (self.norm.kind(), self.norm.device());
@@ -201,7 +202,7 @@ impl Weights {
         self
     }
 
-    /// All tensors with their names, in an order that does not change.
+    /// All tensors with their names, in a fixed order.
     pub(crate) fn named(&self) -> Vec<(String, &Tensor)> {
         let mut named = vec![("embed".to_owned(), &self.embed)];
         for (number, layer) in self.layers.iter().enumerate() {
@@ -219,7 +220,7 @@ impl Weights {
         named
     }
 
-    /// Each tensor made into another.
+    /// Maps each tensor.
     pub(crate) fn map(&self, with: impl Fn(&Tensor) -> Tensor) -> Self {
         Self {
             embed: with(&self.embed),
@@ -230,7 +231,7 @@ impl Weights {
         }
     }
 
-    /// Leaves of their own on a device, which gather gradients.
+    /// Trainable copies on a device.
     pub(crate) fn trained_on(&self, device: Device) -> Self {
         self.map(|t| {
             let copy = t.detach().to_device(device).to_kind(Kind::Float).copy();
@@ -238,8 +239,8 @@ impl Weights {
         })
     }
 
-    /// On a device, in the type that products are computed in; only adapters, which begin as nothing where there
-    /// are none yet, and the value head gather gradients.
+    /// Copies on a device in the compute type. Only the adapters (new ones if there are none) and
+    /// the value head are trainable.
     pub(crate) fn adapted_on(&self, device: Device, compute: Kind, lora: Lora, seed: u64) -> Self {
         let _alone = seed_host(seed);
         let frozen = |t: &Tensor| {
@@ -266,7 +267,7 @@ impl Weights {
         }
     }
 
-    /// What its adapters are like, if it has any.
+    /// Rank and scale of its adapters, if it has any.
     pub(crate) fn lora(&self) -> Option<Lora> {
         let first = self.layers.iter().find_map(|layer| layer.adapter(0))?;
         let rank = u32::try_from(first.a.size()[0]).unwrap_or(u32::MAX);
@@ -278,14 +279,14 @@ impl Weights {
         self.lora().is_some()
     }
 
-    /// As one model, without adapters.
+    /// The model with its adapters merged.
     pub(crate) fn merged(&self) -> Self {
         let layers = self.layers.iter().map(Layer::merged).collect();
         Self { layers, ..self.map(Tensor::detach) }
     }
 
-    /// For drawing only: what products read in their type, everything else as it is. What tokens are looked
-    /// up in and what predicts them are two tensors then.
+    /// Copies for decoding: the matrices of products in the compute type, the rest as it is. Input
+    /// embedding and output projection are two tensors then.
     pub(crate) fn drawing(&self, compute: Kind) -> Self {
         let own = |t: &Tensor| {
             let t = t.detach();
@@ -296,7 +297,7 @@ impl Weights {
         Self { embed, head, value: None, ..self.merged().map(own) }
     }
 
-    /// What predicts tokens: `[vocabulary, hidden]`.
+    /// The output projection: `[vocabulary, hidden]`.
     pub(crate) fn words(&self) -> &Tensor {
         self.head.as_ref().unwrap_or(&self.embed)
     }

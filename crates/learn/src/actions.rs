@@ -1,9 +1,9 @@
-//! The decisions of one episode.
+//! The policy's actions in one episode: the tokens it sampled.
 
 use thiserror::Error;
 use warpwright_record::tokens::Sequence;
 
-/// Where an action stands: the number of the sequence, and of the token in it.
+/// The position of an action: its sequence, and its token within the sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Sequence of the episode, from 0.
@@ -12,10 +12,10 @@ pub struct Place {
     pub token: usize,
 }
 
-/// The tokens that the policy produced in one episode, in the order in which it did.
+/// The tokens that the policy sampled in one episode, in sampling order.
 ///
-/// An episode has several sequences where its context was changed; a token is an action in exactly one
-/// of them, and the recursion over decisions goes on from one to the next.
+/// An episode has several sequences if its context was rewritten (compaction). Each sampled token
+/// is an action in exactly one of them. GAE's recursion continues from one sequence to the next.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Actions {
     places: Vec<Place>,
@@ -23,7 +23,7 @@ pub struct Actions {
     reward: f64,
 }
 
-/// Why sequences cannot be learned from.
+/// Why an episode's sequences cannot be trained on.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unsound {
     /// Lists of one sequence differ in length.
@@ -32,10 +32,10 @@ pub enum Unsound {
         /// Its number, from 0.
         sequence: usize,
     },
-    /// An action without the probability with which it was drawn, one above 1, or none that is finite;
-    /// or a probability where there was no action.
+    /// An action has no log-probability, one that is not finite, or one above 0 (beyond rounding),
+    /// or a token that is not an action has one.
     #[error(
-        "failed to read token {token} of sequence {sequence}: its log-probability does not fit"
+        "failed to read token {token} of sequence {sequence}: its log-probability is missing, above 0 or not finite, or it is no action and has one"
     )]
     Logprob {
         /// Number of the sequence, from 0.
@@ -43,19 +43,19 @@ pub enum Unsound {
         /// Number of the token, from 0.
         token: usize,
     },
-    /// The policy produced nothing.
-    #[error("failed to find an action")]
+    /// The policy sampled no token.
+    #[error("the episode has no action: no token was sampled by the policy")]
     NoAction,
     /// The reward is not finite.
-    #[error("failed to use a reward that is not finite")]
+    #[error("the episode's reward is not finite")]
     Reward,
 }
 
-/// Rounding of a sampler may leave a probability this much above 1, as a logarithm.
+/// A log-probability may be this much above 0, from the sampler's rounding.
 const ABOVE_ONE: f32 = 1e-3;
 
 impl Actions {
-    /// The actions of an episode's sequences; `reward` is its outcome's.
+    /// Collects the actions of an episode's sequences. `reward` is the episode's reward.
     pub fn of(sequences: &[Sequence], reward: f64) -> Result<Self, Unsound> {
         if !reward.is_finite() {
             return Err(Unsound::Reward);
@@ -84,28 +84,28 @@ impl Actions {
         Ok(Self { places, rollout_log_probs, reward })
     }
 
-    /// How many there are; at least one.
+    /// Number of actions; at least 1.
     #[expect(clippy::len_without_is_empty, reason = "it never is")]
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Where they stand.
+    /// Position of each action.
     pub fn places(&self) -> &[Place] {
         &self.places
     }
 
-    /// Natural logarithm of the probability with which each was drawn.
+    /// Log-probability (natural) of each action under the distribution that it was sampled from.
     pub fn rollout_log_probs(&self) -> &[f64] {
         &self.rollout_log_probs
     }
 
-    /// The outcome's reward.
+    /// The episode's reward.
     pub fn reward(&self) -> f64 {
         self.reward
     }
 
-    /// The reward of each action: the outcome's for the last, nothing for the others.
+    /// Reward of each action: the episode's reward for the last action, 0 for the others.
     pub fn rewards(&self) -> Vec<f64> {
         let mut rewards = vec![0.0; self.len()];
         if let Some(last) = rewards.last_mut() {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reward_is_the_last_actions_whatever_follows() {
+    fn last_action_gets_the_whole_reward() {
         let both = [sequence(&[0, 1, 0, 1]), sequence(&[0, 0, 1, 0, 0])];
         let actions = Actions::of(&both, 2.0).unwrap();
         assert_eq!(actions.rewards(), [0.0, 0.0, 2.0]);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_learned_from_is_said() {
+    fn malformed_sequences_are_refused() {
         let of = |sequence: Sequence| Actions::of(&[sequence], 1.0);
         assert_eq!(of(sequence(&[0, 0])), Err(Unsound::NoAction));
         assert_eq!(Actions::of(&[], 1.0), Err(Unsound::NoAction));

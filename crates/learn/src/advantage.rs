@@ -1,15 +1,15 @@
-//! Generalised advantage estimation over decisions.
+//! Generalised advantage estimation (GAE) over actions.
 
 use serde::{Deserialize, Serialize};
 
-/// How far an advantage looks ahead: `lambda` of GAE.
+/// `lambda` of GAE.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lambda {
     /// The same for all trajectories.
     Fixed(f64),
-    /// `1 - 1 / (alpha * n)` for a trajectory of `n` actions, and 0 where that would be negative: the
-    /// sum of the weights of what follows grows with its length (VAPO, arXiv 2504.05118).
+    /// `1 - 1 / (alpha * n)` for a trajectory of `n` actions, at least 0. The sum of GAE's weights
+    /// grows with the trajectory's length (VAPO, arXiv 2504.05118).
     LengthAdaptive {
         /// Its `alpha`; 0.05 in VAPO.
         alpha: f64,
@@ -17,7 +17,7 @@ pub enum Lambda {
 }
 
 impl Lambda {
-    /// For a trajectory of so many actions.
+    /// `lambda` for a trajectory of `actions` actions.
     pub fn at(self, actions: usize) -> f64 {
         match self {
             Self::Fixed(lambda) => lambda,
@@ -26,13 +26,13 @@ impl Lambda {
     }
 }
 
-/// Advantages of actions: `A_t = delta_t + gamma * lambda * A_{t+1}` with `delta_t = r_t + gamma *
-/// V_{t+1} - V_t` (GAE, arXiv 1506.02438), where `t + 1` is the next *action* and nothing follows the
-/// last one. `rewards` and `values` have an entry for each action.
+/// GAE (arXiv 1506.02438): `A_t = delta_t + gamma * lambda * A_{t+1}` with `delta_t = r_t + gamma *
+/// V_{t+1} - V_t`. `t + 1` is the next *action*; after the last action both terms are 0. `rewards`
+/// and `values` have one entry per action.
 ///
 /// # Panics
 ///
-/// If there is not one value for each reward.
+/// If `rewards` and `values` differ in length.
 pub fn gae(rewards: &[f64], values: &[f64], gamma: f64, lambda: f64) -> Vec<f64> {
     assert_eq!(rewards.len(), values.len(), "one value for each reward");
     let mut advantages = vec![0.0; rewards.len()];
@@ -46,8 +46,8 @@ pub fn gae(rewards: &[f64], values: &[f64], gamma: f64, lambda: f64) -> Vec<f64>
     advantages
 }
 
-/// What a critic is to say: `V_t + A_t`, with the critic's own `lambda`. With 1 these are the
-/// Monte-Carlo returns, whatever the values.
+/// The critic's targets, `V_t + A_t`, with the critic's own `lambda`. With `lambda` 1 they are the
+/// Monte-Carlo returns and do not depend on the values.
 pub fn value_targets(rewards: &[f64], values: &[f64], gamma: f64, lambda: f64) -> Vec<f64> {
     let advantages = gae(rewards, values, gamma, lambda);
     values.iter().zip(advantages).map(|(value, advantage)| value + advantage).collect()
@@ -74,7 +74,7 @@ mod tests {
         rewards
     }
 
-    /// The numbers of `learning.md`: a turn of 50 tokens, 500 of a tool, a turn of 50, reward 1 at the
+    /// The numbers of `docs/concepts/rl.md`: a turn of 50 tokens, 500 of a tool, a turn of 50, reward 1 at the
     /// end, `lambda` 0.99. The known wrong variants give the other ones.
     #[test]
     fn tool_tokens_are_skipped() {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_adaptive_lambda_looks_as_far_as_there_is_something() {
+    fn length_adaptive_lambda_grows_with_actions() {
         let lambda = Lambda::LengthAdaptive { alpha: 0.05 };
         assert_eq!(lambda.at(20).to_bits(), 0.0f64.to_bits());
         assert_eq!(lambda.at(1).to_bits(), 0.0f64.to_bits());
@@ -104,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_recursion_is_the_sum(
+        fn gae_recursion_equals_its_sum(
             of in prop::collection::vec((-2.0f64..3.0, -2.0f64..3.0), 1..60),
             gamma in 0.5f64..=1.0,
             lambda in 0.0f64..=1.0,
@@ -117,7 +117,7 @@ mod tests {
             }
         }
 
-        /// With `lambda` 1 values cancel: targets are what came of it.
+        /// With `lambda` 1 values cancel: targets are the returns.
         #[test]
         fn with_lambda_one_targets_are_returns(
             of in prop::collection::vec((-2.0f64..3.0, -2.0f64..3.0), 1..60),
@@ -132,7 +132,7 @@ mod tests {
             }
         }
 
-        /// With `lambda` 0 only the next value counts.
+        /// With `lambda` 0 an advantage is the one-step TD error.
         #[test]
         fn with_lambda_zero_an_advantage_is_one_step(
             of in prop::collection::vec((-2.0f64..3.0, -2.0f64..3.0), 2..60),

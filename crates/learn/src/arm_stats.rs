@@ -1,15 +1,16 @@
-//! What runs of one kind came to beside those of another, a few of each.
+//! Compares the arms of an experiment, each of a few training runs.
 
 use warpwright_record::interval::Interval;
 
-/// 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom (Abramowitz and Stegun, table 26.10).
+/// 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom (Abramowitz and Stegun, table
+/// 26.10).
 const T: [f64; 20] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
 ];
 
-/// Mean of runs, with Student's 95 % interval; of one run nothing is known of how far it lies from the
-/// mean. None without runs.
+/// Mean over runs with Student's 95 % confidence interval. The interval of a single run is
+/// unbounded. `None` without runs.
 pub fn mean(runs: &[f64]) -> Option<Interval> {
     let n = runs.len() as f64;
     let value = runs.iter().sum::<f64>() / n;
@@ -25,8 +26,8 @@ pub fn mean(runs: &[f64]) -> Option<Interval> {
     }
 }
 
-/// Fisher's exact test, two-sided: how likely it is that two kinds of runs differ at least so much in how
-/// many of them collapsed if both collapse equally often. `(collapsed, runs)` of each.
+/// Fisher's exact test, two-sided. Returns the p-value under the hypothesis that runs of both arms
+/// collapse equally often. `a` and `b` are `(collapsed, runs)` of each arm.
 pub fn fisher(a: (usize, usize), b: (usize, usize)) -> f64 {
     let (runs, collapsed) = (a.1 + b.1, a.0 + b.0);
     let ways = |of: usize, taken: usize| -> f64 {
@@ -43,7 +44,7 @@ pub fn fisher(a: (usize, usize), b: (usize, usize)) -> f64 {
     };
     let seen = chance(a.0);
     let all = (0..=collapsed).map(chance);
-    // Those that are as likely count, whatever was rounded.
+    // Tables as likely as the observed one count, in spite of rounding.
     all.filter(|chance| *chance <= seen * (1.0 + 1e-9)).sum::<f64>().min(1.0)
 }
 
@@ -66,8 +67,8 @@ mod tests {
     }
 
     #[test]
-    fn five_against_none_of_five_prove_something_and_three_of_three_do_not() {
-        // docs/learning.md; the second by hand: 2 / C(10, 5).
+    fn fisher_matches_published_and_hand_computed_values() {
+        // docs/concepts/rl.md; the second by hand: 2 / C(10, 5).
         assert!((fisher((3, 3), (0, 3)) - 0.1).abs() < 1e-12);
         assert!((fisher((5, 5), (0, 5)) - 2.0 / 252.0).abs() < 1e-12);
         assert!((fisher((0, 5), (0, 5)) - 1.0).abs() < 1e-12);
@@ -78,7 +79,7 @@ mod tests {
     proptest! {
         /// The same by dealing the collapsed runs out in every way.
         #[test]
-        fn fisher_counts_the_ways(
+        fn fisher_equals_enumeration(
             a in prop::collection::vec(any::<bool>(), 1..6),
             b in prop::collection::vec(any::<bool>(), 1..6),
         ) {

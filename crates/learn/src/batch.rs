@@ -1,4 +1,4 @@
-//! Episodes of one update, as the rows that an engine computes with.
+//! The episodes of a training step as rows for an engine.
 
 use thiserror::Error;
 use warpwright_record::tokens::Sequence;
@@ -6,46 +6,46 @@ use warpwright_record::tokens::Sequence;
 use crate::actions::{Actions, Unsound};
 use crate::engine::{Row, Scores};
 
-/// An episode that has ended: what was read and produced, and what came of it.
+/// A finished episode: its tokens and its reward.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Episode {
-    /// Whose episodes it is compared with.
+    /// Name of its task. Episodes of one task form a group.
     pub task: String,
-    /// Tokens, as they were sampled.
+    /// Token sequences as they were sampled.
     pub sequences: Vec<Sequence>,
-    /// Its outcome's reward.
+    /// The episode's reward.
     pub reward: f64,
 }
 
-/// Why an episode cannot be learned from.
+/// Why an episode cannot be trained on.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("failed to use episode {episode}: {why}")]
 pub struct Unusable {
     /// Its number, from 0.
     pub episode: usize,
-    /// What is wrong with it.
+    /// The fault.
     pub why: Why,
 }
 
-/// What is wrong with an episode.
+/// The fault of an episode.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Why {
-    /// Its tokens make no sense.
+    /// Its sequences are malformed.
     #[error(transparent)]
     Unsound(#[from] Unsound),
-    /// A sequence begins with an action: nothing was there that could have chosen it.
+    /// A sequence begins with an action: it has no token to condition on.
     #[error("sequence {0} begins with an action")]
     FirstToken(usize),
 }
 
-/// Rows of episodes. A sequence without actions has none: what it says is in those that follow.
+/// The rows of a batch of episodes. A sequence without actions has no row.
 #[derive(Clone, Debug)]
 pub struct Batch {
     rows: Vec<Row>,
     episodes: Vec<Laid>,
 }
 
-/// Where an episode lies.
+/// Rows and actions of one episode.
 #[derive(Clone, Debug)]
 struct Laid {
     task: String,
@@ -54,7 +54,7 @@ struct Laid {
 }
 
 impl Batch {
-    /// Of these episodes, in order.
+    /// Builds the rows of `episodes`, in order.
     pub fn new(episodes: &[Episode]) -> Result<Self, Unusable> {
         let (mut rows, mut laid) = (Vec::new(), Vec::new());
         for (number, episode) in episodes.iter().enumerate() {
@@ -76,22 +76,22 @@ impl Batch {
         Ok(Self { rows, episodes: laid })
     }
 
-    /// All rows, those of an episode behind each other.
+    /// All rows; the rows of an episode are adjacent.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// How many episodes there are.
+    /// Number of episodes.
     pub fn len(&self) -> usize {
         self.episodes.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no episodes.
     pub fn is_empty(&self) -> bool {
         self.episodes.is_empty()
     }
 
-    /// Actions of all episodes.
+    /// Number of actions of all episodes.
     pub fn actions(&self) -> usize {
         self.episodes.iter().map(|laid| laid.actions.len()).sum()
     }
@@ -106,12 +106,12 @@ impl Batch {
         self.episodes.iter().map(|laid| &laid.actions)
     }
 
-    /// The rows of one episode.
+    /// The rows of episode number `episode`.
     pub fn rows_of(&self, episode: usize) -> &[Row] {
         &self.rows[self.episodes[episode].rows.clone()]
     }
 
-    /// Numbers of the episodes of each task, in the order in which tasks first come.
+    /// Numbers of the episodes of each task. Tasks are in the order of their first episode.
     pub fn groups(&self) -> Vec<Vec<usize>> {
         let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
         for (number, laid) in self.episodes.iter().enumerate() {
@@ -123,7 +123,7 @@ impl Batch {
         groups.into_iter().map(|(_, group)| group).collect()
     }
 
-    /// What an engine said of each action, by episode.
+    /// Collects one number per action from the engine's scores, by episode.
     pub(crate) fn gather(&self, scores: &[Scores], of: fn(&Scores) -> &Vec<f32>) -> Vec<Vec<f64>> {
         let each = self.episodes.iter().map(|laid| {
             let all = scores[laid.rows.clone()].iter().flat_map(of);
@@ -132,7 +132,7 @@ impl Batch {
         each.collect()
     }
 
-    /// Gives each action of each episode a number.
+    /// Writes one number per action of each episode into the rows.
     ///
     /// # Panics
     ///
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_is_where_the_actions_are() {
+    fn put_values_align_with_actions() {
         let episodes = [
             episode("a", &[&[0, 1, 0, 1], &[0, 0], &[0, 0, 1]], 1.0),
             episode("b", &[&[0, 1]], 2.0),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_learned_from_is_named() {
+    fn unusable_episode_is_named_in_the_error() {
         let good = episode("a", &[&[0, 1]], 1.0);
         let of = |bad| Batch::new(&[good.clone(), bad]).unwrap_err();
         let first = of(episode("a", &[&[0, 1], &[1, 0]], 1.0));

@@ -1,24 +1,26 @@
-//! Whether a run collapsed, by a definition that stands before the run.
+//! Detects a collapsed training run, by criteria fixed before the run.
 
 use serde::{Deserialize, Serialize};
 
 use crate::monitor::Alarm;
 use crate::run_monitor::Update;
 
-/// The lowest reward there is.
+/// The lowest possible reward.
 const WORST: f64 = -1.0;
 
-/// What is called a collapse.
+/// Criteria of a collapse.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Collapse {
-    /// The mean reward, from the worst one on, is below this share of its best so far...
+    /// Reward collapse: the mean reward's distance from the lowest possible reward is below this
+    /// share of its best so far...
     pub reward_share: f64,
-    /// ...for this many training steps in a row.
+    /// ...for this many consecutive training steps.
     pub training_steps: usize,
-    /// More than this share of the episodes has a message that reached `max_new_tokens`.
+    /// Truncation collapse: more than this share of the episodes has a message that reached
+    /// `max_new_tokens`.
     pub truncated_rate: f64,
-    /// One alarm is raised so many times in a row.
+    /// Alarm collapse: the same alarm is raised in this many consecutive training steps.
     pub alarms: usize,
 }
 
@@ -32,28 +34,28 @@ impl Default for Collapse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
 pub enum Collapsed {
-    /// Rewards stayed low.
+    /// The mean reward stayed low.
     Reward {
-        /// The update at which that was certain, from 0.
+        /// The training step at which the criterion was met, from 0.
         at: u32,
     },
-    /// Messages were cut short.
+    /// Messages were truncated.
     Truncated {
-        /// The first such update.
+        /// The first such training step, from 0.
         at: u32,
     },
     /// An alarm did not clear.
     Alarm {
-        /// The update at which that was certain.
+        /// The training step at which the criterion was met, from 0.
         at: u32,
-        /// Which.
+        /// The alarm.
         alarm: Alarm,
     },
 }
 
 impl Collapse {
-    /// The first collapse of a run. Where messages were cut short from the start that is none: only what
-    /// was not so at the first update can become so.
+    /// The first collapse of a run, if any. A run whose rate of truncated messages is above the
+    /// limit at the first training step never collapses by truncation.
     pub fn of(&self, updates: &[Update]) -> Option<Collapsed> {
         let (mut best, mut low) = (f64::NEG_INFINITY, 0);
         let mut raised: Vec<(Alarm, usize)> = Vec::new();
@@ -63,7 +65,7 @@ impl Collapse {
             let at = update.number;
             let report = &update.report;
             best = best.max(report.reward);
-            // A reward that is no number is none.
+            // A reward of NaN counts as low.
             let is_low = (report.reward - WORST) < self.reward_share * (best - WORST);
             low = if is_low || !report.reward.is_finite() { low + 1 } else { 0 };
             if low >= self.training_steps {
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reward_that_stays_low_is_a_collapse_and_one_that_comes_back_is_none() {
+    fn reward_collapse_needs_consecutive_low_steps() {
         let rule = Collapse { training_steps: 3, ..Collapse::default() };
         // From the worst one on, -0.3 is less than half of 0.5.
         assert_eq!(rule.of(&run(&[0.0, 0.5, -0.3, -0.4, -0.3])), Some(Collapsed::Reward { at: 4 }));
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_cut_short_and_alarms_that_do_not_clear_are_a_collapse() {
+    fn truncation_and_persistent_alarms_are_collapses() {
         let rule = Collapse { alarms: 2, ..Collapse::default() };
         let mut cut = run(&[0.1; 4]);
         cut[2].truncated_rate = 0.3;

@@ -1,9 +1,10 @@
-//! What learning asks of whatever computes with a model's weights.
+//! The interface between the training algorithms and an engine, which computes with a model's
+//! weights.
 //!
-//! The shape is that of the Tinker API, which trainers of many machines already serve: scores, gradients
-//! of a named loss, a step, samples, checkpoints. Everything that costs memory (how rows are packed, how
-//! many at a time, in which precision) is the engine's; everything that decides what is learned (which
-//! tokens are actions, advantages, which loss, over how many actions) comes with the rows.
+//! It has the shape of the Tinker API: scores, gradients of a named loss, an optimizer step,
+//! samples, checkpoints. The engine decides what costs memory: packing, micro-batch size,
+//! precision. The rows decide what is trained: which tokens are actions, their advantages, the loss
+//! and the number of actions it is averaged over.
 
 use std::path::Path;
 
@@ -12,14 +13,14 @@ use thiserror::Error;
 
 use crate::losses::PolicyLoss;
 
-/// One sequence to compute with, and what is to be learned from it. Lists of signals have one entry for
-/// each action, or none where the loss does not ask for them.
+/// One token sequence and its training signals. A list of signals has one entry per action, or is
+/// empty if the loss does not use it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Token ids.
     pub ids: Vec<u32>,
-    /// Numbers of the tokens that are actions, from 1, rising: the first token of a sequence has nothing
-    /// before it that could have chosen it.
+    /// Indices of the action tokens, ascending, from 1: the first token of a sequence has no token
+    /// to condition on.
     pub actions: Vec<u32>,
     /// Advantage of each action.
     pub advantages: Vec<f32>,
@@ -33,38 +34,39 @@ pub struct Row {
     pub values: Vec<f32>,
 }
 
-/// What is made small.
+/// The loss to minimise.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Loss {
     /// Negative log-likelihood of the actions: supervised training, rejection fine-tuning.
     Likelihood,
-    /// The policy's clipped surrogate; asks for `advantages`, `old_log_probs` and `rollout_log_probs`.
+    /// The policy's clipped surrogate. Needs `advantages`, `old_log_probs` and `rollout_log_probs`.
     Policy(PolicyLoss),
-    /// Half the squared error of the critic's values; asks for `returns`, and with a clip for `values`.
+    /// Half the squared error of the critic's values. Needs `returns`, and `values` if a clip is
+    /// set.
     Value {
-        /// How far a value may move from what it was.
+        /// A value may differ from its old value by at most this (value clipping).
         clip: Option<f64>,
     },
 }
 
-/// What an engine says of a row's actions; each list has one entry for each of them.
+/// An engine's figures for a row's actions; each list has one entry per action.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scores {
-    /// Natural logarithm of the action's probability.
+    /// Log-probability (natural) of each action.
     pub logprobs: Vec<f32>,
-    /// Entropy of what it was chosen from, in nats.
+    /// Entropy of the distribution at each action, in nats.
     pub entropies: Vec<f32>,
-    /// What is expected to come of it; nothing where there is no critic.
+    /// The critic's value at each action; empty without a critic.
     pub values: Vec<f32>,
 }
 
-/// What a pass backwards came to.
+/// Result of a backward pass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Passed {
-    /// Sum of the actions' losses over the number that was named.
+    /// Sum of the actions' losses, divided by `over` of [`Engine::backward`].
     pub loss: f64,
-    /// What each row's actions scored on the way.
+    /// Scores of each row's actions from the forward pass.
     pub scores: Vec<Scores>,
 }
 
@@ -88,46 +90,46 @@ impl Default for Step {
     }
 }
 
-/// Whose weights.
+/// Which weights a step updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Which {
-    /// What chooses actions.
+    /// The policy's weights.
     Policy,
-    /// What says what to expect, where it has weights of its own.
+    /// The critic's weights, if it does not share the policy's.
     Critic,
 }
 
-/// What tokens are drawn after.
+/// A prompt to sample a continuation of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prompt {
     /// Token ids, at least one.
     pub ids: Vec<u32>,
-    /// What decides the draws: equal streams draw alike, whatever is drawn beside them.
+    /// Seed of the sampling. Equal streams give equal tokens, whatever else is in the batch.
     pub stream: u64,
 }
 
 impl Prompt {
-    /// Several, each with a stream of its own for every seed.
+    /// Prompts with a stream each, derived from `seed` and the prompt's number.
     pub fn numbered(ids: impl IntoIterator<Item = Vec<u32>>, seed: u64) -> Vec<Self> {
         let numbered = ids.into_iter().zip(1u64..);
-        // An odd multiplier takes different numbers to different streams.
+        // An odd multiplier maps different numbers to different streams.
         let stream = |number: u64| seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         numbered.map(|(ids, number)| Self { ids, stream: stream(number) }).collect()
     }
 }
 
-/// How tokens are drawn.
+/// Sampling parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sampling {
-    /// Odds are taken to the power of one over this; 0 takes the likeliest token.
+    /// Divides the logits; 0 is greedy decoding.
     pub temperature: f64,
-    /// Only the likeliest tokens that together have this probability.
+    /// Nucleus sampling: only the most probable tokens that together have this probability.
     pub top_p: f64,
-    /// Most tokens to draw.
+    /// Maximum number of tokens to sample.
     pub max_new_tokens: u32,
-    /// Tokens after which nothing is drawn.
+    /// Stop tokens.
     pub stop: Vec<u32>,
 }
 
@@ -137,109 +139,115 @@ impl Default for Sampling {
     }
 }
 
-/// What was drawn after a prompt.
+/// The tokens that were sampled for a prompt.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sampled {
-    /// Token ids, a stop token included.
+    /// Token ids, including a stop token.
     pub ids: Vec<u32>,
-    /// Natural logarithm of the probability that each was drawn with, after temperature and `top_p`.
+    /// Log-probability (natural) of each token under the distribution it was sampled from: after
+    /// temperature and `top_p`.
     pub logprobs: Vec<f32>,
-    /// Whether a stop token ended it, rather than the bound or the model's longest sequence.
+    /// Whether a stop token ended it. `false` if it reached `max_new_tokens` or the model's maximum
+    /// sequence length.
     pub is_complete: bool,
 }
 
-/// Why an engine could not do what was asked.
+/// Why an engine refused a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[error("{message}")]
 pub struct Refusal {
-    /// Whether the device's memory is too small.
+    /// Whether the device is out of memory.
     pub is_memory: bool,
-    /// In words.
+    /// The reason, for people.
     pub message: String,
 }
 
-/// A prompt that somebody waits for.
+/// A sampling request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SampleRequest {
-    /// What it is called until it is over: no other that is under way may be called so.
+    /// Identifies the request until it completes. It must differ from those of all other requests
+    /// in flight.
     pub ticket: u64,
-    /// What is to be gone on with.
+    /// The prompt.
     pub prompt: Prompt,
-    /// How.
+    /// The sampling parameters.
     pub sampling: Sampling,
 }
 
-/// What became of a [`SampleRequest`].
+/// Completion of a [`SampleRequest`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Completion {
-    /// Which it was.
+    /// `ticket` of the request.
     pub ticket: u64,
-    /// What was drawn, or why such a prompt cannot be gone on with.
+    /// The sampled tokens, or why the engine refuses the prompt.
     pub sampled: Result<Sampled, Refusal>,
 }
 
-/// What an engine has loaded.
+/// Description of an engine's model and device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
-    /// Tokens that there are.
+    /// Vocabulary size.
     pub vocabulary: u32,
-    /// Tokens of the longest sequence.
+    /// Maximum sequence length in tokens.
     pub positions: u32,
-    /// Numbers in the policy's weights.
+    /// Number of parameters of the policy.
     pub parameters: u64,
-    /// Whether values can be asked for.
+    /// Whether the engine computes values.
     pub has_values: bool,
     /// Whether the critic has weights of its own.
     pub has_critic: bool,
-    /// Where it computes, for people.
+    /// The device, for people.
     pub device: String,
 }
 
-/// Computes with a model's weights. Gradients gather over calls of [`Engine::backward`] until
-/// [`Engine::step`] uses them up; where one of these fails to
-/// compute, all that were gathered are given up.
+/// Computes with a model's weights. Gradients accumulate over calls of [`Engine::backward`] until
+/// [`Engine::step`] applies and clears them. If a call fails, the engine discards all accumulated
+/// gradients.
 pub trait Engine {
-    /// Why it could not.
+    /// Error of the engine.
     type Error: std::error::Error;
 
-    /// What it has loaded.
+    /// Describes the loaded model.
     fn describe(&mut self) -> Result<Description, Self::Error>;
 
-    /// Begins a critic with weights of its own: a copy of the policy's, with a head that knows nothing.
+    /// Creates a critic with weights of its own: a copy of the policy's with a new value head,
+    /// whose values are 0.
     fn begin_critic(&mut self) -> Result<(), Self::Error>;
 
-    /// Scores of every row's actions, without gradients.
+    /// Scores every row's actions, without gradients.
     fn score(&mut self, rows: &[Row]) -> Result<Vec<Scores>, Self::Error>;
 
-    /// Adds the gradients of the rows' losses: their sum over all actions, divided by `over`, which is
-    /// the number of actions of the whole batch, however many calls it takes.
+    /// Accumulates gradients of the rows' losses: their sum over all actions, divided by `over`.
+    /// `over` is the number of actions of the whole global batch, however many calls it takes.
     fn backward(&mut self, rows: &[Row], loss: &Loss, over: f64) -> Result<Passed, Self::Error>;
 
-    /// Moves the weights; the norm of the gradients before they were clipped.
+    /// Takes an optimizer step. Returns the norm of the gradients before clipping.
     fn step(&mut self, which: Which, step: &Step) -> Result<f64, Self::Error>;
 
-    /// Writes everything that is needed to go on into a folder. One that was cut short may have some of
-    /// the files: write beside what is to be replaced, and rename.
+    /// Writes a checkpoint from which training can resume into `folder`. The write is not atomic:
+    /// an interrupted save leaves some of the files. Write to a new folder and rename it.
     fn save(&mut self, folder: &Path) -> Result<(), Self::Error>;
 }
 
-/// Draws tokens, for many sequences at once; others may join those that are under way (continuous batching, as
-/// iteration-level scheduling in Orca, Yu et al., OSDI 2022). Where the policy moves meanwhile, those under way are gone
-/// on with by what it is then, as if it had been given what they have.
+/// Samples tokens for many sequences at once. Requests may join a running batch (continuous
+/// batching, as iteration-level scheduling in Orca, Yu et al., OSDI 2022). If the policy's weights
+/// are updated meanwhile, running sequences continue under the new weights, as if these had been
+/// given the tokens so far.
 pub trait Sampler {
-    /// Why it could not.
+    /// Error of the sampler.
     type Error: std::error::Error + From<Refusal>;
 
-    /// Takes these on, goes so many steps, each of which draws a token of every sequence that is under way, and gives
-    /// those that are over since; one that begins has its first token before its first step. After an error none is
-    /// under way.
+    /// Adds `requests` to the running batch and takes `steps` decoding steps; each samples one
+    /// token of every running sequence. Returns the requests that completed since the last call. A
+    /// new request samples its first token before its first step. After an error no request is
+    /// running.
     fn draw(
         &mut self,
         requests: Vec<SampleRequest>,
         steps: u32,
     ) -> Result<Vec<Completion>, Self::Error>;
 
-    /// Draws after each prompt to the end; in the prompts' order. Nothing else may be under way.
+    /// Samples each prompt to completion, in the prompts' order. No other request may be running.
     fn sample(
         &mut self,
         prompts: &[Prompt],

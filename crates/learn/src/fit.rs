@@ -1,9 +1,9 @@
-//! Training on episodes that are stored: the policy on what it or somebody else did (supervised, rejection
-//! fine-tuning), the critic on what came of it (value pretraining).
+//! Training on stored episodes: the policy by supervised or rejection fine-tuning, the critic by
+//! value pretraining.
 //!
-//! Epoch after epoch, until what is measured on episodes held out gets no better. Which those are, and in
-//! which order the others come, is decided by a seed and the number of the epoch: a run that goes on after
-//! an epoch does what one that was never interrupted does.
+//! Training runs epoch after epoch until the validation metric stops improving. The seed and the
+//! epoch's number determine the validation episodes and the order of the others. A run that is
+//! resumed after an epoch therefore gives the same result as an uninterrupted run.
 
 use std::ops::ControlFlow;
 
@@ -21,23 +21,24 @@ use crate::recipe::Targets;
 use crate::schedule::LrSchedule;
 use crate::update::UpdateError;
 
-/// What is learned.
+/// The objective of the training.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aim {
-    /// To do what was done.
+    /// Negative log-likelihood of the actions.
     Likelihood,
-    /// To say what came of it, by the critic where it has weights of its own, else with the policy.
+    /// The values of the actions: of the critic if it has weights of its own, else of the value
+    /// head together with the policy.
     Values(Targets),
 }
 
-/// How it is learned.
+/// Settings of a training on stored episodes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fit {
-    /// What.
+    /// The objective.
     pub aim: Aim,
-    /// Every step.
+    /// The optimizer step.
     pub step: Step,
     /// How the learning rate changes over the steps of `total_epochs`.
     pub schedule: LrSchedule,
@@ -51,36 +52,37 @@ pub struct Fit {
     pub min_delta: f64,
     /// Training ends after this many epochs.
     pub total_epochs: u32,
-    /// What decides the order.
+    /// Seed of the split and of the order.
     pub seed: u64,
 }
 
-/// What one epoch came to.
+/// Metrics of one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Epoch {
-    /// Its number, from 0; before the first step is none.
+    /// Its number, from 0.
     pub number: u32,
     /// Mean loss of its steps.
     pub loss: f64,
-    /// Mean norm of its steps' gradients.
+    /// Mean gradient norm of its steps.
     pub norm: f64,
-    /// Validation loss after it: mean negative log-likelihood of an action, or half the mean squared error of
-    /// the values.
+    /// Validation loss after the epoch: mean negative log-likelihood per action, or half the mean
+    /// squared error of the values.
     pub validation_loss: f64,
-    /// After it, of the episodes held out: the share of the returns' variance that values explain.
+    /// Explained variance of the values on the validation episodes, after the epoch.
     pub explained_variance: Option<f64>,
 }
 
 impl Epoch {
-    /// The figure that is to rise.
+    /// The validation metric; higher is better.
     fn figure(&self) -> f64 {
         self.explained_variance.unwrap_or(-self.validation_loss)
     }
 }
 
 impl Fit {
-    /// Trains until nothing gets better; the epochs in order, `done` first, which an earlier run made.
-    /// `each` is told of each new one, when everything that it learned is in the engine, and may end it.
+    /// Trains until the validation metric stops improving. Returns all epochs in order, beginning
+    /// with `done`, those of an earlier run. `each` is called after each new epoch, when the engine
+    /// has all its steps, and may end the training.
     pub fn run<E: Engine>(
         &self,
         engine: &mut E,
@@ -94,8 +96,8 @@ impl Fit {
         self.run_watched(engine, episodes, done, each, &mut |_, _, _| {})
     }
 
-    /// The same, where `step` is told after each step: the epoch's number, how many steps of it are made,
-    /// and of how many.
+    /// Like [`Fit::run`]; calls `step` after each optimizer step with the epoch's number, the steps
+    /// taken in it and its number of steps.
     pub fn run_watched<E: Engine>(
         &self,
         engine: &mut E,
@@ -112,7 +114,7 @@ impl Fit {
         while !train.is_empty() && !self.is_over(&epochs) {
             let number = epochs.len() as u32;
             let (loss, norm) = self.steps(engine, &train, number, step)?;
-            // With nothing held out the training figures must do.
+            // Without validation episodes the training metrics decide.
             let measured = if held_out.is_empty() { &train } else { &held_out };
             let (validation_loss, explained_variance) = self.measure(engine, measured)?;
             let epoch = Epoch { number, loss, norm, validation_loss, explained_variance };
@@ -124,7 +126,7 @@ impl Fit {
         Ok(epochs)
     }
 
-    /// Whether there have been enough.
+    /// Whether training has ended.
     pub fn is_over(&self, epochs: &[Epoch]) -> bool {
         let (mut best, mut since) = (f64::NEG_INFINITY, 0);
         for epoch in epochs {
@@ -170,7 +172,7 @@ impl Fit {
         let mut order = train.to_vec();
         let mut random = StdRng::seed_from_u64(self.seed ^ (u64::from(number) + 1) << 32);
         order.shuffle(&mut random);
-        // Not always the same few are left for a last, smaller step.
+        // Rotated, so that the last, smaller batch does not always have the same episodes.
         order.rotate_left(random.random_range(0..train.len()));
         let own = engine.describe().map_err(UpdateError::Engine)?.has_critic;
         let (mut losses, mut norms) = (Vec::new(), Vec::new());
@@ -220,7 +222,7 @@ impl Fit {
     }
 }
 
-/// What the critic is to say of each action.
+/// Writes the critic's target of each action.
 fn put_targets<E: Engine>(
     engine: &mut E,
     batch: &mut Batch,
@@ -230,7 +232,7 @@ where
     E::Error: 'static,
 {
     let values = match targets {
-        // Whatever the values are.
+        // Monte-Carlo returns do not depend on the values.
         Targets::MonteCarlo => batch.decided().map(|actions| vec![0.0; actions.len()]).collect(),
         Targets::Gae(_) => {
             let scores = engine.score(batch.rows()).map_err(UpdateError::Engine)?;
@@ -246,7 +248,7 @@ where
     Ok(())
 }
 
-/// What the engine expects of each action, by episode.
+/// The engine's value of each action, by episode.
 fn values_of<X: std::error::Error>(
     batch: &Batch,
     scores: &[Scores],
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_becomes_likely_until_it_gets_no_better() {
+    fn supervised_training_stops_when_validation_stops_improving() {
         let mut table = Table::new();
         let epochs = all(&fit(Aim::Likelihood), &mut table);
         assert!(epochs.len() > 3 && epochs.len() < 100, "{}", epochs.len());
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_is_told_of() {
+    fn step_callback_sees_every_step() {
         let mut told = Vec::new();
         let few = Fit { total_epochs: 2, ..fit(Aim::Likelihood) };
         let on = |_: &mut Table, _: &Epoch| ControlFlow::Continue(());
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_linear_schedule_begins_at_the_whole_rate_and_ends_at_zero() {
+    fn linear_schedule_falls_from_lr_to_zero() {
         const LINEAR: LrSchedule =
             LrSchedule { kind: crate::schedule::LrSchedulerType::Linear, warmup_steps: 0 };
         let falls = Fit { schedule: LINEAR, total_epochs: 4, patience: 9, ..fit(Aim::Likelihood) };
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_critic_learns_what_came_of_it() {
+    fn critic_fits_the_returns() {
         for targets in [Targets::MonteCarlo, Targets::Gae(0.95)] {
             let mut table = Table::new();
             let epochs = all(&fit(Aim::Values(targets)), &mut table);
@@ -348,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_interrupted_goes_on_as_if_it_had_not_been() {
+    fn resumed_fit_equals_uninterrupted_fit() {
         let fit = fit(Aim::Likelihood);
         let mut straight = Table::new();
         let epochs = all(&fit, &mut straight);
@@ -367,13 +369,17 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_with_nothing_to_learn_from_or_when_numbers_are_lost() {
+    fn no_episodes_or_nan_ends_training() {
         let on = |_: &mut Table, _: &Epoch| ControlFlow::Continue(());
         let mut table = Table::new();
         assert_eq!(fit(Aim::Likelihood).run(&mut table, &[], vec![], on).unwrap(), []);
         let one = &episodes()[..1];
         let few = Fit { total_epochs: 2, ..fit(Aim::Likelihood) };
-        assert_eq!(few.run(&mut table, one, vec![], on).unwrap().len(), 2, "nothing is held out");
+        assert_eq!(
+            few.run(&mut table, one, vec![], on).unwrap().len(),
+            2,
+            "no validation episodes"
+        );
         let lost = Fit { step: Step { lr: f64::NAN, ..Step::default() }, ..few };
         assert_eq!(lost.run(&mut Table::new(), one, vec![], on).unwrap().len(), 1);
         let mut none = Table { has_values: false, ..Table::new() };

@@ -1,19 +1,19 @@
-//! Advantages without a critic: what several episodes of one task came to, beside each other.
+//! Advantages without a critic, from the rewards of several episodes of one task (a group).
 
 use crate::moments::{mean, variance};
 
-/// Rewards that differ by less are equal but for rounding.
+/// Rewards that differ by less are equal up to rounding.
 const EQUAL: f64 = 1e-9;
 
-/// Whether no two rewards of a group are further apart than `alike`: it says nothing about what to do more often.
-pub fn is_flat(rewards: &[f64], alike: f64) -> bool {
+/// Whether no two rewards of a group differ by more than `tolerance`: the group has no signal.
+pub fn is_zero_variance(rewards: &[f64], tolerance: f64) -> bool {
     let [least, most] =
         [f64::min, f64::max].map(|of| rewards.iter().copied().reduce(of).unwrap_or(0.0));
-    most - least <= alike.max(EQUAL)
+    most - least <= tolerance.max(EQUAL)
 }
 
-/// The reward of each episode less the mean of the others' (REINFORCE leave-one-out, Kool et al. 2019;
-/// arXiv 2402.14740). Zero for a group of one.
+/// RLOO: the reward of each episode minus the mean of the others' (REINFORCE leave-one-out, Kool et
+/// al. 2019; arXiv 2402.14740). 0 for a group of one.
 pub fn rloo(rewards: &[f64]) -> Vec<f64> {
     let others = rewards.len().saturating_sub(1) as f64;
     if others == 0.0 {
@@ -23,8 +23,8 @@ pub fn rloo(rewards: &[f64]) -> Vec<f64> {
     rewards.iter().map(|reward| reward - (total - reward) / others).collect()
 }
 
-/// The reward of each episode less the group's mean, in units of its standard deviation (GRPO, arXiv
-/// 2402.03300). Zero where that is none.
+/// GRPO: the reward of each episode minus the group's mean, divided by the group's standard
+/// deviation (arXiv 2402.03300). 0 if the standard deviation is 0.
 pub fn grpo(rewards: &[f64]) -> Vec<f64> {
     let deviation = deviation(rewards);
     if deviation <= EQUAL {
@@ -34,7 +34,7 @@ pub fn grpo(rewards: &[f64]) -> Vec<f64> {
     rewards.iter().map(|reward| (reward - mean) / deviation).collect()
 }
 
-/// Standard deviation of all there is.
+/// Standard deviation of the population.
 pub(crate) fn deviation(values: &[f64]) -> f64 {
     variance(values).sqrt()
 }
@@ -45,14 +45,16 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn golden_numbers() {
+    fn rloo_and_grpo_match_hand_computed_values() {
         assert_eq!(rloo(&[1.0, 3.0]), [-2.0, 2.0]);
         assert_eq!(rloo(&[-1.0, 1.0, 3.0]), [-3.0, 0.0, 3.0]);
         assert_eq!(grpo(&[1.0, 3.0]), [-1.0, 1.0]);
         let equal = [2.0, 2.0, 2.0];
-        assert!(is_flat(&equal, 0.0) && !is_flat(&[2.0, 2.1], 0.0));
-        assert!(is_flat(&[2.0, 2.1, 2.05], 0.15) && !is_flat(&[2.0, 2.1, 1.9], 0.15));
-        assert!(is_flat(&[], 0.0));
+        assert!(is_zero_variance(&equal, 0.0) && !is_zero_variance(&[2.0, 2.1], 0.0));
+        assert!(
+            is_zero_variance(&[2.0, 2.1, 2.05], 0.15) && !is_zero_variance(&[2.0, 2.1, 1.9], 0.15)
+        );
+        assert!(is_zero_variance(&[], 0.0));
         assert_eq!((rloo(&equal), grpo(&equal)), (vec![0.0; 3], vec![0.0; 3]));
         assert_eq!((rloo(&[5.0]), grpo(&[5.0])), (vec![0.0], vec![0.0]));
         assert!(rloo(&[]).is_empty() && grpo(&[]).is_empty());
@@ -60,7 +62,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn leaving_one_out_is_what_it_says(rewards in prop::collection::vec(-1.0f64..3.0, 2..16)) {
+        fn rloo_subtracts_the_mean_of_others(rewards in prop::collection::vec(-1.0f64..3.0, 2..16)) {
             for (i, advantage) in rloo(&rewards).into_iter().enumerate() {
                 let mut others = rewards.clone();
                 let own = others.remove(i);
@@ -69,11 +71,11 @@ mod tests {
         }
 
         #[test]
-        fn a_group_moves_nobody_on_the_whole(rewards in prop::collection::vec(-1.0f64..3.0, 2..16)) {
+        fn group_advantages_sum_to_zero(rewards in prop::collection::vec(-1.0f64..3.0, 2..16)) {
             prop_assert!(mean(&rloo(&rewards)).abs() < 1e-9);
             let of_group = grpo(&rewards);
             prop_assert!(mean(&of_group).abs() < 1e-9);
-            prop_assert!(is_flat(&rewards, 0.0) || (deviation(&of_group) - 1.0).abs() < 1e-6);
+            prop_assert!(is_zero_variance(&rewards, 0.0) || (deviation(&of_group) - 1.0).abs() < 1e-6);
         }
     }
 }

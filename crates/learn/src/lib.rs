@@ -1,8 +1,8 @@
-//! What is learned from trajectories: which tokens count, and by how much.
+//! Reinforcement learning from trajectories: which tokens are trained on, and with which weight.
 //!
-//! A trajectory of many turns is one sequence of decisions: the tokens that the policy produced, its
-//! *actions*. Prompts and tool results lie between them and are nobody's decision. Its reward comes
-//! at its end, when the judge has spoken.
+//! A trajectory of many turns is one sequence of actions: the tokens that the policy sampled.
+//! Prompts and tool results lie between them and are masked. The reward arrives at the end, from
+//! the judge's verdict.
 //!
 //! ```text
 //! record::tokens::Sequence ─► Actions ─► advantages ─► whitened ─┐
@@ -11,20 +11,19 @@
 //! critic's values ────────────────────────┘      recipe ─────────┘    mismatch)
 //! ```
 //!
-//! With it, [`update`] makes one update of episodes by a rule (PPO, groups, rejection), and [`fit`] trains
-//! on stored ones; [`outcome`] says what an episode's reward is, and whether it is an example to follow.
+//! - [`update`] makes one training step from episodes (PPO, RLOO, GRPO, rejection sampling).
+//! - [`online`] repeats rollouts and training steps; [`fit`] trains on stored episodes.
+//! - [`outcome`] gives an episode's reward, and whether it is fit for rejection fine-tuning.
+//! - [`actions::Actions`] holds one episode's actions without the masked tokens, so that no
+//!   recursion can run through tool tokens by mistake.
+//! - [`recipe::Recipe`] names every constant, with the paper's values and ours.
+//! - [`losses`] defines the losses. Engines compute the same on their device and are tested against
+//!   these definitions.
+//! - [`engine::Engine`] computes with weights, [`engine::Sampler`] samples from them; [`remote`] is
+//!   a client of both in another process, over a line that the caller opens.
 //!
-//! [`actions::Actions`] is one episode without what is nobody's decision, so that nothing here can run
-//! a recursion through tool tokens by mistake. [`recipe::Recipe`] names every constant, as the paper has
-//! them and as we do. [`losses`] are the definitions: an engine computes the same on its device, and is
-//! tested against them.
-//!
-//! What computes with weights is behind the trait [`engine::Engine`], what draws with them behind
-//! [`engine::Sampler`]; [`remote`] speaks to one in another
-//! process, over a line that somebody else opens.
-//!
-//! The rest is arithmetic on the host in double precision: no device, no process, no file. Equations and
-//! sources are in `docs/learning.md`.
+//! Everything else is arithmetic on the host in double precision: no device, no process, no file.
+//! `docs/concepts/rl.md` has equations and sources.
 //!
 //! ```
 //! use warpwright_learn::actions::Actions;

@@ -1,17 +1,18 @@
-//! What is made small, for one action, with its derivative.
+//! Losses of one action, with their derivatives.
 //!
-//! These are definitions: an engine computes the same for many actions at once on its device. The loss
-//! of a batch is the mean over all actions of the *global* batch, not a mean of means per trajectory
-//! (DAPO, arXiv 2503.14476): long trajectories would count less per token.
+//! These are definitions: an engine computes the same for many actions at once on its device. The
+//! loss of a batch is the mean over all actions of the *global* batch (token mean), not a mean of
+//! means per trajectory (DAPO, arXiv 2503.14476), in which tokens of long trajectories would weigh
+//! less.
 
 use serde::{Deserialize, Serialize};
 
-/// Logarithms of ratios are clamped to this on either side.
+/// Log-ratios are clamped to plus or minus this.
 pub const LOG_RATIO_LIMIT: f64 = 20.0;
 
-/// The policy's loss: clipped surrogate (PPO, arXiv 1707.06347) with a bound of its own on either side
-/// (DAPO), a dual clip (arXiv 1912.09729), and a correction of what the sampler's numerics or older
-/// weights make different from the trainer's.
+/// The policy's loss: the clipped surrogate (PPO, arXiv 1707.06347) with separate lower and upper
+/// clip ranges (DAPO), dual clip (arXiv 1912.09729), and importance sampling against the sampler's
+/// distribution, which differs from the trainer's by numerics or older weights.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyLoss {
@@ -29,29 +30,29 @@ pub struct PolicyLoss {
     pub bypass_mode: bool,
 }
 
-/// Natural logarithms of an action's probability.
+/// Log-probabilities (natural) of an action.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Logprobs {
-    /// Under the weights that are trained.
+    /// Under the current weights.
     pub now: f64,
-    /// Under those weights as they were when the step began, by the trainer.
+    /// Under the weights before the training step, by the trainer.
     pub old: f64,
-    /// Under the distribution it was drawn from, by the sampler.
+    /// Under the distribution that it was sampled from, by the sampler.
     pub rollout: f64,
 }
 
-/// What one action contributes.
+/// The loss term of one action.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Term {
     /// Its loss.
     pub loss: f64,
-    /// Derivative of the loss by the logarithm of the action's probability now.
+    /// Derivative of the loss with respect to the current log-probability.
     pub gradient: f64,
-    /// Probability now over that before the step.
+    /// Importance ratio of the current policy to the old policy.
     pub ratio: f64,
-    /// Whether a bound keeps it from moving further.
+    /// Whether clipping sets the gradient to 0.
     pub is_clipped: bool,
-    /// What it was weighed with for the sampler's mismatch.
+    /// Importance weight of the trainer to the sampler.
     pub weight: f64,
 }
 
@@ -60,7 +61,7 @@ fn ratio(above: f64, below: f64) -> f64 {
 }
 
 impl PolicyLoss {
-    /// The term of an action.
+    /// The loss term of an action.
     pub fn term(&self, logprobs: Logprobs, advantage: f64) -> Term {
         let Logprobs { now, old, rollout } = logprobs;
         let (old, weight) = match self.rollout_is_threshold {
@@ -70,22 +71,23 @@ impl PolicyLoss {
         };
         let free = ratio(now, old);
         let clipped = free.clamp(1.0 - self.clip_ratio_low, 1.0 + self.clip_ratio_high);
-        // The smaller gain of the two, so that moving too far gains nothing.
+        // The smaller gain of the two: moving beyond the clip range gains nothing.
         let mut gain = (free * advantage).min(clipped * advantage);
-        let mut moves = free * advantage <= clipped * advantage;
+        let mut has_gradient = free * advantage <= clipped * advantage;
         if let Some(most) = self.clip_ratio_c.filter(|_| advantage < 0.0) {
-            // A ratio that has grown without bound would drown all others.
-            moves &= gain >= most * advantage;
+            // Dual clip: an unbounded ratio with a negative advantage would dominate the batch.
+            has_gradient &= gain >= most * advantage;
             gain = gain.max(most * advantage);
         }
-        moves &= (now - old).abs() < LOG_RATIO_LIMIT;
-        let gradient = if moves { -weight * free * advantage } else { 0.0 };
-        Term { loss: -weight * gain, gradient, ratio: free, is_clipped: !moves, weight }
+        has_gradient &= (now - old).abs() < LOG_RATIO_LIMIT;
+        let gradient = if has_gradient { -weight * free * advantage } else { 0.0 };
+        Term { loss: -weight * gain, gradient, ratio: free, is_clipped: !has_gradient, weight }
     }
 }
 
-/// The critic's loss: half the squared error; with a clip, the larger one of the value and of the value
-/// kept near what it was (as PPO's own implementation has it). Loss, and its derivative by the value.
+/// The critic's loss: half the squared error. With a clip, the larger of the losses of the value
+/// and of the value clipped to `before` plus or minus `clip` (as in PPO's reference
+/// implementation). Returns the loss and its derivative with respect to the value.
 pub fn value_term(value: f64, before: f64, target: f64, clip: Option<f64>) -> (f64, f64) {
     let (error, loss) = (value - target, (value - target).powi(2) / 2.0);
     let Some(clip) = clip else { return (loss, error) };
@@ -94,7 +96,7 @@ pub fn value_term(value: f64, before: f64, target: f64, clip: Option<f64>) -> (f
     if loss >= near_loss {
         (loss, error)
     } else {
-        // Beyond the clip the value kept near does not move.
+        // The clipped value has no gradient.
         (near_loss, 0.0)
     }
 }
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_numbers() {
+    fn policy_loss_matches_hand_computed_values() {
         let term = |ratio: f64, advantage: f64| ROBUST.term(at(ratio), advantage);
         assert!(near(term(1.0, 2.0).loss, -2.0) && near(term(1.0, 2.0).gradient, -2.0));
         assert!(near(term(1.5, 1.0).loss, -1.28) && near(term(1.5, 1.0).gradient, 0.0));
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_samplers_mismatch_weighs_and_is_truncated() {
+    fn sampler_mismatch_weight_is_truncated() {
         let sampled = |rollout: f64| Logprobs { now: -1.0, old: -1.0, rollout };
         let weight = |rollout: f64| ROBUST.term(sampled(rollout), 1.0).weight;
         assert!(near(weight(-1.0), 1.0) && near(weight(-1.0 - 1.5f64.ln()), 1.5));
@@ -157,14 +159,14 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_beyond_all_bounds_stays_finite() {
+    fn extreme_ratio_stays_finite() {
         let far = Logprobs { now: 0.0, old: -800.0, rollout: -800.0 };
         let term = PolicyLoss { clip_ratio_c: None, ..ROBUST }.term(far, -1.0);
         assert!(term.loss.is_finite() && near(term.gradient, 0.0) && term.is_clipped, "{term:?}");
     }
 
     #[test]
-    fn a_value_far_from_what_it_was_does_not_move_further() {
+    fn clipped_value_has_no_gradient() {
         assert_eq!(value_term(1.0, 0.0, 3.0, None), (2.0, -2.0));
         assert!(near(value_term(0.1, 0.0, 3.0, Some(0.2)).1, 0.1 - 3.0));
         // Nearer to the target than it may be after one step: the bounded one is the larger loss.
@@ -190,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_loss_is_that_of_its_cases(
+        fn policy_loss_equals_case_analysis(
             log_ratio in -3.0f64..4.0,
             advantage in -3.0f64..3.0,
             dual in any::<bool>(),
@@ -202,7 +204,7 @@ mod tests {
 
         /// The derivative is that of the loss, wherever that has one.
         #[test]
-        fn the_gradient_is_the_losses(
+        fn policy_gradient_matches_finite_differences(
             log_ratio in -3.0f64..4.0,
             advantage in -3.0f64..3.0,
             rollout in -4.0f64..0.0,
@@ -223,7 +225,7 @@ mod tests {
         }
 
         #[test]
-        fn the_values_gradient_is_the_losses(
+        fn value_gradient_matches_finite_differences(
             value in -3.0f64..3.0, before in -3.0f64..3.0, target in -3.0f64..3.0,
             clipped in any::<bool>(),
         ) {

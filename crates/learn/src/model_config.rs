@@ -10,27 +10,27 @@ use thiserror::Error;
 /// A decoder of the Qwen3 family, with the names of Hugging Face's `config.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelConfig {
-    /// Tokens that there are.
+    /// Vocabulary size.
     pub vocab_size: i64,
     /// Width of the residual stream.
     pub hidden_size: i64,
-    /// Width inside the MLP.
+    /// Width of the MLP.
     pub intermediate_size: i64,
-    /// Blocks.
+    /// Number of transformer blocks.
     pub num_hidden_layers: i64,
-    /// Heads of queries.
+    /// Number of query heads.
     pub num_attention_heads: i64,
-    /// Heads of keys and values; queries share them in groups.
+    /// Number of key and value heads (grouped-query attention).
     pub num_key_value_heads: i64,
     /// Width of a head.
     pub head_dim: i64,
-    /// Base of the angles of rotary positions.
+    /// Base of the rotary position embedding.
     pub rope_theta: f64,
     /// Added to the mean square in RMSNorm.
     pub rms_norm_eps: f64,
-    /// Whether the matrix that reads tokens is the one that writes them.
+    /// Whether the input embedding and the output projection share one matrix.
     pub tie_word_embeddings: bool,
-    /// Longest sequence that it is meant for.
+    /// Maximum sequence length.
     pub max_position_embeddings: i64,
 }
 
@@ -103,7 +103,7 @@ pub enum ModelConfigError {
         #[source]
         source: std::io::Error,
     },
-    /// The engine does not compute such a model.
+    /// The engine does not support the model.
     #[error("failed to use {}: {reason}", path.display())]
     Unsupported {
         /// The file.
@@ -134,7 +134,7 @@ impl ModelConfig {
             return Err(format!("model_type is {family}; only {} is supported", FAMILY.0));
         }
         Self::refuse_unsupported(&json)?;
-        // Since its fifth version transformers keeps the base in a group of its own.
+        // Since version 5, transformers stores the base in `rope_parameters`.
         if json.get("rope_theta").is_none()
             && let Some(theta) = json["rope_parameters"].get("rope_theta").cloned()
         {
@@ -248,7 +248,7 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// Numbers in the weights, heads for values not counted.
+    /// Number of parameters, without value heads.
     pub fn parameters(&self) -> i64 {
         let (d, hd) = (self.hidden_size, self.head_dim);
         let attention = d * hd * 2 * (self.num_attention_heads + self.num_key_value_heads);
@@ -288,7 +288,7 @@ mod tests {
 
     /// Qwen/Qwen3-0.6B's file, as it is published.
     #[test]
-    fn a_published_qwen3_config_is_read_as_it_is() {
+    fn published_qwen3_config_is_read() {
         let json = serde_json::json!({
             "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
             "bos_token_id": 151_643, "eos_token_id": 151_645, "head_dim": 128, "hidden_act": "silu",

@@ -1,4 +1,4 @@
-//! What a training step is watched by, and when it is no good any more.
+//! Diagnostics of a training step, and the alarms that they raise.
 
 use std::fmt;
 
@@ -8,31 +8,32 @@ use serde::{Deserialize, Serialize};
 use crate::losses::Term;
 use crate::moments::variance;
 
-/// Share of the returns' variance that values explain: 1 for a critic that is right, 0 for one that
-/// says the same of all, less for one that misleads. `None` where returns do not vary.
+/// Explained variance of the returns by the values: 1 for a perfect critic, 0 for a constant one,
+/// negative for one worse than a constant. `None` if the returns do not vary.
 pub fn explained_variance(values: &[f64], returns: &[f64]) -> Option<f64> {
     let errors: Vec<f64> = returns.iter().zip(values).map(|(r, v)| r - v).collect();
     let (of_errors, of_returns) = (variance(&errors), variance(returns));
     (of_returns > 1e-12).then(|| 1.0 - of_errors / of_returns)
 }
 
-/// One step's actions.
+/// Importance ratios of one step's actions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratios {
-    /// Mean probability ratio of now to before.
+    /// Mean ratio of the current to the old probability.
     pub mean: f64,
     /// `(sum w)^2 / (n * sum w^2)` of the ratios: 1 where all are equal (Kish's effective sample size,
     /// as a share).
     pub effective_share: f64,
-    /// Kullback-Leibler divergence of before from now, estimated from the actions drawn by
-    /// `ratio - 1 - ln ratio`, which is never negative (Schulman, "Approximating KL divergence", 2020).
+    /// KL divergence from the old to the current policy, estimated from the sampled actions by
+    /// `ratio - 1 - ln ratio`, which is never negative (Schulman, "Approximating KL divergence",
+    /// 2020).
     pub kl: f64,
-    /// Share of the actions that a bound keeps from moving further.
+    /// Share of the actions whose gradient is clipped to 0.
     pub clipped: f64,
 }
 
 impl Ratios {
-    /// Of all actions of a step; `None` of none.
+    /// Statistics of a step's actions; `None` without actions.
     pub fn of(terms: &[Term]) -> Option<Self> {
         let count = terms.len() as f64;
         if terms.is_empty() {
@@ -89,15 +90,15 @@ pub enum Alarm {
 }
 
 impl fmt::Display for Alarm {
-    /// As configurations spell it.
+    /// Writes the configuration's spelling.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(out)
     }
 }
 
 impl Alarm {
-    /// Whether the update that raises it is what is wrong. Else its episodes are, and with them the policy that
-    /// played them, which earlier updates made.
+    /// Whether the training step that raises the alarm is itself at fault. Otherwise its episodes
+    /// are at fault, and so the policy that sampled them, which earlier steps trained.
     pub fn is_of_update(self) -> bool {
         match self {
             Self::MeanRatio
@@ -124,8 +125,8 @@ const MEAN_RATIO: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 const EFFECTIVE_SHARE: f64 = 0.3;
 const KL: f64 = 0.1;
 
-/// The alarms of one step by itself; [`crate::run_monitor`] has those of its place among others. A critic has
-/// `warmed_up` before its explained variance counts.
+/// Alarms of a single training step; [`crate::run_monitor`] has those that compare it with earlier
+/// ones. Explained variance counts only once the critic has `warmed_up`.
 pub fn alarms(ratios: &Ratios, explained: Option<f64>, warmed_up: bool) -> Vec<Alarm> {
     let figures = [ratios.mean, ratios.effective_share, ratios.kl, explained.unwrap_or(0.0)];
     let raised = [
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_critic_is_measured_by_what_it_explains() {
+    fn explained_variance_is_one_zero_or_negative() {
         let returns = [1.0, 2.0, 3.0, 4.0];
         let near = |a: Option<f64>, b: f64| (a.unwrap() - b).abs() < 1e-12;
         assert!(near(explained_variance(&returns, &returns), 1.0));
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn each_alarm_is_raised_by_its_own_fault() {
+    fn each_fault_raises_its_alarm() {
         let quiet = Ratios::of(&terms(&[0.95, 1.0, 1.05])).unwrap();
         assert_eq!(alarms(&quiet, Some(0.4), true), []);
         assert_eq!(alarms(&quiet, Some(-0.1), true), [Alarm::ExplainedVariance]);
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn one_action_that_outweighs_all_others_leaves_a_small_sample() {
+    fn one_dominant_ratio_gives_small_effective_sample() {
         let mut many = vec![0.1; 99];
         many.push(50.0);
         let ratios = Ratios::of(&terms(&many)).unwrap();
@@ -196,7 +197,7 @@ mod tests {
         /// Over few actions the divergence of two distributions is known, and so is what is to be
         /// expected of the estimate.
         #[test]
-        fn the_divergence_is_that_of_the_distributions(
+        fn kl_estimate_matches_exact_divergence(
             before in prop::collection::vec(0.05f64..1.0, 4),
             now in prop::collection::vec(0.05f64..1.0, 4),
         ) {
@@ -206,7 +207,7 @@ mod tests {
             };
             let (before, now) = (normalised(&before), normalised(&now));
             let exact: f64 = before.iter().zip(&now).map(|(b, n)| b * (b / n).ln()).sum();
-            // The expectation over actions drawn before.
+            // The expectation over actions of the old policy.
             let expected: f64 = before.iter().zip(&now).map(|(b, n)| {
                 let terms = terms(&[n / b]);
                 b * Ratios::of(&terms).unwrap().kl

@@ -1,23 +1,26 @@
-//! Learning from what the policy does now: episodes are played, an update is made of them, and so on.
+//! On-policy training: the policy plays episodes, a training step follows, and so on.
 //!
 //! ```text
-//! ┌─► tasks of the next update ─► Rollouts (the agent loop, the judge) ─► episodes ─► update ─► State ─┐
-//! └────────────────────────────────────────────────────────────────────────────────────────────────────┘
+//! ┌─► tasks of the next step ─► Rollouts (the agent loop, the judge) ─► episodes ─► update ─► State ─┐
+//! └──────────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Which tasks come next, and by which seeds they are played, follows from the state and the number of
-//! the update: a run that goes on from a state does what one that was never interrupted does. That is also
-//! how a run is taken back when an alarm says so: it goes on from a state before, which [`State::shelf`] names.
+//! The state and the training step's number determine the step's tasks and seeds. A run that is
+//! resumed from a state therefore gives the same result as an uninterrupted run. An alarm of
+//! [`Online::rollback_on`] rolls a run back in the same way: it resumes from an earlier checkpoint,
+//! which [`State::rollback_checkpoints`] names.
 //!
-//! With [`Online::max_staleness`] the episodes of later updates begin while the last ones of this are played:
+//! With [`Online::max_staleness`] the episodes of later steps begin while the last episodes of this
+//! step are still running:
 //!
 //! ```text
-//! update n      ████████▓▓▓▓ learn        those that end last keep few busy
-//! update n + 1          ████████▓▓▓▓ learn
+//! step n        ████████▓▓▓▓ update       the last episodes leave workers idle
+//! step n + 1            ████████▓▓▓▓ update
 //! ```
 //!
-//! They are drawn from weights that are at most so many updates older than those that they move; each token carries
-//! the probability that it was drawn with. What the tasks of an update follow from is then as much older too.
+//! Those episodes are sampled from weights at most `max_staleness` steps older than the weights
+//! that they train. Each token has the log-probability that it was sampled with. The information
+//! from which tasks are selected is older by as many steps.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -32,7 +35,7 @@ use warpwright_record::history;
 use warpwright_record::verdict::Scheme;
 
 use crate::engine::Engine;
-use crate::group::is_flat;
+use crate::group::is_zero_variance;
 use crate::moments::mean;
 use crate::monitor::Alarm;
 use crate::outcome;
@@ -40,43 +43,44 @@ use crate::run_monitor::{self, Update};
 use crate::schedule::LrSchedule;
 use crate::update::{Algorithm, Steps, UpdateError, update};
 
-mod flight;
+mod in_flight;
 
-use self::flight::Flight;
+use self::in_flight::InFlight;
 
-/// Plays episodes with the policy as it is now.
+/// Plays episodes with the current policy.
 pub trait Rollouts: Sync {
-    /// Our own failure.
+    /// An infrastructure failure.
     type Error: std::error::Error + Send + 'static;
 
-    /// How many tasks there are.
+    /// Number of tasks.
     fn tasks(&self) -> usize;
 
-    /// Plays these; in their order. An episode that was played before and is in the record is not
-    /// played again. Calls `room` when there is room for others beside them; it may be called for others then.
+    /// Plays `plays`; returns their episodes in the same order. An episode that the record already
+    /// has is not played again. Calls `room` when workers are free; `play` may then be called for
+    /// more episodes, concurrently.
     fn play(
         &self,
         plays: &[Play],
         room: &(dyn Fn() + Sync),
     ) -> Result<Vec<history::Episode>, Self::Error>;
 
-    /// What is played now is not needed: no more of it begins, and `play` fails.
+    /// Cancels the running batches: no more of their episodes begin, and `play` fails.
     fn abandon(&self);
 
-    /// What the judge was asked since this began.
+    /// Use of the judge since the rollouts were created.
     fn judged(&self) -> Judged {
         Judged::default()
     }
 }
 
-/// What a judge was asked.
+/// Use of the judge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
-    /// Candidates that were judged.
+    /// Candidates that were measured.
     pub judged: u64,
-    /// Those of which a verdict that was kept was given again.
+    /// Candidates that were answered from the verdict cache; `judged` does not count them.
     pub repeated: u64,
-    /// Seconds that the former waited for their verdicts, all together.
+    /// Seconds that the measured candidates waited for their verdicts, summed over candidates.
     pub seconds: f64,
 }
 
@@ -99,38 +103,39 @@ pub struct Play {
     pub number: u32,
     /// Number of its task, from 0.
     pub task: usize,
-    /// What decides its draws.
+    /// Seed of its sampling.
     pub seed: u64,
 }
 
-/// How it is learned.
+/// Settings of a training run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Online {
     /// The algorithm.
     pub algorithm: Algorithm,
-    /// Optimizer steps of an update.
+    /// Optimizer steps of a training step.
     pub steps: Steps,
-    /// How the policy's learning rate changes from update to update.
+    /// Schedule of the policy's learning rate over the training steps.
     pub schedule: LrSchedule,
-    /// Number of updates.
+    /// Number of training steps.
     pub total_training_steps: u32,
-    /// The first updates, in which only the critic is trained.
+    /// Number of first training steps that train the critic only.
     pub critic_warmup_steps: u32,
-    /// Tasks (prompts) per update; all tasks if there are fewer.
+    /// Tasks (prompts) per training step; all tasks if there are fewer.
     pub train_batch_size: usize,
-    /// Episodes per task and update.
+    /// Episodes per task and training step.
     pub rollout_n: usize,
-    /// Which of a verdict's rewards counts.
+    /// Which of a verdict's rewards is used.
     pub reward: Scheme,
     /// Sampling weight of a task whose last episodes were a zero-variance group; other tasks have weight 1.
     pub zero_variance_sample_weight: f64,
     /// Alarms that end the stage.
     pub halt_on: Vec<Alarm>,
-    /// Alarms that roll the policy back and halve its learning rate; at most [`MOST_BACK`] times, then they end
-    /// the stage. If the update is at fault ([`Alarm::is_of_update`]) it is made again from the same episodes.
-    /// If its episodes are, an earlier update was at fault: the run goes back to a checkpoint of
-    /// [`State::shelf`] and samples new episodes.
+    /// Alarms that roll the policy back and halve its learning rate; at most [`MAX_ROLLBACKS`]
+    /// times, then they end the stage. If the training step is at fault ([`Alarm::is_of_update`]),
+    /// it is repeated from the same episodes. If its episodes are at fault, an earlier step was:
+    /// the run resumes from a checkpoint of [`State::rollback_checkpoints`] and samples new
+    /// episodes.
     pub rollback_on: Vec<Alarm>,
     /// Target KL divergence between the policies before and after an update, nats per episode (mean per action
     /// times actions per episode). The learning rate begins at a tenth of `steps` and is then set from the KL of
@@ -140,139 +145,144 @@ pub struct Online {
     /// Such schedules are known from continuous control (Rudin et al., arXiv 2109.11978, appendix); here they
     /// make an update depend less on the optimizer's moments.
     pub lr_kl_target_per_episode: Option<f64>,
-    /// Off-policy staleness limit: episodes may begin at most this many updates before the update that trains on
-    /// them.
+    /// Off-policy staleness limit: an episode may begin at most this many training steps before the
+    /// step that trains on it.
     pub max_staleness: u32,
     /// Seed of the task order and of all sampling.
     pub seed: u64,
 }
 
-/// How often a run may be taken back: a rate that was halved so often is not what is wrong.
-pub const MOST_BACK: usize = 6;
+/// Maximum number of rollbacks. A learning rate that was halved this often is not the fault.
+pub const MAX_ROLLBACKS: usize = 6;
 
-/// A policy is put on the shelf every so many updates, if none of these raised an alarm; two lie there, so that
-/// one has proved itself for that long.
-pub const SHELF_EVERY: u32 = 5;
-const SHELF_HOLDS: usize = 2;
+/// A checkpoint is kept for rollback every this many training steps, if none of these raised an
+/// alarm. Two are kept, so that the older one has been followed by this many steps without an
+/// alarm.
+pub const ROLLBACK_CHECKPOINT_INTERVAL: u32 = 5;
+const ROLLBACK_CHECKPOINTS: usize = 2;
 
-/// Of [`Online::lr_kl_target_per_episode`]: the first rate as a share of the most, bounds of what one update does to it, by how many
-/// updates, and when it is an alarm.
+/// Constants of [`Online::lr_kl_target_per_episode`]: the first learning rate as a share of the
+/// maximum, bounds of its change per step, the number of steps that it is estimated from, and the
+/// multiple of the target that is an alarm.
 const FIRST_RATE: f64 = 0.1;
 const SLOWER: f64 = 0.5;
 const FASTER: f64 = 2.0;
 const KL_UPDATES: usize = 5;
 const TOO_FAR: f64 = 4.0;
 
-/// An update that was made and thrown away.
+/// A rollback: a training step that was discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Back {
-    /// The update's number, from 0.
+    /// The discarded training step's number, from 0.
     pub number: u32,
-    /// Why.
+    /// The alarm that caused it.
     pub alarm: Alarm,
-    /// How many updates are left, where others were thrown away with it; else it is made again from the same
-    /// episodes.
+    /// Number of training steps that remain, if earlier ones were discarded as well. `None` if the
+    /// step is repeated from the same episodes.
     #[serde(default)]
     pub to: Option<u32>,
-    /// Later updates whose episodes had begun; they are discarded too.
+    /// Number of later training steps whose episodes had begun; these are discarded too.
     pub staleness: u32,
 }
 
 impl Back {
-    /// The number of the update that comes next.
+    /// Number of the training step that follows.
     pub fn next(&self) -> u32 {
         self.to.unwrap_or(self.number)
     }
 }
 
-/// Why [`Online::run`] came back.
+/// Why [`Online::run`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// All updates are made, an alarm ended it, or `each` did.
+    /// All training steps are done, or an alarm or `each` ended the run.
     Here,
-    /// It is to go on from the weights after as many updates as the state has now, more carefully.
+    /// Roll back: resume from the weights after as many training steps as the state now has, with a
+    /// lower learning rate.
     Back(Back),
 }
 
-/// Everything but weights that is needed to go on.
+/// Everything except the weights that a run needs to resume.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
-    /// Updates that were made.
+    /// Training steps that were made.
     pub updates: Vec<Update>,
-    /// By task, whether its last episodes all came to the same.
-    pub flat: BTreeMap<usize, bool>,
-    /// The same of the last updates, the oldest first, where tasks of the next were chosen before that was known.
+    /// By task, whether its last episodes were a zero-variance group.
+    pub zero_variance: BTreeMap<usize, bool>,
+    /// The same of the latest training steps, oldest first, which the selection of tasks does not
+    /// use yet (staleness).
     #[serde(default)]
     pub lately: Vec<BTreeMap<usize, bool>>,
-    /// Updates that were thrown away.
+    /// Rollbacks so far.
     #[serde(default)]
     pub back: Vec<Back>,
-    /// After how many updates there was a policy that the run may go back to. Whoever keeps weights keeps
-    /// those as well; what is before the first is the policy that the run began with.
+    /// Training steps after which a checkpoint is kept for rollback, ascending. Whoever stores
+    /// checkpoints must keep these too. Before the first, a rollback goes to the policy that the
+    /// run began with.
     #[serde(default)]
-    pub shelf: Vec<u32>,
+    pub rollback_checkpoints: Vec<u32>,
 }
 
 impl State {
-    /// How often episodes were played for an update: those of updates that were thrown away with later ones
-    /// are in the record, and their numbers are used.
+    /// Number of batches of episodes that were played. Those of discarded training steps are in the
+    /// record, and their numbers are taken.
     fn played(&self) -> u32 {
         let thrown =
             self.back.iter().filter_map(|back| Some(back.number + 1 + back.staleness - back.to?));
         self.updates.len() as u32 + thrown.sum::<u32>()
     }
 
-    /// Throws away the update that comes next, and those before it which made its episodes what they are.
+    /// Discards the training step that follows, and the earlier ones that are at fault for its
+    /// episodes.
     fn go_back(&mut self, alarm: Alarm, staleness: u32) -> Back {
         let number = self.updates.len() as u32;
-        let to = (!alarm.is_of_update()).then(|| self.shelf.first().copied().unwrap_or(0));
+        let to = (!alarm.is_of_update())
+            .then(|| self.rollback_checkpoints.first().copied().unwrap_or(0));
         let back = Back { number, alarm, to, staleness };
         self.updates.truncate(back.next() as usize);
-        self.shelf.retain(|kept| *kept <= back.next());
+        self.rollback_checkpoints.retain(|kept| *kept <= back.next());
         self.back.push(back);
         back
     }
 
-    /// What the tasks of an update follow from that is so many after the next one: what is known when its episodes may
-    /// first begin, `max_staleness` updates before.
-    fn flat_for(&self, after: usize, max_staleness: usize) -> BTreeMap<usize, bool> {
+    /// The zero-variance groups that select the tasks of the training step `after` steps after the
+    /// next one: those known when its episodes may first begin, `max_staleness` steps earlier.
+    fn zero_variance_for(&self, after: usize, max_staleness: usize) -> BTreeMap<usize, bool> {
         let known = (self.lately.len() + after).saturating_sub(max_staleness);
-        let mut flat = self.flat.clone();
-        flat.extend(self.lately.iter().take(known).flatten());
-        flat
+        let mut zero_variance = self.zero_variance.clone();
+        zero_variance.extend(self.lately.iter().take(known).flatten());
+        zero_variance
     }
 
     fn may_go_back(&self) -> bool {
-        self.back.len() < MOST_BACK
+        self.back.len() < MAX_ROLLBACKS
     }
 }
 
-/// Why it could not go on.
+/// Why a run could not continue.
 #[derive(Debug, Error)]
 pub enum OnlineError<E: std::error::Error + 'static, R: std::error::Error + 'static> {
-    /// No update could be made.
+    /// The training step failed.
     #[error(transparent)]
     Update(#[from] UpdateError<E>),
-    /// No episode could be played.
+    /// The rollouts failed.
     #[error(transparent)]
     Rollouts(R),
-    /// All episodes of an update ended by our own failure.
-    #[error(
-        "failed to learn from update {number}: none of its {episodes} episodes can be used: {why}"
-    )]
+    /// All episodes of a training step ended with an infrastructure failure.
+    #[error("failed to train at step {number}: none of its {episodes} episodes can be used: {why}")]
     NoEpisodes {
-        /// The update's number, from 0.
+        /// The training step's number, from 0.
         number: u32,
-        /// How many there were.
+        /// Number of its episodes.
         episodes: usize,
-        /// What is wrong with the first.
+        /// The fault of the first episode.
         why: String,
     },
 }
 
 impl Online {
-    /// Goes on from a state until all updates are made, an alarm ends it, or `each` does. `each` is told
-    /// after every update, when everything that it learned is in the engine.
+    /// Trains from a state until all training steps are done, or an alarm or `each` ends the run.
+    /// `each` is called after every training step, when the engine has applied it.
     pub fn run<E: Engine, R: Rollouts>(
         &self,
         engine: &mut E,
@@ -284,7 +294,7 @@ impl Online {
         E::Error: 'static,
     {
         std::thread::scope(|scope| {
-            let mut flight = Flight::new(scope, rollouts, self.max_staleness as usize);
+            let mut flight = InFlight::new(scope, rollouts, self.max_staleness as usize);
             let ended = self.go(engine, rollouts, &mut flight, state, &mut each);
             if flight.is_under_way() {
                 rollouts.abandon();
@@ -297,7 +307,7 @@ impl Online {
         &self,
         engine: &mut E,
         rollouts: &R,
-        flight: &mut Flight<'s, '_, R>,
+        flight: &mut InFlight<'s, '_, R>,
         state: &mut State,
         each: &mut dyn FnMut(&mut E, &State) -> ControlFlow<()>,
     ) -> Result<Ended, OnlineError<E::Error, R::Error>>
@@ -308,12 +318,12 @@ impl Online {
         while !self.is_over(state) {
             let number = state.updates.len() as u32;
             let began = Instant::now();
-            // Updates after this one of which episodes may begin now.
+            // Later training steps whose episodes may begin now.
             let later = self.max_staleness.min(self.total_training_steps - 1 - number);
             let flown = flight.next(|after| {
-                let flat =
-                    (after <= later as usize).then(|| state.flat_for(after, max_staleness))?;
-                Some(self.plays(state.played() + after as u32, rollouts.tasks(), &flat))
+                let zero_variance = (after <= later as usize)
+                    .then(|| state.zero_variance_for(after, max_staleness))?;
+                Some(self.plays(state.played() + after as u32, rollouts.tasks(), &zero_variance))
             });
             let (plays, played) = flown.unwrap_or_else(|panic| resume_unwind(panic));
             let played = played.map_err(OnlineError::Rollouts)?;
@@ -357,14 +367,14 @@ impl Online {
             {
                 return Ok(Ended::Back(state.go_back(alarm, later)));
             }
-            let flat = by_task.into_iter().map(|(task, rewards)| {
-                (task, is_flat(&rewards, self.steps.zero_variance_tolerance))
+            let zero_variance = by_task.into_iter().map(|(task, rewards)| {
+                (task, is_zero_variance(&rewards, self.steps.zero_variance_tolerance))
             });
-            state.lately.push(flat.collect());
+            state.lately.push(zero_variance.collect());
             let known = state.lately.len().saturating_sub(max_staleness);
-            state.flat.extend(state.lately.drain(..known).flatten());
+            state.zero_variance.extend(state.lately.drain(..known).flatten());
             state.updates.push(made);
-            self.shelve(state);
+            self.keep_for_rollback(state);
             if each(engine, state).is_break() {
                 break;
             }
@@ -372,24 +382,24 @@ impl Online {
         Ok(Ended::Here)
     }
 
-    /// Whether there is nothing more to do.
+    /// Whether the run has ended.
     pub fn is_over(&self, state: &State) -> bool {
         state.updates.len() >= self.total_training_steps as usize || self.alarm(state).is_some()
     }
 
-    /// The alarm that ends it, if one has been raised.
+    /// The alarm that ended the run, if any.
     pub fn alarm(&self, state: &State) -> Option<Alarm> {
         let last = state.updates.last()?;
         let ends = Self::raised(last, &self.halt_on);
         ends.or_else(|| Self::raised(last, &self.rollback_on).filter(|_| !state.may_go_back()))
     }
 
-    /// The first of an update's alarms that is among these.
+    /// The first of a training step's alarms that is in `among`.
     fn raised(update: &Update, among: &[Alarm]) -> Option<Alarm> {
         update.report.alarms.iter().copied().find(|alarm| among.contains(alarm))
     }
 
-    /// Updates that say nothing about the policy's course.
+    /// Number of first training steps to ignore in trends of the policy: critic warm-up.
     fn warming(&self, state: &State) -> usize {
         state.updates.len().min(self.critic_warmup_steps as usize)
     }
@@ -413,7 +423,7 @@ impl Online {
             None => state.back.len(),
             Some(target) => {
                 steps.policy.lr = lr_for_kl(target, steps.policy.lr, &state.updates);
-                // Of those before, the rates of the updates since know.
+                // Halvings of earlier rollbacks are already in the rates of the steps since.
                 let next = state.updates.len() as u32;
                 state.back.iter().filter(|back| back.next() == next).count()
             }
@@ -422,27 +432,33 @@ impl Online {
         steps
     }
 
-    /// Puts the policy as it is now on the shelf, if it has earned it.
-    fn shelve(&self, state: &mut State) {
+    /// Keeps a checkpoint of the current policy for rollback, if the interval has passed without an
+    /// alarm.
+    fn keep_for_rollback(&self, state: &mut State) {
         let number = state.updates.len() as u32;
-        let lately = state.updates.iter().rev().take(SHELF_EVERY as usize);
+        let lately = state.updates.iter().rev().take(ROLLBACK_CHECKPOINT_INTERVAL as usize);
         let is_sound =
             lately.map(|update| Self::raised(update, &self.rollback_on)).all(|a| a.is_none());
-        if !self.rollback_on.is_empty() && number.is_multiple_of(SHELF_EVERY) && is_sound {
-            state.shelf.push(number);
-            let too_many = state.shelf.len().saturating_sub(SHELF_HOLDS);
-            state.shelf.drain(..too_many);
+        if !self.rollback_on.is_empty()
+            && number.is_multiple_of(ROLLBACK_CHECKPOINT_INTERVAL)
+            && is_sound
+        {
+            state.rollback_checkpoints.push(number);
+            let too_many = state.rollback_checkpoints.len().saturating_sub(ROLLBACK_CHECKPOINTS);
+            state.rollback_checkpoints.drain(..too_many);
         }
     }
 
-    /// The episodes of an update: tasks drawn without putting back, each with its episodes.
-    fn plays(&self, number: u32, tasks: usize, flat: &BTreeMap<usize, bool>) -> Vec<Play> {
+    /// The episodes of a training step: tasks sampled without replacement, each with its
+    /// `rollout_n` episodes.
+    fn plays(&self, number: u32, tasks: usize, zero_variance: &BTreeMap<usize, bool>) -> Vec<Play> {
         let mut random = StdRng::seed_from_u64(self.seed.rotate_left(17) ^ u64::from(number));
         let weight = |task: &usize| {
-            let is_flat = flat.get(task).copied().unwrap_or(false);
-            if is_flat { self.zero_variance_sample_weight.max(1e-6) } else { 1.0 }
+            let is_zero_variance = zero_variance.get(task).copied().unwrap_or(false);
+            if is_zero_variance { self.zero_variance_sample_weight.max(1e-6) } else { 1.0 }
         };
-        // The largest of u^(1/w): weighted draws without replacement (Efraimidis and Spirakis, 2006).
+        // The largest u^(1/w): weighted sampling without replacement (Efraimidis and Spirakis,
+        // 2006).
         let mut keyed: Vec<(f64, usize)> = (0..tasks)
             .map(|task| (random.random::<f64>().powf(1.0 / weight(&task)), task))
             .collect();
@@ -461,14 +477,15 @@ impl Online {
     }
 }
 
-/// The learning rate, at most `most`, with which the next update is expected to have KL divergence `target`. Batches
-/// differ: the steepest of the last few updates counts.
+/// The learning rate, at most `most`, with which the next training step is expected to have KL
+/// divergence `target`. Batches differ, so the largest KL per squared rate of the last few steps
+/// counts.
 fn lr_for_kl(target: f64, most: f64, updates: &[Update]) -> f64 {
     let moved =
         updates.iter().rev().filter_map(|update| Some((update.lr, update.kl_per_episode()?)));
     let lately: Vec<(f64, f64)> = moved.take(KL_UPDATES).collect();
     let Some((last, _)) = lately.first() else { return FIRST_RATE * most };
-    // The divergence grows with the rate's square.
+    // The KL divergence grows with the square of the rate.
     let steepest = lately.iter().map(|(rate, moved)| moved / rate.powi(2)).fold(0.0, f64::max);
     let rate = (target / steepest).sqrt();
     rate.clamp(SLOWER * last, FASTER * last).min(most)

@@ -1,4 +1,4 @@
-//! What an episode of the record is to learning: its reward, and whether it is an example to follow.
+//! An episode's reward, and whether the episode is fit for rejection fine-tuning.
 
 use std::fmt;
 
@@ -11,42 +11,42 @@ use warpwright_record::verdict::{Reward, Scheme};
 
 use crate::batch::Episode;
 
-/// The reward of an episode's outcome: of the final verdict, which is of a fresh measurement. `None`
-/// where it is not over, or ended for no reason of its own: our failures are no reward.
+/// The reward of an episode: that of its final verdict, which is measured afresh. `None` if the
+/// episode is not over or ended with an infrastructure failure.
 pub fn reward(episode: &history::Episode, scheme: Scheme) -> Option<f64> {
     let end = episode.end.as_ref().filter(|end| !end.outcome.is_resumable())?;
     Some(end.final_verdict.as_ref().map_or(Reward::NOTHING, |verdict| verdict.reward.by(scheme)))
 }
 
-/// Why nothing is learned from an episode.
+/// Why an episode is not trained on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Useless {
     /// It has no reward.
-    #[error("it is not over, or ended for no reason of its own")]
+    #[error("the episode is not over, or ended with an infrastructure failure")]
     NoReward,
-    /// It has no tokens as they were sampled.
-    #[error("its tokens are not recorded, or not all of them")]
+    /// It has no recorded tokens.
+    #[error("not all of the episode's tokens are recorded")]
     NoTokens(NoTokens),
 }
 
-/// What is learned from.
+/// The episode to train on.
 pub fn learned(episode: &history::Episode, scheme: Scheme) -> Result<Episode, Useless> {
     let reward = reward(episode, scheme).ok_or(Useless::NoReward)?;
     let sequences = sequences(episode).map_err(Useless::NoTokens)?;
     Ok(Episode { task: episode.setup.task.clone(), sequences, reward })
 }
 
-/// Why an episode is no example to follow.
+/// Why an episode is excluded from rejection fine-tuning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
-    /// Nothing good came of it.
+    /// Its reward is not above the bar.
     Reward,
-    /// A verdict on the way says that a result was not honestly earned.
+    /// A verdict of the episode reports an integrity violation.
     Integrity,
-    /// A call's arguments were nothing that a tool could read.
+    /// A tool call's arguments could not be parsed.
     Call,
-    /// A turn did what an earlier one had done, to the same files and with the same results.
+    /// A turn repeated an earlier one: the same calls on the same files with the same results.
     Loop,
 }
 
@@ -61,8 +61,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The first thing that keeps an episode from being an example, if there is one. Rejection fine-tuning
-/// leaves such episodes out; value pretraining takes all.
+/// The first fault that excludes an episode from rejection fine-tuning, if any. Value pretraining
+/// uses all episodes.
 pub fn fault(episode: &history::Episode, scheme: Scheme, above: f64) -> Option<Fault> {
     if reward(episode, scheme).is_none_or(|reward| reward <= above) {
         return Some(Fault::Reward);
@@ -80,7 +80,7 @@ pub fn fault(episode: &history::Episode, scheme: Scheme, above: f64) -> Option<F
     done.iter().enumerate().any(repeats).then_some(Fault::Loop)
 }
 
-/// What a turn did, to what, and what came of it.
+/// The calls of a turn, the files they applied to, and their results.
 #[derive(PartialEq)]
 struct Done<'e> {
     calls: Vec<(&'e str, &'e serde_json::Value)>,
@@ -89,7 +89,7 @@ struct Done<'e> {
 }
 
 impl<'e> Done<'e> {
-    /// Of a turn that is over and did something.
+    /// Of a turn that is over and made a call.
     fn of(turn: &'e history::Turn) -> Option<Self> {
         let (files, _) = turn.snapshot.as_ref()?;
         let calls = turn.message.calls.iter().map(|call| (call.name.as_str(), &call.arguments));

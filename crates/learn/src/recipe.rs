@@ -1,22 +1,22 @@
-//! Named sets of constants: the paper's, and ours.
+//! Named sets of hyperparameters: the paper's, and ours.
 
 use serde::{Deserialize, Serialize};
 
 use crate::advantage::Lambda;
 use crate::losses::PolicyLoss;
 
-/// What value pretraining aims at.
+/// Targets of value pretraining.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Targets {
     /// `V + A` with this `lambda`.
     Gae(f64),
-    /// What came of it.
+    /// Monte-Carlo returns.
     MonteCarlo,
 }
 
 impl Targets {
-    /// As the critic's `lambda`.
+    /// The critic's `lambda` that gives these targets.
     pub fn lambda(self) -> f64 {
         match self {
             Self::Gae(lambda) => lambda,
@@ -25,7 +25,7 @@ impl Targets {
     }
 }
 
-/// The constants of PPO over many turns. Sources are in `docs/learning.md`.
+/// Hyperparameters of PPO over many turns. Sources are in `docs/concepts/rl.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
@@ -35,7 +35,7 @@ pub struct Recipe {
     pub actor_lambda: Lambda,
     /// `lambda` of the critic's targets while both are trained.
     pub critic_lambda: f64,
-    /// The critic's targets before that.
+    /// The critic's targets in value pretraining.
     pub pretraining: Targets,
     /// The policy's loss.
     pub policy: PolicyLoss,
@@ -50,7 +50,8 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    /// The paper's (arXiv 2602.24286): one `lambda` of 0.95 for all, no correction of the sampler.
+    /// The paper's (arXiv 2602.24286): one `lambda` of 0.95 for all, no correction for the
+    /// sampler's mismatch.
     pub const fn paper() -> Self {
         Self {
             gamma: 1.0,
@@ -70,7 +71,7 @@ impl Recipe {
         }
     }
 
-    /// Ours: the policy looks as far ahead as its trajectory is long, the critic says what came of it.
+    /// Ours: a length-adaptive `lambda` for the policy, Monte-Carlo targets for the critic.
     pub const fn robust() -> Self {
         Self {
             gamma: 1.0,
@@ -99,7 +100,7 @@ mod tests {
     /// Two turns of 50 tokens, a critic that knows nothing: under the paper's recipe the first turn
     /// hardly hears of the reward, which is why a critic that has not been pretrained ends it.
     #[test]
-    fn without_a_critic_the_papers_recipe_hears_nothing_of_early_turns() {
+    fn without_critic_lambda_095_forgets_early_turns() {
         let (mut rewards, values) = (vec![0.0; 100], vec![0.0; 100]);
         rewards[99] = 1.0;
         let heard = |recipe: Recipe| {

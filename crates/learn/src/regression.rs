@@ -1,52 +1,54 @@
-//! Whether the same tasks bring less than they did.
+//! Detects lower rewards of the same tasks (`reward_regression`).
 //!
-//! Which tasks an update has is chance, and those that say nothing are drawn less often: the mean reward of an
-//! update falls without the policy being any worse, and stays where it is while it becomes worse. So each task
-//! is held beside itself: what its episodes came to in the last few updates, less what they came to in the
-//! updates before these. The shift that is common to all tasks, estimated by least squares, is
-//! `sum(w d) / sum(w)` with `w = n m / (n + m)` of `n` visits now and `m` before; its variance is `s^2 / sum(w)`,
-//! with `s^2` the variance of visits within a task and a span (two-way layout with unequal numbers, Scheffé, *The
-//! Analysis of Variance*, 1959, section 4.4).
-//! `run_monitor.rs` asks the same of entropies.
+//! The tasks of a training step are sampled, and tasks of zero-variance groups are sampled less
+//! often. The mean reward of a step can therefore fall while the policy stays equally good, and
+//! stay equal while the policy becomes worse. So each task is compared with itself: its rewards in
+//! the last few steps minus those in the steps before. The shift common to all tasks, estimated by
+//! least squares, is `sum(w d) / sum(w)` with `w = n m / (n + m)` of `n` visits now and `m` before.
+//! Its variance is `s^2 / sum(w)`, with `s^2` the variance of visits within a task and a span
+//! (two-way layout with unequal numbers, Scheffé, *The Analysis of Variance*, 1959, section 4.4).
+//! `run_monitor.rs` applies the same estimate to entropies.
 
 use std::collections::BTreeMap;
 
 use crate::moments::mean;
 use crate::run_monitor::Update;
 
-/// Updates that count as now, and those before them that count as before.
+/// Training steps that count as now, and those before them that count as before.
 const LATELY: usize = 5;
 const EARLIER: usize = 20;
 
-/// Degrees of freedom that the variance must have.
+/// Minimum degrees of freedom of the variance.
 const LEAST: usize = 30;
 
-/// How many standard errors a shift must be below nothing. It is looked for after every update, and visits
-/// are not normal: with no shift at all it was raised in 0.3 to 3 % of runs of 100 updates (the tests below).
+/// A regression is a shift of at least this many standard errors below 0. It is tested after every
+/// training step, and visits are not normal: without any shift it was raised in 0.3 to 3 % of runs
+/// of 100 steps (the tests below).
 const ERRORS: f64 = 4.0;
 
-/// A shift of less, as a share of how rewards of a task spread at first, is none: of tasks whose rewards hardly
-/// vary any more everything is significant.
+/// A regression is a shift of at least this share of the first steps' reward spread: among tasks
+/// whose rewards hardly vary, any shift is significant.
 const SHARE: f64 = 0.25;
 
-/// A shift that is common to all tasks.
+/// A shift common to all tasks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Shift {
-    /// By how much figures are higher now.
+    /// Increase of the figure.
     pub(crate) value: f64,
     /// Its standard error.
     pub(crate) error: f64,
 }
 
-/// Whether rewards are lower than a while ago, of the updates of a course in their order, the last of them the one in
-/// question. `spread` is the standard deviation of a task's rewards at first.
+/// Whether rewards are lower than before. `course` has the training steps in order, ending with the
+/// one in question. `spread` is the standard deviation of a task's rewards in the first steps.
 pub(crate) fn declines(course: &[&Update], spread: f64) -> bool {
     let found = shift(course, LATELY, EARLIER, |update| update.rewards.clone());
     found.is_some_and(|s| s.value < -ERRORS * s.error && s.value < -SHARE * spread)
 }
 
-/// How a figure that each task has in each update that it is drawn for has shifted: in the last so many updates, beside
-/// so many before them. `None` where too few tasks were seen before.
+/// Shift of a figure that each task has in each training step that samples it: the last `lately`
+/// steps compared with the `earlier` steps before them. `None` if too few tasks occur in both
+/// spans.
 pub(crate) fn shift(
     course: &[&Update],
     lately: usize,
@@ -93,8 +95,9 @@ mod tests {
     use rand::seq::index::sample;
     use rand::{RngExt, SeedableRng};
 
-    /// Tasks of which some are hard, six episodes of each that is drawn; wrong ones bring -1, others what the
-    /// task allows and some noise. `lost` is the share of right ones that are wrong since an update.
+    /// Tasks, some of them hard, with six episodes per sampled task. Incorrect episodes have reward
+    /// -1, correct ones the task's reward with noise. `lost` is the share of correct episodes that
+    /// become incorrect from a training step on.
     struct Field {
         tasks: usize,
         of_update: usize,
@@ -139,13 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn the_shift_is_that_of_tasks_seen_in_both_spans() {
+    fn shift_uses_tasks_seen_in_both_spans() {
         let visit = |number: u32, rewards: &[(usize, f64)]| Update {
             number,
             rewards: rewards.iter().copied().collect(),
             ..Update::default()
         };
-        // Task 0 comes to 1 and 2 in turn, then to 0.5 and 1.5; task 1 to 5, then to 4.5; task 2 is new, task 3 gone.
+        // Rewards of task 0 alternate between 1 and 2, then between 0.5 and 1.5. Task 1 has 5, then 4.5. Task 2 is new; task 3 is no longer sampled.
         let mut updates = Vec::new();
         for number in 0..12 {
             let own = 1.0 + f64::from(number % 2);
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_raises_it_seldom() {
+    fn no_shift_rarely_raises_an_alarm() {
         let fields = [(96, 16), (3, 3), (16, 16)];
         for (tasks, of_update) in fields {
             let field = Field { tasks, of_update, lost: |_| 0.0 };
@@ -181,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_that_is_lost_is_seen_within_eight_updates() {
+    fn ten_percent_loss_is_detected_within_eight_steps() {
         let lost = |number| if number >= 60 { 0.1 } else { 0.0 };
         let field = Field { tasks: 96, of_update: 16, lost };
         let seen = (0..200).filter(|seed| {
@@ -193,8 +196,8 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_become_harder_to_come_by_are_no_decline() {
-        // The easy ones, which bring 2, are drawn no more after a while.
+    fn changed_task_mix_is_no_regression() {
+        // The easy tasks, with reward 2, are no longer sampled after a while.
         let mut random = StdRng::seed_from_u64(3);
         let updates: Vec<Update> = (0..60)
             .map(|number| {

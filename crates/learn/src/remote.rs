@@ -1,4 +1,4 @@
-//! An engine in another process, and what answers there.
+//! Client and server of an engine in another process.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -11,26 +11,26 @@ use crate::engine::{
 };
 use crate::wire::{Answer, LineError, Request, greet, receive, send};
 
-/// Why an engine in another process did not do what was asked.
+/// Why a request to an engine in another process failed.
 #[derive(Debug, Error)]
 pub enum RemoteError {
-    /// It was not reached, or not understood.
+    /// The connection failed.
     #[error(transparent)]
     Line(#[from] LineError),
-    /// It refused.
+    /// The engine refused the request.
     #[error(transparent)]
     Refused(#[from] Refusal),
 }
 
 impl RemoteError {
-    /// Whether the engine may be well and another process may answer: the request can be made again
-    /// there, from the last checkpoint.
+    /// Whether a new engine process may succeed: the caller can restart the engine from the last
+    /// checkpoint and repeat the request.
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Line(_))
     }
 }
 
-/// Speaks to an engine over a line. After an error of the line nothing more is sent.
+/// A client of an engine over a line. After an error of the line it sends nothing more.
 #[derive(Debug)]
 pub struct RemoteEngine<L> {
     line: L,
@@ -38,7 +38,7 @@ pub struct RemoteEngine<L> {
 }
 
 impl<L: Read + Write> RemoteEngine<L> {
-    /// Greets whoever is at the other end.
+    /// Exchanges versions with the engine at the other end.
     pub fn greet(mut line: L) -> Result<Self, RemoteError> {
         greet(&mut line)?;
         Ok(Self { line, is_broken: false })
@@ -46,7 +46,7 @@ impl<L: Read + Write> RemoteEngine<L> {
 
     fn ask(&mut self, request: &Request) -> Result<Answer, RemoteError> {
         if self.is_broken {
-            // An answer to an earlier request may still come, and would be taken for this one's.
+            // A late answer to an earlier request would be taken for this one's.
             return Err(LineError::Gone.into());
         }
         let answer = send(&mut self.line, request).and_then(|()| receive(&mut self.line));
@@ -70,15 +70,15 @@ impl<L: Read + Write> RemoteEngine<L> {
     fn surprised(&mut self, answer: &Answer) -> RemoteError {
         self.is_broken = true;
         let name = match answer {
-            Answer::Described(_) => "a description",
+            Answer::Described(_) => "Described",
             Answer::Done => "done",
             Answer::Scored(_) => "scores",
-            Answer::Passed(_) => "a pass",
-            Answer::Stepped(_) => "a step",
-            Answer::Drawn(_) => "what was drawn",
-            Answer::Refused(_) => "a refusal",
+            Answer::Passed(_) => "Passed",
+            Answer::Stepped(_) => "Stepped",
+            Answer::Drawn(_) => "Drawn",
+            Answer::Refused(_) => "Refused",
         };
-        LineError::Garbled(format!("{name}, which was not asked for")).into()
+        LineError::Garbled(format!("the answer {name} does not match the request")).into()
     }
 }
 
@@ -137,8 +137,8 @@ impl<L: Read + Write> Sampler for RemoteEngine<L> {
     }
 }
 
-/// Answers requests with an engine until the other side hangs up. `refuse` says what an error of the
-/// engine is to the other side.
+/// Answers requests with an engine until the client disconnects. `refuse` converts an engine's
+/// error to the client's refusal.
 pub fn serve<E: Engine<Error = F> + Sampler<Error = F>, F>(
     line: &mut (impl Read + Write),
     engine: &mut E,
@@ -184,11 +184,11 @@ mod tests {
         send(&mut theirs, &Hello { version: VERSION + 1 }).unwrap();
         let error = RemoteEngine::greet(ours).unwrap_err();
         assert!(error.is_lost());
-        assert!(error.to_string().contains(&format!("it speaks version {}", VERSION + 1)));
+        assert!(error.to_string().contains(&format!("has protocol version {}", VERSION + 1)));
     }
 
     #[test]
-    fn an_engine_that_stops_answering_is_given_up_and_a_late_answer_is_nobodys() {
+    fn late_answer_after_timeout_is_discarded() {
         let (ours, mut theirs) = lines();
         ours.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         send(&mut theirs, &Hello { version: VERSION }).unwrap();
@@ -201,17 +201,17 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_something_else_is_none() {
+    fn mismatched_answer_is_an_error() {
         let (ours, mut theirs) = lines();
         send(&mut theirs, &Hello { version: VERSION }).unwrap();
         send(&mut theirs, &Answer::Stepped(1.0)).unwrap();
         let mut engine = RemoteEngine::greet(ours).unwrap();
         let error = engine.describe().unwrap_err().to_string();
-        assert!(error.contains("a step, which was not asked for"), "{error}");
+        assert!(error.contains("the answer Stepped does not match the request"), "{error}");
     }
 
     #[test]
-    fn an_engine_that_is_gone_is_told_from_one_that_refuses() {
+    fn lost_engine_differs_from_refusal() {
         let (ours, mut theirs) = lines();
         send(&mut theirs, &Hello { version: VERSION }).unwrap();
         let refusal = Refusal { is_memory: true, message: "too large".to_owned() };

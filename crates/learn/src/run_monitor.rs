@@ -1,8 +1,8 @@
-//! The course of a run: what came of each update, and what the updates before say of the last one.
+//! The metrics of a run's training steps, and the alarms that compare a step with earlier ones.
 //!
-//! What a step by itself tells is in [`crate::monitor`]. Here is what only shows beside the steps before it:
-//! messages that are suddenly cut short, a policy that no longer hesitates or only hesitates, rewards that
-//! are all alike although they are no better.
+//! [`crate::monitor`] has the alarms of a single step. Here are those that need the steps before: a
+//! rise of truncated messages, a surge or collapse of entropy, and rewards that no longer vary
+//! although they are no better.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use crate::online::Judged;
 use crate::regression;
 use crate::update::Report;
 
-/// What came of an update and of the episodes before it.
+/// Metrics of a training step and of its episodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Update {
     /// Its number, from 0.
     pub number: u32,
-    /// Episodes that ended by our own failure: nothing is learned from them.
+    /// Episodes that ended with an infrastructure failure; they are not trained on.
     pub failed: usize,
     /// Share of the other episodes that end with a verified candidate.
     pub pass_rate: f64,
@@ -36,31 +36,31 @@ pub struct Update {
     /// By task, the mean reward of its episodes.
     #[serde(default)]
     pub rewards: BTreeMap<usize, f64>,
-    /// By task, the mean entropy of its episodes, nats an action.
+    /// By task, the mean entropy of its episodes, nats per action.
     #[serde(default)]
     pub entropies: BTreeMap<usize, f64>,
     /// The policy's learning rate.
     pub lr: f64,
-    /// What came of the update.
+    /// Metrics of the update.
     pub report: Report,
-    /// What the judge was asked for the episodes.
+    /// Use of the judge by the step's episodes.
     #[serde(default)]
     pub judged: Judged,
-    /// Seconds that the episodes took.
+    /// Seconds of the rollouts.
     pub play_seconds: f64,
-    /// Seconds that the update took.
+    /// Seconds of the update.
     pub learn_seconds: f64,
 }
 
 impl Update {
-    /// KL divergence between the policies before and after the update, nats per episode. `None` if the policy was
-    /// not trained.
+    /// KL divergence between the policies before and after the training step, nats per episode.
+    /// `None` if the policy was not trained.
     pub fn kl_per_episode(&self) -> Option<f64> {
         let actions = self.report.actions as f64 / self.report.used.max(1) as f64;
         Some(self.report.update_ratios?.kl * actions)
     }
 
-    /// Keeps what the report says of each episode's entropy, by the task that it was of.
+    /// Averages the report's entropies of episodes by task.
     pub(crate) fn tell_entropies(&mut self, task_of: impl Fn(usize) -> usize) {
         let mut by_task: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
         for (episode, entropy) in std::mem::take(&mut self.report.entropies) {
@@ -94,8 +94,8 @@ impl Update {
     }
 }
 
-/// Mean rewards of the first and of the last fifth of the updates, all episodes alike: what a run came to.
-/// `None` before the first update.
+/// Mean rewards of the first and of the last fifth of the training steps, weighted by episodes.
+/// `None` before the first step.
 pub fn first_and_last(updates: &[Update]) -> Option<(f64, f64)> {
     let fifth = updates.len().div_ceil(5);
     let mean = |updates: &[Update]| {
@@ -106,14 +106,14 @@ pub fn first_and_last(updates: &[Update]) -> Option<(f64, f64)> {
     Some((mean(&updates[..fifth])?, mean(&updates[updates.len() - fifth..])?))
 }
 
-/// Updates that a figure is held against, and how many there must be.
+/// Number of earlier training steps that a metric is compared with, and the minimum number.
 const WINDOW: usize = 10;
 const LEAST: usize = 5;
 
-/// Bounds of `docs/learning.md`.
+/// Thresholds of `docs/reference/training-metrics.md`.
 const CUT_BY: f64 = 0.15;
 const ENTROPY_TIMES: f64 = 2.0;
-/// Updates whose entropy counts as now.
+/// Training steps whose entropy counts as now.
 const SURGE_OF: usize = 3;
 const ENTROPY_LEFT: f64 = 0.05;
 const SPREAD_LEFT: f64 = 0.5;
@@ -125,9 +125,9 @@ const CLIPPED: f64 = 0.2;
 const CLIPPED_TIMES: f64 = 2.0;
 const FAILED: f64 = 0.2;
 
-/// Whether the policy hesitates more than a while ago: in the last three updates, of those of a course in their order,
-/// twice as much as in those before them. By the same tasks where they come again, since a policy that
-/// hardly hesitates does so ten times more in some tasks than in others; else by updates.
+/// Whether entropy has doubled: in the last three training steps of a course compared with those
+/// before. The comparison is per task if the tasks recur, since entropy can differ tenfold between
+/// tasks; else per step.
 fn surges(course: &[&Update]) -> bool {
     let logs = |update: &Update| {
         let least = |entropy: f64| entropy.max(f64::MIN_POSITIVE).ln();
@@ -144,7 +144,8 @@ fn surges(course: &[&Update]) -> bool {
     now > ENTROPY_TIMES * usual
 }
 
-/// What an update raises beside those before it, of which the last few count and of "at first" the first few.
+/// Alarms of a training step compared with those before. The last few count as recent, the first
+/// few as initial.
 pub fn alarms(before: &[Update], now: &Update) -> Vec<Alarm> {
     let mut raised = Vec::new();
     let mut raise = |is_raised: bool, alarm| {
@@ -170,11 +171,11 @@ pub fn alarms(before: &[Update], now: &Update) -> Vec<Alarm> {
     raise(surges(&course), Alarm::EntropySurge);
     let at_first = median(first, |u| Some(u.report.entropy)).unwrap_or(0.0);
     raise(report.entropy < ENTROPY_LEFT * at_first, Alarm::EntropyCollapse);
-    // Where the mean has risen, rewards are alike because they are good.
+    // If the mean has risen, rewards vary less because they are good.
     let spread = median(first, |u| Some(u.report.reward_std)).unwrap_or(0.0);
     let reward = median(first, |u| Some(u.report.reward)).unwrap_or(f64::MIN);
-    let is_alike = report.reward_std < SPREAD_LEFT * spread && report.reward <= reward;
-    raise(is_alike, Alarm::RewardStdCollapse);
+    let is_collapsed = report.reward_std < SPREAD_LEFT * spread && report.reward <= reward;
+    raise(is_collapsed, Alarm::RewardStdCollapse);
     raise(regression::declines(&course, spread), Alarm::RewardRegression);
     let norm = median(last, |u| Some(u.report.grad_norm).filter(|norm| *norm > 0.0));
     raise(norm.is_some_and(|norm| report.grad_norm > NORM_TIMES * norm), Alarm::GradientNorm);
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn each_alarm_is_raised_by_its_own_fault_and_not_before_there_is_a_course() {
+    fn each_trend_raises_its_alarm_after_enough_steps() {
         type Change = fn(&mut Update);
         let faults: [(Change, Alarm); 7] = [
             (|u| u.truncated_rate = 0.18, Alarm::Truncation),
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_bring_less_than_they_did_are_a_decline() {
+    fn lower_rewards_of_the_same_tasks_raise_regression() {
         let course = |lost: f64| {
             let update = |number| {
                 let own =
@@ -285,13 +286,13 @@ mod tests {
     }
 
     #[test]
-    fn rewards_that_are_alike_because_they_are_good_are_no_fault() {
+    fn equal_high_rewards_raise_no_alarm() {
         let good = |u: &mut Update| (u.report.reward_std, u.report.reward) = (0.1, 1.2);
         assert_eq!(after(12, good), []);
     }
 
     #[test]
-    fn entropy_that_stays_twice_as_high_is_a_surge_and_one_update_is_not() {
+    fn entropy_surge_needs_several_steps() {
         let course = |surges: &[u32], now: u32| {
             let update = |number| {
                 let mut update = usual(number);
@@ -309,8 +310,8 @@ mod tests {
 
     /// Of a policy that hardly hesitates the mean is that of the few tasks in which it does.
     #[test]
-    fn tasks_in_which_it_hesitates_more_are_no_surge_and_more_in_all_of_them_is() {
-        // Task 3 is ten times as open, and is drawn in some updates.
+    fn entropy_surge_compares_the_same_tasks() {
+        // Task 3 has ten times the entropy, and is sampled in some steps.
         let course = |drawn: fn(u32) -> bool, times: f64| {
             let update = |number: u32| {
                 let now = if number < 17 { 1.0 } else { times };
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_that_hold_more_and_more_actions_are_a_trend() {
+    fn rising_clip_fraction_raises_clipping() {
         let clipped = |number: u32| {
             let mut update = usual(number);
             update.report.update_ratios.as_mut().unwrap().clipped =
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn medians() {
+    fn median_of_odd_and_even_counts() {
         assert_eq!(middle_of(vec![]), None);
         assert_eq!(middle_of(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(middle_of(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));

@@ -1,5 +1,5 @@
-//! An engine for tests: a policy that is a table, the odds of each token after each other one. Its
-//! gradients are written down by hand from the losses' definitions.
+//! An engine for tests: the policy is a table of the odds of each token after each other one. Its
+//! gradients are derived by hand from the losses' definitions.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ const TOKENS: usize = 4;
 #[error("no")]
 pub(crate) struct Never;
 
-/// Moves against its gradients as they are, by the step's rate.
+/// Updates by plain gradient descent with the step's learning rate.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Table {
     pub(crate) odds: [[f64; TOKENS]; TOKENS],
@@ -25,7 +25,7 @@ pub(crate) struct Table {
     pub(crate) values_slope: [f64; TOKENS],
     pub(crate) has_values: bool,
     pub(crate) has_critic: bool,
-    /// How often each moved.
+    /// Number of steps of the policy and of the critic.
     pub(crate) steps: (u32, u32),
 }
 
@@ -158,7 +158,8 @@ impl Engine for Table {
     }
 }
 
-/// After token 0 it produced these, one in four each time; reward at the end.
+/// An episode that samples `produced` after token 0, each token with probability 1/4, with the
+/// reward at the end.
 pub(crate) fn episode(task: &str, produced: &[u32], reward: f64) -> Episode {
     let (count, quarter) = (produced.len(), 0.25f32.ln());
     let sequence = Sequence {

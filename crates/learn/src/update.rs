@@ -1,12 +1,12 @@
-//! One update of a policy from episodes: by what rule, and what came of it.
+//! One training step from a batch of episodes.
 //!
 //! ```text
-//! episodes ─► Batch ─► engine scores ─► advantages, targets ─► engine goes back ─► steps ─► Report
+//! episodes ─► Batch ─► engine scores ─► advantages, targets ─► backward ─► optimizer steps ─► Report
 //! ```
 //!
-//! [`Algorithm`] names the rules: PPO with a critic, groups without one (RLOO, GRPO), and rejection
-//! fine-tuning. All take the same episodes and give the same report, so that a run can swap one for
-//! another and be charged alike.
+//! [`Algorithm`] names the algorithms: PPO with a critic, RLOO and GRPO without one, and rejection
+//! sampling. All take the same episodes and give the same report, so that a run can swap one for
+//! another.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -15,7 +15,7 @@ use crate::actions::Actions;
 use crate::advantage::{gae, value_targets};
 use crate::batch::{Batch, Episode, Unusable};
 use crate::engine::{Engine, Loss, Row, Scores, Step, Which};
-use crate::group::{deviation, grpo, is_flat, rloo};
+use crate::group::{deviation, grpo, is_zero_variance, rloo};
 use crate::losses::{Logprobs, PolicyLoss, Term};
 use crate::moments::mean;
 use crate::monitor::{Alarm, Ratios, alarms, explained_variance};
@@ -28,21 +28,21 @@ use crate::whiten::whiten;
 pub enum Algorithm {
     /// PPO over many turns, with a critic.
     Ppo {
-        /// Its constants.
+        /// The hyperparameters.
         recipe: Recipe,
-        /// Steps of the critic for one of the policy; two in SAO (arXiv 2607.07508).
+        /// Optimizer steps of the critic per step of the policy; two in SAO (arXiv 2607.07508).
         critic_steps_per_step: u32,
-        /// Whether only the critic moves: ten such updates come first in SAO.
+        /// Whether only the critic is trained; SAO begins with ten such training steps.
         critic_only: bool,
     },
-    /// Episodes of a task beside each other, without a critic.
+    /// Compares the episodes of a task with each other, without a critic.
     Group {
-        /// How they are compared.
+        /// The comparison.
         by: Comparison,
         /// The policy's loss.
         loss: PolicyLoss,
     },
-    /// The likelihood of episodes with a reward above this.
+    /// Maximises the likelihood of episodes with a reward above `above`.
     Rejection {
         /// 0 in the paper.
         above: f64,
@@ -53,19 +53,19 @@ pub enum Algorithm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Comparison {
-    /// With the others' mean.
+    /// The reward minus the mean of the others' (RLOO).
     Rloo,
-    /// With the mean of all, in standard deviations.
+    /// The reward minus the group's mean, in standard deviations (GRPO).
     Grpo,
 }
 
-/// Optimizer steps of an update, and which tasks they use.
+/// Optimizer steps of a training step, and the groups that they use.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Steps {
-    /// The policy's.
+    /// Step of the policy.
     pub policy: Step,
-    /// The critic's, where it has weights of its own; else it moves with the policy.
+    /// Step of the critic, if it has weights of its own; else it is trained with the policy.
     pub critic: Step,
     /// Minibatches of a batch; the policy takes one step per minibatch. 1 in the paper.
     pub minibatches: usize,
@@ -79,14 +79,14 @@ pub struct Steps {
 /// Probability of a rare action.
 pub const RARE: f64 = 0.05;
 
-/// What came of an update.
+/// Metrics of a training step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Episodes that there were, and that something was learned from.
+    /// Episodes in the batch.
     pub episodes: usize,
-    /// See `episodes`.
+    /// Episodes that were trained on.
     pub used: usize,
-    /// Actions of the episodes that were used.
+    /// Actions of the episodes that were trained on.
     pub actions: usize,
     /// Mean reward of all episodes.
     pub reward: f64,
@@ -96,7 +96,7 @@ pub struct Report {
     pub reward_std: f64,
     /// Mean entropy of the policy's distribution per action, nats.
     pub entropy: f64,
-    /// The same of each episode of which it was computed, by its number.
+    /// Mean entropy of each scored episode, by its number in the batch.
     #[serde(skip)]
     pub entropies: Vec<(usize, f64)>,
     /// The policy's loss, mean of its steps.
@@ -113,28 +113,28 @@ pub struct Report {
     pub rare_rollout_ratios: Option<Ratios>,
     /// Importance ratios of the policy after the update to the policy before.
     pub update_ratios: Option<Ratios>,
-    /// What should stop a run, or take it back.
+    /// Alarms that the training step raises.
     pub alarms: Vec<Alarm>,
 }
 
-/// Why an update was not made.
+/// Why a training step failed.
 #[derive(Debug, Error)]
 pub enum UpdateError<E: std::error::Error + 'static> {
-    /// An episode makes no sense.
+    /// An episode cannot be used.
     #[error(transparent)]
     Episode(#[from] Unusable),
-    /// The engine failed; gradients that it had gathered are of no use.
+    /// The engine failed; its accumulated gradients are discarded.
     #[error(transparent)]
     Engine(E),
     /// PPO without a critic.
     #[error("failed to update: the engine has no critic and no value head")]
     NoValues,
-    /// The critic is to move alone, and has the policy's trunk.
+    /// Only the critic is to be trained, but it shares the policy's weights.
     #[error("failed to update the critic alone: it has no weights of its own")]
     SharedTrunk,
 }
 
-/// Updates a policy, once.
+/// Makes one training step.
 pub fn update<E: Engine>(
     engine: &mut E,
     algorithm: &Algorithm,
@@ -148,15 +148,15 @@ where
     let rewards = batch.rewards();
     let groups = batch.groups();
     let rewards_of = |group: &Vec<usize>| group.iter().map(|i| rewards[*i]).collect::<Vec<_>>();
-    let flat = groups
+    let zero_variance = groups
         .iter()
-        .filter(|group| is_flat(&rewards_of(group), steps.zero_variance_tolerance))
+        .filter(|group| is_zero_variance(&rewards_of(group), steps.zero_variance_tolerance))
         .count();
     let spreads: Vec<f64> = groups.iter().map(|group| deviation(&rewards_of(group))).collect();
     let mut report = Report {
         episodes: batch.len(),
         reward: mean(&rewards),
-        zero_variance_share: flat as f64 / groups.len().max(1) as f64,
+        zero_variance_share: zero_variance as f64 / groups.len().max(1) as f64,
         reward_std: mean(&spreads),
         ..Report::default()
     };
@@ -175,13 +175,13 @@ where
     Ok(report)
 }
 
-/// What moves the policy's weights beside its own loss, and how much that counts.
+/// Losses beside the policy's own that train its weights, and their weights.
 struct AuxLosses<'a> {
-    /// Of the policy's own loss: the share of all actions that its episodes have.
+    /// Weight of the policy's own loss: its episodes' share of all actions.
     own: f64,
-    /// The critic's loss and its episodes, where it moves with the policy.
+    /// The critic's loss and its episodes, if it shares the policy's weights.
     value: Option<(Loss, &'a [usize])>,
-    /// Episodes whose likelihood counts, and with what weight.
+    /// Episodes whose negative log-likelihood is added.
     imitated: Vec<usize>,
     weight: f64,
 }
@@ -192,16 +192,18 @@ impl AuxLosses<'_> {
     }
 }
 
-/// The episodes of tasks of which some came to something else than others, or of which there is one.
-fn informative(groups: &[Vec<usize>], outcomes: &[f64], alike: f64) -> Vec<usize> {
+/// The episodes of groups that are not zero-variance, or that have a single episode.
+fn informative(groups: &[Vec<usize>], outcomes: &[f64], tolerance: f64) -> Vec<usize> {
     let of = |group: &&Vec<usize>| group.iter().map(|i| outcomes[*i]).collect::<Vec<_>>();
-    let tell = groups.iter().filter(|group| group.len() == 1 || !is_flat(&of(group), alike));
+    let tell =
+        groups.iter().filter(|group| group.len() == 1 || !is_zero_variance(&of(group), tolerance));
     let mut informative: Vec<usize> = tell.flatten().copied().collect();
     informative.sort_unstable();
     informative
 }
 
-/// One of so many parts. Episodes of a task lie beside each other: each part has some of all.
+/// Minibatch `number` of `parts`. Episodes of a task are adjacent, so that each minibatch has some
+/// of every task.
 fn minibatch(which: &[usize], number: usize, parts: usize) -> Vec<usize> {
     which.iter().copied().skip(number).step_by(parts).collect()
 }
@@ -252,7 +254,7 @@ where
         };
         self.whitened(&advantages, &moving);
 
-        // The critic first: where it has no weights of its own its gradient waits for the policy's step.
+        // The critic first: without weights of its own, its gradient waits for the policy's step.
         let own = description.has_critic;
         let mut losses = Vec::new();
         for _ in 0..if own { critic_steps_per_step } else { 0 } {
@@ -291,7 +293,7 @@ where
         let mut of_episode = vec![0.0; self.batch.len()];
         for group in groups {
             let rewards: Vec<f64> = group.iter().map(|i| rewards[*i]).collect();
-            if is_flat(&rewards, self.steps.zero_variance_tolerance) {
+            if is_zero_variance(&rewards, self.steps.zero_variance_tolerance) {
                 continue;
             }
             let advantages = match by {
@@ -310,10 +312,10 @@ where
                 let all: Vec<usize> = (0..self.batch.len()).collect();
                 self.whitened(&advantages, &all);
             }
-            // In units of its own group already.
+            // GRPO has normalised each group already.
             Comparison::Grpo => self.batch.put(|row| &mut row.advantages, &advantages),
         }
-        // Those of a flat group would only be decayed for.
+        // Episodes of a zero-variance group would contribute nothing but weight decay.
         let used: Vec<usize> =
             (0..self.batch.len()).filter(|&i| of_episode[i].abs() > 0.0).collect();
         if !used.is_empty() {
@@ -335,7 +337,7 @@ where
         Ok(())
     }
 
-    /// What the engine says before the update, noted in the rows.
+    /// Scores the batch before the training step and writes the scores into the rows.
     fn score(&mut self) -> Result<Vec<Scores>, UpdateError<E::Error>> {
         let scores = self.engine.score(self.batch.rows()).map_err(UpdateError::Engine)?;
         let before = self.batch.gather(&scores, |s| &s.logprobs);
@@ -352,7 +354,8 @@ where
         Ok(scores)
     }
 
-    /// Puts down the advantages of these episodes, whitened over their actions; others have none.
+    /// Writes the advantages of these episodes, whitened over their actions; other episodes get
+    /// none.
     fn whitened(&mut self, advantages: &[Vec<f64>], which: &[usize]) {
         let mut all: Vec<f64> = which.iter().flat_map(|&i| &advantages[i]).copied().collect();
         whiten(&mut all);
@@ -365,7 +368,8 @@ where
         self.batch.put(|row| &mut row.advantages, &by_episode);
     }
 
-    /// A step for each part of these episodes; the critic's losses, where it moves with the policy.
+    /// Takes an optimizer step per minibatch of these episodes. Returns the critic's losses if it
+    /// shares the policy's weights.
     fn move_policy(
         &mut self,
         loss: &Loss,
@@ -381,7 +385,7 @@ where
             if let Some((value, of)) = &aux.value {
                 values.push(self.back(&minibatch(of, number, parts), value, 1.0)?.0);
             } else if part.is_empty() && imitated.is_empty() {
-                // Moments of steps before would move it.
+                // Adam's moments of earlier steps would update it.
                 continue;
             }
             if !imitated.is_empty() {
@@ -405,8 +409,8 @@ where
         Ok(values)
     }
 
-    /// How many of all actions these episodes have: what is not learned from moves the policy by nothing, and an update
-    /// of which little is left moves it less.
+    /// These episodes' share of all actions. A training step with few usable episodes changes the
+    /// policy less.
     fn share(&self, which: &[usize]) -> f64 {
         let actions =
             |i: usize| -> usize { self.batch.rows_of(i).iter().map(|row| row.actions.len()).sum() };
@@ -415,14 +419,15 @@ where
         some as f64 / all.max(1) as f64
     }
 
-    /// Reports entropies, of each action of episodes by their number.
+    /// Reports entropies of each action, by the episode's number.
     fn record_entropy(&mut self, entropies: Vec<(usize, Vec<f64>)>) {
         self.report.entropies = entropies.iter().map(|(i, of)| (*i, mean(of))).collect();
         let all: Vec<Vec<f64>> = entropies.into_iter().map(|(_, of)| of).collect();
         self.report.entropy = mean(&all.concat());
     }
 
-    /// Goes back through some episodes: the mean over their actions, times `weight`, and what these scored.
+    /// Backward pass over some episodes: the mean over their actions, times `weight`. Returns their
+    /// scores.
     fn back(
         &mut self,
         which: &[usize],
@@ -444,7 +449,7 @@ where
         self.engine.step(which, step).map_err(UpdateError::Engine)
     }
 
-    /// How far the policy has moved.
+    /// Measures the importance ratios and KL divergence of the training step.
     fn watch(&mut self, loss: &PolicyLoss, before: &[Scores]) -> Result<(), UpdateError<E::Error>> {
         let after = self.engine.score(self.batch.rows()).map_err(UpdateError::Engine)?;
         let mut terms = Vec::new();

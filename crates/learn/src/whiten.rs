@@ -1,12 +1,12 @@
-//! Advantages of a whole batch brought to mean 0 and variance 1.
+//! Advantage whitening: mean 0 and variance 1 over a batch.
 
 use crate::moments::{mean, variance};
 
 /// Added to the standard deviation.
 const EPSILON: f64 = 1e-8;
 
-/// Whitens the advantages of all actions of the global batch, in place: once, over actions only, after
-/// returns are formed. What does not vary becomes zero.
+/// Whitens the advantages of all actions of the global batch in place. Call it once, over actions
+/// only, after the returns are computed. Advantages that do not vary become 0.
 pub fn whiten(advantages: &mut [f64]) {
     let (centre, scale) = (mean(advantages), variance(advantages).sqrt() + EPSILON);
     for advantage in advantages {
@@ -20,7 +20,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn golden_numbers() {
+    fn whitening_matches_hand_computed_values() {
         let mut advantages = [1.0, 2.0, 3.0, 4.0];
         whiten(&mut advantages);
         let wanted = [-1.341_640_786, -0.447_213_595, 0.447_213_595, 1.341_640_786];
@@ -33,7 +33,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn mean_and_variance_are_what_they_should_be(
+        fn whitened_advantages_have_zero_mean_unit_variance(
             mut advantages in prop::collection::vec(-5.0f64..5.0, 2..200),
         ) {
             let before = advantages.clone();

@@ -1,8 +1,8 @@
-//! What goes over the line between a program that learns and an engine in a process of its own.
+//! The protocol between a trainer and an engine in a process of its own.
 //!
-//! A frame is its length (32 bits, little-endian) and a message in postcard's format: numbers arrive as
-//! they were sent, those that are none included. Each request is answered before the next is read. The
-//! first message on either side says which version it speaks.
+//! A frame is its length (32 bits, little-endian) and a message in postcard's format.
+//! Floating-point numbers arrive bit-exactly, NaN included. Each request is answered before the
+//! next is read. The first message on either side has the protocol version.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -15,20 +15,20 @@ use crate::engine::{
     Completion, Description, Loss, Passed, Refusal, Row, SampleRequest, Scores, Step, Which,
 };
 
-/// Of the messages.
+/// Protocol version.
 pub const VERSION: u32 = 4;
 
-/// Longest frame, in bytes. Longer ones are somebody else's, or a mistake.
+/// Maximum frame length, in bytes. A longer frame is a protocol error.
 pub const LONGEST: u32 = 1 << 30;
 
 /// The first message on either side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`VERSION`] of whoever sends it.
+    /// [`VERSION`] of the sender.
     pub version: u32,
 }
 
-/// What is asked.
+/// A request to the engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Request {
     /// See [`crate::engine::Engine::describe`].
@@ -47,7 +47,7 @@ pub enum Request {
     Save(PathBuf),
 }
 
-/// What is answered.
+/// An answer of the engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     /// To [`Request::Describe`].
@@ -62,27 +62,27 @@ pub enum Answer {
     Stepped(f64),
     /// To [`Request::Draw`].
     Drawn(Vec<Completion>),
-    /// To anything that could not be done.
+    /// To any request that the engine refuses.
     Refused(Refusal),
 }
 
-/// Why a message did not come, or did not go.
+/// Why sending or receiving a message failed.
 #[derive(Debug, Error)]
 pub enum LineError {
-    /// The other side is gone.
-    #[error("failed to reach the engine: it is gone")]
+    /// The other side has closed the connection.
+    #[error("the engine closed the connection")]
     Gone,
-    /// Nothing came in the time that the line allows.
-    #[error("failed to hear from the engine in time")]
+    /// No message arrived within the line's timeout.
+    #[error("the engine did not answer in time")]
     Silent,
-    /// The line failed.
-    #[error("failed to speak to the engine")]
+    /// The connection failed.
+    #[error("failed to exchange messages with the engine")]
     Io(#[source] std::io::Error),
-    /// What came is no message.
-    #[error("failed to understand the engine: {0}")]
+    /// The bytes received are not a message.
+    #[error("the engine sent an invalid message: {0}")]
     Garbled(String),
-    /// The other side speaks another version.
-    #[error("failed to agree with the engine: it speaks version {theirs}, this is {VERSION}")]
+    /// The other side has another protocol version.
+    #[error("the engine has protocol version {theirs}; this program has {VERSION}")]
     Version {
         /// Its version.
         theirs: u32,
@@ -113,7 +113,7 @@ pub fn send(line: &mut impl Write, message: &impl Serialize) -> Result<(), LineE
     Ok(line.flush()?)
 }
 
-/// The next message. Memory is taken as bytes come, not as a length promises.
+/// Receives the next message. Memory is allocated as bytes arrive, not by the announced length.
 pub fn receive<T: DeserializeOwned>(line: &mut impl Read) -> Result<T, LineError> {
     let mut length = [0; 4];
     line.read_exact(&mut length)?;
@@ -128,12 +128,14 @@ pub fn receive<T: DeserializeOwned>(line: &mut impl Read) -> Result<T, LineError
     }
     match postcard::take_from_bytes(&bytes) {
         Ok((message, [])) => Ok(message),
-        Ok((_, rest)) => Err(LineError::Garbled(format!("{} bytes behind a message", rest.len()))),
+        Ok((_, rest)) => {
+            Err(LineError::Garbled(format!("{} bytes follow the message", rest.len())))
+        }
         Err(error) => Err(LineError::Garbled(error.to_string())),
     }
 }
 
-/// Says hello, hears it, and refuses another version.
+/// Exchanges versions and refuses another version.
 pub fn greet(line: &mut (impl Read + Write)) -> Result<(), LineError> {
     send(line, &Hello { version: VERSION })?;
     let Hello { version: theirs } = receive(line)?;
@@ -141,7 +143,7 @@ pub fn greet(line: &mut (impl Read + Write)) -> Result<(), LineError> {
 }
 
 fn too_long(bytes: usize) -> String {
-    format!("a message of {bytes} bytes, where {LONGEST} is most")
+    format!("the message has {bytes} bytes; at most {LONGEST} are allowed")
 }
 
 #[cfg(test)]
@@ -165,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_arrive_as_they_were_sent(rows in prop::collection::vec(row(), 0..4)) {
+        fn floats_round_trip_bit_exactly(rows in prop::collection::vec(row(), 0..4)) {
             let mut line = Vec::new();
             send(&mut line, &Request::Score(rows.clone())).unwrap();
             let Request::Score(found) = receive(&mut line.as_slice()).unwrap() else { panic!() };
@@ -179,8 +181,8 @@ mod tests {
         }
 
         #[test]
-        fn what_is_no_message_is_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            // Whatever comes: no panic, and no memory that nobody sent.
+        fn invalid_bytes_are_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            // Any bytes: no panic, and no allocation beyond the bytes received.
             let _ = receive::<Request>(&mut bytes.as_slice());
             let _ = receive::<Answer>(&mut bytes.as_slice());
             let mut framed = (bytes.len() as u32).to_le_bytes().to_vec();
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_ends_or_promises_too_much_is_an_error() {
+    fn truncated_or_oversized_frames_are_errors() {
         let mut line = Vec::new();
         send(&mut line, &Request::Describe).unwrap();
         for keep in 0..line.len() {
@@ -207,6 +209,6 @@ mod tests {
         line[0] += 1;
         line.push(0);
         let behind = receive::<Request>(&mut line.as_slice()).unwrap_err().to_string();
-        assert!(behind.contains("1 bytes behind a message"), "{behind}");
+        assert!(behind.contains("1 bytes follow the message"), "{behind}");
     }
 }

@@ -1,11 +1,13 @@
-//! One engine for many episodes: what they ask is drawn together, and who asks while others are drawn for joins
-//! them.
+//! Shares one engine between many episodes: their requests are sampled in one batch, and new
+//! requests join a running batch (continuous batching).
 //!
-//! Nobody is in charge: of those who wait, one takes the engine and draws for all, some tokens at a time, until
-//! its own are there; then another does. What is drawn for a prompt depends on the prompt and its stream, so it
-//! does not matter who was in which batch.
+//! There is no dedicated thread. One of the waiting episodes takes the engine and samples for all,
+//! a few tokens at a time, until its own request completes; then another takes over. The tokens of
+//! a prompt depend on the prompt and its stream only, so the composition of batches does not
+//! matter.
 //!
-//! Whatever else the engine is asked, a step too, comes between two turns of drawing, before the next.
+//! Any other engine call, such as an optimizer step, runs between two turns of sampling, before the
+//! next turn.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -18,27 +20,27 @@ use warpwright_learn::engine::{
     Sampling, Scores, Step, Which,
 };
 
-/// How long nobody more must have asked before a batch begins: episodes that go on at the same time ask within
-/// microseconds of each other, and one pass reads all their prompts.
+/// A batch begins when no request has arrived for this long. Episodes that continue at the same
+/// time send requests within microseconds of each other, and one prefill reads all their prompts.
 const QUIET: Duration = Duration::from_millis(3);
-/// At most.
+/// Upper limit of that wait.
 const MOST_QUIET: Duration = Duration::from_millis(30);
-/// Tokens of each sequence that are drawn before others may join, or measure. Reckoned: some 20 ms of a GPU with a
-/// small model.
+/// Tokens sampled per sequence before new requests may join or another engine call may run.
+/// Estimated: some 20 ms of a GPU with a small model.
 const STEPS: u32 = 32;
 
-/// Draws what comes after a prompt.
+/// Samples the continuation of a prompt.
 pub trait Draws: Send + Sync {
-    /// Blocks until it is drawn.
+    /// Blocks until the request completes.
     fn draw(&self, prompt: Prompt, sampling: &Sampling) -> Result<Sampled, NotDrawn>;
 }
 
-/// Nothing was drawn: our failure, never the policy's.
+/// Nothing was sampled: an infrastructure failure, never the policy's.
 #[derive(Clone, Debug, Error)]
-#[error("failed to draw from the engine: {0}")]
+#[error("the engine failed to sample: {0}")]
 pub struct NotDrawn(pub String);
 
-/// Shares an engine. Clones are the same one; as an [`Engine`] each request waits for its turn.
+/// Shares an engine. Clones share the same engine. As an [`Engine`], each call waits for its turn.
 #[derive(Debug)]
 pub struct Batcher<E> {
     shared: Arc<Shared<E>>,
@@ -48,30 +50,30 @@ pub struct Batcher<E> {
 struct Shared<E> {
     engine: Mutex<E>,
     queue: Mutex<Queue>,
-    /// Wakes whoever draws for others.
+    /// Wakes the episode that samples for the others.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<SampleRequest>,
-    /// Tickets of those that the engine draws for.
+    /// Tickets of the requests that the engine is running.
     under_way: HashSet<u64>,
-    /// By ticket, everybody who has not gone with an answer.
+    /// Every episode that waits for its answer, by ticket.
     seats: BTreeMap<u64, Seat>,
     /// The next ticket.
     next: u64,
-    /// Whether somebody draws for those who wait.
+    /// Whether an episode samples for those who wait.
     is_led: bool,
-    /// How many want the engine for something else, now.
+    /// Number of callers that want the engine for something else now.
     wanted: usize,
 }
 
-/// Where somebody waits. Each is woken alone: hundreds wait, and a turn answers some.
+/// Where an episode waits. Each is woken alone: hundreds wait, and a turn answers a few.
 #[derive(Debug, Default)]
 struct Seat {
     answer: Option<Result<Sampled, NotDrawn>>,
-    /// Told when the answer is there, and when nobody draws.
+    /// Notified when the answer has arrived, and when no episode samples.
     told: Arc<Condvar>,
 }
 
@@ -95,23 +97,23 @@ impl<E> Clone for Batcher<E> {
 }
 
 impl<E> Batcher<E> {
-    /// Shares this engine.
+    /// Shares `engine`.
     pub fn new(engine: E) -> Self {
         let (engine, queue) = (Mutex::new(engine), Mutex::default());
         Self { shared: Arc::new(Shared { engine, queue, changed: Condvar::new() }) }
     }
 
     fn engine(&self) -> MutexGuard<'_, E> {
-        // An engine says itself whether it is of use after a failure.
+        // After a panic, the engine itself reports whether it is usable.
         self.shared.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // The bookkeeping is whole after every change.
+        // The queue is consistent after every change.
         self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Works with the engine before it draws on.
+    /// Calls the engine before the next turn of sampling.
     fn first<T>(&self, work: impl FnOnce(&mut E) -> T) -> T {
         self.queue().wanted += 1;
         let _wanted = Wanted(self);
@@ -119,7 +121,7 @@ impl<E> Batcher<E> {
     }
 }
 
-/// Somebody wants the engine. Ends when dropped, also by a panic.
+/// A caller wants the engine. Ends when dropped, also by a panic.
 struct Wanted<'b, E>(&'b Batcher<E>);
 
 impl<E> Drop for Wanted<'_, E> {
@@ -130,7 +132,7 @@ impl<E> Drop for Wanted<'_, E> {
 }
 
 impl<E: Sampler> Batcher<E> {
-    /// Draws for all who ask until this one is answered. Gives back the queue.
+    /// Samples for all requests until this one completes. Returns the queue.
     fn lead<'b>(&'b self, mut queue: MutexGuard<'b, Queue>, ticket: u64) -> MutexGuard<'b, Queue> {
         while !queue.is_answered(ticket) {
             if queue.under_way.is_empty() {
@@ -163,7 +165,7 @@ impl<E: Sampler> Batcher<E> {
         queue
     }
 
-    /// Waits until nobody more asks.
+    /// Waits until no more requests arrive.
     fn gather<'b>(&'b self, mut queue: MutexGuard<'b, Queue>) -> MutexGuard<'b, Queue> {
         let latest = Instant::now() + MOST_QUIET;
         let (mut count, mut until) = (0, latest);
@@ -176,7 +178,7 @@ impl<E: Sampler> Batcher<E> {
             else {
                 return queue;
             };
-            // Woken also when somebody has had the engine.
+            // Also woken after another caller had the engine.
             let waited = self.shared.changed.wait_timeout(queue, left);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -211,7 +213,8 @@ impl<E: Sampler + Send> Draws for Batcher<E> {
     }
 }
 
-/// Somebody leads; when that ends another may. By a panic nothing comes of what is under way.
+/// The episode that samples for the others. When it is dropped another takes over; by a panic the
+/// running requests fail.
 struct Leading<'b, E> {
     batcher: &'b Batcher<E>,
     ticket: u64,
@@ -224,7 +227,10 @@ impl<E> Drop for Leading<'_, E> {
         if std::thread::panicking() {
             queue.seats.remove(&self.ticket);
             for ticket in std::mem::take(&mut queue.under_way) {
-                queue.answer(ticket, Err(NotDrawn("who drew for it panicked".to_owned())));
+                queue.answer(
+                    ticket,
+                    Err(NotDrawn("the thread that sampled for it panicked".to_owned())),
+                );
             }
         }
         if let Some(next) = queue.seats.values().find(|seat| seat.answer.is_none()) {
@@ -277,12 +283,12 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Says what it is told to, and how much it was asked at once.
+    /// Returns prepared tokens, and counts concurrent requests.
     #[derive(Debug, Default)]
     pub(crate) struct Echo {
         /// Who came, each time that it was asked.
         pub(crate) batches: Vec<usize>,
-        /// What is drawn, by the last token of a prompt; else the prompt's stream.
+        /// Sampled tokens, by the last token of a prompt; else the prompt's stream.
         pub(crate) answers: HashMap<u32, Sampled>,
         /// How often it must be asked until a sequence is over, by the last token of its prompt; else once.
         pub(crate) long: HashMap<u32, u32>,
@@ -318,7 +324,7 @@ pub(crate) mod tests {
                 self.under_way.iter().map(|(one, _)| one.sampling.temperature).fold(0.0, f64::max);
             if hottest > 9.0 {
                 self.under_way.clear();
-                assert!(hottest < 99.0, "it is too hot to draw at all");
+                assert!(hottest < 99.0, "the sampler refuses this temperature");
                 return Err(Broken);
             }
             for (_, times) in &mut self.under_way {
@@ -347,7 +353,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn each_gets_its_own_and_many_are_drawn_at_once() {
+    fn concurrent_requests_share_batches() {
         let batcher = Batcher::new(Echo::default());
         std::thread::scope(|scope| {
             for number in 0..40 {
@@ -367,7 +373,7 @@ pub(crate) mod tests {
 
     /// One asks for much; others ask, are answered and ask again meanwhile.
     #[test]
-    fn who_comes_while_others_are_drawn_for_does_not_wait_for_them() {
+    fn new_request_joins_a_running_batch() {
         let long = HashMap::from([(2, 100)]);
         let batcher = Batcher::new(Echo { long, ..Echo::default() });
         let is_over = AtomicBool::new(false);
@@ -389,7 +395,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_panic_of_whoever_wanted_the_engine_holds_nobody_up() {
+    fn panic_in_engine_call_does_not_block_others() {
         let batcher = Batcher::new(Echo::default());
         let broken = catch_unwind(AssertUnwindSafe(|| batcher.first(|_| panic!("it broke"))));
         assert!(broken.is_err());
@@ -398,24 +404,24 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_no_matter_to_others_and_after_a_failure_it_goes_on() {
+    fn refusal_is_isolated_and_failure_is_recoverable() {
         let batcher = Batcher::new(Echo::default());
         std::thread::scope(|scope| {
             let good = scope.spawn(|| ask(&batcher, 7, 1.0));
             let bad = scope.spawn(|| ask(&batcher, 8, 6.0));
             assert_eq!(good.join().unwrap().unwrap().ids, [7]);
             let error = bad.join().unwrap().unwrap_err().to_string();
-            assert_eq!(error, "failed to draw from the engine: too hot");
+            assert_eq!(error, "the engine failed to sample: too hot");
         });
         let error = ask(&batcher, 9, 10.0).unwrap_err().to_string();
-        assert_eq!(error, "failed to draw from the engine: it broke");
+        assert_eq!(error, "the engine failed to sample: it broke");
         assert!(ask(&batcher, 9, 1.0).is_ok());
         assert!(batcher.queue().under_way.is_empty() && batcher.queue().seats.is_empty());
     }
 
-    /// One asks for much; somebody wants the engine: it is not drawn on until they have had it.
+    /// During a long request another caller wants the engine: sampling pauses for the call.
     #[test]
-    fn nothing_is_drawn_while_the_engine_is_wanted() {
+    fn engine_calls_run_before_the_next_turn() {
         let long = HashMap::from([(2, 40)]);
         let batcher = Batcher::new(Echo { long, ..Echo::default() });
         std::thread::scope(|scope| {
@@ -441,7 +447,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn when_whoever_draws_panics_others_are_told_and_it_goes_on() {
+    fn panicking_leader_fails_running_requests_then_recovers() {
         let batcher = Batcher::new(Echo::default());
         std::thread::scope(|scope| {
             let each = (0..8).map(|stream| {

@@ -1,4 +1,4 @@
-//! How a conversation is told in tokens, and what a model's tokens say: a form for each kind of model.
+//! Formats of conversations as tokens, in both directions: one per kind of model.
 
 mod chat;
 mod json;
@@ -18,48 +18,49 @@ pub use self::chat::{Chat, ChatError};
 pub use self::marks::Marks;
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
-/// Why a tokenizer is of no known form.
+/// Why a tokenizer has no known format.
 #[derive(Debug, Error)]
 pub enum DialogueError {
     /// It could not be read.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// It is neither ours nor a chat model's.
-    #[error("{0}, nor is it one that `warpwright train` made")]
+    /// It is neither one that `warpwright train` wrote nor a chat model's.
+    #[error("{0}; it is not a tokenizer that `warpwright train` wrote either")]
     Chat(#[from] ChatError),
 }
 
-/// The form that a `tokenizer.json` is for: ours, or a chat model's.
+/// Chooses the format of a `tokenizer.json`: ours, or a chat model's. `result_tokens` limits the
+/// tokens of a tool's result.
 pub fn load(path: &Path, result_tokens: usize) -> Result<Arc<dyn Dialogue>, DialogueError> {
     match Tokenizer::load(path) {
         Ok(tokenizer) => Ok(Arc::new(Marks::new(tokenizer, result_tokens))),
-        // Ours is BPE of one kind; what is another kind may be a chat model's.
+        // Ours is one kind of BPE; another kind may be a chat model's.
         Err(_) if path.is_file() => Ok(Arc::new(Chat::load(path, result_tokens)?)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Tells conversations with the tokens of one model. Tokens are read as they were drawn, and never made
-/// anew from the text that they gave.
+/// Renders conversations as the tokens of one model, and parses the model's tokens. Tokens are
+/// parsed as they were sampled; text is never tokenised again.
 pub trait Dialogue: Debug + Send + Sync {
-    /// Tokens that end a message.
+    /// Stop tokens of a message.
     fn stops(&self) -> Vec<u32>;
 
-    /// What a policy reads first.
+    /// Tokens of the briefing, the policy's first prompt.
     fn briefing(&self, briefing: &Briefing) -> Vec<u32>;
 
-    /// What a policy reads after its calls; without calls it was cut short.
+    /// Tokens of the results of the policy's calls. No results mean that its message was truncated.
     fn results(&self, results: &[ToolResult]) -> Vec<u32>;
 
-    /// The tokens of a message that somebody else said.
+    /// Tokens of a message that another policy wrote.
     fn said(&self, message: &Message) -> Vec<u32>;
 
-    /// What drawn tokens say. `turn` makes the names of calls unique. A call whose tokens make no sense
-    /// has a text for arguments, so that its tool says so; one that was cut short is none.
+    /// Parses sampled tokens. `turn` makes the ids of calls unique. A malformed call has a text for
+    /// arguments, so that its tool reports the error; a truncated call is dropped.
     fn message(&self, ids: &[u32], turn: u32, is_complete: bool) -> Message;
 
-    /// A conversation of somebody else, to learn it by heart: the messages are the actions, and nothing
-    /// is known of how likely they were.
+    /// A demonstration as a token sequence to train on: its messages are the actions. Their
+    /// log-probabilities are unknown.
     fn sequence(&self, briefing: &Briefing, turns: &[(Message, Vec<ToolResult>)]) -> Sequence {
         let mut sequence = Sequence::default();
         let mut context = self.briefing(briefing);
@@ -72,8 +73,8 @@ pub trait Dialogue: Debug + Send + Sync {
     }
 }
 
-/// What a device is called: `cpu`, or an architecture, without the letter for its own instructions: policies
-/// have learned the name without.
+/// Name of a device in a prompt: `cpu`, or the compute architecture without its suffix letter
+/// (`sm_90`). Policies were trained with these names.
 fn target(device: &DeviceFacts) -> &str {
     let arch = device.arch.as_deref().filter(|_| device.device != "cpu");
     arch.map_or("cpu", |arch| arch.trim_end_matches(['a', 'f']))
@@ -88,7 +89,7 @@ fn push(sequence: &mut Sequence, ids: &[u32], response_mask: bool, turn: u32) {
     sequence.turns.extend(std::iter::repeat_n(turn, count));
 }
 
-/// The name of a message's call.
+/// The id of a message's call.
 fn call_name(turn: u32, number: usize) -> String {
     format!("turn-{turn}-call-{number}")
 }

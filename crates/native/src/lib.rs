@@ -1,4 +1,5 @@
-//! The policy that is a model on this machine, ours or a pretrained one: it speaks token by token, in the loop that every policy works in.
+//! The native policy: a language model on this machine, trained from scratch or pretrained. It
+//! generates token by token in the agent loop that every policy uses.
 //!
 //! ```text
 //! Briefing ─► Dialogue ─► tokens ─► Draws (an engine, shared by all episodes) ─► tokens ─► Dialogue ─► Message
@@ -6,12 +7,15 @@
 //!                           └──────────────── Dialogue ◄─ tool results ◄─────────────────────────────────┘
 //! ```
 //!
-//! [`Native`] is a [`Policy`](warpwright_agent::policy::Policy). What it draws is noted in the record with
-//! its log-probabilities (`Generation::tokens`): learning takes tokens from there, and no text is made into
-//! tokens twice. [`Dialogue`] says how a conversation is told in tokens, both ways: [`Marks`] for models from
-//! scratch, whose [`Tokenizer`] is byte-level BPE with marks of turns and calls, [`Chat`] for pretrained ones. [`Batcher`] gathers what many episodes ask of one engine.
+//! - [`Native`] is a [`Policy`](warpwright_agent::policy::Policy). It records its sampled tokens
+//!   with their log-probabilities (`Generation::tokens`). Training uses these tokens; text is never
+//!   tokenised a second time.
+//! - [`Dialogue`] renders a conversation as tokens and parses the model's tokens. [`Marks`] is for
+//!   models trained from scratch, whose [`Tokenizer`] is byte-level BPE with marks of turns and
+//!   calls. [`Chat`] is for pretrained models.
+//! - [`Batcher`] batches the requests of many episodes to one engine.
 //!
-//! It computes nothing: that is the engine's, behind `warpwright_learn::engine::Engine`.
+//! This crate computes nothing: the engine behind `warpwright_learn::engine::Engine` does.
 
 mod batcher;
 mod dialogue;

@@ -1,4 +1,4 @@
-//! The policy: a context that grows, and what is drawn after it.
+//! The policy of one episode: a growing context, and messages sampled after it.
 
 use std::sync::Arc;
 
@@ -10,37 +10,38 @@ use warpwright_record::message::{Generation, Message, StopReason, Tokens, ToolRe
 use crate::batcher::{Draws, NotDrawn};
 use crate::dialogue::Dialogue;
 
-/// How a model speaks.
+/// A model and its sampling parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// Name of the model in records.
     pub model: String,
-    /// How its tokens are drawn; `stop` is set to what ends a message.
+    /// Sampling parameters; `stop` is set to the stop tokens of a message.
     pub sampling: Sampling,
-    /// Tokens of the longest context with the answer.
+    /// Maximum context length with the answer, in tokens.
     pub positions: usize,
 }
 
-/// A model of our own in one episode.
+/// A native policy in one episode.
 pub struct Native {
     draws: Arc<dyn Draws>,
     dialogue: Arc<dyn Dialogue>,
     settings: Settings,
     seed: u64,
-    /// Everything it has read and said.
+    /// All tokens it has read and sampled.
     context: Vec<u32>,
-    /// Messages it has said.
+    /// Number of messages it has sampled.
     said: u32,
 }
 
 impl Native {
-    /// For one episode.
+    /// A policy for one episode.
     pub fn new(draws: Arc<dyn Draws>, dialogue: Arc<dyn Dialogue>, mut settings: Settings) -> Self {
         settings.sampling.stop = dialogue.stops();
         Self { draws, dialogue, settings, seed: 0, context: Vec::new(), said: 0 }
     }
 
-    /// Reads `new` and answers. Without room for an answer it has no more to say: that is its end.
+    /// Appends `new` to the context and samples an answer. Without room for an answer the policy
+    /// ends the episode.
     fn answer(&mut self, new: Vec<u32>) -> Result<Message, PolicyError> {
         let kept = self.context.len() as u64;
         let turn = self.said + 1;
@@ -62,11 +63,11 @@ impl Native {
         Ok(self.generated(message, tokens, (input, output)))
     }
 
-    /// A message of no tokens: the context is full.
+    /// An empty message: the context is full.
     fn fall_silent(&mut self, kept: u64) -> Result<Message, PolicyError> {
         if self.said == 0 {
             let message = format!(
-                "the task alone takes all {} positions of the model",
+                "the task's prompt fills the model's context of {} tokens",
                 self.settings.positions
             );
             return Err(PolicyError { policy: self.name(), message });
@@ -121,7 +122,7 @@ impl Policy for Native {
         self.answer(new)
     }
 
-    /// The past is its context: tokens as they were drawn.
+    /// Restores the context from the sampled tokens as they were recorded.
     fn resume(&mut self, briefing: &Briefing, past: &[Past]) -> Result<Message, ResumeError> {
         (self.seed, self.said) = (briefing.seed, 0);
         self.context.clear();
@@ -142,10 +143,10 @@ impl Policy for Native {
     }
 }
 
-/// A stream for each turn of each episode.
+/// The sampling stream of each turn of each episode.
 fn stream(seed: u64, turn: u32) -> u64 {
-    // SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): seeds
-    // that differ in one bit are to have nothing in common.
+    // SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014):
+    // seeds that differ in one bit give unrelated streams.
     let mut z = seed.wrapping_add(u64::from(turn).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn every_token_is_noted_once() {
+    fn every_sampled_token_is_recorded_once() {
         let (mut native, message) = native(1000);
         let first = native.begin(&briefing(0)).unwrap();
         assert_eq!(first.calls, message.calls);
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_in_another_process_where_it_was() {
+    fn resumed_policy_continues_from_its_context() {
         let (mut one, _) = native(1000);
         let first = one.begin(&briefing(5)).unwrap();
         let second = one.next(&[result()]).unwrap();
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_context_is_the_end_and_a_task_that_fills_it_is_no_episode() {
+    fn full_context_ends_and_too_long_task_fails() {
         let opening = dialogue().briefing(&briefing(0)).len();
         let (mut small, message) = native(opening + 12);
         let said = small.dialogue.said(&message).len();
@@ -251,11 +252,11 @@ mod tests {
         assert_eq!(tokens(&last).prompt, [] as [u32; 0]);
         let (mut none, _) = native(opening);
         let error = none.begin(&briefing(0)).unwrap_err().to_string();
-        assert!(error.contains("takes all"), "{error}");
+        assert!(error.contains("fills the model's context"), "{error}");
     }
 
     #[test]
-    fn streams_have_nothing_in_common() {
+    fn streams_of_turns_are_independent() {
         let mut all: Vec<u64> =
             (0..50).flat_map(|seed| (1..20).map(move |turn| stream(seed, turn))).collect();
         all.sort_unstable();

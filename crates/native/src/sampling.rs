@@ -43,7 +43,7 @@ pub enum SamplingConfigError {
     Invalid {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// The checkpoint was written by a development version before 0.1.
@@ -66,7 +66,7 @@ impl SamplingConfig {
     /// The file's name in development versions before 0.1.
     const OLD_FILE: &str = "speech.json";
 
-    /// The engine's form; [`crate::Native`] adds the stop tokens.
+    /// The engine's sampling parameters; [`crate::Native`] adds the stop tokens.
     pub fn sampling(&self) -> Sampling {
         Sampling {
             temperature: self.temperature,
@@ -76,7 +76,7 @@ impl SamplingConfig {
         }
     }
 
-    /// Reads a checkpoint's file; `None` where there is none.
+    /// Reads a checkpoint's file; `None` if it has none.
     pub fn load(folder: &Path) -> Result<Option<Self>, SamplingConfigError> {
         let path = folder.join(Self::FILE);
         if !path.is_file() {
@@ -93,7 +93,7 @@ impl SamplingConfig {
         Ok(Some(read))
     }
 
-    /// Writes it into a checkpoint's folder.
+    /// Writes the file into a checkpoint's folder.
     pub fn save(&self, folder: &Path) -> Result<(), SamplingConfigError> {
         let path = folder.join(Self::FILE);
         let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from)?;
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_saved_file_is_read_and_unknown_keys_are_refused() {
+    fn saved_file_is_read_unknown_keys_refused() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(SamplingConfig::load(folder.path()).unwrap(), None);
         let config =
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_of_an_older_format_is_refused_with_the_cure() {
+    fn older_checkpoint_is_refused_with_the_cure() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("speech.json"), "{\"most\": 3}").unwrap();
         let error = SamplingConfig::load(folder.path()).unwrap_err().to_string();

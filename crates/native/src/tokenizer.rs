@@ -1,4 +1,4 @@
-//! Text to tokens and back: byte-level BPE, with marks that no text can contain.
+//! Tokenizer: byte-level BPE, with special tokens (marks) that no text can produce.
 
 use std::path::{Path, PathBuf};
 
@@ -24,14 +24,14 @@ type Inner = TokenizerImpl<
     DecoderWrapper,
 >;
 
-/// A token that text cannot contain: what it stands for is said by whoever builds the conversation.
+/// A special token that no text can produce; [`crate::Marks`] gives it its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// The task follows.
     Task,
-    /// The policy speaks.
+    /// The policy's message follows.
     Policy,
-    /// A call of the tool that follows.
+    /// The name of a tool call follows.
     Call,
     /// An argument's name follows.
     Key,
@@ -39,14 +39,14 @@ pub enum Mark {
     Is,
     /// The argument's value follows, as JSON.
     Json,
-    /// The policy has spoken.
+    /// End of the policy's message.
     End,
     /// A tool's result follows.
     Tool,
 }
 
 impl Mark {
-    /// All, in the order of their ids.
+    /// All marks, in the order of their ids.
     pub const ALL: [Self; 8] = [
         Self::Task,
         Self::Policy,
@@ -58,7 +58,7 @@ impl Mark {
         Self::Tool,
     ];
 
-    /// As it stands in `tokenizer.json`.
+    /// Its text in `tokenizer.json`.
     pub fn text(self) -> &'static str {
         match self {
             Self::Task => "<|task|>",
@@ -73,7 +73,7 @@ impl Mark {
     }
 }
 
-/// Where a text is split before byte-level BPE merges: no token reaches across.
+/// How a text is split before byte-level BPE merges: no token crosses a split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pretokenizer {
@@ -84,7 +84,7 @@ pub enum Pretokenizer {
     Lines,
 }
 
-/// Why there is no tokenizer.
+/// Why a tokenizer cannot be used.
 #[derive(Debug, Error)]
 pub enum TokenizerError {
     /// Training or reading failed.
@@ -92,13 +92,13 @@ pub enum TokenizerError {
     Library {
         /// What was attempted.
         attempt: String,
-        /// What the library says.
+        /// The library's message.
         reason: String,
     },
-    /// It has no token for a mark: it is not one of ours.
+    /// It has no token for a mark: `warpwright train` did not write it.
     #[error("failed to use the tokenizer {path}: it has no token {mark}")]
     NoMark {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The mark.
         mark: &'static str,
@@ -110,7 +110,7 @@ fn library(attempt: impl Into<String>) -> impl FnOnce(tokenizers::Error) -> Toke
     move |error| TokenizerError::Library { attempt, reason: error.to_string() }
 }
 
-/// Byte-level BPE: every text has tokens, and they give the same text back.
+/// Byte-level BPE: every text is encodable, and decoding gives the same text.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     inner: Inner,
@@ -119,8 +119,8 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Learns at most so many tokens from texts; at least the 256 bytes and the marks are there. Equal
-    /// texts give equal tokenizers.
+    /// Trains a tokenizer of at most `size` tokens on texts. It has at least the 256 bytes and the
+    /// marks. Equal texts give equal tokenizers.
     pub fn train<'t>(
         texts: impl IntoIterator<Item = &'t str>,
         vocabulary: usize,
@@ -146,7 +146,7 @@ impl Tokenizer {
             .map_err(train())?;
         let texts: Vec<&str> = texts.into_iter().collect();
         inner.train(&mut trainer, texts.into_iter()).map_err(train())?;
-        Self::of(inner, Path::new("that was trained"))
+        Self::of(inner, Path::new("(just trained)"))
     }
 
     /// Reads a `tokenizer.json` that [`Tokenizer::save`] wrote.
@@ -157,7 +157,7 @@ impl Tokenizer {
     }
 
     fn of(mut inner: Inner, path: &Path) -> Result<Self, TokenizerError> {
-        // A mark in a text is text.
+        // Marks in a text are encoded as text.
         inner.set_encode_special_tokens(true);
         let mut marks = [0; Mark::ALL.len()];
         for (id, mark) in marks.iter_mut().zip(Mark::ALL) {
@@ -173,12 +173,12 @@ impl Tokenizer {
         self.inner.save(path, false).map_err(library(attempt))
     }
 
-    /// How many tokens there are.
+    /// Vocabulary size.
     pub fn len(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
 
-    /// Whether there are none; never.
+    /// Always `false`.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -188,18 +188,18 @@ impl Tokenizer {
         self.marks[mark as usize]
     }
 
-    /// What an id stands for, if that is a mark.
+    /// The mark of an id, if it is one.
     pub fn mark(&self, id: u32) -> Option<Mark> {
         Mark::ALL.into_iter().find(|mark| self.id(*mark) == id)
     }
 
     /// Tokens of a text; none of them is a mark.
     pub fn encode(&self, text: &str) -> Vec<u32> {
-        // Bytes are all there: nothing can be unknown.
+        // Cannot fail: all bytes are in the vocabulary.
         self.inner.encode_fast(text, false).map_or_else(|_| Vec::new(), |e| e.get_ids().to_vec())
     }
 
-    /// The text of tokens without marks. Bytes that are no UTF-8 are replaced.
+    /// Decodes tokens without marks. Invalid UTF-8 is replaced.
     pub fn decode(&self, ids: &[u32]) -> String {
         self.inner.decode(ids, true).unwrap_or_default()
     }
@@ -207,7 +207,8 @@ impl Tokenizer {
 
 impl Pretokenizer {
     fn pre_tokenizer(self) -> Result<PreTokenizerWrapper, TokenizerError> {
-        // Qwen's, without what is for natural languages: digits stand alone, indentation stays whole.
+        // Qwen's pattern without its natural-language parts: each digit is a token, indentation is
+        // not split.
         let pattern = match self {
             Self::Words => r"[^\r\n\w]?[A-Za-z_]+|\d| ?[^\s\w]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+|\w",
             Self::Lines => r"[^\n]*\n|[^\n]+",
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_in_a_text_is_text() {
+    fn mark_in_text_is_encoded_as_text() {
         let tokenizer = trained(Pretokenizer::Words);
         for mark in Mark::ALL {
             let ids = tokenizer.encode(mark.text());
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_often_is_one_token_within_a_line_or_a_word() {
+    fn frequent_words_and_lines_become_tokens() {
         let line = "    int i = blockIdx.x * ";
         assert_eq!(trained(Pretokenizer::Lines).encode(line).len(), 1);
         let words = trained(Pretokenizer::Words);
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_same_again_from_the_same_texts_and_from_its_file() {
+    fn tokenizer_is_deterministic_and_reloads() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokenizer.json");
         let tokenizer = trained(Pretokenizer::Words);
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_of_ours_is_refused_by_name() {
+    fn foreign_tokenizer_is_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokenizer.json");
         trained(Pretokenizer::Words).save(&path).unwrap();
@@ -287,7 +288,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_text_comes_back(text in any::<String>(), lines in any::<bool>()) {
+        fn every_text_round_trips(text in any::<String>(), lines in any::<bool>()) {
             let tokenizer = trained(if lines { Pretokenizer::Lines } else { Pretokenizer::Words });
             prop_assert_eq!(tokenizer.decode(&tokenizer.encode(&text)), text);
         }

@@ -5,6 +5,8 @@ use warpwright_record::history::{Episode, History};
 use warpwright_record::interval::Interval;
 use warpwright_record::verdict::{FailureClass, Profile, Reward, Speedup, Stage, Verdict};
 
+use crate::text::one_line;
+
 /// The outcome of one episode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
@@ -28,7 +30,13 @@ pub struct Summary {
     pub reward: Option<Reward>,
     /// Turns taken.
     pub turns: u32,
+    /// Why there is no verified candidate; `None` where there is one. One line, harmless to a terminal; it may be the
+    /// policy's or the candidate's word.
+    pub reason: Option<String>,
 }
+
+/// Characters of [`Summary::reason`] at most.
+const REASON_WIDTH: usize = 300;
 
 /// Status of the candidate that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +127,7 @@ impl Summary {
             speedup: verdict.map(|v| v.speedup.clone()).unwrap_or_default(),
             reward: verdict.map(|v| v.reward),
             turns: end.map_or(episode.turns.len() as u32, |end| end.turns),
+            reason: (standing != Standing::Verified).then(|| why_not(episode, verdict)),
         }
     }
 
@@ -133,6 +142,26 @@ impl Summary {
         let over = self.finished || self.standing == Standing::Infrastructure;
         if over { words.to_owned() } else { format!("{words}, unfinished") }
     }
+}
+
+/// Why an episode has no verified candidate: the verdict's reason; without a verdict, how the episode ended and what the
+/// policy said last.
+fn why_not(episode: &Episode, verdict: Option<&Verdict>) -> String {
+    let finding = verdict.and_then(|v| Some(v.integrity.first()?.message.as_str()));
+    let failure = verdict.and_then(|v| Some(v.failure.as_ref()?.message.as_str()));
+    let outcome = episode.end.as_ref().map_or(&Outcome::Interrupted, |end| &end.outcome);
+    let reason = match (finding.or(failure), outcome) {
+        (Some(reason), _) => reason.to_owned(),
+        (None, Outcome::Infrastructure { message }) => message.clone(),
+        (None, outcome) => {
+            let last = episode.turns.last().map_or("", |turn| turn.message.text.as_str());
+            match one_line(last, REASON_WIDTH).as_str() {
+                "" => format!("no candidate was judged: {}", outcome.words()),
+                said => format!("{}: {said}", outcome.words()),
+            }
+        }
+    };
+    one_line(&reason, REASON_WIDTH)
 }
 
 /// A baseline's name as people call it; the keys are those of the verdict's JSON.

@@ -18,7 +18,7 @@ const STYLE: TableStyle = TableStyle::new()
 
 /// One row per episode, for a terminal `width` columns wide (`None`: as wide as it needs).
 /// Intervals are 95 %. Columns of baselines that nobody measured are left out; figures of
-/// different rows are never combined.
+/// different rows are never combined. Below the table stands why a row is not verified.
 pub fn table(summaries: &[Summary], width: Option<u16>) -> String {
     type Get = fn(&Speedup) -> Option<Interval>;
     let baselines: [(&str, Get); 4] = [
@@ -65,6 +65,12 @@ pub fn table(summaries: &[Summary], width: Option<u16>) -> String {
     );
     if summaries.iter().any(|row| row.device == "cpu") {
         text += "\nTimes marked cpu were measured on the host and say nothing about a GPU.";
+    }
+    for row in summaries {
+        if let Some(reason) = &row.reason {
+            let task = one_line(&row.task, 60);
+            let _ = write!(text, "\n{task}: {reason}");
+        }
     }
     trimmed(&text)
 }

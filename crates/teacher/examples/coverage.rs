@@ -1,9 +1,9 @@
-//! `coverage SUITE TRACES [cpu|cuda]`: which tasks of a suite the teacher writes kernels for, and
-//! which operators it lacks for the others, as Markdown on standard output.
+//! `coverage SUITE TRACES [cpu|cuda]`: prints as Markdown which tasks of a suite the built-in
+//! policy writes kernels for, and which operators it lacks for the others.
 //!
-//! Nothing is computed and no GPU is needed: each reference is traced on fake tensors, in a jail,
-//! at its full size. The folder TRACES is filled with one `task.json` each; what is there already
-//! is not traced again. `WARPWRIGHT_PYTHON` names the interpreter with torch.
+//! Nothing is executed and no GPU is needed: each reference is traced on fake tensors, in a jail,
+//! at its full size. Traces are stored in the folder TRACES, one `task.json` each; existing traces
+//! are reused. `WARPWRIGHT_PYTHON` is the path of an interpreter with torch.
 
 #![expect(clippy::print_stdout, reason = "the table is what the program is for")]
 #![expect(clippy::print_stderr, reason = "how far it is")]

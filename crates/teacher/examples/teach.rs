@@ -1,4 +1,4 @@
-//! `teach TRACE.json OUT_DIR cpu|cuda [plain]`: writes what the teacher makes of a trace.
+//! `teach TRACE.json OUT_DIR cpu|cuda [plain]`: writes the built-in policy's kernels for a trace.
 
 use std::error::Error;
 use std::path::Path;

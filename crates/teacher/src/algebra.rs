@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_product_that_is_used_elsewhere_stays_whole() {
+    fn product_used_elsewhere_is_not_rewritten() {
         let mut graph = Graph::default();
         let y = linear(&mut graph);
         let total = graph.reduce("total", ReduceKind::Sum, y, &[1], true, DType::F32);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_per_column_goes_into_the_weights() {
+    fn scale_per_column_is_folded_into_weights() {
         let mut graph = Graph::default();
         let y = linear(&mut graph);
         let s = leaf(&mut graph, "s", &[6], false);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_per_row_does_not() {
+    fn scale_per_row_is_not_folded() {
         let mut graph = Graph::default();
         let y = linear(&mut graph);
         let s = leaf(&mut graph, "s", &[4, 1], false);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_by_row_and_column_is_a_diagonal() {
+    fn selection_by_row_and_column_is_diagonal() {
         let mut graph = Graph::default();
         let d = leaf(&mut graph, "d", &[5], true);
         let (row, col) = (axis(0, 5), axis(1, 5));

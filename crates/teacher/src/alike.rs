@@ -1,4 +1,4 @@
-//! Kernels that differ in nothing but names: repeated blocks of a model share one file.
+//! Deduplicates kernels that differ only in names: repeated blocks of a model share one file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,21 +58,21 @@ mod tests {
     }
 
     #[test]
-    fn names_of_variables_do_not_count() {
+    fn renamed_variables_are_equal_kernels() {
         let one = "// Computes relu.\nvoid k_kernel(const float* x, float* relu_out) { relu_out[i] = x[i] < 0 ? 0 : x[i]; }";
         let two = "// Computes relu_1.\nvoid k_2_kernel(const float* relu, float* relu_1_out) { relu_1_out[i] = relu[i] < 0 ? 0 : relu[i]; }";
         assert!(same((one, "k"), (two, "k_2")));
     }
 
     #[test]
-    fn which_variable_is_which_counts() {
+    fn permuted_variables_are_different_kernels() {
         let one = "void k_kernel(float* x, float* relu) { x[i] = relu[i]; }";
         let two = "void k_kernel(float* x, float* relu) { relu[i] = x[i]; }";
         assert!(!same((one, "k"), (two, "k")));
     }
 
     #[test]
-    fn functions_constants_and_types_count() {
+    fn other_functions_constants_or_types_differ() {
         let base = "void k_kernel(float* x) { x[i] = nan_max(x[i], 1.0f); }";
         for (from, to) in [("nan_max", "nan_min"), ("1.0f", "2.0f"), ("float*", "double*")] {
             let other = base.replace(from, to);

@@ -1,12 +1,13 @@
-//! The kernels of a forward pass behind one launcher.
+//! Launches the kernels of a forward pass by one C++ function (the chain).
 //!
-//! Called from Python each kernel costs the host 10 to 20 us: arguments are looked up and checked,
-//! memory is made, the stream is asked for. Where kernels are shorter than that, the device waits. So
-//! they are launched in order by one function of C++, which knows the addresses of weights since
-//! `prepare()` and has memory of its own for what lies between kernels. On a GPU a long chain is
-//! captured at its second call and replayed as a graph from then on: inputs are copied to where the
-//! graph reads them and results from where it writes them, since their addresses differ from call to
-//! call. The first call has libraries make their plans and their memory, which cannot be captured.
+//! - Called from Python, each kernel costs the host 10 to 20 us: looking up and checking arguments,
+//!   allocating memory, getting the stream. If kernels are shorter than that, the device waits.
+//! - The chain's function knows the addresses of weights since `prepare()`, and owns the memory of
+//!   intermediate results.
+//! - On a GPU a long chain is captured as a CUDA graph at its second call and replayed from then
+//!   on. Inputs are copied into the graph's buffers and results out of them, since their addresses
+//!   differ from call to call.
+//! - In the first call libraries create their plans and allocate memory, which cannot be captured.
 //!
 //! ```text
 //! prepare(): chain_hold_0_launcher(model, weights...)      addresses, by model
@@ -39,7 +40,7 @@ const AT_ONCE: usize = 256;
 /// What addresses are multiples of.
 const ALIGNMENT: i64 = 256;
 
-/// A launcher as its file defines it.
+/// A launcher's signature in its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Signature {
     name: String,
@@ -64,7 +65,7 @@ impl Signature {
     }
 }
 
-/// One kernel of forward.
+/// A kernel of the forward pass.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) signature: Signature,
@@ -74,7 +75,7 @@ pub(crate) struct Call {
     pub(crate) scratch: Vec<(Vec<i64>, DType)>,
 }
 
-/// See the module.
+/// A chain; see the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     /// The text of [`FILE`].
@@ -87,20 +88,20 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// What each of the functions takes that are told the weights; the first is there in any case.
+    /// Arguments of each function that receives weights; the first function always exists.
     pub(crate) fn held_in_parts(&self) -> impl Iterator<Item = &[NodeId]> {
         let none = self.held.is_empty().then_some(&[][..]);
         none.into_iter().chain(self.held.chunks(AT_ONCE))
     }
 }
 
-/// Where an argument lies.
+/// The location of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Held(usize),
     Given(usize),
     Result(usize),
-    /// The n-th block between kernels.
+    /// The n-th block of intermediate results.
     Work(usize),
 }
 
@@ -115,7 +116,7 @@ impl Place {
     }
 }
 
-/// Memory that is needed from one call to another.
+/// Memory that lives from one call to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Life {
     first: usize,
@@ -278,7 +279,7 @@ mod tests {
 
     /// A chain of equal blocks, each read by the next kernel alone, takes the memory of two.
     #[test]
-    fn memory_is_used_again() {
+    fn memory_of_dead_blocks_is_reused() {
         let lives: Vec<Life> =
             (0..50).map(|i| Life { first: i, last: i + 1, bytes: 1000 }).collect();
         assert_eq!(lay_out(&lives).1, 2048);

@@ -1,4 +1,4 @@
-//! What depends on the weights alone: computed once, in `prepare()`.
+//! Moves computations that depend on weights only into `prepare()`, which runs once.
 
 use std::collections::BTreeSet;
 

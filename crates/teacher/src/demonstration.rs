@@ -1,12 +1,11 @@
-//! Demonstrations: what a beginner would do who knows the rules, with mistakes at rates that are set.
+//! Demonstrations: episodes of the built-in policy with deliberate flaws at configured rates.
 //!
 //! ```text
-//! [trace] -> write a version, maybe slow, maybe wrong -> [profile] -> [mend it] -> [make it faster] -> stop
+//! [trace] -> write a version, maybe slow, maybe incorrect -> [profile] -> [repair] -> [make it faster] -> stop
 //! ```
 //!
-//! A model from scratch learns from these what a kernel looks like at all. That some are slow and some are
-//! wrong leaves it something to learn from the judge; that a mistake is sometimes mended shows it what to do
-//! about one.
+//! A model from scratch is trained on them first. Slow and incorrect versions leave a signal for
+//! reinforcement learning; repairs demonstrate how to react to a verdict.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,7 +55,7 @@ pub struct Flaws {
     pub improve_rate: f64,
 }
 
-/// Graphs of tasks that were traced: looking again would show the same. Clones share them.
+/// Cache of the graphs of traced tasks. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Drafts(Arc<Mutex<BTreeMap<String, Arc<Draft>>>>);
 
@@ -70,8 +69,9 @@ impl Drafts {
         known.insert(task.to_owned(), Arc::clone(draft));
     }
 
-    /// What an episode found out of its task, by what its messages were answered: a process that goes on with others
-    /// of the task knows no more than the record. Of a task that cannot be traced there is nothing to know.
+    /// Fills the cache from an episode's record: what the answers to its messages showed about its
+    /// task. A resumed process thus knows as much as an uninterrupted one. A task that cannot be
+    /// traced adds nothing.
     pub fn learn(&self, briefing: &Briefing, answers: impl IntoIterator<Item = Vec<ToolResult>>) {
         let mut again = Demonstrator::new(Flaws::default(), self.clone());
         let mut went = again.begin(briefing).is_ok();
@@ -84,13 +84,13 @@ impl Drafts {
     }
 }
 
-/// The messages that episodes of a traced task would begin with, one for each seed: files, and perhaps a
-/// call that asks what they are worth. For a policy that learns to write where nothing is judged. `trace`
-/// is what `utils/trace.py` printed; `seeds` decide which flaws there are.
+/// First messages of episodes on a traced task, one per seed: files, and possibly a call that has
+/// them judged. For pretraining without a judge. `trace` is the output of `utils/trace.py`; `seeds`
+/// select the flaws.
 ///
 /// # Errors
 ///
-/// A sentence: the trace is unreadable, which operators have no rule, or no kernel could be written.
+/// A message: the trace cannot be read, operators have no rule, or no kernel could be written.
 pub fn first_messages(
     trace: &str,
     device: &DeviceFacts,
@@ -112,7 +112,7 @@ pub fn first_messages(
     Ok(messages)
 }
 
-/// Shows one episode. See the module.
+/// Plays one demonstration. See the module.
 #[derive(Debug)]
 pub struct Demonstrator {
     flaws: Flaws,
@@ -154,7 +154,7 @@ fn best() -> Knobs {
 }
 
 impl Demonstrator {
-    /// For one episode.
+    /// A demonstrator for one episode.
     pub fn new(flaws: Flaws, drafts: Drafts) -> Self {
         Self {
             flaws,
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_out_is_known_from_the_answers_too() {
+    fn cache_is_filled_from_recorded_answers() {
         let drafts = Drafts::default();
         let looked =
             Demonstrator::new(Flaws::default(), drafts.clone()).begin(&briefing(0)).unwrap();
@@ -420,7 +420,7 @@ mod tests {
     /// Several errors are mended one after the other, each by replacing the line that it is in, until the kernels
     /// are those without any.
     #[test]
-    fn errors_are_mended_one_a_message() {
+    fn errors_are_repaired_one_per_message() {
         let drafts = Drafts::default();
         let good = version(Flaws::default(), &drafts, 0);
         let flaws = Flaws {
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_episode_the_same_is_written() {
+    fn first_messages_match_a_played_episode() {
         let flaws = Flaws { off_by_one: 0.5, slow: 0.5, unfused: 0.5, ..Flaws::default() };
         let (device, drafts) = (DeviceFacts::assumed("cpu"), Drafts::default());
         version(flaws, &drafts, 0);

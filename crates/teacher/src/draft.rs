@@ -1,4 +1,4 @@
-//! A traced reference, planned: what every version of its kernels is written from.
+//! A traced and planned reference, from which all versions of its kernels are written.
 
 use warpwright_agent::judge::DeviceFacts;
 use warpwright_record::verdict::Profile;
@@ -11,7 +11,7 @@ use crate::program::{self, Files};
 use crate::trace::{self, Trace};
 use crate::tune::Knobs;
 
-/// See the module.
+/// A draft; see the module.
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) trace: Trace,
@@ -22,7 +22,7 @@ pub(crate) struct Draft {
     likely: bool,
 }
 
-/// A graph and its kernels to be.
+/// A graph and its planned kernels.
 #[derive(Debug)]
 struct Form {
     graph: Graph,
@@ -36,7 +36,7 @@ impl Form {
     }
 }
 
-/// Why there is none.
+/// Why a task has no draft.
 #[derive(Debug)]
 pub(crate) enum NoDraft {
     Unsupported(Unsupported),
@@ -93,7 +93,7 @@ impl Draft {
         program::write(&self.trace, &form.graph, &form.plan, &self.target, knobs)
     }
 
-    /// The files of a version with a kernel for each operator.
+    /// The files of a version with one kernel per operator.
     pub(crate) fn unfused(&self, knobs: &Knobs) -> Result<Files, String> {
         let form = Form::new(self.whole.graph.clone(), Fusion::None)?;
         program::write(&self.trace, &form.graph, &form.plan, &self.target, knobs)

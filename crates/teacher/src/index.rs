@@ -20,7 +20,7 @@ pub(crate) struct Var {
     pub(crate) extent: i64,
 }
 
-/// What a sum is made of.
+/// A term's variable part: a variable, a floor division or a remainder.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Atom {
     Var(Var),

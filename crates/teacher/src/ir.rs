@@ -41,7 +41,7 @@ pub(crate) struct Graph {
     pub(crate) outputs: Vec<NodeId>,
     /// How long reductions over few rows are split; none by default.
     pub(crate) split: Option<Split>,
-    /// Equal nodes are one node: position by content.
+    /// Deduplicates equal nodes: position by content.
     interned: BTreeMap<String, NodeId>,
 }
 
@@ -201,9 +201,9 @@ pub(crate) enum Fun {
     IsInf,
     Square,
     Cube,
-    /// The nearest TF32 number of a float32.
+    /// Rounds a float32 to the nearest TF32 number.
     Tf32High,
-    /// The nearest TF32 number of what is left of it.
+    /// Rounds the remainder to the nearest TF32 number.
     Tf32Low,
 }
 

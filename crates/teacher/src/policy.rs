@@ -44,7 +44,7 @@ pub struct Teacher {
     turns: Option<u32>,
 }
 
-/// What the teacher waits for.
+/// The answer that the policy waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -61,7 +61,7 @@ enum Stage {
     Done,
 }
 
-/// Everything known once the graph is planned.
+/// The state after planning.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) draft: Arc<Draft>,
@@ -69,12 +69,12 @@ pub(crate) struct Work {
 }
 
 impl Teacher {
-    /// A teacher for one episode.
+    /// A built-in policy for one episode.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One that measures every version its rules have.
+    /// A built-in policy that measures every version that its rules can write.
     pub fn exhaustive() -> Self {
         Self { breadth: Breadth::Exhaustive, ..Self::default() }
     }

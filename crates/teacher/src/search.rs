@@ -1,4 +1,5 @@
-//! The search over the teacher's own variants: one knob at a time from the best so far, or all of them.
+//! The search over the built-in policy's versions: one knob at a time from the best so far, or all
+//! versions.
 
 use std::collections::BTreeSet;
 
@@ -20,17 +21,18 @@ const MARGIN: f64 = 0.01;
 /// The search ends within this share of the floor.
 const NEAR_FLOOR: f64 = 1.05;
 
-/// How much of what the teacher could write it measures.
+/// How many of the possible versions are measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Breadth {
-    /// One knob at a time from the best so far, until the budget or the floor: a handful of versions.
+    /// One knob at a time from the best so far, until the budget or the lower bound is reached: a
+    /// handful of versions.
     #[default]
     Climb,
-    /// Every version that differs in its files: the best that these rules reach, to compare with.
+    /// Every version whose files differ: the best result of these rules, as a baseline.
     Exhaustive,
 }
 
-/// See the module.
+/// The search; see the module.
 #[derive(Debug)]
 pub(crate) struct Search {
     walk: Walk,
@@ -47,7 +49,7 @@ pub(crate) struct Search {
 
 type Move = fn(&mut Knobs);
 
-/// What there is to turn knobs of.
+/// The dimensions of the search.
 #[derive(Clone, Copy, Debug)]
 struct Kernels {
     rows: bool,

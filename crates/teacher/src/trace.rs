@@ -8,7 +8,7 @@ use crate::dtype::DType;
 /// Version this crate reads.
 pub(crate) const TRACE_VERSION: u32 = 1;
 
-/// The whole object.
+/// The JSON object.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Trace {
     pub(crate) version: u32,
@@ -36,7 +36,7 @@ pub(crate) struct Meta {
     pub(crate) shape: Vec<i64>,
     pub(crate) stride: Vec<i64>,
     pub(crate) dtype: DType,
-    /// Elements of its storage before the first; of inputs only.
+    /// Elements of its storage before its first element; for inputs only.
     #[serde(default)]
     pub(crate) offset: i64,
 }
@@ -59,7 +59,7 @@ pub(crate) struct State {
     pub(crate) dtype: DType,
     /// Whether `state_dict` has it.
     pub(crate) persistent: bool,
-    /// Values of what is not persistent; one value stands for all.
+    /// Values of non-persistent buffers; a single value stands for all elements.
     #[serde(default)]
     pub(crate) values: Vec<Value>,
 }
@@ -94,7 +94,7 @@ pub(crate) struct Call {
     pub(crate) out: Vec<Option<Meta>>,
 }
 
-/// `{"error", "hint"}`, what the tracer prints when it cannot.
+/// `{"error", "hint"}`, the tracer's output on failure.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct TraceFailure {
     pub(crate) error: String,
@@ -115,7 +115,7 @@ pub(crate) fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// Reads what the tracer printed, or says in a sentence why it cannot.
+/// Parses the tracer's output. The error is a message that gives the reason.
 pub(crate) fn parse(text: &str) -> Result<Trace, String> {
     if let Some(failure) = first_object::<TraceFailure>(text) {
         return Err(format!(

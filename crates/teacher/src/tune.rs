@@ -12,7 +12,7 @@ use crate::index::{Expr, dot, numel, unflatten};
 use crate::ir::{Graph, NodeId, Op, ReduceKind};
 use crate::plan::{self, Target};
 
-/// What the search turns. The default is the first version.
+/// The knobs of the search. The default is the first version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Knobs {
     /// Cache hints for data touched once.

@@ -1,4 +1,4 @@
-//! What `experiment` can be told.
+//! Options of `warpwright experiment`.
 
 use std::path::PathBuf;
 
@@ -13,17 +13,17 @@ Examples:
   warpwright experiment configs/experiments/critic-cpu.toml --device cpu
   warpwright experiment configs/experiments/critic-cpu.toml --device cpu --out runs/critic --json
 
-An experiment is a training configuration that several arms change, each in one thing, with several
-seeds of each. What they share is done once; every arm is charged the same. The same command goes on
-where it was stopped; what came of it so far is in OUT/experiment.md and OUT/report.html.")]
+An experiment compares arms. Each arm changes one thing in a base training configuration and runs with
+several seeds. The shared stages run once; all arms are rewarded by the same judge. The same command
+resumes an interrupted experiment. OUT/experiment.md and OUT/report.html have the results so far.")]
 pub(crate) struct ExperimentArgs {
-    /// The experiment, a TOML file.
+    /// The experiment's file (TOML).
     #[arg(value_name = "EXPERIMENT")]
     pub(crate) experiment: PathBuf,
-    /// Its folder; by default one under `warpwright-runs/` with the file's name.
+    /// Output folder. Default: one under `warpwright-runs/` with the file's name.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// What every command that judges takes. `--seed` is that of what the arms share.
+    /// Options of every command that judges. `--seed` is the seed of the shared stages.
     #[command(flatten)]
     pub(crate) common: Common,
 }

@@ -12,9 +12,9 @@ use warpwright_jail::{Gpu, Limits, Outcome, Spec};
 use warpwright_judge::Device;
 
 use super::subjects::Stream;
-use super::{Place, Subject, median};
+use super::{DeviceContext, Subject, median};
 use crate::failure::Failure;
-use crate::judging::Bench;
+use crate::judging::JudgeHost;
 use crate::printer::Printer;
 
 const SCRIPT: &str = include_str!("cold.py");
@@ -46,7 +46,7 @@ struct Told {
 /// Runs so many cold starts. The first, whose compiled reference is kept by torch's own cache as on a
 /// machine in use, is not counted.
 pub(super) fn measure(
-    at: &Place<'_>,
+    at: &DeviceContext<'_>,
     subject: &mut Subject,
     cache: &Path,
     runs: usize,
@@ -78,7 +78,7 @@ pub(super) fn measure(
 }
 
 /// Writes a candidate as an extension's sources, and the request.
-fn prepare(bench: &Bench, subject: &mut Subject, work: &Path) -> std::io::Result<()> {
+fn prepare(bench: &JudgeHost, subject: &mut Subject, work: &Path) -> std::io::Result<()> {
     fs_err::create_dir_all(work.join("kernels"))?;
     let cpu = bench.judge.config().device == Device::Cpu;
     let texts = subject.texts(if cpu { Stream::None } else { Stream::Current });
@@ -125,7 +125,7 @@ fn prepare(bench: &Bench, subject: &mut Subject, work: &Path) -> std::io::Result
 }
 
 /// One process, from its start to its end.
-fn once(bench: &Bench, folder: &Path, work: &Path) -> Result<Told, Failure> {
+fn once(bench: &JudgeHost, folder: &Path, work: &Path) -> Result<Told, Failure> {
     let limits = Limits { wall: Duration::from_mins(10), processes: 512, ..Limits::default() };
     let mut spec = Spec::new(&bench.python)
         .label("cold start")

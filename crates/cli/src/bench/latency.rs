@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde::Serialize;
 use warpwright_record::verdict::PhaseSeconds;
 
-use super::{Form, Place, Subject, median};
+use super::{DeviceContext, Form, Subject, median};
 use crate::failure::Failure;
 
 /// Candidates before those that count: the second with torch's headers has them precompiled, and one
@@ -36,7 +36,7 @@ impl Latency {
 }
 
 pub(super) fn measure(
-    at: &Place<'_>,
+    at: &DeviceContext<'_>,
     subject: &mut Subject,
     form: Form,
     candidates: usize,

@@ -31,7 +31,7 @@ use crate::args::{BaselinesArg, Common, IsolationArg};
 use crate::contract::VERSION;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::judging::{Bench, Wanted};
+use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
 
 pub(crate) use cold::Cold;
@@ -106,7 +106,7 @@ pub(crate) fn run(
     let stop = interrupt::watch(printer)?;
     let started = Instant::now();
     let wanted = Wanted { window_ms: plan.window_ms, ..Wanted::new(&common, Profile::Strict) };
-    let bench = Bench::open(&common, device, wanted, printer)?;
+    let bench = JudgeHost::open(&common, device, wanted, printer)?;
     bench.facts()?;
     let mut report = Report::begin(&bench, plan, started.elapsed().as_secs_f64());
     let mut subjects = subjects::all(
@@ -115,7 +115,7 @@ pub(crate) fn run(
     );
     printer.say(&format!("opened {} in {:.1} s", report.device, report.open_seconds));
 
-    let at = Place { bench: &bench, pool: SessionPool::new(&bench.judge), stop };
+    let at = DeviceContext { bench: &bench, pool: SessionPool::new(&bench.judge), stop };
     let started = Instant::now();
     let first = &mut subjects[0];
     at.judged(first, plan.forms.first().copied().unwrap_or(Form::Launcher))?;
@@ -149,7 +149,7 @@ pub(crate) fn run(
 
 impl Report {
     /// One with nothing in it but where it is measured.
-    fn begin(bench: &Bench, plan: &Plan, open_seconds: f64) -> Self {
+    fn begin(bench: &JudgeHost, plan: &Plan, open_seconds: f64) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
             version: VERSION,
@@ -170,14 +170,14 @@ impl Report {
 }
 
 impl Runners {
-    fn of(bench: &Bench) -> Self {
+    fn of(bench: &JudgeHost) -> Self {
         let how = bench.judge.how_started();
         Self { forked: how.forked, executed: how.executed, reason: how.reason }
     }
 }
 
 /// Tasks that can be open at once.
-fn sessions(bench: &Bench) -> usize {
+fn sessions(bench: &JudgeHost) -> usize {
     if bench.device() == "cpu" { 2 } else { 8 }
 }
 
@@ -208,14 +208,14 @@ fn with_cache(common: &Common, cache: &Path) -> Common {
 }
 
 /// Where candidates are judged.
-struct Place<'b> {
-    bench: &'b Bench,
+struct DeviceContext<'b> {
+    bench: &'b JudgeHost,
     pool: SessionPool<'b>,
     /// Set when the user wants to stop.
     stop: Arc<AtomicBool>,
 }
 
-impl Place<'_> {
+impl DeviceContext<'_> {
     /// Judges a candidate that is new.
     fn judged(&self, subject: &mut Subject, form: Form) -> Result<Verdict, Failure> {
         let candidate = subject.candidate(form);

@@ -28,9 +28,9 @@ use super::{Form, Subject, median, own_cache, sessions, subjects, with_cache};
 use crate::args::Common;
 use crate::contract::VERSION;
 use crate::failure::Failure;
-use crate::judging::{Bench, Wanted};
+use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
-use crate::{device_use, hands, interrupt};
+use crate::{device_use, interrupt, judge_workers};
 
 mod site;
 
@@ -128,7 +128,7 @@ pub(crate) fn run(
     let common = with_cache(common, own.path());
     let wanted = Wanted::new(&common, Profile::Strict);
     let stop = interrupt::watch(printer)?;
-    let benches = Bench::open_all(&common, &common.device, wanted, printer)?;
+    let benches = JudgeHost::open_all(&common, &common.device, wanted, printer)?;
     let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
     let hardware = benches.first().map(|bench| bench.judge.facts().hardware.clone());
     let is_cuda = benches.first().is_some_and(|bench| bench.judge.config().device.is_cuda());
@@ -155,7 +155,7 @@ pub(crate) fn run(
         devices: at.devices(),
         hardware: at.hardware.clone(),
         cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-        judge_workers: hands::count(&at.pools(Transport::InProcess)),
+        judge_workers: judge_workers::count(&at.pools(Transport::InProcess)),
         seconds: plan.seconds.as_secs_f64(),
         stage: plan.stage,
         transports: transports.into_iter().map(Measured::new).collect(),

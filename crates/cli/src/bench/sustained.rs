@@ -9,7 +9,7 @@ use serde::Serialize;
 use warpwright_judge::{Purpose, Used};
 use warpwright_record::verdict::Stage;
 
-use super::{Form, Place, Subject, median};
+use super::{DeviceContext, Form, Subject, median};
 use crate::failure::Failure;
 use crate::printer::Printer;
 
@@ -49,7 +49,7 @@ pub(crate) struct Turns {
 
 /// Has every task open and its baselines ready.
 pub(super) fn warm(
-    at: &Place<'_>,
+    at: &DeviceContext<'_>,
     subjects: &mut [Subject],
     printer: Printer,
 ) -> Result<(), Failure> {
@@ -68,7 +68,7 @@ fn died() -> Failure {
 }
 
 pub(super) fn measure(
-    at: &Place<'_>,
+    at: &DeviceContext<'_>,
     subjects: &mut [Subject],
     (concurrency, seconds): (usize, f64),
 ) -> Result<Sustained, Failure> {

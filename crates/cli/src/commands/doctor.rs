@@ -13,7 +13,7 @@ use warpwright_record::verdict::Profile;
 use crate::args::{BaselinesArg, Common, Doctor, IsolationArg};
 use crate::contract::VERSION;
 use crate::failure::{Failure, chain};
-use crate::judging::{Bench, Wanted};
+use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
 use crate::{exit, folders, gpu, python};
 
@@ -96,7 +96,7 @@ fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
         json: args.json,
     };
     let wanted = Wanted { window_ms: args.window_ms, ..Wanted::new(&common, Profile::Strict) };
-    let bench = Bench::open(&common, args.device, wanted, printer)?;
+    let bench = JudgeHost::open(&common, args.device, wanted, printer)?;
     printer.say(&format!("calibrating {}", bench.device()));
     // Without a number of pairs, as long as one likes to wait.
     let seconds = args.seconds.or(args.pairs.is_none().then_some(CALIBRATE_SECONDS));

@@ -1,4 +1,4 @@
-//! `warpwright experiment FILE`: training configurations, compared.
+//! `warpwright experiment FILE`: compares training configurations.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::args::experiment::ExperimentArgs;
 use crate::failure::Failure;
-use crate::judging::{Bench, Wanted};
+use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
 use crate::train::experiment::{ArmResult, Experiment, Laboratory, table};
 use crate::{contract, exit, interrupt};
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &ExperimentArgs, printer: Printer) -> Result<u8, Failure
         .map_err(|error| Failure::io("find the experiment's folder", &error))?;
     let stop = interrupt::watch(printer)?;
     let wanted = Wanted::new(&args.common, experiment.base.config.profile);
-    let benches = Bench::open_all(&args.common, &args.common.device, wanted, printer)?;
+    let benches = JudgeHost::open_all(&args.common, &args.common.device, wanted, printer)?;
     let laboratory = Laboratory {
         experiment: &experiment,
         out: &out,

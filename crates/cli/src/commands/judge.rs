@@ -17,7 +17,7 @@ use crate::args::JudgeArgs;
 use crate::client::Client;
 use crate::contract::Judged;
 use crate::failure::{Failure, chain};
-use crate::judging::{Bench, Wanted};
+use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
 use crate::{exit, judging, tasks};
 
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
         let hint = "name one device, e.g. `--device cuda:0`".to_owned();
         return Err(Failure::usage("failed to open the devices: `judge` uses one", hint));
     };
-    let bench = Bench::open(&args.common, device, wanted, printer)?;
+    let bench = JudgeHost::open(&args.common, device, wanted, printer)?;
     let record = record(args)?;
     let mut session = bench.judge.task(&task)?;
     if let Some(text) = judging::nothing_to_earn(&task.name, session.degenerate()) {

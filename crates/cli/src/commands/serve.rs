@@ -16,12 +16,12 @@ use warpwright_task::Task;
 use super::worker::link;
 use crate::args::serve::ServeArgs;
 use crate::contract;
+use crate::device_context::DeviceContext;
 use crate::failure::{Failure, chain};
 use crate::hosting::{Host, Kept, Scratch};
-use crate::judging::{Bench, Wanted};
-use crate::place::Place;
+use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
-use crate::{device_use, exit, hands, interrupt, tasks};
+use crate::{device_use, exit, interrupt, judge_workers, tasks};
 
 /// Most questions of a batch.
 const BATCH: usize = 256;
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
     let benches = if args.no_device {
         Vec::new()
     } else {
-        Bench::open_all(&args.common, &args.common.device, wanted, printer)?
+        JudgeHost::open_all(&args.common, &args.common.device, wanted, printer)?
     };
     let hardware = benches.first().map(|bench| bench.judge.facts().hardware.as_str());
     let bridge = args.nats.as_ref().map(|url| {
@@ -74,15 +74,15 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
     });
     let bridge = bridge.transpose()?;
     let stop = interrupt::watch(printer)?;
-    let served = |bench: &Bench| Served {
+    let served = |bench: &JudgeHost| Served {
         device: bench.device(),
         hardware: bench.judge.facts().hardware.clone(),
     };
     let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
-    let places: Result<Vec<Place<'_>>, Failure> = benches
+    let places: Result<Vec<DeviceContext<'_>>, Failure> = benches
         .iter()
         .zip(&pools)
-        .map(|(bench, pool)| Place::new(bench, pool, None, profile))
+        .map(|(bench, pool)| DeviceContext::new(bench, pool, None, profile))
         .collect();
     let scratch = Scratch::new(&std::env::temp_dir())
         .map_err(|error| Failure::io("create a folder for sessions", &error))?;
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
 
     let (drain, is_over) = (Duration::from_secs(args.drain), AtomicBool::new(false));
     let ended = std::thread::scope(|scope| {
-        hands::start(scope, &pools, &queue, &stop);
+        judge_workers::start(scope, &pools, &queue, &stop);
         if let Some(bridge) = &bridge {
             let (queue, is_over) = (&queue, &is_over);
             scope.spawn(move || bridge.run(queue, is_over));
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
         scope.spawn(move || tell_uses(told, seen, ends));
         let (host, sessions) = (&host, &app.sessions);
         scope.spawn(move || host.host(scope, sessions));
-        let devices: Vec<String> = benches.iter().map(Bench::device).collect();
+        let devices: Vec<String> = benches.iter().map(JudgeHost::device).collect();
         let mut judges = devices.clone();
         judges.extend(bridge.is_some().then(|| "remote workers".to_owned()));
         printer.say(&format!("judging on {}: http://{address}", judges.join(", ")));
@@ -170,7 +170,7 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
 }
 
 /// Says how busy devices are, again and again.
-fn tell_uses(app: &App, benches: &[Bench], is_over: &AtomicBool) {
+fn tell_uses(app: &App, benches: &[JudgeHost], is_over: &AtomicBool) {
     let now = || benches.iter().map(|bench| bench.judge.device_use()).collect::<Vec<_>>();
     let (mut before, mut since) = (now(), Instant::now());
     while !is_over.load(Ordering::SeqCst) {

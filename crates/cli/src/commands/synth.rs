@@ -18,7 +18,7 @@ use crate::args::compose::RuntimeRangeArg;
 use crate::args::synth::SynthArgs;
 use crate::contract::VERSION;
 use crate::failure::{Failure, chain};
-use crate::judging::{Bench, Wanted};
+use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
 use crate::synth::author::{Model, Spent};
 use crate::synth::{Made, Maker, Plan};
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
     // Others say little of a task, and take as long again to compile.
     let wanted =
         Wanted { baselines: BaselineSet::Plain, ..Wanted::new(&args.common, Profile::Strict) };
-    let benches = Bench::open_all(&args.common, &args.common.device, wanted, printer)?;
+    let benches = JudgeHost::open_all(&args.common, &args.common.device, wanted, printer)?;
     let Some(bench) = benches.first() else {
         return Err(Failure::usage("failed to find a device", None));
     };
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
     }
     printer.object(&Synthesised {
         version: VERSION,
-        device: benches.iter().map(Bench::device).collect::<Vec<_>>().join(","),
+        device: benches.iter().map(JudgeHost::device).collect::<Vec<_>>().join(","),
         out: &args.out,
         composer: composer.name(),
         admitted: *admitted,
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
     Ok(if interrupted { exit::INTERRUPTED } else { exit::OK })
 }
 
-fn runtime_range(args: &SynthArgs, bench: &Bench) -> RuntimeRangeArg {
+fn runtime_range(args: &SynthArgs, bench: &JudgeHost) -> RuntimeRangeArg {
     let cuda = bench.judge.config().device.is_cuda();
     args.runtime_range.unwrap_or(if cuda { RuntimeRangeArg::Fast } else { RuntimeRangeArg::Host })
 }
@@ -137,7 +137,7 @@ def get_inputs():
 /// The grammar, or the model with what the grammar draws for it.
 fn composer(
     args: &SynthArgs,
-    bench: &Bench,
+    bench: &JudgeHost,
     model: Option<Arc<Model>>,
 ) -> Result<Box<dyn Composer>, Failure> {
     if args.compose.transformers {
@@ -158,7 +158,7 @@ fn composer(
 
 /// The operator graphs of a suite's tasks, by name. A task that does not even load has none, and is
 /// compared by its source.
-fn graphs(suite: &Suite, bench: &Bench, printer: Printer) -> BTreeMap<String, OpGraph> {
+fn graphs(suite: &Suite, bench: &JudgeHost, printer: Printer) -> BTreeMap<String, OpGraph> {
     let (next, graphs) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let work = || {
         // Suites begin with what is small: what takes longest is not to come last.
@@ -186,7 +186,7 @@ fn copies(
     args: &SynthArgs,
     suites: &[Suite],
     set: &DataSet,
-    bench: &Bench,
+    bench: &JudgeHost,
     printer: Printer,
 ) -> Result<Decontamination, Failure> {
     let thresholds = Thresholds { ast: args.ast_threshold, graph: args.graph_threshold };

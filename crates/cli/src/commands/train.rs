@@ -1,4 +1,4 @@
-//! `warpwright train STAGE CONFIG`: a policy from scratch, trained on the run time of its kernels.
+//! `warpwright train STAGE CONFIG`: trains a policy on the run time of its kernels.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::args::train::{StageArg, TrainArgs};
 use crate::failure::Failure;
-use crate::judging::{Bench, Wanted};
+use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
 use crate::train::config::Config;
 use crate::train::launch::{Launch, Plan};
@@ -21,10 +21,11 @@ struct Trained {
     out: PathBuf,
     /// Stages that are done.
     stages: Vec<Stage>,
-    /// Mean rewards of the first and the last fifth of the PPO episodes.
+    /// Mean rewards of the first and the last fifth of the training steps of the last stage of
+    /// reinforcement learning.
     reward_first: Option<f64>,
     reward_last: Option<f64>,
-    /// Verdicts that this command measured, and that it gave again.
+    /// Candidates that this command measured, and verdicts from the verdict cache.
     judged: u64,
     repeated: u64,
     seconds: f64,
@@ -43,11 +44,12 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
     let launch = Launch::prepare(plan, printer)?;
     let stop = interrupt::watch(printer)?;
     let wanted = Wanted::new(&args.common, profile);
-    let benches = Bench::open_all(&args.common, devices, wanted, printer)?;
+    let benches = JudgeHost::open_all(&args.common, devices, wanted, printer)?;
     let landed = launch.go(&benches, &stop, printer)?;
     if let Some((first, last)) = landed.rewards {
-        printer
-            .say(&format!("mean PPO reward: {first:.3} in the first fifth, {last:.3} in the last"));
+        printer.say(&format!(
+            "mean reward: {first:.3} in the first fifth of the steps, {last:.3} in the last"
+        ));
     }
     let (reward_first, reward_last) = landed.rewards.unzip();
     printer.object(&Trained {
@@ -87,5 +89,8 @@ fn asked(stage: StageArg, config: &Config) -> Result<Vec<Stage>, Failure> {
     }
     let name = one.name();
     let hint = format!("add the table [{}] to the configuration", one.table());
-    Err(Failure::usage(format!("failed to run stage {name}: the configuration lacks it"), hint))
+    Err(Failure::usage(
+        format!("failed to run stage {name}: the configuration does not have it"),
+        hint,
+    ))
 }

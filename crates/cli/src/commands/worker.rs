@@ -13,9 +13,9 @@ use warpwright_record::candidate::Candidate;
 
 use crate::args::worker::{FleetArgs, WorkerArgs};
 use crate::failure::{Failure, chain};
-use crate::judging::{Bench, Wanted};
+use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
-use crate::{contract, exit, hands, interrupt};
+use crate::{contract, exit, interrupt, judge_workers};
 
 pub(crate) fn run(args: &WorkerArgs, printer: Printer) -> Result<u8, Failure> {
     let config = link(&args.connect, &args.fleet);
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &WorkerArgs, printer: Printer) -> Result<u8, Failure> {
         return dead_letters(&config, folder, printer);
     }
     let wanted = Wanted::new(&args.common, args.profile.into());
-    let benches = Bench::open_all(&args.common, &args.common.device, wanted, printer)?;
+    let benches = JudgeHost::open_all(&args.common, &args.common.device, wanted, printer)?;
     let stop = interrupt::watch(printer)?;
     let hardware = benches.first().map(|bench| bench.judge.facts().hardware.clone());
     let kind = Kind {
@@ -31,12 +31,12 @@ pub(crate) fn run(args: &WorkerArgs, printer: Printer) -> Result<u8, Failure> {
         rules: wanted.rules(),
         hardware: hardware.unwrap_or_default(),
     };
-    let devices: Vec<String> = benches.iter().map(Bench::device).collect();
+    let devices: Vec<String> = benches.iter().map(JudgeHost::device).collect();
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "worker" } else { host.trim() };
     let worker = RemoteWorker::open(&config, kind, host, devices.clone())?;
     let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
-    let count = hands::count(&pools);
+    let count = judge_workers::count(&pools);
     let name = worker.name();
     printer.say(&format!("worker {name} judges on {}, {count} concurrently", devices.join(", ")));
     printer.object(&json!({
@@ -44,8 +44,9 @@ pub(crate) fn run(args: &WorkerArgs, printer: Printer) -> Result<u8, Failure> {
     }));
     let queue = Arc::new(Queue::new(Limits { waiting: count, per_client: count }));
     let ended = std::thread::scope(|scope| {
-        hands::start(scope, &pools, &queue, &stop);
-        let ended = worker.run(&hands::slots(&queue, count), &stop, |text| printer.say(text));
+        judge_workers::start(scope, &pools, &queue, &stop);
+        let ended =
+            worker.run(&judge_workers::slots(&queue, count), &stop, |text| printer.say(text));
         queue.abandon();
         ended
     });

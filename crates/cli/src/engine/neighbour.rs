@@ -1,4 +1,4 @@
-//! An engine that shares its devices with judges: while a candidate is timed it computes nothing.
+//! An engine that shares its devices with judges: it pauses while a candidate is timed.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use warpwright_learn::engine::{
 #[derive(Debug)]
 pub(crate) struct DeviceSharingEngine<E> {
     engine: E,
-    /// In the order in which their turns are waited for.
+    /// In a fixed order, in which their device is acquired.
     neighbours: Vec<Neighbour>,
-    /// How many sequences are under way.
+    /// Number of running sequences.
     drawing: usize,
 }
 
@@ -23,7 +23,7 @@ impl<E> DeviceSharingEngine<E> {
         Self { engine, neighbours, drawing: 0 }
     }
 
-    /// Computes while nobody is measured on any device.
+    /// Computes while no candidate is timed on any device.
     fn compute<T>(&mut self, what: ModelWork, work: impl FnOnce(&mut E) -> T) -> T {
         fn within<T>(neighbours: &[Neighbour], what: ModelWork, work: impl FnOnce() -> T) -> T {
             match neighbours {
@@ -80,8 +80,8 @@ impl<E: Sampler> Sampler for DeviceSharingEngine<E> {
     }
 }
 
-/// Draws so many tokens of each, and goes on for as long as the device was waited for: a candidate is measured for
-/// a second and more, and whoever had a turn of some milliseconds after each would hardly come to anything.
+/// Samples repeatedly, for as long as it waited for the device. A timed measurement takes a second
+/// and more; with turns of some milliseconds after each, sampling would hardly progress.
 fn fairly<E: Sampler>(
     engine: &mut E,
     requests: Vec<SampleRequest>,
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn it_draws_for_as_long_as_it_waited_and_no_longer_than_there_is_something_to_draw() {
+    fn sampling_runs_as_long_as_it_waited() {
         let request = |ticket, tokens| SampleRequest {
             ticket,
             prompt: Prompt { ids: vec![0; tokens], stream: 0 },

@@ -1,4 +1,4 @@
-//! A model that knows few operators, and the teacher for everything else.
+//! A model that knows few operators, with the built-in policy as fallback.
 
 use std::collections::BTreeSet;
 
@@ -7,32 +7,32 @@ use warpwright_agent::tools::arguments::Bash;
 use warpwright_record::message::{Message, ToolResult};
 use warpwright_teacher::Teacher;
 
-/// The model works on tasks whose operators it all knows. The teacher works on the others, and goes on where the
-/// model has ended without a kernel that is right. What the model left lying there is judged first, where it did not
-/// ask for that itself, and thrown away if it is wrong.
+/// The model works on tasks whose operators it all knows. The built-in policy works on the others,
+/// and continues where the model has ended without a verified kernel. If the model did not have its
+/// last files judged, they are judged first, and discarded if they are not verified.
 pub(crate) struct WithTeacher {
     model: Box<dyn Policy>,
     teacher: Teacher,
     known: BTreeSet<String>,
     at_work: Worker,
     briefing: Option<Briefing>,
-    /// Messages that were said.
+    /// Messages sent so far.
     said: u32,
-    /// What the verdict of the last call said; none where it brought none: the files may be different ones then.
+    /// Result of the last verdict; `None` if the last call had none: the files may have changed.
     verified: Option<bool>,
 }
 
-/// Id of a call and its command: judges what lies there.
+/// Id and command of a call that judges the current files.
 const CHECK: (&str, &str) = ("check", "python3 -m utils.profiling");
-/// Throws away what lies there.
+/// Discards the current files.
 const SWEEP: (&str, &str) = ("anew", "rm -rf model_new.py kernels/*");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Worker {
     Model,
-    /// What the model left is judged.
+    /// Judges the model's last files.
     Check,
-    /// It is thrown away.
+    /// Discards them.
     Broom,
     Teacher,
 }
@@ -54,13 +54,13 @@ impl WithTeacher {
     }
 
     fn look(&mut self, results: &[ToolResult]) {
-        // After a message that was cut short there are none.
+        // After a truncated message there are no results.
         if let Some(last) = results.last() {
             self.verified = last.verdicts.last().map(|verdict| verdict.verified);
         }
     }
 
-    /// What the model says, or what comes after its end.
+    /// The model's message, or the step that follows its end.
     fn or_after(&mut self, said: Message) -> Message {
         if !said.calls.is_empty() || !said.stop.is_done() {
             self.said += 1;
@@ -84,7 +84,7 @@ impl WithTeacher {
         self.call("No kernel is verified: start over.", SWEEP)
     }
 
-    /// What follows the judging of what the model left.
+    /// The step after judging the model's last files.
     fn checked(&mut self, results: &[ToolResult]) -> Message {
         self.look(results);
         if self.verified == Some(true) {
@@ -109,7 +109,7 @@ impl WithTeacher {
     }
 }
 
-/// With fewer messages left.
+/// The briefing with fewer messages left.
 fn after(briefing: &Briefing, said: u32) -> Briefing {
     let turns = briefing.turns.map(|turns| turns.saturating_sub(said).max(1));
     Briefing { turns, ..briefing.clone() }
@@ -145,7 +145,7 @@ impl Policy for WithTeacher {
         }
     }
 
-    /// Each has said what it said: the model's messages were drawn, the teacher's were not.
+    /// Restores both policies: the model's messages were sampled, the built-in policy's were not.
     fn resume(&mut self, briefing: &Briefing, past: &[Past]) -> Result<Message, ResumeError> {
         self.start(briefing);
         if self.at_work == Worker::Teacher {
@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// Says so many calls, then nothing.
+    /// Sends this many calls, then ends.
     struct Model(u32);
 
     impl Policy for Model {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_teacher_has_what_the_model_does_not_know() {
+    fn built_in_policy_takes_unknown_operators() {
         for unknown in ["torch.erf(x)", "torch.relu(x) + x", "self.y(x)", "x"] {
             let first = policy(3).begin(&briefing(unknown)).unwrap();
             assert_ne!(first.text, "model", "{unknown}");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_teacher_goes_on_where_the_model_ended_without_a_right_kernel() {
+    fn built_in_policy_continues_after_an_unverified_model() {
         for (verdict, ends) in [(Some(true), true), (Some(false), false)] {
             let mut policy = policy(1);
             policy.begin(&briefing("torch.relu(x)")).unwrap();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_judged_is_judged_before_it_is_thrown_away() {
+    fn unjudged_files_are_judged_before_discarding() {
         // What was written after the verdict has none.
         for late in [vec![result(Some(true)), result(None)], vec![result(None)]] {
             for right in [Some(true), Some(false), None] {
@@ -290,14 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn an_episode_is_taken_up_where_it_was() {
+    fn resumed_episode_restores_both_policies() {
         taken_up(&[Some(true), Some(false), None, None]);
         // The model's last files were not judged: that comes first.
         taken_up(&[Some(true), None, Some(false), None, None]);
         taken_up(&[Some(true), None, Some(true)]);
     }
 
-    /// An episode with these verdicts goes on after each message as one that was never interrupted.
+    /// An episode with these verdicts, resumed after any message, equals an uninterrupted one.
     fn taken_up(verdicts: &[Option<bool>]) {
         let briefing = briefing("torch.relu(x)");
         let mut whole = policy(2);

@@ -1,7 +1,8 @@
-//! Figures as TensorBoard reads them: a file of events for each stage.
+//! Writes metrics in TensorBoard's format: an event file per stage.
 //!
-//! A file is records of a length, the masked checksum of these eight bytes, an event in the protobuf form
-//! of `tensorflow/core/util/event.proto`, and its masked checksum (`tensorflow/core/lib/io/record_writer.h`).
+//! Each record of the file is a length, the masked checksum of these eight bytes, an event in the
+//! protobuf form of `tensorflow/core/util/event.proto`, and its masked checksum
+//! (`tensorflow/core/lib/io/record_writer.h`).
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,8 +19,8 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    /// Begins the stage's file anew with the steps that are known: what an interruption cut off, and steps
-    /// after the last checkpoint, are not repeated.
+    /// Rewrites the stage's file with the known steps, so that truncated records and steps after
+    /// the last checkpoint do not appear twice.
     pub(crate) fn begin(folder: &Path, known: &[Vec<Figure>]) -> std::io::Result<Self> {
         fs::create_dir_all(folder)?;
         let mut file = fs::File::create(path(folder))?;
@@ -33,7 +34,7 @@ impl Board {
         Ok(board)
     }
 
-    /// The figures of the next step.
+    /// Appends the metrics of the next step.
     pub(crate) fn add(&mut self, figures: &[Figure]) -> std::io::Result<()> {
         let mut summary = Vec::new();
         for (name, value) in figures {
@@ -49,12 +50,12 @@ impl Board {
     }
 }
 
-/// Its name has what TensorBoard looks for.
+/// TensorBoard recognises the file by its name.
 fn path(folder: &Path) -> PathBuf {
     folder.join("events.out.tfevents.1.warpwright")
 }
 
-/// A name in which TensorBoard makes groups of what stands before a slash.
+/// TensorBoard groups metrics by the part before a slash.
 fn tag(name: &str) -> String {
     name.replace(": ", "/").replace(' ', "_")
 }
@@ -68,7 +69,7 @@ fn record(event: &[u8]) -> Vec<u8> {
     [&length[..], &masked(&length), event, &masked(event)].concat()
 }
 
-/// CRC-32C, rotated and offset, as the format has it.
+/// CRC-32C, rotated and offset as the format requires.
 fn masked(bytes: &[u8]) -> [u8; 4] {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
@@ -83,7 +84,7 @@ fn varint(mut value: u64) -> Vec<u8> {
     bytes
 }
 
-/// A field of a number and a wire type, with its bytes.
+/// A field: its number, wire type and bytes.
 fn varint_field(number: u64, wire: u64, bytes: &[u8]) -> Vec<u8> {
     [&varint(number << 3 | wire)[..], bytes].concat()
 }
@@ -119,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn checksums_are_those_of_the_standard() {
+    fn checksum_matches_the_crc32c_standard() {
         // RFC 3720, B.4: 32 bytes of zeros, and the usual check value.
         assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);
         assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
     }
 
     #[test]
-    fn steps_are_numbered_from_one_and_what_is_known_is_written_once() {
+    fn steps_count_from_one_without_duplicates() {
         let folder = tempfile::tempdir().unwrap();
         let mut board = Board::begin(folder.path(), &[step(0.25)]).unwrap();
         board.add(&step(0.5)).unwrap();

@@ -141,7 +141,7 @@ impl Config {
                     "a [model] from scratch needs [pretrain], or [demos] and [sft]".to_owned()
                 );
             }
-            // A file is read when the run begins, from the configuration's folder.
+            // The file is read when the run begins, relative to the configuration's folder.
             (Some(model), None) if model.config.is_none() => {
                 model.shape(Path::new("."))?;
             }

@@ -1,4 +1,5 @@
-//! What a policy from scratch learns first: demonstrations as conversations, and the tokenizer of their words.
+//! The first training texts of a policy from scratch: demonstrations as conversations, and the
+//! tokenizer trained on them.
 
 use std::path::Path;
 
@@ -25,12 +26,12 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// The first message of an episode that was never played.
+    /// The first message of an episode that was not played.
     pub(crate) fn first(briefing: Briefing, message: Message) -> Self {
         Self { briefing, turns: vec![(message, Vec::new())], reward: 0.0 }
     }
 
-    /// What a tokenizer is to be trained on.
+    /// The texts that a tokenizer is trained on.
     pub(crate) fn texts(&self) -> Vec<String> {
         Marks::texts(&self.briefing, &self.turns)
     }
@@ -41,8 +42,8 @@ impl Shown {
     }
 }
 
-/// The demonstrations of a record. Turns before the first file is written only look at the task in a way
-/// that a model does not: they are left out.
+/// The demonstrations of a record. Turns before the first file is written are omitted: they inspect
+/// the task, which a model has in its prompt.
 pub(crate) fn shown(
     reader: &RunReader,
     device: &DeviceFacts,
@@ -58,7 +59,7 @@ pub(crate) fn shown(
             .skip_while(|turn| !writes(&turn.message))
             .map(|turn| (turn.message, turn.results.into_iter().map(|(r, _)| r).collect()))
             .collect();
-        // A task without rules: there is nothing to show.
+        // The built-in policy has no rules for the task.
         if turns.is_empty() {
             continue;
         }
@@ -78,13 +79,13 @@ pub(crate) fn shown(
         });
     }
     if all.is_empty() {
-        let hint = "choose tasks that the teacher has rules for".to_owned();
-        return Err(Failure::usage("failed to find a demonstration: none shows a kernel", hint));
+        let hint = "choose tasks with operators that the built-in policy supports".to_owned();
+        return Err(Failure::usage("failed to find a demonstration: none has a kernel", hint));
     }
     Ok(all)
 }
 
-/// What of a model's `config.json` is wanted here.
+/// The values of a model's `config.json` that are needed here.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Described {
     pub(crate) vocab_size: usize,
@@ -92,27 +93,27 @@ pub(crate) struct Described {
 }
 
 impl Described {
-    /// Of the run's model.
+    /// Reads the run's model.
     pub(crate) fn read(folder: &Path) -> Result<Self, Failure> {
         read_json(&folder.join("config.json"))
     }
 
-    /// Tokens of the longest episode.
+    /// Maximum length of an episode in tokens.
     pub(crate) fn positions(self, pretrained: Option<&Pretrained>) -> usize {
         let wanted = pretrained.and_then(|pretrained| pretrained.max_model_len);
         self.max_position_embeddings.min(wanted.unwrap_or(usize::MAX))
     }
 }
 
-/// Takes a model that is there for the run's: its words, and its description.
+/// Uses an existing model: copies its tokenizer and its config.
 pub(crate) fn take_model(
     from: &Path,
     sampling: &SamplingConfig,
     folder: &Path,
 ) -> Result<(), Failure> {
     let failed = |e: std::io::Error| {
-        let hint = "pretrained.path is a model as Hugging Face has it, or a checkpoint".to_owned();
-        Failure::usage(format!("failed to take the model in {}: {e}", from.display()), hint)
+        let hint = "pretrained.path must be a Hugging Face model folder or a checkpoint".to_owned();
+        Failure::usage(format!("failed to load the model in {}: {e}", from.display()), hint)
     };
     let tokenizer = folder.join("tokenizer.json");
     if tokenizer.exists() {
@@ -120,20 +121,24 @@ pub(crate) fn take_model(
     }
     warpwright_native::load(&from.join("tokenizer.json"), sampling.max_tool_result_tokens)
         .map_err(|e| {
-            let message = format!("failed to take the model in {}: {}", from.display(), chain(&e));
-            Failure::usage(message, "its words must be a chat model's, or ours".to_owned())
+            let message = format!("failed to load the model in {}: {}", from.display(), chain(&e));
+            Failure::usage(
+                message,
+                "its tokenizer must be a Qwen chat model's, or one that `warpwright train` wrote"
+                    .to_owned(),
+            )
         })?;
     fs::create_dir_all(folder).map_err(failed)?;
     fs::copy(from.join("config.json"), folder.join("config.json")).map_err(failed)?;
     sampling.save(folder).map_err(|error| Failure::infrastructure(chain(&error), None))?;
-    // Last: where it is there, the description is too.
+    // Last: if it exists, the config does too.
     let beside = folder.join("tokenizer.json.tmp");
     fs::copy(from.join("tokenizer.json"), &beside).map_err(failed)?;
     fs::rename(&beside, &tokenizer).map_err(failed)
 }
 
-/// Trains the tokenizer, and writes it with `sampling.json` and the model's `config.json`, whose vocabulary is the
-/// tokenizer's.
+/// Trains the tokenizer and writes it with `sampling.json` and the model's `config.json`, which
+/// gets the tokenizer's vocabulary size.
 pub(crate) fn begin_model(
     texts: &[String],
     (shape, pretokenizer): (ModelConfig, Pretokenizer),
@@ -148,7 +153,7 @@ pub(crate) fn begin_model(
     let config = ModelConfig { vocab_size: tokenizer.len() as i64, ..shape };
     write_json(&folder.join("config.json"), &config.to_json())?;
     sampling.save(folder).map_err(|error| Failure::infrastructure(chain(&error), None))?;
-    // Last: where it exists, the config does too.
+    // Last: if it exists, the config does too.
     tokenizer
         .save(&folder.join("tokenizer.json"))
         .map_err(|error| Failure::infrastructure(chain(&error), None))

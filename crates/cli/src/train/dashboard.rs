@@ -1,4 +1,4 @@
-//! A training run on a terminal: its stages, and the figures of one of them as curves.
+//! A terminal dashboard of a training run: its stages, and the metrics of one stage as curves.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use warpwright_report::training::{Curve, Stage, Training};
 use crate::failure::Failure;
 use crate::train::report;
 
-/// What is looked at first; the others follow as they come.
+/// Metrics shown first; the others follow in the run's order.
 const FIRST: [&str; 13] = [
     "critic/rewards/mean",
     "judge/pass_rate",
@@ -30,14 +30,14 @@ const FIRST: [&str; 13] = [
 ];
 /// Columns and lines of a curve with its name.
 const CELL: (u16, u16) = (32, 4);
-/// Heights that a curve has in one line.
+/// Distinct heights of a curve in one line.
 const LEVELS: f64 = 64.0;
 
-/// What is drawn.
+/// The dashboard's state.
 #[derive(Debug)]
 pub(crate) struct Dashboard {
     training: Training,
-    /// The stage that was chosen; without, the last that has figures.
+    /// The selected stage; `None` is the last one with metrics.
     chosen: Option<usize>,
 }
 
@@ -51,7 +51,7 @@ impl Dashboard {
         Ok(())
     }
 
-    /// Goes so many stages on.
+    /// Moves the selection by this many stages.
     pub(crate) fn choose(&mut self, by: isize) {
         let last = self.training.stages.len().saturating_sub(1);
         self.chosen = Some(self.shown().saturating_add_signed(by).min(last));
@@ -110,7 +110,7 @@ impl Dashboard {
     }
 }
 
-/// As many as there is room for, side by side.
+/// As many curves as fit, in columns.
 fn curves(frame: &mut Frame<'_>, area: Rect, stage: &Stage) {
     let (width, height) = CELL;
     let (across, down) = ((area.width / width).max(1), (area.height / height).max(1));
@@ -144,7 +144,7 @@ fn title(curve: &Curve) -> Line<'_> {
     });
     let bold = Style::default().add_modifier(Modifier::BOLD);
     let mut spans = Vec::new();
-    // First: there may be no room for all.
+    // First, in case not all fit.
     if let Some(last) = known().next_back() {
         spans.push(Span::styled(format!("{} ", short(last)), bold));
     }
@@ -156,7 +156,7 @@ fn title(curve: &Curve) -> Line<'_> {
     Line::from(spans)
 }
 
-/// With as many digits as are of use.
+/// With three or so significant digits.
 fn short(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 || (100.0..1e6).contains(&size) {
@@ -168,7 +168,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// A bar for each column: the mean of the steps that fall on it, between the least and the largest.
+/// One bar per column: the mean of the steps that fall on it, scaled between minimum and maximum.
 fn bars(values: &[f64], columns: usize) -> Vec<SparklineBar> {
     let columns = columns.min(values.len());
     let means = (0..columns).map(|column| {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_stage_with_figures_is_shown_reward_first() {
+    fn last_stage_with_metrics_is_shown_reward_first() {
         let text = drawn(&dashboard(), 80, 12);
         assert!(text.contains("rows   seed 3"), "{text}");
         assert!(text.contains(" demos  sft done  ppo 40 "), "{text}");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn another_stage_can_be_chosen_and_no_further_than_there_are() {
+    fn stage_selection_stops_at_the_ends() {
         let mut dashboard = dashboard();
         dashboard.choose(-1);
         assert!(drawn(&dashboard, 80, 12).contains("1.00 loss"));
@@ -255,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn it_fits_whatever_terminal_there_is() {
+    fn dashboard_fits_any_terminal_size() {
         for (width, height) in [(1, 1), (10, 3), (33, 7), (200, 60)] {
             drawn(&dashboard(), width, height);
         }
     }
 
     #[test]
-    fn a_curve_is_as_wide_as_there_is_room_and_has_its_gaps() {
+    fn curve_fills_the_width_and_keeps_gaps() {
         let heights = |values: &[f64], columns| -> Vec<SparklineBar> { bars(values, columns) };
         let bar = |height: Option<u64>| SparklineBar::from(height);
         assert_eq!(heights(&[0.0, 1.0, f64::NAN], 9), [bar(Some(1)), bar(Some(64)), bar(None)]);

@@ -1,10 +1,11 @@
-//! Several ways to go on from the same stages, each with several seeds, held against each other.
+//! Runs an experiment: several arms continue from the same shared stages, each with several seeds,
+//! and are compared.
 //!
 //! ```text
-//! OUT/shared/             what is done once: a training run
-//! OUT/arms/NAME/seed-N/   a training run each, whose first stages are those; then those that an arm before it
-//!                         did no differently by the same seed
-//! OUT/verdicts.jsonl      verdicts of all
+//! OUT/shared/             the stages done once: a training run
+//! OUT/arms/NAME/seed-N/   a training run per arm and seed. Its first stages are the shared ones, then those
+//!                         that an earlier arm did with the same configuration and seed
+//! OUT/verdicts.jsonl      the verdicts of all runs
 //! OUT/experiment.json  experiment.md  report.html
 //! ```
 
@@ -26,13 +27,13 @@ use self::results::Ran;
 pub(crate) use self::results::{ArmResult, table};
 use crate::failure::Failure;
 use crate::folders;
-use crate::judging::Bench;
+use crate::judging::JudgeHost;
 use crate::printer::Printer;
 use crate::train::folder::{StageFolder, write_json};
 use crate::train::launch::{Launch, Plan};
 use crate::train::stage::Stage;
 
-/// What is in `experiment.json`.
+/// Content of `experiment.json`.
 #[derive(Debug, Serialize)]
 struct Told<'a> {
     version: u32,
@@ -45,33 +46,33 @@ struct Told<'a> {
 
 const VERSION: u32 = 1;
 
-/// An experiment on devices that are open.
+/// An experiment on open devices.
 pub(crate) struct Laboratory<'a> {
     pub(crate) experiment: &'a Experiment,
     pub(crate) out: &'a Path,
-    /// Of what is shared.
+    /// Seed of the shared stages.
     pub(crate) seed: u64,
-    pub(crate) benches: &'a [Bench],
+    pub(crate) benches: &'a [JudgeHost],
     pub(crate) stop: &'a AtomicBool,
     pub(crate) printer: Printer,
 }
 
 impl Laboratory<'_> {
-    /// Does what is not done yet, and says what all came to.
+    /// Runs everything that is not done yet. Returns the results of all arms.
     pub(crate) fn run(&self) -> Result<Vec<ArmResult>, Failure> {
         let Experiment { seeds, shared, base, arms, .. } = self.experiment;
         let common = self.out.join("shared");
         self.go(&common, base, shared.clone(), self.seed)?;
         let all = seeds.len() * arms.len();
         let mut done = 0;
-        // Seed by seed: whoever stops it has as many runs of each arm.
+        // Seed by seed: an interrupted experiment has equally many runs of each arm.
         for seed in seeds {
             for (number, arm) in arms.iter().enumerate() {
                 let out = self.folder(&arm.name, *seed);
                 begin_with(&common, shared, &out)?;
                 for before in &arms[..number] {
-                    let alike = arm.variant.alike(&before.variant);
-                    begin_with(&self.folder(&before.name, *seed), &alike, &out)?;
+                    let common = arm.variant.common_stages(&before.variant);
+                    begin_with(&self.folder(&before.name, *seed), &common, &out)?;
                 }
                 let own = arm.variant.own(shared);
                 done += 1;
@@ -83,7 +84,9 @@ impl Laboratory<'_> {
                 match self.go(&out, &arm.variant, own, *seed) {
                     Err(failure) if has_failed(&out) => {
                         let Failure { message, .. } = failure;
-                        self.printer.say(&format!("warning: the run is over: {message}"));
+                        self.printer.say(&format!(
+                            "warning: the run failed and will not be repeated: {message}"
+                        ));
                     }
                     went => went?,
                 }
@@ -117,7 +120,7 @@ impl Laboratory<'_> {
         Launch::prepare(plan, self.printer)?.go(self.benches, self.stop, self.printer).map(|_| ())
     }
 
-    /// Writes what the runs that are over came to.
+    /// Writes the results of the finished runs.
     fn tell(&self) -> Result<Vec<ArmResult>, Failure> {
         let mut arms = Vec::new();
         for arm in &self.experiment.arms {
@@ -133,7 +136,7 @@ impl Laboratory<'_> {
             arms.push((arm.name.clone(), runs, failed));
         }
         let arms = results::compare(arms);
-        let devices: Vec<String> = self.benches.iter().map(Bench::device).collect();
+        let devices: Vec<String> = self.benches.iter().map(JudgeHost::device).collect();
         let told = Told {
             version: VERSION,
             collapse: self.experiment.collapse,
@@ -160,12 +163,12 @@ impl Laboratory<'_> {
     }
 }
 
-/// Gives a run stages that another has done, whole: each is there or is not.
+/// Copies stages that another run has finished. Each is copied completely or not at all.
 fn begin_with(other: &Path, stages: &[Stage], out: &Path) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::io("share what the arms begin with", &error);
+    let failed = |error: std::io::Error| Failure::io("copy the shared stages", &error);
     let done: Vec<Stage> =
         stages.iter().copied().take_while(|stage| of(other, *stage).is_done()).collect();
-    // The model's shape and its tokenizer are made by the first stage that trains it.
+    // The first stage that trains the model creates its config and tokenizer.
     let model = done.iter().any(|stage| stage.trains()).then_some("model");
     for name in model.into_iter().chain(done.iter().map(|stage| stage.name())) {
         let (from, to) = (other.join(name), out.join(name));
@@ -182,12 +185,12 @@ fn begin_with(other: &Path, stages: &[Stage], out: &Path) -> Result<(), Failure>
     Ok(())
 }
 
-/// Whether one of a run's stages ended so that the run is over.
+/// Whether one of a run's stages failed for good.
 fn has_failed(run: &Path) -> bool {
     Stage::ALL.into_iter().any(|stage| of(run, stage).has_failed())
 }
 
-/// What the last stage that learned from play came to, if it is over.
+/// The state of the last stage of reinforcement learning, if it is done.
 fn online(run: &Path) -> Result<Option<State>, Failure> {
     for stage in [Stage::Ppo, Stage::SingleTurn] {
         let folder = of(run, stage);
@@ -198,7 +201,7 @@ fn online(run: &Path) -> Result<Option<State>, Failure> {
     Ok(None)
 }
 
-/// A stage's folder, which may not be there.
+/// A stage's folder, which may not exist.
 fn of(run: &Path, stage: Stage) -> StageFolder {
     StageFolder { path: run.join(stage.name()) }
 }

@@ -83,7 +83,7 @@ fn named<const N: usize>(figures: [(&str, Option<f64>); N]) -> Vec<Figure> {
     figures.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-/// Steps of figures as a curve for each name, in the order in which names come up.
+/// Turns the metrics of steps into one curve per name, in the order in which names first occur.
 pub(crate) fn curves(steps: &[Vec<Figure>]) -> Vec<(String, Vec<f64>)> {
     let mut curves: Vec<(String, Vec<f64>)> = Vec::new();
     for (number, step) in steps.iter().enumerate() {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_that_some_steps_have_not_has_gaps_there() {
+    fn missing_metric_leaves_a_gap() {
         let step = |figures: &[(&str, f64)]| -> Vec<Figure> {
             figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
         };

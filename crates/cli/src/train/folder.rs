@@ -1,12 +1,14 @@
-//! The folder of a training run: what is where, and how it is replaced so that it can be gone on with.
+//! The folder of a training run: its files, and how they are replaced so that an interrupted run
+//! can resume.
 //!
 //! ```text
 //! OUT/train.json  config.toml  verdicts.jsonl  model/config.json  model/tokenizer.json
 //! OUT/<stage>/record/       episodes, a run folder like any other
-//! OUT/<stage>/checkpoint/   weights, and state.json: how far the stage has come
-//! OUT/<stage>/checkpoint.N/ the same after N updates, where the stage may have to go back to that
-//! OUT/<stage>/done.json     the stage is over
-//! OUT/<stage>/failed.json   it has nothing to learn from, or learns no more: done again it would end alike
+//! OUT/<stage>/checkpoint/   weights, and state.json: the progress of the stage
+//! OUT/<stage>/checkpoint.N/ the checkpoint after N training steps, kept for a rollback
+//! OUT/<stage>/done.json     the stage is done
+//! OUT/<stage>/failed.json   the stage has nothing to train on, or its loss is not finite; repeating it would
+//!                           fail in the same way
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -20,15 +22,15 @@ use crate::failure::Failure;
 
 const STATE: &str = "state.json";
 
-/// What a run was begun with.
+/// The inputs that a run was started with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Begun {
     pub(crate) version: u32,
-    /// The configuration as it was written.
+    /// The configuration's text.
     pub(crate) config: String,
-    /// The folder that its paths begin at.
+    /// The folder that its paths are relative to.
     pub(crate) folder: PathBuf,
-    /// Hashes of the tasks trained on, and of those held out.
+    /// Hashes of the training tasks and of the held-out tasks.
     pub(crate) tasks: [Vec<String>; 2],
     pub(crate) seed: u64,
     /// `cpu` or `cuda:N`.
@@ -37,20 +39,44 @@ pub(crate) struct Begun {
 
 impl Begun {
     /// Version of `train.json`.
-    pub(crate) const VERSION: u32 = 2;
+    pub(crate) const VERSION: u32 = 3;
 
-    /// Begins a run in `out`, or finds that this is the one which was begun there.
+    /// Reads the `train.json` of a run. One of another version is refused.
+    pub(crate) fn read(out: &Path) -> Result<Self, Failure> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        let path = out.join("train.json");
+        let Versioned { version } = read_json(&path)?;
+        if version == Self::VERSION {
+            return read_json(&path);
+        }
+        let message = format!(
+            "failed to read the training run in {}: its format has version {version}, this program reads version {}",
+            out.display(),
+            Self::VERSION
+        );
+        let hint = match version {
+            0..Self::VERSION => {
+                "read it with the program that wrote it, or start a new run with another --out"
+            }
+            _ => "read it with a newer warpwright",
+        };
+        Err(Failure::record_version(message, hint.to_owned()))
+    }
+
+    /// Starts a run in `out`, or checks that the run there was started with the same inputs.
     pub(crate) fn enter(&self, out: &Path) -> Result<(), Failure> {
         let path = out.join("train.json");
         if !path.exists() {
-            fs::create_dir_all(out).map_err(|e| Failure::io("make the run's folder", &e))?;
+            fs::create_dir_all(out).map_err(|e| Failure::io("create the run's folder", &e))?;
             return write_json(&path, self);
         }
-        let found: Self = read_json(&path)?;
+        let found = Self::read(out)?;
         let differs = [
-            (found.version != self.version, "the version of its format"),
             (found.config != self.config, "the configuration"),
-            (found.tasks != self.tasks, "what its tasks are read from"),
+            (found.tasks != self.tasks, "the content of its tasks"),
             (found.seed != self.seed, "--seed"),
             (found.devices != self.devices, "--device"),
         ];
@@ -58,10 +84,10 @@ impl Begun {
             None => Ok(()),
             Some((_, what)) => {
                 let message = format!(
-                    "failed to go on with the run in {}: {what} is not what it was begun with",
+                    "failed to resume the run in {}: {what} differs from the run's",
                     out.display()
                 );
-                let hint = "name another folder with --out".to_owned();
+                let hint = "start another run with a new --out, or restore what differs".to_owned();
                 Err(Failure::usage(message, hint))
             }
         }
@@ -75,7 +101,7 @@ pub(crate) struct StageFolder {
 }
 
 impl StageFolder {
-    /// Makes it if need be; what an interruption left half done is put right.
+    /// Opens the folder or creates it; completes or removes what an interrupted save left.
     pub(crate) fn open(path: PathBuf) -> Result<Self, Failure> {
         let failed = |e: std::io::Error| Failure::io("use the stage's folder", &e);
         fs::create_dir_all(&path).map_err(failed)?;
@@ -107,26 +133,27 @@ impl StageFolder {
         self.path.join("failed.json")
     }
 
-    /// Whether the stage is over.
+    /// Whether the stage is done.
     pub(crate) fn is_done(&self) -> bool {
         self.done().exists()
     }
 
-    /// What it came to.
+    /// Reads the result of the stage.
     pub(crate) fn result<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         read_json(&self.done())
     }
 
-    /// It is over, and came to this.
+    /// Marks the stage as done, with its result.
     pub(crate) fn finish<T: Serialize>(&self, result: &T) -> Result<(), Failure> {
         if self.has_failed() {
-            // What it goes by was made anew since.
+            // The stage's inputs were replaced since it failed.
             fs::remove_file(self.failed()).map_err(|e| Failure::io("finish the stage", &e))?;
         }
         write_json(&self.done(), result)
     }
 
-    /// It ends by this however often it is done: what it goes by is in the run already.
+    /// Marks the stage as failed for good: its inputs are fixed by the run, so repeating it would
+    /// fail again.
     pub(crate) fn fail(&self, failure: Failure) -> Failure {
         match write_json(&self.failed(), &failure) {
             Ok(()) => failure,
@@ -134,18 +161,18 @@ impl StageFolder {
         }
     }
 
-    /// Whether it ended so.
+    /// Whether the stage failed for good.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed().exists()
     }
 
-    /// How far it has come; where it was never saved, nowhere.
+    /// The saved progress; the default if nothing was saved.
     pub(crate) fn state<T: DeserializeOwned + Default>(&self) -> Result<T, Failure> {
         let path = self.checkpoint().join(STATE);
         if path.exists() { read_json(&path) } else { Ok(T::default()) }
     }
 
-    /// Replaces the state beside weights that stay; where there are none yet, it is not kept.
+    /// Replaces the state and keeps the weights. Without a checkpoint the state is not kept.
     pub(crate) fn keep_state<T: Serialize>(&self, state: &T) -> Result<(), Failure> {
         if self.checkpoint().exists() {
             write_json(&self.checkpoint().join(STATE), state)?;
@@ -153,8 +180,8 @@ impl StageFolder {
         Ok(())
     }
 
-    /// Replaces the checkpoint by weights and state that belong together; at every moment there is one.
-    /// `more` are files to put beside.
+    /// Replaces the checkpoint atomically by new weights and their state. `more` are further files
+    /// to include.
     pub(crate) fn save<E: Engine, T: Serialize>(
         &self,
         engine: &mut E,
@@ -180,7 +207,7 @@ impl StageFolder {
         self.replace().map_err(failed)
     }
 
-    /// Puts `checkpoint.new` in the checkpoint's place.
+    /// Renames `checkpoint.new` to the checkpoint's name.
     fn replace(&self) -> std::io::Result<()> {
         let (new, old, now) = (self.other("new"), self.other("old"), self.checkpoint());
         if now.exists() {
@@ -193,11 +220,12 @@ impl StageFolder {
         Ok(())
     }
 
-    /// Keeps the checkpoint, which is that after `number` updates, where it is one of those `wanted`; of those
-    /// kept before, what is not wanted any more goes. Files are linked, not copied.
-    pub(crate) fn shelve(&self, number: u32, wanted: &[u32]) -> Result<(), Failure> {
+    /// Keeps a copy of the checkpoint, which is that after `number` training steps, if it is in
+    /// `wanted`. Deletes kept checkpoints that are not in `wanted`. Files are hard links, not
+    /// copies.
+    pub(crate) fn keep_for_rollback(&self, number: u32, wanted: &[u32]) -> Result<(), Failure> {
         let failed = |e: std::io::Error| Failure::io("keep a checkpoint", &e);
-        for kept in self.shelf().map_err(failed)? {
+        for kept in self.rollback_checkpoints().map_err(failed)? {
             if !wanted.contains(&kept) {
                 fs::remove_dir_all(self.other(&kept.to_string())).map_err(failed)?;
             }
@@ -212,22 +240,23 @@ impl StageFolder {
         Ok(())
     }
 
-    /// Of a run that was taken elsewhere what it may go back to can have stayed behind: what is not there goes from
-    /// this list. If nothing is left, what came with it is kept, that after `made` updates.
-    pub(crate) fn settle(&self, made: u32, shelf: &mut Vec<u32>) -> Result<(), Failure> {
-        let had = !shelf.is_empty();
-        shelf.retain(|kept| self.keeps(*kept));
-        if had && shelf.is_empty() {
-            shelf.push(made);
-            self.shelve(made, shelf)?;
+    /// Removes from the list the kept checkpoints that do not exist, as after a run was copied
+    /// elsewhere without them. If none remains, keeps the current checkpoint, that after `made`
+    /// training steps.
+    pub(crate) fn settle(&self, made: u32, kept_steps: &mut Vec<u32>) -> Result<(), Failure> {
+        let had = !kept_steps.is_empty();
+        kept_steps.retain(|kept| self.keeps(*kept));
+        if had && kept_steps.is_empty() {
+            kept_steps.push(made);
+            self.keep_for_rollback(made, kept_steps)?;
         }
         Ok(())
     }
 
-    /// Goes back to the checkpoint that was kept after so many updates, with this state; after none to what
-    /// the stage began with.
+    /// Rolls back to the checkpoint kept after `to` training steps, with this state; with 0 to the
+    /// beginning of the stage.
     pub(crate) fn go_back<T: Serialize>(&self, to: u32, state: &T) -> Result<(), Failure> {
-        let failed = |e: std::io::Error| Failure::io("go back to a checkpoint", &e);
+        let failed = |e: std::io::Error| Failure::io("roll back to a checkpoint", &e);
         if to == 0 {
             return fs::remove_dir_all(self.checkpoint()).map_err(failed);
         }
@@ -237,13 +266,13 @@ impl StageFolder {
         self.replace().map_err(failed)
     }
 
-    /// Whether the checkpoint after so many updates is kept.
+    /// Whether the checkpoint after `number` training steps is kept.
     fn keeps(&self, number: u32) -> bool {
         self.other(&number.to_string()).exists()
     }
 
-    /// Numbers of the checkpoints that are kept.
-    fn shelf(&self) -> std::io::Result<Vec<u32>> {
+    /// The training steps of the kept checkpoints.
+    fn rollback_checkpoints(&self) -> std::io::Result<Vec<u32>> {
         let mut kept = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();
@@ -254,7 +283,7 @@ impl StageFolder {
     }
 }
 
-/// Makes a folder of the same files in another place, which is emptied first.
+/// Hard-links the files of a folder into another one, which is emptied first.
 fn link(from: &Path, to: &Path) -> std::io::Result<()> {
     if to.exists() {
         fs::remove_dir_all(to)?;
@@ -266,14 +295,14 @@ fn link(from: &Path, to: &Path) -> std::io::Result<()> {
         if entry.file_type()?.is_dir() {
             link(&path, &place)?;
         } else if fs::hard_link(&path, &place).is_err() {
-            // Where there are no links.
+            // The file system has no hard links.
             fs::copy(&path, &place)?;
         }
     }
     Ok(())
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file atomically.
 pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Failure> {
     let failed = |e: std::io::Error| Failure::io(&format!("write {}", path.display()), &e);
     let text = serde_json::to_vec_pretty(value).map_err(|e| failed(e.into()))?;
@@ -286,7 +315,8 @@ pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Fai
 
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     let broken = |reason: String| {
-        let hint = "remove the stage's folder to do it again, or begin anew with another --out";
+        let hint =
+            "remove the stage's folder to repeat the stage, or start a new run with another --out";
         let message = format!("failed to read {}: {reason}", path.display());
         Failure::infrastructure(message, hint.to_owned())
     };

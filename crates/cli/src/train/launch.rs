@@ -1,4 +1,4 @@
-//! A training run from its configuration to its end, on devices that are open.
+//! A training run from its configuration to its end, on open devices.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -7,60 +7,61 @@ use fs_err as fs;
 use warpwright_judge::SessionPool;
 use warpwright_task::Task;
 
+use crate::device_context::DeviceContext;
 use crate::engine::Host;
 use crate::failure::Failure;
-use crate::judging::Bench;
-use crate::place::Place;
+use crate::judging::JudgeHost;
 use crate::printer::Printer;
 use crate::train::config::{Config, Pretrained, Pretraining, refused_model};
 use crate::train::corpus;
 use crate::train::folder::Begun;
-use crate::train::players::RolloutConfig;
+use crate::train::rollout_workers::RolloutConfig;
 use crate::train::sources::Places;
 use crate::train::stage::Stage;
 use crate::train::stages::Run;
 use crate::train::verdicts::Verdicts;
 
-/// What is to be done.
+/// The inputs of a run.
 pub(crate) struct Plan {
     pub(crate) config: Config,
-    /// The same as it was written.
+    /// The configuration's text.
     pub(crate) text: String,
-    /// The folder that its paths begin at.
+    /// The folder that its paths are relative to.
     pub(crate) folder: PathBuf,
     /// The run's folder, absolute.
     pub(crate) out: PathBuf,
     pub(crate) seed: u64,
-    /// What decides which tasks are drawn.
+    /// Seed of the selection of tasks.
     pub(crate) task_seed: u64,
     pub(crate) stages: Vec<Stage>,
-    /// Where verdicts are kept.
+    /// The file of cached verdicts.
     pub(crate) verdicts: PathBuf,
 }
 
-/// A run whose tasks are read.
+/// A run whose tasks have been read.
 pub(crate) struct Launch {
     pub(crate) plan: Plan,
     train: Vec<Task>,
     held_out: Vec<Task>,
-    /// Tasks that kernels are written for in stage pretrain.
+    /// Tasks for which stage pretrain writes kernels.
     written: Vec<Task>,
     pretrained: Option<PathBuf>,
 }
 
-/// What a run came to.
+/// The result of a run.
 pub(crate) struct TrainOutcome {
     /// Stages that are done.
     pub(crate) done: Vec<Stage>,
-    /// Mean rewards of the first and the last fifth of what was learned online.
+    /// Mean rewards of the first and the last fifth of the training steps of the last stage of
+    /// reinforcement learning.
     pub(crate) rewards: Option<(f64, f64)>,
-    /// Verdicts that were measured now, and given again.
+    /// Candidates that were measured, and verdicts that came from the cache.
     pub(crate) judged: u64,
     pub(crate) repeated: u64,
 }
 
 impl Launch {
-    /// Reads the tasks: what cannot be used is refused before anything starts.
+    /// Reads the tasks. Unusable inputs are refused before anything starts.
     pub(crate) fn prepare(plan: Plan, printer: Printer) -> Result<Self, Failure> {
         let Plan { config, folder, task_seed, .. } = &plan;
         let (train, held_out) = config.tasks.read(folder, *task_seed, printer)?;
@@ -69,10 +70,10 @@ impl Launch {
         if let Some(model) = &config.model {
             model.shape(folder).map_err(refused_model)?;
         }
-        // Without `..`: the engine's jail shows it at its own path.
+        // Without `..`: the engine's jail mounts it at its own path.
         let find = |p: &Pretrained| {
             fs::canonicalize(folder.join(&p.path)).map_err(|error| {
-                let hint = "pretrained.path is a model as Hugging Face has it, or a checkpoint that another \
+                let hint = "pretrained.path must be a Hugging Face model folder, or a checkpoint that another \
                             training makes first";
                 Failure::usage(format!("failed to find the model: {error}"), hint.to_owned())
             })
@@ -81,10 +82,10 @@ impl Launch {
         Ok(Self { plan, train, held_out, written, pretrained })
     }
 
-    /// Does the stages that are not done yet.
+    /// Runs the stages that are not done yet.
     pub(crate) fn go(
         &self,
-        benches: &[Bench],
+        benches: &[JudgeHost],
         stop: &AtomicBool,
         printer: Printer,
     ) -> Result<TrainOutcome, Failure> {
@@ -93,7 +94,7 @@ impl Launch {
         if computing == 0 || computing > benches.len() {
             return Err(too_many(computing, benches.len()));
         }
-        let devices: Vec<String> = benches.iter().map(Bench::device).collect();
+        let devices: Vec<String> = benches.iter().map(JudgeHost::device).collect();
         let hashes =
             |tasks: &[Task]| tasks.iter().map(|task| task.hash.clone()).collect::<Vec<_>>();
         let tasks = [[hashes(&self.train), hashes(&self.written)].concat(), hashes(&self.held_out)];
@@ -107,9 +108,10 @@ impl Launch {
             corpus::take_model(from, &config.sampling, &out.join("model"))?;
         }
         let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
-        let places = || -> Result<Vec<Place<'_>>, Failure> {
+        let places = || -> Result<Vec<DeviceContext<'_>>, Failure> {
             let each = benches.iter().zip(&pools);
-            each.map(|(bench, pool)| Place::new(bench, pool, None, config.profile)).collect()
+            each.map(|(bench, pool)| DeviceContext::new(bench, pool, None, config.profile))
+                .collect()
         };
         let kept = Verdicts::open(verdicts, config.verdict_cache_samples)?;
         let fresh = Verdicts::open(verdicts, 0)?;
@@ -139,7 +141,8 @@ impl Launch {
         let done = stages.iter().try_for_each(|stage| run.stage(*stage));
         let (kept, fresh) = (kept.count(), fresh.count());
         let judged = kept.judged + fresh.judged;
-        printer.say(&format!("{judged} verdicts measured, {} given again", kept.repeated));
+        printer
+            .say(&format!("{judged} verdicts measured, {} from the verdict cache", kept.repeated));
         done?;
         let mut done = Vec::new();
         for stage in Stage::ALL {
@@ -153,7 +156,8 @@ impl Launch {
 }
 
 fn too_many(wanted: usize, devices: usize) -> Failure {
-    let message = format!("failed to compute on {wanted} devices: the run has {devices}");
-    let hint = "name as many by `--device cuda:0,cuda:1`, or fewer as `engine.gpus`".to_owned();
+    let message = format!("failed to train on {wanted} devices: the run has {devices}");
+    let hint = "list that many devices, e.g. `--device cuda:0,cuda:1`, or lower `engine.num_gpus`"
+        .to_owned();
     Failure::usage(message, hint)
 }

@@ -1,5 +1,5 @@
-//! Training: what `warpwright train` wires together. The stages are `stages.rs`; what is learned, and how,
-//! is `warpwright_learn`'s.
+//! Training: the parts that `warpwright train` connects. `stages.rs` has the stages;
+//! `warpwright_learn` has the algorithms.
 
 mod board;
 pub(crate) mod config;
@@ -10,10 +10,10 @@ mod figures;
 pub(crate) mod folder;
 pub(crate) mod launch;
 mod online;
-pub(crate) mod players;
 mod pretrain;
 mod progress;
 pub(crate) mod report;
+pub(crate) mod rollout_workers;
 pub(crate) mod sources;
 pub(crate) mod stage;
 pub(crate) mod stages;

@@ -1,4 +1,4 @@
-//! Learning from episodes that are played: the stages `single-turn` and `ppo`.
+//! Reinforcement learning on the policy's own rollouts: the stages `single-turn` and `ppo`.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -9,8 +9,8 @@ use crate::failure::Failure;
 use crate::train::config::Rl;
 use crate::train::figures;
 use crate::train::folder::StageFolder;
-use crate::train::players::RolloutWorkers;
 use crate::train::progress::{told_back, told_end, told_update};
+use crate::train::rollout_workers::RolloutWorkers;
 use crate::train::stage::Stage;
 use crate::train::stages::{Run, not_updated};
 
@@ -25,7 +25,7 @@ impl Run<'_, '_> {
         let Some(playing) = playing else { return Ok(()) };
         let online = playing.online(self.config.reward, self.seed(100 + stage.salt()));
         let mut state: State = folder.state()?;
-        folder.settle(state.updates.len() as u32, &mut state.shelf)?;
+        folder.settle(state.updates.len() as u32, &mut state.rollback_checkpoints)?;
         while let Some(back) =
             self.online_from(stage, folder, playing, (&online, turns), &mut state)?
         {
@@ -40,10 +40,10 @@ impl Run<'_, '_> {
             self.printer.say(&told_end(stage, made, alarm));
         }
         folder.finish(&state)?;
-        folder.shelve(0, &[])
+        folder.keep_for_rollback(0, &[])
     }
 
-    /// Goes on from the last checkpoint, until all is done or an update is to be thrown away.
+    /// Trains from the last checkpoint until the stage is done, or until a rollback.
     fn online_from(
         &self,
         stage: Stage,
@@ -54,8 +54,8 @@ impl Run<'_, '_> {
     ) -> Result<Option<Back>, Failure> {
         if !state.updates.is_empty() && !folder.has_moments() {
             self.printer.say(&format!(
-                "warning: {} has no optimizer.safetensors: moments begin anew, and the first updates move the \
-                 policy farther than those before",
+                "warning: {} has no optimizer.safetensors: the optimizer state starts at zero, so the first steps \
+                 change the policy more than earlier ones",
                 folder.checkpoint().display()
             ));
         }
@@ -78,7 +78,9 @@ impl Run<'_, '_> {
             }
             let saved = self.save(folder, &engine, shared, state);
             let number = state.updates.len() as u32;
-            unsaved = saved.and_then(|()| folder.shelve(number, &state.shelf)).err();
+            unsaved = saved
+                .and_then(|()| folder.keep_for_rollback(number, &state.rollback_checkpoints))
+                .err();
             let stops = unsaved.is_some() || self.stop.load(Ordering::SeqCst);
             if stops { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
@@ -89,7 +91,7 @@ impl Run<'_, '_> {
             OnlineError::Update(error) => not_updated(error, &engine, &attempt),
             OnlineError::Rollouts(error) => error.0,
             error @ OnlineError::NoEpisodes { .. } => {
-                let hint = "run the same command again: it goes on from the last checkpoint";
+                let hint = "run the same command again: it resumes from the last checkpoint";
                 Failure::infrastructure(error.to_string(), hint.to_owned())
             }
         })?;

@@ -1,9 +1,9 @@
-//! The stage that a policy from scratch begins with: source code as it lies on the machine, and kernels that
-//! the built-in policy's rules write for many tasks. Nothing is run, and nothing is judged.
+//! Stage `pretrain`, the first of a policy from scratch: trains on source code of the machine, and
+//! on kernels that the built-in policy writes for many tasks. Nothing is run or judged.
 //!
 //! ```text
 //! tasks ─► traced ─► kernels with flaws ─┐
-//! folders ─► files ──────────────────────┴─► tokenizer ─► sequences, all in one order ─► likelihood
+//! folders ─► files ──────────────────────┴─► tokenizer ─► sequences, shuffled together ─► likelihood
 //! ```
 
 use std::collections::BTreeMap;
@@ -31,23 +31,23 @@ use crate::train::sources::Sources;
 use crate::train::stage::Stage;
 use crate::train::stages::Run;
 
-/// What the stage read, beside its weights.
+/// Statistics of the stage's texts, in its folder.
 const CORPUS: &str = "corpus.json";
-/// Most bytes of each kind of text that the tokenizer learns from.
+/// Limit on the bytes of each kind of text that the tokenizer is trained on.
 const TOKENIZER_BYTES: usize = 8 << 20;
-/// Most tokens of a piece of source code.
+/// Limit on the tokens of a piece of source code.
 const PIECE_TOKENS: usize = 1024;
-/// How often it is said how many are traced.
+/// Interval of the progress lines of tracing.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// What was learned from.
+/// Statistics of the training texts.
 #[derive(Debug, Serialize)]
 struct Corpus {
     tasks: usize,
-    /// Of tasks without kernels, how many for which reason.
+    /// Numbers of tasks without kernels, by reason.
     without: BTreeMap<String, usize>,
     kernels: usize,
-    /// Of these, how many have more tokens than the model has positions.
+    /// Number of kernels that are longer than the model's maximum sequence length.
     too_long: usize,
     kernel_tokens: usize,
     sources: Option<Sources>,
@@ -65,12 +65,12 @@ impl Run<'_, '_> {
         let positions = Described::read(&self.out.join("model"))?.positions(None);
         let dialogue = Marks::new(tokenizer, self.config.sampling.max_tool_result_tokens);
 
-        let mut told = side_by_side(&kernels, |shown| vec![shown.episode(&dialogue)]);
+        let mut told = parallel_map(&kernels, |shown| vec![shown.episode(&dialogue)]);
         let written = told.len();
         told.retain(|episode| length(episode) <= positions);
         let too_long = written - told.len();
         let texts = sources.as_ref().map_or(&[][..], |sources| &sources.texts);
-        let pieces = side_by_side(texts, |text| pieces(&dialogue, text, positions));
+        let pieces = parallel_map(texts, |text| pieces(&dialogue, text, positions));
         let source_tokens = pieces.iter().map(length).sum();
         if let Some(share) = pretrain.max_kernel_share {
             told.shuffle(&mut StdRng::seed_from_u64(self.seed(Stage::Pretrain.salt())));
@@ -89,16 +89,16 @@ impl Run<'_, '_> {
         write_json(&folder.path.join(CORPUS), &corpus)?;
         told.extend(pieces);
         if told.is_empty() {
-            let hint = "make positions larger, or the tasks smaller".to_owned();
+            let hint = "increase model.max_position_embeddings, or use smaller tasks".to_owned();
             let message = format!(
-                "failed to learn from kernels: none is shorter than the model's {positions} tokens"
+                "failed to pretrain: no kernel is shorter than max_position_embeddings, {positions} tokens"
             );
             return Err(Failure::usage(message, hint));
         }
         self.fit(Stage::Pretrain, folder, &pretrain.fit, Aim::Likelihood, &told, false)
     }
 
-    /// Kernels for the tasks, and why there are none for the others.
+    /// Kernels for the tasks, and the reasons why other tasks have none.
     fn kernels(
         &self,
         pretrain: &Pretraining,
@@ -125,7 +125,7 @@ impl Run<'_, '_> {
         })?;
         let place = &self.field.places[0];
         let numbered: Vec<_> = self.written.iter().zip(&traced).zip(0u64..).collect();
-        let written = side_by_side(&numbered, |((task, trace), number)| {
+        let written = parallel_map(&numbered, |((task, trace), number)| {
             let seeds = (0..pretrain.kernels_per_task as u64).map(|version| {
                 self.seed(1 << 32 | *number << 8 ^ version ^ Stage::Pretrain.salt() << 56)
             });
@@ -170,8 +170,8 @@ impl Run<'_, '_> {
         Sources::read(&pretrain.sources, &self.places, self.folder, most, seed).map(Some)
     }
 
-    /// Trains the run's tokenizer where there is none yet: on what is learned from here and on the
-    /// demonstrations, as far as a part of each goes.
+    /// Trains the run's tokenizer if it has none: on these texts and on the demonstrations, up to a
+    /// limit of each.
     fn tokenize_by(&self, kernels: &[Shown], sources: Option<&Sources>) -> Result<(), Failure> {
         let Some(model) = self.config.model.as_ref().filter(|_| !self.tokenizer().exists()) else {
             return Ok(());
@@ -197,7 +197,7 @@ impl Run<'_, '_> {
         ));
         if corpus.too_long > 0 {
             self.printer.say(&format!(
-                "warning: {} kernels are longer than the model's positions",
+                "warning: {} kernels are longer than max_position_embeddings and left out",
                 corpus.too_long
             ));
         }
@@ -214,7 +214,7 @@ fn length(episode: &batch::Episode) -> usize {
     episode.sequences.iter().map(|sequence| sequence.ids.len()).sum()
 }
 
-/// Leaves the first kernels that make at most this share of all tokens.
+/// Keeps the first kernels that make up at most this share of all tokens.
 fn keep_share(kernels: &mut Vec<batch::Episode>, source_tokens: usize, share: f64) {
     let most = share / (1.0 - share) * source_tokens as f64;
     let mut tokens = 0;
@@ -226,7 +226,7 @@ fn keep_share(kernels: &mut Vec<batch::Episode>, source_tokens: usize, share: f6
     kernels.truncate(kept);
 }
 
-/// The first texts of so many bytes.
+/// The first texts, up to the limit in bytes.
 fn up_to(texts: impl Iterator<Item = String>) -> impl Iterator<Item = String> {
     let mut bytes = 0;
     texts.take_while(move |text| {
@@ -235,8 +235,8 @@ fn up_to(texts: impl Iterator<Item = String>) -> impl Iterator<Item = String> {
     })
 }
 
-/// A text as sequences that the model has room for. Each begins after a mark that ends messages, so that the
-/// first token is learned too.
+/// Splits a text into sequences that fit the model. Each begins after a mark that ends messages, so
+/// that its first token is trained too.
 fn pieces(dialogue: &Marks, text: &str, positions: usize) -> Vec<batch::Episode> {
     let ids = dialogue.tokenizer().encode(text);
     let begin = dialogue.stops()[0];
@@ -253,8 +253,8 @@ fn pieces(dialogue: &Marks, text: &str, positions: usize) -> Vec<batch::Episode>
     pieces.collect()
 }
 
-/// Works on all cores, with the results in order.
-fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Vec<R> + Sync) -> Vec<R> {
+/// Maps on all cores; results keep their order.
+fn parallel_map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Vec<R> + Sync) -> Vec<R> {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let size = items.len().div_ceil(cores).max(1);
     std::thread::scope(|scope| {
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn source_code_comes_back_from_its_pieces_and_every_token_of_it_is_learned() {
+    fn source_pieces_cover_every_token() {
         let text = "int add(int a, int b) { return a + b; }\n".repeat(9);
         let tokenizer = Tokenizer::train([text.as_str()], 300, Pretokenizer::Words).unwrap();
         let dialogue = Marks::new(tokenizer, 8);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_a_share_of_all_tokens() {
+    fn kernel_share_of_tokens_is_limited() {
         let of = |tokens: usize| batch::Episode {
             task: String::new(),
             sequences: vec![Sequence { ids: vec![0; tokens], ..Sequence::default() }],
@@ -308,9 +308,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_side_by_side_stays_in_order() {
+    fn parallel_map_keeps_order() {
         let numbers: Vec<usize> = (0..97).collect();
-        let doubled = side_by_side(&numbers, |n| vec![*n; *n % 3]);
+        let doubled = parallel_map(&numbers, |n| vec![*n; *n % 3]);
         let expected: Vec<usize> = numbers.iter().flat_map(|n| vec![*n; *n % 3]).collect();
         assert_eq!(doubled, expected);
     }

@@ -1,4 +1,4 @@
-//! What a run says while it goes on.
+//! Progress lines and warnings of a training run.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::train::stage::Stage;
 
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Says how many of many are done, every few seconds.
+/// Prints every few seconds how many episodes are done.
 pub(crate) struct Progress {
     printer: Printer,
     name: String,
@@ -36,7 +36,7 @@ impl Progress {
     }
 }
 
-/// Says how far an epoch has come, every few seconds.
+/// Prints every few seconds how many steps of an epoch are done.
 pub(crate) struct Steps {
     printer: Printer,
     stage: Stage,
@@ -110,11 +110,11 @@ pub(crate) fn told_back(stage: Stage, back: Back) -> String {
     }
 }
 
-/// An alarm that halts a stage after this many steps of all.
+/// The warning of an alarm that halts a stage after `made` of `all` steps.
 pub(crate) fn told_end(stage: Stage, (made, all): (usize, u32), alarm: Alarm) -> String {
     let cure = match alarm {
         Alarm::SamplerWeightMismatch => {
-            ". The engine samples with other weights than it trains, which is a fault of the engine; \
+            ". The engine's sampler and trainer have different weights, which is a fault of the engine; \
              `--set engine.fused_kernels=false` or another --device may avoid it"
         }
         _ => "",

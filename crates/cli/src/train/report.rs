@@ -1,4 +1,4 @@
-//! What a training run's folder says, for its page.
+//! Reads a training run's folder for its report page.
 
 use std::path::Path;
 
@@ -12,26 +12,26 @@ use warpwright_report::training::{Curve, Sample, Training, write_training};
 
 use crate::failure::Failure;
 use crate::train::figures::{self, Figure};
-use crate::train::folder::{Begun, StageFolder, read_json};
+use crate::train::folder::{Begun, StageFolder};
 use crate::train::stage::Stage;
 
-/// Whether a folder is a training run's.
+/// Whether a folder is a training run.
 pub(crate) fn is_training(dir: &Path) -> bool {
     dir.join("train.json").is_file()
 }
 
-/// Writes the page of the run in `dir`.
+/// Writes the report page of the run in `dir`.
 pub(crate) fn present(dir: &Path, page: &Path) -> Result<(), Failure> {
     Ok(write_training(&told(dir, true)?, page)?)
 }
 
-/// The run in `dir` without its kernels, which take long to find.
+/// The run in `dir` without its kernels, which take long to collect.
 pub(crate) fn outline(dir: &Path) -> Result<Training, Failure> {
     told(dir, false)
 }
 
 fn told(dir: &Path, with_samples: bool) -> Result<Training, Failure> {
-    let begun: Begun = read_json(&dir.join("train.json"))?;
+    let begun = Begun::read(dir)?;
     let name = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     let mut training = Training {
         title: name.file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -100,7 +100,7 @@ fn curves(steps: &[Vec<Figure>]) -> Vec<Curve> {
     curves.map(|(name, values)| Curve { name, values, ..Curve::default() }).collect()
 }
 
-/// The best kernels of the first, the middle and the last of `steps` updates.
+/// The best kernels of the first, the middle and the last of `steps` training steps.
 fn samples(folder: &StageFolder, steps: usize) -> Result<Vec<Sample>, Failure> {
     let dir = folder.path.join("record");
     if steps == 0 || !dir.join("run.json").is_file() {
@@ -128,7 +128,7 @@ fn samples(folder: &StageFolder, steps: usize) -> Result<Vec<Sample>, Failure> {
         };
         let mut files = Vec::new();
         for file in &candidate.files {
-            // A report shows what it can.
+            // Unreadable files are omitted from the report.
             let text =
                 reader.blob(file.blob).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             files.push((file.path.clone(), text.unwrap_or_else(|error| error.to_string())));

@@ -1,4 +1,4 @@
-//! Source code as it lies on the machine: Python, C++ and CUDA of packages that are installed.
+//! Collects source code from the machine: Python, C++ and CUDA files of installed packages.
 
 use std::path::{Path, PathBuf};
 
@@ -10,33 +10,34 @@ use serde::Serialize;
 use warpwright_record::blob::BlobHash;
 
 use crate::failure::Failure;
-use crate::judging::Bench;
+use crate::judging::JudgeHost;
 use crate::python;
 
-/// Which files are read.
+/// Extensions of the files that are read.
 const KINDS: [&str; 9] = ["py", "h", "hpp", "hh", "cuh", "cu", "c", "cc", "cpp"];
-/// Larger ones are tables.
+/// Larger files are data tables.
 const MOST_BYTES: u64 = 256 << 10;
 
-/// Where `site-packages/` and `cuda/` are.
+/// The folders that `site-packages/` and `cuda/` stand for.
 pub(crate) struct Places {
     pub(crate) site_packages: Option<PathBuf>,
     pub(crate) cuda: Option<PathBuf>,
 }
 
-/// What was read.
+/// The collected files.
 #[derive(Debug, Serialize)]
 pub(crate) struct Sources {
     pub(crate) files: usize,
     pub(crate) bytes: usize,
-    /// Of all texts one after the other.
+    /// Hash of all texts, concatenated.
     pub(crate) hash: String,
     #[serde(skip)]
     pub(crate) texts: Vec<String>,
 }
 
 impl Sources {
-    /// Files below the folders, in an order that the seed decides, until there are so many bytes.
+    /// Reads files below the folders, in an order shuffled by the seed, until the limit in bytes is
+    /// reached.
     pub(crate) fn read(
         named: &[PathBuf],
         places: &Places,
@@ -50,7 +51,7 @@ impl Sources {
             let before = files.len();
             walk(&folder, &mut files).map_err(|error| unreadable(name, &error.to_string()))?;
             if files.len() == before {
-                return Err(unreadable(name, "it has no Python, C++ or CUDA"));
+                return Err(unreadable(name, "it has no Python, C++ or CUDA files"));
             }
         }
         files.sort();
@@ -63,7 +64,7 @@ impl Sources {
             }
             let text = match fs::read_to_string(&file) {
                 Ok(text) => text,
-                // What is no text is no source code.
+                // A file that is not UTF-8 is not source code.
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => continue,
                 Err(error) => return Err(Failure::io("read source code", &error)),
             };
@@ -77,8 +78,8 @@ impl Sources {
 }
 
 impl Places {
-    /// Of the device's interpreter and toolkit.
-    pub(crate) fn of(bench: &Bench) -> Self {
+    /// The folders of the device's interpreter and toolkit.
+    pub(crate) fn of(bench: &JudgeHost) -> Self {
         Self {
             site_packages: python::look_at(&bench.python, "").site_packages,
             cuda: bench.judge.toolchain().nvcc.as_ref().map(|cuda| cuda.root.clone()),
@@ -93,9 +94,9 @@ impl Places {
         let found = within("site-packages", &self.site_packages)
             .or_else(|| within("cuda", &self.cuda))
             .unwrap_or_else(|| Some(base.join(name)));
-        let folder = found.ok_or_else(|| unreadable(name, "there is none on this machine"))?;
+        let folder = found.ok_or_else(|| unreadable(name, "this machine has no such folder"))?;
         if !folder.is_dir() {
-            return Err(unreadable(name, &format!("{} is no folder", folder.display())));
+            return Err(unreadable(name, &format!("{} is not a folder", folder.display())));
         }
         Ok(folder)
     }
@@ -104,11 +105,11 @@ impl Places {
 fn unreadable(name: &Path, why: &str) -> Failure {
     let message = format!("failed to read the source code of {}: {why}", name.display());
     let hint =
-        "pretrain.sources are folders, e.g. \"site-packages/torch/include\", \"cuda/include\"";
+        "pretrain.sources must be folders, e.g. \"site-packages/torch/include\", \"cuda/include\"";
     Failure::usage(message, hint.to_owned())
 }
 
-/// Links are not followed: they lead to what is elsewhere too, or round.
+/// Links are not followed: their targets may be elsewhere, or cycles.
 fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn source_code_is_found_in_an_order_of_the_seeds_and_ends_at_its_most() {
+    fn source_files_are_seed_ordered_and_size_limited() {
         let base = tempfile::tempdir().unwrap();
         for number in 0..20 {
             let folder = base.path().join(format!("packages/p{number}"));
@@ -151,8 +152,8 @@ mod tests {
         assert_eq!(read("packages", 30, 1).unwrap().texts, all.texts[..4]);
         for (name, why) in [
             ("cuda/include", "there is none"),
-            ("elsewhere", "is no folder"),
-            ("packages/p1/a.py", "is no folder"),
+            ("elsewhere", "is not a folder"),
+            ("packages/p1/a.py", "is not a folder"),
         ] {
             let failure = read(name, 30, 1).unwrap_err();
             assert!(failure.message.contains(why), "{}", failure.message);

@@ -1,10 +1,10 @@
-//! The parts of a run, in their order.
+//! The stages of a training run, in order.
 
 use serde::{Deserialize, Serialize};
 
 use crate::train::config::Config;
 
-/// A part of a run.
+/// A stage of a training run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stage {
@@ -20,7 +20,7 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    /// In their order.
+    /// All stages, in order.
     pub(crate) const ALL: [Self; 9] = [
         Self::Demos,
         Self::Pretrain,
@@ -47,7 +47,7 @@ impl Stage {
         }
     }
 
-    /// What its table in the configuration is called.
+    /// Name of its table in the configuration.
     pub(crate) fn table(self) -> String {
         self.name().replace('-', "_")
     }
@@ -67,7 +67,7 @@ impl Stage {
         }
     }
 
-    /// What makes its seeds others than those of other stages; that of a stage never changes.
+    /// Distinguishes its seeds from those of other stages; it never changes.
     pub(crate) fn salt(self) -> u64 {
         match self {
             Self::Demos => 0,
@@ -82,7 +82,7 @@ impl Stage {
         }
     }
 
-    /// Whether weights come out of it.
+    /// Whether it trains weights.
     pub(crate) fn trains(self) -> bool {
         !matches!(self, Self::Demos | Self::Collect | Self::Eval)
     }

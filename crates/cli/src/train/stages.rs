@@ -1,4 +1,4 @@
-//! Does the stages. Each takes up where it was stopped, and says what it came to.
+//! Runs the stages. Each resumes where it was interrupted.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,54 +27,54 @@ use crate::commands::report::width;
 use crate::device_use;
 use crate::engine::{Engine, Host, Shared, Weights};
 use crate::failure::{Failure, chain};
-use crate::judging::Bench;
+use crate::judging::JudgeHost;
 use crate::printer::Printer;
 use crate::train::board::Board;
 use crate::train::config::{BaselinePolicy, Config, Pretrained};
 use crate::train::corpus::Described;
 use crate::train::figures::Figure;
 use crate::train::folder::StageFolder;
-use crate::train::players::{Make, RolloutConfig, RolloutWorkers};
 use crate::train::progress::Progress;
 use crate::train::report;
+use crate::train::rollout_workers::{Make, RolloutConfig, RolloutWorkers};
 use crate::train::sources::Places;
 use crate::train::stage::Stage;
 
-/// Most messages of a policy without weights: more than it has versions.
+/// Limit on the messages of a policy without weights: more than the versions that it can write.
 const BASELINE_TURNS: u32 = 4000;
 
-/// What the stages share.
+/// Inputs that the stages share.
 pub(crate) struct Run<'a, 'f> {
     pub(crate) config: &'a Config,
     pub(crate) seed: u64,
-    /// Where the configuration lies.
+    /// The configuration's folder.
     pub(crate) folder: &'a Path,
     pub(crate) out: &'a Path,
-    /// Where the model lies that is gone on from; none: it is from scratch.
+    /// Folder of the pretrained model; `None` for a model from scratch.
     pub(crate) pretrained: Option<PathBuf>,
     pub(crate) host: Host<'a>,
-    /// Where episodes are played.
+    /// Rollout settings with the verdict cache.
     pub(crate) field: &'a RolloutConfig<'f>,
-    /// The same, but nothing is given again: for figures.
+    /// The same without verdicts from the cache: for evaluation.
     pub(crate) afresh: &'a RolloutConfig<'f>,
     pub(crate) train: &'a [Task],
     pub(crate) held_out: &'a [Task],
-    /// Tasks that kernels are written for in stage pretrain.
+    /// Tasks for which stage pretrain writes kernels.
     pub(crate) written: &'a [Task],
-    /// Where source code lies.
+    /// Folders of source code.
     pub(crate) places: Places,
-    /// Whose devices the judge and the engine use.
-    pub(crate) benches: &'a [Bench],
+    /// The devices of the judge and the engine.
+    pub(crate) benches: &'a [JudgeHost],
     pub(crate) stop: &'a AtomicBool,
     pub(crate) printer: Printer,
 }
 
 impl Run<'_, '_> {
-    /// Does a stage, or finds that it is done.
+    /// Runs a stage, unless it is done.
     pub(crate) fn stage(&self, stage: Stage) -> Result<(), Failure> {
         let folder = self.stage_folder(stage)?;
         if folder.is_done() {
-            self.printer.say(&format!("{}: done before", stage.name()));
+            self.printer.say(&format!("{}: already done", stage.name()));
             return Ok(());
         }
         self.check_order(stage)?;
@@ -93,7 +93,7 @@ impl Run<'_, '_> {
             }
             Stage::Eval => self.eval(&folder),
         };
-        let what = if done.is_ok() { "" } else { ", to be gone on with" };
+        let what = if done.is_ok() { "" } else { ", not finished" };
         self.printer.say(&format!(
             "{}: {:.0} s{what}",
             stage.name(),
@@ -117,7 +117,7 @@ impl Run<'_, '_> {
     fn check_order(&self, stage: Stage) -> Result<(), Failure> {
         for before in Stage::ALL.into_iter().take_while(|before| *before != stage) {
             if before.is_in(self.config) && !self.stage_folder(before)?.is_done() {
-                let hint = format!("do it first: `warpwright train {} ...`", before.name());
+                let hint = format!("run it first: `warpwright train {} ...`", before.name());
                 let message = format!(
                     "failed to begin stage {}: stage {} is not done",
                     stage.name(),
@@ -129,7 +129,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Another seed for each use.
+    /// A distinct seed per use.
     pub(super) fn seed(&self, of: u64) -> u64 {
         self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ of.wrapping_mul(0xD134_2543_DE82_EF95)
     }
@@ -143,7 +143,8 @@ impl Run<'_, '_> {
             .map_err(|error| Failure::infrastructure(chain(&error), None))
     }
 
-    /// The weights that a stage begins with: its own, else those of the last stage before it.
+    /// The weights that a stage starts from: its own checkpoint, else that of the last trained
+    /// stage before it.
     pub(super) fn weights(&self, stage: Stage) -> Result<Weights, Failure> {
         let own = self.stage_folder(stage)?.checkpoint();
         if stage.trains() && own.exists() {
@@ -178,16 +179,18 @@ impl Run<'_, '_> {
         folder.save(shared, state, &[&beside[0], &beside[1]], unsaved)
     }
 
-    /// Begins the events of a stage with the steps that are known.
+    /// Starts the TensorBoard events of a stage with the known steps.
     pub(super) fn board(&self, stage: Stage, known: &[Vec<Figure>]) -> Result<Board, Failure> {
         Board::begin(&self.out.join("tensorboard").join(stage.name()), known)
             .map_err(|error| Failure::io("write events for TensorBoard", &error))
     }
 
-    /// Adds a step. That it cannot be noted ends no training.
+    /// Writes the metrics of a step. A failure is a warning: training continues.
     pub(super) fn note(&self, board: &mut Board, figures: &[Figure]) {
         if let Err(error) = board.add(figures) {
-            self.printer.say(&format!("warning: failed to note a step for TensorBoard: {error}"));
+            self.printer.say(&format!(
+                "warning: failed to write a step's metrics for TensorBoard: {error}"
+            ));
         }
     }
 
@@ -197,7 +200,7 @@ impl Run<'_, '_> {
         let make: Make<'_> = Box::new(|| {
             Box::new(Demonstrator::new(demos.flaws, drafts.clone())) as Box<dyn Policy>
         });
-        // What the first episode of a task finds out of it, its others use.
+        // The other episodes of a task reuse the findings of its first.
         let is_first = |play: &Play| (play.number as usize) < self.train.len();
         let (first, others) =
             self.plays(self.train, demos.episodes_per_task).into_iter().partition(is_first);
@@ -223,7 +226,8 @@ impl Run<'_, '_> {
         folder.finish(&serde_json::json!({ "episodes": played.len() }))
     }
 
-    /// So many episodes of each task. Those of one beside each other: the judge keeps few tasks open at once.
+    /// `each` episodes per task. Episodes of a task are adjacent, since the judge keeps few tasks
+    /// open at once.
     fn plays(&self, tasks: &[Task], each: usize) -> Vec<Play> {
         let count = tasks.len();
         let all = (0..count).flat_map(|task| (0..each).map(move |episode| (task, episode)));
@@ -234,7 +238,7 @@ impl Run<'_, '_> {
         .collect()
     }
 
-    /// What a demonstration went by.
+    /// The briefing of a demonstration.
     fn told_of(&self, episode: &Episode) -> Briefing {
         let place = &self.field.places[0];
         Briefing {
@@ -248,7 +252,8 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Episodes, some after others, with their record closed; `between` is shown what was played, phase by phase.
+    /// Plays episodes in phases and closes their record. `between` is called with the episodes of
+    /// each phase.
     fn play_all(
         &self,
         folder: &StageFolder,
@@ -271,18 +276,19 @@ impl Run<'_, '_> {
         Ok(played)
     }
 
-    /// Episodes that ended by our own failure mean that something is wrong with the task or the machine.
+    /// Refuses episodes that ended with an infrastructure failure: the task or the machine is at
+    /// fault.
     fn refuse_broken(played: &[Episode]) -> Result<(), Failure> {
         let broken = played.iter().find_map(|episode| match &episode.end.as_ref()?.outcome {
             Outcome::Infrastructure { message } => Some((&episode.setup.task, message)),
             _ => None,
         });
         let Some((task, message)) = broken else { return Ok(()) };
-        let hint = "mend or remove the task, and run the same command again".to_owned();
+        let hint = "fix or remove the task, and run the same command again".to_owned();
         Err(Failure::infrastructure(format!("failed to play {task}: {message}"), hint))
     }
 
-    /// Makes policies that an engine draws for.
+    /// Policies that sample from an engine.
     pub(super) fn natives(&self, engine: &Engine, name: &str) -> Result<Make<'static>, Failure> {
         let settings = warpwright_native::Settings {
             model: name.to_owned(),
@@ -313,8 +319,8 @@ impl Run<'_, '_> {
         folder.finish(&serde_json::json!({ "episodes": played.len(), "usable": usable }))
     }
 
-    /// Every policy that came out of a stage, on tasks that none was trained on: whole episodes, first
-    /// messages, and those that play beside.
+    /// Evaluates the policy of every stage and the baseline policies on the held-out tasks: whole
+    /// episodes, and first messages alone.
     fn eval(&self, folder: &StageFolder) -> Result<(), Failure> {
         let Some(eval) = &self.config.eval else { return folder.finish(&()) };
         let lengths: &[(&str, u32)] = if eval.single_turn {
@@ -362,16 +368,18 @@ impl Run<'_, '_> {
         let known: Vec<&Evaluation> = arms.values().collect();
         let gaps = lengths.iter().filter_map(|(suffix, _)| {
             let of = |name: &str| arms.get(&format!("{name}{suffix}"));
-            // One that goes on from a policy of before need not have been fine-tuned again.
+            // A run from a pretrained policy may have no stage rft.
             let before = ["rft", "base"].into_iter().find_map(|name| Some((name, of(name)?)));
             let ((name, from), to) = (before?, of("ppo")?);
             Some((format!("{name} to ppo{suffix}"), Gap::of(from, to, &known)))
         });
         let gaps: BTreeMap<String, Gap> = gaps.collect();
         for (name, Gap { closed, tasks, open }) in &gaps {
-            let closed = closed.map_or("nothing to be won".to_owned(), |c| {
+            let closed = closed.map_or("no task is open".to_owned(), |c| {
                 let [value, low, high] = [c.value, c.low, c.high].map(|share| 100.0 * share);
-                format!("{value:.0} % [{low:.0}, {high:.0}] of the way to the best known")
+                format!(
+                    "{value:.0} % [{low:.0}, {high:.0}] of the gap to the best known result closed"
+                )
             });
             self.printer.say(&format!("eval: {name}: {closed}, {open} of {tasks} tasks open"));
         }
@@ -380,7 +388,7 @@ impl Run<'_, '_> {
         folder.finish(&serde_json::json!({ "policies": scores, "gaps": gaps }))
     }
 
-    /// So many episodes of each task that is held out, with everything measured.
+    /// Plays `each` episodes per held-out task, measuring every candidate.
     fn compete(
         &self,
         of: &StageFolder,
@@ -396,7 +404,7 @@ impl Run<'_, '_> {
         of.finish(&serde_json::json!({ "episodes": played.len() }))
     }
 
-    /// Prints what a policy reached, and gives it.
+    /// Prints a policy's results and returns them.
     fn table(&self, name: &str, of: &StageFolder) -> Result<Evaluation, Failure> {
         let evaluation = Evaluation::read(&of.path.join("record"))?;
         self.printer.say(&format!("eval: {name}"));
@@ -404,7 +412,8 @@ impl Run<'_, '_> {
         Ok(evaluation)
     }
 
-    /// Mean rewards of the first and the last fifth of what was learned online, by the last such stage.
+    /// Mean rewards of the first and the last fifth of the training steps, of the last stage of
+    /// reinforcement learning.
     pub(crate) fn first_and_last(&self) -> Result<Option<(f64, f64)>, Failure> {
         for stage in [Stage::Ppo, Stage::SingleTurn] {
             let folder = self.stage_folder(stage)?;

@@ -1,4 +1,5 @@
-//! The stages that train on episodes that are stored: on demonstrations, and on what the policy did.
+//! The stages that train on stored episodes: on demonstrations, and on collected episodes of the
+//! policy.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -23,7 +24,7 @@ use crate::train::progress::{Steps, told_epoch};
 use crate::train::stage::Stage;
 use crate::train::stages::{Run, not_updated};
 
-/// What is in a stage's `done.json`.
+/// Content of a stage's `done.json`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Fitted {
     epochs: Vec<Epoch>,
@@ -57,19 +58,19 @@ impl Run<'_, '_> {
         let left_out = all - episodes.len();
         let tokens: usize = episodes.iter().map(|e| e.sequences[0].ids.len()).sum();
         self.printer.say(&format!(
-            "sft: {} demonstrations, {tokens} tokens of a vocabulary of {}, the longest {longest}",
+            "sft: {} demonstrations, {tokens} tokens, the longest {longest}; vocabulary of {}",
             episodes.len(),
             described.vocab_size,
         ));
         if left_out > 0 {
             self.printer.say(&format!(
-                "warning: {left_out} demonstrations are longer than the model's positions ({positions})"
+                "warning: {left_out} demonstrations are longer than the model's context of {positions} tokens and left out"
             ));
         }
         if episodes.is_empty() {
-            let hint = "make positions larger, or the tasks smaller".to_owned();
+            let hint = "increase max_position_embeddings (pretrained: max_model_len), or use smaller tasks".to_owned();
             let message = format!(
-                "failed to learn from demonstrations: none is shorter than {positions} tokens"
+                "failed to train on demonstrations: none is shorter than {positions} tokens"
             );
             return Err(Failure::usage(message, hint));
         }
@@ -127,7 +128,7 @@ impl Run<'_, '_> {
         folder.finish(&Fitted { epochs })
     }
 
-    /// A critic with weights of its own, where there is none.
+    /// Creates a critic with weights of its own, unless the engine has one.
     pub(super) fn begin_critic(
         engine: &Engine,
         shared: &mut Shared,
@@ -159,14 +160,17 @@ impl Run<'_, '_> {
         let told: Vec<String> =
             faults.iter().map(|(fault, n)| format!("{n} for {fault}")).collect();
         self.printer.say(&format!(
-            "rft: {} of {} episodes are examples; left out: {}",
+            "rft: training on {} of {} episodes; left out: {}",
             kept.len(),
             collected.len(),
             if told.is_empty() { "none".to_owned() } else { told.join(", ") }
         ));
         if kept.is_empty() {
-            let hint = "more episodes in collect, or better demonstrations".to_owned();
-            let message = "failed to fine-tune by rejection: no episode is an example to follow";
+            let hint =
+                "collect more episodes, lower rft.reward_threshold, or improve the demonstrations"
+                    .to_owned();
+            let message =
+                "failed to run rejection fine-tuning: every collected episode was left out";
             return Err(folder.fail(Failure::infrastructure(message, hint)));
         }
         self.fit(Stage::Rft, folder, &rejecting.fit, Aim::Likelihood, &kept, false)

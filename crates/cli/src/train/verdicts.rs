@@ -1,8 +1,9 @@
-//! Verdicts of a training run, kept by what they are about: policies that learn write the same kernels
-//! again and again, and the device is what is scarce.
+//! The verdict cache of a training run. Policies write the same kernels again and again, and device
+//! time is scarce.
 //!
-//! A verdict that is given again says so. What is kept is measured afresh each time: so many verdicts of the
-//! same files, then one of these, chosen by the episode's seed.
+//! A candidate's files are measured `verdict_cache_samples` times. Later requests are answered with
+//! one of these verdicts, chosen by the episode's seed. A verdict from the cache has a caveat that
+//! says so.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -29,42 +30,42 @@ struct Line {
     verdict: Verdict,
 }
 
-/// See the module.
+/// The verdict cache; see the module.
 pub(crate) struct Verdicts {
     state: Mutex<State>,
     changed: Condvar,
-    /// Kept of the same files.
+    /// Verdicts kept per distinct candidate; 0 measures every request.
     most: usize,
 }
 
 struct State {
     kept: HashMap<String, Vec<Verdict>>,
-    /// What somebody measures.
+    /// Keys that are being measured.
     under_way: HashSet<String>,
     file: fs::File,
     count: Judged,
 }
 
 impl Verdicts {
-    /// Those of a file, which is made if need be. A last line that is cut short is dropped.
+    /// Opens the cache's file, or creates it. A truncated last line is dropped.
     pub(crate) fn open(path: &Path, most: usize) -> Result<Self, Failure> {
-        let failed = |error: std::io::Error| Failure::io("keep the verdicts", &error);
+        let failed = |error: std::io::Error| Failure::io("open the verdict cache", &error);
         let file = fs::OpenOptions::new().read(true).append(true).create(true).open(path);
         let file = file.map_err(failed)?;
         let mut kept: HashMap<String, Vec<Verdict>> = HashMap::new();
         let (mut reader, mut whole, mut line) = (BufReader::new(&file), 0, Vec::new());
         while reader.read_until(b'\n', &mut line).map_err(failed)? > 0 {
-            // A line without its end would be joined by the next.
+            // A line without its line end would be joined with the next one.
             let read = line.strip_suffix(b"\n").map(serde_json::from_slice::<Line>);
             let Some(Ok(read)) = read else { break };
             whole += line.len() as u64;
-            // What older rules paid for may not be reused: it is measured again.
+            // Verdicts of older judging rules must not be reused: the candidate is measured again.
             if read.verdict.is_by_old_rules() {
                 line.clear();
                 continue;
             }
             let same = kept.entry(read.key).or_default();
-            // In a file that was put together of several runs' there can be more.
+            // A file merged from several runs can have more.
             if same.len() < most {
                 same.push(read.verdict);
             }
@@ -76,7 +77,7 @@ impl Verdicts {
         Ok(Self { state: Mutex::new(state), changed: Condvar::new(), most })
     }
 
-    /// How verdicts came about since it was opened.
+    /// Use of the judge since the cache was opened.
     pub(crate) fn count(&self) -> Judged {
         self.lock().count
     }
@@ -85,7 +86,7 @@ impl Verdicts {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One that is kept, if there are enough of them, else a new one.
+    /// A cached verdict if there are enough of them, else a new one.
     fn take(
         &self,
         key: &str,
@@ -98,15 +99,15 @@ impl Verdicts {
             if self.most > 0 && kept.len() >= self.most {
                 let mut verdict = kept[(seed % kept.len() as u64) as usize].clone();
                 verdict.caveats.push(format!(
-                    "the same files were measured {} time{} in this training run: one of these \
-                     verdicts is given again",
+                    "the same files were measured {} time{} in this training run; this verdict is \
+                     one of these, from the verdict cache",
                     kept.len(),
                     if kept.len() == 1 { "" } else { "s" }
                 ));
                 state.count.repeated += 1;
                 return Ok(verdict);
             }
-            // Others wait: what is measured now may be what they ask for.
+            // Others with the same key wait: the running measurement may answer them.
             if self.most == 0 || state.under_way.insert(key.to_owned()) {
                 break;
             }
@@ -130,7 +131,7 @@ impl Verdicts {
 }
 
 impl Verdicts {
-    /// Has something judged, and counts it.
+    /// Measures a candidate and counts it.
     fn timed(
         &self,
         judge: impl FnOnce() -> Result<Verdict, JudgeUnavailable>,
@@ -145,10 +146,11 @@ impl Verdicts {
 }
 
 fn unkept(error: &dyn std::error::Error) -> JudgeUnavailable {
-    JudgeUnavailable { message: format!("failed to keep the verdict: {error}") }
+    JudgeUnavailable { message: format!("failed to write the verdict to the cache: {error}") }
 }
 
-/// Somebody measures; when that ends, also by a failure, another may.
+/// Marks a key as being measured. When it is dropped, also after a failure, another caller may
+/// measure.
 struct Measuring<'v> {
     verdicts: &'v Verdicts,
     key: &'v str,
@@ -161,13 +163,13 @@ impl Drop for Measuring<'_> {
     }
 }
 
-/// A judge that gives verdicts again.
+/// A judge that answers from the verdict cache.
 pub(crate) struct CachingJudge<'a, J> {
     pub(crate) judge: J,
     pub(crate) verdicts: &'a Verdicts,
-    /// What decides which of several verdicts is given.
+    /// Chooses among several cached verdicts.
     pub(crate) seed: u64,
-    /// Task and rules.
+    /// The task and the judging rules, as the key's first part.
     pub(crate) about: String,
 }
 

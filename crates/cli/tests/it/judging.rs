@@ -161,6 +161,29 @@ fn a_suite_goes_on_past_a_task_that_cannot_be_judged() {
     assert!(workspace.join("kernels/relu_add.cu").exists());
 }
 
+/// The built-in policy has no rule for `topk`, and cannot trace a module that returns a dict.
+#[test]
+fn an_episode_without_a_verdict_says_why() {
+    let program = Program::new();
+    let task = |returned: &str| {
+        format!(
+            "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n        \
+             return {returned}\n\n\ndef get_inputs():\n    return [torch.randn(64, 64)]\n"
+        )
+    };
+    program.write("top.py", &task("torch.topk(x, 3).values"));
+    program.write("dict.py", &task("{\"y\": x + 1}"));
+    for (file, told) in [("top.py", "no rule for these operators"), ("dict.py", "dict")] {
+        let arguments = ["optimize", file, "--policy", "teacher", "--device", "cpu", "--json"];
+        let ran = program.run(&arguments);
+        assert!(matches!(ran.code, Some(2 | 3)), "{}", ran.show());
+        assert!(ran.stdout.contains(told) || ran.stderr.contains(told), "{}", ran.show());
+        let object = ran.object();
+        let reason = object["reason"].as_str().or_else(|| object["error"]["message"].as_str());
+        assert!(reason.is_some_and(|reason| reason.contains(told)), "{object:#}");
+    }
+}
+
 #[test]
 fn a_module_goes_in_and_a_verified_kernel_comes_out() {
     let program = scene();
@@ -170,7 +193,7 @@ fn a_module_goes_in_and_a_verified_kernel_comes_out() {
     assert_eq!(ran.code, Some(0), "{}", ran.show());
     let object = ran.object();
     let fields: Vec<_> = object.as_object().unwrap().keys().map(String::as_str).collect();
-    insta::assert_snapshot!(fields.join(" "), @"version task device policy profile outcome outcome_message verified failure integrity reward speedup times_ms floor_ms best_seen turns seconds workspace attempts run report");
+    insta::assert_snapshot!(fields.join(" "), @"version task device policy profile outcome outcome_message verified reason failure integrity reward speedup times_ms floor_ms best_seen turns seconds workspace attempts run report");
     assert_eq!((&object["verified"], &object["outcome"]), (&true.into(), &"stopped".into()));
     let eager = &object["speedup"]["eager"];
     assert!(eager["low"].as_f64().unwrap() <= eager["high"].as_f64().unwrap());

@@ -96,5 +96,5 @@ fn a_degenerate_task_is_in_no_rate_unless_it_is_asked_for() {
     let found = ran.object();
     assert_eq!(found["rows"][0]["state"], "judged");
     assert_eq!(found["overall"]["tasks"], 1);
-    assert!(ran.stderr.contains("degenerate, no reward can be earned"), "{}", ran.show());
+    assert!(ran.stderr.contains("degenerate; no reward can be earned"), "{}", ran.show());
 }

@@ -168,7 +168,7 @@ fn what_is_written_and_never_judged_is_learned_from() {
     let losses: Vec<f64> = epochs.iter().map(|epoch| epoch["loss"].as_f64().unwrap()).collect();
     assert!(losses.len() == 2 && losses[1] < losses[0], "{losses:?}");
     assert!(program.path("out/sft/checkpoint/model.safetensors").is_file());
-    assert!(run("pretrain").stderr.contains("pretrain: done before"));
+    assert!(run("pretrain").stderr.contains("pretrain: already done"));
     let report = fs_err::read_to_string(program.path("out/report.html")).unwrap();
     assert!(report.contains("pretrain"));
 
@@ -222,7 +222,7 @@ fn arms_go_on_from_what_they_share_and_are_held_against_each_other() {
     let weights = |run: &str| read(&format!("arms/{run}/sft/checkpoint/model.safetensors"));
     let tokenizer = |run: &str| read(&format!("arms/{run}/model/tokenizer.json"));
     // What arms of one seed do alike is done once.
-    assert_eq!(first.stderr.matches("sft: done before").count(), 4, "{}", first.show());
+    assert_eq!(first.stderr.matches("sft: already done").count(), 4, "{}", first.show());
     for seed in [5, 6] {
         let critic = format!("critic/seed-{seed}");
         for arm in ["rloo", "without-examples"] {
@@ -235,13 +235,16 @@ fn arms_go_on_from_what_they_share_and_are_held_against_each_other() {
     // A run that has nothing to learn from is over, and the others go on.
     let third = &first.object()["arms"][2];
     assert_eq!((&third["failed"], &third["runs"]), (&json!([5, 6]), &json!([])), "{third:#}");
-    assert!(first.stderr.contains("no episode is an example to follow"), "{}", first.show());
+    assert!(first.stderr.contains("every collected episode was left out"), "{}", first.show());
     let critic = "arms/critic/seed-5/ppo/checkpoint";
     assert!(program.path(out).join(critic).join("critic").exists());
     let table = String::from_utf8(read("experiment.md")).unwrap();
     assert!(table.contains("| `rloo` | 2 |"), "{table}");
     let page = String::from_utf8(read("report.html")).unwrap();
-    assert!(page.contains("2 runs, 0 collapsed") && page.contains("2 that failed"));
+    assert!(
+        page.contains("2 runs, 0 collapsed")
+            && page.contains("2 failed before reinforcement learning")
+    );
     // What is done is not done again.
     let again = run();
     assert_eq!(again.object()["arms"], first.object()["arms"], "{}", again.show());
@@ -323,7 +326,7 @@ fn a_model_that_is_there_is_gone_on_from() {
     let untold = config.replace("path = \"out/../chat\"", "path = \"scratch\"");
     program.write("chat.toml", &untold);
     let told = refused(&program, &["run", "chat.toml", "--out", "other"]);
-    assert!(told.contains("failed to take the model in"), "{told}");
+    assert!(told.contains("failed to load the model in"), "{told}");
 }
 
 #[test]
@@ -337,7 +340,7 @@ fn a_model_that_is_not_there_is_no_policy() {
     };
     let told = run("native:nowhere");
     assert!(
-        told.contains("nowhere: there is no config.json") && told.contains("checkpoint"),
+        told.contains("nowhere: it has no config.json") && told.contains("checkpoint"),
         "{told}"
     );
     program.write("half/config.json", "{}");
@@ -365,7 +368,7 @@ fn a_policy_from_nothing_learns_which_kernels_are_rewarded() {
     assert!(figure(&told, "judged") > 3.0, "{told}");
 
     let again = run("1");
-    assert!(again.stderr.contains("ppo: done before"), "{}", again.show());
+    assert!(again.stderr.contains("ppo: already done"), "{}", again.show());
     assert_eq!(again.object()["judged"], 0);
     assert_eq!(again.object()["reward_last"], told["reward_last"]);
 

@@ -1,51 +1,52 @@
-//! How many sequences a decoder has room for, and of what length.
+//! The size of a decoder: number of sequences and their length.
 
 use crate::model::Model;
 
-/// Positions attended to are rounded up to this many, so that shapes repeat.
+/// Attended positions are rounded up to a multiple of this, so that shapes repeat.
 const BUCKET: i64 = 64;
-/// Rows of a product are filled up to this many: products of very few rows add up in another order (on the
-/// host below 4, measured with MKL 2024.2), and what is drawn beside a sequence would show in its last bits.
+/// Rows of a product are padded to this many. Products of very few rows add up in another order (on
+/// the host below 4, measured with MKL 2024.2), so the last bits of a sequence would depend on the
+/// batch size.
 pub(crate) const LEAST_ROWS: usize = 16;
-/// Rows of a GPU's tile: a product of fewer takes as long.
+/// Rows of a GPU's tile: a product of fewer rows takes as long.
 const ROWS: usize = 64;
-/// Most bytes of keys and values beyond what was asked for.
+/// Limit on the bytes of keys and values allocated beyond the request.
 const AMPLE: u64 = 4 << 30;
 
-/// How large a decoder is.
+/// The size of a decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// Sequences at once.
+    /// Concurrent sequences.
     pub(crate) rows: usize,
-    /// Tokens of each.
+    /// Tokens per sequence.
     pub(crate) positions: i64,
 }
 
 impl Room {
-    /// For so many at once, of at most so many tokens.
+    /// For `slots` sequences of at most `longest` tokens.
     pub(crate) fn of(slots: usize, longest: i64) -> Self {
         Self { rows: slots.max(LEAST_ROWS), positions: rounded(longest) }
     }
 
-    /// For a GPU: so large that hardly any request makes it grow, which would record all steps anew, if that
-    /// takes little memory; so many rows cost a step no more than few do.
+    /// For a GPU: large enough that hardly any request makes it grow, which would record all graphs
+    /// anew, if that takes little memory. Unused rows up to a tile cost no time.
     pub(crate) fn ample(slots: usize, longest: i64, model: &Model) -> Self {
         let ample = Self::of(slots.next_multiple_of(ROWS), model.config.max_position_embeddings);
         if ample.bytes(model) <= AMPLE { ample } else { Self::of(slots, longest) }
     }
 
-    /// Whether a decoder of this size may serve where `other` would do.
+    /// Whether a decoder of this size may be used where `other` would do.
     pub(super) fn serves(self, other: Self) -> bool {
         let most = (2 * other.rows).max(ROWS);
         self.positions >= other.positions && (other.rows..=most).contains(&self.rows)
     }
 
-    /// Whether all that `other` has room for fits.
+    /// Whether `other` fits.
     pub(crate) fn holds(self, other: Self) -> bool {
         self.rows >= other.rows && self.positions >= other.positions
     }
 
-    /// With more rows or positions where either asks for them.
+    /// The maximum of both in rows and positions.
     pub(crate) fn with(self, other: Self) -> Self {
         let (rows, positions) = (self.rows.max(other.rows), self.positions.max(other.positions));
         Self { rows, positions }
@@ -60,7 +61,7 @@ impl Room {
     }
 }
 
-/// So many positions or a few more, so that shapes repeat.
+/// `positions` rounded up, so that shapes repeat.
 pub(super) fn rounded(positions: i64) -> i64 {
     (positions + BUCKET - 1) / BUCKET * BUCKET
 }

@@ -1,4 +1,4 @@
-//! The kernels as the cpu device runs them, beside torch.
+//! The kernels on the cpu device, compared with torch.
 
 #![expect(clippy::disallowed_types, reason = "the sources are this crate's own")]
 
@@ -25,7 +25,7 @@ mod attention;
 const HALF: Kind = Kind::BFloat16;
 const EPSILON: f64 = 1e-6;
 
-/// Builds the kernels for the host unless that was done: tests are processes of their own.
+/// Builds the kernels for the host unless they exist: tests are separate processes.
 fn library() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let launchers = fs::read_to_string(here.join("tests/host_kernels.cu")).unwrap();
@@ -52,12 +52,12 @@ fn library() -> PathBuf {
 
 fn on_host() -> Kernels {
     let library = CString::new(library().to_str().unwrap()).unwrap();
-    // SAFETY: a string that ends with a zero.
+    // SAFETY: a NUL-terminated string.
     check(unsafe { warpwright_kernels_on_host(library.as_ptr()) }).unwrap();
     Kernels(())
 }
 
-/// As large as normal numbers times `scale`.
+/// Standard normal numbers times `scale`.
 fn random(size: &[i64], scale: f64) -> Tensor {
     Tensor::randn(size, (Kind::Float, Device::Cpu)) * scale
 }
@@ -66,7 +66,7 @@ fn half(tensor: &Tensor) -> Tensor {
     tensor.to_kind(HALF)
 }
 
-/// Equal but for one in a hundred, where a sum's last bit decides how it is rounded.
+/// Equal except for one in a hundred elements, where a sum's last bit changes its rounding.
 fn assert_near(found: &Tensor, wanted: &Tensor) {
     assert_eq!((found.kind(), found.size()), (wanted.kind(), wanted.size()));
     let differ = found.ne_tensor(wanted).sum(Kind::Int64).int64_value(&[]);
@@ -76,17 +76,17 @@ fn assert_near(found: &Tensor, wanted: &Tensor) {
     assert!(close, "{found}\n{wanted}");
 }
 
-/// How far a tensor is from what it is to be, over how large that is.
+/// Relative distance between two tensors.
 fn far(found: &Tensor, wanted: &Tensor) -> f64 {
     assert_eq!(found.size(), wanted.size());
     let (found, wanted) = (found.to_kind(Kind::Double), wanted.to_kind(Kind::Double));
     ((found - &wanted).norm() / wanted.norm()).double_value(&[])
 }
 
-/// What bfloat16 rounds to, a few times.
+/// A few times bfloat16's rounding.
 const ROUNDING: f64 = 0.01;
 
-/// Some leaves, as they are and in float64.
+/// Leaf tensors, in their type and in float64.
 fn leaves<const N: usize>(all: [&Tensor; N]) -> ([Tensor; N], [Tensor; N]) {
     let leaf = |tensor: Tensor| tensor.detach().copy().set_requires_grad(true);
     (
@@ -95,7 +95,7 @@ fn leaves<const N: usize>(all: [&Tensor; N]) -> ([Tensor; N], [Tensor; N]) {
     )
 }
 
-/// The gradients of leaves are those of their likes in float64.
+/// The leaves' gradients equal those in float64.
 fn assert_gradients<const N: usize>((found, wanted): &([Tensor; N], [Tensor; N])) {
     for (number, (found, wanted)) in found.iter().zip(wanted).enumerate() {
         let off = far(&found.grad(), &wanted.grad());
@@ -103,20 +103,20 @@ fn assert_gradients<const N: usize>((found, wanted): &([Tensor; N], [Tensor; N])
     }
 }
 
-/// In the type that it is given.
+/// In the argument's type.
 fn rms_norm(x: &Tensor, weight: &Tensor) -> Tensor {
     x.rms_norm([weight.size()[0]], Some(weight), EPSILON)
 }
 
 #[test]
-fn kernels_compile_for_every_gpu_that_has_bfloat16() {
+fn kernels_compile_for_every_bfloat16_architecture() {
     for capability in [80, 86, 89, 90, 100, 120] {
         assert!(compile(capability).unwrap() > 1000);
     }
 }
 
 #[test]
-fn what_is_added_passes_its_norm_there_and_back() {
+fn add_norm_matches_torch_forward_and_backward() {
     let kernels = on_host();
     tch::manual_seed(3);
     for (rows, width) in [(16, 192), (7, 512), (3, 64), (5, 1000), (1, 4), (2500, 16)] {
@@ -134,7 +134,7 @@ fn what_is_added_passes_its_norm_there_and_back() {
             assert_near(&out, &half(&rms_norm(&wanted, w)));
 
             let loss = (out.to_kind(Kind::Float) * &d_out).sum(Kind::Float);
-            // Where nothing is added, what the sum is asked for goes round the kernels.
+            // Without an addend, the sum's gradient bypasses the kernels.
             (loss + (sum * &d_sum).sum(Kind::Float)).backward();
             let [s, w, a] = &given.1;
             let sum = if adds { s + a } else { s.shallow_clone() };
@@ -152,7 +152,7 @@ fn what_is_added_passes_its_norm_there_and_back() {
 }
 
 #[test]
-fn what_nobody_asks_of_a_norm_is_not_computed() {
+fn unused_norm_gradients_are_not_computed() {
     let kernels = on_host();
     tch::manual_seed(4);
     let given = leaves([&random(&[6, 32], 1.0)]);
@@ -170,7 +170,7 @@ fn what_nobody_asks_of_a_norm_is_not_computed() {
     assert_gradients(&given);
 }
 
-/// What turning is, in the type of what is given. Tables are `[rows, 1, width]`.
+/// Rotary embedding in the argument's type. Tables are `[rows, 1, width]`.
 fn turned(x: &Tensor, norm: &Tensor, cosines: &Tensor, sines: &Tensor) -> Tensor {
     let x = rms_norm(x, norm);
     let rolled = x.roll([x.size()[2] / 2], [2]);
@@ -209,7 +209,7 @@ impl Turns {
         }
     }
 
-    /// What torch gives, in the type of what is given; tables and norms as bfloat16 has them.
+    /// Torch's result in the argument's type; tables and norms in bfloat16.
     fn wanted(&self, [every, q_norm, k_norm]: [&Tensor; 3]) -> [Tensor; 3] {
         let [heads, groups, width] = self.sizes;
         let kind = every.kind();
@@ -225,7 +225,7 @@ impl Turns {
 }
 
 #[test]
-fn queries_and_keys_turn_there_and_back() {
+fn rotary_embedding_matches_torch_forward_and_backward() {
     let kernels = on_host();
     tch::manual_seed(5);
     let shapes = [
@@ -238,7 +238,7 @@ fn queries_and_keys_turn_there_and_back() {
     ];
     for (rows, heads, groups, width) in shapes.into_iter().chain([(3000, 4, 2, 16)]) {
         let turns = Turns::new(rows, heads, groups, width);
-        // As bfloat16 has them: the kernels round them, and what is compared with does not.
+        // In bfloat16: the kernels round them, the reference does not.
         let norms = turns.norms.each_ref().map(|norm| half(norm).to_kind(Kind::Float));
         let given = leaves([&turns.every, &norms[0], &norms[1]]);
         let [every, q_norm, k_norm] = &given.0;
@@ -261,7 +261,7 @@ fn queries_and_keys_turn_there_and_back() {
 }
 
 #[test]
-fn gates_there_and_back() {
+fn gate_matches_torch_forward_and_backward() {
     let kernels = on_host();
     tch::manual_seed(7);
     for (rows, inner) in [(16, 640), (3, 1536), (5, 8), (1, 4)] {
@@ -280,7 +280,7 @@ fn gates_there_and_back() {
 }
 
 #[test]
-fn likelihoods_there_and_back() {
+fn likelihood_matches_torch_forward_and_backward() {
     let kernels = on_host();
     tch::manual_seed(8);
     for (rows, words, scale) in [(40, 2048, 4.0), (7, 1000, 1.0), (3, 36, 20.0), (2, 4, 0.0)] {
@@ -307,10 +307,11 @@ fn likelihoods_there_and_back() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
-    /// The first up to which the probabilities of what may be drawn add up to more: those may of which all that are
-    /// likelier add up to less than `top_p`.
+    /// The expected token is the first at which the cumulative probability of the nucleus exceeds
+    /// the random number. A token is in the nucleus if all more probable ones sum to less than
+    /// `top_p`.
     #[test]
-    fn draws_by_the_chances_it_is_given(
+    fn sampling_kernel_follows_given_random_numbers(
         words in prop::sample::select(vec![2048, 1000, 33, 1]),
         temperature in prop::sample::select(vec![1.0, 0.7, 1.3]),
         top_p in prop::sample::select(vec![1.0, 0.95, 0.5, 1e-6]),
@@ -327,7 +328,7 @@ proptest! {
         let odds = (logits.to_kind(Kind::Double) / temperature).softmax(-1, Kind::Double);
         let odds: Vec<f64> = Vec::try_from(odds.view([-1])).unwrap();
         let likelier = |odd: f64| odds.iter().filter(|other| **other > odd).sum::<f64>();
-        // Float32 may add up to a bit more or less.
+        // Float32 sums may differ slightly.
         let near = |odd: &f64| (likelier(*odd) - top_p).abs() < 1e-5 * top_p;
         prop_assume!(top_p >= 1.0 || !odds.iter().any(near));
         let may: Vec<bool> =
@@ -343,7 +344,8 @@ proptest! {
     }
 }
 
-/// One that the kernels serve, with groups of heads and other weights than the initial ones.
+/// A model that the kernels support, with grouped heads and weights that differ from the initial
+/// ones.
 fn models(head_dim: i64) -> [Model; 3] {
     let config = ModelConfig {
         vocab_size: 64,
@@ -385,9 +387,10 @@ fn rows() -> Vec<Row> {
     (1..5).map(row).collect()
 }
 
-/// Gradients are as near those of float32 as torch's own in bfloat16 are, whatever is learned and however blocks pass.
+/// Gradients are as near to float32's as torch's in bfloat16 are, for every loss and with or
+/// without gradient checkpointing.
 #[test]
-fn a_model_learns_by_them_what_it_learns_by_torch() {
+fn fused_training_matches_torch() {
     let loss = PolicyLoss {
         clip_ratio_low: 10.0,
         clip_ratio_high: 10.0,
@@ -432,9 +435,9 @@ fn a_model_learns_by_them_what_it_learns_by_torch() {
     }
 }
 
-/// What is scored alone is what is scored with the rest; what is drawn is as likely to the trainer as was said.
+/// Scores do not depend on the batch, and sampled tokens have the trainer's log-probabilities.
 #[test]
-fn a_model_draws_by_them_as_it_learns() {
+fn fused_sampling_matches_trainer_log_probabilities() {
     let _no_grad = tch::no_grad_guard();
     let [own, torchs, _] = models(32);
     let sampling = Sampling { temperature: 1.0, top_p: 1.0, ..Sampling::default() };
@@ -455,23 +458,23 @@ fn a_model_draws_by_them_as_it_learns() {
         assert!((said - scored).abs() < 0.03, "{said} {scored}");
     }
     let by_torch = drawn(&torchs);
-    let alike = by_own.iter().zip(&by_torch).take_while(|(a, b)| a.0 == b.0).count();
-    assert!(alike > 10, "{alike} of 39 tokens are drawn before the first that differs");
+    let equal = by_own.iter().zip(&by_torch).take_while(|(a, b)| a.0 == b.0).count();
+    assert!(equal > 10, "{equal} of 39 tokens are equal before the first difference");
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn unsupported_shapes_are_refused() {
     let kernels = on_host();
     let says = |told: Result<Tensor, EngineError>, wanted: &str| {
         let told = told.unwrap_err().to_string();
         assert!(told.contains(wanted), "{told}");
     };
-    says(kernels.gate(&half(&random(&[2, 12], 1.0))), "a width of 6 is no multiple of 4");
+    says(kernels.gate(&half(&random(&[2, 12], 1.0))), "the width 6 is not a multiple of 4");
     says(kernels.gate(&random(&[2, 16], 1.0)), "a kernel takes BFloat16");
     let odd = Turns::new(2, 1, 1, 24);
     says(
         kernels.turn(&odd.every, 1, odd.by(odd.norms.each_ref())).map(|(q, ..)| q),
-        "no power of two from 8 to 256",
+        "must be a power of two from 8 to 256",
     );
     let heads = |width| half(&random(&[2, 3, width], 1.0));
     let attend = |width: i64, groups: i64| {
@@ -479,7 +482,7 @@ fn what_does_not_fit_is_refused() {
         let positions = Tensor::zeros([2], (Kind::Int64, Device::Cpu));
         kernels.attend(&heads(width), (&kept, &kept), &positions)
     };
-    says(attend(24, 1), "no power of two from 8 to 256");
+    says(attend(24, 1), "must be a power of two from 8 to 256");
     says(attend(16, 2), "3 heads cannot share 2 groups");
     let stream = random(&[2, 16], 1.0);
     let weight = random(&[8], 1.0);
@@ -487,5 +490,5 @@ fn what_does_not_fit_is_refused() {
     let shifted = half(&random(&[33], 1.0)).narrow(0, 1, 32).view([2, 16]);
     says(kernels.gate(&shifted), "multiple of 8 bytes");
     let config = crate::tiny();
-    assert!(!Kernels::serve(&config), "61 words are no multiple of four");
+    assert!(!Kernels::serve(&config), "61 words are not a multiple of four");
 }

@@ -1,5 +1,5 @@
-//! Adapters (LoRA): what is trained is theirs, what is written is what PEFT has, and what comes of it is what
-//! transformers computes with matrices to which they were added.
+//! LoRA adapters: only they are trained, their files have PEFT's format, and transformers computes
+//! the same with them.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use warpwright_learn::recipe::Recipe;
 
 use crate::oracle::{actions, engine, named, rows, tensors, transformers};
 
-/// A scale that is another one in its last bits once it was multiplied and divided by the rank.
+/// A scale whose last bits change when it is multiplied and divided by the rank.
 const LORA: Lora = Lora { rank: 3, scale: 1.9 };
 
 fn usual() -> Settings {
@@ -21,7 +21,7 @@ fn adapted() -> Settings {
     Settings { lora: Some(LORA), ..usual() }
 }
 
-/// A model that knows something, on disk.
+/// A model with weights that differ from the initial ones, on disk.
 fn base() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut engine = engine(usual());
@@ -51,7 +51,7 @@ fn load(folder: &Path, settings: Settings) -> LocalEngine {
 }
 
 #[test]
-fn they_begin_as_nothing_and_learn_while_the_model_stays() {
+fn new_adapters_change_nothing_and_base_is_frozen() {
     let base = base();
     let before = fs_err::read(base.path().join("model.safetensors")).unwrap();
     let mut whole = load(base.path(), usual());
@@ -66,7 +66,7 @@ fn they_begin_as_nothing_and_learn_while_the_model_stays() {
     engine.save(out.path()).unwrap();
     assert!(!out.path().join("model.safetensors").exists(), "the model is where it was");
     assert_eq!(fs_err::read(base.path().join("model.safetensors")).unwrap(), before);
-    // Every one of them has heard of the loss.
+    // Every adapter had a gradient.
     let written = tensors(&out.path().join("adapter_model.safetensors"));
     assert_eq!(written.len(), 2 * 7 * 2);
     for (name, tensor) in &written {
@@ -76,7 +76,7 @@ fn they_begin_as_nothing_and_learn_while_the_model_stays() {
 }
 
 #[test]
-fn what_is_saved_goes_on_bit_for_bit_and_is_a_model_without_them_too() {
+fn saved_adapters_resume_bit_for_bit() {
     let (base, out) = (base(), tempfile::tempdir().unwrap());
     let mut engine = load(base.path(), adapted());
     learn(&mut engine, 4);
@@ -89,20 +89,20 @@ fn what_is_saved_goes_on_bit_for_bit_and_is_a_model_without_them_too() {
     learn(&mut again, 2);
     learn(&mut engine, 2);
     assert_eq!(scores(&mut again), scores(&mut engine));
-    // A model that was named from where the program was.
+    // A base model named by a relative path.
     let up = "../".repeat(std::env::current_dir().unwrap().components().count() - 1);
     let relative = Path::new(&up).join(base.path().strip_prefix("/").unwrap());
     let third = tempfile::tempdir().unwrap();
     load(&relative, adapted()).save(third.path()).unwrap();
     load(third.path(), adapted());
-    // Saved again it still names the model, not itself.
+    // Saved again it still names the base model, not itself.
     let second = tempfile::tempdir().unwrap();
     again.save(second.path()).unwrap();
     assert_eq!(scores(&mut load(second.path(), adapted())), scores(&mut engine));
 }
 
 #[test]
-fn transformers_computes_the_same_with_what_is_written() {
+fn transformers_reads_written_adapters_with_equal_results() {
     let (base, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     transformers("write", base.path());
     let mut engine = load(base.path(), adapted());
@@ -112,7 +112,7 @@ fn transformers_computes_the_same_with_what_is_written() {
     assert_agree(&mut engine, &given(base.path()), out.path());
 }
 
-/// Rows that lie in a folder.
+/// Rows that a folder has.
 fn given(folder: &Path) -> Vec<Row> {
     let given = fs_err::read_to_string(folder.join("rows.json")).unwrap();
     let given: Value = serde_json::from_str(&given).unwrap();
@@ -125,7 +125,7 @@ fn given(folder: &Path) -> Vec<Row> {
     given["rows"].as_array().unwrap().iter().map(row).collect()
 }
 
-/// Says what transformers found, in `folder`.
+/// Prints transformers' results, in `folder`.
 #[track_caller]
 fn assert_agree(engine: &mut LocalEngine, rows: &[Row], folder: &Path) {
     let found = tensors(&folder.join("found.safetensors"));
@@ -137,10 +137,10 @@ fn assert_agree(engine: &mut LocalEngine, rows: &[Row], folder: &Path) {
     }
 }
 
-/// A checkpoint of Qwen3-0.6B's shape, written by transformers: read, scored, adapted, trained whole, drawn
-/// from, updated by PPO's loss, saved, and read by transformers again.
+/// A checkpoint of Qwen3-0.6B's shape, written by transformers: loaded, scored, adapted, trained
+/// whole, sampled from, updated by PPO's loss, saved, and read by transformers again.
 #[test]
-fn long_a_checkpoint_of_a_real_models_shape_goes_all_the_way() {
+fn long_qwen3_shaped_checkpoint_trains_and_reloads() {
     let base = tempfile::tempdir().unwrap();
     transformers("large", base.path());
     let rows = given(base.path());
@@ -173,7 +173,7 @@ fn long_a_checkpoint_of_a_real_models_shape_goes_all_the_way() {
 }
 
 #[test]
-fn a_policy_learns_draws_and_has_a_critic_with_them() {
+fn adapters_train_sample_and_support_a_critic() {
     let base = base();
     for gradient_checkpointing in [false, true] {
         let mut engine = load(base.path(), Settings { gradient_checkpointing, ..adapted() });
@@ -193,7 +193,7 @@ fn a_policy_learns_draws_and_has_a_critic_with_them() {
         let mut rows: Vec<Row> = prompts.iter().zip(&drawn).map(row).collect();
         let before = engine.score(&rows).unwrap();
         for (row, scores) in rows.iter_mut().zip(&before) {
-            // The sampler's matrices have what adapters add; the trainer adds it to what comes out.
+            // The sampler's matrices have the adapters merged; the trainer adds them to the output.
             let far = furthest(&row.rollout_log_probs, &scores.logprobs);
             assert!(far < 1e-4, "{far}");
             row.old_log_probs.clone_from(&scores.logprobs);
@@ -219,7 +219,7 @@ fn a_policy_learns_draws_and_has_a_critic_with_them() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_by_name() {
+fn mismatched_adapters_are_refused_by_name() {
     let (base, out) = (base(), tempfile::tempdir().unwrap());
     load(base.path(), adapted()).save(out.path()).unwrap();
     let refused = || LocalEngine::load(out.path(), adapted()).unwrap_err().to_string();
@@ -231,19 +231,19 @@ fn what_does_not_fit_is_refused_by_name() {
         fs_err::write(&path, json.to_string()).unwrap();
     };
     with("base_model_name_or_path", json!("/nowhere"));
-    assert!(refused().contains("read a model's description"), "{}", refused());
+    assert!(refused().contains("read the model's config"), "{}", refused());
     with("base_model_name_or_path", json!(null));
-    assert!(refused().contains("names no base_model_name_or_path"), "{}", refused());
+    assert!(refused().contains("has no base_model_name_or_path"), "{}", refused());
     with("r", json!(4));
-    assert!(refused().contains("does not fit"), "{}", refused());
+    assert!(refused().contains("do not fit"), "{}", refused());
     with("r", json!("many"));
-    assert!(refused().contains("r is no number above 0"), "{}", refused());
+    assert!(refused().contains("r must be a number above 0"), "{}", refused());
     with("peft_type", json!("IA3"));
     assert!(refused().contains("peft_type is not LORA"), "{}", refused());
     fs_err::write(&path, &text).unwrap();
     for (key, value) in [("use_rslora", json!(true)), ("alpha_pattern", json!({"q_proj": 8}))] {
         with(key, value);
-        assert!(refused().contains(&format!("{key} is not computed")), "{}", refused());
+        assert!(refused().contains(&format!("{key} is not supported")), "{}", refused());
     }
     fs_err::write(&path, &text).unwrap();
     let other = Settings { lora: Some(Lora { rank: 4, ..LORA }), ..usual() };
@@ -253,9 +253,9 @@ fn what_does_not_fit_is_refused_by_name() {
     let mut all = tensors(&weights);
     let (lost, _) = all.remove(0);
     tch::Tensor::write_safetensors(&all, &weights).unwrap();
-    assert!(refused().contains(&format!("there is no {lost}")), "{}", refused());
-    // What is adapted was never saved.
+    assert!(refused().contains(&format!("it has no tensor {lost}")), "{}", refused());
+    // The adapters' base model was never saved.
     let mut nothing = LocalEngine::initial(&crate::oracle::tiny(), 1, adapted()).unwrap();
     let told = nothing.save(out.path()).unwrap_err().to_string();
-    assert!(told.contains("lies nowhere"), "{told}");
+    assert!(told.contains("no base model on disk"), "{told}");
 }

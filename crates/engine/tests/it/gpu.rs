@@ -1,4 +1,5 @@
-//! On a GPU: what the host says, in half precision about that, and all of it when memory is short.
+//! On a GPU: the host's results, approximately in half precision, and the same results when memory
+//! is short.
 
 use tch::{Cuda, Device, Kind, Tensor};
 use warpwright_engine::{Dtype, LocalEngine, Settings};
@@ -32,7 +33,7 @@ fn train(engine: &mut LocalEngine) -> f64 {
 }
 
 #[test]
-fn gpu_the_same_is_computed_learned_and_drawn_as_on_the_host() {
+fn gpu_training_and_sampling_match_the_host() {
     let (mut host, mut gpu) = (engine(Settings::default()), engine(on_gpu()));
     let (a, b) = (train(&mut host), train(&mut gpu));
     assert!((a - b).abs() < 1e-3 * a, "{a} {b}");
@@ -48,7 +49,7 @@ fn gpu_the_same_is_computed_learned_and_drawn_as_on_the_host() {
 }
 
 #[test]
-fn gpu_packed_rows_in_half_precision_are_what_each_is_alone() {
+fn gpu_packed_rows_match_single_rows() {
     let half = Settings { dtype: Dtype::Bfloat16, ..on_gpu() };
     let mut together = engine(half);
     let mut alone = engine(Settings { max_token_len: 1, ..half });
@@ -64,7 +65,7 @@ fn gpu_packed_rows_in_half_precision_are_what_each_is_alone() {
 }
 
 #[test]
-fn gpu_what_is_sampled_in_half_precision_the_trainer_finds_about_as_likely() {
+fn gpu_bfloat16_sampler_matches_trainer_log_probabilities() {
     let mut engine = engine(Settings { dtype: Dtype::Bfloat16, ..on_gpu() });
     train(&mut engine);
     let prompts: Vec<Vec<u32>> = (1..20).map(|i| vec![i; i as usize]).collect();
@@ -81,10 +82,10 @@ fn gpu_what_is_sampled_in_half_precision_the_trainer_finds_about_as_likely() {
     assert!(far < 0.1, "{far}");
 }
 
-/// Graphs are recorded in the first calls and replayed in the later ones, over buckets, slots that are filled
-/// again, and weights that move in between.
+/// Graphs are recorded in the first calls and replayed in the later ones, across buckets, reused
+/// slots and weight updates.
 #[test]
-fn gpu_graphs_draw_what_is_drawn_without_them() {
+fn gpu_cuda_graphs_sample_the_same_tokens() {
     let prompts: Vec<Vec<u32>> = (1..50).map(|i| vec![i; 1 + i as usize % 20]).collect();
     for (compute, top_p) in [(Dtype::Float32, 1.0), (Dtype::Bfloat16, 1.0), (Dtype::Bfloat16, 0.8)]
     {
@@ -97,7 +98,7 @@ fn gpu_graphs_draw_what_is_drawn_without_them() {
             let drawn = with.sample(&prompts, &sampling).unwrap();
             assert_eq!(drawn, without.sample(&prompts, &sampling).unwrap(), "round {round}");
             assert!(drawn.iter().any(|s| s.ids.len() > 64) && drawn.iter().any(|s| s.is_complete));
-            // The policy moves while some are under way.
+            // The policy is updated while some requests are running.
             let begin = |engine: &mut LocalEngine| {
                 let request = |(prompt, ticket): (&Prompt, u64)| SampleRequest {
                     ticket,
@@ -114,7 +115,7 @@ fn gpu_graphs_draw_what_is_drawn_without_them() {
             assert!(rest.len() > 20);
             assert_eq!(rest, without.draw(vec![], u32::MAX).unwrap(), "round {round}");
         }
-        // Others than those that were recorded.
+        // Other shapes than the recorded ones.
         let cold = Sampling { temperature: 0.0, ..sampling };
         let prompts = Prompt::numbered(prompts[..5].to_vec(), 0);
         let drawn = with.sample(&prompts, &cold).unwrap();
@@ -122,15 +123,16 @@ fn gpu_graphs_draw_what_is_drawn_without_them() {
     }
 }
 
-/// Needs two GPUs; on one it says nothing. This thread's own is the first, whatever an engine computes on.
+/// Needs two GPUs; passes without effect on one. The test thread's current device is the first GPU,
+/// whichever one an engine uses.
 #[test]
-fn gpu_another_than_the_first_learns_and_draws_the_same() {
+fn gpu_second_device_matches_the_first() {
     if Cuda::device_count() < 2 {
         return;
     }
     let prompts: Vec<Vec<u32>> = (1..50).map(|i| vec![i; 1 + i as usize % 20]).collect();
     let sampling = Sampling { max_new_tokens: 90, stop: vec![3], ..Sampling::default() };
-    // 61 words are not for kernels of our own.
+    // The fused kernels do not support a vocabulary of 61.
     let config = ModelConfig { vocab_size: 64, ..tiny() };
     for (compute, graphs) in
         [(Dtype::Float32, true), (Dtype::Bfloat16, true), (Dtype::Bfloat16, false)]
@@ -157,7 +159,7 @@ fn gpu_another_than_the_first_learns_and_draws_the_same() {
     }
 }
 
-/// Beginnings of what was drawn, with the prompts before them.
+/// Beginnings of the sampled sequences, with their prompts.
 fn beginnings(prompts: &[Vec<u32>], drawn: &[Sampled]) -> Vec<Vec<u32>> {
     let of = |(prompt, drawn): (&Vec<u32>, &Sampled)| {
         let cut = |length| [prompt, &drawn.ids[..length]].concat();
@@ -166,12 +168,12 @@ fn beginnings(prompts: &[Vec<u32>], drawn: &[Sampled]) -> Vec<Vec<u32>> {
     prompts.iter().zip(drawn).flat_map(of).collect()
 }
 
-/// Sums are taken in another order, so now and then another token is drawn, after which everything differs. Where a
-/// token hardly likelier than others decides which of them are left out, or is the only one, that is often: four at a
-/// time go on from what torch's kernels drew. Every round begins with the same weights: steps make more of what differs.
+/// Sums have another order, so that rarely another token is sampled, after which the sequences differ. This is frequent
+/// if near-ties decide the nucleus or the greedy token. Therefore every four tokens are sampled from the sequence of
+/// torch's kernels. Every round begins with the same weights, since steps amplify differences.
 #[test]
-fn gpu_kernels_of_our_own_learn_and_draw_what_torchs_do() {
-    // 61 words are not for them.
+fn gpu_fused_kernels_match_torch() {
+    // The fused kernels do not support a vocabulary of 61.
     let config = ModelConfig { vocab_size: 64, ..tiny() };
     let begin = |settings| LocalEngine::initial(&config, 1, settings).unwrap();
     let prompts: Vec<Vec<u32>> = (1..50).map(|i| vec![i; 1 + i as usize % 20]).collect();
@@ -205,17 +207,17 @@ fn gpu_kernels_of_our_own_learn_and_draw_what_torchs_do() {
             let drawn = own.sample(&asked, &sampling).unwrap();
             let (mut same, mut all, mut far) = (0, 0, 0.0_f32);
             for (a, b) in drawn.iter().zip(&wanted) {
-                let alike = a.ids.iter().zip(&b.ids).take_while(|(a, b)| a == b).count();
-                same += alike;
+                let equal = a.ids.iter().zip(&b.ids).take_while(|(a, b)| a == b).count();
+                same += equal;
                 all += b.ids.len();
-                far = far.max(furthest(&a.logprobs[..alike], &b.logprobs[..alike]));
+                far = far.max(furthest(&a.logprobs[..equal], &b.logprobs[..equal]));
             }
             println!(
-                "graphs {graphs}, top_p {top_p}, round {round}: {same} of {all} alike, off by {far}"
+                "graphs {graphs}, top_p {top_p}, round {round}: {same} of {all} equal, off by {far}"
             );
             assert!(
                 same * 10 > all * 9 && all > 1000,
-                "{same} of {all} tokens are drawn before the first that differs"
+                "{same} of {all} tokens are equal before the first difference"
             );
             assert!(far < 0.05, "{far}");
             let (a, b) = (train(&mut own), train(&mut torchs));
@@ -231,9 +233,9 @@ fn gpu_kernels_of_our_own_learn_and_draw_what_torchs_do() {
     }
 }
 
-/// All rows do not fit into what is left of the device; some do.
+/// The rows do not all fit into the free memory of the device; some do.
 #[test]
-fn gpu_where_memory_is_short_fewer_rows_pass_and_the_same_is_learned() {
+fn gpu_out_of_memory_keeps_training_result() {
     let config = ModelConfig { vocab_size: 50_000, ..tiny() };
     let rows: Vec<Row> = (0..64_u32)
         .map(|n| Row {
@@ -252,13 +254,13 @@ fn gpu_where_memory_is_short_fewer_rows_pass_and_the_same_is_learned() {
     let found = learn(&mut short);
     assert!((found.0 - wanted.0).abs() < 1e-4, "{found:?} {wanted:?}");
     assert!((found.1 - wanted.1).abs() < 1e-3 * wanted.1, "{found:?} {wanted:?}");
-    // One row alone is too large for what is left now.
+    // A single row is too large for the memory left.
     let _more = fill(8 << 20);
     let refused = short.backward(&rows[..1], &Loss::Likelihood, 1.0).unwrap_err();
-    assert!(refused.to_string().contains("failed to find memory on the device"), "{refused}");
+    assert!(refused.to_string().contains("the device is out of memory"), "{refused}");
 }
 
-/// Takes memory of the device until between `left` and twice as many bytes are left.
+/// Allocates memory of the device until between `left` and twice as many bytes are free.
 fn fill(left: i64) -> Vec<Tensor> {
     assert!(Cuda::is_available());
     let take = |bytes: i64| Tensor::f_empty([bytes], (Kind::Uint8, Device::Cuda(0))).ok();

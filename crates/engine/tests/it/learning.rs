@@ -1,4 +1,4 @@
-//! A policy of the engine, sampled from and updated by `learn`'s rules, gets better at what is rewarded.
+//! A policy of the engine, sampled and updated by `learn`'s algorithms, improves its reward.
 
 use warpwright_engine::{LocalEngine, Settings};
 use warpwright_learn::batch::Episode;
@@ -9,7 +9,7 @@ use warpwright_record::tokens::Sequence;
 
 use crate::oracle::engine;
 
-/// Tokens that are worth something.
+/// Tokens with a positive reward.
 const WORTH: std::ops::Range<u32> = 0..15;
 const EACH: usize = 8;
 
@@ -18,7 +18,7 @@ fn prompts() -> Vec<Vec<u32>> {
     tasks.iter().flat_map(|task| std::iter::repeat_n(task.clone(), EACH)).collect()
 }
 
-/// What share of the tokens drawn is worth something.
+/// The reward is the share of sampled tokens in `WORTH`.
 fn episode(number: usize, prompt: &[u32], sampled: Sampled) -> Episode {
     let (before, drawn) = (prompt.len(), sampled.ids.len());
     let worth = sampled.ids.iter().filter(|id| WORTH.contains(id)).count();
@@ -57,7 +57,7 @@ fn learn(engine: &mut LocalEngine, rule: &Algorithm, updates: u64, seed: u64) ->
 }
 
 #[test]
-fn what_is_rewarded_is_done_more_often_by_every_rule() {
+fn every_algorithm_increases_the_reward() {
     let loss = Recipe::robust().policy;
     let rules = [
         (
@@ -91,7 +91,7 @@ fn what_is_rewarded_is_done_more_often_by_every_rule() {
         // 15 of 61 tokens by chance.
         assert!((first - 0.25).abs() < 0.2, "{rule:?}: {first}");
         assert!(last > first + 0.15, "{rule:?}: {first} {last}");
-        // Sampler and trainer are of one mind.
+        // The sampler's and the trainer's log-probabilities agree.
         for mismatch in reports.iter().filter_map(|report| report.rollout_ratios) {
             assert!((mismatch.mean - 1.0).abs() < 1e-3, "{rule:?} {mismatch:?}");
             assert!(mismatch.effective_share > 0.999, "{rule:?} {mismatch:?}");
@@ -100,7 +100,7 @@ fn what_is_rewarded_is_done_more_often_by_every_rule() {
 }
 
 #[test]
-fn a_critic_that_learns_first_explains_what_comes() {
+fn critic_warmup_raises_explained_variance() {
     let mut engine = engine(Settings::default());
     engine.begin_critic().unwrap();
     let rule =
@@ -109,6 +109,6 @@ fn a_critic_that_learns_first_explains_what_comes() {
     let explained: Vec<f64> = reports.iter().filter_map(|r| r.explained_variance).collect();
     assert!(explained[0] < 0.05, "{explained:?}");
     let last = explained[50..].iter().sum::<f64>() / 10.0;
-    // Before the n-th of six tokens n - 1 parts in six of the sum are known: 5 / 12 on average.
+    // Before the n-th of six tokens, n - 1 sixths of the sum are known: 5 / 12 on average.
     assert!(last > 0.2 && last < 0.55, "{last} {explained:?}");
 }

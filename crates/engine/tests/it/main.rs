@@ -1,4 +1,4 @@
-//! The engine against transformers, against itself, and against what it must not do.
+//! The engine compared with transformers and with itself, and its refusals.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside #[test]")]
 

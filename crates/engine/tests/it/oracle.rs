@@ -1,4 +1,4 @@
-//! Python with transformers, and models to try.
+//! Python with transformers, and test models.
 
 #![expect(clippy::disallowed_types, reason = "runs our own script, which is the oracle")]
 
@@ -32,7 +32,7 @@ pub(crate) fn tensors(path: &Path) -> Vec<(String, Tensor)> {
     Tensor::read_safetensors(path).unwrap()
 }
 
-/// One of them.
+/// One tensor of a file.
 #[track_caller]
 pub(crate) fn named<'t>(tensors: &'t [(String, Tensor)], name: &str) -> &'t Tensor {
     &tensors.iter().find(|(n, _)| n == name).unwrap_or_else(|| panic!("no {name}")).1
@@ -44,7 +44,7 @@ pub(crate) fn tiny() -> ModelConfig {
 }
 
 pub(crate) fn engine(settings: Settings) -> LocalEngine {
-    // Tests run beside each other, and this model is too small for more.
+    // Tests run concurrently, and this model is too small for more threads.
     LocalEngine::initial(&tiny(), 5, Settings { num_threads: Some(1), ..settings }).unwrap()
 }
 

@@ -1,4 +1,4 @@
-//! An engine in a process of its own says what one in this process says.
+//! An engine in a process of its own gives the results of one in this process.
 
 #![expect(clippy::disallowed_types, reason = "starts the program that is tested")]
 
@@ -21,7 +21,7 @@ fn program(args: &[&str], stdin: Stdio) -> Child {
         .unwrap()
 }
 
-/// One with the weights of `oracle::engine`.
+/// An engine process with the weights of `oracle::engine`.
 fn started(folder: &std::path::Path, more: &[&str]) -> (RemoteEngine<UnixStream>, Child) {
     let config = folder.join("tiny.json");
     tiny().write(&config).unwrap();
@@ -38,7 +38,7 @@ fn train<E: Engine>(engine: &mut E) -> (f64, f64) {
 }
 
 #[test]
-fn in_a_process_of_its_own_it_says_the_same() {
+fn engine_process_matches_local_engine() {
     let folder = tempfile::tempdir().unwrap();
     let (mut remote, mut child) = started(folder.path(), &["--slots", "2", "--threads", "1"]);
     // With several threads libtorch adds up in another order from one process to the next.
@@ -54,15 +54,18 @@ fn in_a_process_of_its_own_it_says_the_same() {
     remote.begin_critic().unwrap();
     assert!(remote.describe().unwrap().has_critic);
 
-    // A refusal harms nothing.
+    // After a refusal the engine stays usable.
     let row = Row { ids: vec![99], actions: vec![1], ..Row::default() };
     let refused = remote.score(&[row]).unwrap_err();
     assert!(matches!(&refused, RemoteError::Refused(r) if !r.is_memory), "{refused:?}");
-    assert!(refused.to_string().contains("row 0: token 99 of a vocabulary of 61"), "{refused}");
+    assert!(
+        refused.to_string().contains("row 0: token 99 is not in the vocabulary of 61"),
+        "{refused}"
+    );
     let saved = folder.path().join("saved");
     remote.save(&saved).unwrap();
     drop(remote);
-    assert!(child.wait().unwrap().success(), "it ends when nobody asks any more");
+    assert!(child.wait().unwrap().success(), "the process ends when the client disconnects");
 
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut child = program(
@@ -76,7 +79,7 @@ fn in_a_process_of_its_own_it_says_the_same() {
 }
 
 #[test]
-fn one_that_dies_is_lost_and_says_so() {
+fn dead_engine_process_is_reported_as_lost() {
     let folder = tempfile::tempdir().unwrap();
     let (mut remote, mut child) = started(folder.path(), &[]);
     child.kill().unwrap();
@@ -85,14 +88,14 @@ fn one_that_dies_is_lost_and_says_so() {
 }
 
 #[test]
-fn what_cannot_be_loaded_is_said_before_anything_is_asked() {
+fn load_failure_is_reported_before_any_request() {
     let said = |args: &[&str]| {
         let done = program(args, Stdio::null()).wait_with_output().unwrap();
         assert!(!done.status.success());
         String::from_utf8(done.stderr).unwrap()
     };
     let none = said(&["--model", "/nowhere"]);
-    assert!(none.contains("error: failed to read a model's description: "), "{none}");
+    assert!(none.contains("error: failed to read the model's config: "), "{none}");
     assert!(none.contains("/nowhere/config.json"), "{none}");
     assert!(said(&[]).contains("--model"));
     // A terminal is no socket.

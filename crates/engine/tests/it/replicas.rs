@@ -1,4 +1,4 @@
-//! Several engines that share the work say and learn what one does.
+//! Several replicas give the results of one engine.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use warpwright_learn::recipe::Recipe;
 
 use crate::oracle::{actions, engine, named, rows, tensors, tiny};
 
-/// With the weights of `oracle::engine`.
+/// Replicas with the weights of `oracle::engine`.
 fn replicas(settings: &[Settings]) -> Replicas {
     let one = |settings: &Settings| Settings { num_threads: Some(1), ..*settings };
     Replicas::initial(&tiny(), 5, &settings.iter().map(one).collect::<Vec<_>>()).unwrap()
@@ -19,7 +19,7 @@ fn hosts(count: usize) -> Replicas {
     replicas(&vec![Settings::default(); count])
 }
 
-/// Rows with everything that any loss asks for.
+/// Rows with the signals of every loss.
 fn signalled<E: Engine>(engine: &mut E) -> Vec<Row> {
     let (mut all, scores) = (rows(), engine.score(&rows()).unwrap());
     for (row, scores) in all.iter_mut().zip(scores) {
@@ -34,7 +34,7 @@ fn signalled<E: Engine>(engine: &mut E) -> Vec<Row> {
 
 type Learnt = (Vec<(f64, f64)>, Vec<(String, Tensor)>);
 
-/// Two steps of the policy by each loss, two of the critic: losses and norms, and the weights then.
+/// Losses and norms of two policy steps per loss and two critic steps, and the final weights.
 fn learnt<E: Engine>(mut engine: E) -> Learnt {
     engine.begin_critic().unwrap();
     let rows = signalled(&mut engine);
@@ -58,7 +58,7 @@ fn learnt<E: Engine>(mut engine: E) -> Learnt {
     (told, weights)
 }
 
-fn assert_alike(mine: &Learnt, theirs: &Learnt) {
+fn assert_equal_results(mine: &Learnt, theirs: &Learnt) {
     for (a, b) in mine.0.iter().zip(&theirs.0) {
         let near = (a.0 - b.0).abs() < 1e-4 && (a.1 - b.1).abs() < 1e-3 * b.1;
         assert!(near, "{:?} {:?}", mine.0, theirs.0);
@@ -71,17 +71,17 @@ fn assert_alike(mine: &Learnt, theirs: &Learnt) {
 }
 
 #[test]
-fn however_many_share_the_work_the_same_is_learned() {
+fn training_result_is_independent_of_replica_count() {
     let one = learnt(engine(Settings::default()));
     assert!(one.0.iter().all(|(_, norm)| *norm > 1e-4), "{:?}", one.0);
-    // Of four rows, some of six have none.
+    // With more replicas than rows, some replicas have no rows.
     for count in [1, 2, 3, 6] {
-        assert_alike(&learnt(hosts(count)), &one);
+        assert_equal_results(&learnt(hosts(count)), &one);
     }
 }
 
 #[test]
-fn the_same_is_scored_and_drawn_in_the_order_that_it_was_asked_for() {
+fn replicas_return_results_in_request_order() {
     let (mut one, mut three) = (engine(Settings::default()), hosts(3));
     assert_eq!(one.score(&rows()).unwrap().len(), three.score(&rows()).unwrap().len());
     for (a, b) in one.score(&rows()).unwrap().iter().zip(three.score(&rows()).unwrap()) {
@@ -100,7 +100,7 @@ fn the_same_is_scored_and_drawn_in_the_order_that_it_was_asked_for() {
 }
 
 #[test]
-fn what_was_saved_goes_on_in_any_number() {
+fn checkpoint_resumes_with_any_replica_count() {
     let folder = tempfile::tempdir().unwrap();
     let mut two = hosts(2);
     train(&mut two);
@@ -118,19 +118,19 @@ fn train<E: Engine>(engine: &mut E) -> f64 {
 }
 
 #[test]
-fn where_one_cannot_all_give_up_and_go_on_afterwards() {
+fn failed_replica_discards_all_gradients_then_recovers() {
     let mut two = hosts(2);
-    // The second gets the row that makes no sense.
+    // The second replica gets the invalid row.
     let mut broken = rows();
     broken[3].ids[0] = 9999;
     let error = two.backward(&broken, &Loss::Likelihood, 1.0).unwrap_err();
     assert!(error.to_string().contains("token 9999"), "{error}");
-    // Nothing of the first's is left.
+    // The first replica's gradients are discarded too.
     let error = two.step(Which::Policy, &Step::default()).unwrap_err();
     assert!(error.to_string().contains("no parameter has a gradient"), "{error}");
     let (mut one, lone) = (engine(Settings::default()), train(&mut two));
     assert!((train(&mut one) - lone).abs() < 1e-4 * lone);
-    // A refusal harms nothing.
+    // After a refusal the replicas stay usable.
     two.backward(&rows(), &Loss::Likelihood, actions(&rows())).unwrap();
     let error = two.step(Which::Critic, &Step::default()).unwrap_err();
     assert!(error.to_string().contains("no critic"), "{error}");
@@ -138,27 +138,27 @@ fn where_one_cannot_all_give_up_and_go_on_afterwards() {
 }
 
 #[test]
-fn a_device_that_cannot_load_is_told() {
+fn load_failure_of_a_device_is_reported() {
     let error = Replicas::load(Path::new("/nowhere"), &[Settings::default(); 2]).unwrap_err();
     assert!(matches!(error, EngineError::Io { .. }), "{error:?}");
     assert!(Replicas::load(Path::new("/nowhere"), &[]).is_err());
 }
 
-/// Needs two GPUs; on one it says nothing.
+/// Needs two GPUs; passes without effect on one.
 #[test]
-fn gpu_two_gpus_learn_and_draw_what_one_does() {
+fn gpu_two_devices_match_one() {
     if Cuda::device_count() < 2 {
         return;
     }
     let on = |gpu| Settings { gpu: Some(gpu), ..Settings::default() };
-    assert_alike(&learnt(replicas(&[on(0), on(1)])), &learnt(engine(on(0))));
+    assert_equal_results(&learnt(replicas(&[on(0), on(1)])), &learnt(engine(on(0))));
     let half = |gpu| Settings { dtype: Dtype::Bfloat16, max_num_seqs: 4, ..on(gpu) };
     let (mut one, mut two) = (engine(half(0)), replicas(&[half(0), half(1)]));
     let sampling = Sampling { max_new_tokens: 30, ..Sampling::default() };
     for turn in 0..3 {
         let prompts = Prompt::numbered((1..17).map(|i| vec![i; i as usize]), turn);
         let (a, b) = (one.sample(&prompts, &sampling).unwrap(), two.sample(&prompts, &sampling));
-        // What rounding decides may be decided otherwise beside other rows.
+        // Tokens decided by rounding may differ in another batch.
         let same = a.iter().zip(b.unwrap()).filter(|(a, b)| a.ids == b.ids).count();
         assert!(same >= 12, "{same} of 16");
         let (a, b) = (train(&mut one), train(&mut two));

@@ -1,4 +1,4 @@
-//! What is drawn, and what is said of it.
+//! Sampled tokens and their log-probabilities.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use warpwright_learn::engine::{
 
 use crate::oracle::{actions, engine, rows};
 
-/// One that has learnt something, so that odds are uneven.
+/// An engine with weights that differ from the initial ones, so that logits are uneven.
 fn taught(slots: usize) -> LocalEngine {
     taught_by(Settings { max_num_seqs: slots, ..Settings::default() })
 }
@@ -39,7 +39,7 @@ fn whole(prompt: &[u32], sampled: &Sampled) -> Row {
 }
 
 #[test]
-fn the_trainer_finds_each_drawn_token_as_likely_as_the_sampler_said() {
+fn sampler_and_trainer_log_probabilities_agree() {
     let mut engine = taught(4);
     let sampling = Sampling { max_new_tokens: 70, ..Sampling::default() };
     let sampled = engine.sample(&asked(8), &sampling).unwrap();
@@ -53,16 +53,15 @@ fn the_trainer_finds_each_drawn_token_as_likely_as_the_sampler_said() {
 }
 
 #[test]
-fn what_is_drawn_for_a_prompt_does_not_depend_on_what_is_drawn_beside_it() {
+fn sampled_tokens_are_independent_of_the_batch() {
     let sampling = Sampling { max_new_tokens: 40, stop: vec![7, 30], ..Sampling::default() };
     let drawn = |slots| taught(slots).sample(&asked(4), &sampling).unwrap();
     let ids = |all: &[Sampled]| all.iter().map(|s| s.ids.clone()).collect::<Vec<_>>();
     let alone = drawn(1);
-    // Bit for bit, with what is said of their odds: what goes on from a record, in other company, is to
-    // learn the same.
+    // Bit for bit, with log-probabilities: a resumed run in other batches must train on the same.
     assert_eq!(alone, drawn(3));
     assert_eq!(alone, drawn(64));
-    // However late the host reads what was drawn.
+    // However late the host reads the sampled tokens.
     for unread in [2, 8, 100] {
         let settings = Settings { unread: Some(unread), max_num_seqs: 3, ..Settings::default() };
         assert_eq!(alone, taught_by(settings).sample(&asked(4), &sampling).unwrap(), "{unread}");
@@ -71,16 +70,16 @@ fn what_is_drawn_for_a_prompt_does_not_depend_on_what_is_drawn_beside_it() {
     for (one, drawn) in asked(4).into_iter().zip(&alone) {
         assert_eq!(engine.sample(&[one], &sampling).unwrap(), std::slice::from_ref(drawn));
     }
-    // Slots were filled again at different times.
+    // Slots are reused at different times.
     let lengths: std::collections::BTreeSet<usize> = alone.iter().map(|s| s.ids.len()).collect();
     assert!(lengths.len() > 3, "{lengths:?}");
     assert_ne!(ids(&alone), ids(&taught(3).sample(&asked(5), &sampling).unwrap()));
 }
 
-/// They come one after the other, some of them to be drawn in another manner, while others are drawn; the room
-/// grows with them and shrinks when they are over.
+/// Requests arrive one after the other, some with other sampling parameters, while others are
+/// running; the decoder grows with them and shrinks when they complete.
 #[test]
-fn who_joins_others_is_drawn_as_it_would_be_alone() {
+fn joining_request_samples_as_if_alone() {
     let manners = [(1.0, 40, vec![7, 30]), (1.0, 9, vec![]), (0.7, 20, vec![30])];
     let request = |ticket: u64| {
         let (temperature, most, stop) = manners[ticket as usize * ticket as usize % 7 % 3].clone();
@@ -117,7 +116,7 @@ fn who_joins_others_is_drawn_as_it_would_be_alone() {
 }
 
 #[test]
-fn what_makes_no_sense_is_no_matter_to_those_beside_it() {
+fn invalid_request_does_not_affect_others() {
     let mut engine = taught(4);
     let request = |ticket, id, most| {
         let sampling = Sampling { max_new_tokens: most, ..Sampling::default() };
@@ -125,15 +124,16 @@ fn what_makes_no_sense_is_no_matter_to_those_beside_it() {
     };
     let over = engine.draw(vec![request(5, 1, 50), request(6, 99, 50)], 3).unwrap();
     let [Completion { ticket: 6, sampled: Err(refusal) }] = &over[..] else { panic!("{over:?}") };
-    assert_eq!(refusal.message, "a prompt has token 99 of a vocabulary of 61");
+    assert_eq!(refusal.message, "token 99 of a prompt is not in the vocabulary of 61");
     let over = engine.draw(vec![], 50).unwrap();
     assert_eq!(over[0].ticket, 5);
     assert_eq!(over[0].sampled.as_ref().unwrap().ids.len(), 50);
 }
 
-/// The trainer says how likely each token was, by the policy of before and by that of after.
+/// The trainer's log-probabilities agree, before the update by the old policy and after it by the
+/// new one.
 #[test]
-fn sequences_under_way_when_the_policy_moves_go_on_by_what_it_is_then() {
+fn running_sequences_continue_under_updated_weights() {
     const BEFORE: u32 = 10;
     for (max_token_len, behind) in [(32_768, 0), (1, 0), (32_768, 1)] {
         let sampler = Deviation { lag: behind, ..Deviation::default() };
@@ -145,13 +145,13 @@ fn sequences_under_way_when_the_policy_moves_go_on_by_what_it_is_then() {
         };
         let requests: Vec<SampleRequest> =
             asked(6).into_iter().take(6).zip(0..).map(request).collect();
-        // Its first token each has before the first step.
+        // Each has its first token before the first step.
         assert_eq!(engine.draw(requests.clone(), BEFORE - 1).unwrap(), []);
         let old = tempfile::tempdir().unwrap();
         engine.save(old.path()).unwrap();
         engine.backward(&rows(), &Loss::Likelihood, actions(&rows())).unwrap();
         engine.step(Which::Policy, &Step { lr: 3e-2, ..Step::default() }).unwrap();
-        // Somebody joins them.
+        // Another request joins.
         let late = SampleRequest { ticket: 6, ..requests[2].clone() };
         let mut over = engine.draw(vec![late.clone()], 50).unwrap();
         over.sort_by_key(|one| one.ticket);
@@ -184,7 +184,7 @@ fn sequences_under_way_when_the_policy_moves_go_on_by_what_it_is_then() {
 }
 
 #[test]
-fn a_stop_token_ends_a_sequence_and_so_does_the_models_length() {
+fn stop_token_or_length_limit_ends_sequence() {
     let mut engine = taught(4);
     let sampling = Sampling { max_new_tokens: 500, stop: vec![7, 30], ..Sampling::default() };
     for (prompt, sampled) in prompts().iter().zip(engine.sample(&asked(4), &sampling).unwrap()) {
@@ -203,11 +203,11 @@ fn a_stop_token_ends_a_sequence_and_so_does_the_models_length() {
 }
 
 #[test]
-fn draws_follow_the_odds() {
+fn sampled_frequencies_follow_the_distribution() {
     let mut engine = taught(256);
     let prompt = vec![5, 9, 2];
     let many = Prompt::numbered(vec![prompt.clone(); 2000], 3);
-    // The odds, token by token.
+    // Probabilities, token by token.
     let all: Vec<Row> = (0..61)
         .map(|id| Row { ids: [&prompt[..], &[id]].concat(), actions: vec![3], ..Row::default() })
         .collect();
@@ -230,7 +230,7 @@ fn draws_follow_the_odds() {
                 chi2 += (f64::from(*count) - expected).powi(2) / expected;
             }
         }
-        // 60 degrees of freedom: above 100 in one of a thousand draws.
+        // 60 degrees of freedom: above 100 with probability one in a thousand.
         assert!(chi2 < 100.0, "{temperature} {top_p}: {chi2}");
         for s in &drawn {
             let said = f64::from(s.logprobs[0]).exp();
@@ -242,7 +242,8 @@ fn draws_follow_the_odds() {
     assert_eq!(engine.sample(&Prompt::numbered([prompt], 0), &greedy).unwrap()[0].ids, [best]);
 }
 
-/// Plainly: a power, the likeliest that together reach `top_p`, divided by their sum.
+/// Reference: tempered, restricted to the most probable tokens that together reach `top_p`,
+/// normalised.
 fn expected(logprobs: &[f64], temperature: f64, top_p: f64) -> Vec<f64> {
     let powers: Vec<f64> = logprobs.iter().map(|p| (p / temperature).exp()).collect();
     let sum: f64 = powers.iter().sum();
@@ -259,7 +260,7 @@ fn expected(logprobs: &[f64], temperature: f64, top_p: f64) -> Vec<f64> {
     kept.iter().map(|p| p / sum).collect()
 }
 
-/// Largest difference between what the sampler says of its draws and what the trainer finds.
+/// Largest difference between the sampler's and the trainer's log-probabilities.
 fn mismatch(engine: &mut LocalEngine) -> f32 {
     let sampling = Sampling { max_new_tokens: 20, ..Sampling::default() };
     let sampled = engine.sample(&asked(8), &sampling).unwrap();
@@ -270,7 +271,7 @@ fn mismatch(engine: &mut LocalEngine) -> f32 {
 }
 
 #[test]
-fn a_sampler_with_rounded_weights_is_as_wrong_as_they_are() {
+fn rounded_sampler_weights_cause_expected_mismatch() {
     let folder = tempfile::tempdir().unwrap();
     taught(4).save(folder.path()).unwrap();
     let of = |dtype| {
@@ -283,7 +284,7 @@ fn a_sampler_with_rounded_weights_is_as_wrong_as_they_are() {
 }
 
 #[test]
-fn a_sampler_that_is_behind_draws_as_the_policy_did() {
+fn lagging_sampler_uses_earlier_weights() {
     let behind = |behind| Settings {
         sampler: Deviation { lag: behind, ..Deviation::default() },
         ..Settings::default()

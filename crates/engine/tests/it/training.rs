@@ -1,4 +1,4 @@
-//! However rows are passed, the same is learned; and a run that goes on goes on exactly.
+//! The result of training does not depend on micro-batches, and a resumed run continues exactly.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ fn apart(a: &[(String, Tensor)], b: &[(String, Tensor)]) -> f64 {
     each.fold(0.0, f64::max)
 }
 
-/// Rows with everything that any loss asks for.
+/// Rows with the signals of every loss.
 fn signalled(engine: &mut LocalEngine) -> Vec<Row> {
     let (mut all, scores) = (rows(), engine.score(&rows()).unwrap());
     for (row, scores) in all.iter_mut().zip(scores) {
@@ -44,7 +44,8 @@ fn losses() -> [Loss; 3] {
 
 type Weights = Vec<(String, Tensor)>;
 
-/// Loss and norm of two steps, and the weights that come of them. `calls`: how many gather gradients.
+/// Loss and norm of two steps, and the weights after them. `calls`: number of `backward` calls per
+/// step.
 fn learnt(settings: Settings, (loss, calls): (&Loss, usize)) -> (Vec<(f64, f64)>, Weights) {
     let mut engine = engine(settings);
     let rows = signalled(&mut engine);
@@ -59,7 +60,7 @@ fn learnt(settings: Settings, (loss, calls): (&Loss, usize)) -> (Vec<(f64, f64)>
 }
 
 #[test]
-fn however_rows_are_passed_the_same_is_learned() {
+fn training_result_is_independent_of_micro_batches() {
     let usual = Settings::default();
     let ways = [
         (Settings { max_token_len: 1, ..usual }, 1),
@@ -83,10 +84,10 @@ fn however_rows_are_passed_the_same_is_learned() {
 }
 
 #[test]
-fn every_parameter_hears_of_the_loss() {
+fn every_parameter_gets_a_gradient() {
     let mut engine = engine(Settings::default());
     let rows = signalled(&mut engine);
-    // Without decay only a gradient moves a weight.
+    // Without weight decay only a gradient changes a weight.
     let step = Step { lr: 1e-3, weight_decay: 0.0, ..Step::default() };
     let before = weights(&mut engine);
     engine.backward(&rows, &Loss::Likelihood, actions(&rows)).unwrap();
@@ -98,7 +99,7 @@ fn every_parameter_hears_of_the_loss() {
 }
 
 #[test]
-fn the_critic_learns_alone_and_the_policy_does_not_move() {
+fn critic_step_leaves_policy_weights_unchanged() {
     let mut engine = engine(Settings::default());
     engine.begin_critic().unwrap();
     let rows = signalled(&mut engine);
@@ -115,7 +116,7 @@ fn the_critic_learns_alone_and_the_policy_does_not_move() {
 }
 
 #[test]
-fn likely_actions_become_likelier_under_the_policys_loss() {
+fn policy_loss_raises_probability_of_rewarded_actions() {
     let mut engine = engine(Settings::default());
     let mut rows = signalled(&mut engine);
     for row in &mut rows {
@@ -139,7 +140,7 @@ fn train(engine: &mut LocalEngine, steps: usize) {
 }
 
 #[test]
-fn a_run_that_is_saved_and_loaded_goes_on_bit_for_bit() {
+fn saved_run_resumes_bit_for_bit() {
     for moments in [Dtype::Float32, Dtype::Bfloat16] {
         let settings = Settings { optimizer_state_dtype: moments, ..Settings::default() };
         let mut straight = engine(settings);
@@ -156,7 +157,7 @@ fn a_run_that_is_saved_and_loaded_goes_on_bit_for_bit() {
 }
 
 #[test]
-fn gradients_that_are_no_numbers_move_nothing() {
+fn nan_gradients_change_no_weights() {
     let mut engine = engine(Settings::default());
     let mut rows = signalled(&mut engine);
     let before = weights(&mut engine);
@@ -166,14 +167,14 @@ fn gradients_that_are_no_numbers_move_nothing() {
     let norm = engine.step(Which::Policy, &Step::default()).unwrap();
     assert!(norm.is_nan());
     assert!(apart(&before, &weights(&mut engine)).abs() < f64::EPSILON);
-    // And nothing is left of it.
+    // And no gradient of it remains.
     rows[1].advantages[0] = 1.0;
     engine.backward(&rows, &loss, actions(&rows)).unwrap();
     assert!(engine.step(Which::Policy, &Step::default()).unwrap().is_finite());
 }
 
 #[test]
-fn half_precision_says_about_the_same() {
+fn bfloat16_matches_float32_approximately() {
     let mut exact = engine(Settings::default());
     train(&mut exact, 30);
     let folder = tempfile::tempdir().unwrap();

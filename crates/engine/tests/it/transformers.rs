@@ -1,4 +1,4 @@
-//! The same numbers as transformers' Qwen3, and the same files.
+//! The engine's numbers and files equal those of transformers' Qwen3.
 
 use warpwright_engine::{LocalEngine, Settings};
 use warpwright_learn::engine::{Engine, Loss, Row, Step, Which};
@@ -26,7 +26,7 @@ fn near(found: &[f32], wanted: &tch::Tensor, by: f64) {
 }
 
 #[test]
-fn transformers_computes_the_same_learns_the_same_and_reads_what_is_written() {
+fn transformers_computes_trains_and_reads_the_same() {
     let folder = tempfile::tempdir().unwrap();
     transformers("write", folder.path());
     let expected = tensors(&folder.path().join("expected.safetensors"));
@@ -38,7 +38,7 @@ fn transformers_computes_the_same_learns_the_same_and_reads_what_is_written() {
         .collect();
     let mut engine = LocalEngine::load(folder.path(), Settings::default()).unwrap();
 
-    // All rows in one pass, behind each other.
+    // All rows in one micro-batch, packed.
     for (number, scores) in engine.score(&rows).unwrap().iter().enumerate() {
         near(&scores.logprobs, named(&expected, &format!("logprobs.{number}")), 1e-4);
         near(&scores.entropies, named(&expected, &format!("entropies.{number}")), 1e-4);
@@ -58,7 +58,7 @@ fn transformers_computes_the_same_learns_the_same_and_reads_what_is_written() {
         let wanted = named(&expected, &format!("stepped.{name}"));
         assert_eq!(tensor.size(), wanted.size(), "{name}");
         let apart = (tensor - wanted).abs().max().double_value(&[]);
-        // A step moves a weight by 1e-3, its sign is the gradient's.
+        // A step changes a weight by 1e-3; its sign is the gradient's.
         assert!(apart < 1e-5, "{name}: {apart:e}");
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::table::{Table, episode};
 
-/// Token 1 is worth something, 2 and 3 are not.
+/// Token 1 has a positive reward; 2 and 3 have a negative one.
 fn episodes() -> Vec<Episode> {
     ["a", "b"]
         .iter()
@@ -19,7 +19,7 @@ fn steps(lr: f64) -> Steps {
     Steps { policy: step, critic: step, minibatches: 1, epochs: 1, zero_variance_tolerance: 0.0 }
 }
 
-/// Whether each is such a share of the other.
+/// Whether each entry of `odds` is `share` times that of `of`.
 fn is_share<const N: usize>(odds: &[[f64; N]; N], of: &[[f64; N]; N], share: f64) -> bool {
     let pairs = odds.iter().flatten().zip(of.iter().flatten());
     pairs.clone().any(|(_, of)| of.abs() > 1e-3)
@@ -41,15 +41,15 @@ fn rules() -> [Algorithm; 4] {
 }
 
 #[test]
-fn what_was_worth_something_becomes_likelier_by_every_rule() {
+fn every_algorithm_raises_rewarded_token_probability() {
     for rule in rules() {
         let mut table = Table::new();
         let report = update(&mut table, &rule, &steps(0.5), &episodes()).unwrap();
         let logprobs = table.logprobs(0);
         assert!(logprobs[1] > 0.25f64.ln(), "{rule:?} {logprobs:?}");
         assert!(logprobs[2] < 0.25f64.ln() && logprobs[3] < 0.25f64.ln(), "{rule:?} {logprobs:?}");
-        let (reward, flat) = (report.reward, report.zero_variance_share);
-        assert_eq!((report.episodes, reward, flat), (8, 0.0, 0.0), "{rule:?}");
+        let (reward, zero_variance) = (report.reward, report.zero_variance_share);
+        assert_eq!((report.episodes, reward, zero_variance), (8, 0.0, 0.0), "{rule:?}");
         assert!((report.entropy - 4f64.ln()).abs() < 1e-6, "{rule:?} {}", report.entropy);
         assert!(report.grad_norm > 0.0 && report.alarms.is_empty(), "{rule:?} {report:?}");
         assert_eq!(table.steps.0, 1, "{rule:?}");
@@ -57,7 +57,7 @@ fn what_was_worth_something_becomes_likelier_by_every_rule() {
 }
 
 #[test]
-fn one_update_by_hand() {
+fn rloo_step_matches_hand_computation() {
     // One action each: whitened advantages are 1 for the two tokens 1, -1 for the others; the ratio is 1.
     let loss = Recipe::robust().policy;
     let rule = Algorithm::Group { by: Comparison::Rloo, loss };
@@ -78,10 +78,10 @@ fn one_update_by_hand() {
 }
 
 #[test]
-fn groups_that_say_nothing_are_counted_and_teach_nothing() {
+fn zero_variance_groups_are_counted_and_not_trained() {
     let loss = Recipe::robust().policy;
     let mut all = episodes();
-    all.extend([episode("flat", &[3], 2.0), episode("flat", &[3], 2.0)]);
+    all.extend([episode("same", &[3], 2.0), episode("same", &[3], 2.0)]);
     for by in [Comparison::Rloo, Comparison::Grpo] {
         let rule = Algorithm::Group { by, loss };
         let mut table = Table::new();
@@ -90,15 +90,15 @@ fn groups_that_say_nothing_are_counted_and_teach_nothing() {
         assert!((report.zero_variance_share - 1.0 / 3.0).abs() < 1e-12);
         assert!(table.logprobs(0)[3] < 0.25f64.ln(), "{by:?}: their reward is the highest");
     }
-    let flat = &all[8..];
+    let zero_variance = &all[8..];
     let mut table = Table::new();
     let rule = Algorithm::Group { by: Comparison::Rloo, loss };
-    let report = update(&mut table, &rule, &steps(0.5), flat).unwrap();
+    let report = update(&mut table, &rule, &steps(0.5), zero_variance).unwrap();
     assert_eq!((report.used, report.zero_variance_share, table), (0, 1.0, Table::new()));
 }
 
 #[test]
-fn only_what_is_above_the_bar_is_imitated() {
+fn rejection_trains_on_episodes_above_the_bar() {
     let mut table = Table::new();
     let rule = Algorithm::Rejection { above: 0.0 };
     let report = update(&mut table, &rule, &steps(0.5), &episodes()).unwrap();
@@ -111,7 +111,7 @@ fn only_what_is_above_the_bar_is_imitated() {
 }
 
 #[test]
-fn rewarded_episodes_are_imitated_beside_the_surrogate() {
+fn positive_nll_adds_to_the_surrogate() {
     let after = |rule: &Algorithm| {
         let mut table = Table::new();
         update(&mut table, rule, &steps(0.5), &episodes()).unwrap();
@@ -124,13 +124,13 @@ fn rewarded_episodes_are_imitated_beside_the_surrogate() {
     };
     let (alone, both) = (after(&with(0.0)), after(&with(0.25)));
     let likelihood = after(&Algorithm::Rejection { above: 0.0 });
-    // Steps are gradients times the rate: what both do is the sum of what each does.
+    // Steps are gradients times the learning rate, so that the steps of both losses add up.
     for (token, both) in both.odds[0].iter().enumerate() {
         let sum = alone.odds[0][token] + 0.25 * likelihood.odds[0][token];
         assert!((both - sum).abs() < 1e-6, "token {token}: {both}, {sum}");
     }
     assert!(both.odds[0][1] > alone.odds[0][1] + 0.01, "positive control");
-    // Where nothing was rewarded there is nothing to imitate.
+    // Without a rewarded episode the likelihood term is empty.
     let bad: Vec<Episode> = episodes().into_iter().filter(|e| e.reward < 0.0).collect();
     let mut table = Table::new();
     update(&mut table, &with(0.25), &steps(0.5), &bad).unwrap();
@@ -140,14 +140,14 @@ fn rewarded_episodes_are_imitated_beside_the_surrogate() {
 }
 
 #[test]
-fn flat_tasks_move_the_critic_alone_where_they_are_skipped() {
+fn dropped_zero_variance_groups_train_only_the_critic() {
     let with = |drop_zero_variance_groups: bool| Algorithm::Ppo {
         recipe: Recipe { drop_zero_variance_groups, ..Recipe::robust() },
         critic_steps_per_step: 1,
         critic_only: false,
     };
     let mut all = episodes();
-    all.extend([episode("flat", &[3], 2.0), episode("flat", &[3], 2.0)]);
+    all.extend([episode("same", &[3], 2.0), episode("same", &[3], 2.0)]);
     let after = |skips: bool, all: &[Episode]| {
         let mut table = Table::new();
         let report = update(&mut table, &with(skips), &steps(0.5), all).unwrap();
@@ -155,22 +155,22 @@ fn flat_tasks_move_the_critic_alone_where_they_are_skipped() {
     };
     let (skipped, report) = after(true, &all);
     assert_eq!((report.episodes, report.used, report.actions), (10, 8, 8));
-    // The policy moves whither it would if they were not there, and by the share of the actions that is left: eight of
-    // ten; the critic as ever.
+    // The policy's step is that without the zero-variance episodes, scaled by the remaining share
+    // of the actions, eight of ten. The critic's step is unchanged.
     assert!(is_share(&skipped.odds, &after(false, &episodes()).0.odds, 0.8));
     let (plain, report) = after(false, &all);
     assert_eq!((skipped.values, report.used), (plain.values, 10));
     assert!(plain.odds[0][3] > skipped.odds[0][3], "positive control");
-    // Alone a task's episode is compared with nothing, and counts.
+    // A group of one has no variance to test and counts.
     let single = [episode("one", &[1], 1.0), episode("other", &[2], -1.0)];
     assert_eq!(after(true, &single).1.used, 2);
-    // Where all are flat the policy stays.
+    // If all groups are zero-variance the policy does not change.
     let (table, report) = after(true, &all[8..]);
     assert_eq!((table.odds, report.used, table.steps.0), (Table::new().odds, 0, 0));
 }
 
 #[test]
-fn what_measuring_cannot_tell_apart_says_nothing() {
+fn rewards_within_tolerance_are_zero_variance() {
     let mut all = episodes();
     all.extend([episode("nearly", &[3], 2.0), episode("nearly", &[1], 2.1)]);
     let ppo = Algorithm::Ppo {
@@ -180,28 +180,28 @@ fn what_measuring_cannot_tell_apart_says_nothing() {
     };
     let loss = Recipe::robust().policy;
     let by = |by| Algorithm::Group { by, loss };
-    let after = |rule: &Algorithm, alike: f64, all: &[Episode]| {
+    let after = |rule: &Algorithm, tolerance: f64, all: &[Episode]| {
         let mut table = Table::new();
-        let steps = Steps { zero_variance_tolerance: alike, ..steps(0.5) };
+        let steps = Steps { zero_variance_tolerance: tolerance, ..steps(0.5) };
         let report = update(&mut table, rule, &steps, all).unwrap();
         (table.odds, report.zero_variance_share, report.used)
     };
     for rule in [ppo, by(Comparison::Rloo), by(Comparison::Grpo)] {
-        let (without, flat, used) = after(&rule, 0.15, &episodes());
-        let (odds, flatter, same) = after(&rule, 0.15, &all);
+        let (without, zero_variance, used) = after(&rule, 0.15, &episodes());
+        let (odds, higher, same) = after(&rule, 0.15, &all);
         assert_eq!(used, same, "{rule:?}");
-        // RLOO whitens over all, those of flat tasks with them.
+        // RLOO whitens over all episodes, including those of zero-variance groups.
         let is_whitened = matches!(rule, Algorithm::Group { by: Comparison::Rloo, .. });
         let share = if rule == ppo { 0.8 } else { 1.0 };
         assert!(is_whitened || is_share(&odds, &without, share), "{rule:?}");
-        assert!(flatter > flat);
-        let (told, _, more) = after(&rule, 0.05, &all);
-        assert!(told != odds && more == used + 2, "positive control, {rule:?}");
+        assert!(higher > zero_variance);
+        let (apart, _, more) = after(&rule, 0.05, &all);
+        assert!(apart != odds && more == used + 2, "positive control, {rule:?}");
     }
 }
 
 #[test]
-fn a_critic_learns_what_to_expect_and_can_learn_alone() {
+fn critic_trains_alone_to_expected_returns() {
     // After token 0 comes 1 on average; after token 2 nothing.
     let all: Vec<Episode> =
         [(&[1][..], 1.0), (&[2, 3], 0.0), (&[1], 1.0), (&[2, 1], 0.0), (&[1], 2.0)]
@@ -224,7 +224,7 @@ fn a_critic_learns_what_to_expect_and_can_learn_alone() {
 }
 
 #[test]
-fn a_value_head_on_the_policys_trunk_moves_with_the_policy() {
+fn shared_value_head_is_trained_with_policy() {
     let mut table = Table { has_critic: false, ..Table::new() };
     let report = update(&mut table, &ppo(), &steps(0.5), &episodes()[..3]).unwrap();
     assert_eq!(table.steps, (1, 0));
@@ -232,7 +232,7 @@ fn a_value_head_on_the_policys_trunk_moves_with_the_policy() {
     let mut none = Table { has_values: false, ..Table::new() };
     let refused = update(&mut none, &ppo(), &steps(0.5), &episodes());
     assert!(matches!(refused, Err(UpdateError::NoValues)));
-    // Alone it cannot move, and must not seem to.
+    // A critic on the policy's trunk cannot be trained alone; the request is refused.
     let alone =
         Algorithm::Ppo { recipe: Recipe::robust(), critic_steps_per_step: 1, critic_only: true };
     let refused = update(&mut table, &alone, &steps(0.5), &episodes());
@@ -240,13 +240,13 @@ fn a_value_head_on_the_policys_trunk_moves_with_the_policy() {
 }
 
 #[test]
-fn each_part_of_a_batch_has_a_step_and_some_of_every_task() {
+fn each_minibatch_takes_one_optimizer_step() {
     let mut table = Table::new();
     let steps = Steps { minibatches: 4, ..steps(0.1) };
     let report = update(&mut table, &ppo(), &steps, &episodes()).unwrap();
     assert_eq!(table.steps, (4, 1));
     assert_eq!(report.used, 8);
-    // More parts than episodes are as many as episodes.
+    // More minibatches than episodes are capped at the number of episodes.
     let mut table = Table::new();
     update(&mut table, &ppo(), &Steps { minibatches: 99, ..steps }, &episodes()[..3]).unwrap();
     assert_eq!(table.steps, (3, 1));
@@ -265,7 +265,7 @@ fn ppo_epochs_repeat_the_minibatches() {
 }
 
 #[test]
-fn a_step_that_is_too_long_raises_an_alarm() {
+fn too_large_step_raises_divergence_alarm() {
     let mut table = Table::new();
     let report = update(&mut table, &ppo(), &steps(30.0), &episodes()).unwrap();
     assert!(report.alarms.contains(&Alarm::Divergence), "{report:?}");
@@ -275,7 +275,7 @@ fn a_step_that_is_too_long_raises_an_alarm() {
 }
 
 #[test]
-fn nothing_is_learned_from_nothing_or_from_nonsense() {
+fn empty_or_nan_batch_changes_no_weights() {
     let mut table = Table::new();
     assert_eq!(update(&mut table, &ppo(), &steps(0.5), &[]).unwrap(), Report::default());
     let mut broken = episodes();

@@ -1,4 +1,4 @@
-//! A policy of one number, and episodes of one token for it.
+//! A policy with one parameter, and episodes of one token for it.
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,7 +20,8 @@ use crate::sample;
 #[error("no")]
 pub(crate) struct Never;
 
-/// One number that is learned: how likely token 1 is, after anything. Counts its steps and notes rates.
+/// A policy with one parameter: the odds of token 1 in any context. It counts its steps and notes
+/// learning rates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Coin {
     pub(crate) odds: f64,
@@ -77,21 +78,22 @@ impl Engine for Coin {
     }
 }
 
-/// Episodes of one token, drawn by the play's seed; token 1 is verified, token 0 is not. Of task 2 all are
-/// alike.
+/// Episodes of one token, sampled with the play's seed. Token 1 is verified, token 0 is not. All
+/// rewards of task 2 are equal.
 pub(crate) struct Table {
     pub(crate) good: Episode,
     pub(crate) bad: Episode,
     pub(crate) asked: Mutex<Vec<Play>>,
-    /// Told of what is asked; and how often others were not asked for beside what was played.
+    /// Notified of each request; and the number of waits for concurrent requests that timed out.
     pub(crate) told: Condvar,
     pub(crate) alone: AtomicU32,
-    /// Plays end when one so far beyond their own is asked for, if they are below the second number.
+    /// A play ends when an episode this far beyond its own is requested, if its number is below the
+    /// second number.
     pub(crate) awaits: (u32, u32),
     pub(crate) abandoned: AtomicBool,
-    /// Every so many episodes one fails by our fault.
+    /// One in this many episodes fails with an infrastructure failure.
     pub(crate) fails_every: u32,
-    /// Numbers of episodes whose message is cut short.
+    /// Numbers of episodes whose message is truncated.
     pub(crate) cut: Range<u32>,
 }
 
@@ -115,7 +117,7 @@ impl Table {
         }
     }
 
-    /// What was asked for since this was last called.
+    /// Episodes requested since the last call.
     pub(crate) fn asked(&self) -> Vec<Play> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }

@@ -1,4 +1,4 @@
-//! What learning makes of runs as they are recorded.
+//! Training on recorded runs.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests, outside #[test]")]
 

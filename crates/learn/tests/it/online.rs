@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use warpwright_learn::engine::Step;
 use warpwright_learn::losses::PolicyLoss;
 use warpwright_learn::monitor::Alarm;
-use warpwright_learn::online::{Back, Ended, Judged, MOST_BACK, Online, OnlineError, Play, State};
+use warpwright_learn::online::{
+    Back, Ended, Judged, MAX_ROLLBACKS, Online, OnlineError, Play, State,
+};
 use warpwright_learn::run_monitor::first_and_last;
 use warpwright_learn::schedule::{LrSchedule, LrSchedulerType};
 use warpwright_learn::update::{Algorithm, Comparison, Steps};
@@ -50,14 +52,14 @@ fn online() -> Online {
 
 const GO_ON: ControlFlow<()> = ControlFlow::Continue(());
 
-/// All that came of it: the weights, the state, what was played.
+/// The result of a run: the weights, the state, the episodes played.
 fn whole(online: &Online) -> (Coin, State, Vec<Play>) {
     let (mut coin, table, mut state) = (Coin::default(), Table::new(0), State::default());
     online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
     (coin, state, table.asked())
 }
 
-/// Without what differs from run to run.
+/// The state without fields that differ between identical runs.
 fn timeless(mut state: State) -> State {
     for update in &mut state.updates {
         (update.play_seconds, update.learn_seconds) = (0.0, 0.0);
@@ -66,30 +68,30 @@ fn timeless(mut state: State) -> State {
 }
 
 #[test]
-fn what_is_rewarded_becomes_likelier_and_the_rate_falls_to_nothing() {
+fn rewarded_token_becomes_likelier_under_linear_schedule() {
     let (coin, state, asked) = whole(&online());
     assert!(coin.odds > 0.5, "{}", coin.odds);
     assert_eq!(state.updates.len(), 8);
     assert!(coin.rates.windows(2).all(|pair| pair[0] > pair[1]), "{:?}", coin.rates);
     assert!((coin.rates[0] - 0.5).abs() < 1e-12);
     let numbers: Vec<u32> = asked.iter().map(|play| play.number).collect();
-    assert!(numbers.iter().copied().eq(0..8 * 12), "numbers are an update's own: {numbers:?}");
+    assert!(numbers.iter().copied().eq(0..8 * 12), "each step has its own numbers: {numbers:?}");
     let mut seeds: Vec<u64> = asked.iter().map(|play| play.seed).collect();
     seeds.sort_unstable();
     seeds.dedup();
     assert_eq!(seeds.len(), 96);
-    // What the judge was asked is an update's own.
+    // Judge use is reported per training step.
     let judged = state.updates[3].judged;
     assert_eq!((judged.judged, judged.repeated), (12, 24));
     assert!((judged.seconds - 6.0).abs() < 1e-9);
-    // Of one message each, half of them verified and three times as fast.
+    // Episodes have one message each; half are verified and three times as fast as eager.
     let first = &state.updates[0];
     assert!(
         (first.turns - 1.0).abs() < 1e-12
             && first.pass_rate > 0.0
             && (first.pass_rate - first.faster_rate).abs() < 1e-12
     );
-    // Each of its two tasks has six of its episodes.
+    // Each of the step's two tasks has six episodes.
     for update in &state.updates {
         let mean = update.rewards.values().sum::<f64>() / 2.0;
         assert_eq!(update.rewards.len(), 2);
@@ -98,16 +100,16 @@ fn what_is_rewarded_becomes_likelier_and_the_rate_falls_to_nothing() {
 }
 
 #[test]
-fn a_task_that_says_nothing_is_taken_less_often() {
+fn zero_variance_task_is_sampled_less_often() {
     let (_, state, asked) =
         whole(&Online { total_training_steps: 60, train_batch_size: 1, ..online() });
     let of = |task| asked.iter().filter(|play| play.task == task).count() / 6;
-    assert!(state.flat[&2]);
+    assert!(state.zero_variance[&2]);
     assert!(of(2) < of(0) / 2 && of(2) < of(1) / 2, "{} {} {}", of(0), of(1), of(2));
 }
 
 #[test]
-fn a_run_that_is_taken_up_again_does_what_an_uninterrupted_one_does() {
+fn resumed_run_equals_uninterrupted_run() {
     let wanted = whole(&online());
     for cut in 1..8 {
         let (mut coin, table, mut state) = (Coin::default(), Table::new(0), State::default());
@@ -115,7 +117,7 @@ fn a_run_that_is_taken_up_again_does_what_an_uninterrupted_one_does() {
             if state.updates.len() == cut { ControlFlow::Break(()) } else { GO_ON }
         };
         online().run(&mut coin, &table, &mut state, stop).unwrap();
-        // As it is stored.
+        // As stored on disk.
         let text = serde_json::to_string(&state).unwrap();
         let mut state: State = serde_json::from_str(&text).unwrap();
         online().run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
@@ -124,28 +126,28 @@ fn a_run_that_is_taken_up_again_does_what_an_uninterrupted_one_does() {
     }
 }
 
-/// One that begins episodes of so many later updates before those of this are over, up to the last; none of these is
-/// over before they have begun.
+/// A run in which episodes of `max_staleness` later steps begin before those of the current step
+/// end, up to the last step. No current episode ends before they have begun.
 fn stale(max_staleness: u32) -> (Online, Table) {
     let awaits = (12 * (max_staleness - 1) + 1, (8 - max_staleness) * 12);
     (Online { max_staleness, ..online() }, Table { awaits, ..Table::new(0) })
 }
 
 #[test]
-fn episodes_of_later_updates_begin_before_those_of_this_are_over() {
+fn later_episodes_begin_before_the_step_ends() {
     for many in [1, 2, 5] {
         let (online, table) = stale(many);
         let (mut coin, mut state) = (Coin::default(), State::default());
         online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
-        assert_eq!(table.alone.load(Ordering::SeqCst), 0, "those of {many} later ones waited");
+        assert_eq!(table.alone.load(Ordering::SeqCst), 0, "episodes of {many} later steps waited");
         assert_eq!(state.updates.len(), 8);
         let mut asked: Vec<u32> = table.asked().iter().map(|play| play.number).collect();
-        // Those that begin at once are asked for by threads of their own.
+        // Concurrent batches are requested by threads of their own, in any order.
         asked.sort_unstable();
-        assert!(asked.into_iter().eq(0..8 * 12), "and none more than once");
+        assert!(asked.into_iter().eq(0..8 * 12), "each episode is played once");
         assert!(!table.abandoned.load(Ordering::SeqCst));
         assert!(coin.odds > 0.5, "{}", coin.odds);
-        // A task is known to be flat as much later.
+        // A zero-variance group is known that many steps later.
         let online = Online { total_training_steps: 60, train_batch_size: 1, ..online };
         let (mut coin, table, mut state) = (Coin::default(), Table::new(0), State::default());
         online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
@@ -155,7 +157,7 @@ fn episodes_of_later_updates_begin_before_those_of_this_are_over() {
     }
 }
 
-/// No more begin than so many: who waits for one more waits in vain.
+/// No more steps begin than the limit: waiting for one more times out.
 #[test]
 fn episodes_begin_within_the_staleness_limit() {
     let (online, table) = stale(2);
@@ -167,7 +169,7 @@ fn episodes_begin_within_the_staleness_limit() {
 }
 
 #[test]
-fn a_resumed_stale_run_matches_an_uninterrupted_one() {
+fn resumed_stale_run_equals_uninterrupted_run() {
     for (many, cut) in [1, 2, 3].into_iter().flat_map(|many| (1..8).map(move |cut| (many, cut))) {
         let (online, table) = stale(many);
         let (mut coin, mut state) = (Coin::default(), State::default());
@@ -180,11 +182,11 @@ fn a_resumed_stale_run_matches_an_uninterrupted_one() {
             if state.updates.len() == cut { ControlFlow::Break(()) } else { GO_ON }
         };
         online.run(&mut again, &table, &mut taken_up, stop).unwrap();
-        assert!(table.abandoned.load(Ordering::SeqCst), "what had begun is not waited for");
+        assert!(table.abandoned.load(Ordering::SeqCst), "running episodes are cancelled");
         let text = serde_json::to_string(&taken_up).unwrap();
         let mut taken_up: State = serde_json::from_str(&text).unwrap();
         online.run(&mut again, &table, &mut taken_up, |_, _| GO_ON).unwrap();
-        // Those that had begun are asked for again, and are the same.
+        // The episodes that had begun are requested again, with the same tasks and seeds.
         assert!(table.asked().iter().all(|play| wanted[&play.number] == *play));
         let count = |mut state: State| {
             for update in &mut state.updates {
@@ -197,7 +199,7 @@ fn a_resumed_stale_run_matches_an_uninterrupted_one() {
 }
 
 #[test]
-fn what_began_under_a_policy_that_had_gone_wrong_is_not_learned_from() {
+fn rollback_discards_episodes_of_the_discarded_policy() {
     for many in [1, 3] {
         let (online, table) = stale(many);
         let online = Online {
@@ -222,7 +224,7 @@ fn what_began_under_a_policy_that_had_gone_wrong_is_not_learned_from() {
 }
 
 #[test]
-fn our_own_failures_are_counted_and_nothing_is_learned_from_them() {
+fn infrastructure_failures_are_counted_not_trained_on() {
     let (mut coin, table, mut state) = (Coin::default(), Table::new(3), State::default());
     online().run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();
     assert!(state.updates.iter().all(|u| u.failed == 4 && u.report.episodes == 8));
@@ -233,7 +235,7 @@ fn our_own_failures_are_counted_and_nothing_is_learned_from_them() {
 }
 
 #[test]
-fn an_alarm_ends_it() {
+fn halt_on_alarm_ends_the_run() {
     let mut state = State::default();
     let online = Online {
         steps: Steps { policy: Step { lr: f64::NAN, ..Step::default() }, ..online().steps },
@@ -244,9 +246,10 @@ fn an_alarm_ends_it() {
     assert!(state.updates.len() < 8 && online.is_over(&state));
 }
 
-/// Tokens come as by a fair coin, whatever the policy is: from a policy far from that they are not.
+/// The sampler is a fair coin, whatever the policy is: its tokens do not come from a policy far
+/// from that.
 #[test]
-fn a_sampler_that_is_not_the_policy_ends_it_at_once_even_while_the_critic_is_to_get_better() {
+fn sampler_weight_mismatch_halts_during_critic_warmup() {
     let online =
         Online { halt_on: vec![Alarm::SamplerWeightMismatch], critic_warmup_steps: 2, ..online() };
     for (odds, alarm, made) in [(8.0, Some(Alarm::SamplerWeightMismatch), 1), (0.0, None, 8)] {
@@ -258,7 +261,7 @@ fn a_sampler_that_is_not_the_policy_ends_it_at_once_even_while_the_critic_is_to_
 }
 
 #[test]
-fn what_a_run_came_to_is_the_mean_over_episodes_of_a_fifth() {
+fn first_and_last_average_a_fifth_of_steps() {
     assert_eq!(first_and_last(&[]), None);
     let (_, state, _) = whole(&online());
     let rewards: Vec<f64> = state.updates.iter().map(|update| update.report.reward).collect();
@@ -268,7 +271,7 @@ fn what_a_run_came_to_is_the_mean_over_episodes_of_a_fifth() {
 }
 
 #[test]
-fn an_update_that_raises_an_alarm_is_thrown_away_and_made_again_with_half_the_rate() {
+fn rollback_repeats_the_step_with_half_lr() {
     let careless =
         Online { rollback_on: vec![Alarm::Divergence], schedule: LrSchedule::CONSTANT, ..online() };
     let careless = Online {
@@ -279,7 +282,7 @@ fn an_update_that_raises_an_alarm_is_thrown_away_and_made_again_with_half_the_ra
     let mut played = Vec::new();
     let table = Table::new(0);
     loop {
-        // The weights of the last update that was kept, as somebody does who starts an engine anew.
+        // The weights of the last step that was kept, as a restarted engine would load them.
         let mut coin = kept.clone();
         let ended = careless
             .run(&mut coin, &table, &mut state, |coin, _| {
@@ -293,20 +296,20 @@ fn an_update_that_raises_an_alarm_is_thrown_away_and_made_again_with_half_the_ra
         assert_eq!(back.number as usize, state.updates.len());
         assert_eq!(state.back.last(), Some(&back));
     }
-    // What is made again is made of the same episodes.
+    // The repeated step uses the same episodes.
     for (before, after) in played.iter().zip(&played[1..]) {
         let last = &before[before.len() - 12..];
         assert_eq!(last, &after[..12]);
     }
     let halved = state.back.len();
-    assert!((2..MOST_BACK).contains(&halved), "{halved}");
+    assert!((2..MAX_ROLLBACKS).contains(&halved), "{halved}");
     let rate = 12.8 * 0.5f64.powi(halved as i32);
     assert!((kept.rates.last().unwrap() - rate).abs() < 1e-12);
     assert_eq!((state.updates.len(), careless.alarm(&state)), (8, None));
 }
 
 #[test]
-fn a_run_that_was_taken_back_often_enough_ends_by_its_alarm() {
+fn max_rollbacks_then_alarm_halts() {
     let hopeless = Online {
         rollback_on: vec![Alarm::NotFinite],
         steps: Steps { policy: Step { lr: f64::NAN, ..Step::default() }, ..online().steps },
@@ -318,13 +321,13 @@ fn a_run_that_was_taken_back_often_enough_ends_by_its_alarm() {
     {
         times += 1;
     }
-    assert_eq!((times, state.back.len()), (MOST_BACK, MOST_BACK));
+    assert_eq!((times, state.back.len()), (MAX_ROLLBACKS, MAX_ROLLBACKS));
     assert_eq!(hopeless.alarm(&state), Some(Alarm::NotFinite));
     assert!(hopeless.is_over(&state));
 }
 
 #[test]
-fn episodes_that_are_wrong_take_it_back_to_a_policy_that_has_proved_itself() {
+fn faulty_episodes_roll_back_to_kept_checkpoint() {
     let online = Online {
         rollback_on: vec![Alarm::Truncation],
         total_training_steps: 20,
@@ -332,7 +335,7 @@ fn episodes_that_are_wrong_take_it_back_to_a_policy_that_has_proved_itself() {
         ..online()
     };
     let (mut coin, mut state) = (Coin::default(), State::default());
-    // Those of the thirteenth update, 12 each.
+    // The episodes of the thirteenth step, 12 per step.
     let mut table = Table { cut: 12 * 12..13 * 12, ..Table::new(0) };
     let mut kept = Vec::new();
     let mut run = |coin: &mut Coin, table: &mut Table, state: &mut State| {
@@ -345,11 +348,11 @@ fn episodes_that_are_wrong_take_it_back_to_a_policy_that_has_proved_itself() {
     let back = Back { number: 12, alarm: Alarm::Truncation, to: Some(5), staleness: 0 };
     assert_eq!(run(&mut coin, &mut table, &mut state), Ended::Back(back));
     assert_eq!(
-        (state.updates.len(), &state.shelf[..], &state.back[..]),
+        (state.updates.len(), &state.rollback_checkpoints[..], &state.back[..]),
         (5, &[5][..], &[back][..])
     );
 
-    // As somebody does who has kept the weights, and the state as it is stored.
+    // From the kept weights and the stored state.
     let (_, mut coin) = kept.iter().find(|(number, _)| *number == 5).unwrap().clone();
     let before = coin.rates.len();
     let mut state: State = serde_json::from_str(&serde_json::to_string(&state).unwrap()).unwrap();
@@ -358,34 +361,34 @@ fn episodes_that_are_wrong_take_it_back_to_a_policy_that_has_proved_itself() {
     };
     assert_eq!(run(&mut coin, &mut table, &mut state), Ended::Here);
     assert_eq!((state.updates.len(), online.alarm(&state)), (20, None));
-    assert_eq!(state.shelf, [15, 20]);
+    assert_eq!(state.rollback_checkpoints, [15, 20]);
     assert!(coin.rates[before..].iter().all(|rate| (rate - 0.25).abs() < 1e-12));
     let numbers: Vec<u32> = table.asked().iter().map(|play| play.number).collect();
     assert!(numbers.iter().copied().eq(0..(13 + 15) * 12), "no episode is played twice");
 }
 
 #[test]
-fn without_a_policy_that_has_proved_itself_it_goes_back_to_the_first() {
+fn rollback_without_checkpoint_returns_to_first_policy() {
     let online = Online { rollback_on: vec![Alarm::Failures], ..online() };
     let mut state = State::default();
-    // Four of twelve from the first update on.
+    // Four of twelve episodes per step, from the first step on.
     let ended = online.run(&mut Coin::default(), &Table::new(3), &mut state, |_, _| GO_ON);
     let back = Back { number: 0, alarm: Alarm::Failures, to: Some(0), staleness: 0 };
     assert_eq!(ended.unwrap(), Ended::Back(back));
-    assert_eq!((state.updates.len(), &state.shelf[..]), (0, &[][..]));
+    assert_eq!((state.updates.len(), &state.rollback_checkpoints[..]), (0, &[][..]));
 }
 
-/// However large the rate, an update moves the policy about as far as it is trusted to; one that is small
-/// stays what it is.
+/// Whatever the learning rate, a step's KL divergence is near the target; a small rate stays as it
+/// is.
 #[test]
-fn the_learning_rate_follows_the_kl_target() {
+fn learning_rate_follows_the_kl_target() {
     let step = |lr| Step { lr, ..Step::default() };
     let with = |rate| Online {
         steps: Steps { policy: step(rate), ..online().steps },
         lr_kl_target_per_episode: Some(2e-3),
         schedule: LrSchedule::CONSTANT,
         total_training_steps: 30,
-        // Of both tasks, so that each update has something to learn from.
+        // Both tasks in every step, so that each step has a signal.
         train_batch_size: 3,
         rollout_n: 32,
         ..online()
@@ -407,7 +410,7 @@ fn the_learning_rate_follows_the_kl_target() {
 }
 
 #[test]
-fn a_step_that_goes_four_times_as_far_as_it_may_is_an_alarm() {
+fn four_times_kl_target_raises_divergence() {
     let careless = |target| Online {
         lr_kl_target_per_episode: Some(target),
         total_training_steps: 1,

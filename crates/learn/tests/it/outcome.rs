@@ -8,7 +8,7 @@ use warpwright_record::verdict::{IntegrityFinding, Scheme};
 
 use crate::sample;
 
-/// One that ended well, one that ended badly, one that was killed.
+/// An episode with a good candidate, one with a bad one, one that was killed.
 fn episodes() -> [Episode; 3] {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run");
@@ -23,7 +23,7 @@ fn good() -> Episode {
 }
 
 #[test]
-fn only_what_an_episode_brought_about_itself_is_its_reward() {
+fn infrastructure_failure_has_no_reward() {
     let [good, bad, killed] = episodes();
     let paper = |episode: &Episode| reward(episode, Scheme::Paper);
     assert_eq!(paper(&good), Some(3.0));
@@ -38,7 +38,7 @@ fn only_what_an_episode_brought_about_itself_is_its_reward() {
         (end.outcome, end.final_verdict) = (outcome, None);
         paper(&episode)
     };
-    // Whatever it did, it left nothing.
+    // Looping with no candidate.
     assert_eq!(ended(Outcome::Looping), Some(-1.0));
     assert_eq!(ended(Outcome::BudgetTokens), Some(-1.0));
     assert_eq!(ended(Outcome::Interrupted), None);
@@ -46,7 +46,7 @@ fn only_what_an_episode_brought_about_itself_is_its_reward() {
 }
 
 #[test]
-fn each_fault_keeps_an_episode_from_being_an_example() {
+fn each_fault_excludes_an_episode() {
     assert_eq!(fault(&good(), Scheme::Paper, 0.0), None);
     assert_eq!(fault(&good(), Scheme::Paper, 3.0), Some(Fault::Reward));
     let [_, bad, killed] = episodes();
@@ -62,7 +62,7 @@ fn each_fault_keeps_an_episode_from_being_an_example() {
     garbled.turns[0].message.calls[0].arguments = "{\"file_path\": ".into();
     assert_eq!(fault(&garbled, Scheme::Paper, 0.0), Some(Fault::Call));
 
-    // Turns 3 and 5 measure the same files; what came of it differs.
+    // Turns 3 and 5 measure the same files with different results.
     let mut looping = good();
     assert_eq!(
         looping.turns[2].snapshot.as_ref().unwrap().0,
@@ -70,13 +70,13 @@ fn each_fault_keeps_an_episode_from_being_an_example() {
     );
     looping.turns[4].results[0].0.text = looping.turns[2].results[0].0.text.clone();
     assert_eq!(fault(&looping, Scheme::Paper, 0.0), Some(Fault::Loop));
-    // On other files it is another thing to do.
+    // On other files the call is not a repetition.
     looping.turns[4].snapshot = looping.turns[3].snapshot.clone();
     assert_eq!(fault(&looping, Scheme::Paper, 0.0), None);
 }
 
 #[test]
-fn what_is_learned_from_has_its_tokens() {
+fn episode_without_recorded_tokens_is_refused() {
     let none = learned(&good(), Scheme::Paper).unwrap_err();
     assert_eq!(none, Useless::NoTokens(NoTokens::None));
     let mut sampled = good();

@@ -1,5 +1,5 @@
-//! JSON as Python's `json.dumps` writes it, with a space after commas and colons: what models have seen
-//! tools and calls in.
+//! JSON as Python's `json.dumps` writes it, with a space after commas and colons: the form of tools
+//! and calls in models' training data.
 
 use std::io::{self, Write};
 
@@ -23,10 +23,10 @@ impl Formatter for Spaced {
     }
 }
 
-/// One line.
+/// Serialises `value` on one line.
 pub(super) fn spaced<T: Serialize>(value: &T) -> String {
     let mut out = Vec::new();
-    // Into memory, and of values that JSON has.
+    // Cannot fail: it writes to memory, and the values are representable in JSON.
     let written = value.serialize(&mut Serializer::with_formatter(&mut out, Spaced));
     debug_assert!(written.is_ok(), "{written:?}");
     String::from_utf8(out).unwrap_or_default()
@@ -37,7 +37,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn it_is_what_python_writes() {
+    fn output_equals_python_json_dumps() {
         let value =
             json!({ "a": [1, 2.5, null, true], "b": { "c": "d: e, \"f\" \u{e9}\n" }, "g": [] });
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The form of models from scratch.
+//! The format of models trained from scratch.
 //!
 //! ```text
 //! <|task|>sm_90
@@ -6,9 +6,9 @@
 //! <|tool|>{result}<|policy|>...
 //! ```
 //!
-//! It is short, because such models are small: nothing is said that does not change, and of a result
-//! only the beginning. Marks are tokens that no text can contain, so that neither a reference nor a
-//! result can speak for the policy.
+//! It is short, because such models are small: it has no constant text, and only the beginning of
+//! each result. Marks are tokens that no text can produce, so that neither a reference nor a result
+//! can forge a message of the policy.
 
 use serde_json::{Map, Value};
 use warpwright_agent::policy::Briefing;
@@ -18,21 +18,21 @@ use warpwright_record::message::{Message, StopReason, ToolCall, ToolResult};
 use super::{Dialogue, call_name, target};
 use crate::tokenizer::{Mark, Tokenizer};
 
-/// Tells conversations with the tokens of one tokenizer of ours.
+/// Renders conversations with one of our tokenizers.
 #[derive(Clone, Debug)]
 pub struct Marks {
     tokenizer: Tokenizer,
-    /// Most tokens of a tool's result that are told.
+    /// Limit on the tokens of a tool's result.
     result_tokens: usize,
 }
 
 impl Marks {
-    /// With these tokens, and so many of each result.
+    /// Uses `tokenizer`, and at most `result_tokens` tokens of each tool's result.
     pub fn new(tokenizer: Tokenizer, result_tokens: usize) -> Self {
         Self { tokenizer, result_tokens }
     }
 
-    /// The tokens.
+    /// The tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
     }
@@ -53,7 +53,7 @@ impl Marks {
         ids
     }
 
-    /// One call: a name, then arguments.
+    /// Parses one call: a name, then arguments.
     fn call(&self, ids: &[u32], id: String) -> ToolCall {
         let at = ids.iter().position(|id| self.tokenizer.mark(*id).is_some()).unwrap_or(ids.len());
         let (name, rest) = ids.split_at(at);
@@ -62,7 +62,7 @@ impl Marks {
         ToolCall { id, name, arguments }
     }
 
-    /// `<|key|>name<|is|>value` or `<|key|>name<|json|>value`, again and again.
+    /// Parses repetitions of `<|key|>name<|is|>value` or `<|key|>name<|json|>value`.
     fn arguments(&self, mut ids: &[u32]) -> Option<Value> {
         let mut arguments = Map::new();
         while !ids.is_empty() {
@@ -81,7 +81,7 @@ impl Marks {
         Some(Value::Object(arguments))
     }
 
-    /// A mark, the text up to the next one, and what follows.
+    /// A mark, the text up to the next mark, and the remaining tokens.
     fn marked<'i>(&self, ids: &'i [u32]) -> Option<(Mark, String, &'i [u32])> {
         let (first, rest) = ids.split_first()?;
         let mark = self.tokenizer.mark(*first)?;
@@ -90,7 +90,7 @@ impl Marks {
         Some((mark, self.tokenizer.decode(text), rest))
     }
 
-    /// With marks as they are called, for people.
+    /// The text with the marks' names, for people.
     fn plain(&self, ids: &[u32]) -> String {
         let runs = ids.chunk_by(|a, b| {
             self.tokenizer.mark(*a).is_none() && self.tokenizer.mark(*b).is_none()
@@ -102,7 +102,7 @@ impl Marks {
         words.collect()
     }
 
-    /// What is told of a conversation, text by text: what a tokenizer is to be trained on.
+    /// The texts of a conversation, on which a tokenizer is trained.
     pub fn texts(briefing: &Briefing, turns: &[(Message, Vec<ToolResult>)]) -> Vec<String> {
         let mut texts = vec![opening(target(&briefing.device), &briefing.reference)];
         for (message, results) in turns {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_what_is_understood() {
+    fn messages_round_trip_through_tokens() {
         let dialogue = dialogue();
         let calls = vec![
             call(1, "Write", json!({ "file_path": "kernels/a.cu", "content": "int a;\n<|end|>" })),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_message_that_was_cut_whole_calls_are_left() {
+    fn truncated_message_keeps_complete_calls() {
         let dialogue = dialogue();
         let first = call(1, "Bash", json!({ "command": "true" }));
         let second = call(2, "Bash", json!({ "command": "false" }));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_makes_no_sense_is_shown_as_it_is() {
+    fn malformed_call_keeps_its_text() {
         let dialogue = dialogue();
         let id = |mark| dialogue.tokenizer.id(mark);
         let said = |marks: &[(Mark, &str)]| {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_result_only_the_beginning_is_told_and_it_cannot_speak_for_the_policy() {
+    fn results_are_truncated_and_cannot_contain_marks() {
         let dialogue = dialogue();
         let ids = dialogue.results(&[result("abcdefghijk"), result("<|policy|>")]);
         assert_eq!(ids.len(), (1 + 5) * 2 + 1);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_demonstration_is_learned_from_its_messages_alone() {
+    fn demonstration_masks_everything_but_messages() {
         let dialogue = dialogue();
         let message = Message { text: "one".to_owned(), ..Message::default() };
         let turns = [(message.clone(), vec![result("two")]), (message.clone(), vec![])];
@@ -304,14 +304,14 @@ mod tests {
     proptest! {
         /// Whatever a model says, there is a message.
         #[test]
-        fn any_tokens_are_a_message(ids in prop::collection::vec(0u32..300, 0..60), cut in any::<bool>()) {
+        fn any_tokens_parse_as_a_message(ids in prop::collection::vec(0u32..300, 0..60), cut in any::<bool>()) {
             let dialogue = dialogue();
             let message = dialogue.message(&ids, 1, !cut);
             prop_assert!(message.calls.len() <= ids.len());
         }
 
         #[test]
-        fn any_text_is_said_and_understood(text in any::<String>(), key in any::<String>(), value in any::<String>()) {
+        fn any_text_round_trips(text in any::<String>(), key in any::<String>(), value in any::<String>()) {
             let dialogue = dialogue();
             let calls = vec![call(1, "Write", json!({ key: value }))];
             let message = Message { text, calls, ..Message::default() };

@@ -20,7 +20,7 @@ use super::conversation::{Conversation, Entry, is_judged};
 use warpwright_record::tokens::{NoTokens, Sequence, sequences};
 
 /// Version of the lines.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What a line looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -75,7 +75,7 @@ impl Row {
         Combination::of(&self.ops)
     }
 
-    /// What of it cannot be.
+    /// Checks the row; an error names the fault.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.name.is_empty() {
             return Err("it has no name".to_owned());

@@ -1,7 +1,8 @@
-//! Large float32 products as products of TF32 parts (`heavy/split.rs` says how that is exact).
+//! Rewrites large float32 products as products of TF32 parts (`heavy/split.rs` explains their
+//! accuracy).
 //!
-//! An operand `x` becomes `h = tf32(x)` and `l = tf32(x - h)`, two pointwise functions of it. The
-//! planner fuses them into whatever computes `x`, and computes those of weights in `prepare()`.
+//! An operand `x` becomes `h = tf32(x)` and `l = tf32(x - h)`, two pointwise functions. The planner
+//! fuses them into the kernel that computes `x`, and computes those of weights in `prepare()`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ const ALIGNED: i64 = 4;
 /// Most terms of a product whose parts are joined: their sums are cut off three times as often.
 const JOINED: i64 = 512;
 
-/// A graph with products taken apart.
+/// A graph with products split into parts.
 #[derive(Debug)]
 pub(crate) struct Apart {
     pub(crate) graph: Graph,
@@ -85,7 +86,7 @@ pub(crate) fn split_products(old: &Graph, processors: i64) -> Option<Apart> {
     (before > 0.0).then(|| Apart { graph, likely: after < LIKELY * before })
 }
 
-/// Seconds that a product is expected to take.
+/// Estimated seconds of a product.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     /// In float32.
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn large_products_are_worth_it_and_small_or_odd_ones_are_not() {
+    fn only_large_regular_products_are_split() {
         let share = |m, n, k, fixed: bool| {
             let operands = [(NodeId(0), false), (NodeId(1), fixed)];
             cost(&product(m, n, k), operands, 132).map(|c| (c.apart / c.whole, c.joined))
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_lie_in_memory_as_the_operand_does() {
+    fn parts_keep_the_operands_layout() {
         let Apart { graph: split, likely } = split_products(&graph(), 132).unwrap();
         assert!(likely);
         let heavy = split.nodes.iter().find_map(|n| match &n.op {
@@ -261,7 +262,7 @@ mod tests {
 
     /// Of weights that are read turned, the parts lie along their rows, where the terms are.
     #[test]
-    fn parts_beside_each_other_lie_where_the_terms_are() {
+    fn adjacent_parts_follow_the_summed_dim() {
         let mut graph = graph();
         let (x, w) = (NodeId(0), NodeId(2));
         assert!(matches!(graph.node(w).op, Op::View { .. }));
@@ -291,7 +292,7 @@ mod tests {
     proptest! {
         /// What the module says of the rest, with the arithmetic of `tf32_high` and `tf32_low`.
         #[test]
-        fn two_parts_leave_less_than_a_quarter_of_a_millionth(x in -1e30f32..1e30) {
+        fn two_tf32_parts_leave_small_remainder(x in -1e30f32..1e30) {
             prop_assume!(x.abs() > 1e-20);
             let (h, l) = (high(x), high(x - high(x)));
             let rest = (f64::from(x) - f64::from(h) - f64::from(l)).abs();

@@ -1,5 +1,5 @@
-//! A sum over the columns (or rows) of a matrix product needs no matrix product:
-//! `sum_n sum_k a[m, k] b[k, n] = sum_k a[m, k] (sum_n b[k, n])`.
+//! A sum over the columns (or rows) of a matrix product is computed without the product: `sum_n
+//! sum_k a[m, k] b[k, n] = sum_k a[m, k] (sum_n b[k, n])`.
 //!
 //! The sum is pushed through additions, scalings and views down to the product.
 

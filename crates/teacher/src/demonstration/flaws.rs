@@ -1,4 +1,4 @@
-//! Mistakes in kernels that are right.
+//! Deliberate mistakes in correct kernels.
 
 use crate::program::Files;
 
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_number_breaks_another_bound_until_there_are_no_more() {
+    fn each_index_breaks_a_different_bound() {
         let text = "for (i = 0; i < 100; ++i) if (j >= 10) f<<<1000, 32>>>(x);";
         let broken = |numbers: &[u64]| {
             let mut files = Files::from([("kernels/a.cu".to_owned(), text.to_owned())]);
@@ -114,14 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_of_one_block() {
+    fn names_are_found_within_one_block() {
         let text = "const float a = 1;\n{\n  const float b = 2;\n  const float c_1 = b;\n}\n  const float d;\n";
         let found: Vec<&str> = declared(text).iter().map(|(from, to)| &text[*from..*to]).collect();
         assert_eq!(found, ["b", "c_1"]);
     }
 
     #[test]
-    fn bounds_are_found_and_nothing_else() {
+    fn only_loop_bounds_are_found() {
         let text =
             "f<<<128, 32>>>(x); for (i = 0; i < 512; ++i) if (j >= 9) y = i << 3; a < 1; b < n;";
         let found: Vec<&str> = bounds(text).iter().map(|(from, to)| &text[*from..*to]).collect();

@@ -1,4 +1,4 @@
-//! What few lines of a text are replaced with to make another of it.
+//! The shortest edit (old and new lines) that turns one text into another.
 
 /// Lines that are replaced, at most.
 const MOST: usize = 3;
@@ -35,7 +35,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_lines_that_differ_are_replaced_with_as_many_around_as_make_them_one() {
+    fn replaced_lines_have_enough_context_to_be_unique() {
         let pair = |old: &str, new: &str| Some((old.to_owned(), new.to_owned()));
         assert_eq!(of("a\nb\nc\n", "a\nB\nc\n"), pair("b", "B"));
         assert_eq!(of("a\nb\nc\nb\n", "a\nB\nc\nb\n"), pair("a\nb\nc", "a\nB\nc"));
@@ -47,7 +47,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_replaces_it_has_the_other_text(
+        fn applying_the_replacement_gives_the_new_text(
             old in "([ab]{0,2}\n){0,8}",
             new in "([ab]{0,2}\n){0,8}",
         ) {

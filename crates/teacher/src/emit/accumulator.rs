@@ -1,10 +1,10 @@
-//! The running value of a reduction: how it starts, takes in an element, and combines.
+//! Accumulators of reductions: initial value, update with an element, combination of two.
 
 use super::scalar::{self, Value};
 use crate::dtype::DType;
 use crate::ir::ReduceKind;
 
-/// The running value of a reduction.
+/// The accumulator of a reduction.
 #[derive(Clone, Debug)]
 pub(crate) struct Accumulator {
     pub(crate) kind: ReduceKind,

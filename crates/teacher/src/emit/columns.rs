@@ -15,7 +15,7 @@ use crate::dtype::DType;
 use crate::index::{self, Expr, strides_of, unflatten};
 use crate::ir::{Graph, NodeId, Op, ReduceKind, ScanKind};
 
-/// How.
+/// Launch parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ColumnTune {
     pub(crate) threads: i64,

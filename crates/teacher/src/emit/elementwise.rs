@@ -9,7 +9,7 @@ use crate::index::{self, Expr, numel};
 use crate::ir::{Graph, NodeId};
 use std::collections::BTreeMap;
 
-/// What to compute.
+/// The work of the kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Elementwise {
     pub(crate) name: String,
@@ -20,7 +20,7 @@ pub(crate) struct Elementwise {
     pub(crate) purpose: String,
 }
 
-/// How.
+/// Launch parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ElementTune {
     pub(crate) threads: i64,

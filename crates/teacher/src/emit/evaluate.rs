@@ -1,4 +1,4 @@
-//! What a node is worth at an index, by its kind.
+//! Code for a node's value at an index, by kind of node.
 
 use super::scalar::{self, Value, expression, from_storage};
 use super::{Emitter, Key, Line, Scope};

@@ -1,4 +1,4 @@
-//! What a heavy operator's file is written with.
+//! The context in which a heavy operator's file is written.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Reductions where their value is used: too short for a kernel, or a part of a warp, of their own.
+//! Reductions computed where their value is used: too short for a kernel, or a part of a warp, of
+//! their own.
 
 use super::{Accumulator, Emitter, Scope, Value};
 use crate::index::{self, Expr};

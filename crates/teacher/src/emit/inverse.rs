@@ -1,9 +1,10 @@
-//! Division by what many elements share becomes multiplication by its inverse.
+//! Divisions by a value that many elements share become multiplications by its inverse.
 //!
-//! An IEEE division costs about ten instructions and a branch; on an H200 a softmax row program
-//! that divides each element by the row's sum is bound by them (398 us where memory needs 254),
-//! and by memory without them (262 us): medians of 15 runs of a throwaway program on 2026-11-20, whose raw
-//! data was not kept; the judged times are in docs/results/kernelbench.md. One rounding more: at most one unit in the last place.
+//! An IEEE division costs about ten instructions and a branch. A softmax row program on an H200
+//! that divides each element by the row's sum is bound by divisions: 398 us, where memory needs 254
+//! us. With the inverse it is bound by memory: 262 us. (Medians of 15 runs, 2026-11-20; raw data
+//! was not kept. docs/results/kernelbench.md has judged times.) The cost is one more rounding, at
+//! most one unit in the last place.
 
 use super::Emitter;
 use crate::dtype::DType;

@@ -1,4 +1,4 @@
-//! Neighbouring elements in one thread: when they move as one vector access.
+//! Lanes: neighbouring elements in one thread, and when they are accessed as one vector.
 
 use crate::index::Expr;
 

@@ -1,8 +1,8 @@
-//! Choices by position, of which one side is a number: the other side is computed only where it is
-//! taken.
+//! Lazy selections: where one side of a selection by position is a number, the other side is
+//! computed only if it is selected.
 //!
-//! Causal masks are such choices. Neighbouring threads mostly agree on them, so that whole warps skip
-//! the work; where they do not, a branch costs little more than computing both sides.
+//! Causal masks are such selections. Neighbouring threads mostly agree on them, so that whole warps
+//! skip the work; where they do not, a branch costs little more than computing both sides.
 
 use std::collections::BTreeSet;
 

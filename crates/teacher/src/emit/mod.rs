@@ -57,7 +57,7 @@ pub(crate) struct Buffer {
     pub(crate) dtype: DType,
 }
 
-/// A statement; `defines` is the variable it introduces, if another pass may want to keep it.
+/// A statement. `defines` is the variable it introduces, if a later pass may need to keep it.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) text: String,
@@ -66,12 +66,12 @@ pub(crate) struct Line {
 
 type Key = (NodeId, Vec<Expr>);
 
-/// A block of statements and what is known inside it.
+/// A block of statements, and the values known inside it.
 #[derive(Debug, Default)]
 struct Scope {
     lines: Vec<Line>,
     memo: HashMap<Key, Value>,
-    /// One over a value of this scope, for divisions in inner ones.
+    /// Inverses of values of this scope, for divisions in inner scopes.
     inverses: HashMap<Key, Value>,
     /// Short rows loaded whole in this scope, by their first element.
     packs: HashMap<(NodeId, Expr), String>,
@@ -85,11 +85,11 @@ struct Scope {
     closed: bool,
 }
 
-/// See the module.
+/// Writes kernels; see the module.
 #[derive(Debug)]
 pub(crate) struct Emitter<'g> {
     pub(crate) graph: &'g Graph,
-    /// What can be loaded, by node.
+    /// Loadable memory, by node.
     buffers: &'g BTreeMap<NodeId, Buffer>,
     scopes: Vec<Scope>,
     /// Vector loads of the current element scope, before its lane loop.
@@ -99,7 +99,7 @@ pub(crate) struct Emitter<'g> {
     shared_picks: HashMap<Key, String>,
     /// Values loaded before the lane loop, because all lanes share them, by offset.
     shared_loads: HashMap<(NodeId, Expr), String>,
-    /// Those values by the name they have in the lane loop, and the inverses made of them.
+    /// Those values by their name in the lane loop, and their inverses.
     shared_values: HashMap<String, String>,
     shared_inverses: HashMap<String, String>,
     /// Conditions around the statements being written, before the lane loop where all lanes agree.
@@ -113,7 +113,7 @@ pub(crate) struct Emitter<'g> {
     pub(crate) base_level: usize,
     /// Which scope is the element scope of `lanes`.
     element_scope: usize,
-    /// Values of earlier passes by key, and those that later passes asked for.
+    /// Values of earlier passes by key, and those that later passes requested.
     earlier: HashMap<Key, (String, DType)>,
     pub(crate) kept: BTreeMap<String, DType>,
     /// How a kept value is spelled, e.g. `[it][j]`.

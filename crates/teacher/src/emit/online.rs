@@ -1,8 +1,8 @@
-//! The sum of exponentials less the largest exponent, in the pass that finds the largest.
+//! Online softmax: the sum of exponentials less the maximum, in the pass that finds the maximum.
 //!
-//! Softmax and log-sum-exp need the row's maximum before they can add `exp(x - maximum)`: two passes.
-//! A thread can do with one: when it meets a larger element it scales down what it has. Worth it where
-//! a row is too long for the registers and each pass reads it again.
+//! Softmax and log-sum-exp need the row's maximum before they can add `exp(x - maximum)`: two
+//! passes. A thread can use one pass: when it meets a larger element it rescales its sum. This is
+//! faster if a row is too long for the registers, so that each pass would read it again.
 
 use super::rows::RowProgram;
 use crate::dtype::DType;

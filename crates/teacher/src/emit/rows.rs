@@ -23,7 +23,7 @@ use crate::dtype::DType;
 use crate::index::{self, Expr, numel, strides_of, unflatten};
 use crate::ir::{Graph, NodeId, Op, ReduceKind};
 
-/// What to compute.
+/// The work of the kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct RowProgram {
     pub(crate) name: String,
@@ -39,7 +39,7 @@ pub(crate) struct RowProgram {
     pub(crate) full_stores: Vec<NodeId>,
 }
 
-/// How.
+/// Launch parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowTune {
     /// Threads per row; 1 is the serial form.

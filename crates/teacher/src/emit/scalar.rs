@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_take_the_tensors_type() {
+    fn literals_have_the_tensors_type() {
         let x = Value::new("x", DType::F16);
         let half = Value::number(0.5, DType::F64);
         assert_eq!(expression(Fun::Mul, &[x.clone(), half.clone()], DType::F16), "x * 0.5f");

@@ -23,7 +23,7 @@ use crate::dtype::DType;
 use crate::index::{self, Expr, strides_of};
 use crate::ir::{Graph, NodeId, Op, ScanKind};
 
-/// How.
+/// Launch parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScanTune {
     /// Neighbours in memory belong to different rows.

@@ -1,4 +1,4 @@
-//! Products on the GPU: cuBLAS, and what follows in one elementwise kernel.
+//! Matrix products on the GPU: cuBLAS, then one elementwise kernel for the epilogue.
 
 use super::epilogue::{self, Raw};
 use super::operand::Stack;
@@ -164,16 +164,16 @@ fn place(name: &str, base: i64, outer: i64, two_level: bool) -> String {
     out
 }
 
-/// How float32 is multiplied.
+/// Precision of float32 products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
-    /// In full.
+    /// Full float32.
     Full,
     /// Rounded to TF32, on tensor cores.
     Tf32,
 }
 
-/// The product of two of the stacks.
+/// The product of two matrix stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     /// Positions among the stacks.

@@ -1,7 +1,8 @@
-//! Convolutions on the GPU: cuDNN in full precision, or in TF32 where the profile allows it. Bias,
-//! residual and ReLU go into cuDNN's own fused call where the epilogue is just that; anything else is
-//! one elementwise kernel after it. Large batches go in parts, so that the algorithms for tensor cores,
-//! which work in another layout, have room for their copies of the operands.
+//! Convolutions on the GPU: cuDNN in full precision, or in TF32 where the profile allows it.
+//!
+//! Bias, residual and ReLU use cuDNN's fused call if the epilogue consists of just these; any other
+//! epilogue is one elementwise kernel after it. Large batches are processed in parts, so that the
+//! tensor-core algorithms, which use another layout, have room for their copies of the operands.
 
 use super::convolution::Convolution;
 use super::cublas::Signature;
@@ -13,7 +14,7 @@ use crate::index::{numel, strides_of};
 use crate::ir::{Fun, NodeId, Op, axes};
 use crate::plan::Products;
 
-/// What cuDNN's fused call can do after a convolution: `relu(y + residual + bias)`.
+/// The epilogue of cuDNN's fused call: `relu(y + residual + bias)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fused {
     /// One value per channel, contiguous.

@@ -1,4 +1,4 @@
-//! What follows a library call on the GPU: one elementwise kernel in the same file.
+//! The epilogue of a library call on the GPU: one elementwise kernel in the same file.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
-//! Where the elements of an operand lie in memory.
+//! The memory layout of operands.
 
 use crate::emit::{HeavyContext, address};
 use crate::index::{self, Expr, strides_of};
 use crate::ir::{Graph, NodeId, Op, axes};
 
-/// An operand as a kernel reads it: a buffer, and the element at an index of the operand.
+/// An operand: a buffer, and the element's position for an index of the operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Operand {
     pub(crate) buffer: NodeId,
@@ -44,7 +44,7 @@ pub(crate) fn locate(context: &HeavyContext<'_>, position: usize) -> Result<Oper
     Ok(Operand { buffer: *src, offset: index::dot(map, &buffer.strides) })
 }
 
-/// Where an operand begins whose elements lie one after the other.
+/// The beginning of an operand whose elements are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) buffer: NodeId,
@@ -84,7 +84,7 @@ pub(crate) fn is_memory(graph: &Graph, node: NodeId) -> bool {
     }
 }
 
-/// A stack of matrices in memory, two levels deep; all in elements.
+/// A stack of matrices in memory, two levels deep; offsets and strides in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stack {
     pub(crate) base: i64,
@@ -141,7 +141,7 @@ mod tests {
     use crate::ir::axis;
 
     #[test]
-    fn heads_inside_rows_are_a_stack_of_two_levels() {
+    fn heads_in_rows_are_a_two_level_stack() {
         // [B, S, H, D] read as [B * H, S, D].
         let (b, s, h, d) = (2, 5, 4, 8);
         let head = axis(0, b * h);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn every_second_column_is_not_blas() {
+    fn strided_columns_are_not_a_blas_operand() {
         let offset = axis(0, 4).mul(20).add(&axis(1, 10).mul(2));
         let stack = Stack::of(&offset, 2, (1, 1)).unwrap();
         assert_eq!(stack.blas(4, 10), None);

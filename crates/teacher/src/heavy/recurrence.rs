@@ -1,8 +1,8 @@
-//! Recurrent layers. On the GPU by cuDNN, on the cpu device by one kernel per layer and direction.
+//! Recurrent layers: by cuDNN on the GPU, by one kernel per layer and direction on the cpu device.
 //!
-//! The node is one piece of memory with all results, one after the other: the outputs of the last
-//! layer at every step, then the last hidden state of every layer and direction, then for an LSTM
-//! the last cell state likewise.
+//! The node is one block of memory with all results, concatenated: the outputs of the last layer at
+//! every step, the last hidden state of every layer and direction, and for an LSTM the last cell
+//! states.
 
 use super::cublas::Signature;
 use super::operand::{Place, locate, start_of};
@@ -13,7 +13,7 @@ use crate::index::Expr;
 use crate::ir::{Graph, NodeId};
 use crate::plan::Products;
 
-/// What happens to the state in a step. Gates are in torch's order.
+/// The state update of a step. Gates are in torch's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cell {
     /// Input, forget, candidate, output.
@@ -34,9 +34,9 @@ impl Cell {
     }
 }
 
-/// Some recurrent layers on top of each other. Arguments: the sequence, the states (hidden, and cell
-/// of an LSTM) if `has_state`, else they are zero; then per layer and direction the weights of input
-/// and state, and their biases if `has_bias`.
+/// Stacked recurrent layers. Arguments: the sequence; the states (hidden, and cell of an LSTM) if
+/// `has_state`, else they are zero; then per layer and direction the weights of input and state,
+/// and their biases if `has_bias`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Recurrence {
     pub(crate) cell: Cell,

@@ -1,7 +1,7 @@
 //! Recurrent layers by cuDNN, in full precision or, where the profile allows it, in TF32.
 //!
-//! cuDNN wants all weights in one piece of memory, laid out its own way. They are copied there at
-//! every call: a hundred small copies on the device, and weights that change are seen.
+//! cuDNN needs all weights in one block of memory with a layout of its own. They are copied there
+//! at every call by about a hundred small device copies, so that changed weights take effect.
 
 use super::cudnn;
 use super::recurrence::{Cell, Recurrence, Weights};

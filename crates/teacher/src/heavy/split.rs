@@ -32,7 +32,7 @@ const PARTS: usize = 2;
 const HOW: &str = ", on tensor cores, from two TF32 parts of each operand";
 const HOW_JOINED: &str = ", on tensor cores, from TF32 parts of each operand side by side";
 
-/// See the module.
+/// The settings of a split product; see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SplitProduct {
     /// Of the operands; where their parts are joined, of those.

@@ -19,9 +19,9 @@ const TILE_COLS: i64 = 32;
 
 /// How one operand is packed.
 pub(crate) enum Fill {
-    /// From a matrix at `base` (which may depend on `batch`), with these strides.
+    /// A matrix at `base` (which may depend on `batch`), with these strides.
     Strided { buffer: NodeId, base: Expr, row: i64, col: i64 },
-    /// By statements of its own.
+    /// Packed by the given statements.
     Custom { buffer: NodeId, lines: Pack },
 }
 

@@ -1,4 +1,4 @@
-//! Sources of overlapping windows, which are better computed once than once per window.
+//! Inputs of overlapping windows that are cheaper to compute once than once per window.
 
 use crate::index::numel;
 use crate::ir::{Fun, Graph, NodeId, Op};

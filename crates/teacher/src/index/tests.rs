@@ -111,7 +111,7 @@ proptest! {
 }
 
 #[test]
-fn group_norm_index_comes_back() {
+fn group_norm_index_round_trips() {
     // row = (n, g), col in the group; stored as [N, C, H, W] and viewed again as groups.
     let (n, g, k) = (4, 8, 4 * 9);
     let row = Expr::var("row", n * g);

@@ -1,4 +1,4 @@
-//! Reductions: where the elements of a row are, and which ones are done in two steps.
+//! Reductions: the elements of a row, and reductions in two steps.
 
 use super::{Graph, NodeId, Op, ReduceKind, axes};
 use crate::dtype::DType;
@@ -9,8 +9,8 @@ use crate::index::{self, Expr};
 /// such reductions may nest, and every user computes its own.
 const MOST_INLINE: i64 = 4;
 
-/// Few long rows leave most of the device idle: their reduction is done in two steps, first over
-/// pieces of each row, then over the pieces' results.
+/// A two-step reduction, first over pieces of each row, then over the pieces' results. Used for few
+/// long rows, which would leave most of the device idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Split {
     /// Rows that fill the device.

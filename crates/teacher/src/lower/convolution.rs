@@ -1,4 +1,4 @@
-//! Convolutions: through the heavy operator, or as sums in place where a window is all there is.
+//! Convolutions: by the heavy operator, or as sums in place if there is only one window.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tensors made from nothing: ranges, constants.
+//! Tensors without inputs: ranges, constants.
 
 use super::{CallView, Family, Lowering};
 use crate::dtype::DType;

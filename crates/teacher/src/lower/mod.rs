@@ -1,7 +1,8 @@
-//! From traced calls to the graph: one file per operator family.
+//! Lowers traced calls to the graph; one file per operator family.
 //!
-//! A [`Family`] looks at one call and either declines, or adds nodes and names the results. The
-//! registry [`FAMILIES`] is asked in order. What nobody knows is reported by operator name.
+//! A [`Family`] looks at one call and either declines, or adds nodes and names the results.
+//! Families are tried in the order of [`FAMILIES`]. Operators that no family supports are reported
+//! by name.
 
 mod convolution;
 mod create;

@@ -1,4 +1,4 @@
-//! Matrix products, and the cases of them that are something simpler.
+//! Matrix products, and their special cases that are simpler operations.
 
 use std::sync::Arc;
 

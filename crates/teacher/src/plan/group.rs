@@ -12,7 +12,7 @@ use crate::ir::{Graph, NodeId, Op, axes};
 /// share a kernel even where they read nothing in common.
 const SMALL: i64 = 1 << 18;
 
-/// The shape of a group's work.
+/// The iteration space of a group.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Elementwise { shape: Vec<i64> },
@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     Heavy { node: NodeId },
 }
 
-/// One kernel in the making.
+/// A kernel under construction.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) kind: Kind,
@@ -62,7 +62,7 @@ struct Forming<'g> {
     graph: &'g Graph,
     forced: &'g BTreeSet<NodeId>,
     groups: Vec<Group>,
-    /// Which group computes a reduction, heavy node or root.
+    /// The group that computes a reduction, heavy node or root.
     home: BTreeMap<NodeId, usize>,
 }
 

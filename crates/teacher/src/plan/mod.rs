@@ -26,7 +26,7 @@ use crate::index::{Expr, numel, strides_of};
 use crate::ir::{Graph, NodeId, Op, Split, stem};
 use group::{Group, Kind};
 
-/// The device, as far as planning and code depend on it.
+/// The device's properties that planning and code depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// CUDA C++ executed on the host.
@@ -41,14 +41,14 @@ pub(crate) struct Target {
     pub(crate) products: Products,
 }
 
-/// How float32 matrices may be multiplied.
+/// Allowed precision of float32 products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Products {
-    /// By units for float32.
+    /// On float32 units.
     Float32,
-    /// Also in parts on tensor cores, where that is faster and as exact.
+    /// Also split into parts on tensor cores, if that is faster and as accurate.
     Split,
-    /// Rounded to TF32: the profile allows it to both sides.
+    /// Rounded to TF32: the profile allows it to reference and candidate.
     Tf32,
 }
 
@@ -90,12 +90,12 @@ impl Target {
     }
 }
 
-/// One kernel to be.
+/// A planned kernel.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Elementwise(Elementwise),
     Rows(RowProgram),
-    /// A scan along the rows of the program's frame, and what follows it.
+    /// A scan along the rows of the program's frame, with its epilogue.
     Scan(RowProgram, NodeId),
     Heavy {
         name: String,
@@ -104,11 +104,11 @@ pub(crate) enum Step {
     },
 }
 
-/// See the module.
+/// A plan; see the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
-    /// What every step may load or store.
+    /// Memory that steps may load or store.
     pub(crate) buffers: BTreeMap<NodeId, Buffer>,
 }
 
@@ -125,12 +125,12 @@ impl Step {
     }
 }
 
-/// How much work a kernel is given.
+/// How much is fused into a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fusion {
-    /// As much as goes together.
+    /// As much as possible.
     Full,
-    /// One operator: what a beginner writes, for demonstrations.
+    /// One operator per kernel, for demonstrations.
     None,
 }
 

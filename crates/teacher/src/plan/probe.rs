@@ -1,11 +1,11 @@
-//! What a value needs: a walk over the graph like the emitter's, without writing code.
+//! The inputs of a value: walks the graph like the emitter, without writing code.
 
 use std::collections::BTreeSet;
 
 use crate::index::Expr;
 use crate::ir::{Graph, NodeId, Op, Pick, apply, apply_all, axes, reduction_index};
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Found {
     /// Where the walk stopped: memory, reductions, heavy operators, each at an index.

@@ -1,5 +1,5 @@
-//! Sharing between groups: values kept in memory for several kernels, and results computed on the
-//! way by the kernel that reads them.
+//! Sharing between groups: values kept in memory for several kernels, and results computed by the
+//! kernel that reads them.
 
 use std::collections::BTreeSet;
 

@@ -123,7 +123,7 @@ fn an_episode_ends_at_the_floor() {
 }
 
 #[test]
-fn the_search_keeps_the_fastest_and_stays_in_its_budget() {
+fn search_keeps_the_fastest_within_its_budget() {
     let (mut teacher, mut message) = compiled(&briefing("cpu"));
     let times = [9.0, 7.0, 8.0, 6.95, 3.0, 2.0];
     let mut profiles = 0;
@@ -164,7 +164,7 @@ fn searched(mut teacher: Teacher, briefing: &Briefing) -> (Vec<f64>, Message) {
 }
 
 #[test]
-fn an_exhaustive_search_measures_each_version_once_and_keeps_the_fastest() {
+fn exhaustive_search_measures_each_version_once() {
     for device in ["cpu", "cuda:0"] {
         let (few, _) = searched(Teacher::new(), &briefing(device));
         let (all, end) = searched(Teacher::exhaustive(), &briefing(device));
@@ -179,7 +179,7 @@ fn an_exhaustive_search_measures_each_version_once_and_keeps_the_fastest() {
 }
 
 #[test]
-fn the_last_turn_goes_back_to_the_fastest_version() {
+fn last_turn_restores_the_fastest_version() {
     let bounded = Briefing { turns: Some(5), ..briefing("cuda:0") };
     let (mut teacher, profile) = compiled(&bounded);
     let measured = |time| Some(verdict(Reached::Measured, Some(time)));
@@ -204,7 +204,7 @@ fn a_mismatch_falls_back_to_plain_code_once() {
 
 /// A judge that cannot measure here still says whether it is right.
 #[test]
-fn what_was_not_measured_is_verified_at_the_end() {
+fn unmeasured_version_is_verified_at_the_end() {
     let (mut teacher, profile) = compiled(&briefing("cuda:0"));
     let last = teacher.next(&answer(&profile, "", None)).unwrap();
     assert_eq!(commands(&last), ["python3 -m utils.verification"]);
@@ -224,7 +224,7 @@ fn operators_without_a_rule_are_named() {
 }
 
 #[test]
-fn a_failed_trace_is_told_with_its_hint() {
+fn failed_trace_is_reported_with_its_hint() {
     let mut teacher = Teacher::new();
     let first = teacher.begin(&briefing("cpu")).unwrap();
     let printed = r#"{"error": "ValueError: bad", "hint": "mend it"}"#;

@@ -67,7 +67,7 @@ def get_init_inputs():
 ";
 
 #[test]
-fn many_kernels_are_one_chain_and_one_is_none() {
+fn single_kernel_needs_no_chain() {
     let bench = Bench::new();
     let sources = [("deep", DEEP), ("many", MANY), ("short", SHORT)];
     let sources: BTreeMap<String, String> =

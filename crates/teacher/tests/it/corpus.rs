@@ -42,7 +42,7 @@ fn long_everything_agrees_with_torch() {
 }
 
 #[test]
-fn long_other_draws_agree_with_torch() {
+fn long_other_samples_agree_with_torch() {
     for seed in 3..6 {
         conform(seed, 200, None);
     }
@@ -127,7 +127,7 @@ fn sizes_that_fit_no_vector_compile() {
 }
 
 #[test]
-fn tensors_beyond_31_bits_are_traced_without_memory_and_indexed_in_64() {
+fn tensors_beyond_31_bits_use_64_bit_indices() {
     // 3e9 elements are read where 2.4e6 are written; 2^31 elements are written.
     let sources = BTreeMap::from([
         ("slice".to_owned(), reference("x[:, :8] * 2", "torch.randn(300_000, 10_000)")),
@@ -153,7 +153,7 @@ fn tensors_beyond_31_bits_are_traced_without_memory_and_indexed_in_64() {
 }
 
 #[test]
-fn state_outside_of_buffers_may_be_written_before_it_is_read_but_not_carried_over() {
+fn state_carried_between_calls_is_refused() {
     let model = |body: &str| {
         reference("x", "torch.randn(4, 8)")
             .replace("        return x\n", &format!("        {body}\n"))

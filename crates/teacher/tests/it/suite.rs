@@ -94,7 +94,7 @@ fn long_starter_suite_is_within_the_teachers_reach() {
 }
 
 #[test]
-fn long_a_task_that_is_written_wrong_or_out_of_reach_is_reported() {
+fn long_unsupported_or_invalid_task_is_reported() {
     let name = "level1-08_log_returns";
     let mut all = sources(|row| row.small.clone());
     let text = all.remove(name).unwrap();

@@ -17,8 +17,8 @@ use warpwright_task::Task;
 use super::Transport;
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::hands;
-use crate::judging::Bench;
+use crate::judge_workers;
+use crate::judging::JudgeHost;
 use crate::printer::Printer;
 
 /// Clients for each hand: the queue is never empty before the end.
@@ -73,7 +73,7 @@ pub(super) struct Judged {
 
 /// Where it is measured.
 pub(super) struct Site<'p> {
-    pub(super) benches: &'p [Bench],
+    pub(super) benches: &'p [JudgeHost],
     pub(super) pools: &'p [SessionPool<'p>],
     /// As many as all devices together keep open.
     pub(super) tasks: Vec<Task>,
@@ -99,7 +99,7 @@ impl<'p> Site<'p> {
     }
 
     pub(super) fn devices(&self) -> Vec<String> {
-        self.benches.iter().map(Bench::device).collect()
+        self.benches.iter().map(JudgeHost::device).collect()
     }
 
     fn judged(&self) -> MutexGuard<'_, Judged> {
@@ -127,13 +127,14 @@ impl<'p> Site<'p> {
     fn here(&self, pools: &[&SessionPool<'_>], supply: &Supply<'_>) -> Result<(), Failure> {
         let queue = self.queue();
         std::thread::scope(|scope| {
-            hands::start(scope, pools, &queue, self.stop);
-            let ask = |job: &Job, _| match hands::through(&queue, job) {
+            judge_workers::start(scope, pools, &queue, self.stop);
+            let ask = |job: &Job, _| match judge_workers::through(&queue, job) {
                 Done::Answered(Ok(verdict)) => Ok(*verdict),
                 Done::Answered(Err(failed)) => Err(wrong(&failed.to_string())),
                 Done::Gone => Err(wrong("every device is lost")),
             };
-            let judged = self.each(CLIENTS * hands::count(pools), supply, ask, || queue.abandon());
+            let judged =
+                self.each(CLIENTS * judge_workers::count(pools), supply, ask, || queue.abandon());
             queue.abandon();
             judged
         })
@@ -235,12 +236,12 @@ impl<'p> Site<'p> {
         std::thread::scope(|scope| {
             let (is_over, queue, nearby) = (&is_over, &queue, &nearby);
             if let Some((bridge, worker)) = &far {
-                hands::start(scope, pools, nearby, self.stop);
-                let slots = hands::slots(nearby, hands::count(pools));
+                judge_workers::start(scope, pools, nearby, self.stop);
+                let slots = judge_workers::slots(nearby, judge_workers::count(pools));
                 scope.spawn(move || worker.run(&slots, is_over, |text| self.printer.say(text)));
                 scope.spawn(move || bridge.run(queue, is_over));
             } else {
-                hands::start(scope, pools, queue, self.stop);
+                judge_workers::start(scope, pools, queue, self.stop);
             }
             let stopped = async {
                 let _ = ended.await;
@@ -249,7 +250,7 @@ impl<'p> Site<'p> {
                 serve(listener, Arc::clone(&app), router(Arc::clone(&app)), stopped, COMING);
             let server = runtime.spawn(server);
             let asked = self.asked(
-                CLIENTS * hands::count(pools),
+                CLIENTS * judge_workers::count(pools),
                 supply,
                 &client,
                 far.as_ref().map(|(bridge, _)| bridge),

@@ -13,7 +13,7 @@ use crate::args::task::Lint;
 use crate::contract::VERSION;
 use crate::examining::{self, Examined, Look};
 use crate::failure::Failure;
-use crate::judging::{Bench, Wanted};
+use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
 use crate::{exit, folders, interrupt, shipped, tasks};
 
@@ -110,7 +110,7 @@ pub(super) fn run(args: &Lint, printer: Printer) -> Result<u8, Failure> {
     let profile = args.profile.into();
     let stop = interrupt::watch(printer)?;
     let wanted = Wanted::new(&args.common, profile);
-    let benches = Bench::open_all(&args.common, &args.common.device, wanted, printer)?;
+    let benches = JudgeHost::open_all(&args.common, &args.common.device, wanted, printer)?;
     let look = Look {
         jobs: args.jobs.map(usize::from),
         processes: if args.share_processes { Sharing::Shared } else { Sharing::Own },
@@ -128,7 +128,7 @@ pub(super) fn run(args: &Lint, printer: Printer) -> Result<u8, Failure> {
     let sound = rows.iter().filter(|row| row.sound).count();
     let lines: String = rows.iter().map(|row| row.line() + "\n").collect();
     printer.data(&format!("{lines}{sound} of {count} sound\n"));
-    let device = benches.iter().map(Bench::device).collect::<Vec<_>>().join(",");
+    let device = benches.iter().map(JudgeHost::device).collect::<Vec<_>>().join(",");
     let all = sound == rows.len();
     printer.object(&Linted { version: VERSION, device, profile, sound, tasks: rows });
     Ok(if all { exit::OK } else { exit::NOT_VERIFIED })

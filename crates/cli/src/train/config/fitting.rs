@@ -31,7 +31,7 @@ impl Demos {
 }
 
 pub(super) fn check_flaws(flaws: &Flaws, table: &str) -> Result<(), String> {
-    // All of them, so that a new one is not forgotten here.
+    // All fields, so that a new one is not forgotten here.
     let Flaws {
         unfused,
         naive,

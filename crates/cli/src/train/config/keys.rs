@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_answered_with_the_key_that_was_meant() {
+    fn unknown_keys_name_the_nearest_key() {
         let cases = [
             ("[ppo]\nrate = 1e-3", "it is `ppo.lr`"),
             ("[single_turn]\nahead = 1", "it is `single_turn.max_staleness`"),

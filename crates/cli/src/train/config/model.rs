@@ -58,7 +58,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// The model's shape; `folder` is the configuration's.
+    /// The model's config; `folder` is the configuration's.
     pub(crate) fn shape(&self, folder: &Path) -> Result<ModelConfig, String> {
         match &self.config {
             None => self.shape_of_keys(),
@@ -73,7 +73,7 @@ impl Model {
         }
     }
 
-    /// Names of the sizes that have a value here.
+    /// Names of the sizes that are set here.
     fn given_sizes(&self) -> Vec<&'static str> {
         let sizes = [
             ("vocab_size", self.vocab_size.is_some()),

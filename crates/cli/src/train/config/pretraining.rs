@@ -74,7 +74,7 @@ impl Pretraining {
         Ok(())
     }
 
-    /// The tasks that kernels are written for. One that is held out is refused.
+    /// The tasks for which kernels are written. A held-out task is refused.
     pub(crate) fn read(
         &self,
         folder: &Path,

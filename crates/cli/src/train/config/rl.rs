@@ -181,7 +181,7 @@ impl Rl {
             && (self.separate_critic || self.critic_warmup_steps > 0)
     }
 
-    /// What is wrong with its values; `name` is its table.
+    /// Checks the values; `name` is the table's name.
     pub(super) fn check(&self, name: &str) -> Result<(), String> {
         let at_least_one = [
             ("train_batch_size", self.train_batch_size),
@@ -256,10 +256,10 @@ impl Rl {
         self.ppo_mini_batch_size.unwrap_or(self.train_batch_size)
     }
 
-    /// The recipe with the constants that have a value here.
+    /// The recipe, with the constants that are set here.
     fn constants(&self) -> Recipe {
         let mut recipe = self.recipe.recipe();
-        // 0 disables what has no neutral value.
+        // 0 disables a limit that has no neutral value.
         let limit = |given: Option<f64>, usual: Option<f64>| match given {
             Some(value) => Some(value).filter(|value| *value > 0.0),
             None => usual,

@@ -70,7 +70,7 @@ impl Tasks {
         Ok((train, held_out))
     }
 
-    /// Of data sets those of that split; files and folders as they are.
+    /// Restricts data sets to a split; files and folders are unchanged.
     fn of_split(
         &self,
         paths: &[PathBuf],
@@ -119,7 +119,7 @@ pub(super) fn refuse_both(train: &[Task], held_out: &[Task]) -> Result<(), Failu
     Err(Failure::usage(message, "remove it from tasks.train or from tasks.held_out".to_owned()))
 }
 
-/// So many of them, in their order.
+/// Samples `count` of them, keeping their order.
 fn draw(tasks: &mut Vec<Task>, count: Option<usize>, seed: u64) {
     let Some(count) = count.filter(|count| *count < tasks.len()) else { return };
     let mut numbers: Vec<usize> = (0..tasks.len()).collect();

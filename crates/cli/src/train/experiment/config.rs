@@ -1,4 +1,4 @@
-//! What an experiment is: a configuration that arms change, each in one thing.
+//! The definition of an experiment: a base configuration, and arms that each change it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,20 @@ use crate::failure::Failure;
 use crate::train::config::Config;
 use crate::train::stage::Stage;
 
-/// An experiment as it is written.
+/// An experiment's file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    /// The configuration, from this file's folder.
+    /// The base configuration, relative to this file's folder.
     base: PathBuf,
-    /// An arm is run once for each.
+    /// Each arm is run once per seed.
     seeds: Vec<u64>,
-    /// Stages that are done once, before arms part.
+    /// Stages that are done once, before the arms diverge.
     shared: Vec<String>,
-    /// What is called a collapse.
+    /// Criteria of a collapse.
     #[serde(default)]
     collapse: Collapse,
-    /// Keys of the base that are others for all arms and for what they share.
+    /// Keys that replace those of the base, for all arms and the shared stages.
     #[serde(default)]
     with: Table,
     arms: Vec<WrittenArm>,
@@ -35,28 +35,28 @@ struct Written {
 #[serde(deny_unknown_fields)]
 struct WrittenArm {
     name: String,
-    /// Tables of the base that it does without.
+    /// Tables of the base that the arm removes.
     #[serde(default)]
     without: Vec<String>,
-    /// Keys that are others, laid over the base's.
+    /// Keys that replace those of the base.
     #[serde(default)]
     with: Table,
 }
 
-/// One that can be run.
+/// A validated experiment.
 #[derive(Clone, Debug)]
 pub(crate) struct Experiment {
     pub(crate) seeds: Vec<u64>,
     pub(crate) shared: Vec<Stage>,
     pub(crate) collapse: Collapse,
-    /// What the shared stages are done by.
+    /// The configuration of the shared stages.
     pub(crate) base: Variant,
     pub(crate) arms: Vec<Arm>,
-    /// Where paths of the configurations begin.
+    /// Folder that the configurations' paths are relative to.
     pub(crate) folder: PathBuf,
 }
 
-/// A whole configuration.
+/// A complete configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Variant {
     pub(crate) config: Config,
@@ -64,7 +64,7 @@ pub(crate) struct Variant {
     table: Table,
 }
 
-/// One way to go on.
+/// An arm of the experiment.
 #[derive(Clone, Debug)]
 pub(crate) struct Arm {
     pub(crate) name: String,
@@ -94,10 +94,10 @@ impl Experiment {
         let first = Variant::of(&base)?;
         let shared = shared(&written.shared, &first.config)?;
         if written.seeds.is_empty() || written.arms.len() < 2 {
-            return Err("it needs seeds, and two arms or more".to_owned());
+            return Err("it needs `seeds` and at least two arms".to_owned());
         }
         if written.seeds.iter().collect::<BTreeSet<_>>().len() < written.seeds.len() {
-            return Err("its seeds are not all different".to_owned());
+            return Err("its seeds must be distinct".to_owned());
         }
         let mut arms: Vec<Arm> = Vec::new();
         for arm in &written.arms {
@@ -106,17 +106,17 @@ impl Experiment {
                 |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
             if name.is_empty() || !name.chars().all(is_plain) || name.starts_with('.') {
                 return Err(format!(
-                    "arm `{name}`: names are of a-z, 0-9, `-` and `.`, since folders are called so"
+                    "arm `{name}`: a name may have a-z, 0-9, `-` and `.`, since it names a folder"
                 ));
             }
             if arms.iter().any(|other| other.name == *name) {
-                return Err(format!("two arms are called `{name}`"));
+                return Err(format!("two arms have the name `{name}`"));
             }
             let mut table = base.clone();
             for key in &arm.without {
                 if table.remove(key).is_none() {
                     return Err(format!(
-                        "arm `{name}` does without `{key}`, which the base has not"
+                        "arm `{name}` removes `{key}`, which the base does not have"
                     ));
                 }
             }
@@ -125,12 +125,12 @@ impl Experiment {
                 Variant::of(&table).map_err(|reason| format!("arm `{name}`: {reason}"))?;
             if let Some(key) = differs(&base, &table, &shared) {
                 return Err(format!(
-                    "arm `{name}` changes `{key}`, which what all arms share depends on"
+                    "arm `{name}` changes `{key}`, on which the shared stages depend"
                 ));
             }
             let online = variant.config.ppo.is_some() || variant.config.single_turn.is_some();
             if !online {
-                return Err(format!("arm `{name}` has neither ppo nor single_turn to compare"));
+                return Err(format!("arm `{name}` needs [ppo] or [single_turn]"));
             }
             arms.push(Arm { name: name.clone(), variant });
         }
@@ -145,14 +145,15 @@ impl Variant {
         Ok(Self { config: Config::parse(&text)?, text, table: table.clone() })
     }
 
-    /// Its stages after those that are shared.
+    /// Its stages after the shared ones.
     pub(crate) fn own(&self, shared: &[Stage]) -> Vec<Stage> {
         let own = |stage: &Stage| stage.is_in(&self.config) && !shared.contains(stage);
         Stage::ALL.into_iter().filter(own).collect()
     }
 
-    /// The first stages, as far as another's are the same; none where anything but a stage differs.
-    pub(crate) fn alike(&self, other: &Self) -> Vec<Stage> {
+    /// The first stages that have the same configuration in both; none if anything other than
+    /// stages differs.
+    pub(crate) fn common_stages(&self, other: &Self) -> Vec<Stage> {
         let beside = |table: &Table| {
             let mut table = table.clone();
             for stage in Stage::ALL {
@@ -172,17 +173,17 @@ impl Variant {
     }
 }
 
-/// The stages that are shared: the first ones of the base.
+/// The shared stages: the first ones of the base.
 fn shared(names: &[String], base: &Config) -> Result<Vec<Stage>, String> {
     let all: Vec<Stage> = Stage::ALL.into_iter().filter(|stage| stage.is_in(base)).collect();
     let first: Vec<String> = all.iter().take(names.len()).map(|stage| stage.table()).collect();
     if first != names {
-        return Err(format!("shared stages are the first ones of the base: {}", first.join(", ")));
+        return Err(format!("shared must be the first stages of the base: {}", first.join(", ")));
     }
     Ok(all[..names.len()].to_vec())
 }
 
-/// Puts the keys of one table over those of another, table by table.
+/// Merges one table over another, recursively.
 fn lay_over(table: &mut Table, over: &Table) {
     for (key, value) in over {
         match (table.get_mut(key), value) {
@@ -194,7 +195,7 @@ fn lay_over(table: &mut Table, over: &Table) {
     }
 }
 
-/// A key that differs though shared stages are made by it.
+/// A key that differs although the shared stages depend on it.
 fn differs(base: &Table, arm: &Table, shared: &[Stage]) -> Option<String> {
     let stages = shared.iter().map(|stage| stage.table());
     let always =
@@ -223,7 +224,7 @@ mod tests {
 
     /// Those that come with the program are read: a key that was renamed is renamed in them too.
     #[test]
-    fn what_is_shipped_is_read() {
+    fn shipped_experiments_are_read() {
         let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
         let of = |folder: &Path| {
             let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arm_is_the_base_but_for_what_it_says() {
+    fn arm_overrides_only_its_keys() {
         let arms = "\
             [[arms]]\nname = \"all\"\n\
             [[arms]]\nname = \"none\"\nwithout = [\"value\"]\nwith.ppo.actor_lambda = 0.95\nwith.ppo.algorithm = \"rloo\"\n";
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn arms_are_alike_up_to_what_one_of_them_changes() {
+    fn arms_share_stages_before_their_first_difference() {
         let arms = "\
             [[arms]]\nname = \"all\"\n\
             [[arms]]\nname = \"rule\"\nwith.ppo.algorithm = \"rloo\"\n\
@@ -268,15 +269,16 @@ mod tests {
         let head = HEAD.replace(", \"sft\", \"collect\"", "");
         let experiment = read(&format!("{head}{arms}")).unwrap();
         let all = &experiment.arms[0].variant;
-        let alike: Vec<_> = experiment.arms.iter().map(|arm| arm.variant.alike(all)).collect();
+        let common: Vec<_> =
+            experiment.arms.iter().map(|arm| arm.variant.common_stages(all)).collect();
         let stages = [Stage::Demos, Stage::Sft, Stage::Collect, Stage::Value, Stage::Ppo];
-        for (alike, count) in alike.iter().zip([5, 4, 3, 1, 0]) {
-            assert_eq!(*alike, stages[..count]);
+        for (common, count) in common.iter().zip([5, 4, 3, 1, 0]) {
+            assert_eq!(*common, stages[..count]);
         }
     }
 
     #[test]
-    fn those_that_come_with_the_program_can_be_run() {
+    fn shipped_experiments_are_valid() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/experiments");
         let mut count = 0;
         for entry in fs::read_dir(folder).unwrap() {
@@ -288,20 +290,20 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_by_name() {
+    fn invalid_experiments_are_refused_by_name() {
         let two = "[[arms]]\nname = \"a\"\n[[arms]]\nname = \"b\"\n";
         let cases = [
-            (format!("{HEAD}[[arms]]\nname = \"a\"\n"), "two arms or more"),
+            (format!("{HEAD}[[arms]]\nname = \"a\"\n"), "at least two arms"),
             (format!("{HEAD}{two}with.sft.total_epochs = 2\n"), "arm `b` changes `sft`"),
             (format!("{HEAD}{two}with.tasks.max_train_tasks = 2\n"), "arm `b` changes `tasks`"),
-            (format!("{HEAD}{two}without = [\"rft\"]\n"), "which the base has not"),
-            (format!("{HEAD}{two}without = [\"ppo\"]\n"), "neither ppo nor single_turn"),
+            (format!("{HEAD}{two}without = [\"rft\"]\n"), "which the base does not have"),
+            (format!("{HEAD}{two}without = [\"ppo\"]\n"), "needs [ppo] or [single_turn]"),
             (format!("{HEAD}{two}with.ppo.total_training_step = 3\n"), "arm `b`: "),
             (format!("{HEAD}{two}with.ppo.actor_lambda = 1.5\n"), "must lie between 0 and 1"),
-            (format!("{HEAD}{}", two.replace("\"b\"", "\"a\"")), "two arms are called `a`"),
-            (format!("{HEAD}{}", two.replace("\"b\"", "\"../b\"")), "names are of"),
-            (format!("{HEAD}{two}").replace("[1, 2]", "[1, 1]"), "not all different"),
-            (format!("{HEAD}{two}").replace("\"sft\", ", ""), "the first ones of the base"),
+            (format!("{HEAD}{}", two.replace("\"b\"", "\"a\"")), "two arms have the name `a`"),
+            (format!("{HEAD}{}", two.replace("\"b\"", "\"../b\"")), "a name may have"),
+            (format!("{HEAD}{two}").replace("[1, 2]", "[1, 1]"), "must be distinct"),
+            (format!("{HEAD}{two}").replace("\"sft\", ", ""), "the first stages of the base"),
         ];
         for (text, told) in cases {
             let error = read(&text).unwrap_err();

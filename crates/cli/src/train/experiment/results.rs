@@ -1,4 +1,4 @@
-//! What the arms of an experiment came to.
+//! The results of an experiment's arms.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,19 +16,20 @@ use crate::train::figures::{curves, of_update};
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Ran {
     pub(crate) seed: u64,
-    /// Mean rewards of the first and the last fifth of the updates.
+    /// Mean rewards of the first and the last fifth of the training steps.
     first: f64,
     last: f64,
-    /// The best update's.
+    /// Mean reward of the best training step.
     best: f64,
-    /// Shares of the episodes of the last fifth that ended verified, and faster than eager.
+    /// Share of the episodes of the last fifth that ended with a verified candidate, and with one
+    /// faster than eager.
     verified: f64,
     faster: f64,
     collapsed: Option<Collapsed>,
     updates: usize,
-    /// Episodes that were learned from: with one verdict each at the end, what it was charged.
+    /// Number of episodes trained on.
     episodes: usize,
-    /// How often which alarm was raised.
+    /// Number of times that each alarm was raised.
     alarms: BTreeMap<String, usize>,
     #[serde(skip)]
     curves: Vec<(String, Vec<f64>)>,
@@ -67,23 +68,23 @@ impl Ran {
 pub(crate) struct ArmResult {
     pub(crate) name: String,
     pub(crate) runs: Vec<Ran>,
-    /// Over runs, with Student's interval.
+    /// Over runs, with Student's 95 % interval.
     first: Option<Interval>,
     last: Option<Interval>,
     verified: Option<Interval>,
     faster: Option<Interval>,
-    /// Of `last` less that of the first arm, paired by seed.
+    /// `last` minus that of the first arm, paired by seed.
     beyond_first_arm: Option<Interval>,
-    /// Seeds of the runs that were over before they could play, as where rejection fine-tuning had no example.
-    /// They are in no figure beside.
+    /// Seeds of runs that failed before reinforcement learning, as when every episode was left out
+    /// of rejection fine-tuning. The other figures exclude them.
     failed: Vec<u64>,
-    /// How many collapsed.
+    /// Number of collapsed runs.
     collapsed: usize,
-    /// Fisher's exact test of that against the first arm; none for that itself.
+    /// p-value of Fisher's exact test of that against the first arm; `None` for the first arm.
     p: Option<f64>,
 }
 
-/// Results of all arms, the first of which the others are held against.
+/// Results of all arms; each is compared with the first.
 pub(crate) fn compare(arms: Vec<(String, Vec<Ran>, Vec<u64>)>) -> Vec<ArmResult> {
     let count = |runs: &[Ran]| runs.iter().filter(|run| run.collapsed.is_some()).count();
     let first: Vec<Ran> = arms.first().map_or(Vec::new(), |(_, runs, _)| runs.clone());
@@ -112,7 +113,7 @@ pub(crate) fn compare(arms: Vec<(String, Vec<Ran>, Vec<u64>)>) -> Vec<ArmResult>
     all.collect()
 }
 
-/// The same as a table in Markdown.
+/// The same as a Markdown table.
 pub(crate) fn table(arms: &[ArmResult]) -> String {
     let mut text = String::from(
         "| arm | runs | reward, first fifth | reward, last fifth | difference to the first arm | pass rate, last fifth | faster rate, last fifth | failed | collapsed | p | alarms |\n\
@@ -148,7 +149,7 @@ pub(crate) fn table(arms: &[ArmResult]) -> String {
     text
 }
 
-/// The arms as parts of a page: each figure with a line for each run, on scales that are the same for all.
+/// The arms as sections of the report: a chart per metric with a line per run, on common scales.
 pub(crate) fn shown(arms: &[ArmResult]) -> Vec<Shown> {
     let mut spans: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     let every = arms.iter().flat_map(|arm| &arm.runs).flat_map(|run| &run.curves);
@@ -180,7 +181,7 @@ pub(crate) fn shown(arms: &[ArmResult]) -> Vec<Shown> {
         });
         let mut told = format!("{} runs, {} collapsed", arm.runs.len(), arm.collapsed);
         if !arm.failed.is_empty() {
-            let _ = write!(told, ", and {} that failed before they played", arm.failed.len());
+            let _ = write!(told, ", and {} failed before reinforcement learning", arm.failed.len());
         }
         Shown {
             name: arm.name.clone(),
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn arms_are_held_against_the_first_one_seed_by_seed() {
+    fn arms_are_compared_with_the_first_by_seed() {
         let good = [1, 2, 3].map(|seed| ran(seed, &[0.0, 0.2, 0.5 + seed as f64 / 10.0]));
         let bad = [3, 1, 2].map(|seed| ran(seed, &[0.6, -0.8, -0.9 + seed as f64 / 10.0]));
         let arms = compare(vec![

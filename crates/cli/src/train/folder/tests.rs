@@ -1,4 +1,4 @@
-//! What interruptions leave of a stage's folder, and a run that was begun with something else.
+//! Interrupted saves of a stage's folder, and runs started with other inputs.
 
 use super::*;
 
@@ -12,8 +12,8 @@ fn checkpoint(folder: &Path, name: &str, far: u32) {
 }
 
 #[test]
-fn at_every_moment_of_a_save_there_is_a_checkpoint_to_go_on_from() {
-    // The folders that a save leaves where it is stopped, in order; what is gone on from.
+fn interrupted_save_leaves_a_usable_checkpoint() {
+    // The folders that an interrupted save leaves, in order, and the checkpoint to resume from.
     let moments: [(&[(&str, u32)], u32); 6] = [
         (&[], 0),
         (&[("checkpoint", 1)], 1),
@@ -34,7 +34,7 @@ fn at_every_moment_of_a_save_there_is_a_checkpoint_to_go_on_from() {
 }
 
 #[test]
-fn a_checkpoint_that_is_kept_stays_what_it_was_and_is_gone_back_to() {
+fn kept_checkpoint_is_unchanged_and_restored_by_rollback() {
     let stage = tempfile::tempdir().unwrap();
     let folder = StageFolder::open(stage.path().to_owned()).unwrap();
     let at = |far: u32| {
@@ -44,54 +44,54 @@ fn a_checkpoint_that_is_kept_stays_what_it_was_and_is_gone_back_to() {
     };
     let weights = || fs::read(stage.path().join("checkpoint/critic/weights")).unwrap();
     at(5);
-    folder.shelve(5, &[5]).unwrap();
-    // What is left where it was stopped is in nobody's way.
+    folder.keep_for_rollback(5, &[5]).unwrap();
+    // Remains of an interrupted save do not interfere.
     checkpoint(stage.path(), "checkpoint.half", 9);
     fs::remove_dir_all(stage.path().join("checkpoint")).unwrap();
     at(10);
-    folder.shelve(10, &[5, 10]).unwrap();
-    // As it is written beside weights that stay.
+    folder.keep_for_rollback(10, &[5, 10]).unwrap();
+    // As written beside weights that stay.
     folder.keep_state(&Far(11)).unwrap();
-    folder.shelve(11, &[5, 10]).unwrap();
+    folder.keep_for_rollback(11, &[5, 10]).unwrap();
     assert!(folder.keeps(5) && folder.keeps(10) && !folder.keeps(11));
 
     folder.go_back(5, &Far(55)).unwrap();
     assert_eq!((folder.state::<Far>().unwrap(), weights()), (Far(55), vec![5]));
-    // Once more, and to another.
+    // Once more, and to another checkpoint.
     folder.go_back(5, &Far(56)).unwrap();
     folder.go_back(10, &Far(57)).unwrap();
     assert_eq!((folder.state::<Far>().unwrap(), weights()), (Far(57), vec![10]));
     let kept: Far = read_json(&stage.path().join("checkpoint.5").join(STATE)).unwrap();
     assert_eq!(kept, Far(5));
 
-    folder.shelve(6, &[5]).unwrap();
+    folder.keep_for_rollback(6, &[5]).unwrap();
     assert!(folder.keeps(5) && !folder.keeps(10));
     folder.go_back(0, &Far(58)).unwrap();
     assert_eq!(folder.state::<Far>().unwrap(), Far(0));
 }
 
 #[test]
-fn a_run_that_was_taken_elsewhere_goes_back_to_what_came_with_it() {
+fn copied_run_rolls_back_to_copied_checkpoints() {
     let stage = tempfile::tempdir().unwrap();
     let folder = StageFolder::open(stage.path().to_owned()).unwrap();
     checkpoint(stage.path(), "checkpoint", 12);
-    // It had none, so it is to go back to its beginning, as it would have.
-    let mut shelf = vec![];
-    folder.settle(12, &mut shelf).unwrap();
-    assert!(shelf.is_empty() && !folder.keeps(12));
-    let mut shelf = vec![5, 10];
-    folder.settle(12, &mut shelf).unwrap();
-    assert_eq!(shelf, [12]);
+    // It had none, so it rolls back to the stage's beginning.
+    let mut kept_steps = vec![];
+    folder.settle(12, &mut kept_steps).unwrap();
+    assert!(kept_steps.is_empty() && !folder.keeps(12));
+    let mut kept_steps = vec![5, 10];
+    folder.settle(12, &mut kept_steps).unwrap();
+    assert_eq!(kept_steps, [12]);
     assert!(folder.keeps(12));
-    // One of two is left.
-    let mut shelf = vec![10, 12];
-    folder.settle(14, &mut shelf).unwrap();
-    assert_eq!(shelf, [12]);
+    // One of two remains.
+    let mut kept_steps = vec![10, 12];
+    folder.settle(14, &mut kept_steps).unwrap();
+    assert_eq!(kept_steps, [12]);
     assert!(!folder.keeps(14));
 }
 
 #[test]
-fn a_run_that_was_begun_with_something_else_is_left_alone() {
+fn run_with_other_inputs_is_refused() {
     let out = tempfile::tempdir().unwrap();
     let begun = |config: &str, seed, device: &str| Begun {
         version: Begun::VERSION,
@@ -116,7 +116,21 @@ fn a_run_that_was_begun_with_something_else_is_left_alone() {
 }
 
 #[test]
-fn a_file_that_is_no_longer_whole_is_named() {
+fn run_of_another_format_version_is_refused() {
+    let out = tempfile::tempdir().unwrap();
+    let (own, old) = (Begun::VERSION, Begun::VERSION - 1);
+    for (version, cure) in [(old, "the program that wrote it"), (own + 1, "a newer warpwright")] {
+        let text = format!("{{\"version\": {version}, \"speech\": {{}}}}");
+        fs::write(out.path().join("train.json"), text).unwrap();
+        let failure = Begun::read(out.path()).unwrap_err();
+        assert_eq!(failure.code, crate::exit::RECORD_VERSION);
+        assert!(failure.message.contains(&format!("version {version}")), "{}", failure.message);
+        assert!(failure.hint.unwrap().contains(cure));
+    }
+}
+
+#[test]
+fn corrupt_file_is_named_in_the_error() {
     let stage = tempfile::tempdir().unwrap();
     checkpoint(stage.path(), "checkpoint", 1);
     fs::write(stage.path().join("checkpoint").join(STATE), "[1").unwrap();
@@ -126,7 +140,7 @@ fn a_file_that_is_no_longer_whole_is_named() {
 }
 
 #[test]
-fn a_stage_that_failed_and_is_done_after_all_has_not_failed() {
+fn finished_stage_clears_its_failure() {
     let stage = tempfile::tempdir().unwrap();
     let folder = StageFolder::open(stage.path().to_owned()).unwrap();
     assert!(!folder.has_failed());

@@ -1,4 +1,4 @@
-//! Verdicts that are given again: which, how they say so, and what a crash leaves.
+//! The verdict cache: its choice, its caveat, and a truncated file.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use warpwright_record::verdict::{
 
 use super::*;
 
-/// A verdict that can be told from others by a number.
+/// A verdict identified by a number.
 fn verdict(number: u64) -> Verdict {
     Verdict {
         version: VERDICT_VERSION,
@@ -56,7 +56,7 @@ fn counts(verdicts: &Verdicts) -> (u64, u64) {
 }
 
 #[test]
-fn what_was_measured_often_enough_is_given_again_and_says_so() {
+fn enough_measurements_answer_from_the_cache() {
     let (_folder, path) = file();
     let verdicts = Verdicts::open(&path, 2).unwrap();
     for n in [1, 2] {
@@ -73,7 +73,7 @@ fn what_was_measured_often_enough_is_given_again_and_says_so() {
 }
 
 #[test]
-fn with_none_to_keep_everything_is_measured() {
+fn zero_samples_measure_every_request() {
     let (_folder, path) = file();
     let verdicts = Verdicts::open(&path, 0).unwrap();
     for n in [1, 2, 3] {
@@ -84,7 +84,7 @@ fn with_none_to_keep_everything_is_measured() {
 }
 
 #[test]
-fn a_file_that_is_cut_short_anywhere_keeps_its_whole_lines_and_goes_on() {
+fn truncated_cache_file_keeps_complete_lines() {
     let (_folder, path) = file();
     let verdicts = Verdicts::open(&path, 1).unwrap();
     for (key, n) in [("a", 1), ("b", 2)] {
@@ -96,7 +96,8 @@ fn a_file_that_is_cut_short_anywhere_keeps_its_whole_lines_and_goes_on() {
     for cut in [0, 1, first - 1, first, first + 1, whole.len() - 1] {
         fs::write(&path, &whole[..cut]).unwrap();
         let verdicts = Verdicts::open(&path, 1).unwrap();
-        // Without its line's end a verdict may be whole, but what is written next would join it.
+        // Without its line end a verdict may be complete, but the next line would be joined with
+        // it.
         let kept = usize::from(cut >= first);
         assert_eq!(fs::read(&path).unwrap().len(), kept * first, "cut at {cut}");
         verdicts.take("c", 0, || Ok(verdict(3))).unwrap();
@@ -109,7 +110,7 @@ fn a_file_that_is_cut_short_anywhere_keeps_its_whole_lines_and_goes_on() {
 }
 
 #[test]
-fn who_asks_for_what_is_being_measured_waits_for_it() {
+fn concurrent_request_waits_for_the_measurement() {
     let (_folder, path) = file();
     let verdicts = Verdicts::open(&path, 1).unwrap();
     let measured = AtomicU64::new(0);
@@ -130,7 +131,7 @@ fn who_asks_for_what_is_being_measured_waits_for_it() {
 }
 
 #[test]
-fn a_failure_is_nobodys_verdict_and_the_next_measures() {
+fn failed_measurement_is_not_cached() {
     let (_folder, path) = file();
     let verdicts = Verdicts::open(&path, 1).unwrap();
     let failing = || Err(JudgeUnavailable { message: "the GPU is lost".to_owned() });
@@ -139,9 +140,9 @@ fn a_failure_is_nobodys_verdict_and_the_next_measures() {
     assert_eq!(counts(&verdicts), (1, 0));
 }
 
-/// Else the same kernel would be worth something else in episodes beside each other.
+/// Otherwise the same kernel would have different values in concurrent episodes.
 #[test]
-fn of_a_file_put_together_of_several_no_more_are_given_than_are_kept() {
+fn merged_cache_uses_at_most_configured_samples() {
     let (_folder, path) = file();
     let verdicts = Verdicts::open(&path, 3).unwrap();
     for n in 1..=3 {

@@ -1,4 +1,4 @@
-//! What a row keeps of its tokens, and what a token attends to of that.
+//! Writing to the KV cache, and attention to it.
 
 use super::*;
 
@@ -13,7 +13,7 @@ impl Kept {
     fn new([rows, heads, groups, width]: [i64; 4], room: i64) -> Self {
         let kept = || half(&random(&[rows, room, groups, width], 1.0));
         let positions = Tensor::randint(room, [rows], (Kind::Int64, Device::Cpu));
-        // The first and the last that there can be.
+        // The first and the last possible position.
         let _ = positions.get(0).fill_(0);
         let _ = positions.get(-1).fill_(room - 1);
         Self {
@@ -28,7 +28,7 @@ impl Kept {
         kernels.attend(&self.queries, (&self.keys, &self.values), &self.positions).unwrap()
     }
 
-    /// In float64, a row and a head at a time.
+    /// In float64, one row and one head at a time.
     fn wanted(&self) -> Tensor {
         let [rows, heads, width] = self.queries.size()[..] else { unreachable!() };
         let each = heads / self.keys.size()[2];
@@ -49,7 +49,7 @@ impl Kept {
 }
 
 #[test]
-fn a_token_attends_to_what_its_row_has_kept() {
+fn attention_covers_the_cached_tokens_of_its_row() {
     let kernels = on_host();
     tch::manual_seed(11);
     let shapes = [
@@ -63,7 +63,7 @@ fn a_token_attends_to_what_its_row_has_kept() {
         let kept = Kept::new(shape, room);
         let found = kept.attended(kernels);
         assert_near(&found, &kept.wanted());
-        // Whatever lies beyond is nothing.
+        // Positions beyond the row's length do not count.
         let beyond = Tensor::arange(room, (Kind::Int64, Device::Cpu))
             .gt_tensor(&kept.positions.unsqueeze(1));
         for all in [&kept.keys, &kept.values] {
@@ -74,9 +74,9 @@ fn a_token_attends_to_what_its_row_has_kept() {
     }
 }
 
-/// One that is far likelier than all others, wherever it stands, is all that counts.
+/// A key with by far the highest score determines the output, at any position.
 #[test]
-fn what_is_far_likelier_is_all_that_counts() {
+fn dominant_key_determines_attention_output() {
     let kernels = on_host();
     tch::manual_seed(12);
     let mut kept = Kept::new([8, 1, 1, 16], 200);
@@ -90,7 +90,7 @@ fn what_is_far_likelier_is_all_that_counts() {
 }
 
 #[test]
-fn keys_and_values_are_kept_where_they_stand() {
+fn keys_and_values_are_cached_by_position() {
     let kernels = on_host();
     tch::manual_seed(6);
     for (rows, heads, groups, width) in [(16, 6, 2, 32), (5, 8, 8, 64), (3, 4, 1, 128)] {

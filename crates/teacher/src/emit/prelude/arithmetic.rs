@@ -1,4 +1,4 @@
-//! Functions of numbers that C++ and CUDA lack, or give other results for than torch.
+//! Functions of numbers that C++ and CUDA lack, or compute differently from torch.
 
 use super::Helper;
 

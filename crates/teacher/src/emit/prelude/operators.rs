@@ -1,4 +1,4 @@
-//! What reductions and scans combine with, as types.
+//! Types of the operators that combine values in reductions and scans.
 
 use super::Helper;
 

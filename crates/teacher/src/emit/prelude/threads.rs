@@ -1,4 +1,4 @@
-//! Combining the values of threads: of a part of a warp, a warp, a block, a column.
+//! Combining the values of threads: of a part of a warp, a warp, a block, or a column.
 
 use super::Helper;
 

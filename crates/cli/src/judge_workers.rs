@@ -1,12 +1,12 @@
-//! Threads that judge what a queue has, on devices that are open.
+//! Threads that judge the jobs of a queue, on open devices.
 //!
 //! ```text
-//! serve:   queue ─────────────────────────────────► hands of each device
-//! worker:  NATS ─► slots ─► a queue of its own ───► hands of each device
+//! serve:   queue ───────────────────────────────────► judge workers of each device
+//! worker:  NATS ─► slots ─► a queue of its own ─────► judge workers of each device
 //! ```
 //!
-//! The queue knows which device keeps a task open, also that of a worker: without it every device of a host
-//! would open every task.
+//! The queue knows which device keeps a task open, also on a fleet worker. Without it every device
+//! of a host would open every task.
 
 use std::borrow::Borrow;
 use std::sync::atomic::AtomicBool;
@@ -20,15 +20,15 @@ use warpwright_judge::{JudgeError, SessionPool};
 use crate::failure::chain;
 use crate::judging::patiently;
 
-/// Threads that judge, for each session that a device has at once: some compile while others measure.
+/// Judge threads per concurrent session of a device: some compile while others measure.
 const EACH: usize = 2;
 
-/// How many there are for these devices.
+/// Number of threads for these devices.
 pub(crate) fn count<'p>(pools: &[impl Borrow<SessionPool<'p>>]) -> usize {
     pools.iter().map(|pool| EACH * pool.borrow().at_once()).sum()
 }
 
-/// Starts them. They end with the queue.
+/// Starts the threads. They end with the queue.
 pub(crate) fn start<'s, 'p: 's>(
     scope: &'s Scope<'s, '_>,
     pools: &'s [impl Borrow<SessionPool<'p>> + Sync],
@@ -44,17 +44,18 @@ pub(crate) fn start<'s, 'p: 's>(
     }
 }
 
-/// So many ways into the queue for jobs of other hosts.
+/// `count` entries into the queue for jobs of other hosts.
 pub(crate) fn slots(queue: &Arc<Queue>, count: usize) -> Vec<Slot<'_>> {
     (0..count).map(|_| -> Slot<'_> { Box::new(|job| through(queue, job)) }).collect()
 }
 
-/// Has the queue's hands judge it. Where none is left, another host is to.
+/// Judges a job through the queue. If no worker is left, the job returns to the fleet for another
+/// host.
 pub(crate) fn through(queue: &Arc<Queue>, job: &Job) -> Done {
     let (tell, told) = mpsc::sync_channel(1);
     let listener = Box::new(move |news| {
         if let JobEvent::Ended(answer) = news {
-            // Whoever asked waits for it.
+            // The caller waits for it.
             let _ = tell.send(answer);
         }
     });
@@ -70,9 +71,9 @@ pub(crate) fn through(queue: &Arc<Queue>, job: &Job) -> Done {
     }
 }
 
-/// What becomes of a job on a device.
+/// Judges a job on a device.
 fn judge(pool: &SessionPool<'_>, job: &Job, stop: &AtomicBool) -> Done {
-    // What is no task costs no device time.
+    // An invalid task is refused without device time.
     if let Err(error) = job.task.facts() {
         let hint = Some(error.hint().to_owned());
         return Done::Answered(Err(Failed::Task { message: error.to_string(), hint }));
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_of_other_hosts_are_judged_by_hands_here_as_long_as_there_are_any() {
+    fn fleet_jobs_are_judged_while_workers_exist() {
         let queue = Arc::new(Queue::new(Limits { waiting: 8, per_client: 8 }));
         let slots = slots(&queue, 3);
         let fails = |job: &Job| {

@@ -1,4 +1,4 @@
-//! Plays episodes for a stage, many at once, and keeps their record.
+//! Plays the episodes of a stage concurrently, and records them.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -19,53 +19,53 @@ use warpwright_record::writer::{ResumePolicy, RunWriter};
 use warpwright_task::Task;
 
 use crate::commands::judge::command;
+use crate::device_context::DeviceContext;
 use crate::failure::Failure;
 use crate::judging::PoolJudge;
-use crate::place::Place;
 use crate::train::verdicts::{CachingJudge, Verdicts};
 
-/// Episodes at once, on all devices: while some are judged, others speak. More, where those of as many tasks as
-/// the devices keep open are more.
+/// Concurrent episodes on all devices: while some are judged, others sample. More if the episodes
+/// of as many tasks as the devices keep open are more.
 const AT_ONCE: usize = 64;
 
-/// What plays are made with, whatever the stage.
+/// Settings of rollouts, common to all stages.
 pub(crate) struct RolloutConfig<'a> {
-    pub(crate) places: Arc<[Place<'a>]>,
+    pub(crate) places: Arc<[DeviceContext<'a>]>,
     pub(crate) verdicts: &'a Verdicts,
     pub(crate) profile: Profile,
-    /// Most messages of an episode.
+    /// Limit on the policy's messages per episode.
     pub(crate) turns: u32,
     pub(crate) stop: &'a AtomicBool,
 }
 
 impl RolloutConfig<'_> {
-    /// The same with so many messages.
+    /// The same with another limit on messages.
     pub(crate) fn with_turns(&self, turns: u32) -> Self {
         Self { places: Arc::clone(&self.places), turns, ..*self }
     }
 }
 
-/// Makes the policy of an episode.
+/// Creates the policy of an episode.
 pub(crate) type Make<'a> = Box<dyn Fn() -> Box<dyn Policy> + Sync + 'a>;
 
 /// Plays the episodes of one stage.
 pub(crate) struct RolloutWorkers<'a, 'f> {
     field: &'a RolloutConfig<'f>,
     tasks: &'a [Task],
-    /// What the policy is called in the record.
+    /// Name of the policy in the record.
     policy: &'static str,
     make: Make<'a>,
     record: RunWriter,
     folder: PathBuf,
-    /// What the record holds of episodes that are still asked for.
+    /// The recorded episodes that a batch still needs.
     history: Mutex<History>,
-    /// Told of every episode that has ended.
+    /// Called after each episode.
     ended: Box<dyn Fn() + Sync + 'a>,
-    /// First numbers of the plays that are asked for now.
+    /// First episode numbers of the running batches.
     asked: Mutex<BTreeSet<EpisodeId>>,
-    /// Of these, how many of a task are not over.
+    /// Number of unfinished episodes per task.
     left: Left,
-    /// Whether they are not needed any more.
+    /// Whether the running batches are cancelled.
     abandoned: AtomicBool,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct RolloutWorkers<'a, 'f> {
 pub(crate) struct NotPlayed(pub(crate) Failure);
 
 impl<'a, 'f> RolloutWorkers<'a, 'f> {
-    /// Begins or goes on with the record in `folder`.
+    /// Opens the record in `folder`, or creates it.
     pub(crate) fn open(
         field: &'a RolloutConfig<'f>,
         tasks: &'a [Task],
@@ -107,13 +107,13 @@ impl<'a, 'f> RolloutWorkers<'a, 'f> {
         })
     }
 
-    /// Calls this whenever an episode has ended.
+    /// Sets a function that is called after each episode.
     pub(crate) fn watched(mut self, ended: impl Fn() + Sync + 'a) -> Self {
         self.ended = Box::new(ended);
         self
     }
 
-    /// Every episode is played: the record is closed.
+    /// Closes the record after the last episode.
     pub(crate) fn close(self) -> Result<(), Failure> {
         self.record.append(&Event::RunFinished { outcome: RunOutcome::Completed })?;
         Ok(self.record.close()?)
@@ -123,10 +123,10 @@ impl<'a, 'f> RolloutWorkers<'a, 'f> {
         self.field.stop.load(Ordering::SeqCst) || self.abandoned.load(Ordering::SeqCst)
     }
 
-    /// Plays what is planned for one place.
+    /// Plays the episodes planned for one device.
     fn work(
         &self,
-        place: &Place<'_>,
+        place: &DeviceContext<'_>,
         plan: &Mutex<Plan>,
         ended: &(dyn Fn() + Sync),
     ) -> Result<(), Failure> {
@@ -141,7 +141,7 @@ impl<'a, 'f> RolloutWorkers<'a, 'f> {
                 self.episode(place, play, start)?;
             }
             if self.left.was_last(play.task) {
-                // What it has open would be kept for its next episode, and others would wait.
+                // The session of a finished task would block others from the device.
                 place.pool.finished(&self.tasks[play.task]);
             }
             (self.ended)();
@@ -150,7 +150,7 @@ impl<'a, 'f> RolloutWorkers<'a, 'f> {
         Ok(())
     }
 
-    fn episode(&self, place: &Place<'_>, play: Play, start: Start) -> Result<(), Failure> {
+    fn episode(&self, place: &DeviceContext<'_>, play: Play, start: Start) -> Result<(), Failure> {
         let task = &self.tasks[play.task];
         let field = self.field;
         let judge = PoolJudge::new(place.pool, task, place.facts.clone(), field.stop);
@@ -160,7 +160,7 @@ impl<'a, 'f> RolloutWorkers<'a, 'f> {
         let setup = EpisodeSetup {
             task: task.name.clone(),
             source: self.record.put_blob(task.source.as_bytes())?,
-            // The same for all, and long: a model of our own does not read it.
+            // The skill is the same for all and long; native models do not read it.
             skill: None,
             policy: self.policy.to_owned(),
             device: place.facts.device.clone(),
@@ -191,12 +191,12 @@ impl<'a, 'f> RolloutWorkers<'a, 'f> {
         };
         episode::run(&parts, (self.make)().as_mut(), start)?;
         if let Some(refusal) = judge.judge.refusal() {
-            let hint = "mend the task or take it out, and run the same command again".to_owned();
+            let hint = "fix or remove the task, and run the same command again".to_owned();
             return Err(Failure::usage(refusal.message.clone(), hint));
         }
-        // Its files are in the record.
+        // The record has its files.
         drop(workspace);
-        fs::remove_dir_all(&path).map_err(|error| Failure::io("clear a workspace", &error))
+        fs::remove_dir_all(&path).map_err(|error| Failure::io("remove a workspace", &error))
     }
 
     fn note(&self, event: &Event) {
@@ -228,7 +228,7 @@ impl Rollouts for RolloutWorkers<'_, '_> {
         {
             let mut asked = lock(&self.asked);
             asked.insert(first);
-            // Those before were used up.
+            // Earlier batches have been consumed.
             let oldest = *asked.first().unwrap_or(&first);
             lock(&self.history).episodes.retain(|id, _| *id >= oldest);
         }
@@ -250,7 +250,7 @@ impl RolloutWorkers<'_, '_> {
     ) -> Result<Vec<Episode>, NotPlayed> {
         let left = AtomicUsize::new(plays.len());
         let ended = || {
-            // Half are over: what is left keeps ever fewer busy.
+            // Half of the batch is over: the rest leaves workers idle.
             if left.fetch_sub(1, Ordering::SeqCst) == plays.len().div_ceil(2) {
                 room();
             }
@@ -269,7 +269,7 @@ impl RolloutWorkers<'_, '_> {
                     scope.spawn(move || {
                         if let Err(failure) = players.work(place, plan, ended) {
                             lock(failed).get_or_insert(failure);
-                            // The others end what they are at.
+                            // The other workers finish their current episodes.
                             for plan in plans {
                                 lock(plan).clear();
                             }
@@ -291,10 +291,10 @@ impl RolloutWorkers<'_, '_> {
     }
 }
 
-/// What is to be played at one place, in this order.
+/// The episodes to play on one device, in order.
 type Plan = VecDeque<Play>;
 
-/// How many plays come before one of another task than the first so many.
+/// Number of plays before the first one of a task beyond the first `tasks` tasks.
 fn of_first(plan: &Plan, tasks: usize) -> usize {
     let mut known = HashSet::new();
     let is_among = |play: &&Play| {
@@ -303,7 +303,7 @@ fn of_first(plan: &Plan, tasks: usize) -> usize {
     plan.iter().take_while(is_among).count()
 }
 
-/// By task, how many episodes are not over, whoever asked for them.
+/// Number of unfinished episodes per task, over all batches.
 #[derive(Debug, Default)]
 struct Left(Mutex<HashMap<usize, usize>>);
 
@@ -315,7 +315,7 @@ impl Left {
         }
     }
 
-    /// An episode of this task is over: whether it was the last one.
+    /// Counts an episode of this task as finished; returns whether it was the last.
     fn was_last(&self, task: usize) -> bool {
         let mut left = lock(&self.0);
         let left = left.entry(task).or_default();
@@ -324,8 +324,9 @@ impl Left {
     }
 }
 
-/// What each of so many places plays. A task is always played at the same one: opening it and preparing its
-/// baselines takes a device longer than a verdict, and what was measured there is given again only there.
+/// Assigns plays to `places` devices. A task is always played on the same device: opening it and
+/// preparing its baselines takes longer than a verdict, and baseline measurements are cached per
+/// device.
 fn shared_out(plays: &[Play], places: usize) -> Vec<Mutex<Plan>> {
     let mut plans: Vec<Plan> = (0..places).map(|_| Plan::default()).collect();
     for play in plays {
@@ -334,7 +335,7 @@ fn shared_out(plays: &[Play], places: usize) -> Vec<Mutex<Plan>> {
     plans.into_iter().map(Mutex::new).collect()
 }
 
-/// A panic in another worker leaves what is guarded here usable.
+/// The guarded state stays usable after a panic of another worker.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -344,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plays_of_the_first_tasks_are_counted() {
+    fn plays_before_a_further_task_are_counted() {
         let tasks = [4, 4, 2, 4, 7, 2, 9];
         let plays = (0..).zip(tasks).map(|(number, task)| Play { number, task, seed: 0 });
         let plan: Plan = plays.collect();
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn every_play_has_a_place_and_a_task_always_the_same() {
+    fn every_task_is_assigned_to_one_device() {
         let play = |number, task| Play { number, task, seed: 0 };
         let plays: Vec<Play> = (0..40).map(|n| play(n, n as usize * 7 % 5)).collect();
         for places in 1..4 {
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tasks_last_episode_is_known_whoever_asked_for_it() {
+    fn last_episode_is_detected_across_batches() {
         let play = |number, task| Play { number, task, seed: 0 };
         let left = Left::default();
         left.add(&[play(0, 3), play(1, 3), play(2, 5)]);

@@ -1,4 +1,4 @@
-//! Episodes that are played while others are.
+//! Episodes of several training steps, played concurrently.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,61 +9,62 @@ use warpwright_record::history;
 
 use super::{Play, Rollouts};
 
-/// Episodes that are played, of one update or of several.
-pub(super) struct Flight<'s, 'e, R: Rollouts> {
+/// The batches of episodes that are being played.
+pub(super) struct InFlight<'s, 'e, R: Rollouts> {
     scope: &'s Scope<'s, 'e>,
     rollouts: &'e R,
-    /// In order; those of the update that comes next are the first.
+    /// In the order of their training steps.
     under_way: VecDeque<Batch<'s, R::Error>>,
-    tell: SyncSender<Told>,
-    told: Receiver<Told>,
+    tell: SyncSender<BatchEvent>,
+    told: Receiver<BatchEvent>,
     begun: u64,
 }
 
-/// Episodes of an update.
+/// The episodes of one training step.
 struct Batch<'s, E> {
     number: u64,
     plays: Vec<Play>,
-    /// Others may begin beside them.
+    /// Workers are free: a later batch may begin.
     has_room: bool,
     is_over: bool,
     played: ScopedJoinHandle<'s, Result<Vec<history::Episode>, E>>,
 }
 
-/// What is heard of a batch, by its number.
-enum Told {
-    Room(u64),
-    Over(u64),
+/// Events of a batch, by its number.
+enum BatchEvent {
+    HasRoom(u64),
+    Done(u64),
 }
 
-/// Says that a batch is over, however it ended.
-struct Over(SyncSender<Told>, u64);
+/// Sends [`BatchEvent::Done`] when dropped, however the batch ended.
+struct DoneGuard(SyncSender<BatchEvent>, u64);
 
-impl Drop for Over {
+impl Drop for DoneGuard {
     fn drop(&mut self) {
-        // Where nobody hears it nobody waits.
-        let _ = self.0.send(Told::Over(self.1));
+        // If the receiver is gone, nothing waits.
+        let _ = self.0.send(BatchEvent::Done(self.1));
     }
 }
 
-/// What was to be played, and what came of it.
+/// The episodes that were to be played, and the result.
 pub(super) type Played<E> = (Vec<Play>, Result<Vec<history::Episode>, E>);
 
-impl<'s, 'e, R: Rollouts> Flight<'s, 'e, R> {
-    /// Of at most so many updates beyond the one that comes next.
-    pub(super) fn new(scope: &'s Scope<'s, 'e>, rollouts: &'e R, ahead: usize) -> Self {
-        // Each batch tells two things.
-        let (tell, told) = sync_channel(2 * (ahead + 1));
+impl<'s, 'e, R: Rollouts> InFlight<'s, 'e, R> {
+    /// For at most `max_staleness` training steps beyond the next one.
+    pub(super) fn new(scope: &'s Scope<'s, 'e>, rollouts: &'e R, max_staleness: usize) -> Self {
+        // Each batch sends two events.
+        let (tell, told) = sync_channel(2 * (max_staleness + 1));
         Self { scope, rollouts, under_way: VecDeque::new(), tell, told, begun: 0 }
     }
 
-    /// Whether any are played.
+    /// Whether any batch is being played.
     pub(super) fn is_under_way(&self) -> bool {
         !self.under_way.is_empty()
     }
 
-    /// Waits for the episodes of the update that comes next. Where there is room others begin meanwhile: `plays` says
-    /// which, of the update so many after that one, if any are to begin already.
+    /// Waits for the episodes of the next training step. While workers are free, episodes of later
+    /// steps begin: `plays(n)` gives the episodes of the step `n` steps after the next one, or
+    /// `None` if they may not begin yet.
     pub(super) fn next(
         &mut self,
         plays: impl Fn(usize) -> Option<Vec<Play>>,
@@ -76,12 +77,12 @@ impl<'s, 'e, R: Rollouts> Flight<'s, 'e, R> {
             if self.under_way.front().is_none_or(|first| first.is_over) {
                 break;
             }
-            // We have an end that tells ourselves.
+            // Never disconnects: `self` holds a sender.
             let Ok(told) = self.told.recv() else { continue };
-            let (Told::Room(number) | Told::Over(number)) = told;
+            let (BatchEvent::HasRoom(number) | BatchEvent::Done(number)) = told;
             for batch in self.under_way.iter_mut().filter(|batch| batch.number == number) {
                 batch.has_room = true;
-                batch.is_over |= matches!(told, Told::Over(_));
+                batch.is_over |= matches!(told, BatchEvent::Done(_));
             }
         }
         match self.under_way.pop_front() {
@@ -94,11 +95,11 @@ impl<'s, 'e, R: Rollouts> Flight<'s, 'e, R> {
         let (rollouts, ours) = (self.rollouts, plays.clone());
         let (tell, number) = (self.tell.clone(), self.begun);
         let played = self.scope.spawn(move || {
-            let over = Over(tell, number);
+            let over = DoneGuard(tell, number);
             let said = AtomicBool::new(false);
             rollouts.play(&ours, &|| {
                 if !said.swap(true, Ordering::SeqCst) {
-                    let _ = over.0.send(Told::Room(number));
+                    let _ = over.0.send(BatchEvent::HasRoom(number));
                 }
             })
         });

@@ -1,4 +1,4 @@
-//! What an episode needs of a device: a pool of sessions, a shell, facts and a skill.
+//! The parts of a device that an episode needs: a pool of sessions, a shell, facts and a skill.
 
 use std::path::Path;
 
@@ -12,21 +12,21 @@ use warpwright_record::verdict::Profile;
 use warpwright_task::Task;
 
 use crate::failure::Failure;
-use crate::judging::Bench;
+use crate::judging::JudgeHost;
 use crate::settings::bad_skill;
 
-/// What a worker has of its device.
-pub(crate) struct Place<'a> {
+/// A device's parts for one worker.
+pub(crate) struct DeviceContext<'a> {
     pub(crate) pool: &'a SessionPool<'a>,
     pub(crate) shell: Shell,
     pub(crate) facts: DeviceFacts,
     pub(crate) skill: String,
 }
 
-impl<'a> Place<'a> {
-    /// Of a device that is open; `skill` is a template, without it the built-in one.
+impl<'a> DeviceContext<'a> {
+    /// Of an open device. `skill` is a template; `None` uses the built-in one.
     pub(crate) fn new(
-        bench: &'a Bench,
+        bench: &'a JudgeHost,
         pool: &'a SessionPool<'a>,
         skill: Option<&str>,
         profile: Profile,
@@ -41,7 +41,7 @@ impl<'a> Place<'a> {
         Ok(Self { pool, shell, facts, skill })
     }
 
-    /// A folder to work on a task in.
+    /// A workspace folder for a task.
     pub(crate) fn workspace(&self, path: &Path, task: &Task) -> Result<Workspace, Failure> {
         let contents = Contents {
             skill: self.skill.clone(),
