@@ -112,7 +112,7 @@ fn a_model_is_told_why_its_tasks_are_refused_until_one_is_kept() {
     };
     told(1, &["no code block"]);
     told(2, &["does not run", "1024x512", "return torch.tanh(x @ y) * self.scale"]);
-    told(3, &["input ignored: input 1 changes 0.0 %"]);
+    told(3, &["input ignored: input 1 is ignored: changing it changes only 0.0 %"]);
     told(4, &["other type: an output is float64, not float32"]);
     assert!(said[6].contains("0 * y"), "its own answer: {}", said[6]);
 

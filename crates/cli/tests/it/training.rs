@@ -307,7 +307,7 @@ fn a_model_that_is_there_is_gone_on_from() {
     let ran = program.run(&["watch", "out"]);
     assert_eq!(ran.code, Some(0), "{}", ran.show());
     assert!(
-        ran.stdout.contains("single-turn done") && ran.stdout.contains(" reward"),
+        ran.stdout.contains("single-turn done") && ran.stdout.contains(" critic/rewards/mean"),
         "{}",
         ran.show()
     );

@@ -303,12 +303,12 @@ fn the_tables_say_everything() {
     is a point estimate above 1, speed-up over verified candidates. Its GPUs (H20), tolerance (1e-2) and
     timing differ from ours: compare with care.
 
-    Not counted, task refused: 2
+    Excluded, task refused: 2
       level3-2_broken (alpha): it raised <script>alert(1)</script>
       level3-2_broken (beta): it raised <script>alert(1)</script>
-    Not counted, infrastructure error: 1
+    Excluded, infrastructure error: 1
       level3-1_mlp (alpha): the oracle died
-    Not counted, unfinished: 3
+    Excluded, unfinished: 3
       level3-3_later (alpha): never begun
       level3-1_mlp (beta): killed, or still going on
       level3-3_later (beta): never begun

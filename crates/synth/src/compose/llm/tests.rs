@@ -126,7 +126,7 @@ fn each_kind_of_nonsense_has_its_reason() {
         (task("self.norm(x").clone(), "no_task", "syntax error"),
         (task("x").replace("class Model(", "class Modell("), "no_task", "no class `Model`"),
         (task("x").replace("def get_inputs", "def inputs"), "no_task", "get_inputs"),
-        (task("x"), "no_operator", "no operator"),
+        (task("x"), "no_operator", "no known operator"),
         (task("x + torch.randn(32, 64)"), "random", "torch.randn"),
         (task("self.norm(x).to('cuda')"), "device", "line 13"),
         (with("import numpy"), "import", "`numpy`"),
