@@ -102,15 +102,36 @@ impl Config {
             Failure::usage(message, "docs/reference/configuration.md lists every key".to_owned())
         };
         let text = set::apply(&text, overrides).map_err(refused)?;
-        let config = Self::parse(&text).map_err(refused)?;
-        Ok((config, text))
+        let config = match overrides {
+            [] => Self::parse(&text),
+            _ => Self::parse_generated(&text).map_err(|reason| format!("{reason} (with --set)")),
+        };
+        Ok((config.map_err(refused)?, text))
     }
 
+    /// Reads a text; errors of its syntax name its lines.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        Self::parse_with(text, |error| error.to_string())
+    }
+
+    /// Reads a text that no person wrote: errors name no lines.
+    pub(crate) fn parse_generated(text: &str) -> Result<Self, String> {
+        Self::parse_with(text, |error| {
+            let line = error.span().and_then(|span| text[..span.start].lines().last());
+            let key = line.and_then(|line| line.split('=').next()).unwrap_or_default().trim();
+            if key.is_empty() {
+                error.message().to_owned()
+            } else {
+                format!("`{key}`: {}", error.message())
+            }
+        })
+    }
+
+    fn parse_with(text: &str, told: impl Fn(&toml::de::Error) -> String) -> Result<Self, String> {
         if let Ok(table) = toml::from_str(text) {
             keys::check(&table)?;
         }
-        let config: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let config: Self = toml::from_str(text).map_err(|error| told(&error))?;
         config.check()?;
         Ok(config)
     }

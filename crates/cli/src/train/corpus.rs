@@ -119,6 +119,10 @@ pub(crate) fn take_model(
     if tokenizer.exists() {
         return Ok(());
     }
+    // Of an older format: its tokenizer's marks may differ too.
+    SamplingConfig::load(from).map_err(|e| {
+        Failure::usage(chain(&e), "change the checkpoint as the error says".to_owned())
+    })?;
     warpwright_native::load(&from.join("tokenizer.json"), sampling.max_tool_result_tokens)
         .map_err(|e| {
             let message = format!("failed to load the model in {}: {}", from.display(), chain(&e));
@@ -157,4 +161,19 @@ pub(crate) fn begin_model(
     tokenizer
         .save(&folder.join("tokenizer.json"))
         .map_err(|error| Failure::infrastructure(chain(&error), None))
+}
+
+/// Refuses to resume a run whose model has other sizes: `model.config` names a file, which may have changed.
+pub(crate) fn check_same_shape(shape: &ModelConfig, folder: &Path) -> Result<(), Failure> {
+    let path = folder.join("config.json");
+    if !path.exists() {
+        return Ok(());
+    }
+    let began = ModelConfig::read(&path).map_err(|e| Failure::infrastructure(chain(&e), None))?;
+    // The tokenizer decides the size of the vocabulary.
+    if (ModelConfig { vocab_size: shape.vocab_size, ..began }) == *shape {
+        return Ok(());
+    }
+    let message = format!("failed to resume the run: the sizes in {} differ", path.display());
+    Err(Failure::usage(message, "start a new run with another --out".to_owned()))
 }

@@ -68,7 +68,8 @@ impl Launch {
         let read = |pretrain: &Pretraining| pretrain.read(folder, *task_seed, &held_out, printer);
         let written = config.pretrain.as_ref().map(read).transpose()?.unwrap_or_default();
         if let Some(model) = &config.model {
-            model.shape(folder).map_err(refused_model)?;
+            let shape = model.shape(folder).map_err(refused_model)?;
+            corpus::check_same_shape(&shape, &plan.out.join("model"))?;
         }
         // Without `..`: the engine's jail mounts it at its own path.
         let find = |p: &Pretrained| {

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
+use warpwright_learn::engine::Engine as _;
 use warpwright_learn::online::{Back, Ended, Online, OnlineError, State};
 
 use crate::failure::Failure;
@@ -64,6 +65,12 @@ impl Run<'_, '_> {
         let attempt = format!("train in stage {}", stage.name());
         if playing.needs_critic() {
             Self::begin_critic(&engine, &mut shared, &attempt)?;
+        } else if playing.is_ppo() {
+            let loaded =
+                shared.describe().map_err(|error| engine.failure("load a model", &error))?;
+            if !loaded.has_values {
+                return Err(no_critic(stage));
+            }
         }
         let field = self.field.with_turns(turns);
         let make = self.natives(&engine, stage.name())?;
@@ -101,4 +108,14 @@ impl Run<'_, '_> {
             Ended::Here => Err(Failure::interrupted()),
         }
     }
+}
+
+/// PPO without a value head and without a critic, found before any rollout.
+fn no_critic(stage: Stage) -> Failure {
+    let table = stage.table();
+    let hint = format!(
+        "set {table}.separate_critic = true, add the stage [value], or set {table}.algorithm = \"grpo\""
+    );
+    let message = format!("failed to train in stage {}: the model has no value head", stage.name());
+    Failure::usage(message, hint)
 }

@@ -135,39 +135,42 @@ fn as_toml(json: &Json) -> Option<String> {
     }
 }
 
-/// Refuses the first key that does not exist, and names the one that was probably meant.
+/// Refuses keys that do not exist, and names those that were probably meant.
 pub(crate) fn check(table: &Table) -> Result<(), String> {
     let keys = all();
     let known: BTreeMap<&str, &Key> = keys.iter().map(|key| (key.path.as_str(), key)).collect();
-    look(table, "", &known).map_or(Ok(()), |unknown| Err(answer(&unknown, &keys)))
+    let mut unknown = Vec::new();
+    look(table, "", &known, &mut unknown);
+    let has = |name: &str| table.contains_key(name);
+    let answers: Vec<String> = unknown.iter().map(|key| answer(key, &keys, &has)).collect();
+    if answers.is_empty() { Ok(()) } else { Err(answers.join("; ")) }
 }
 
-/// The first key that does not exist.
-fn look(table: &Table, path: &str, known: &BTreeMap<&str, &Key>) -> Option<String> {
+/// Adds the keys that do not exist.
+fn look(table: &Table, path: &str, known: &BTreeMap<&str, &Key>, unknown: &mut Vec<String>) {
     for (name, value) in table {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         match (known.get(path.as_str()), value) {
             (Some(key), Value::Table(inner)) if key.is_table => {
-                if let Some(unknown) = look(inner, &path, known) {
-                    return Some(unknown);
-                }
+                look(inner, &path, known, unknown);
             }
             (Some(_), _) => {}
             // The whole path of a key that another program has says most.
             (None, Value::Table(inner)) if is_foreign(&path) => {
-                return Some(first_leaf(inner, &path));
+                leaves(inner, &path, unknown);
             }
-            (None, _) => return Some(path),
+            (None, _) => unknown.push(path),
         }
     }
-    None
 }
 
-fn first_leaf(table: &Table, path: &str) -> String {
-    match table.iter().next() {
-        None => path.to_owned(),
-        Some((name, Value::Table(inner))) => first_leaf(inner, &format!("{path}.{name}")),
-        Some((name, _)) => format!("{path}.{name}"),
+fn leaves(table: &Table, path: &str, found: &mut Vec<String>) {
+    for (name, value) in table {
+        let path = format!("{path}.{name}");
+        match value {
+            Value::Table(inner) => leaves(inner, &path, found),
+            _ => found.push(path),
+        }
     }
 }
 
@@ -246,9 +249,46 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "losses are means over all actions of the batch (verl's `token-mean`)",
     ),
     (
+        "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio",
+        "the key is `ppo.lr_warmup_steps`, in steps",
+    ),
+    ("critic.optim.lr_warmup_steps_ratio", "the key is `ppo.lr_warmup_steps`, in steps"),
+    (
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
+        "the key is `engine.ppo_max_token_len`, in tokens",
+    ),
+    (
+        "actor_rollout_ref.actor.ppo_micro_batch_size",
+        "the key is `engine.ppo_max_token_len`, in tokens",
+    ),
+    ("critic.ppo_micro_batch_size_per_gpu", "the key is `engine.ppo_max_token_len`, in tokens"),
+    (
         "algorithm.rollout_correction.rollout_is",
         "importance sampling is per token; `ppo.rollout_is_threshold = 0` disables it",
     ),
+];
+
+/// Names of TRL and Hugging Face, and common guesses, whose counterpart is no key of the same table.
+const ELSEWHERE_BY_NAME: &[(&str, &str)] = &[
+    (
+        "beta",
+        "there is no KL penalty; `ppo.lr_kl_target_per_episode` limits the KL divergence of an update",
+    ),
+    ("epsilon", "the keys are `ppo.clip_ratio_low` and `ppo.clip_ratio_high`"),
+    ("cliprange", "the keys are `ppo.clip_ratio_low` and `ppo.clip_ratio_high`"),
+    ("clip_ratio", "the keys are `ppo.clip_ratio_low` and `ppo.clip_ratio_high`"),
+    ("loss_type", "the key is `ppo.algorithm`; losses are means over all actions of the batch"),
+    ("warmup_ratio", "the key is `lr_warmup_steps`, in steps"),
+    ("lr_warmup_steps_ratio", "the key is `lr_warmup_steps`, in steps"),
+    ("seed", "the option is `--seed`"),
+    ("output_dir", "the option is `--out`"),
+    ("max_seq_length", "the key is `model.max_position_embeddings` or `pretrained.max_model_len`"),
+    ("grpo", "the key is `ppo.algorithm = \"grpo\"`"),
+    ("rloo", "the key is `ppo.algorithm = \"rloo\"`"),
+    ("arms", "experiments are run by `warpwright experiment`"),
+    ("base", "experiments are run by `warpwright experiment`"),
+    ("seeds", "experiments are run by `warpwright experiment`"),
+    ("shared", "experiments are run by `warpwright experiment`"),
 ];
 
 /// Names that keys had in earlier development versions.
@@ -266,9 +306,10 @@ const RENAMED: &[(&str, &str)] = &[
     ("model.split", "model.pretokenizer"),
     ("pretrained.folder", "pretrained.path"),
     ("pretrained.positions", "pretrained.max_model_len"),
+    ("pretrained.max_position_embeddings", "pretrained.max_model_len"),
     ("pretrained.lora", "pretrained.lora_rank"),
     ("pretrained.lora_scale", "pretrained.lora_alpha"),
-    ("sampling.max_new_tokens", "sampling.max_new_tokens"),
+    ("sampling.most", "sampling.max_new_tokens"),
     ("sampling.result_tokens", "sampling.max_tool_result_tokens"),
     ("engine.compute", "engine.dtype"),
     ("engine.moments", "engine.optimizer_state_dtype"),
@@ -328,13 +369,19 @@ const RENAMED: &[(&str, &str)] = &[
     ("errors", "max_errors"),
 ];
 
-fn answer(unknown: &str, keys: &[Key]) -> String {
+/// What to write instead of an unknown key; `has` says whether the configuration has a table.
+fn answer(unknown: &str, keys: &[Key], has: &dyn Fn(&str) -> bool) -> String {
     let (table, name) = unknown.rsplit_once('.').unwrap_or(("", unknown));
     let beside = |name: &str| {
         let path = if table.is_empty() { name.to_owned() } else { format!("{table}.{name}") };
         keys.iter().find(|key| key.path == path)
     };
-    let ours = |found: Vec<&Key>| {
+    let ours = |mut found: Vec<&Key>| {
+        // Keys of tables that the configuration has, if there are any.
+        let in_use = |key: &&Key| has(key.path.split('.').next().unwrap_or(&key.path));
+        if found.iter().any(in_use) {
+            found.retain(|key| in_use(&key));
+        }
         let names: Vec<String> = found.iter().map(|key| format!("`{}`", key.path)).collect();
         names.join(" or ")
     };
@@ -370,6 +417,18 @@ fn answer(unknown: &str, keys: &[Key]) -> String {
     if !called.is_empty() {
         return format!("there is no key `{unknown}`: here it is {}", ours(called));
     }
+    let told = ELSEWHERE_BY_NAME.iter().find(|(other, _)| *other == name).map(|(_, told)| *told);
+    let told = told.or_else(|| {
+        let is_last = |path: &str| path.rsplit('.').next() == Some(name);
+        ELSEWHERE.iter().find(|(path, _)| is_last(path)).map(|(_, told)| *told)
+    });
+    if let Some(told) = told {
+        return format!("there is no key `{unknown}`: {told}");
+    }
+    let called: Vec<&Key> = keys.iter().filter(is_called).collect();
+    if !called.is_empty() {
+        return format!("there is no key `{unknown}`: here it is {}", ours(called));
+    }
     let likeness = |key: &Key| {
         let (of, own) = key.path.rsplit_once('.').unwrap_or(("", &key.path));
         let near = strsim::jaro_winkler(own, name);
@@ -377,7 +436,7 @@ fn answer(unknown: &str, keys: &[Key]) -> String {
         if of == table { near } else { near - 0.1 }
     };
     let nearest = keys.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    match nearest.filter(|key| likeness(key) > 0.7) {
+    match nearest.filter(|key| likeness(key) > 0.82) {
         Some(key) => format!("there is no key `{unknown}`; the nearest is `{}`", key.path),
         None => format!("there is no key `{unknown}`"),
     }
@@ -415,6 +474,17 @@ mod tests {
                 "without a counterpart here",
             ),
             ("[data]\nmax_response_length = 1", "here the key is `sampling.max_new_tokens`"),
+            ("[ppo]\n[actor_rollout_ref.actor.optim]\nlr = 1e-6", "here the key is `ppo.lr`"),
+            ("[speech]\n[ppo]\nkl_loss_coef = 0.1", "`sampling`"),
+            ("[ppo]\nkl_loss_coef = 0.1", "there is no KL penalty"),
+            ("[sampling]\nmost = 3", "it is `sampling.max_new_tokens`"),
+            ("[ppo]\nentropy_coeff = 0.1", "there is no entropy bonus"),
+            ("[ppo]\nbeta = 0.1", "there is no KL penalty"),
+            ("[ppo]\nmax_completion_length = 9", "here it is `sampling.max_new_tokens`"),
+            ("seed = 9", "the option is `--seed`"),
+            ("[grpo]\nlr = 9", "`ppo.algorithm = \"grpo\"`"),
+            ("[pretrained]\nmax_position_embeddings = 9", "it is `pretrained.max_model_len`"),
+            ("[actor_rollout_ref.actor]\nppo_micro_batch_size = 9", "`engine.ppo_max_token_len`"),
             ("[trainer]\ndefault_local_dir = \"x\"", "here the option is `--out`"),
         ];
         for (text, told) in cases {

@@ -13,7 +13,7 @@ use warpwright_record::verdict::Scheme;
 
 /// A stage that trains on its own rollouts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table")]
 pub(crate) struct Rl {
     /// Algorithm that updates the policy.
     #[serde(default)]
@@ -63,7 +63,7 @@ pub(crate) struct Rl {
     #[serde(default = "adam_betas")]
     #[schemars(extend("x-verl" = ["actor_rollout_ref.actor.optim.betas", "critic.optim.betas"], "x-hf" = ["adam_beta1", "adam_beta2"]))]
     pub(crate) adam_betas: (f64, f64),
-    /// Discount per action. Recipes: 1.
+    /// Discount per action, which is a token that the policy sampled. Recipes: 1.
     #[schemars(extend("x-verl" = ["algorithm.gamma"]))]
     pub(crate) gamma: Option<f64>,
     /// `lambda` of GAE for the policy's advantages; 1 uses the return. Recipes: `robust` adapts it to the length of the
@@ -96,7 +96,7 @@ pub(crate) struct Rl {
     #[schemars(extend("x-verl" = ["algorithm.rollout_correction.bypass_mode"]))]
     pub(crate) bypass_mode: bool,
     /// The critic has weights of its own, which begin as the policy's unless an earlier stage trained one. Otherwise a
-    /// value head shares the policy's trunk.
+    /// value head shares the policy's trunk; stage `value` adds one to a pretrained model.
     #[serde(default)]
     pub(crate) separate_critic: bool,
     /// Learning rate of a separate critic. Default: twice `lr`.
@@ -143,7 +143,7 @@ pub(crate) struct Rl {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum AlgorithmName {
-    /// PPO with a critic and GAE.
+    /// PPO with a critic and GAE; verl's `adv_estimator = "gae"`.
     #[default]
     Ppo,
     /// REINFORCE leave-one-out.
@@ -179,6 +179,11 @@ impl Rl {
     pub(crate) fn needs_critic(&self) -> bool {
         self.algorithm == AlgorithmName::Ppo
             && (self.separate_critic || self.critic_warmup_steps > 0)
+    }
+
+    /// Whether it needs values: of a critic, or of a value head.
+    pub(crate) fn is_ppo(&self) -> bool {
+        self.algorithm == AlgorithmName::Ppo
     }
 
     /// Checks the values; `name` is the table's name.

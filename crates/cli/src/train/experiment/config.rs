@@ -142,7 +142,7 @@ impl Experiment {
 impl Variant {
     fn of(table: &Table) -> Result<Self, String> {
         let text = toml::to_string(table).map_err(|error| error.to_string())?;
-        Ok(Self { config: Config::parse(&text)?, text, table: table.clone() })
+        Ok(Self { config: Config::parse_generated(&text)?, text, table: table.clone() })
     }
 
     /// Its stages after the shared ones.
