@@ -205,6 +205,6 @@ mod tests {
         let row = Row { ids: vec![0, 1], actions: vec![1], ..Row::default() };
         let refused = Signals::of(&[&row], &Loss::Value { clip: None }, Device::Cpu);
         let message = refused.unwrap_err().to_string();
-        assert!(message.contains("a row has 0 returns for 1 actions"), "{message}");
+        assert!(message.contains("a row has 0 returns but 1 actions"), "{message}");
     }
 }

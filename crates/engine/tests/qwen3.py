@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-STEP = {"rate": 1e-3, "betas": [0.9, 0.95], "decay": 0.1, "clip": 0.5}
+STEP = {"lr": 1e-3, "adam_betas": [0.9, 0.95], "weight_decay": 0.1, "max_grad_norm": 0.5}
 
 
 def config() -> Qwen3Config:
@@ -69,12 +69,12 @@ def write(folder: Path) -> None:
         expected[f"entropies.{number}"] = entropy.detach().clone()
     expected["loss"] = total.detach().clone()
     total.backward()
-    expected["norm"] = torch.nn.utils.clip_grad_norm_(model.parameters(), STEP["clip"])
+    expected["norm"] = torch.nn.utils.clip_grad_norm_(model.parameters(), STEP["max_grad_norm"])
     groups = [
-        {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": STEP["decay"]},
+        {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": STEP["weight_decay"]},
         {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0},
     ]
-    torch.optim.AdamW(groups, lr=STEP["rate"], betas=tuple(STEP["betas"])).step()
+    torch.optim.AdamW(groups, lr=STEP["lr"], betas=tuple(STEP["adam_betas"])).step()
     for name, parameter in model.named_parameters():
         expected[f"stepped.{name}"] = parameter.detach().clone()
     save_file(expected, folder / "expected.safetensors")

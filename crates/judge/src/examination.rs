@@ -129,7 +129,9 @@ pub enum Objection {
     #[error("no element of any output is finite")]
     NothingFinite,
     /// Every element has one value, in every call.
-    #[error("the results are constant: every element has the same value for all inputs")]
+    #[error(
+        "the results are constant: all elements are equal to one value, whatever the inputs are"
+    )]
     Constant,
     /// The same results on other inputs.
     #[error(

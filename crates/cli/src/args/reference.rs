@@ -91,7 +91,12 @@ fn meaning(arg: &Arg, help: &str) -> String {
         .filter(|value| takes && !value.is_hide_set())
         .map(|value| format!("`{}`", value.get_name()))
         .collect();
-    if choices.is_empty() { help } else { format!("{help} One of {}.", choices.join(", ")) }
+    let help = help.trim_end_matches('.');
+    if choices.is_empty() {
+        help.to_owned()
+    } else {
+        format!("{help}. One of {}.", choices.join(", "))
+    }
 }
 
 fn words(text: &str) -> String {

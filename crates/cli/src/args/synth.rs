@@ -36,7 +36,7 @@ pub(crate) struct SynthArgs {
     /// The similarity is the Dice coefficient of the graphs. With 1, only equal graphs are refused.
     #[arg(long, value_name = "SIMILARITY", default_value_t = 1.0, value_parser = similarity)]
     pub(crate) graph_threshold: f64,
-    /// Time that one eager call of a task may take; by default `fast` on a GPU, `host` on the cpu device.
+    /// Range of the run time of one eager call of a task; by default `fast` on a GPU, `host` on the cpu device.
     #[arg(long, value_enum)]
     pub(crate) runtime_range: Option<RuntimeRangeArg>,
     /// Composer of the tasks: `grammar`, or a model such as `openai:MODEL`.

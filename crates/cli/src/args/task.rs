@@ -77,7 +77,7 @@ pub(crate) struct Show {
     /// `shipped` is the data set that comes with the program.
     #[arg(value_name = "TASKS", default_value = crate::shipped::NAME)]
     pub(crate) tasks: PathBuf,
-    /// Tasks to print in full.
+    /// Names of the tasks to print in full.
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
     /// Print one JSON object on stdout.
@@ -118,7 +118,7 @@ pub(crate) struct Compose {
     /// Random seed.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u32,
-    /// Time that one eager call of a task should take; it determines the sizes.
+    /// Range of the run time of one eager call of a task; it determines the tensor sizes.
     #[arg(long, value_enum, default_value = "fast")]
     pub(crate) runtime_range: RuntimeRangeArg,
     /// Options of task composition.

@@ -215,9 +215,9 @@ mod tests {
         let ppo = Stage {
             name: "ppo".to_owned(),
             curves: vec![
-                curve("gradient norm", &[f64::NAN, 12.0]),
-                curve("reward", &rising),
-                curve("value loss", &[f64::NAN, f64::NAN]),
+                curve("actor/grad_norm", &[f64::NAN, 12.0]),
+                curve("critic/rewards/mean", &rising),
+                curve("critic/vf_loss", &[f64::NAN, f64::NAN]),
             ],
             ..Stage::default()
         };
@@ -237,9 +237,9 @@ mod tests {
         let text = drawn(&dashboard(), 80, 12);
         assert!(text.contains("rows   seed 3"), "{text}");
         assert!(text.contains(" demos  sft done  ppo 40 "), "{text}");
-        let line = text.lines().find(|line| line.contains("reward")).unwrap();
-        assert!(line.contains("0.97 reward 0\u{2013}0.97"), "{text}");
-        assert!(line.find("reward") < line.find("12.00 gradient norm"), "{text}");
+        let line = text.lines().find(|line| line.contains("critic/rewards/mean")).unwrap();
+        assert!(line.contains("0.97 critic/rewards/mean 0\u{2013}0.97"), "{text}");
+        assert!(line.find("reward") < line.find("12.00 actor/grad_norm"), "{text}");
         assert!(text.contains('█') && text.contains('▁'), "a curve that rises: {text}");
     }
 

@@ -151,7 +151,7 @@ mod tests {
         assert_ne!(all.texts, read("packages", 1 << 20, 2).unwrap().texts);
         assert_eq!(read("packages", 30, 1).unwrap().texts, all.texts[..4]);
         for (name, why) in [
-            ("cuda/include", "there is none"),
+            ("cuda/include", "has no such folder"),
             ("elsewhere", "is not a folder"),
             ("packages/p1/a.py", "is not a folder"),
         ] {

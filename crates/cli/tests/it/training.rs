@@ -105,7 +105,7 @@ fn configurations_that_make_no_sense_are_refused_before_anything_runs() {
 
     program.write("a.toml", CONFIG);
     let told = refused(&program, &["ppo", "a.toml"]);
-    assert!(told.contains("failed to find stage ppo") && told.contains("[ppo]"), "{told}");
+    assert!(told.contains("failed to run stage ppo") && told.contains("[ppo]"), "{told}");
     let told = refused(&program, &["run", "nothing.toml"]);
     assert!(told.contains("nothing.toml"), "{told}");
 }

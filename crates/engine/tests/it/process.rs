@@ -40,7 +40,8 @@ fn train<E: Engine>(engine: &mut E) -> (f64, f64) {
 #[test]
 fn engine_process_matches_local_engine() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut remote, mut child) = started(folder.path(), &["--slots", "2", "--threads", "1"]);
+    let (mut remote, mut child) =
+        started(folder.path(), &["--max-num-seqs", "2", "--num-threads", "1"]);
     // With several threads libtorch adds up in another order from one process to the next.
     let mut local =
         engine(Settings { max_num_seqs: 2, num_threads: Some(1), ..Settings::default() });
@@ -69,7 +70,7 @@ fn engine_process_matches_local_engine() {
 
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut child = program(
-        &["--model", &saved.to_string_lossy(), "--slots", "2"],
+        &["--model", &saved.to_string_lossy(), "--max-num-seqs", "2"],
         Stdio::from(OwnedFd::from(theirs)),
     );
     let mut remote = RemoteEngine::greet(ours).unwrap();
@@ -95,7 +96,7 @@ fn load_failure_is_reported_before_any_request() {
         String::from_utf8(done.stderr).unwrap()
     };
     let none = said(&["--model", "/nowhere"]);
-    assert!(none.contains("error: failed to read the model's config: "), "{none}");
+    assert!(none.contains("error: failed to read the model's config "), "{none}");
     assert!(none.contains("/nowhere/config.json"), "{none}");
     assert!(said(&[]).contains("--model"));
     // A terminal is no socket.

@@ -45,7 +45,7 @@ pub enum Outcome {
 #[derive(Debug, Error)]
 pub enum LogError {
     /// Reading or writing failed.
-    #[error("failed to read or write the trial log {path}: {source}")]
+    #[error("failed to read or write the log of tried seeds {path}: {source}")]
     Io {
         /// The log.
         path: PathBuf,

@@ -62,7 +62,7 @@ pub enum TaskErrorKind {
         at: Place,
     },
     /// `get_inputs` or `get_init_inputs` has a parameter without a default; it is called without arguments.
-    #[error("`{function}` needs the argument `{parameter}`, at {}\n{}", at.position, at.excerpt)]
+    #[error("`{function}` is called without arguments, but its parameter `{parameter}` has no default, at {}\n{}", at.position, at.excerpt)]
     NeedsArgument {
         /// The function.
         function: String,

@@ -135,7 +135,7 @@ fn no_get_init_inputs_where_model_needs_arguments() {
 #[test]
 fn get_inputs_wants_an_argument() {
     assert_snapshot!(said(&GOOD.replace("get_inputs()", "get_inputs(batch, *, seed=0)")), @"
-    failed to read the task: `get_inputs` needs the argument `batch`, at line 14, column 16
+    failed to read the task: `get_inputs` is called without arguments, but its parameter `batch` has no default, at line 14, column 16
       14 | def get_inputs(batch, *, seed=0):
          |                ^
     hint: the function is called without arguments: give the parameter a default, or use a constant

@@ -231,7 +231,7 @@ mod tests {
         assert!(table.contains("| 1 | 3 | 0.100 |"), "{table}");
         let shown = shown(&arms);
         let reward = &shown[1].curves[0];
-        assert_eq!((reward.name.as_str(), reward.others.len()), ("reward", 2));
+        assert_eq!((reward.name.as_str(), reward.others.len()), ("critic/rewards/mean", 2));
         assert_eq!(reward.span, Some((-0.8, 0.8)));
     }
 }
