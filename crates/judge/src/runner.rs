@@ -60,7 +60,7 @@ impl<E: Into<JudgeError>> From<E> for Trouble {
 pub(crate) struct Runner {
     // Ends before its folder is removed.
     worker: Worker,
-    runner_dir: RunnerDir,
+    dir: RunnerDir,
     pub(crate) arena: Arc<Arena>,
     pub(crate) layout: Layout,
     /// Longest any one request may take.
@@ -163,7 +163,7 @@ impl Runner {
         }
         Ok(Self {
             worker,
-            runner_dir,
+            dir: runner_dir,
             arena,
             layout,
             patience,
@@ -226,7 +226,7 @@ impl Runner {
         let request = json!({
             "do": "load",
             "source": source,
-            "artifact": self.runner_dir.shown().to_string_lossy(),
+            "artifact": self.dir.shown().to_string_lossy(),
             "init": init,
             "profile": profile,
             "mode": mode,

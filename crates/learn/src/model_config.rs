@@ -173,7 +173,7 @@ impl ModelConfig {
             let is_same = match (given, value) {
                 (Json::Null, _) => true,
                 (Json::Number(number), _) => number.as_f64() == value.parse().ok(),
-                (other, _) => other.to_string() == value,
+                (other, _) => *other == serde_json::from_str::<Json>(value).unwrap_or_default(),
             };
             if !is_same {
                 return Err(format!("{key} is {given}; only {value} is supported"));
@@ -198,13 +198,13 @@ impl ModelConfig {
                 || WITHOUT_EFFECT.contains(&key)
                 || SUPPORTED.iter().any(|(known, _)| *known == key)
         };
-        let all = json.as_object().into_iter().flatten();
-        for (key, value) in all.filter(|(key, value)| !is_known(key) && !value.is_null()) {
-            return Err(format!(
+        let mut all = json.as_object().into_iter().flatten();
+        match all.find(|(key, value)| !is_known(key) && !value.is_null()) {
+            Some((key, value)) => Err(format!(
                 "{key} is {value}; this key is not supported: remove it if it changes nothing"
-            ));
+            )),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     const ZERO: Self = Self {

@@ -74,7 +74,7 @@ mod tests {
         let cosine = factors(LrSchedulerType::Cosine, 0);
         near(
             &[cosine[0], cosine[2], cosine[4], cosine[6]],
-            &[1.0, (1.0 + root) / 2.0, 0.5, (1.0 - root) / 2.0],
+            &[1.0, f64::midpoint(1.0, root), 0.5, (1.0 - root) / 2.0],
         );
     }
 

@@ -80,10 +80,11 @@ impl SamplingConfig {
     pub fn load(folder: &Path) -> Result<Option<Self>, SamplingConfigError> {
         let path = folder.join(Self::FILE);
         if !path.is_file() {
-            return match folder.join(Self::OLD_FILE).is_file() {
-                true => Err(SamplingConfigError::Old { folder: folder.display().to_string() }),
-                false => Ok(None),
-            };
+            if folder.join(Self::OLD_FILE).is_file() {
+                let folder = folder.display().to_string();
+                return Err(SamplingConfigError::Old { folder });
+            }
+            return Ok(None);
         }
         let text = fs::read(&path)?;
         let read = serde_json::from_slice(&text).map_err(|error| SamplingConfigError::Invalid {

@@ -4,18 +4,18 @@
 //! results and makes tool calls, and its episodes are recorded like a model's. Its steps:
 //!
 //! 1. **trace**: `python3 -m utils.trace` in the workspace prints the reference's operator graph,
-//! decomposed into pointwise functions, reductions, views and a few heavy operators (`trace.rs`).
+//!    decomposed into pointwise functions, reductions, views and a few heavy operators (`trace.rs`).
 //! 2. **lower**: each call becomes nodes of a small language, in which a node is a function from an
-//! index to a value and every view is index arithmetic (`lower/`, `ir.rs`, `index.rs`). The graph
-//! is then rewritten into one with less work (`algebra.rs`).
+//!    index to a value and every view is index arithmetic (`lower/`, `ir.rs`, `index.rs`). The graph
+//!    is then rewritten into one with less work (`algebra.rs`).
 //! 3. **plan**: nodes are grouped into kernels: elementwise, row programs, heavy operators with
-//! their epilogues (`plan/`).
+//!    their epilogues (`plan/`).
 //! 4. **write**: each group becomes one `.cu` file with an `extern "C"` launcher, and the whole a
-//! `model_new.py` (`emit/`, `heavy/`, `program.rs`, `module.rs`, `tune.rs`). Kernels that read only
-//! weights run once, in its `prepare()` (`constant.rs`). One launcher starts those of forward
-//! (`chain.rs`).
+//!    `model_new.py` (`emit/`, `heavy/`, `program.rs`, `module.rs`, `tune.rs`). Kernels that read only
+//!    weights run once, in its `prepare()` (`constant.rs`). One launcher starts those of forward
+//!    (`chain.rs`).
 //! 5. **search**: compile, verify, profile, then a few variants of launch parameters, guided by the
-//! measured time and the lower bound set by the unavoidable memory traffic (`policy.rs`).
+//!    measured time and the lower bound set by the unavoidable memory traffic (`policy.rs`).
 //!
 //! Operator families are separate files behind two traits: `lower::Family` turns traced calls into
 //! nodes; `heavy::HeavyOp` writes kernels of matrix products, convolutions and recurrent layers. If

@@ -111,7 +111,7 @@ impl Config {
 
     /// Reads a text; errors of its syntax name its lines.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        Self::parse_with(text, |error| error.to_string())
+        Self::parse_with(text, ToString::to_string)
     }
 
     /// Reads a text that no person wrote: errors name no lines.
@@ -183,7 +183,7 @@ impl Config {
 }
 
 /// The model's sizes cannot be used.
-pub(crate) fn refused_model(reason: String) -> Failure {
+pub(crate) fn refused_model(reason: impl std::fmt::Display) -> Failure {
     let hint = "docs/reference/configuration.md lists the keys of [model]".to_owned();
     Failure::usage(format!("failed to use the model's sizes: {reason}"), hint)
 }

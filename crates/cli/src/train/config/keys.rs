@@ -378,9 +378,9 @@ fn answer(unknown: &str, keys: &[Key], has: &dyn Fn(&str) -> bool) -> String {
     };
     let ours = |mut found: Vec<&Key>| {
         // Keys of tables that the configuration has, if there are any.
-        let in_use = |key: &&Key| has(key.path.split('.').next().unwrap_or(&key.path));
-        if found.iter().any(in_use) {
-            found.retain(|key| in_use(&key));
+        let in_use = |key: &Key| has(key.path.split('.').next().unwrap_or(&key.path));
+        if found.iter().any(|key| in_use(key)) {
+            found.retain(|key| in_use(key));
         }
         let names: Vec<String> = found.iter().map(|key| format!("`{}`", key.path)).collect();
         names.join(" or ")

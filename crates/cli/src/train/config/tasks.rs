@@ -18,6 +18,7 @@ use crate::tasks;
 /// its split `test` is held out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_field_names, reason = "field names are the configuration's keys")]
 pub(crate) struct Tasks {
     /// Tasks to train on.
     #[schemars(extend("x-verl" = ["data.train_files"]))]
