@@ -71,7 +71,10 @@ def write(folder: Path) -> None:
     total.backward()
     expected["norm"] = torch.nn.utils.clip_grad_norm_(model.parameters(), STEP["max_grad_norm"])
     groups = [
-        {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": STEP["weight_decay"]},
+        {
+            "params": [p for p in model.parameters() if p.dim() > 1],
+            "weight_decay": STEP["weight_decay"],
+        },
         {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0},
     ]
     torch.optim.AdamW(groups, lr=STEP["lr"], betas=tuple(STEP["adam_betas"])).step()
