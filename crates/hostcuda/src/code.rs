@@ -58,7 +58,7 @@ impl<'a> Seq<'a> {
         Self { source, tokens, brackets }
     }
 
-    /// The token at which brackets are nested deeper than [`MAX_NESTING`].
+    /// The token at which brackets are nested deeper than [`MAX_NESTING`](crate::brackets::MAX_NESTING).
     pub(crate) fn too_deep(&self) -> Option<&Token> {
         self.tokens.get(self.brackets.too_deep?)
     }
