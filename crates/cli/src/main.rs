@@ -20,6 +20,8 @@ mod examining;
 mod exit;
 mod failure;
 mod folders;
+#[cfg(test)]
+mod generated;
 mod gpu;
 mod hosting;
 mod interrupt;

@@ -172,7 +172,7 @@ impl Fit {
         let mut order = train.to_vec();
         let mut random = StdRng::seed_from_u64(self.seed ^ (u64::from(number) + 1) << 32);
         order.shuffle(&mut random);
-        // Rotated, so that the last, smaller batch does not always have the same episodes.
+        // The rotation puts other episodes into the last, smaller batch of each epoch.
         order.rotate_left(random.random_range(0..train.len()));
         let own = engine.describe().map_err(UpdateError::Engine)?.has_critic;
         let (mut losses, mut norms) = (Vec::new(), Vec::new());

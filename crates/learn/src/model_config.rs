@@ -37,6 +37,21 @@ pub struct ModelConfig {
 /// What `model_type` and `architectures` say of the family.
 const FAMILY: (&str, &str) = ("qwen3", "Qwen3ForCausalLM");
 
+/// Keys that a [`ModelConfig`] reads.
+const SIZES: [&str; 11] = [
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "rope_theta",
+    "rms_norm_eps",
+    "tie_word_embeddings",
+    "max_position_embeddings",
+];
+
 /// Keys of a `config.json` that do not change what a decoder of the family computes.
 const WITHOUT_EFFECT: [&str; 38] = [
     "_name_or_path",
@@ -79,15 +94,17 @@ const WITHOUT_EFFECT: [&str; 38] = [
     "use_cache",
 ];
 
-/// Keys that are supported with one value only.
-const SUPPORTED: [(&str, &str); 6] = [
-    ("attention_bias", "false"),
-    ("attention_dropout", "0.0"),
-    ("hidden_act", "\"silu\""),
-    ("is_encoder_decoder", "false"),
-    ("mlp_bias", "false"),
-    ("use_sliding_window", "false"),
-];
+/// Keys that are supported with one value only, and that value.
+fn supported() -> [(&'static str, Json); 6] {
+    [
+        ("attention_bias", false.into()),
+        ("attention_dropout", 0.0.into()),
+        ("hidden_act", "silu".into()),
+        ("is_encoder_decoder", false.into()),
+        ("mlp_bias", false.into()),
+        ("use_sliding_window", false.into()),
+    ]
+}
 
 /// Why a model's `config.json` cannot be used.
 #[derive(Debug, Error)]
@@ -147,7 +164,19 @@ impl ModelConfig {
 
     /// Its `config.json`, as transformers reads it.
     pub fn to_json(&self) -> Json {
-        let mut json = serde_json::to_value(self).unwrap_or_default();
+        let mut json = serde_json::json!({
+            "vocab_size": self.vocab_size,
+            "hidden_size": self.hidden_size,
+            "intermediate_size": self.intermediate_size,
+            "num_hidden_layers": self.num_hidden_layers,
+            "num_attention_heads": self.num_attention_heads,
+            "num_key_value_heads": self.num_key_value_heads,
+            "head_dim": self.head_dim,
+            "rope_theta": self.rope_theta,
+            "rms_norm_eps": self.rms_norm_eps,
+            "tie_word_embeddings": self.tie_word_embeddings,
+            "max_position_embeddings": self.max_position_embeddings,
+        });
         json["model_type"] = FAMILY.0.into();
         json["architectures"] = vec![FAMILY.1].into();
         json["hidden_act"] = "silu".into();
@@ -168,13 +197,13 @@ impl ModelConfig {
 
     /// Refuses every key that would change the computation.
     fn refuse_unsupported(json: &Json) -> Result<(), String> {
-        for (key, value) in SUPPORTED {
-            let given = &json[key];
-            let is_same = match (given, value) {
-                (Json::Null, _) => true,
-                (Json::Number(number), _) => number.as_f64() == value.parse().ok(),
-                (other, _) => *other == serde_json::from_str::<Json>(value).unwrap_or_default(),
-            };
+        let supported = supported();
+        for (key, value) in &supported {
+            let given = &json[*key];
+            // 0 and 0.0 are one number.
+            let is_same = given.is_null()
+                || given == value
+                || given.is_number() && given.as_f64() == value.as_f64();
             if !is_same {
                 return Err(format!("{key} is {given}; only {value} is supported"));
             }
@@ -191,12 +220,11 @@ impl ModelConfig {
         {
             return Err(format!("layer_types has {other}; only \"full_attention\" is supported"));
         }
-        let own = serde_json::to_value(Self::ZERO).unwrap_or_default();
         let is_known = |key: &str| {
-            own.get(key).is_some()
+            SIZES.contains(&key)
                 || key == "layer_types"
                 || WITHOUT_EFFECT.contains(&key)
-                || SUPPORTED.iter().any(|(known, _)| *known == key)
+                || supported.iter().any(|(known, _)| *known == key)
         };
         let mut all = json.as_object().into_iter().flatten();
         match all.find(|(key, value)| !is_known(key) && !value.is_null()) {
@@ -206,20 +234,6 @@ impl ModelConfig {
             None => Ok(()),
         }
     }
-
-    const ZERO: Self = Self {
-        vocab_size: 0,
-        hidden_size: 0,
-        intermediate_size: 0,
-        num_hidden_layers: 0,
-        num_attention_heads: 0,
-        num_key_value_heads: 0,
-        head_dim: 0,
-        rope_theta: 0.0,
-        rms_norm_eps: 0.0,
-        tie_word_embeddings: false,
-        max_position_embeddings: 0,
-    };
 
     /// Whether the numbers fit each other; what is wrong with them otherwise.
     pub fn check(&self) -> Result<(), String> {

@@ -2,11 +2,11 @@
 //! `UPDATE_REFERENCE=1` writes it.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 
 use super::Cli;
+use crate::generated;
 
 const HEAD: &str = "\
 # Command line
@@ -128,13 +128,8 @@ fn markdown() -> String {
 
 #[test]
 fn the_command_line_reference_matches_the_types() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
     let content = markdown();
-    if std::env::var_os("UPDATE_REFERENCE").is_some() {
-        fs_err::write(&path, &content).unwrap();
-    }
-    let found = fs_err::read_to_string(&path).unwrap_or_default();
-    assert!(found == content, "{} is stale: run with UPDATE_REFERENCE=1", path.display());
+    generated::check("docs/reference/cli.md", &content);
     let cells = content.lines().filter(|line| line.starts_with('|')).flat_map(|l| l.split(" | "));
     for cell in cells {
         assert!(cell.len() <= 300, "a cell has {} characters: {cell}", cell.len());

@@ -45,7 +45,7 @@ pub(crate) struct SynthArgs {
     /// `anthropic:MODEL` are models behind an HTTP endpoint.
     #[arg(long, value_name = "COMPOSER", default_value = "grammar")]
     pub(crate) composer: String,
-    /// Maximum repairs of a refused task by the model, which is told the reason of each refusal.
+    /// Limit on the attempts of the model to repair a refused task; each attempt gets the reason of the refusal.
     #[arg(long, value_name = "N", default_value_t = 2,
         value_parser = clap::value_parser!(u32).range(0..=20))]
     pub(crate) repairs: u32,

@@ -88,7 +88,7 @@ fn dead_letters(config: &LinkConfig, folder: &Path, printer: Printer) -> Result<
         let place = folder.join(&letter.id);
         fs::create_dir_all(&place).map_err(failed)?;
         fs::write(place.join("task.py"), &letter.reference).map_err(failed)?;
-        let told = serde_json::to_vec_pretty(letter).unwrap_or_default();
+        let told = serde_json::to_vec_pretty(letter).map_err(|error| failed(error.into()))?;
         fs::write(place.join("dead-letter.json"), told).map_err(failed)?;
         for (name, bytes) in candidate.files() {
             let file = place.join("candidate").join(name);

@@ -31,7 +31,7 @@ const SILENT_LEAST: Duration = Duration::from_secs(6);
 /// Answers per request, and the request's timeout.
 const ANSWERS: usize = 64;
 const ASKING: Duration = Duration::from_secs(1);
-/// Timeout of withdrawing jobs that nobody waits for.
+/// Timeout of withdrawing the jobs of clients that are gone.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// One server's connection to its remote workers.
@@ -182,7 +182,7 @@ impl Bridge {
         Ok(order)
     }
 
-    /// Deletes this server's published jobs: nobody waits for them any more.
+    /// Deletes this server's published jobs when their clients are gone.
     async fn withdraw(&self) {
         let Some(kind) = self.kind() else { return };
         let subject = self.link.job_subject(&kind.word(), &self.server);
@@ -437,7 +437,7 @@ impl<'p, 'q> EventLoop<'p, 'q> {
                 }
             }
             Completed::Answered(message, id, answer) => {
-                // Nobody waits for a second answer.
+                // A second answer is discarded.
                 if let Some(out) = self.in_flight.remove(&id) {
                     self.capacity.in_flight.fetch_sub(1, Ordering::SeqCst);
                     out.leased.end(answer);

@@ -275,7 +275,7 @@ fn one_who_is_calm_enters_beside_processes_that_start() {
     let reference = arbiter.share(Purpose::Reference);
     std::thread::scope(|scope| {
         let candidate = scope.spawn(|| arbiter.alone_for(Purpose::Measurement, None, true));
-        until("one who waits", || arbiter.lock().queue.len() == 1);
+        until("one waiter is queued", || arbiter.lock().queue.len() == 1);
         drop(reference);
         let held = candidate.join().unwrap();
         assert_eq!(arbiter.lock().sharing, 1);

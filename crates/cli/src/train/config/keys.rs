@@ -194,16 +194,11 @@ fn is_foreign(path: &str) -> bool {
 
 /// verl's keys whose counterpart here is no key of the configuration.
 const ELSEWHERE: &[(&str, &str)] = &[
-    ("data.max_response_length", "the key is `sampling.max_new_tokens`, per message"),
     (
         "data.max_prompt_length",
         "the key is `model.max_position_embeddings` or `pretrained.max_model_len`, per episode",
     ),
     ("data.seed", "the option is `--seed`"),
-    (
-        "trainer.n_gpus_per_node",
-        "the keys are `engine.num_gpus` and the option `--device cuda:0,cuda:1`",
-    ),
     ("trainer.default_local_dir", "the option is `--out`"),
     ("trainer.experiment_name", "the option is `--out`"),
     ("trainer.resume_mode", "a run resumes when the same command is run again"),
@@ -212,10 +207,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("trainer.val_before_train", "stage `eval` evaluates the policy of every stage"),
     ("trainer.test_freq", "stage `eval` evaluates the policy of every stage"),
     ("trainer.val_only", "the command is `warpwright train eval`"),
-    (
-        "actor_rollout_ref.rollout.response_length",
-        "the key is `sampling.max_new_tokens`, per message",
-    ),
     (
         "actor_rollout_ref.rollout.prompt_length",
         "the key is `model.max_position_embeddings` or `pretrained.max_model_len`, per episode",

@@ -2,10 +2,10 @@
 //! types; `UPDATE_REFERENCE=1` writes them.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use super::Config;
 use super::keys::{Key, all};
+use crate::generated;
 
 const HEAD: &str = "\
 # Configuration of training
@@ -81,25 +81,15 @@ fn markdown() -> String {
     text
 }
 
-/// Compares with a file of the repository, or writes it.
-fn generated(path: &str, content: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
-    if std::env::var_os("UPDATE_REFERENCE").is_some() {
-        fs_err::write(&path, content).unwrap();
-    }
-    let found = fs_err::read_to_string(&path).unwrap_or_default();
-    assert!(found == content, "{} is stale: run with UPDATE_REFERENCE=1", path.display());
-}
-
 #[test]
 fn the_configuration_reference_matches_the_types() {
-    generated("docs/reference/configuration.md", &markdown());
+    generated::check("docs/reference/configuration.md", &markdown());
 }
 
 #[test]
 fn the_configuration_schema_matches_the_types() {
     let schema = schemars::schema_for!(Config).to_value();
-    generated("schemas/train-config.schema.json", &format!("{schema:#}\n"));
+    generated::check("schemas/train-config.schema.json", &format!("{schema:#}\n"));
 }
 
 #[test]
