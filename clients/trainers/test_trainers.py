@@ -17,7 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 TRAINERS = ROOT / ".cache/trainers"
-sys.path[:0] = [str(HERE), str(ROOT / "scripts")]
+sys.path[:0] = [str(HERE)]
 
 from records import events  # noqa: E402
 from scripted_model import KERNEL, MODEL, MODEL_NEW  # noqa: E402
@@ -303,7 +303,7 @@ id = "null"
 
     def test_five_hundred_at_once(self) -> None:
         """openenv 0.10.0: as many as are admitted."""
-        program = [TRAINERS / "openenv/bin/python", ROOT / "scripts/load-sessions"]
+        program = [TRAINERS / "openenv/bin/python", ROOT / "benches/server/load-sessions"]
         ran = subprocess.run(
             [*program, self.url, "--sessions", "500", "--steps", "5"],
             capture_output=True,

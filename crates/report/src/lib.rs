@@ -6,6 +6,8 @@
 //! * [`table::table`] is what stands at the end: one row per episode.
 //! * [`evaluation::Evaluation`] turns a run over a suite into figures with intervals, by policy and
 //!   level, and into tables and files.
+//! * [`analysis`] computes what `warpwright analyze` prints: the gap closed, best of N, the times of
+//!   steps and verdicts, and plots of experiments.
 //! * [`trajectory`] shows one episode to a person, and exports episodes for training.
 //! * [`html::write_html`] makes `report.html`, one self-contained page: what was reached and how
 //!   sure that is, what went wrong, the kernels, and the steps that led there.
@@ -18,13 +20,14 @@
 //! let dir = Path::new("runs/latest");
 //! let history = History::read(&RunReader::open(dir)?)?;
 //! let text = table(&Summary::all(&history), Some(100));
-//! write_html(&[dir], Path::new("report.html"))?;
+//! write_html(&[dir], &[], Path::new("report.html"))?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! Texts in a record may come from a candidate, and a candidate may be hostile: nothing reaches a
 //! terminal or a page except through the private module `text`.
 
+pub mod analysis;
 pub mod evaluation;
 mod figures;
 mod files;

@@ -1,8 +1,11 @@
 //! One line per episode: what a person wants to know first.
 
+use std::collections::BTreeSet;
+
 use warpwright_record::event::Outcome;
 use warpwright_record::history::{Episode, History};
 use warpwright_record::interval::Interval;
+use warpwright_record::reader::RunReader;
 use warpwright_record::verdict::{FailureClass, Profile, Reward, Speedup, Stage, Verdict};
 
 use crate::text::one_line;
@@ -33,6 +36,21 @@ pub struct Summary {
     /// Why there is no verified candidate; `None` where there is one. One line, harmless to a terminal; it may be the
     /// policy's or the candidate's word.
     pub reason: Option<String>,
+}
+
+/// Where and when a run was measured: `recorded on NVIDIA H200 on 2026-11-30`. Without a verdict, the
+/// processor stands for the device.
+pub fn recorded_on(reader: &RunReader, history: &History) -> String {
+    let header = reader.header();
+    let measured: BTreeSet<&str> = (history.episodes.values())
+        .filter_map(|episode| Some(episode.standing()?.fingerprint.hardware.as_str()))
+        .collect();
+    let hardware = if measured.is_empty() {
+        header.machine.cpu.clone()
+    } else {
+        measured.into_iter().collect::<Vec<_>>().join(" and ")
+    };
+    format!("recorded on {hardware} on {}", header.created.strftime("%Y-%m-%d"))
 }
 
 /// Characters of [`Summary::reason`] at most.

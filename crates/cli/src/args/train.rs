@@ -31,7 +31,7 @@ pub(crate) struct TrainArgs {
     /// VALUE is TOML. A value that is not, such as `rloo`, is a string.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) overrides: Vec<String>,
-    /// What every command that judges takes.
+    /// Options of every command that judges.
     #[command(flatten)]
     pub(crate) common: Common,
 }

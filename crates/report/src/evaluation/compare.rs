@@ -10,7 +10,8 @@ use thiserror::Error;
 use warpwright_record::interval::Interval;
 use warpwright_record::verdict::Profile;
 
-use super::gap;
+use super::finals::Finals;
+use super::gap::Gap;
 use super::rows::{Measured, Row, RowState};
 use super::scores::{
     Against, Of, Shot, best_shot, comparable, is_known, logs, logs_or_one, shares,
@@ -199,7 +200,7 @@ impl Comparison {
                 let known = is_known(&shots_a, of) && is_known(&shots_b, of);
                 known.then(|| difference(&shots_a, &shots_b, |s| s.is_surely_faster(of)))?
             }),
-            gap_closed: ratio(&gaps(&shots_a, &shots_b)),
+            gap_closed: gap(&pairs).closed,
             geomean_ratio: against(|of| {
                 geometric(&minus(&logs(&shots_b, of), &logs(&shots_a, of)))
             }),
@@ -320,15 +321,11 @@ fn difference(a: &[Vec<Shot>], b: &[Vec<Shot>], holds: impl Fn(&Shot) -> bool) -
     ratio(&minus(&shares(b, &holds), &shares(a, &holds)))
 }
 
-/// What each task adds to the gap between the first and the fastest of both.
-fn gaps(a: &[Vec<Shot>], b: &[Vec<Shot>]) -> Vec<Term> {
-    let best: Of = |m| m.best;
-    let means = logs_or_one(a, best).into_iter().zip(logs_or_one(b, best));
-    let fastest = a
-        .iter()
-        .zip(b)
-        .map(|(a, b)| a.iter().chain(b).filter_map(|shot| shot.log(best)).fold(0.0, f64::max));
-    means.zip(fastest).map(|((a, b), fastest)| gap::term(a.sum, b.sum, fastest)).collect()
+/// The gap between the first and the fastest final kernels of both, closed by the second.
+fn gap<'a>(pairs: &[(&Side<'a>, &Side<'a>)]) -> Gap {
+    let from = || pairs.iter().flat_map(|(a, _)| a.rows.iter().copied());
+    let to = || pairs.iter().flat_map(|(_, b)| b.rows.iter().copied());
+    Gap::between(&Finals::of(from().chain(to())), from(), to())
 }
 
 /// Paired differences; a task that is left out on one side is left out.

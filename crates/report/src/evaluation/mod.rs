@@ -6,6 +6,7 @@
 
 pub mod compare;
 pub mod export;
+pub mod finals;
 pub mod gap;
 pub mod paper;
 pub mod rows;
@@ -88,7 +89,11 @@ impl Evaluation {
 
     /// Of a history and its plan. `run` names the folder.
     pub fn of(run: &str, history: &History, plan: &Plan) -> Self {
-        let rows = rows(history, plan);
+        Self::from_rows(run, rows(history, plan))
+    }
+
+    /// Of rows, e.g. those of several runs. `run` names where they come from.
+    pub fn from_rows(run: &str, rows: Vec<Row>) -> Self {
         let mut groups: Vec<Vec<&Row>> = Vec::new();
         for row in &rows {
             let key = |row: &Row| (row.policy.clone(), row.profile, row.device == "cpu");

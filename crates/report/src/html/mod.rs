@@ -4,7 +4,7 @@ mod curves;
 mod evaluation;
 pub(crate) mod lines;
 mod model;
-mod plot;
+pub(crate) mod plot;
 mod steps;
 mod trajectory;
 mod verdict;
@@ -22,7 +22,7 @@ use warpwright_record::error::ReadError;
 use warpwright_record::history::History;
 use warpwright_record::reader::RunReader;
 
-use crate::summary::baseline_name;
+use crate::summary::{baseline_name, recorded_on};
 use crate::text::escape;
 
 /// Why a report could not be written.
@@ -55,14 +55,19 @@ impl ReportError {
     }
 }
 
-/// Writes one page about the runs in `run_dirs` to `out`. It reads the run folders only. Killed and
-/// running runs are shown up to their last event.
-pub fn write_html(run_dirs: &[&Path], out: &Path) -> Result<(), ReportError> {
+/// Writes one page about the runs in `run_dirs` and `recorded` to `out`. It reads the run folders
+/// only. Killed and running runs are shown up to their last event. The page marks runs in `recorded`
+/// with the machine and the date of their measurements.
+pub fn write_html(run_dirs: &[&Path], recorded: &[&Path], out: &Path) -> Result<(), ReportError> {
     let mut runs = Vec::new();
-    for (number, dir) in run_dirs.iter().enumerate() {
+    for (number, dir) in run_dirs.iter().chain(recorded).enumerate() {
         let reader = RunReader::open(dir)?;
         let history = History::read(&reader)?;
-        runs.push(model::run_view(&reader, &history, number));
+        let mut run = model::run_view(&reader, &history, number);
+        if number >= run_dirs.len() {
+            run.recorded = Some(recorded_on(&reader, &history));
+        }
+        runs.push(run);
     }
     model::draw_sparks(&mut runs);
     let html = render(&runs)?;

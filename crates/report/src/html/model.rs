@@ -40,6 +40,8 @@ pub(super) struct RunView {
     /// How exactly each of its devices measures, where that was tried.
     exactness: Vec<String>,
     state: Chip,
+    /// Where and when the run was measured, if it is shown as a recorded run.
+    pub(super) recorded: Option<String>,
     resumed: usize,
     pub(super) config: String,
     notes: Vec<Chip>,
@@ -138,6 +140,7 @@ pub(super) fn run_view(reader: &RunReader, history: &History, number: usize) -> 
         machine: machine_words(&header.machine),
         exactness: exactness(history),
         state,
+        recorded: None,
         resumed: history.resumed.len(),
         config: serde_json::to_string_pretty(&header.config).unwrap_or_default(),
         notes: notes(history, None),

@@ -332,12 +332,12 @@ fn vertical(svg: &mut String, x: f64, low: f64, high: f64) {
 }
 
 /// 1, 2 or 5 times a power of ten, at least `least`.
-pub(super) fn nice_step(least: f64) -> f64 {
+pub(crate) fn nice_step(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
     [1.0, 2.0, 5.0].into_iter().map(|m| m * power).find(|s| *s >= least).unwrap_or(10.0 * power)
 }
 
-pub(super) fn tick_label(tick: f64, step: f64) -> String {
+pub(crate) fn tick_label(tick: f64, step: f64) -> String {
     let decimals = (-step.log10().floor()).max(0.0) as usize;
     format!("{tick:.decimals$}")
 }

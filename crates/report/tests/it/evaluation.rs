@@ -1,4 +1,4 @@
-//! Figures of a run over a suite, against figures worked out by hand.
+//! Figures of a run over a suite, compared with hand-computed figures.
 
 use std::path::Path;
 
@@ -63,7 +63,7 @@ fn every_planned_task_has_a_row() {
 }
 
 #[test]
-fn figures_are_those_worked_out_by_hand() {
+fn figures_match_hand_computed_values() {
     let evaluation = read();
     let alpha = &table(&evaluation, "alpha").overall;
     // relu right; softmax right in one of two attempts; conv_bias wrong; gemm_scale right.
@@ -104,7 +104,7 @@ fn figures_are_those_worked_out_by_hand() {
 }
 
 #[test]
-fn what_does_not_count_is_counted_apart() {
+fn unjudged_attempts_are_counted_separately() {
     let evaluation = read();
     let alpha = &table(&evaluation, "alpha");
     let out = alpha.overall.not_judged;
@@ -121,7 +121,7 @@ fn what_does_not_count_is_counted_apart() {
 }
 
 #[test]
-fn an_episode_without_a_candidate_fails_and_counts() {
+fn episode_without_a_candidate_counts_as_a_failure() {
     let evaluation = read();
     let row = |r: &&warpwright_report::evaluation::rows::Row| {
         r.policy == "beta" && r.task == "level1-2_softmax"
@@ -132,7 +132,7 @@ fn an_episode_without_a_candidate_fails_and_counts() {
 }
 
 #[test]
-fn devices_and_profiles_are_never_in_one_number() {
+fn devices_and_profiles_are_never_averaged_together() {
     let dir = tempfile::tempdir().unwrap();
     drop(sample::write_run(dir.path()));
     let evaluation = Evaluation::read(dir.path()).unwrap();
@@ -180,7 +180,7 @@ fn figures_of_different_fingerprints_are_not_averaged() {
 }
 
 #[test]
-fn a_run_of_nothing_is_no_evaluation_and_no_error() {
+fn run_without_episodes_is_no_error() {
     let dir = tempfile::tempdir().unwrap();
     drop(RunWriter::create(dir.path(), RunInfo::default()).unwrap());
     let evaluation = Evaluation::read(dir.path()).unwrap();
@@ -189,7 +189,7 @@ fn a_run_of_nothing_is_no_evaluation_and_no_error() {
 }
 
 #[test]
-fn a_suite_of_broken_tasks_is_all_refused() {
+fn suite_of_broken_tasks_counts_only_refusals() {
     let dir = tempfile::tempdir().unwrap();
     let run = suite::write_attempts(dir.path(), &["level1-1_a"], &[], "cpu");
     let (task, message) = ("level1-1_a".to_owned(), "no forward".to_owned());
@@ -207,7 +207,7 @@ fn a_suite_of_broken_tasks_is_all_refused() {
 }
 
 #[test]
-fn degenerate_tasks_are_listed_beside_the_tables() {
+fn degenerate_tasks_are_listed_after_the_tables() {
     let dir = tempfile::tempdir().unwrap();
     let first = attempt("teacher", "level1-1_a", right(2.0));
     let names = ["level1-1_a", "level1-2_b"];
@@ -227,7 +227,7 @@ fn degenerate_tasks_are_listed_beside_the_tables() {
 }
 
 #[test]
-fn the_tables_say_everything() {
+fn tables_of_a_whole_evaluation() {
     insta::assert_snapshot!(tables(&read(), None), @r#"
     policy alpha, profile strict, device cuda:0, NVIDIA H200
     timing accuracy on this machine: identical kernels called faster 1 of 300 (0.1 % to 1.9 %), windows vary by 0.4 %
@@ -316,7 +316,7 @@ fn the_tables_say_everything() {
 }
 
 #[test]
-fn the_paper_stands_beside_kernelbench_only() {
+fn papers_figures_are_shown_only_for_kernelbench() {
     let dir = tempfile::tempdir().unwrap();
     let names = ["level1-1_a", "level4-1_b"];
     let attempts = names.map(|name| attempt("alpha", name, ComesTo::Wrong));
@@ -333,7 +333,7 @@ fn the_paper_stands_beside_kernelbench_only() {
 }
 
 #[test]
-fn json_reads_back_as_it_was_written() {
+fn json_round_trips() {
     let evaluation = read();
     let text = serde_json::to_string(&evaluation).unwrap();
     let back: Evaluation = serde_json::from_str(&text).unwrap();
@@ -352,7 +352,7 @@ fn json_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn the_schema_files_are_those_of_the_types() {
+fn schema_files_match_the_types() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas");
     for (name, schema) in schemas() {
         let path = folder.join(format!("{name}.schema.json"));

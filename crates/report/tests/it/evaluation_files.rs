@@ -14,7 +14,7 @@ use warpwright_report::evaluation::rows::Row;
 
 use crate::{sample, suite};
 
-/// The sample with a hostile episode: markup and terminal escapes wherever a text can stand.
+/// The sample with a hostile episode: markup and terminal escapes in every text field.
 fn write(dir: &Path) -> Evaluation {
     let run = suite::write(dir);
     let hostile = "level1-9_x</script><script>alert(1)</script>\u{1b}[2J/../../up";
@@ -82,7 +82,7 @@ fn parquet_reads_back_as_the_rows() {
 }
 
 #[test]
-fn an_ending_without_a_format_is_refused() {
+fn unknown_file_extension_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let evaluation = write(dir.path());
     let error = export(&evaluation, dir.path(), &dir.path().join("rows.csv")).unwrap_err();
@@ -95,7 +95,7 @@ fn parse(html: &str) -> Document<'_> {
 }
 
 #[test]
-fn the_page_is_well_formed_needs_nothing_else_and_leads_to_its_tasks() {
+fn page_is_well_formed_self_contained_and_links_to_tasks() {
     let dir = tempfile::tempdir().unwrap();
     let evaluation = write(dir.path());
     let out = tempfile::tempdir().unwrap();
@@ -167,7 +167,7 @@ fn the_page_is_well_formed_needs_nothing_else_and_leads_to_its_tasks() {
 }
 
 #[test]
-fn the_page_has_the_papers_table_beside_kernelbench() {
+fn page_of_kernelbench_has_the_papers_table() {
     let dir = tempfile::tempdir().unwrap();
     drop(suite::write(dir.path()));
     let evaluation = Evaluation::read(dir.path()).unwrap();

@@ -1,4 +1,4 @@
-//! The live view, on a terminal and off it.
+//! The live view, with and without a terminal.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -42,7 +42,7 @@ fn plain(events: &[Event]) -> String {
 }
 
 #[test]
-fn off_a_terminal_each_event_is_a_plain_line() {
+fn without_a_terminal_each_event_is_a_plain_line() {
     insta::assert_snapshot!(plain(&events()), @r#"
     bias_gelu_residual: policy teacher starts on cuda:0
     bias_gelu_residual: turn 1/8: Write kernels/bias_gelu.cu
@@ -69,14 +69,14 @@ fn off_a_terminal_each_event_is_a_plain_line() {
 }
 
 #[test]
-fn what_the_candidate_says_cannot_steer_the_terminal() {
+fn escape_sequences_of_a_candidate_are_neutralised() {
     let text = "\u{1b}]0;title\u{7}\u{1b}[2Jgone".to_owned();
     let lines = plain(&[Event::Note { episode: None, level: NoteLevel::Warning, text }]);
     assert_eq!(lines, "warning: \\x1b]0;title\\x07\\x1b[2Jgone\n");
 }
 
 #[test]
-fn on_a_terminal_one_line_moves() {
+fn on_a_terminal_one_status_line_is_updated() {
     let term = InMemoryTerm::new(12, 120);
     let mut view = LiveView::terminal(ProgressDrawTarget::term_like(Box::new(term.clone())));
     let events = events();
@@ -108,7 +108,7 @@ fn on_a_terminal_one_line_moves() {
 }
 
 #[test]
-fn a_resumed_run_shows_what_was_reached_before() {
+fn resumed_run_shows_earlier_results() {
     let dir = tempfile::tempdir().unwrap();
     drop(sample::write_run(dir.path()));
     let history = History::read(&RunReader::open(dir.path()).unwrap()).unwrap();
@@ -124,7 +124,7 @@ fn a_resumed_run_shows_what_was_reached_before() {
 }
 
 #[test]
-fn an_error_of_ours_is_called_so() {
+fn infrastructure_failure_is_shown_as_one() {
     let mut events = events();
     events.truncate(2);
     events.push(Event::EpisodeFinished {

@@ -16,7 +16,7 @@ use crate::sample;
 fn page(dirs: &[&Path]) -> String {
     let out = tempfile::tempdir().unwrap();
     let path = out.path().join("report.html");
-    write_html(dirs, &path).unwrap();
+    write_html(dirs, &[], &path).unwrap();
     let names = fs_err::read_dir(out.path()).unwrap().count();
     assert_eq!(names, 1, "nothing but the report is left behind");
     let html = fs_err::read_to_string(&path).unwrap();
@@ -32,7 +32,7 @@ fn sample_page() -> String {
     page(&[dir.path()])
 }
 
-/// The page is written so that it is XML too: the strictest check of form there is.
+/// The page is also valid XML, which is the strictest check of its structure.
 fn parse(html: &str) -> Document<'_> {
     let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
     Document::parse_with_options(html.trim_start(), options).unwrap()
@@ -47,7 +47,7 @@ fn elements<'a>(document: &'a Document<'a>, name: &str) -> Vec<Node<'a, 'a>> {
 }
 
 #[test]
-fn the_page_is_well_formed_and_needs_nothing_else() {
+fn page_is_well_formed_and_self_contained() {
     let html = sample_page();
     assert!(html.trim_start().starts_with("<!DOCTYPE html>"));
     let document = parse(&html);
@@ -68,7 +68,7 @@ fn the_page_is_well_formed_and_needs_nothing_else() {
 }
 
 #[test]
-fn hostile_text_is_shown_and_does_nothing() {
+fn hostile_markup_is_escaped() {
     let html = sample_page();
     assert!(!html.contains("<script"), "markup of a candidate reached the page");
     assert!(!html.contains("<img"), "markup of a policy reached the page");
@@ -88,7 +88,7 @@ fn hostile_text_is_shown_and_does_nothing() {
 }
 
 #[test]
-fn the_page_says_what_was_reached_and_how_sure_that_is() {
+fn page_shows_results_with_confidence_intervals() {
     let html = sample_page();
     let document = parse(&html);
     let articles: Vec<String> = elements(&document, "article").into_iter().map(text).collect();
@@ -135,7 +135,7 @@ fn the_page_says_what_was_reached_and_how_sure_that_is() {
 }
 
 #[test]
-fn a_killed_run_is_shown_as_far_as_it_went() {
+fn killed_run_is_shown_up_to_its_last_event() {
     let dir = tempfile::tempdir().unwrap();
     drop(sample::write_run(dir.path()));
     // Half an event, as kill -9 leaves it.
@@ -159,7 +159,7 @@ fn a_killed_run_is_shown_as_far_as_it_went() {
 }
 
 #[test]
-fn a_run_that_has_only_begun_is_shown() {
+fn run_without_verdicts_is_shown() {
     let dir = tempfile::tempdir().unwrap();
     let run = RunWriter::create(dir.path(), RunInfo::default()).unwrap();
     let html = page(&[dir.path()]);
@@ -171,7 +171,7 @@ fn a_run_that_has_only_begun_is_shown() {
 }
 
 #[test]
-fn the_index_is_not_needed() {
+fn page_is_the_same_without_the_index() {
     let dir = tempfile::tempdir().unwrap();
     sample::finish(sample::write_run(dir.path()));
     let strip =
@@ -182,7 +182,7 @@ fn the_index_is_not_needed() {
 }
 
 #[test]
-fn a_lost_blob_is_said_where_the_file_would_stand() {
+fn missing_blob_is_named_in_place_of_the_file() {
     let dir = tempfile::tempdir().unwrap();
     drop(sample::write_run(dir.path()));
     fs_err::remove_dir_all(dir.path().join("blobs")).unwrap();
@@ -191,7 +191,7 @@ fn a_lost_blob_is_said_where_the_file_would_stand() {
 }
 
 #[test]
-fn a_huge_candidate_makes_no_huge_page() {
+fn page_size_is_bounded_for_a_huge_candidate() {
     let dir = tempfile::tempdir().unwrap();
     let run = RunWriter::create(dir.path(), RunInfo::default()).unwrap();
     let huge = sample::candidate(&"// padding\n".repeat(200_000));
@@ -217,9 +217,9 @@ fn a_huge_candidate_makes_no_huge_page() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever stands in a record, the page keeps its form and its elements.
+    /// No text of a record changes the structure of the page.
     #[test]
-    fn no_text_changes_the_form_of_the_page(text in prop_oneof![
+    fn no_text_changes_the_structure_of_the_page(text in prop_oneof![
         any::<String>(),
         "[<>&\"'/a-z!\\[\\]{}%#-]{0,80}",
     ]) {
@@ -278,7 +278,7 @@ fn several_runs_make_one_page() {
 }
 
 #[test]
-fn figures_of_two_machines_are_not_called_comparable() {
+fn figures_of_two_machines_are_marked_not_comparable() {
     let dir = tempfile::tempdir().unwrap();
     drop(sample::write_run(dir.path()));
     let log = dir.path().join("events.jsonl");
@@ -296,17 +296,34 @@ fn figures_of_two_machines_are_not_called_comparable() {
 }
 
 #[test]
+fn recorded_run_is_marked_with_its_hardware_and_date() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample::write_run(dir.path()));
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("report.html");
+    write_html(&[dir.path()], &[dir.path()], &path).unwrap();
+    let html = fs_err::read_to_string(&path).unwrap();
+    let document = parse(&html);
+    let marks: Vec<bool> = elements(&document, "section")
+        .into_iter()
+        .map(|run| text(run).contains("Recorded run. It was recorded on NVIDIA H200 on 20"))
+        .collect();
+    assert_eq!(marks, [false, true], "{html}");
+}
+
+#[test]
 fn a_folder_without_a_run_is_an_error_with_a_hint() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("report.html");
-    let error = write_html(&[dir.path()], &out).unwrap_err();
+    let error = write_html(&[dir.path()], &[], &out).unwrap_err();
     assert!(matches!(error, ReportError::Read(ReadError::NotARun { .. })));
     assert!(error.hint().is_some());
     assert!(!out.exists());
 
     let run = tempfile::tempdir().unwrap();
     drop(sample::write_run(run.path()));
-    let error = write_html(&[run.path()], &dir.path().join("no/such/folder.html")).unwrap_err();
+    let error =
+        write_html(&[run.path()], &[], &dir.path().join("no/such/folder.html")).unwrap_err();
     assert!(error.to_string().contains("no/such/folder.html"), "{error}");
     // Reading does not lock: the run can still be taken up.
     RunWriter::resume(run.path(), ResumePolicy::SameProgram).unwrap();

@@ -13,7 +13,7 @@ use warpwright_record::writer::RunWriter;
 
 use crate::sample;
 
-/// One attempt: its task, level, and what it comes to.
+/// One attempt: its task, level, and outcome.
 pub(crate) struct Attempt {
     pub(crate) policy: &'static str,
     pub(crate) task: String,
@@ -22,18 +22,18 @@ pub(crate) struct Attempt {
     pub(crate) comes_to: ComesTo,
 }
 
-/// What an attempt comes to.
+/// Outcome of an attempt.
 #[derive(Clone, Copy)]
 pub(crate) enum ComesTo {
-    /// Right: speed-up over eager on the way, and of the final candidate measured afresh.
+    /// Correct: speed-up over eager during the episode, and of the final candidate measured again.
     Right { seen: f64, last: f64 },
-    /// Right on the way at this speed-up, wrong at the end.
+    /// Correct during the episode at this speed-up, wrong at the end.
     Lost { seen: f64 },
-    /// Wrong from the beginning to the end.
+    /// Wrong throughout.
     Wrong,
-    /// The policy never made a candidate.
+    /// The policy made no candidate.
     Nothing,
-    /// Our own failure.
+    /// An infrastructure failure.
     Broken,
     /// Killed after its first turn.
     Killed,
@@ -48,7 +48,7 @@ pub(crate) fn attempt(policy: &'static str, task: &str, comes_to: ComesTo) -> At
     Attempt { policy, task: task.to_owned(), level, number: 0, comes_to }
 }
 
-/// The names of the sample's tasks, with what `alpha` and `beta` make of them.
+/// The names of the sample's tasks, with the outcomes of `alpha` and `beta`.
 fn attempts() -> Vec<Attempt> {
     let mut all = vec![
         attempt("alpha", "level1-1_relu", ComesTo::Right { seen: 3.6, last: 3.4 }),
@@ -68,7 +68,7 @@ fn attempts() -> Vec<Attempt> {
     all
 }
 
-/// Writes the sample run. `level3-2_broken` is refused; `level3-3_later` was never begun.
+/// Writes the sample run. `level3-2_broken` is refused; `level3-3_later` never started.
 pub(crate) fn write(dir: &Path) -> RunWriter {
     let names = [
         "level1-1_relu",

@@ -14,7 +14,7 @@ fn summaries() -> Vec<Summary> {
 }
 
 #[test]
-fn one_row_per_episode() {
+fn table_has_one_row_per_episode() {
     insta::assert_snapshot!(table(&summaries(), None), @r#"
     ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
      task                            result                 time         vs eager            vs torch.compile    vs reduce-overhead   reward   turns
@@ -30,7 +30,7 @@ fn one_row_per_episode() {
 }
 
 #[test]
-fn a_narrow_terminal_gets_a_narrow_table() {
+fn table_fits_a_narrow_terminal() {
     let text = table(&summaries(), Some(80));
     let widest =
         text.lines().take_while(|line| !line.contains("95 %")).map(|l| l.chars().count()).max();
@@ -38,7 +38,7 @@ fn a_narrow_terminal_gets_a_narrow_table() {
 }
 
 #[test]
-fn nothing_is_no_error() {
+fn table_without_episodes_is_empty() {
     insta::assert_snapshot!(table(&[], None), @r#"
     ───────────────────────────────────────
      task   result   time   reward   turns

@@ -21,7 +21,7 @@ use crate::{sample, suite};
 
 const HOSTILE: &str = "<script>alert(1)</script>\u{1b}[2J\u{202e}";
 
-/// What a message is made of.
+/// The parts of a message.
 struct Said {
     text: &'static str,
     calls: &'static [&'static str],
@@ -35,7 +35,7 @@ fn tokens(kept: u64, prompt: &[u32], sampled: &[u32]) -> Tokens {
     Tokens { kept, prompt: prompt.to_vec(), sampled: sampled.to_vec(), logprobs }
 }
 
-/// Four messages: one is cut, and the last leaves out the result of the call `a`.
+/// Four messages: one is truncated, and the last omits the result of the call `a`.
 fn dialogue_of_four() -> Vec<Said> {
     let done = StopReason::Done;
     vec![
@@ -157,7 +157,7 @@ fn roles(line: &Value) -> Vec<String> {
 }
 
 #[test]
-fn each_context_is_a_line_and_each_message_is_trained_on_once() {
+fn each_context_is_a_line_and_each_message_trains_once() {
     let (lines, counts) = the_dialogue(Form::OpenAi);
     assert_eq!((counts.episodes, counts.lines), (1, 2));
     let opening = ["system", "user", "assistant 1", "tool", "tool", "assistant 1", "user"];
@@ -229,7 +229,7 @@ fn tokens_are_split_where_the_context_changed() {
 }
 
 #[test]
-fn a_sampled_token_that_is_kept_as_context_is_not_trained_on_twice() {
+fn sampled_token_kept_as_context_is_trained_on_once() {
     let dir = tempfile::tempdir().unwrap();
     let mut said = dialogue_of_four();
     said[3].tokens = Some(tokens(5, &[10], &[11]));
@@ -246,7 +246,7 @@ fn a_sampled_token_that_is_kept_as_context_is_not_trained_on_twice() {
 }
 
 #[test]
-fn episodes_without_tokens_are_counted() {
+fn episodes_without_valid_tokens_are_counted() {
     for (broken, expected) in [
         (None, Exported { episodes: 1, lines: 2, ..Exported::default() }),
         (Some(0), Exported { with_some_tokens: 1, ..Exported::default() }),
@@ -269,7 +269,7 @@ fn episodes_without_tokens_are_counted() {
 }
 
 #[test]
-fn episodes_without_a_reward_are_left_out_and_counted() {
+fn episodes_without_a_reward_are_excluded_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     drop(suite::write(dir.path()));
     let (lines, counts) = exported(dir.path(), Form::Messages);
@@ -291,7 +291,7 @@ fn shown(length: Length, colour: Colour) -> String {
 }
 
 #[test]
-fn an_episode_reads_like_a_conversation() {
+fn episode_is_shown_as_a_conversation() {
     insta::assert_snapshot!(shown(Length::Folded, Colour::None), @r#"
     episode 0: relu, policy teacher on cuda:0, profile strict, seed 7
     system
@@ -377,14 +377,14 @@ fn an_episode_reads_like_a_conversation() {
 }
 
 #[test]
-fn in_full_nothing_is_left_out() {
+fn full_length_omits_nothing() {
     let text = shown(Length::Full, Colour::None);
     assert!(text.contains("a line 20") && !text.contains("left out ..."));
     assert!(!shown(Length::Folded, Colour::None).contains("a line 20"), "positive control");
 }
 
 #[test]
-fn only_our_own_escapes_reach_the_terminal() {
+fn only_own_escape_sequences_reach_the_terminal() {
     assert!(!shown(Length::Full, Colour::None).contains('\u{1b}'));
     let coloured = shown(Length::Full, Colour::Terminal);
     assert!(coloured.contains("\u{1b}[1m") && coloured.contains("\\x1b[2J"));
@@ -392,7 +392,7 @@ fn only_our_own_escapes_reach_the_terminal() {
 }
 
 #[test]
-fn the_page_of_a_trajectory_is_well_formed_and_harmless() {
+fn trajectory_page_is_well_formed_and_escapes_markup() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), dialogue_of_four(), Outcome::Stopped);
     let reader = RunReader::open(dir.path()).unwrap();

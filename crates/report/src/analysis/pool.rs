@@ -1,0 +1,115 @@
+//! The judged episodes of several evaluations, pooled.
+
+use std::collections::BTreeSet;
+
+use super::{AnalysisError, list};
+use crate::evaluation::Evaluation;
+use crate::evaluation::finals::Finals;
+use crate::evaluation::rows::{Row, RowState};
+
+/// Judged rows that can be compared: of one profile and one kind of hardware.
+#[derive(Clone, Debug)]
+pub struct Pool<'a> {
+    rows: Vec<&'a Row>,
+    finals: Finals<'a>,
+}
+
+impl<'a> Pool<'a> {
+    /// The judged rows of `evaluations`.
+    ///
+    /// # Errors
+    /// [`AnalysisError::Mixed`] if they have several profiles or kinds of hardware.
+    pub fn of(evaluations: &'a [Evaluation]) -> Result<Self, AnalysisError> {
+        let rows = evaluations.iter().flat_map(|evaluation| &evaluation.rows);
+        let rows: Vec<&Row> = rows.filter(|row| row.state == RowState::Judged).collect();
+        // A row without a measured candidate has no fingerprint.
+        let prints = rows.iter().filter_map(|row| row.fingerprint.as_ref());
+        let hardware: BTreeSet<&str> = prints.map(|print| print.hardware.as_str()).collect();
+        let profiles: BTreeSet<&str> = rows.iter().map(|row| row.profile.name()).collect();
+        for (what, found) in [("profiles", profiles), ("kinds of hardware", hardware)] {
+            if found.len() > 1 {
+                return Err(AnalysisError::Mixed { what, found: list(found) });
+            }
+        }
+        let finals = Finals::of(rows.iter().copied());
+        Ok(Self { rows, finals })
+    }
+
+    /// The rows.
+    pub fn rows(&self) -> &[&'a Row] {
+        &self.rows
+    }
+
+    /// The final kernels of all rows.
+    pub fn finals(&self) -> &Finals<'a> {
+        &self.finals
+    }
+
+    /// The rows of one policy.
+    pub fn rows_of(&self, policy: &str) -> impl Iterator<Item = &'a Row> {
+        self.rows.iter().copied().filter(move |row| row.policy == policy)
+    }
+
+    /// Names of the policies, sorted.
+    pub fn policies(&self) -> BTreeSet<&'a str> {
+        self.rows.iter().map(|row| row.policy.as_str()).collect()
+    }
+
+    /// The policy of this name, else the one policy whose name ends with it.
+    ///
+    /// # Errors
+    /// [`AnalysisError::Policy`] if none or several match.
+    pub fn policy(&self, name: &str) -> Result<&'a str, AnalysisError> {
+        let policies = self.policies();
+        if let Some(policy) = policies.get(name).copied() {
+            return Ok(policy);
+        }
+        let found: Vec<&str> =
+            policies.iter().copied().filter(|policy| policy.ends_with(name)).collect();
+        match found[..] {
+            [policy] => Ok(policy),
+            _ => Err(AnalysisError::Policy {
+                name: name.to_owned(),
+                count: found.len(),
+                policies: list(policies),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use warpwright_record::verdict::Profile;
+
+    use super::*;
+    use crate::analysis::sample::{evaluation, row};
+
+    #[test]
+    fn policy_is_chosen_by_name_or_by_suffix() {
+        let rows = ["a/rft", "b/ppo", "c/ppo", "ppo"].map(|policy| row(policy, "t", None));
+        let evaluations = [evaluation(rows)];
+        let pool = Pool::of(&evaluations).unwrap();
+        assert_eq!(pool.policy("rft").unwrap(), "a/rft");
+        assert_eq!(pool.policy("ppo").unwrap(), "ppo");
+        let message = |name| pool.policy(name).unwrap_err().to_string();
+        assert_eq!(
+            message("/ppo"),
+            "failed to choose a policy: `/ppo` matches 2 of a/rft, b/ppo, c/ppo, ppo"
+        );
+        assert!(message("sft").contains("`sft` matches 0 of"));
+    }
+
+    #[test]
+    fn several_profiles_or_kinds_of_hardware_are_refused() {
+        let one = row("a", "t", Some(2.0));
+        let mut other = one.clone();
+        other.profile = Profile::Tf32;
+        let error = Pool::of(&[evaluation([one.clone(), other])]).unwrap_err();
+        assert!(error.to_string().ends_with("several profiles: strict, tf32"), "{error}");
+        let mut other = one.clone();
+        other.fingerprint.as_mut().unwrap().hardware = "NVIDIA H100".to_owned();
+        let error = Pool::of(&[evaluation([one.clone(), other])]).unwrap_err();
+        assert!(error.to_string().ends_with("NVIDIA H100, NVIDIA H200"), "{error}");
+        assert!(Pool::of(&[evaluation([one.clone(), one])]).is_ok(), "positive control");
+    }
+}
