@@ -1,6 +1,7 @@
 //! Argument types of the command line. Help, man pages and completions are generated from them.
 //! The first paragraph of a doc comment is what `-h` prints; `--help` prints all of them.
 
+pub(crate) mod analyze;
 pub(crate) mod bench;
 pub(crate) mod compose;
 pub(crate) mod experiment;
@@ -83,6 +84,10 @@ pub(crate) enum Command {
     /// Exits with 2 when the runs cannot be compared: their devices or profiles differ, or they have no
     /// task in common.
     Compare(trajectory::Compare),
+    /// Analyse evaluations and training runs: gap closed, best of N, roofline, times, plots.
+    ///
+    /// Each analysis reads run folders or files and prints a table. None needs Python, torch or a device.
+    Analyze(analyze::AnalyzeArgs),
     /// Show episodes as conversations, or export them as training data.
     Trajectory(trajectory::Trajectory),
     /// Check this machine: what works, what is missing, and the command that fixes it.
@@ -145,6 +150,7 @@ impl Command {
             Self::Judge(args) => args.common.json,
             Self::Report(args) => args.json,
             Self::Compare(args) => args.json,
+            Self::Analyze(args) => args.wants_json(),
             Self::Trajectory(args) => match &args.action {
                 trajectory::TrajectoryAction::Show(args) => args.json,
                 trajectory::TrajectoryAction::Export(args) => args.json,
@@ -331,7 +337,9 @@ pub(crate) struct JudgeArgs {
 }
 
 /// Options of the commands that execute tasks.
+// Without a heading of their own, clap lists them under the heading of the options before them.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Common options")]
 pub(crate) struct Common {
     /// Device to judge on: `auto`, `cpu`, `cuda:N`, or `all` GPUs.
     ///
@@ -340,7 +348,11 @@ pub(crate) struct Common {
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device,
         value_delimiter = ',')]
     pub(crate) device: Vec<DeviceArg>,
-    /// Random seed of the inputs and of the policy.
+    /// Random seed of the policy and of the reference's weights; the inputs of a verdict do not depend on it.
+    ///
+    /// The judge takes the seeds of the inputs from the system's entropy, so that no candidate can predict
+    /// them. `train` also seeds the initial weights and the selection of tasks, `synth` the composed tasks,
+    /// `task lint --sample` the selection of tasks.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
     /// Baselines to time.
@@ -365,11 +377,15 @@ pub(crate) struct Common {
 #[command(after_help = "\
 Examples:
   warpwright report runs/examples
-  warpwright report runs/* --out compared.html")]
+  warpwright report runs/* --out compared.html
+  warpwright report runs/examples --recorded examples/recorded/h200")]
 pub(crate) struct Report {
     /// Run folders.
     #[arg(value_name = "RUN_DIR", required = true)]
     pub(crate) runs: Vec<PathBuf>,
+    /// Run folder of another machine, shown after the others and marked as recorded. May be repeated.
+    #[arg(long, value_name = "RUN_DIR")]
+    pub(crate) recorded: Vec<PathBuf>,
     /// HTML page to write; by default `report.html` in the first run folder.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
@@ -553,7 +569,20 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_named() {
+    fn common_options_have_their_own_heading() {
+        let command = Cli::command();
+        let eval = command.find_subcommand("eval").unwrap();
+        let heading = |id: &str| {
+            let option = eval.get_arguments().find(|option| option.get_id().as_str() == id);
+            option.unwrap().get_help_heading()
+        };
+        assert_eq!((heading("suite"), heading("max_turns")), (None, None));
+        assert_eq!(heading("seed"), Some("Common options"));
+        assert!(heading("base_url").unwrap().contains("models behind an endpoint"));
+    }
+
+    #[test]
+    fn device_options_are_parsed() {
         assert_eq!(device("cuda:3"), Ok(DeviceArg::Cuda(3)));
         assert!(device("cuda:-1").is_err() && device("gpu").is_err());
     }

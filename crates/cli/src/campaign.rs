@@ -1,8 +1,8 @@
-//! A run of many episodes, several at a time: what `optimize` and `eval` have in common.
+//! A run of many concurrent episodes: the common part of `optimize` and `eval`.
 //!
-//! The plan is tasks x policies x attempts, in that order; an episode's number is its place in the
-//! plan, so that a resumed run knows what is done. Each worker belongs to one device and takes the
-//! next episode of the plan when it has ended one.
+//! The plan is tasks x policies x attempts, in that order. The number of an episode is its index in
+//! the plan, so that a resumed run knows which episodes are done. Each worker belongs to one device
+//! and takes the next episode of the plan when its last one ends.
 
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ use crate::printer::Printer;
 use crate::settings::Settings;
 use crate::{device_use, interrupt, judging, results};
 
-/// Begins a run in a new folder and works on it to its end.
+/// Starts a run in a new folder and works on it to its end.
 pub(crate) fn begin(
     mut settings: Settings,
     dir: &Path,
@@ -58,7 +58,7 @@ pub(crate) fn begin(
     Ok(settings)
 }
 
-/// Goes on with the run in `dir`.
+/// Resumes the run in `dir`.
 pub(crate) fn resume(
     settings: &Settings,
     dir: &Path,
@@ -99,14 +99,14 @@ pub(crate) fn resume(
     Campaign { settings, benches, record, dir: dir.to_owned(), stop, printer }.work(&history)
 }
 
-/// Whether every planned episode came to an end that needs nothing more. A task that was refused is
-/// tried again: its package may be there now.
+/// Whether every planned episode has ended and needs no resumption. A refused task is tried again:
+/// its package may be installed by now.
 fn is_done(history: &History, settings: &Settings) -> bool {
     let over = |e: &Episode| e.end.is_some() && e.resume_point().is_none();
     plan(settings).iter().all(|planned| history.episodes.get(&planned.id).is_some_and(over))
 }
 
-/// One process's part of a run.
+/// The part of a run that this process does.
 struct Campaign<'a> {
     settings: &'a Settings,
     benches: Vec<JudgeHost>,
@@ -116,41 +116,41 @@ struct Campaign<'a> {
     printer: Printer,
 }
 
-/// What the workers share.
+/// State that the workers share.
 struct Shared<'a> {
     tasks: Vec<Task>,
     policies: Policies,
     history: &'a History,
     plan: Mutex<VecDeque<Planned>>,
     live: Mutex<LiveView>,
-    /// Tasks that cannot be judged against.
+    /// Tasks that cannot be judged.
     refused: Mutex<HashSet<usize>>,
-    /// Tasks of which it was said that there is nothing to earn on them.
+    /// Tasks with a warning that no reward can be earned on them.
     degenerate: Mutex<HashSet<usize>>,
-    /// Devices that were lost.
+    /// Lost devices.
     lost: Mutex<HashSet<String>>,
-    /// What ended the run before its time.
+    /// The failure that ended the run early.
     fatal: Mutex<Option<Failure>>,
 }
 
-/// Episodes at once on a GPU: while one is measured, others build, trace and compile.
+/// Concurrent episodes per GPU: while one is measured, others build, trace and compile.
 const JOBS_ON_GPU: usize = 4;
 
-/// Episodes at once on a device unless it is said.
+/// Default number of concurrent episodes on a device.
 fn jobs_on(device: &DeviceFacts) -> usize {
     if device.device == "cpu" { 1 } else { JOBS_ON_GPU }
 }
 
-/// Where a worker's next episode is worked on.
+/// The device for a worker's next episode.
 enum Next {
-    /// On its device.
+    /// The worker's own device.
     Here,
-    /// Not there: the GPU is lost, and the episode that was asked for was not begun.
+    /// Another device: this GPU is lost, and the requested episode has not started.
     Elsewhere(Failure),
 }
 
 impl Campaign<'_> {
-    /// Works on every episode that is not done, and ends the run.
+    /// Works on every unfinished episode, and ends the run.
     fn work(self, history: &History) -> Result<(), Failure> {
         let mut live = LiveView::stderr();
         live.resume(history);
@@ -201,7 +201,7 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// Episodes that a lost GPU gave back when nobody was left to take them.
+    /// A failure if episodes of a lost GPU are left and no worker can take them.
     fn left_over(&self, shared: &Shared<'_>) -> Option<Failure> {
         let left = lock(&shared.plan).len();
         if left == 0 || self.stop.load(Ordering::SeqCst) {
@@ -214,7 +214,8 @@ impl Campaign<'_> {
         ))
     }
 
-    /// What ended an episode by our own failure; such a run can be resumed.
+    /// The message of an episode that ended with an infrastructure failure; such a run can be
+    /// resumed.
     fn broken(&self) -> Result<Option<String>, Failure> {
         let history = History::read(&RunReader::open(&self.dir)?)?;
         Ok(history.episodes.values().find_map(|episode| match &episode.end.as_ref()?.outcome {
@@ -254,7 +255,7 @@ impl Campaign<'_> {
         self.benches.iter().try_for_each(|bench| self.tell_use(shared, bench, started.elapsed()))
     }
 
-    /// Notes how busy a GPU was: what is left is what more jobs could use.
+    /// Records how busy a GPU was. More jobs could use the idle share.
     fn tell_use(
         &self,
         shared: &Shared<'_>,
@@ -280,7 +281,8 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// Ends a worker whose GPU is lost. Another takes the episode, if there is one on another device.
+    /// Ends a worker whose GPU is lost. A worker of another device takes the episode, if there is
+    /// one.
     fn retire(
         &self,
         shared: &Shared<'_>,
@@ -364,7 +366,7 @@ impl Campaign<'_> {
         Ok(Next::Here)
     }
 
-    /// Says, once, that there is nothing to earn on a task.
+    /// Warns once that no reward can be earned on a task.
     fn warn(&self, shared: &Shared<'_>, task: usize, reasons: &[Objection]) -> Result<(), Failure> {
         let Some(text) = judging::nothing_to_earn(&shared.tasks[task].name, reasons) else {
             return Ok(());
@@ -376,7 +378,7 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// Records, once, that a task cannot be judged against.
+    /// Records once that a task cannot be judged.
     fn refuse(
         &self,
         shared: &Shared<'_>,
@@ -391,7 +393,7 @@ impl Campaign<'_> {
         self.append(shared, &Event::TaskRefused { task, message, hint, degenerate })
     }
 
-    /// Where an episode begins; `None` when it is over.
+    /// Where an episode starts; `None` if it has ended.
     fn start(&self, history: &History, id: EpisodeId) -> Result<Option<Start>, Failure> {
         let Some(recorded) = history.episodes.get(&id) else { return Ok(Some(Start::Fresh)) };
         Ok(episode::resume_from(&RunReader::open(&self.dir)?, recorded)?)
@@ -431,7 +433,7 @@ impl Campaign<'_> {
     }
 }
 
-/// A panic in another worker leaves what is guarded here usable.
+/// The guarded state stays usable after a panic of another worker.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! A judge elsewhere: `warpwright serve`, asked over HTTP.
+//! HTTP client of a remote judge, `warpwright serve`.
 
 use std::time::{Duration, Instant};
 
@@ -11,19 +11,19 @@ use warpwright_serve::{JudgeRequest, JudgeResponse, Problem};
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
 
-/// Longest time to be connected.
+/// Connection timeout.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long beyond the deadline the server is waited for.
+/// How long the client waits for the server beyond the deadline.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long a server that cannot be reached is asked again.
+/// How long the client retries while the server is unreachable.
 const UNREACHED: Duration = Duration::from_mins(1);
-/// Pause before asking again where the server does not say, and the longest.
+/// Pause before a retry when the server names none, and the longest pause.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
-/// Largest answer that is read.
+/// Largest answer that the client reads.
 const ANSWER_BYTES: u64 = 64 << 20;
 
-/// A server and who asks it.
+/// A client of one server, with its token.
 pub(crate) struct Client {
     url: String,
     token: Option<String>,
@@ -31,7 +31,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// For the server at `url`; a token goes unencrypted to this machine only.
+    /// A client of the server at `url`. It sends a token unencrypted only to this machine.
     pub(crate) fn new(url: &str, token: Option<String>) -> Result<Self, Failure> {
         let base = url.trim().trim_end_matches('/');
         let bad = |why: &str| {
@@ -65,8 +65,9 @@ impl Client {
         Ok(Self { url: base.to_owned(), token, agent })
     }
 
-    /// Asks until there is an answer or `within` is over. Where the server has no room, is about to end or
-    /// cannot be reached it is asked again with the same idempotency key: nothing is judged twice for that.
+    /// Requests a verdict until the server answers or `within` is over. The client retries with the
+    /// same idempotency key when the server is full, shuts down or is unreachable, so that no
+    /// candidate is judged twice.
     pub(crate) fn judge(
         &self,
         mut request: JudgeRequest,

@@ -1,5 +1,5 @@
-//! What `--json` prints. Field names are a contract (design, section 11): fields may be added, these
-//! keep their names.
+//! The objects that `--json` prints. Their field names are a contract: fields may be added, and
+//! existing fields keep their names.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -7,10 +7,10 @@ use warpwright_record::verdict::{
     Failure, IntegrityFinding, Isolation, Profile, Reward, Speedup, Tier, Times, Verdict,
 };
 
-/// Version of every object here.
+/// Version of every object in this file.
 pub(crate) const VERSION: u32 = 1;
 
-/// What `judge` prints.
+/// Output of `judge`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Judged<'a> {
     pub(crate) version: u32,
@@ -52,7 +52,7 @@ impl<'a> Judged<'a> {
     }
 }
 
-/// What `optimize` prints for one task.
+/// Output of `optimize` for one task.
 #[derive(Debug, Serialize)]
 pub(crate) struct Optimized {
     pub(crate) version: u32,
@@ -63,7 +63,7 @@ pub(crate) struct Optimized {
     /// Why the episode ended: `stopped`, `budget_turns`, `budget_time`, `budget_tokens`,
     /// `budget_device`, `looping`, `refused`, `interrupted`, `infrastructure`.
     pub(crate) outcome: String,
-    /// Of an infrastructure outcome: what failed.
+    /// The error, if the outcome is `infrastructure`.
     pub(crate) outcome_message: Option<String>,
     pub(crate) verified: bool,
     /// Why there is no verified candidate, in one line.
@@ -73,15 +73,16 @@ pub(crate) struct Optimized {
     pub(crate) reward: Reward,
     pub(crate) speedup: Value,
     pub(crate) times_ms: Value,
-    /// Least time for the unavoidable bytes, milliseconds.
+    /// Lower bound on the time: that of the unavoidable memory traffic, milliseconds.
     pub(crate) floor_ms: Option<f64>,
-    /// The best measurement on the way; selected among noise, and shown for comparison only.
+    /// The best measurement during the episode, for comparison only: selecting the best of noisy
+    /// measurements biases it.
     pub(crate) best_seen: Option<BestSeen>,
     pub(crate) turns: u32,
     pub(crate) seconds: f64,
-    /// Of the attempt that this object is about.
+    /// Workspace of the attempt that this object describes.
     pub(crate) workspace: String,
-    /// Every attempt of every policy, the best first; this object is about the first.
+    /// Every attempt of every policy, best first; this object describes the first.
     pub(crate) attempts: Vec<Tried>,
     pub(crate) run: String,
     pub(crate) report: Option<String>,
@@ -93,24 +94,24 @@ pub(crate) struct Tried {
     pub(crate) policy: String,
     pub(crate) attempt: u32,
     pub(crate) outcome: String,
-    /// By the fresh measurement of its final candidate.
+    /// From the fresh measurement of its final candidate.
     pub(crate) reward: Reward,
     pub(crate) workspace: String,
 }
 
-/// The best verdict on the way.
+/// The best verdict during the episode.
 #[derive(Debug, Serialize)]
 pub(crate) struct BestSeen {
     pub(crate) candidate: String,
     pub(crate) speedup: Value,
 }
 
-/// What `optimize` prints for several tasks.
+/// Output of `optimize` for several tasks.
 #[derive(Debug, Serialize)]
 pub(crate) struct OptimizedMany {
     pub(crate) version: u32,
     pub(crate) verified: bool,
-    /// One [`Optimized`] each; of a task that could not be judged against, `task` and `error`.
+    /// One [`Optimized`] per task; `task` and `error` for a task that could not be judged.
     pub(crate) tasks: Vec<Value>,
     pub(crate) run: String,
     pub(crate) report: Option<String>,
@@ -130,7 +131,7 @@ pub(crate) fn speedup(speedup: &Speedup, device: &str) -> Value {
     Value::Object(map)
 }
 
-/// Milliseconds a call; on the cpu device without the baselines that only exist on a GPU.
+/// Milliseconds per call; on the cpu device without the baselines that only exist on a GPU.
 pub(crate) fn times(times: &Times, device: &str) -> Value {
     let mut map = Map::new();
     map.insert("candidate".into(), json!(times.candidate));

@@ -24,7 +24,7 @@ pub(crate) struct DeviceContext<'a> {
 }
 
 impl<'a> DeviceContext<'a> {
-    /// Of an open device. `skill` is a template; `None` uses the built-in one.
+    /// The parts of an open device. `skill` is a template; `None` uses the built-in one.
     pub(crate) fn new(
         bench: &'a JudgeHost,
         pool: &'a SessionPool<'a>,

@@ -1,4 +1,4 @@
-//! How busy a run kept a device, in words.
+//! How busy a run kept a device, as text.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use warpwright_judge::{Purpose, Used};
 use warpwright_serve::DeviceUse;
 
-/// What held the device for how much of the time `of`, the longest first.
+/// The purposes that held the device, longest first, with their shares of the time `of`.
 pub(crate) fn describe(device: &str, used: &Used, of: Duration) -> String {
     let percent = |part: Duration| 100.0 * part.as_secs_f64() / of.as_secs_f64().max(1e-9);
     let mut text = format!(
@@ -39,7 +39,7 @@ pub(crate) fn describe(device: &str, used: &Used, of: Duration) -> String {
     text
 }
 
-/// The same as shares of the time, for a page.
+/// The same shares as data, for a page.
 pub(crate) fn share(device: &str, used: &Used, of: Duration) -> DeviceUse {
     let share = |part: Duration| part.as_secs_f64() / of.as_secs_f64().max(1e-9);
     let by = Purpose::ALL.into_iter().zip(used.by).filter(|(_, part)| !part.held.is_zero());
@@ -56,7 +56,7 @@ mod tests {
     use warpwright_judge::Use;
 
     #[test]
-    fn the_longest_comes_first() {
+    fn device_use_lists_purposes_longest_first() {
         let mut used = Used {
             alone: Duration::from_mins(1),
             shared: Duration::from_secs(10),

@@ -1,5 +1,6 @@
-//! Shows what a run of `eval` came to: tables, pages, exports, the object, the exit code. Made from
-//! the record alone, so that a run and its resumption end alike.
+//! Shows the results of a run of `eval`: tables, pages, exports, the JSON object, the exit code.
+//! All are computed from the record alone, so that a resumed run shows the same as an uninterrupted
+//! one.
 
 use std::path::{Path, PathBuf};
 
@@ -12,8 +13,8 @@ use crate::exit;
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
 
-/// Shows the run in `dir`, with its page at `page`. The figures may be bad; only what is missing is an
-/// exit code.
+/// Shows the run in `dir`, with its page at `page`. Only missing results change the exit code, not
+/// bad figures.
 pub(crate) fn present(
     dir: &Path,
     page: &Path,

@@ -1,4 +1,4 @@
-//! Many tasks examined without a candidate, several at once.
+//! Examines many tasks concurrently, without a candidate.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,40 +9,40 @@ use warpwright_task::Task;
 use crate::failure::Failure;
 use crate::judging::JudgeHost;
 
-/// What examining a task came to.
+/// The result of examining a task.
 pub(crate) enum Examined {
-    /// It runs; what was found out.
+    /// The task runs; the findings.
     Looked(Box<Examination>),
-    /// It cannot be judged against: why, in one line.
+    /// The task cannot be judged; the reason in one line.
     Refused(String),
 }
 
 impl Examined {
-    /// Whether nothing speaks against the task.
+    /// Whether there is no objection to the task.
     pub(crate) fn sound(&self) -> bool {
         matches!(self, Self::Looked(found) if found.objections.is_empty())
     }
 }
 
-/// Tasks at once unless the caller says otherwise: one per core, which compile beside each other, and
-/// wait while one is timed.
+/// Default number of concurrent tasks, from the number of cores: tasks compile in parallel and wait
+/// while one is timed.
 pub(crate) fn usual_jobs(bench: &JudgeHost) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if bench.judge.config().device.is_cuda() { cores.clamp(4, 16) } else { cores }
 }
 
-/// How tasks are looked at.
+/// How to examine tasks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
-    /// At once on each device; without, what is usual there.
+    /// Concurrent tasks per device; `None` uses the default.
     pub(crate) jobs: Option<usize>,
-    /// Whose processes look.
+    /// Whether tasks share processes.
     pub(crate) processes: Sharing,
 }
 
-/// Examines every task, on whichever device is free; in the order of the tasks. `each` is told of them as
-/// they are done, by any thread but one at a time. Ends early, with what it has, when `stop` is set; a
-/// failure that is ours ends it too.
+/// Examines every task on the next free device; results are in the order of the tasks. Calls `each`
+/// for each finished task, from any thread, but never concurrently. Ends early with partial results
+/// when `stop` is set. An infrastructure failure also ends it.
 pub(crate) fn examine_all(
     benches: &[JudgeHost],
     tasks: &[Task],

@@ -1,19 +1,20 @@
 //! Exit codes. They are part of the command line's contract and listed in
 //! `docs/reference/exit-codes-and-errors.md`.
 
-/// Did what was asked, and the result is good.
+/// Success.
 pub(crate) const OK: u8 = 0;
-/// The caller's mistake: arguments, a task that is not one, a candidate that is not there.
+/// The caller's mistake: invalid arguments, an invalid task, a missing candidate.
 pub(crate) const USAGE: u8 = 2;
-/// Did what was asked; the candidate is not verified.
+/// The command succeeded; the candidate is not verified.
 pub(crate) const NOT_VERIFIED: u8 = 3;
-/// Ours: the judge, a compiler, a policy or the machine failed. No verdict was given.
+/// Infrastructure failure: the judge, a compiler, a policy or the machine failed. There is no
+/// verdict.
 pub(crate) const INFRASTRUCTURE: u8 = 4;
-/// `--require-isolation full` cannot be had on this machine.
+/// This machine cannot provide `--require-isolation full`.
 pub(crate) const ISOLATION: u8 = 5;
-/// The record was written by a newer or another version.
+/// A newer or another version wrote the record.
 pub(crate) const RECORD_VERSION: u8 = 6;
-/// No space left on the disk. What was recorded before is whole.
+/// No space left on the disk. Everything recorded before is intact.
 pub(crate) const DISK_FULL: u8 = 7;
-/// Interrupted by Ctrl-C or a termination signal; `--resume` goes on.
+/// Interrupted by Ctrl-C or a termination signal; `--resume` resumes the run.
 pub(crate) const INTERRUPTED: u8 = 130;

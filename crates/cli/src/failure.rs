@@ -1,5 +1,5 @@
-//! Why a command failed. Libraries have typed errors; only here do they become text, a hint and an exit
-//! code.
+//! Why a command failed. Libraries have typed errors; only this crate turns them into text, a hint
+//! and an exit code.
 
 use std::error::Error;
 
@@ -12,11 +12,11 @@ use crate::exit;
 /// A command's failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Failure {
-    /// `usage`, `infrastructure`, ...: the exit code as a word.
+    /// The exit code as a word: `usage`, `infrastructure`, ...
     pub(crate) kind: &'static str,
-    /// What was attempted and what went wrong, causes included.
+    /// What failed and why, with all causes.
     pub(crate) message: String,
-    /// What the caller can do.
+    /// The cure.
     pub(crate) hint: Option<String>,
     #[serde(skip)]
     pub(crate) code: u8,
@@ -32,7 +32,7 @@ impl Failure {
         Self::new(exit::USAGE, "usage", message.into(), hint.into())
     }
 
-    /// Ours.
+    /// An infrastructure failure.
     pub(crate) fn infrastructure(
         message: impl Into<String>,
         hint: impl Into<Option<String>>,
@@ -40,7 +40,7 @@ impl Failure {
         Self::new(exit::INFRASTRUCTURE, "infrastructure", message.into(), hint.into())
     }
 
-    /// Isolation that was required and cannot be had.
+    /// This machine does not provide the required isolation.
     pub(crate) fn isolation(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
         Self::new(exit::ISOLATION, "isolation", message.into(), hint.into())
     }
@@ -50,7 +50,7 @@ impl Failure {
         Self::new(exit::INTERRUPTED, "interrupted", "interrupted".to_owned(), None)
     }
 
-    /// A record of another version than this program's.
+    /// Another version than this program's wrote the record.
     pub(crate) fn record_version(
         message: impl Into<String>,
         hint: impl Into<Option<String>>,
@@ -63,7 +63,7 @@ impl Failure {
         Self::new(exit::DISK_FULL, "disk_full", message.into(), hint.into())
     }
 
-    /// A file-system error on the way.
+    /// A file-system error during `attempt`.
     pub(crate) fn io(attempt: &str, error: &std::io::Error) -> Self {
         if is_full(error) {
             let hint =
@@ -74,7 +74,7 @@ impl Failure {
     }
 }
 
-/// What `--json` prints of a failure.
+/// The JSON object that `--json` prints for a failure.
 #[derive(Serialize)]
 pub(crate) struct FailureObject<'a> {
     version: u32,
@@ -139,7 +139,7 @@ impl From<DataSetError> for Failure {
     }
 }
 
-/// An error and what caused it, in one line. A cause that its error already quotes is left out.
+/// An error and its causes in one line. Omits a cause that its error already quotes.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

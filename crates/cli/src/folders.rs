@@ -1,4 +1,4 @@
-//! Folders: where things are kept that can be made again, and copies of whole ones.
+//! The cache folder, and copies of whole folders.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub(crate) fn cache(named: Option<&Path>) -> PathBuf {
     base.unwrap_or_else(|| PathBuf::from(".cache")).join("warpwright")
 }
 
-/// Copies a folder with all that is in it.
+/// Copies a folder recursively.
 pub(crate) fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Fails if a file of the repository is not this content; with `UPDATE_REFERENCE=1` it is written first.
+/// Fails if the file differs from this content. `UPDATE_REFERENCE=1` writes the file first.
 pub(crate) fn check(path: &str, content: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
     if std::env::var_os("UPDATE_REFERENCE").is_some() {

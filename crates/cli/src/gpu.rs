@@ -1,5 +1,5 @@
-//! Which NVIDIA GPUs the driver shows, read from its files: no library is loaded and no context is
-//! made. Whether they work is found out when the judge opens one.
+//! The NVIDIA GPUs that the driver lists, read from its files. No library is loaded and no context
+//! is created. The judge finds out whether a GPU works when it opens it.
 
 use fs_err as fs;
 
@@ -10,7 +10,7 @@ pub(crate) struct Gpu {
     pub(crate) name: String,
 }
 
-/// All GPUs whose device node is here, in the driver's order.
+/// All GPUs whose device node exists, in the driver's order.
 pub(crate) fn all() -> Vec<Gpu> {
     let nodes = fs::read_dir("/dev").into_iter().flatten().flatten();
     let mut numbers: Vec<u32> = nodes

@@ -1,4 +1,4 @@
-//! Hosts the sessions of `serve`: each an episode on one of the devices, in a folder of its own.
+//! Hosts the sessions of `serve`: each is an episode on one of the devices, in its own folder.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,21 +24,21 @@ use crate::folders;
 use crate::judging::PoolJudge;
 use crate::printer::Printer;
 
-/// What sessions are hosted with.
+/// The settings of hosted sessions.
 pub(crate) struct Host<'a> {
     pub(crate) places: Vec<DeviceContext<'a>>,
     pub(crate) profile: Profile,
-    /// Most messages of an episode.
+    /// Maximum messages per episode.
     pub(crate) turns: u32,
-    /// Where episodes are while they are played.
+    /// Folder of the running episodes.
     pub(crate) scratch: PathBuf,
-    /// Where their records go when they are over.
+    /// Folder for the records of ended episodes.
     pub(crate) kept: Option<Kept>,
     pub(crate) printer: Printer,
 }
 
-/// A folder of this process, which goes with it. Of one that was killed it stays, until another process makes its
-/// own: the lock in it is its process's, and goes with that in any case.
+/// A temporary folder of this process, removed when it ends. If the process is killed, the folder
+/// stays until another process starts: a process holds the lock in its folder until it dies.
 pub(crate) struct Scratch {
     folder: tempfile::TempDir,
     _lock: std::fs::File,
@@ -48,7 +48,7 @@ impl Scratch {
     const PREFIX: &str = "warpwright-serve-";
     const LOCK: &str = "lock";
 
-    /// Under `base`, where those of dead processes are removed.
+    /// Creates a folder in `base`, and removes the folders of dead processes there.
     pub(crate) fn new(base: &Path) -> std::io::Result<Self> {
         let folder = tempfile::Builder::new().prefix(Self::PREFIX).tempdir_in(base)?;
         // Locked before it has its name: others take one that is not locked for a dead process's.
@@ -70,28 +70,28 @@ impl Scratch {
         Ok(Self { folder, _lock: lock })
     }
 
-    /// Removes the folder of a process that is dead. One without a lock was made just now.
+    /// Removes the folder of a dead process. A folder without a lock has just been created.
     fn clear(folder: &Path) -> std::io::Result<()> {
         let lock = std::fs::File::open(folder.join(Self::LOCK))?;
         if lock.try_lock().is_ok() { fs::remove_dir_all(folder) } else { Ok(()) }
     }
 
-    /// For sessions.
+    /// Folder of the sessions.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("sessions")
     }
 }
 
-/// Records of sessions, the newest so many.
+/// The newest records of sessions, at most `most`.
 pub(crate) struct Kept {
     folder: PathBuf,
     most: usize,
-    /// The oldest first.
+    /// Oldest first.
     names: Mutex<VecDeque<PathBuf>>,
 }
 
 impl Kept {
-    /// In a folder, which may have some of before.
+    /// Opens a folder, which may contain records of earlier processes.
     pub(crate) fn new(folder: &Path, most: usize) -> Result<Self, Failure> {
         let failed =
             |error: std::io::Error| Failure::io("use the folder of `--keep-sessions`", &error);
@@ -134,7 +134,7 @@ impl Kept {
 }
 
 impl<'a> Host<'a> {
-    /// Hosts until there will be no more sessions. Each has a thread of its own.
+    /// Hosts sessions until the server stops accepting them. Each session has its own thread.
     pub(crate) fn host<'s>(
         &'s self,
         scope: &'s std::thread::Scope<'s, '_>,
@@ -232,7 +232,7 @@ impl<'a> Host<'a> {
         Ok(ended)
     }
 
-    /// A task is always worked on at the same device, which has it prepared then.
+    /// The device of a task. A task always runs on the same device, which has it prepared.
     fn place(&self, task: &Task) -> &DeviceContext<'a> {
         let mut hasher = DefaultHasher::new();
         task.source.hash(&mut hasher);
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_dead_process_left_is_cleared_and_what_a_living_one_has_is_not() {
+    fn startup_removes_only_folders_of_dead_servers() {
         let base = tempfile::tempdir().unwrap();
         let dead = base.path().join("warpwright-serve-dead");
         fs::create_dir_all(dead.join("sessions/1/workspace")).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_records_are_kept_and_what_is_no_record_is_left_alone() {
+    fn session_limit_removes_only_the_oldest_records() {
         let base = tempfile::tempdir().unwrap();
         let record = |name: &str| {
             let path = base.path().join(name);

@@ -1,4 +1,4 @@
-//! Ctrl-C and termination: the first asks everything to stop and leaves a whole record, the second
+//! Ctrl-C and termination signals: the first stops all work and leaves an intact record, the second
 //! ends the program at once.
 
 use std::sync::Arc;

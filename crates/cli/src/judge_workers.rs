@@ -116,7 +116,7 @@ mod tests {
         Job { task: Task::from_source(name, ""), candidate, stage: Stage::Built, fresh: false }
     }
 
-    /// What came of the job, in a word.
+    /// The result of the job, in a word.
     fn word(done: &Done) -> String {
         match done {
             Done::Gone => "gone".to_owned(),

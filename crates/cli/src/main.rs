@@ -1,9 +1,8 @@
 //! `warpwright`: the command line.
 //!
-//! Thin: `args` is what can be said, one file per command under [`commands`] says what happens, and
-//! only here do typed errors of the libraries become text and an exit code (`failure`, `exit`).
-//! Data goes to stdout, messages go to stderr (`printer`). `docs/reference/exit-codes-and-errors.md` is
-//! the contract.
+//! `args` defines the arguments, and [`commands`] has one file per command. Only this crate turns the
+//! typed errors of the libraries into text and an exit code (`failure`, `exit`). Data goes to stdout,
+//! messages go to stderr (`printer`). `docs/reference/exit-codes-and-errors.md` is the contract.
 
 mod args;
 mod bench;
@@ -63,6 +62,7 @@ fn main() -> ExitCode {
         Command::Judge(args) => commands::judge::run(args, printer),
         Command::Report(args) => commands::report::run(args, printer),
         Command::Compare(args) => commands::compare::run(args, printer),
+        Command::Analyze(args) => commands::analyze::run(args, printer),
         Command::Trajectory(args) => commands::trajectory::run(args, printer),
         Command::Doctor(args) => commands::doctor::run(args, printer),
         Command::Synth(args) => commands::synth::run(args, printer),
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
     }))
 }
 
-/// Help and version are what was asked for; everything else is the caller's mistake.
+/// Help and version are successes; every other parse error is a usage error.
 fn misunderstood(error: &clap::Error) -> ExitCode {
     let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     // The terminal may be gone; there is nobody left to tell.

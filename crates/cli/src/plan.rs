@@ -1,4 +1,4 @@
-//! Which episodes a run has, and in which order they are begun.
+//! The episodes of a run, and the order in which they start.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -11,9 +11,9 @@ use crate::settings::Settings;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Planned {
     pub(crate) id: EpisodeId,
-    /// Index among the tasks.
+    /// Index of the task.
     pub(crate) task: usize,
-    /// Index among the policies.
+    /// Index of the policy.
     pub(crate) policy: usize,
     pub(crate) attempt: u32,
 }
@@ -31,8 +31,8 @@ pub(crate) fn plan(settings: &Settings) -> VecDeque<Planned> {
     plan
 }
 
-/// The order in which episodes are begun. Higher levels take longest, and one of those that was begun
-/// last would keep every other device waiting.
+/// Sorts the episodes in the order in which they start. Higher levels take longest: started last,
+/// one of them would keep the other devices idle.
 pub(crate) fn schedule(plan: &mut VecDeque<Planned>, level: impl Fn(usize) -> Option<u8>) {
     plan.make_contiguous().sort_by_key(|planned| Reverse(level(planned.task)));
 }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_longest_begins_first_and_equals_keep_their_order() {
+    fn higher_levels_start_first_and_ties_keep_their_order() {
         let levels = [Some(1), Some(3), None, Some(3), Some(2)];
         let planned = |task| Planned { id: EpisodeId(task as u32), task, policy: 0, attempt: 0 };
         let mut plan: VecDeque<_> = (0..levels.len()).map(planned).collect();

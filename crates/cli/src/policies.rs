@@ -1,4 +1,4 @@
-//! Makes the policy that `--policy` names.
+//! Creates the policies that `--policy` names.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -18,25 +18,25 @@ use crate::natives::{self, NativeModel};
 use crate::printer::Printer;
 use crate::remote::{self, BaseUrls, PolicyArgs, Wire};
 
-/// What writes the kernels.
+/// The name of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PolicyName {
-    /// The built-in one.
+    /// The built-in policy.
     Teacher,
-    /// The same, which measures every version that it could write.
+    /// The built-in policy, which measures every version that it can write.
     Searched,
-    /// A recorded run.
+    /// The recorded messages of a run.
     Replay(PathBuf),
     /// A model behind an endpoint.
     Remote(Wire, String),
-    /// A model of our own, from a checkpoint's folder.
+    /// A checkpoint, by its folder.
     Native(PathBuf),
-    /// The one that comes with the program.
+    /// The shipped model.
     Shipped,
 }
 
 impl PolicyName {
-    /// From the command line or a record.
+    /// Parses a name from the command line or a record.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         match text.split_once(':') {
             None if text == "teacher" => Ok(Self::Teacher),
@@ -58,7 +58,7 @@ impl PolicyName {
         }
     }
 
-    /// As [`PolicyName::parse`] takes it, from any folder.
+    /// The name with absolute paths, in the form that [`PolicyName::parse`] reads.
     pub(crate) fn absolute(&self) -> String {
         match self {
             Self::Teacher => "teacher".to_owned(),
@@ -71,28 +71,28 @@ impl PolicyName {
     }
 }
 
-/// Without `..`, which no jail takes for a place to show something at. What is not there keeps its name: whoever
-/// opens it says so.
+/// An absolute path without `..`: a jail accepts no mount point with `..`. A missing path stays as
+/// it is; opening it reports the error.
 fn absolute(path: &Path) -> PathBuf {
     let found = path.canonicalize().or_else(|_| std::path::absolute(path));
     found.unwrap_or_else(|_| path.to_owned())
 }
 
-/// Makes a run's policies. Those with the same wire format share one endpoint, and all episodes of a model
-/// of our own its engine.
+/// Creates a run's policies. Policies with the same wire format share one endpoint, and all
+/// episodes of a checkpoint share its engine.
 pub(crate) struct Policies {
     names: Vec<PolicyName>,
     endpoints: BTreeMap<Wire, Arc<Endpoint>>,
-    /// By the folder of their checkpoint.
+    /// Models by the folder of their checkpoint.
     natives: BTreeMap<PathBuf, NativeModel>,
-    /// The one that comes with the program.
+    /// The shipped model.
     shipped: Option<NativeModel>,
     remote: PolicyArgs,
 }
 
 impl Policies {
-    /// Opens no connection. Waiting for a server ends when `stop` is set; `printer` says when one is
-    /// away.
+    /// Opens no connection. Setting `stop` ends the wait for a server; `printer` reports a server
+    /// that is unreachable.
     pub(crate) fn open(
         names: Vec<PolicyName>,
         remote: &PolicyArgs,
@@ -117,7 +117,7 @@ impl Policies {
         })
     }
 
-    /// Starts the engines of models of our own.
+    /// Starts the engines of the checkpoints.
     pub(crate) fn with_engines(mut self, host: &Host<'_>, cache: &Path) -> Result<Self, Failure> {
         for name in &self.names {
             if *name == PolicyName::Shipped && self.shipped.is_none() {
@@ -131,7 +131,7 @@ impl Policies {
         Ok(self)
     }
 
-    /// The policy of a number for one task.
+    /// Creates a policy by its number, for one task.
     pub(crate) fn make(&self, number: usize, task: &str) -> Result<Box<dyn Policy>, Failure> {
         match &self.names[number] {
             PolicyName::Teacher => Ok(Box::new(warpwright_teacher::Teacher::new())),
@@ -156,7 +156,7 @@ impl Policies {
     }
 }
 
-/// Where the requests of these policies go, to be recorded.
+/// The base URLs of these policies, for the record.
 pub(crate) fn base_urls(names: &[PolicyName], remote: &PolicyArgs) -> BaseUrls {
     let wires = names.iter().filter_map(|name| match name {
         PolicyName::Remote(wire, _) => Some(*wire),
@@ -167,8 +167,8 @@ pub(crate) fn base_urls(names: &[PolicyName], remote: &PolicyArgs) -> BaseUrls {
         .collect()
 }
 
-/// The names of policies, from any folder. A trajectory, a key or a usable URL that is not there is
-/// found before anything is opened.
+/// The names of policies with absolute paths. A missing trajectory, a missing key or an invalid URL
+/// is found before anything is opened.
 pub(crate) fn check(
     names: &[String],
     remote: &PolicyArgs,

@@ -1,5 +1,5 @@
-//! The only place that writes to stdout and stderr: data on stdout, talk on stderr. What candidates, tools
-//! and policies wrote is among both, so control characters are made visible here.
+//! The only place that writes to stdout and stderr: data on stdout, messages on stderr. Both
+//! contain text of candidates, tools and policies, so control characters are escaped here.
 
 use std::io::{IsTerminal, Write};
 
@@ -9,7 +9,7 @@ use warpwright_report::text::clean;
 use crate::environment;
 use crate::failure::Failure;
 
-/// What people and programs get to see.
+/// Prints a command's data and messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Printer {
     json: bool,
@@ -23,14 +23,14 @@ impl Printer {
         Self { json, colour }
     }
 
-    /// Whether what goes to stdout may have colours.
+    /// Whether data on stdout may have colours.
     pub(crate) fn is_coloured_stdout(self) -> bool {
         !self.json
             && std::io::stdout().is_terminal()
             && environment::get(environment::NO_COLOR).is_none()
     }
 
-    /// The command's one object, if `--json` was given.
+    /// Prints the command's JSON object, with `--json` only.
     pub(crate) fn object<T: Serialize>(self, object: &T) {
         if self.json
             && let Ok(text) = serde_json::to_string(object)
@@ -39,25 +39,25 @@ impl Printer {
         }
     }
 
-    /// What was asked for, when it is text: completions, a listing. Not shown with `--json`.
+    /// Prints data as text, such as a listing. Not with `--json`.
     pub(crate) fn data(self, text: &str) {
         self.drawn(&clean(text));
     }
 
-    /// The same with colours: whoever made the text has cleaned what others wrote in it.
+    /// Prints text with colours. The caller has escaped the control characters of untrusted text.
     pub(crate) fn drawn(self, text: &str) {
         if !self.json {
             stdout(text);
         }
     }
 
-    /// A line for people.
+    /// Prints a message.
     #[expect(clippy::unused_self, reason = "everything that is printed goes through a printer")]
     pub(crate) fn say(self, text: &str) {
         stderr(&format!("{}\n", clean(text)));
     }
 
-    /// A line for people that begins with a coloured word.
+    /// Prints a message that begins with a coloured word.
     pub(crate) fn label(self, word: &str, colour: &str, text: &str) {
         let text = clean(text);
         if self.colour {
@@ -67,7 +67,7 @@ impl Printer {
         }
     }
 
-    /// A failure: `error:`, `hint:`, and the object if `--json` was given.
+    /// Prints a failure: `error:`, `hint:`, and with `--json` the object.
     pub(crate) fn failure(self, failure: &Failure) {
         self.label("error", "31", &failure.message);
         if let Some(hint) = &failure.hint {

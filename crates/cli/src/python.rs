@@ -1,5 +1,5 @@
-//! Finds the Python interpreter with torch, without running it: the program starts in milliseconds,
-//! and looking runs nothing of Python.
+//! Finds the Python interpreter with torch without running Python: the program starts in
+//! milliseconds.
 
 use std::path::{Path, PathBuf};
 
@@ -11,19 +11,19 @@ use crate::failure::Failure;
 /// An interpreter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Python {
-    /// The executable, not resolved: a virtual environment is found through its link.
+    /// The executable, with links unresolved: a virtual environment is recognised by its link.
     pub(crate) executable: PathBuf,
-    /// Where it was found, for people.
+    /// The place where it was found, as text.
     pub(crate) found: &'static str,
-    /// Version of torch in its site-packages, if there is one.
+    /// Version of torch in its site-packages; `None` without torch.
     pub(crate) torch: Option<String>,
     /// Folder with torch.
     pub(crate) site_packages: Option<PathBuf>,
 }
 
 impl Python {
-    /// Whether torch's Python code is there as bytecode. If not, each of the judge's processes, which
-    /// may not write it, compiles it anew.
+    /// Whether torch is compiled to bytecode. If not, every process of the judge compiles it again,
+    /// since it cannot write the bytecode.
     pub(crate) fn torch_is_compiled(&self) -> bool {
         // Its compiler is imported late and by few: where it is compiled, all is.
         let cached = |folder: &PathBuf| fs::read_dir(folder.join("torch/_inductor/__pycache__"));
@@ -33,9 +33,9 @@ impl Python {
     }
 }
 
-/// Looks at `--python` or the environment, then the `.venv` beside the executable's project, then
-/// the one in the current folder, then `python3` on the path. The first with torch is taken; one
-/// named by the user is taken as it is.
+/// Tries `--python` or the environment, then the `.venv` of the executable's project, then that of
+/// the current folder, then `python3` on the PATH. Returns the first one with torch; one named by
+/// the user is returned as it is.
 pub(crate) fn find(named: Option<&Path>) -> Option<Python> {
     if let Some(path) = named {
         return Some(look_at(path, "named with --python or WARPWRIGHT_PYTHON"));
@@ -45,7 +45,7 @@ pub(crate) fn find(named: Option<&Path>) -> Option<Python> {
     with_torch.or(candidates.first()).cloned()
 }
 
-/// As [`find`], but an interpreter without torch is an error with the command that mends it.
+/// As [`find`], but an interpreter without torch is an error whose hint has the cure.
 pub(crate) fn require(named: Option<&Path>) -> Result<Python, Failure> {
     let hint = "run `make setup` in the project, or name an interpreter that has torch with \
                 --python or WARPWRIGHT_PYTHON"
@@ -106,8 +106,8 @@ pub(crate) fn look_at(executable: &Path, found: &'static str) -> Python {
     Python { executable: executable.to_owned(), found, torch, site_packages }
 }
 
-/// Folders in which this interpreter looks for packages: those of its virtual environment, or of
-/// its prefix.
+/// The site-packages folders of this interpreter: those of its virtual environment or of its
+/// prefix.
 fn site_packages(executable: &Path) -> Vec<PathBuf> {
     let mut prefixes = Vec::new();
     let mut add = |path: &Path| {

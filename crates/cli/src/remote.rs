@@ -1,4 +1,4 @@
-//! Options of models behind an endpoint, and the policies made of them.
+//! Options of models behind an endpoint, and the endpoints created from them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(crate) struct PolicyArgs {
     pub(crate) price_cached: Option<f64>,
 }
 
-/// All options of [`PolicyArgs`]: a run that is resumed has them already.
+/// All options of [`PolicyArgs`]. They conflict with `--resume`: the record has their values.
 pub(crate) const OPTIONS: [&str; 11] = [
     "base_url",
     "key_env",
@@ -82,7 +82,7 @@ pub(crate) const OPTIONS: [&str; 11] = [
     "price_cached",
 ];
 
-/// A wire format, by the name it has in a policy's.
+/// A wire format, by its prefix in the name of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wire {
     OpenAiChat,
@@ -91,7 +91,7 @@ pub(crate) enum Wire {
 }
 
 impl Wire {
-    /// From the part of a policy's name before the colon.
+    /// Parses the part of a policy's name before the colon.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         [Self::OpenAiChat, Self::OpenAiResponses, Self::Anthropic]
             .into_iter()
@@ -114,7 +114,7 @@ impl Wire {
         }
     }
 
-    /// The service's own base URL.
+    /// The public base URL of the service.
     fn service(self) -> &'static str {
         match self {
             Self::OpenAiChat | Self::OpenAiResponses => "https://api.openai.com/v1",
@@ -122,7 +122,7 @@ impl Wire {
         }
     }
 
-    /// The variables of the base URL and of the key.
+    /// The environment variables of the base URL and of the key.
     fn variables(self) -> (&'static str, &'static str) {
         match self {
             Self::OpenAiChat | Self::OpenAiResponses => {
@@ -141,7 +141,7 @@ impl Wire {
 }
 
 impl PolicyArgs {
-    /// What one policy is told.
+    /// The settings of one policy.
     pub(crate) fn settings(&self, wire: Wire, model: &str) -> RemoteSettings {
         let prices = self.price_in.zip(self.price_out).map(|(input, output)| Prices {
             input,
@@ -163,11 +163,11 @@ impl PolicyArgs {
     }
 }
 
-/// The base URL of each wire format of a run, kept in `run.json`: the environment may be another when
-/// the run is resumed.
+/// The base URL per wire format of a run, stored in `run.json`: the environment may have changed
+/// when the run is resumed.
 pub(crate) type BaseUrls = BTreeMap<String, String>;
 
-/// Where a wire format's requests go.
+/// The base URL of a wire format.
 pub(crate) fn base_url(wire: Wire, args: &PolicyArgs, known: &BaseUrls) -> String {
     let variable = || environment::get(wire.variables().0)?.into_string().ok();
     let recorded = || known.get(wire.name()).cloned();
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_survive_the_record_and_older_records_have_none() {
+    fn options_survive_the_record_and_default_in_older_records() {
         let args = PolicyArgs {
             temperature: Some(0.5),
             price_in: Some(3.0),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn no_option_is_forgotten_where_a_run_is_resumed() {
+    fn resume_conflicts_with_every_endpoint_option() {
         let command = PolicyArgs::augment_args(clap::Command::new("any"));
         let mut all: Vec<&str> = command.get_arguments().map(|a| a.get_id().as_str()).collect();
         all.retain(|id| *id != "help");

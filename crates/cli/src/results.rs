@@ -1,5 +1,6 @@
-//! Shows what a run of `optimize` came to: the page, the table, the object, the exit code. Made from
-//! the record alone, so that a run and its resumption end alike.
+//! Shows the results of a run of `optimize`: the page, the table, the JSON object, the exit code.
+//! All are computed from the record alone, so that a resumed run shows the same as an uninterrupted
+//! one.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,7 @@ use crate::failure::{Failure, chain};
 use crate::printer::Printer;
 use crate::settings::Settings;
 
-/// Where an episode's workspace lies.
+/// The workspace folder of an episode.
 pub(crate) fn workspace(
     run: &Path,
     settings: &Settings,
@@ -40,7 +41,7 @@ pub(crate) fn workspace(
     folder
 }
 
-/// A name without what a file name cannot hold. Names of policies hold paths.
+/// Replaces the characters that a file name cannot contain: names of policies may contain paths.
 fn file_name(text: &str) -> String {
     let plain = |c: char| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '-' };
     text.chars().map(plain).collect::<String>().trim_start_matches('.').to_owned()
@@ -101,10 +102,10 @@ pub(crate) fn present(dir: &Path, settings: &Settings, printer: Printer) -> Resu
     Ok(code)
 }
 
-/// Writes the page of a run; where it lies.
+/// Writes the page of a run and returns its path.
 pub(crate) fn page(dir: &Path, printer: Printer) -> Option<String> {
     let page = dir.join("report.html");
-    match write_html(&[dir], &page) {
+    match write_html(&[dir], &[], &page) {
         Ok(()) => Some(page.display().to_string()),
         Err(error) => {
             // The verdicts are safe in the record; the page can be made again.
@@ -114,7 +115,8 @@ pub(crate) fn page(dir: &Path, printer: Printer) -> Option<String> {
     }
 }
 
-/// For choosing among attempts: the fresh verdict's reward. Not ended is worse than wrong.
+/// Ranks attempts by the reward of the fresh verdict. An unfinished episode ranks below a failed
+/// one.
 fn worth(episode: &Episode) -> f64 {
     let end = episode.end.as_ref().and_then(|end| end.final_verdict.as_ref());
     end.map_or(-2.0, |verdict| verdict.reward.speedup)
@@ -198,7 +200,8 @@ fn code_of(outcome: &str, verified: bool) -> u8 {
     }
 }
 
-/// The exit code that says more: interrupted, infrastructure, usage, not verified, good.
+/// The more severe exit code, in the order interrupted, infrastructure, usage, not verified,
+/// success.
 fn worse(a: u8, b: u8) -> u8 {
     let order = [exit::INTERRUPTED, exit::INFRASTRUCTURE, exit::USAGE, exit::NOT_VERIFIED];
     order.into_iter().find(|code| *code == a || *code == b).unwrap_or(exit::OK)

@@ -1,5 +1,5 @@
-//! Everything a run of `optimize` or `eval` depends on, kept in `run.json` so that `--resume` needs nothing but
-//! the folder. Paths of this machine (interpreter, cache) are not part of it.
+//! All settings of a run of `optimize` or `eval`, stored in `run.json` so that `--resume` needs
+//! only the folder. Paths of this machine (interpreter, cache) are not stored.
 
 use std::path::Path;
 
@@ -16,13 +16,13 @@ use crate::remote::{BaseUrls, PolicyArgs};
 /// Version of this part of `run.json`.
 const VERSION: u32 = 2;
 
-/// Which command began the run: it also shows what the run came to.
+/// The command that started the run; it also decides how the results are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Purpose {
-    /// Kernels for the user.
+    /// `optimize`: kernels for the user.
     Optimize,
-    /// Figures for a suite.
+    /// `eval`: evaluation metrics of a suite.
     Eval,
 }
 
@@ -31,39 +31,39 @@ pub(crate) enum Purpose {
 pub(crate) struct Settings {
     pub(crate) version: u32,
     pub(crate) purpose: Purpose,
-    /// What the suite was read from, for people.
+    /// The paths that the suite was read from, for display.
     pub(crate) suite: Vec<String>,
     pub(crate) tasks: Vec<StoredTask>,
     pub(crate) policies: Vec<String>,
-    /// Episodes of each policy on each task.
+    /// Episodes per policy and task.
     pub(crate) attempts: u32,
-    /// Episodes at once, if that was said.
+    /// Number of concurrent episodes, if the user set it.
     pub(crate) jobs: Option<u32>,
-    /// `cpu` or `cuda:N`: what `auto` came to.
+    /// `cpu` or `cuda:N`; `auto` is already resolved.
     pub(crate) devices: Vec<String>,
     pub(crate) profile: Profile,
     pub(crate) seed: u64,
     pub(crate) all_baselines: bool,
     pub(crate) require_full_isolation: bool,
-    /// Whether tasks on which there is nothing to earn are judged all the same.
+    /// Whether degenerate tasks are judged too.
     #[serde(default)]
     pub(crate) include_degenerate: bool,
-    /// The skill's template, where it is not the built-in one.
+    /// The template of the skill, if it is not the built-in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) skill: Option<String>,
     pub(crate) max_turns: u32,
     pub(crate) max_seconds: Option<f64>,
     pub(crate) max_tokens: Option<u64>,
     pub(crate) max_device_seconds: Option<f64>,
-    /// Options of policies that are a model behind an endpoint. No key is among them.
+    /// Options of models behind an endpoint. They contain no key.
     #[serde(default)]
     pub(crate) remote: PolicyArgs,
-    /// Where their requests go, by wire format.
+    /// Base URLs of the endpoints, by wire format.
     #[serde(default)]
     pub(crate) base_urls: BaseUrls,
 }
 
-/// A task, whole: its file may have changed when the run is resumed.
+/// A task with its source: the file may have changed when the run is resumed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredTask {
     name: String,
@@ -76,7 +76,7 @@ pub(crate) struct StoredTask {
 }
 
 impl Settings {
-    /// From the command line.
+    /// Settings from the command line.
     pub(crate) fn new(
         purpose: Purpose,
         args: &crate::args::Episodes,
@@ -111,7 +111,7 @@ impl Settings {
         })
     }
 
-    /// From `run.json`.
+    /// Settings from `run.json`.
     pub(crate) fn from_config(config: &serde_json::Value) -> Result<Self, Failure> {
         let failed = |reason: String| {
             let hint = "only runs of `warpwright optimize` and `warpwright eval` can be resumed"
@@ -128,7 +128,7 @@ impl Settings {
         Self::deserialize(config).map_err(|e| failed(format!("its settings cannot be read: {e}")))
     }
 
-    /// The devices that the run was begun on.
+    /// The devices that the run was started on.
     pub(crate) fn devices(&self) -> Result<Vec<DeviceArg>, Failure> {
         let parsed = self.devices.iter().map(|name| crate::args::device(name));
         parsed.collect::<Result<_, _>>().map_err(|reason| {
@@ -150,8 +150,8 @@ impl Settings {
     }
 }
 
-/// The template, whole: the file may have changed when the run is resumed. One that cannot be
-/// rendered is refused before anything starts.
+/// Reads a skill template. Its text is stored, since the file may have changed when the run is
+/// resumed. A template that cannot be rendered is refused before anything starts.
 fn read_skill(path: &Path, profile: Profile) -> Result<String, Failure> {
     let template = fs_err::read_to_string(path).map_err(|error| {
         let hint = "name a text file; `skills/cuda/SKILL.md` is the built-in template".to_owned();
@@ -161,7 +161,7 @@ fn read_skill(path: &Path, profile: Profile) -> Result<String, Failure> {
     Ok(template)
 }
 
-/// A skill that cannot be rendered.
+/// The failure for a skill that cannot be rendered.
 pub(crate) fn bad_skill(error: &SkillError) -> Failure {
     let hint = "`docs/concepts/agent.md` lists the placeholders of a skill template".to_owned();
     Failure::usage(chain(error), hint)
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_of_another_version_are_refused_by_their_version() {
+    fn settings_of_another_version_are_refused() {
         let old = serde_json::json!({ "version": 1, "tasks": [], "policy": "teacher" });
         let failure = Settings::from_config(&old).unwrap_err();
         assert!(

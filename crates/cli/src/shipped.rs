@@ -1,4 +1,4 @@
-//! What comes with the program: a data set, and a policy.
+//! The shipped data set and the shipped policy.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use fs_err as fs;
 
 use crate::failure::Failure;
 
-/// What names the data set where a path is expected.
+/// Names the data set where a path is expected.
 pub(crate) const NAME: &str = "shipped";
 
 const TASKS: &[u8] =
@@ -22,7 +22,7 @@ macro_rules! of_policy {
     };
 }
 
-/// Its checkpoint.
+/// The checkpoint of the policy.
 const CHECKPOINT: [(&str, &[u8]); 4] =
     of_policy!["config.json", "model.safetensors", "sampling.json", "tokenizer.json"];
 
@@ -39,7 +39,7 @@ pub(crate) fn known_operators() -> Result<BTreeSet<String>, Failure> {
     })
 }
 
-/// The folder of the policy that comes with the program, in the cache.
+/// The folder of the shipped policy in the cache.
 pub(crate) fn policy(cache: &Path) -> Result<PathBuf, Failure> {
     let folder = cache.join("policies").join(POLICY);
     for (name, content) in CHECKPOINT {
@@ -48,7 +48,7 @@ pub(crate) fn policy(cache: &Path) -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-/// The path itself, or of the data set that comes with the program, put into the cache.
+/// Resolves `shipped` to the shipped data set, copied into the cache; other paths are unchanged.
 pub(crate) fn found(path: &Path, cache: &Path) -> Result<PathBuf, Failure> {
     if path != Path::new(NAME) {
         return Ok(path.to_owned());
@@ -56,7 +56,7 @@ pub(crate) fn found(path: &Path, cache: &Path) -> Result<PathBuf, Failure> {
     put(&cache.join("datasets"), "ops.parquet", TASKS)
 }
 
-/// Writes it there, if it is not there already.
+/// Writes a file, unless it exists with the same content.
 fn put(folder: &Path, name: &str, content: &[u8]) -> Result<PathBuf, Failure> {
     let file = folder.join(name);
     let failed = |error| Failure::io("copy the shipped files into the cache", &error);

@@ -1,18 +1,18 @@
-//! Makes tasks: composed, tried, and kept if nothing speaks against them.
+//! Synthesises tasks: composes them, examines them in the judge, and keeps the sound ones.
 //!
 //! ```text
-//! seed ──► compose ──► source too like another? ──► examine (judge) ──► objections, time ──► graph too like? ──► kept
-//!             ▲                                        │
-//!             └── why it is refused, for a composer that learns from it
+//! seed ──► compose ──► source is a copy? ──► examine (judge) ──► objections, run time ──► graph is a copy? ──► kept
+//!             ▲                                    │
+//!             └── reason of a refusal, for a composer that repairs its task
 //! ```
 //!
-//! What tasks are not to be copies of takes a while to learn (the graphs of a suite), and on a cold machine
-//! so do the first processes: on a GPU both begin at once, and what is found sound waits for the other. On
-//! the cpu device the one would be in the way of what the other times.
+//! The operator graphs of the suites take a while to compute, and so do the first processes on a cold
+//! machine. On a GPU both start at once, and sound tasks wait for the graphs. On the cpu device the
+//! workers start after the graphs, since computing graphs would disturb their timing.
 //!
-//! Each worker takes one seed after the other. What is kept is written now and then, and a seed is logged
-//! as admitted only when its task is on the disk. Each proposal that is refused is logged at once; where a
-//! composer makes several of one seed, the seed has a line for each.
+//! Each worker takes one seed after another. Kept tasks are written periodically, and a seed is logged
+//! as admitted only when its task is on the disk. Each refused proposal is logged at once. When a
+//! composer makes several proposals from one seed, the log has a line for each.
 
 pub(crate) mod author;
 mod ledger;
@@ -39,45 +39,46 @@ pub(crate) use ledger::unlogged;
 use ledger::{Shared, State};
 use refused::Refused;
 
-/// How often what was admitted is written.
+/// Interval of writing the admitted tasks.
 const WRITE_EVERY: Duration = Duration::from_secs(30);
-/// How lately at most, when it is being stopped.
+/// A worker that ends writes the admitted tasks, unless they were written less than this ago.
 const ON_STOPPING: Duration = Duration::from_secs(2);
-/// How often people are told.
+/// Interval of the progress lines.
 const SAY_EVERY: Duration = Duration::from_secs(2);
-/// So many failures of the judge itself in a row are no task's doing.
+/// Consecutive infrastructure failures of the judge that end the run: a task may cause fewer.
 const MOST_FAILURES: u32 = 4;
-/// What to make, and where.
+
+/// The parameters of a synthesis.
 pub(crate) struct Plan {
-    /// Tasks that the data set is to have.
+    /// Target number of tasks in the data set.
     pub(crate) count: usize,
     pub(crate) out: PathBuf,
     pub(crate) window: Window,
-    /// Tasks at once on each device.
+    /// Concurrent tasks per device.
     pub(crate) jobs: usize,
-    /// Whether what is composed is all our own: then tasks share processes.
+    /// Whether tasks share processes: they do if this program composes all of them.
     pub(crate) processes: Sharing,
-    /// Proposals are of the seeds from here on.
+    /// The first seed.
     pub(crate) first_seed: u64,
 }
 
-/// What was made.
+/// The result of a synthesis.
 pub(crate) struct Made {
-    /// Tasks of the data set.
+    /// Number of tasks in the data set.
     pub(crate) admitted: usize,
-    /// Seeds that were tried, earlier runs included.
+    /// Number of tried seeds, including those of earlier runs.
     pub(crate) tried: u64,
-    /// Of these, how many were refused, by reason.
+    /// Number of refusals among them, by reason.
     pub(crate) refused: BTreeMap<String, u64>,
-    /// Tasks that this run added.
+    /// Number of tasks that this run added.
     pub(crate) added: usize,
-    /// How long it ran.
+    /// Duration of the run.
     pub(crate) seconds: f64,
 }
 
-/// Everything that makes tasks.
+/// The parts of a synthesis.
 pub(crate) struct Maker<'a> {
-    /// One for each device.
+    /// One per device.
     pub(crate) benches: &'a [JudgeHost],
     pub(crate) composer: &'a dyn Composer,
     pub(crate) plan: Plan,
@@ -85,17 +86,17 @@ pub(crate) struct Maker<'a> {
     pub(crate) printer: Printer,
 }
 
-/// What became of a proposal.
+/// The result of a proposal.
 enum Tried {
     Kept,
     Refused(Refused),
-    /// Others were quicker, and the set is full: its seed is free for another run.
+    /// The set was filled before; another run may use the seed.
     Late,
 }
 
 impl Maker<'_> {
-    /// Makes tasks until the data set has as many as are wanted, or somebody stops it. `learn` finds
-    /// out what tasks are not to be copies of, what the set holds included.
+    /// Makes tasks until the data set has the target number or `stop` is set. `learn` determines
+    /// the tasks to decontaminate against, including those of the set.
     pub(crate) fn make(
         &self,
         set: DataSet,
@@ -138,7 +139,7 @@ impl Maker<'_> {
         })
     }
 
-    /// Whoever fails: the others need not go on.
+    /// Stops the other workers if this one failed.
     fn ending(&self, done: Result<(), Failure>) -> Result<(), Failure> {
         if done.is_err() {
             self.stop.store(true, Ordering::SeqCst);
@@ -146,7 +147,7 @@ impl Maker<'_> {
         done
     }
 
-    /// Learns what tasks are not to be copies of.
+    /// Determines the tasks to decontaminate against.
     fn learn(
         &self,
         shared: &Shared,
@@ -207,7 +208,7 @@ impl Maker<'_> {
         self.write_soon(&mut shared.lock(), ON_STOPPING)
     }
 
-    /// Tries what a composer gave and notes what became of it.
+    /// Examines a proposal, and records the result.
     fn attempt(
         &self,
         pool: &SessionPool<'_>,
@@ -254,7 +255,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Writes and tells, when it is time.
+    /// Writes the tasks and prints progress when each is due.
     fn look_after(&self, state: &mut State, started: Instant) -> Result<(), Failure> {
         self.write_soon(state, WRITE_EVERY)?;
         if state.said.elapsed() >= SAY_EVERY {
@@ -263,7 +264,7 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// Writes, unless that was done so lately.
+    /// Writes the tasks, unless they were written less than `lately` ago.
     fn write_soon(&self, state: &mut State, lately: Duration) -> Result<(), Failure> {
         if state.written.elapsed() >= lately { state.write(&self.plan.out) } else { Ok(()) }
     }
@@ -347,7 +348,7 @@ impl Maker<'_> {
     }
 }
 
-/// What a data set says of a task.
+/// The measurements of a task that the data set stores.
 fn measured(found: &Examination) -> Result<Measured, Refused> {
     let compile = found.compiled_ms.iter().find(|(name, _)| name == "compile");
     let missing = |what| Refused::new("not_measured", format!("no {what} was measured"));

@@ -1,4 +1,4 @@
-//! Reads the tasks that a command names, and refuses what is no task before anything starts.
+//! Reads the tasks that a command names, and refuses invalid ones before anything starts.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use warpwright_task::{Suite, Task};
 use crate::failure::Failure;
 use crate::printer::Printer;
 
-/// Every task under the paths, in order, with unique names. One that is no task is refused.
+/// Reads every task under the paths, in order, with unique names. An invalid task is refused.
 pub(crate) fn read_all(paths: &[PathBuf], printer: Printer) -> Result<Vec<Task>, Failure> {
     let tasks = read(paths)?;
     check_all(&tasks, printer)?;
     Ok(tasks)
 }
 
-/// Refuses what is no task.
+/// Refuses invalid tasks.
 pub(crate) fn check_all(tasks: &[Task], printer: Printer) -> Result<(), Failure> {
     tasks.iter().try_for_each(|task| check(task, printer))
 }
 
-/// Like [`read_all`], but one that is no task stays in the list: the run reports it and goes on.
+/// Like [`read_all`], but keeps invalid tasks in the list: the run reports each and continues.
 pub(crate) fn read_suite(paths: &[PathBuf], printer: Printer) -> Result<Vec<Task>, Failure> {
     let tasks = read(paths)?;
     for task in &tasks {
@@ -30,7 +30,7 @@ pub(crate) fn read_suite(paths: &[PathBuf], printer: Printer) -> Result<Vec<Task
     Ok(tasks)
 }
 
-/// Every task under the paths, in order, with unique names. Nothing is checked.
+/// Reads every task under the paths, in order, with unique names, without checks.
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Task>, Failure> {
     let mut tasks = Vec::new();
     for path in paths {
@@ -48,7 +48,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Task>, Failure> {
     Ok(tasks)
 }
 
-/// One task from one file.
+/// Reads one task from one file.
 pub(crate) fn read_one(path: &Path, printer: Printer) -> Result<Task, Failure> {
     let task = Task::read(path)?;
     check(&task, printer)?;

@@ -1,5 +1,5 @@
-//! Cold starts: the same work in a new process that builds, compares and times, and keeps nothing. This
-//! is how kernels are evaluated without a judge. `cold.py` is that process.
+//! Cold starts: a new process builds, compares and times a candidate, and keeps nothing. Kernels
+//! are evaluated in this way without a judge. `cold.py` is that process.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,9 +24,9 @@ const SCRIPT: &str = include_str!("cold.py");
 pub(crate) struct Cold {
     /// How the extension was built.
     pub(crate) how: String,
-    /// From the process's start to its end, seconds.
+    /// From the start of the process to its end, seconds.
     pub(crate) seconds: Vec<f64>,
-    /// By stage.
+    /// Seconds by stage.
     pub(crate) stages: Vec<BTreeMap<String, f64>>,
 }
 
@@ -36,15 +36,15 @@ impl Cold {
     }
 }
 
-/// What the script prints.
+/// Output of the script.
 #[derive(Deserialize)]
 struct Told {
     how: String,
     seconds: BTreeMap<String, f64>,
 }
 
-/// Runs so many cold starts. The first, whose compiled reference is kept by torch's own cache as on a
-/// machine in use, is not counted.
+/// Runs `runs` cold starts, after one that is not counted: torch's own cache keeps the compiled
+/// reference, as on a machine in use.
 pub(super) fn measure(
     at: &DeviceContext<'_>,
     subject: &mut Subject,
@@ -77,7 +77,7 @@ pub(super) fn measure(
     Ok(cold)
 }
 
-/// Writes a candidate as an extension's sources, and the request.
+/// Writes a candidate as the sources of an extension, and the request.
 fn prepare(bench: &JudgeHost, subject: &mut Subject, work: &Path) -> std::io::Result<()> {
     fs_err::create_dir_all(work.join("kernels"))?;
     let cpu = bench.judge.config().device == Device::Cpu;
@@ -124,7 +124,7 @@ fn prepare(bench: &JudgeHost, subject: &mut Subject, work: &Path) -> std::io::Re
     fs_err::write(work.join("request.json"), request.to_string())
 }
 
-/// One process, from its start to its end.
+/// Runs one process to its end.
 fn once(bench: &JudgeHost, folder: &Path, work: &Path) -> Result<Told, Failure> {
     let limits = Limits { wall: Duration::from_mins(10), processes: 512, ..Limits::default() };
     let mut spec = Spec::new(&bench.python)
@@ -165,7 +165,7 @@ fn once(bench: &JudgeHost, folder: &Path, work: &Path) -> Result<Told, Failure> 
     serde_json::from_str(last).map_err(|error| failed(format!("{error} in its output `{last}`")))
 }
 
-/// How a process ended, for people.
+/// How a process ended, as text.
 fn ending(outcome: Outcome) -> String {
     match outcome {
         Outcome::Exited(code) => format!("its process exited with {code}"),

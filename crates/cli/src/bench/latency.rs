@@ -1,4 +1,4 @@
-//! One candidate after the other, with everything ready that can be.
+//! Latency: one candidate after another, with everything prepared that can be.
 
 use std::time::Instant;
 
@@ -8,17 +8,17 @@ use warpwright_record::verdict::PhaseSeconds;
 use super::{DeviceContext, Form, Subject, median};
 use crate::failure::Failure;
 
-/// Candidates before those that count: the second with torch's headers has them precompiled, and one
-/// was judged before.
+/// Number of warm-up candidates: torch's headers are precompiled from the second candidate with a
+/// binding on, and the benchmark has already judged one candidate.
 const WARM_UP: usize = 1;
 
-/// What candidates of one form took.
+/// Latencies of the candidates of one form.
 #[derive(Debug, Serialize)]
 pub(crate) struct Latency {
     pub(crate) form: Form,
     /// From the candidate's files to its verdict, seconds.
     pub(crate) seconds: Vec<f64>,
-    /// By stage, in the same order.
+    /// Seconds by stage, in the same order.
     pub(crate) stages: Vec<PhaseSeconds>,
     /// Coefficients of variation of the candidates' windows.
     pub(crate) variation: Vec<f64>,

@@ -40,48 +40,48 @@ pub(crate) use subjects::{Form, Subject};
 pub(crate) use sustained::Sustained;
 pub(crate) use table::render;
 
-/// What to measure, and where.
+/// The parameters of a benchmark.
 pub(crate) struct Plan {
-    /// Judged one after the other, of each form.
+    /// Candidates per form, judged one after another.
     pub(crate) candidates: usize,
-    /// Their forms.
+    /// Forms of the candidates.
     pub(crate) forms: Vec<Form>,
     /// Numbers of concurrent workers; each number is measured in turn.
     pub(crate) concurrency: Vec<usize>,
-    /// Seconds per number of workers.
+    /// Seconds per number of concurrent workers.
     pub(crate) seconds: f64,
     /// Number of cold-start runs, after one warm-up that is not counted.
     pub(crate) cold_runs: usize,
-    /// Milliseconds of a measured window; the device's usual if none is named.
+    /// Length of a timing window in milliseconds; `None` uses the device's default.
     pub(crate) window_ms: Option<u32>,
 }
 
-/// What was measured.
+/// The results of a benchmark.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) version: u32,
     pub(crate) device: String,
     pub(crate) hardware: String,
     pub(crate) cores: u32,
-    /// As asked for; null for the device's usual.
+    /// As requested; null for the device's default.
     pub(crate) window_ms: Option<u32>,
-    /// Compilers and libraries, a line each.
+    /// Compilers and libraries, one per line.
     pub(crate) tools: Vec<String>,
-    /// Processes for candidates that were forks, that were executed, and why they were.
+    /// How runner processes were started.
     pub(crate) runners: Runners,
-    /// Seconds until the judge was open, with an empty cache.
+    /// Seconds to open the judge with an empty cache.
     pub(crate) open_seconds: f64,
-    /// The first candidate, with everything that is made once.
+    /// Seconds of the first candidate, including everything that is built once.
     pub(crate) first_seconds: f64,
     pub(crate) latency: Vec<Latency>,
     pub(crate) sustained: Vec<Sustained>,
-    /// None where it was not asked for.
+    /// `None` without cold-start runs.
     pub(crate) cold: Option<Cold>,
-    /// Seconds of a cold start over those of a warm candidate of the same form.
+    /// Seconds of a cold start divided by those of a warm candidate of the same form.
     pub(crate) ratio: Option<f64>,
 }
 
-/// How processes for candidates were started.
+/// Number of forked and of executed runner processes, and why processes were executed.
 #[derive(Debug, Serialize)]
 pub(crate) struct Runners {
     pub(crate) forked: u64,
@@ -89,8 +89,8 @@ pub(crate) struct Runners {
     pub(crate) reason: Option<String>,
 }
 
-/// Measures everything, and hands over what there is whenever there is more. Compiled things are kept
-/// below `cache` while it lasts.
+/// Runs all measurements, and calls `more` with the report after each. Compiled artifacts are kept
+/// in a temporary folder.
 pub(crate) fn run(
     plan: &Plan,
     common: &Common,
@@ -148,7 +148,7 @@ pub(crate) fn run(
 }
 
 impl Report {
-    /// One with nothing in it but where it is measured.
+    /// A report without measurements.
     fn begin(bench: &JudgeHost, plan: &Plan, open_seconds: f64) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
@@ -176,12 +176,12 @@ impl Runners {
     }
 }
 
-/// Tasks that can be open at once.
+/// Maximum number of open tasks.
 fn sessions(bench: &JudgeHost) -> usize {
     if bench.device() == "cpu" { 2 } else { 8 }
 }
 
-/// A new one, in which nothing is.
+/// A new, empty cache folder.
 fn own_cache(common: &Common) -> Result<tempfile::TempDir, Failure> {
     let folders = crate::folders::cache(common.cache.as_deref());
     let failed = |error: std::io::Error| {
@@ -207,7 +207,7 @@ fn with_cache(common: &Common, cache: &Path) -> Common {
     }
 }
 
-/// Where candidates are judged.
+/// The device under measurement.
 struct DeviceContext<'b> {
     bench: &'b JudgeHost,
     pool: SessionPool<'b>,
@@ -216,13 +216,13 @@ struct DeviceContext<'b> {
 }
 
 impl DeviceContext<'_> {
-    /// Judges a candidate that is new.
+    /// Judges a new candidate.
     fn judged(&self, subject: &mut Subject, form: Form) -> Result<Verdict, Failure> {
         let candidate = subject.candidate(form);
         self.verified(&subject.task, &candidate)
     }
 
-    /// Has a candidate verified and measured. One that is not verified would be quicker, and is a
+    /// Verifies and measures a candidate. An unverified candidate takes less time, so it is a
     /// failure here.
     fn verified(&self, task: &Task, candidate: &Candidate) -> Result<Verdict, Failure> {
         self.go_on()?;
@@ -243,7 +243,7 @@ impl DeviceContext<'_> {
     }
 }
 
-/// The middle one; of an even number the upper.
+/// The median; of an even number of values, the upper one.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

@@ -1,16 +1,16 @@
 //! `warpwright bench serve`: throughput of the judge over HTTP and NATS, relative to calls in this process.
 //!
 //! ```text
-//! in process:  hands ──────────────────────────────────────► judge
-//! http:        clients ─► server ─► queue ─► hands ─────────► judge
-//! nats:        clients ─► server ─► queue ─► NATS ─► hands ─► judge
+//! in process:  workers ──────────────────────────────────────► judge
+//! http:        clients ─► server ─► queue ─► workers ────────► judge
+//! nats:        clients ─► server ─► queue ─► NATS ─► workers ► judge
 //! ```
 //!
-//! The same judge with as many hands serves each transport in turn, in several rounds: disturbances of the
-//! machine affect all transports equally. Every candidate is new to the caches. Each device has as many
-//! tasks as it keeps open, which are opened before anything is measured. Clients send candidates without a
-//! pause. The verdicts of a span of time count: it begins when every device has had its first turns, and
-//! ends while there is still work for all of them.
+//! The same judge with the same number of workers serves each transport in turn, in several rounds:
+//! disturbances of the machine affect all transports equally. Every candidate is new to the caches.
+//! Each device has as many tasks as it keeps open; they are opened before the measurement. Clients
+//! send candidates without a pause. Only the verdicts of a span of time count: it starts when every
+//! device has had its first turns, and ends while all devices still have work.
 
 use std::fmt::Write as _;
 use std::sync::Mutex;
@@ -34,21 +34,21 @@ use crate::{device_use, interrupt, judge_workers};
 
 mod site;
 
-/// Until verdicts are counted, at most: by then each device has had its first turns.
+/// Maximum time before verdicts are counted: by then each device has had its first turns.
 const WARM: Duration = Duration::from_secs(10);
-/// Who waits longer than this for baselines, seconds, is not told that they are there.
+/// A verdict that waited longer than this for baselines, seconds, had to reopen its task.
 const PREPARED: f64 = 0.01;
 
-/// What to measure.
+/// The parameters of a benchmark.
 pub(crate) struct ServingPlan {
-    /// For how long verdicts are counted, each time.
+    /// Length of each span in which verdicts are counted.
     pub(crate) seconds: Duration,
     /// Measurements per transport.
     pub(crate) rounds: usize,
-    /// Transports to measure; none means all that are available.
+    /// Transports to measure; empty for all available ones.
     pub(crate) transports: Vec<Transport>,
     pub(crate) stage: Stage,
-    /// Where NATS is, if it is to be measured.
+    /// URL of the NATS server, if NATS is measured.
     pub(crate) nats: Option<String>,
 }
 
@@ -77,32 +77,34 @@ impl Transport {
     }
 }
 
-/// What was measured.
+/// The results of a benchmark.
 #[derive(Debug, Serialize)]
 pub(crate) struct ServingReport {
     version: u32,
     devices: Vec<String>,
     hardware: String,
     cores: usize,
-    /// Threads that judge, on all devices together.
+    /// Number of judging threads on all devices.
     judge_workers: usize,
-    /// For which verdicts were counted, each time.
+    /// Length of each span in which verdicts were counted.
     seconds: f64,
     stage: Stage,
     transports: Vec<Measured>,
 }
 
-/// A transport, and how fast it was.
+/// A transport and its throughput.
 #[derive(Debug, Serialize)]
 struct Measured {
     transport: Transport,
     /// Verdicts per second, by round.
     rates: Vec<f64>,
-    /// Each over that of the first transport in the same round.
+    /// Rates divided by those of the first transport in the same round.
     ratios: Vec<f64>,
-    /// What each verdict that counts took, by round: what devices share, such as the host, makes these longer.
+    /// Stage times of the counted verdicts, by round. Contention for shared resources, such as the
+    /// host, makes them longer.
     stages: Vec<Vec<PhaseSeconds>>,
-    /// When each verdict was complete, seconds from the beginning of the round, in the same order.
+    /// Completion times of the verdicts, in seconds from the beginning of the round, in the same
+    /// order.
     completed: Vec<Vec<f64>>,
 }
 
@@ -193,7 +195,7 @@ pub(crate) fn run(
     Ok(report)
 }
 
-/// The transports to measure; one that is not available is an error.
+/// The transports to measure; an unavailable one is an error.
 fn transports(plan: &ServingPlan, devices: usize) -> Result<Vec<Transport>, Failure> {
     let is_available = |transport: &Transport| match transport {
         Transport::InProcess | Transport::Http => true,
@@ -218,8 +220,7 @@ fn transports(plan: &ServingPlan, devices: usize) -> Result<Vec<Transport>, Fail
     }
 }
 
-/// What a verdict took, in the median and in the mean, and how many waited for baselines: their task had to be
-/// opened once more.
+/// Median and mean stage times of the verdicts, and how many of them had to reopen their task.
 fn tell_stages(stages: &[PhaseSeconds]) -> String {
     let each = STAGES.map(|(name, of)| {
         let all: Vec<f64> = stages.iter().map(of).collect();
@@ -239,7 +240,7 @@ fn job(subject: &mut Subject, stage: Stage) -> Job {
     Job { task: subject.task.clone(), candidate, stage, fresh: false }
 }
 
-/// A table for people.
+/// The results as a table.
 pub(crate) fn render(report: &ServingReport) -> String {
     let mut text = format!(
         "{}: {}, {} cores; verdicts to stage {} in {} s per round, {} concurrently\n\n{:<24}{:>26}{:>30}\n",
@@ -264,7 +265,7 @@ pub(crate) fn render(report: &ServingReport) -> String {
     text
 }
 
-/// As `--stage` spells it.
+/// The stage as `--stage` spells it.
 const fn stage_name(stage: Stage) -> &'static str {
     match stage {
         Stage::Built => "built",

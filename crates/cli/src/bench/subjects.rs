@@ -1,4 +1,4 @@
-//! What is judged: small tasks, and right candidates for them of which no two are alike.
+//! The benchmark's inputs: small tasks, and distinct correct candidates for them.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// For people.
+    /// The form as text.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Binding => ".cu and binding",
@@ -35,15 +35,16 @@ pub(crate) struct Subject {
 
 const COLUMNS: usize = 1024;
 
-/// Rows of the smallest: on a GPU its call takes some 50 microseconds, on the cpu device a millisecond.
-/// Judging costs the most beside either. Shorter calls of compiled references on a GPU are as long as
-/// the host takes to launch them, which varies by a fifth and more.
+/// Number of rows of the smallest task. A call takes about 50 microseconds on a GPU and a
+/// millisecond on the cpu device; judging costs more than either. Shorter calls of compiled
+/// references on a GPU take as long as the host needs to launch them, which varies by a fifth and
+/// more.
 pub(crate) const fn least_rows(cuda: bool) -> usize {
     if cuda { 16384 } else { 512 }
 }
 
-/// So many tasks, with so many rows and a little more: nearly as large as each other, so that each device keeps as
-/// many open, and those of one cost what those of another do.
+/// Creates `count` tasks with `least_rows` rows or slightly more. They have nearly the same size,
+/// so that each device keeps equally many open and their costs are equal.
 pub(crate) fn all(count: usize, least_rows: usize) -> Vec<Subject> {
     let of = |i: usize| {
         let rows = least_rows + least_rows / 64 * i;
@@ -67,7 +68,7 @@ pub(crate) fn all(count: usize, least_rows: usize) -> Vec<Subject> {
 }
 
 impl Subject {
-    /// One that no cache knows.
+    /// A candidate that is in no cache.
     pub(crate) fn candidate(&mut self, form: Form) -> Candidate {
         self.made += 1;
         let mut files = BTreeMap::from([
@@ -84,7 +85,7 @@ impl Subject {
         Candidate::from_files(files.collect())
     }
 
-    /// The texts of one more, to be built without a builder of ours.
+    /// The source texts of another candidate, for a build without the judge's builder.
     pub(crate) fn texts(&mut self, stream: Stream) -> Texts {
         self.made += 1;
         Texts {
@@ -95,7 +96,7 @@ impl Subject {
     }
 }
 
-/// A candidate with a binding.
+/// The source texts of a candidate with a binding.
 pub(crate) struct Texts {
     pub(crate) model: String,
     pub(crate) kernel: String,
@@ -125,7 +126,7 @@ fn model(form: Form) -> String {
     )
 }
 
-/// Its blocks differ from number to number, so that what is compiled does too.
+/// The block size depends on the number, so that compiled code differs too.
 fn kernel(number: u64) -> String {
     let threads = 128 + 32 * (number % 8);
     format!(
@@ -145,12 +146,12 @@ fn kernel(number: u64) -> String {
     )
 }
 
-/// Where a binding launches.
+/// The stream on which a binding launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     /// On torch's current stream.
     Current,
-    /// There are none: a host that knows nothing of CUDA.
+    /// No stream: a host without CUDA.
     None,
 }
 
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_candidates_are_alike() {
+    fn candidates_of_a_subject_are_distinct() {
         let mut subject = all(1, 512).remove(0);
         let mut hashes = std::collections::BTreeSet::new();
         for _ in 0..20 {

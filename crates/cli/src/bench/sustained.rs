@@ -16,38 +16,38 @@ use crate::printer::Printer;
 /// Throughput of a number of concurrent workers.
 #[derive(Debug, Serialize)]
 pub(crate) struct Sustained {
-    /// Workers: each builds a candidate, then has it judged.
+    /// Number of workers: each builds a candidate, then has the judge verify and time it.
     pub(crate) concurrency: usize,
     pub(crate) candidates: u64,
-    /// From the first candidate's files to the last one's verdict.
+    /// From the files of the first candidate to the verdict of the last.
     pub(crate) seconds: f64,
     pub(crate) candidates_per_hour: f64,
-    /// Shares of that time: the device was held by one alone,
+    /// Share of that time with exclusive use of the device.
     pub(crate) alone: f64,
-    /// by several,
+    /// Share of that time with shared use of the device.
     pub(crate) shared: f64,
-    /// a candidate waited to be measured and none was.
+    /// Share of that time in which a candidate waited to be measured and none was.
     pub(crate) starved: f64,
-    /// What it was held for: seconds, and turns.
+    /// Seconds and turns by purpose of the device's use.
     pub(crate) held_for: BTreeMap<&'static str, Turns>,
-    /// Seconds that candidates had the device, from loading to the end of their process, median.
+    /// Median seconds that a candidate held the device, from loading to the end of its process.
     pub(crate) held_seconds: f64,
     /// Coefficients of variation of the candidates' windows.
     pub(crate) variation: Vec<f64>,
-    /// Rounds that measuring each of them took.
+    /// Measurement rounds per candidate.
     pub(crate) rounds: Vec<u32>,
 }
 
-/// How the device was held for one purpose.
+/// Use of the device for one purpose.
 #[derive(Debug, Serialize)]
 pub(crate) struct Turns {
     times: u32,
     seconds: f64,
-    /// For which was waited before.
+    /// Total seconds of waiting for the turns.
     waited: f64,
 }
 
-/// Has every task open and its baselines ready.
+/// Opens every task and prepares its baselines.
 pub(super) fn warm(
     at: &DeviceContext<'_>,
     subjects: &mut [Subject],

@@ -1,4 +1,4 @@
-//! The figures as text.
+//! The results as text.
 
 use std::fmt::Write as _;
 
@@ -21,7 +21,7 @@ pub(super) const STAGES: [Stage; 9] = [
     ("end", |s| s.end),
 ];
 
-/// Tables for people.
+/// The results as tables.
 pub(crate) fn render(report: &Report) -> String {
     let mut text = format!("{}: {}, {} cores\n", report.device, report.hardware, report.cores);
     for line in &report.tools {
@@ -54,7 +54,7 @@ fn latency(text: &mut String, report: &Report) {
     text.push_str("  inputs and windows are parts of verify and measure; end is that of the candidate's process\n");
 }
 
-/// A line of that table.
+/// A row of the latency table.
 pub(super) fn latency_row(row: &Latency) -> String {
     let name = format!("  {} ({})", row.form.name(), row.seconds.len());
     let mut text = format!("{name:<38}");
@@ -85,7 +85,7 @@ fn sustained(text: &mut String, report: &Report) {
     text.push_str("  starved: a candidate waited to be measured and none was\n");
 }
 
-/// A line of that table.
+/// A row of the throughput table.
 pub(super) fn sustained_row(row: &Sustained) -> String {
     format!(
         "{:<22}{:>12}{:>10.0}{:>8.0}%{:>8.0}%{:>11.0}%{:>11.2}{:>11}\n",

@@ -1,4 +1,4 @@
-//! `warpwright doctor`: what works on this machine, what is missing, the command that mends it.
+//! `warpwright doctor`: checks this machine, and names the command that fixes what is missing.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -17,22 +17,22 @@ use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
 use crate::{exit, folders, gpu, python};
 
-/// Seconds that kernels of known speed are judged for unless it is said.
+/// Default number of seconds for judging pairs of kernels whose speed ratio is known.
 const CALIBRATE_SECONDS: u64 = 75;
-/// Judgements between two words of progress.
+/// Judgements between two progress lines.
 const SAY_EVERY: usize = 10;
-/// Least free room for builds, in bytes.
+/// Minimum free disk space for builds, in bytes.
 const ROOM_BYTES: u64 = 2 << 30;
 
 #[derive(Debug, Serialize)]
 struct Findings {
     version: u32,
-    /// Everything that judging needs is here.
+    /// Whether this machine can judge.
     ready: bool,
-    /// Devices that can be used, best first.
+    /// Usable devices, best first.
     devices: Vec<DeviceFound>,
     checks: Vec<Check>,
-    /// With `--calibrate`: what was measured.
+    /// Results of `--calibrate`.
     calibration: Option<Calibration>,
 }
 
@@ -42,15 +42,15 @@ struct DeviceFound {
     hardware: String,
 }
 
-/// Whether something works here.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum State {
     /// Works.
     Ok,
-    /// Works less well than it could, or is not needed for everything.
+    /// Works with limits, or only some commands need it.
     Weak,
-    /// Is not there, and judging needs it.
+    /// Missing, and judging needs it.
     Missing,
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Doctor, printer: Printer) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// Measures the device's ceilings and how exactly it measures; the judge keeps both in the cache.
+/// Measures the device's ceilings and the judge's timing error; the judge stores both in the cache.
 fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
     let common = Common {
         device: vec![args.device],
@@ -153,7 +153,7 @@ fn isolation(checks: &mut Vec<Check>) -> Option<Jail> {
     }
 }
 
-/// How processes for candidates are started.
+/// Checks how runner processes start.
 fn runners(checks: &mut Vec<Check>, jail: Option<&Jail>) {
     let Some(jail) = jail else { return };
     checks.push(match jail.fork_library() {

@@ -1,4 +1,4 @@
-//! `warpwright eval --suite PATH`: policies work on a suite; figures of how good they are.
+//! `warpwright eval --suite PATH`: evaluates policies on a suite.
 
 use warpwright_record::reader::RunReader;
 use warpwright_task::Task;
@@ -12,7 +12,7 @@ use crate::printer::Printer;
 use crate::settings::{Purpose, Settings};
 use crate::{campaign, evaluation, policies, tasks};
 
-/// Turns of an episode when the user does not say; the paper's limit in evaluation.
+/// Default turns of an episode: the paper's limit in evaluation.
 const DEFAULT_TURNS: u32 = 200;
 
 pub(crate) fn run(args: &Eval, printer: Printer) -> Result<u8, Failure> {

@@ -12,7 +12,7 @@ use crate::printer::Printer;
 use crate::train::experiment::{ArmResult, Experiment, Laboratory, table};
 use crate::{contract, exit, interrupt};
 
-/// What `experiment --json` prints.
+/// Output of `experiment --json`.
 #[derive(Serialize)]
 struct Told {
     version: u32,

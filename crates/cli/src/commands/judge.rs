@@ -45,7 +45,7 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
     told(args, record, (&task, &candidate, stage), &verdict, printer)
 }
 
-/// The same by a server.
+/// Judges on a server instead of this machine.
 fn elsewhere(
     args: &JudgeArgs,
     server: &str,
@@ -84,13 +84,13 @@ fn elsewhere(
     }
 }
 
-/// The folder is made before the work: a full disk or a run that is there already is found then.
+/// Creates the run folder before judging, so that a full disk or an existing run is found first.
 fn record(args: &JudgeArgs) -> Result<Option<RunWriter>, Failure> {
     let info = || RunInfo { command: command(), ..RunInfo::default() };
     Ok(args.out.as_ref().map(|dir| RunWriter::create(dir, info())).transpose()?)
 }
 
-/// Keeps and shows a verdict.
+/// Records and prints a verdict.
 fn told(
     args: &JudgeArgs,
     record: Option<RunWriter>,
@@ -107,7 +107,7 @@ fn told(
     Ok(if good { exit::OK } else { exit::NOT_VERIFIED })
 }
 
-/// A run with one episode that has no turns: somebody else made the candidate.
+/// Records a run with one episode without turns, since no policy wrote the candidate.
 fn keep(
     record: RunWriter,
     args: &JudgeArgs,
@@ -165,7 +165,7 @@ fn no_candidate(path: &Path, error: &CandidateError) -> Failure {
     Failure::usage(message, hint.to_owned())
 }
 
-/// The command line, for people.
+/// The command line, for display.
 pub(crate) fn command() -> String {
     let words: Vec<_> = std::env::args().skip(1).collect();
     format!("warpwright {}", words.join(" "))

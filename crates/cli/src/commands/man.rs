@@ -19,7 +19,7 @@ pub(crate) fn run(args: &Man, printer: Printer) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-/// A page for a command, and one for each command in it.
+/// Writes a page for a command and for each of its subcommands.
 fn pages(folder: &Path, command: &clap::Command, name: &str) -> Result<(), Failure> {
     page(folder, command, name)?;
     for inner in command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {

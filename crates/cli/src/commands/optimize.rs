@@ -1,4 +1,4 @@
-//! `warpwright optimize TASK...`: policies write kernels, the judge says what they are worth.
+//! `warpwright optimize TASK...`: policies write kernels, the judge verifies and times them.
 
 use std::path::{Path, PathBuf};
 

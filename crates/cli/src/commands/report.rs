@@ -1,5 +1,5 @@
-//! `warpwright report RUN_DIR...`: a table and a page, from records alone. Of one run of `eval`, what
-//! that came to.
+//! `warpwright report RUN_DIR...`: prints a table and writes a page, from records alone. For a
+//! single run of `eval` it shows the evaluation.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use warpwright_record::history::History;
 use warpwright_record::reader::RunReader;
 use warpwright_report::html::{ReportError, write_html};
-use warpwright_report::summary::Summary;
+use warpwright_report::summary::{Summary, recorded_on};
 use warpwright_report::table::table;
 
 use crate::args::Report;
@@ -27,7 +27,9 @@ struct Reported {
 }
 
 pub(crate) fn run(args: &Report, printer: Printer) -> Result<u8, Failure> {
+    let alone = args.recorded.is_empty();
     if let [dir] = &args.runs[..]
+        && alone
         && training::is_training(dir)
     {
         let page = args.out.clone().unwrap_or_else(|| dir.join("report.html"));
@@ -35,6 +37,7 @@ pub(crate) fn run(args: &Report, printer: Printer) -> Result<u8, Failure> {
         return Ok(written(&args.runs, &page, printer));
     }
     if let [dir] = &args.runs[..]
+        && alone
         && is_evaluation(dir)?
     {
         let page = args.out.clone().unwrap_or_else(|| dir.join("report.html"));
@@ -49,8 +52,19 @@ pub(crate) fn run(args: &Report, printer: Printer) -> Result<u8, Failure> {
     let page = args.out.clone().or_else(|| Some(args.runs.first()?.join("report.html")));
     let page = page.unwrap_or_else(|| PathBuf::from("report.html"));
     let dirs: Vec<&Path> = args.runs.iter().map(PathBuf::as_path).collect();
-    write_html(&dirs, &page)?;
+    let recorded: Vec<&Path> = args.recorded.iter().map(PathBuf::as_path).collect();
+    write_html(&dirs, &recorded, &page)?;
     printer.data(&format!("{}\n", table(&summaries, width())));
+    for dir in &args.recorded {
+        let reader = RunReader::open(dir)?;
+        let history = History::read(&reader)?;
+        printer.data(&format!(
+            "\nRecorded run {}: {}, not measured now\n{}\n",
+            dir.display(),
+            recorded_on(&reader, &history),
+            table(&Summary::all(&history), width())
+        ));
+    }
     Ok(written(&args.runs, &page, printer))
 }
 
@@ -64,14 +78,14 @@ fn written(runs: &[PathBuf], page: &Path, printer: Printer) -> u8 {
     exit::OK
 }
 
-/// Whether `eval` began the run. Settings that cannot be read are no evaluation's.
+/// Whether `eval` started the run; false if the settings cannot be read.
 fn is_evaluation(dir: &Path) -> Result<bool, Failure> {
     let run = RunReader::open(dir)?;
     let settings = Settings::from_config(&run.header().config);
     Ok(settings.is_ok_and(|settings| settings.purpose == Purpose::Eval))
 }
 
-/// Columns of the terminal; elsewhere a table may be as wide as it likes.
+/// Columns of the terminal; `None` elsewhere, where a table may have any width.
 pub(crate) fn width() -> Option<u16> {
     rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| size.ws_col).filter(|w| *w > 0)
 }

@@ -23,16 +23,16 @@ use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
 use crate::{device_use, exit, interrupt, judge_workers, tasks};
 
-/// Most questions of a batch.
+/// Maximum requests of a batch.
 const BATCH: usize = 256;
-/// How long a body may take to come.
+/// Time limit for receiving a request body.
 const BODY_TIME: Duration = Duration::from_mins(1);
-/// How long an answer is kept for its idempotency key, and most bytes of such answers.
+/// How long an answer is kept for its idempotency key, and the maximum bytes of such answers.
 const REPLAY_TIME: Duration = Duration::from_hours(24);
 const REPLAY_BYTES: usize = 64 << 20;
-/// Time of which it is said how busy a device was.
+/// Period over which the use of a device is reported.
 const USE_OF: Duration = Duration::from_secs(2);
-/// How often it is looked whether the user wants to stop.
+/// Interval at which the server checks whether the user wants to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
@@ -169,7 +169,7 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-/// Says how busy devices are, again and again.
+/// Reports periodically how busy the devices are.
 fn tell_uses(app: &App, benches: &[JudgeHost], is_over: &AtomicBool) {
     let now = || benches.iter().map(|bench| bench.judge.device_use()).collect::<Vec<_>>();
     let (mut before, mut since) = (now(), Instant::now());

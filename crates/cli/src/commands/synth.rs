@@ -24,7 +24,7 @@ use crate::synth::author::{Model, Spent};
 use crate::synth::{Made, Maker, Plan};
 use crate::{exit, interrupt};
 
-/// What `synth` prints.
+/// Output of `synth`.
 #[derive(Serialize)]
 struct Synthesised<'a> {
     version: u32,
@@ -37,7 +37,7 @@ struct Synthesised<'a> {
     added: usize,
     seconds: f64,
     admitted_per_second: f64,
-    /// What a model was asked; absent without one.
+    /// Use of the model; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<Spent>,
 }
@@ -107,7 +107,7 @@ fn runtime_range(args: &SynthArgs, bench: &JudgeHost) -> RuntimeRangeArg {
     args.runtime_range.unwrap_or(if cuda { RuntimeRangeArg::Fast } else { RuntimeRangeArg::Host })
 }
 
-/// The data set that is there, or an empty one.
+/// The existing data set, or an empty one.
 fn existing(path: &Path) -> Result<DataSet, Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder {
@@ -120,7 +120,7 @@ fn existing(path: &Path) -> Result<DataSet, Failure> {
     Ok(DataSet::read(path)?)
 }
 
-/// What a task of transformers' code imports.
+/// A task with the imports of tasks from transformers.
 const TRANSFORMERS: &str = "import torch
 import transformers
 
@@ -134,7 +134,7 @@ def get_inputs():
     return [torch.rand(4)]
 ";
 
-/// The grammar, or the model with what the grammar draws for it.
+/// The grammar, or the model, which gets compositions of the grammar.
 fn composer(
     args: &SynthArgs,
     bench: &JudgeHost,
@@ -156,7 +156,7 @@ fn composer(
     Ok(Box::new(Llm::new(author, grammar, &catalogues, config)))
 }
 
-/// The operator graphs of a suite's tasks, by name. A task that does not even load has none, and is
+/// The operator graphs of a suite's tasks, by name. A task that does not load has no graph, and is
 /// compared by its source.
 fn graphs(suite: &Suite, bench: &JudgeHost, printer: Printer) -> BTreeMap<String, OpGraph> {
     let (next, graphs) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
@@ -181,7 +181,8 @@ fn graphs(suite: &Suite, bench: &JudgeHost, printer: Printer) -> BTreeMap<String
     graphs.into_iter().filter_map(|(name, graph)| Some((name, graph?))).collect()
 }
 
-/// What no task may be a copy of: the suites, with their operator graphs, and what the set holds.
+/// The tasks to decontaminate against: those of the suites, with their operator graphs, and those
+/// of the set.
 fn copies(
     args: &SynthArgs,
     suites: &[Suite],

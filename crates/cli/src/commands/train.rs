@@ -14,7 +14,7 @@ use crate::train::launch::{Launch, Plan};
 use crate::train::stage::Stage;
 use crate::{contract, exit, interrupt};
 
-/// What `train --json` prints.
+/// Output of `train --json`.
 #[derive(Debug, Serialize)]
 struct Trained {
     version: u32,

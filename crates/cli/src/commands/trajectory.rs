@@ -24,7 +24,7 @@ use crate::exit;
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
 
-/// What `trajectory show --json` prints.
+/// Output of `trajectory show --json`.
 #[derive(Serialize)]
 struct Shown {
     version: u32,
@@ -47,7 +47,7 @@ struct Listed {
     turns: u32,
 }
 
-/// What `trajectory export --json` prints.
+/// Output of `trajectory export --json`.
 #[derive(Serialize)]
 struct Written {
     version: u32,
@@ -97,7 +97,7 @@ fn run_show(args: &TrajectoryShow, printer: Printer) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-/// The episode that was asked for; `None` when none was and there are several, or none at all.
+/// The requested episode; `None` if none was requested and the run has several episodes or none.
 fn choose<'a>(
     history: &'a History,
     args: &TrajectoryShow,

@@ -1,4 +1,4 @@
-//! `warpwright watch`: a training run's figures, drawn anew every second.
+//! `warpwright watch`: shows the metrics of a training run and updates them every second.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::train::dashboard::Dashboard;
 use crate::train::report;
 
 const EVERY: Duration = Duration::from_secs(1);
-/// Columns and lines of a picture for a file.
+/// Columns and lines of a frame outside a terminal.
 const PAGE: (u16, u16) = (100, 36);
 
 pub(crate) fn run(args: &WatchArgs, printer: Printer) -> Result<u8, Failure> {
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &WatchArgs, printer: Printer) -> Result<u8, Failure> {
     watched.map(|()| exit::OK)
 }
 
-/// Until somebody ends it.
+/// Draws frames until the user quits.
 fn watch(
     terminal: &mut DefaultTerminal,
     args: &WatchArgs,
@@ -72,7 +72,7 @@ fn watch(
     }
 }
 
-/// One picture as text.
+/// One frame as text.
 fn picture(dashboard: &Dashboard) -> String {
     let (width, height) = PAGE;
     // In memory, where nothing can go wrong.

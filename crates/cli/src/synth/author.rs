@@ -13,21 +13,21 @@ use crate::policies::PolicyName;
 use crate::printer::Printer;
 use crate::remote::{self, BaseUrls, PolicyArgs};
 
-/// The composer without a model.
+/// Name of the composer that uses no model.
 const GRAMMAR: &str = "grammar";
 
-/// What asking a model came to. Counts are the server's own.
+/// Use of a model. Counts are the server's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Spent {
-    /// Answers that came.
+    /// Number of answers.
     pub(crate) answers: u64,
-    /// Tokens read, cached ones included.
+    /// Input tokens, including cached ones.
     pub(crate) input_tokens: u64,
-    /// Of these, tokens that the server had cached.
+    /// Input tokens that the server had cached.
     pub(crate) cached_tokens: u64,
-    /// Tokens written, reasoning included.
+    /// Output tokens, including reasoning.
     pub(crate) output_tokens: u64,
-    /// US dollars, where prices are known.
+    /// US dollars, if prices are known.
     pub(crate) dollars: Option<f64>,
 }
 
@@ -38,8 +38,8 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// The model that `--composer` names; none for the grammar. Opens no connection. Waiting for its
-    /// server ends when `stop` is set.
+    /// The model that `--composer` names; `None` for the grammar. Opens no connection. Setting
+    /// `stop` ends the wait for the server.
     pub(crate) fn open(
         composer: &str,
         args: &PolicyArgs,
@@ -63,12 +63,12 @@ impl Model {
         Ok(Some(Arc::new(Self { speaker, spent: Mutex::default() })))
     }
 
-    /// What it came to so far.
+    /// Use so far.
     pub(crate) fn spent(&self) -> Spent {
         *self.lock()
     }
 
-    /// The sums are whole after every statement.
+    /// The sums are consistent after every statement.
     fn lock(&self) -> MutexGuard<'_, Spent> {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -122,7 +122,7 @@ impl Author for Model {
 }
 
 impl Spent {
-    /// For people.
+    /// The summary line.
     pub(crate) fn line(&self, model: &str) -> String {
         let Self { answers, input_tokens, cached_tokens, output_tokens, dollars } = self;
         let dollars = dollars.map(|dollars| format!(", ${dollars:.2}")).unwrap_or_default();

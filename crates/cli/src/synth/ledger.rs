@@ -1,4 +1,5 @@
-//! What the workers that make tasks share: the set, its log, and what tasks are not to be copies of.
+//! State of a synthesis that the workers share: the data set, its log, and the tasks to
+//! decontaminate against.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,26 +11,26 @@ use warpwright_synth::{DataSet, Decontamination, Likeness, Row, Trial, TrialLog,
 use super::refused::Refused;
 use crate::failure::{Failure, chain};
 
-/// How often those who wait look whether they are to stop.
+/// Interval at which waiting workers check whether to stop.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What the workers share.
+/// The shared state with its lock.
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// What tasks are not to be copies of is known.
+    /// Notified when `State::copies` is known.
     pub(super) learnt: Condvar,
 }
 
 pub(super) struct State {
     pub(super) set: DataSet,
     pub(super) log: TrialLog,
-    /// None until it is known. Nothing is kept before.
+    /// `None` until it is known. No task is kept before.
     pub(super) copies: Option<Decontamination>,
-    /// Of tasks that are not on the disk yet.
+    /// Trials whose tasks are not on the disk yet.
     pub(super) unwritten: Vec<Trial>,
     next: u64,
     had: usize,
-    /// How often in a row the judge itself has failed.
+    /// Consecutive failures of the judge itself.
     pub(super) failures: u32,
     pub(super) written: Instant,
     pub(super) said: Instant,
@@ -44,7 +45,7 @@ impl Shared {
         self.state.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, as soon as something may be kept; none if that is not to be.
+    /// Waits until tasks may be kept; `None` if `stop` is set before.
     pub(super) fn settled(&self, stop: &AtomicBool) -> Option<MutexGuard<'_, State>> {
         let mut state = self.lock();
         while state.copies.is_none() {
@@ -57,14 +58,14 @@ impl Shared {
         Some(state)
     }
 
-    /// The bookkeeping is whole after every statement, also after a panic elsewhere.
+    /// The state is consistent after every statement, also after a panic of another worker.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// With what the set and its log hold; the first seed to try is `next`.
+    /// The state for a set and its log; `next` is the first seed to try.
     pub(super) fn new(set: DataSet, log: TrialLog, next: u64, started: Instant) -> Self {
         Self {
             had: set.rows().len(),
@@ -79,7 +80,7 @@ impl State {
         }
     }
 
-    /// The next seed that was not tried, while tasks are wanted.
+    /// The next untried seed; `None` when the set has `count` tasks.
     pub(super) fn take_seed(&mut self, count: usize) -> Option<u64> {
         if self.set.rows().len() >= count {
             return None;
@@ -91,7 +92,7 @@ impl State {
         Some(self.next - 1)
     }
 
-    /// Keeps a task, unless it is a copy now that its graph is known.
+    /// Adds a task, unless its graph shows that it is a copy.
     pub(super) fn keep(&mut self, row: Row) -> Result<Result<(), Refused>, Failure> {
         let broken = |reason: String| {
             let message = format!("failed to add a task to the data set: {reason}");
@@ -108,7 +109,7 @@ impl State {
         Ok(Ok(()))
     }
 
-    /// Writes the data set, its card, and the log of what it holds.
+    /// Writes the data set, its card, and the log of its tasks.
     pub(super) fn write(&mut self, out: &Path) -> Result<(), Failure> {
         self.written = Instant::now();
         // As long as nothing is known, nothing was kept.
@@ -125,7 +126,7 @@ impl State {
             .map_err(|error| Failure::io("write the card of the data set", &error))
     }
 
-    /// How far it has come, for people.
+    /// The progress line.
     pub(super) fn told(&mut self, count: usize, started: Instant) -> String {
         self.said = Instant::now();
         let admitted = self.set.rows().len();

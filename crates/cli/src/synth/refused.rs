@@ -1,18 +1,18 @@
-//! Why a proposal is not kept, in one word, for people, and for the composer.
+//! Why a proposal is refused: in one word, in a line, and as a message to the composer.
 
 use warpwright_judge::Examination;
 use warpwright_synth::Refusal;
 
-/// Most characters of an error that a composer is told.
+/// Maximum characters of an error in a message to the composer.
 const MOST_TOLD: usize = 2000;
 
-/// Why a proposal is not kept.
+/// Why a proposal is refused.
 pub(super) struct Refused {
-    /// One word for counting.
+    /// The reason in one word, for counting.
     pub(super) reason: String,
-    /// For people.
+    /// The reason in one line.
     pub(super) detail: String,
-    /// What a composer is told, where that is more.
+    /// A longer message to the composer, if there is one.
     told: Option<String>,
 }
 
@@ -21,7 +21,8 @@ impl Refused {
         Self { reason: reason.to_owned(), detail: detail.into(), told: None }
     }
 
-    /// An error of the task's own: its first line is kept, all that matters of it is told.
+    /// An error that the task raised: its first line is the detail, its relevant lines are the
+    /// message to the composer.
     pub(super) fn error(reason: &str, message: &str) -> Self {
         let detail = message.lines().next().unwrap_or_default();
         Self { told: Some(of_the_task(message)), ..Self::new(reason, detail) }
@@ -36,14 +37,14 @@ impl Refused {
         )
     }
 
-    /// For the composer.
+    /// The message to the composer.
     pub(super) fn told(&self) -> String {
         let detail = self.told.as_ref().unwrap_or(&self.detail);
         format!("{}: {detail}", self.reason.replace('_', " "))
     }
 
-    /// Tasks are about float32: an honest kernel has no choice of another type, and tolerances are made for
-    /// it. Inputs may be indices and masks.
+    /// Refuses types other than float32: an honest kernel cannot choose its type, and the
+    /// tolerances are made for float32. Inputs may also be indices and masks.
     pub(super) fn other_type(found: &Examination) -> Option<Self> {
         let floats = ["float64", "float16", "bfloat16", "complex64", "complex128"];
         let inputs = found.inputs.iter().map(|kind| ("input", kind));
@@ -55,8 +56,8 @@ impl Refused {
     }
 }
 
-/// An error without the frames of a traceback that are not the task's: they say nothing of it, and where
-/// things are on this machine is nobody's business.
+/// The error without traceback frames outside the task: they do not describe the task, and they
+/// reveal paths of this machine.
 fn of_the_task(message: &str) -> String {
     let mut told = String::new();
     let mut own = true;
@@ -81,7 +82,7 @@ mod tests {
     use super::of_the_task;
 
     #[test]
-    fn of_a_traceback_only_the_tasks_own_lines_are_told() {
+    fn traceback_is_cut_to_lines_of_the_task() {
         let message = "RuntimeError: shapes\n  File \"/opt/torch/module.py\", line 7, in call\n    \
             return f()\n           ^^^\n  File \"/tmp/model-x/model.py\", line 9, in forward\n    \
             return x @ y\n           ~~^~~\n  File \"/opt/torch/mm.py\", line 1, in mm\n    raise\n";

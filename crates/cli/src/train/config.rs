@@ -1,7 +1,7 @@
 //! `warpwright train`'s configuration: one TOML file for all stages. The reference of its keys,
 //! `docs/reference/configuration.md`, is generated from these types.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use schemars::JsonSchema;
@@ -21,6 +21,7 @@ mod reference;
 mod rl;
 mod set;
 mod tasks;
+mod values;
 
 pub(crate) use self::fitting::{
     BaselinePolicy, Collecting, Demos, Evaluating, Fitting, Rejecting, Valuing,
@@ -29,6 +30,7 @@ pub(crate) use self::model::{Model, Pretrained};
 pub(crate) use self::pretraining::Pretraining;
 pub(crate) use self::rl::Rl;
 pub(crate) use self::tasks::Tasks;
+pub(crate) use self::values::{Source, read as read_toml};
 
 /// Everything that a run depends on, except its seed and its device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -97,6 +99,11 @@ impl Config {
             let hint = "name a TOML file, e.g. configs/smoke-cpu.toml".to_owned();
             Failure::usage(format!("failed to read the configuration: {error}"), hint)
         })?;
+        if is_experiment(&text) {
+            let name = path.display();
+            let message = format!("failed to read the configuration {name}: it is an experiment");
+            return Err(Failure::usage(message, format!("run `warpwright experiment {name}`")));
+        }
         let refused = |reason: String| {
             let message = format!("failed to read the configuration {}: {reason}", path.display());
             Failure::usage(message, "docs/reference/configuration.md lists every key".to_owned())
@@ -109,31 +116,32 @@ impl Config {
         Ok((config.map_err(refused)?, text))
     }
 
-    /// Reads a text; errors of its syntax name its lines.
+    /// Reads a person's text; errors name its lines.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        Self::parse_with(text, ToString::to_string)
+        Self::parse_from(text, Source::File)
     }
 
     /// Reads a text that no person wrote: errors name no lines.
     pub(crate) fn parse_generated(text: &str) -> Result<Self, String> {
-        Self::parse_with(text, |error| {
-            let line = error.span().and_then(|span| text[..span.start].lines().last());
-            let key = line.and_then(|line| line.split('=').next()).unwrap_or_default().trim();
-            if key.is_empty() {
-                error.message().to_owned()
-            } else {
-                format!("`{key}`: {}", error.message())
-            }
-        })
+        Self::parse_from(text, Source::Generated)
     }
 
-    fn parse_with(text: &str, told: impl Fn(&toml::de::Error) -> String) -> Result<Self, String> {
+    fn parse_from(text: &str, source: Source) -> Result<Self, String> {
         if let Ok(table) = toml::from_str(text) {
             keys::check(&table)?;
         }
-        let config: Self = toml::from_str(text).map_err(|error| told(&error))?;
+        let config: Self = read_toml(text, source)?;
         config.check()?;
         Ok(config)
+    }
+
+    /// Checks the model's `config.json`, before anything starts. Returns the folder of an existing model. `folder` is
+    /// the configuration's.
+    pub(crate) fn check_model(&self, folder: &Path) -> Result<Option<PathBuf>, Failure> {
+        if let Some(model) = &self.model {
+            model.shape(folder).map_err(refused_model)?;
+        }
+        self.pretrained.as_ref().map(|pretrained| pretrained.find(folder)).transpose()
     }
 
     fn check(&self) -> Result<(), String> {
@@ -182,8 +190,39 @@ impl Config {
     }
 }
 
+/// Whether a text is an experiment's file.
+fn is_experiment(text: &str) -> bool {
+    let table = toml::from_str::<toml::Table>(text);
+    table.is_ok_and(|table| table.contains_key("arms") && table.contains_key("base"))
+}
+
 /// The model's sizes cannot be used.
 pub(crate) fn refused_model(reason: impl std::fmt::Display) -> Failure {
     let hint = "docs/reference/configuration.md lists the keys of [model]".to_owned();
     Failure::usage(format!("failed to use the model's sizes: {reason}"), hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn experiment_file_names_its_command() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.toml");
+        fs::write(&path, "base = \"b.toml\"\nseeds = [1]\nshared = []\narms = []\n").unwrap();
+        let failure = Config::read(&path, &[]).unwrap_err();
+        assert!(failure.message.contains("it is an experiment"), "{}", failure.message);
+        assert!(failure.hint.unwrap().contains("warpwright experiment"));
+    }
+
+    #[test]
+    fn overrides_with_a_wrong_value_name_the_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.toml");
+        fs::write(&path, "max_turns = 3\n[tasks]\ntrain = [\"a.py\"]\n").unwrap();
+        let failure = Config::read(&path, &["max_turns=many".to_owned()]).unwrap_err();
+        let told = "`max_turns` is the string \"many\"; it must be a whole number of at least 0 (with --set)";
+        assert!(failure.message.ends_with(told), "{}", failure.message);
+    }
 }

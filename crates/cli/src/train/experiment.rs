@@ -153,7 +153,7 @@ impl Laboratory<'_> {
             title: name,
             facts: vec![
                 ("devices".to_owned(), devices.join(", ")),
-                ("seeds".to_owned(), format!("{:?}", self.experiment.seeds)),
+                ("seeds".to_owned(), format!("{seeds:?}", seeds = self.experiment.seeds)),
             ],
             is_cpu: devices.iter().any(|device| device == "cpu"),
             stages: results::shown(&arms),

@@ -11,16 +11,22 @@
 //!                           fail in the same way
 //! ```
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
 use warpwright_learn::engine::Engine;
 
 use crate::failure::Failure;
 
 const STATE: &str = "state.json";
+/// Limit on the keys that an error lists.
+const MAX_LISTED: usize = 10;
+/// Longest value that an error quotes, characters.
+const MAX_QUOTED: usize = 60;
 
 /// The inputs that a run was started with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,24 +80,83 @@ impl Begun {
             return write_json(&path, self);
         }
         let found = Self::read(out)?;
-        let differs = [
-            (found.config != self.config, "the configuration"),
-            (found.tasks != self.tasks, "the content of its tasks"),
-            (found.seed != self.seed, "--seed"),
-            (found.devices != self.devices, "--device"),
-        ];
-        match differs.into_iter().find(|(differs, _)| *differs) {
-            None => Ok(()),
-            Some((_, what)) => {
-                let message = format!(
-                    "failed to resume the run in {}: {what} differs from the run's",
-                    out.display()
-                );
-                let hint = "start another run with a new --out, or restore what differs".to_owned();
-                Err(Failure::usage(message, hint))
+        let differences = found.differences(self);
+        if differences.is_empty() {
+            return Ok(());
+        }
+        let (out, differences) = (out.display(), differences.join("; "));
+        let message = format!("failed to resume the run in {out}: {differences}");
+        let hint = "restore what differs, or start another run with a new --out".to_owned();
+        Err(Failure::usage(message, hint))
+    }
+
+    /// How the inputs in `new` differ from these.
+    fn differences(&self, new: &Self) -> Vec<String> {
+        let mut told = Vec::new();
+        if let Some(changes) = changes(&self.config, &new.config) {
+            told.push(format!("the configuration differs{changes}"));
+        }
+        if self.tasks != new.tasks {
+            told.push("the content of its tasks differs".to_owned());
+        }
+        if self.seed != new.seed {
+            told.push(format!("--seed differs: {} -> {}", self.seed, new.seed));
+        }
+        if self.devices != new.devices {
+            let (old, new) = (self.devices.join(","), new.devices.join(","));
+            told.push(format!("--device differs: {old} -> {new}"));
+        }
+        told
+    }
+}
+
+/// The keys whose values differ, each with the old and the new value; `None` if no value differs.
+fn changes(old: &str, new: &str) -> Option<String> {
+    let (Some(old), Some(new)) = (values(old), values(new)) else {
+        return (old != new).then(String::new);
+    };
+    let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let differing: Vec<&String> =
+        keys.into_iter().filter(|key| old.get(*key) != new.get(*key)).collect();
+    if differing.is_empty() {
+        return None;
+    }
+    let shown = |value: Option<&Value>| match value.map(ToString::to_string) {
+        None => "not set".to_owned(),
+        Some(text) if text.chars().count() > MAX_QUOTED => {
+            format!("{}...", text.chars().take(MAX_QUOTED).collect::<String>())
+        }
+        Some(text) => text,
+    };
+    let one = |key: &&String| {
+        let (old, new) = (shown(old.get(*key)), shown(new.get(*key)));
+        format!("`{key}` {old} -> {new}")
+    };
+    let listed: Vec<String> = differing.iter().take(MAX_LISTED).map(one).collect();
+    let rest = match differing.len() - listed.len() {
+        0 => String::new(),
+        1 => ", and 1 more key".to_owned(),
+        more => format!(", and {more} more keys"),
+    };
+    Some(format!(": {}{rest}", listed.join(", ")))
+}
+
+/// The values of a TOML text by their keys with all tables; `None` if it is not TOML.
+fn values(text: &str) -> Option<BTreeMap<String, Value>> {
+    fn add(table: Table, path: &str, values: &mut BTreeMap<String, Value>) {
+        for (name, value) in table {
+            let path = if path.is_empty() { name } else { format!("{path}.{name}") };
+            match value {
+                Value::Table(inner) if !inner.is_empty() => add(inner, &path, values),
+                value => {
+                    values.insert(path, value);
+                }
             }
         }
     }
+    let mut values = BTreeMap::new();
+    add(toml::from_str(text).ok()?, "", &mut values);
+    Some(values)
 }
 
 /// One stage's folder.

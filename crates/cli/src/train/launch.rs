@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-use fs_err as fs;
 use warpwright_judge::SessionPool;
 use warpwright_task::Task;
 
@@ -12,7 +11,7 @@ use crate::engine::Host;
 use crate::failure::Failure;
 use crate::judging::JudgeHost;
 use crate::printer::Printer;
-use crate::train::config::{Config, Pretrained, Pretraining, refused_model};
+use crate::train::config::{Config, Pretraining, refused_model};
 use crate::train::corpus;
 use crate::train::folder::Begun;
 use crate::train::rollout_workers::RolloutConfig;
@@ -61,25 +60,17 @@ pub(crate) struct TrainOutcome {
 }
 
 impl Launch {
-    /// Reads the tasks. Unusable inputs are refused before anything starts.
+    /// Checks the model and reads the tasks. Unusable inputs are refused before anything starts.
     pub(crate) fn prepare(plan: Plan, printer: Printer) -> Result<Self, Failure> {
         let Plan { config, folder, task_seed, .. } = &plan;
-        let (train, held_out) = config.tasks.read(folder, *task_seed, printer)?;
-        let read = |pretrain: &Pretraining| pretrain.read(folder, *task_seed, &held_out, printer);
-        let written = config.pretrain.as_ref().map(read).transpose()?.unwrap_or_default();
+        let pretrained = config.check_model(folder)?;
         if let Some(model) = &config.model {
             let shape = model.shape(folder).map_err(refused_model)?;
             corpus::check_same_shape(&shape, &plan.out.join("model"))?;
         }
-        // Without `..`: the engine's jail mounts it at its own path.
-        let find = |p: &Pretrained| {
-            fs::canonicalize(folder.join(&p.path)).map_err(|error| {
-                let hint = "pretrained.path must be a Hugging Face model folder, or a checkpoint that another \
-                            training makes first";
-                Failure::usage(format!("failed to find the model: {error}"), hint.to_owned())
-            })
-        };
-        let pretrained = config.pretrained.as_ref().map(find).transpose()?;
+        let (train, held_out) = config.tasks.read(folder, *task_seed, printer)?;
+        let read = |pretrain: &Pretraining| pretrain.read(folder, *task_seed, &held_out, printer);
+        let written = config.pretrain.as_ref().map(read).transpose()?.unwrap_or_default();
         Ok(Self { plan, train, held_out, written, pretrained })
     }
 

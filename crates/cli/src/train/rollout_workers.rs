@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plays_before_a_further_task_are_counted() {
+    fn plays_before_the_next_new_task_are_counted() {
         let tasks = [4, 4, 2, 4, 7, 2, 9];
         let plays = (0..).zip(tasks).map(|(number, task)| Play { number, task, seed: 0 });
         let plan: Plan = plays.collect();

@@ -1,4 +1,4 @@
-//! Every bad input: a message that says what was attempted, a hint, the documented exit code.
+//! Every invalid input results in a message that names the failed step, a hint, and the documented exit code.
 
 use crate::program::{Program, Ran, TASK};
 
@@ -11,7 +11,7 @@ fn refuse(task: &str) -> Ran {
 }
 
 #[test]
-fn a_reference_without_model() {
+fn task_without_model_class_is_refused() {
     insta::assert_snapshot!(refuse("class Net: ...\ndef get_inputs(): return []\n").show(), @r"
     exit code 2
     --- stderr
@@ -21,7 +21,7 @@ fn a_reference_without_model() {
 }
 
 #[test]
-fn a_reference_without_get_inputs() {
+fn task_without_get_inputs_is_refused() {
     let task = TASK.replace("get_inputs", "make_inputs");
     insta::assert_snapshot!(refuse(&task).show(), @r"
     exit code 2
@@ -32,7 +32,7 @@ fn a_reference_without_get_inputs() {
 }
 
 #[test]
-fn a_syntax_error_in_the_reference() {
+fn task_syntax_error_names_its_line() {
     let task = TASK.replace("return [torch", "return [[torch");
     insta::assert_snapshot!(refuse(&task).show(), @r"
     exit code 2
@@ -45,7 +45,7 @@ fn a_syntax_error_in_the_reference() {
 }
 
 #[test]
-fn a_task_that_is_not_there() {
+fn missing_task_path_and_empty_suite_are_refused() {
     let program = Program::bare();
     insta::assert_snapshot!(program.run(&["optimize", "nothing.py"]).show(), @r"
     exit code 2
@@ -63,7 +63,7 @@ fn a_task_that_is_not_there() {
 }
 
 #[test]
-fn arguments_that_make_no_sense() {
+fn invalid_optimize_arguments_are_usage_errors() {
     let program = Program::bare();
     program.write("task.py", TASK);
     insta::assert_snapshot!(program.run(&["optimize"]).show(), @r"
@@ -99,7 +99,7 @@ fn arguments_that_make_no_sense() {
 }
 
 #[test]
-fn with_json_a_refusal_is_an_object_too() {
+fn json_errors_are_one_object_on_stdout() {
     let program = Program::bare();
     let ran = program.run(&["optimize", "nothing.py", "--json"]);
     insta::assert_snapshot!(ran.stdout, @r#"{"version":1,"error":{"kind":"usage","message":"failed to read a task from nothing.py: there is no such file or folder","hint":"check the path; tasks are .py, .jsonl or .parquet files, or folders of .py files"}}"#);
@@ -109,7 +109,7 @@ fn with_json_a_refusal_is_an_object_too() {
 }
 
 #[test]
-fn a_candidate_that_is_none() {
+fn missing_or_incomplete_candidate_is_refused() {
     let program = Program::bare();
     program.write("task.py", TASK);
     program.write("workspace/kernels/a.cu", "");
@@ -139,7 +139,7 @@ fn a_candidate_that_is_none() {
 }
 
 #[test]
-fn no_interpreter() {
+fn missing_python_interpreter_is_refused() {
     let program = Program::bare();
     program.write("task.py", TASK);
     let ran = program.run(&["optimize", "task.py", "--python", "nowhere/python"]);
@@ -152,7 +152,7 @@ fn no_interpreter() {
 }
 
 #[test]
-fn a_remote_policy_without_a_key_or_with_a_bad_url() {
+fn remote_policy_needs_an_api_key_and_a_valid_url() {
     let program = Program::bare();
     program.write("task.py", TASK);
     let ask = |more: &[&str]| {

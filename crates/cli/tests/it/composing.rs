@@ -1,4 +1,4 @@
-//! `synth` with a model behind an endpoint.
+//! `synth` with a model behind an endpoint as its composer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::program::{Program, Ran};
 use crate::server::Server;
 
-/// An answer with a task that computes this of its inputs and its parameter.
+/// An answer with a task whose `forward` returns this expression of `x`, `y` and `self.scale`.
 fn task(forward: &str) -> String {
     format!(
         "Here it is.\n\n```python\n\"\"\"Scaled gate of two signals.\"\"\"\n\n\
@@ -49,7 +49,7 @@ fn synth(program: &Program, server: &Server, more: &[&str]) -> Ran {
     program.run(&[&arguments, more].concat())
 }
 
-/// The log of what was tried.
+/// The log of all proposals.
 fn tried(program: &Program) -> Vec<Value> {
     let text = fs_err::read_to_string(program.path("made/tasks.tried.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -60,7 +60,7 @@ fn reasons(tried: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_model_is_told_why_its_tasks_are_refused_until_one_is_kept() {
+fn composer_model_gets_the_reason_of_each_refusal() {
     let server = Server::saying(vec![
         "I would rather talk about the weather.".to_owned(),
         task("torch.tanh(x @ y) * self.scale"),
@@ -137,7 +137,7 @@ fn a_model_is_told_why_its_tasks_are_refused_until_one_is_kept() {
 }
 
 #[test]
-fn a_model_that_only_talks_is_given_up_before_it_costs_more() {
+fn twenty_answers_without_a_task_end_the_run() {
     let server = Server::saying(vec!["I would rather talk about the weather.".to_owned()]);
     let program = Program::new();
     let ran = synth(&program, &server, &["--count", "5"]);
@@ -159,7 +159,7 @@ fn a_model_that_only_talks_is_given_up_before_it_costs_more() {
 }
 
 #[test]
-fn an_endpoint_that_refuses_ends_the_run_with_its_cure() {
+fn endpoint_error_ends_the_run_with_a_hint() {
     let server = Server::answering(|_| (404, json!({ "error": { "message": "no model x" } })));
     let program = Program::new();
     let ran = synth(&program, &server, &["--count", "5"]);
@@ -174,7 +174,7 @@ fn an_endpoint_that_refuses_ends_the_run_with_its_cure() {
 }
 
 #[test]
-fn an_interrupt_breaks_off_waiting_for_a_model() {
+fn interrupt_cancels_pending_model_requests() {
     let (over, waiting) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (end, told) = (Arc::clone(&over), Arc::clone(&waiting));
     let server = Server::answering(move |_| {
@@ -205,7 +205,7 @@ fn an_interrupt_breaks_off_waiting_for_a_model() {
 }
 
 #[test]
-fn a_composer_that_cannot_be_had_is_refused_before_anything_starts() {
+fn unavailable_composer_is_a_usage_error() {
     let program = Program::bare();
     for (composer, more, words) in [
         ("teacher", vec![], "composers are `grammar`"),

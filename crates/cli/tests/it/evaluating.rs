@@ -1,11 +1,11 @@
-//! `trajectory` and `compare`: from records alone, without Python, torch or a device.
+//! `trajectory` and `compare` read records only, without Python, torch or a device.
 
 use insta::assert_snapshot;
 
 use crate::program::Program;
 use crate::suite;
 
-/// A program beside a run over a small suite, in `run`, and one of two episodes of other kinds.
+/// A program in a folder with two runs: `run` over a small suite, and `host` with one episode on the cpu device.
 fn program() -> Program {
     let program = Program::bare();
     drop(suite::write(&program.path("run")));
@@ -16,7 +16,7 @@ fn program() -> Program {
 }
 
 #[test]
-fn a_run_of_several_episodes_is_listed_and_one_is_shown() {
+fn trajectory_show_lists_episodes_and_prints_one() {
     let program = program();
     let ran = program.run(&["trajectory", "show", "run"]);
     assert_eq!(ran.code, Some(0), "{}", ran.show());
@@ -37,7 +37,7 @@ fn a_run_of_several_episodes_is_listed_and_one_is_shown() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_said() {
+fn trajectory_show_refuses_invalid_selections() {
     let program = program();
     assert_snapshot!(program.run(&["trajectory", "show", "run", "--episode", "99"]).show(), @r"
     exit code 2
@@ -57,7 +57,7 @@ fn what_cannot_be_shown_is_said() {
 }
 
 #[test]
-fn episodes_are_exported_and_what_is_left_out_is_said() {
+fn trajectory_export_reports_skipped_episodes() {
     let program = program();
     let export = |format| {
         let command =
@@ -96,7 +96,7 @@ fn episodes_are_exported_and_what_is_left_out_is_said() {
 }
 
 #[test]
-fn runs_are_compared_and_what_must_not_be_is_refused() {
+fn compare_pairs_tasks_and_refuses_incomparable_runs() {
     let program = program();
     let both = ["compare", "run", "run", "--policy-a", "alpha", "--policy-b", "beta"];
     let ran = program.run(&both);

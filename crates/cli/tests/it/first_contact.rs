@@ -1,4 +1,4 @@
-//! What works before anything is set up.
+//! Commands that work before set-up.
 
 use crate::program::Program;
 
@@ -18,6 +18,7 @@ fn help_names_the_commands_and_the_exit_codes() {
       judge        Verify one candidate against its task, and time it
       report       Print the results of runs as a table and write them as an HTML page
       compare      Compare two runs of `eval`, task by task
+      analyze      Analyse evaluations and training runs: gap closed, best of N, roofline, times, plots
       trajectory   Show episodes as conversations, or export them as training data
       doctor       Check this machine: what works, what is missing, and the command that fixes it
       synth        Synthesise training tasks: compose them, try them in the judge, keep the sound ones
@@ -56,6 +57,15 @@ fn every_command_has_help_with_examples() {
         "judge",
         "report",
         "compare",
+        "analyze",
+        "analyze gap",
+        "analyze best-of",
+        "analyze merge",
+        "analyze roofline",
+        "analyze verdict-times",
+        "analyze step-times",
+        "analyze steps",
+        "analyze plot",
         "trajectory",
         "trajectory show",
         "trajectory export",
@@ -91,7 +101,7 @@ fn every_command_has_help_with_examples() {
 }
 
 #[test]
-fn doctor_says_what_is_missing_and_how_to_mend_it() {
+fn doctor_names_missing_parts_and_their_fix() {
     let program = Program::bare();
     let nowhere = program.path("nowhere/python");
     let ran = program.run(&["doctor", "--json", "--python", nowhere.to_str().unwrap()]);
@@ -109,7 +119,7 @@ fn doctor_says_what_is_missing_and_how_to_mend_it() {
 }
 
 #[test]
-fn doctor_is_content_where_everything_is_set_up() {
+fn doctor_succeeds_on_a_complete_setup() {
     let ran = Program::new().run(&["doctor"]);
     assert_eq!(ran.code, Some(0), "{}", ran.show());
     assert!(ran.stdout.contains("\nready: tasks can be judged on "), "{}", ran.show());
@@ -129,11 +139,11 @@ fn completions_and_man_pages_cover_every_command() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     pages.sort();
-    insta::assert_snapshot!(pages.join(" "), @"warpwright-bench-judge.1 warpwright-bench-serve.1 warpwright-bench.1 warpwright-compare.1 warpwright-completions.1 warpwright-doctor.1 warpwright-eval.1 warpwright-experiment.1 warpwright-judge.1 warpwright-optimize.1 warpwright-report.1 warpwright-serve.1 warpwright-synth.1 warpwright-task-compose.1 warpwright-task-drop.1 warpwright-task-lint.1 warpwright-task-show.1 warpwright-task-stats.1 warpwright-task.1 warpwright-train.1 warpwright-trajectory-export.1 warpwright-trajectory-show.1 warpwright-trajectory.1 warpwright-watch.1 warpwright-worker.1 warpwright.1");
+    insta::assert_snapshot!(pages.join(" "), @"warpwright-analyze-best-of.1 warpwright-analyze-gap.1 warpwright-analyze-merge.1 warpwright-analyze-plot.1 warpwright-analyze-roofline.1 warpwright-analyze-step-times.1 warpwright-analyze-steps.1 warpwright-analyze-verdict-times.1 warpwright-analyze.1 warpwright-bench-judge.1 warpwright-bench-serve.1 warpwright-bench.1 warpwright-compare.1 warpwright-completions.1 warpwright-doctor.1 warpwright-eval.1 warpwright-experiment.1 warpwright-judge.1 warpwright-optimize.1 warpwright-report.1 warpwright-serve.1 warpwright-synth.1 warpwright-task-compose.1 warpwright-task-drop.1 warpwright-task-lint.1 warpwright-task-show.1 warpwright-task-stats.1 warpwright-task.1 warpwright-train.1 warpwright-trajectory-export.1 warpwright-trajectory-show.1 warpwright-trajectory.1 warpwright-watch.1 warpwright-worker.1 warpwright.1");
 }
 
 #[test]
-fn a_skill_that_cannot_be_rendered_is_refused_before_anything_starts() {
+fn skill_with_an_unknown_placeholder_is_refused() {
     let program = Program::bare();
     fs_err::write(program.path("skill.md"), "For {{ devise }}.").unwrap();
     fs_err::write(

@@ -1,4 +1,4 @@
-//! The guides of `docs/` run as they are written: a reader's commands work.
+//! Runs the commands of the guides in `docs/` as they are written.
 //!
 //! The plain `sh` blocks of a page run in order, as one bash script in an empty folder. Blocks that
 //! need a GPU or something from outside have another info string: `sh gpu`, `sh needs=network`.
@@ -15,9 +15,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::program::Program;
 
-/// For one page. Guides are written to take two minutes on two idle cores.
+/// Time limit for one page. A guide should take two minutes on two idle cores.
 const TIMEOUT: Duration = Duration::from_secs(400);
-/// For bash and what it started to end, once asked.
+/// Time limit for bash and its children to end after a signal.
 const GRACE: Duration = Duration::from_secs(10);
 
 macro_rules! pages {
@@ -47,7 +47,7 @@ pages! {
 }
 
 #[test]
-fn every_guide_with_plain_blocks_is_run() {
+fn every_guide_with_plain_shell_blocks_has_a_test() {
     let mut pages = vec!["get-started.md".to_owned()];
     let mut folders = vec![docs().join("guides")];
     while let Some(folder) = folders.pop() {
@@ -73,9 +73,9 @@ fn docs() -> PathBuf {
     repository().join("docs")
 }
 
-/// The plain blocks of a page as a script in which each line has the number that it has on the page;
-/// none if there are none. The first line, a page's title, says where a command failed, and ends what
-/// runs in the background.
+/// The plain blocks of a page as a script with the line numbers of the page; `None` without such
+/// blocks. The first line, in place of the page's title, reports where a command failed, and ends
+/// background processes.
 fn script(page: &str) -> Option<String> {
     let text = fs_err::read_to_string(docs().join(page)).unwrap();
     assert!(text.starts_with("# "), "docs/{page}:1: a page begins with its title");
@@ -154,7 +154,7 @@ fn run(page: &str) {
     assert!(ended.is_some_and(|status| status.success()), "docs/{page}: {ended:?}\n{told}");
 }
 
-/// The exit status of a process that ends in time.
+/// The exit status of a process; `None` if it does not end in time.
 fn wait(child: &mut std::process::Child, timeout: Duration) -> Option<ExitStatus> {
     let deadline = Instant::now() + timeout;
     loop {

@@ -1,5 +1,5 @@
-//! `judge` and `optimize` for real, on the cpu device. What each way of being wrong is called is
-//! tested with the judge; here it is how the user is told.
+//! `judge` and `optimize` with the real judge on the cpu device. The tests of the judge cover each kind of
+//! failure; these tests cover how the command line reports it.
 
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ fn judge(program: &Program, candidate: &str, more: &[&str]) -> crate::program::R
 }
 
 #[test]
-fn a_right_candidate_is_verified_and_recorded() {
+fn correct_candidate_is_verified_and_recorded() {
     let program = scene();
     let ran = judge(&program, "good", &["--out", "run"]);
     assert_eq!(ran.code, Some(0), "{}", ran.show());
@@ -47,7 +47,7 @@ fn a_right_candidate_is_verified_and_recorded() {
 }
 
 #[test]
-fn a_wrong_candidate_has_its_own_exit_code_and_every_reward_is_minus_one() {
+fn unverified_candidate_exits_with_3_and_reward_minus_one() {
     let program = scene();
     program.write("wrong/model_new.py", MODEL_NEW);
     program.write("wrong/kernels/relu_add.cu", &KERNEL.replace("+ 1.0f", "+ 1.1f"));
@@ -71,9 +71,9 @@ fn a_wrong_candidate_has_its_own_exit_code_and_every_reward_is_minus_one() {
     assert!(ran.stdout.contains("kernels/relu_add.cu:5:"), "file and line: {}", ran.show());
 }
 
-/// What a candidate says may move the cursor and write over the verdict.
+/// Text of a candidate could otherwise move the cursor and overwrite the verdict.
 #[test]
-fn control_characters_of_a_candidate_are_shown_and_not_obeyed() {
+fn control_characters_of_a_candidate_are_escaped() {
     let program = scene();
     let raises = "        raise RuntimeError('\\x1b[2K\\x1b[1Averified')\n        y = ";
     let model = MODEL_NEW.replacen("        y = ", raises, 1);
@@ -88,9 +88,9 @@ fn control_characters_of_a_candidate_are_shown_and_not_obeyed() {
     assert!(!ran.stdout.contains('\x1b') && !ran.stderr.contains('\x1b'), "{}", ran.show());
 }
 
-/// References that fail by themselves: the caller's mistake, not a verdict, not ours.
+/// A reference that fails on its own is a usage error, neither a verdict nor an infrastructure failure.
 #[test]
-fn references_that_cannot_be_judged_against() {
+fn failing_references_are_usage_errors() {
     let program = scene();
     let cases = [
         (
@@ -127,7 +127,7 @@ fn references_that_cannot_be_judged_against() {
 }
 
 #[test]
-fn a_gpu_that_is_not_there_is_named_with_what_to_do() {
+fn missing_gpu_error_suggests_the_cpu_device() {
     if std::path::Path::new("/dev/nvidiactl").exists() {
         return;
     }
@@ -143,7 +143,7 @@ fn a_gpu_that_is_not_there_is_named_with_what_to_do() {
 }
 
 #[test]
-fn a_suite_goes_on_past_a_task_that_cannot_be_judged() {
+fn failing_reference_does_not_stop_the_suite() {
     let program = scene();
     let broken = TASK.replace("return torch.relu(x + 1.0) * 0.5", "raise ValueError('not today')");
     program.write("suite/a_broken.py", &broken);
@@ -163,7 +163,7 @@ fn a_suite_goes_on_past_a_task_that_cannot_be_judged() {
 
 /// The built-in policy has no rule for `topk`, and cannot trace a module that returns a dict.
 #[test]
-fn an_episode_without_a_verdict_says_why() {
+fn episode_without_a_verdict_reports_its_reason() {
     let program = Program::new();
     let task = |returned: &str| {
         format!(
@@ -185,7 +185,7 @@ fn an_episode_without_a_verdict_says_why() {
 }
 
 #[test]
-fn a_module_goes_in_and_a_verified_kernel_comes_out() {
+fn optimize_produces_a_verified_kernel() {
     let program = scene();
     recorded(&program, "task", KERNEL);
     let arguments = ["optimize", "task.py", "--policy", "replay:recorded", "--device", "cpu"];
@@ -205,8 +205,8 @@ fn a_module_goes_in_and_a_verified_kernel_comes_out() {
     assert!(again.stderr.contains("complete"), "{}", again.show());
 }
 
-/// Runs `optimize` into `run`. On a machine that does too much else the judge refuses to time, which
-/// is our failure and no verdict; the run then goes on with `--resume`, as its user would do.
+/// Runs `optimize` into `run`. On a busy machine the judge refuses to time, which is an infrastructure
+/// failure; the run is then resumed, as a user would do.
 pub(crate) fn settle(program: &Program, arguments: &[&str]) -> crate::program::Ran {
     let mut ran = program.run(arguments);
     for _ in 0..5 {
@@ -218,7 +218,7 @@ pub(crate) fn settle(program: &Program, arguments: &[&str]) -> crate::program::R
     ran
 }
 
-/// A trajectory to replay: writes a candidate with this kernel, builds it, and stops.
+/// Records a trajectory to replay: it writes a candidate with this kernel, builds it, and stops.
 pub(crate) fn recorded(program: &Program, task: &str, kernel: &str) {
     use warpwright_agent::tools::arguments::Write;
     use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event};

@@ -1,4 +1,4 @@
-//! `task lint`: what speaks against tasks.
+//! `task lint` reports objections to tasks.
 
 use crate::program::Program;
 
@@ -18,7 +18,7 @@ fn task(forward: &str) -> String {
 }
 
 #[test]
-fn tasks_are_told_apart_and_each_is_told_of() {
+fn lint_reports_sound_flawed_and_failing_tasks() {
     let program = Program::new();
     program.write("suite/sound.py", &task("torch.tanh(x + y) * self.bias"));
     program.write("suite/ignores.py", &task("x + self.bias + 0 * y"));
@@ -44,7 +44,7 @@ fn tasks_are_told_apart_and_each_is_told_of() {
 }
 
 #[test]
-fn some_of_many_are_looked_at_by_processes_that_go_on() {
+fn lint_examines_a_sample_with_shared_processes() {
     let program = Program::new();
     for i in 1..6 {
         program.write(&format!("suite/task{i}.py"), &task(&format!("(x + {i} * y) * self.bias")));
@@ -58,7 +58,7 @@ fn some_of_many_are_looked_at_by_processes_that_go_on() {
 }
 
 #[test]
-fn a_task_that_is_none_is_refused_before_anything_starts() {
+fn lint_refuses_a_single_invalid_task_file() {
     let program = Program::new();
     program.write("broken.py", "def forward(:\n");
     let ran = program.run(&["task", "lint", "broken.py", "--device", "cpu"]);
@@ -66,7 +66,7 @@ fn a_task_that_is_none_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn of_several_tasks_one_that_is_none_is_told_among_the_others() {
+fn lint_lists_an_invalid_task_among_the_others() {
     let program = Program::new();
     program.write("suite/broken.py", "x = 1\n");
     program.write("suite/sound.py", &task("torch.tanh(x + y) * self.bias"));
@@ -78,9 +78,9 @@ fn of_several_tasks_one_that_is_none_is_told_among_the_others() {
     assert!(refused.contains("no class `Model`"), "{refused}");
 }
 
-/// `eval` lists such a task beside the tables, and counts it where that is asked for.
+/// `eval` lists a degenerate task next to the tables, and counts it with `--include-degenerate`.
 #[test]
-fn a_degenerate_task_is_in_no_rate_unless_it_is_asked_for() {
+fn eval_counts_degenerate_tasks_only_on_request() {
     let program = Program::new();
     program.write("suite/zeros.py", &task("torch.relu(-(x + y + self.bias).abs())"));
     let eval = ["eval", "suite", "--device", "cpu", "--max-turns", "2", "--json"];

@@ -1,6 +1,7 @@
-//! The program as its users meet it: exit code, stdout, stderr.
+//! Tests of the program through its command line: exit code, stdout, stderr.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod analyzing;
 mod bad_input;
 mod composing;
 mod evaluating;

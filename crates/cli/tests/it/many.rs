@@ -1,4 +1,4 @@
-//! Many episodes at once: nothing is lost, doubled, or left behind.
+//! Many concurrent episodes: no event is lost or duplicated, no process or file is left.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -13,12 +13,12 @@ use crate::program::{KERNEL, Program, TASK};
 
 const EPISODES: usize = 64;
 
-/// What a run of the program used at most, and which processes it started.
+/// Peak resource use of a run of the program, and the processes that it started.
 #[derive(Default)]
 struct Watched {
     resident_kib: u64,
     descriptors: usize,
-    /// Process id and start time, which together name a process for good.
+    /// Process id and start time, which together identify a process uniquely.
     started: HashSet<(i32, u64)>,
 }
 
@@ -68,7 +68,7 @@ impl Watched {
     }
 }
 
-/// Runs the program to its end, or kills it after a while; its exit code.
+/// Runs the program to its end, or kills it after `kill_after`; returns its exit code.
 fn run(
     program: &Program,
     arguments: &[&str],
@@ -99,7 +99,7 @@ fn run(
     }
 }
 
-/// The record has every event once, and each episode came to its end.
+/// Checks that the record has every event once and that each episode ended.
 fn check_record(run: &Path) {
     let reader = RunReader::open(run).unwrap();
     let lines: Vec<_> = reader.events().unwrap().map(Result::unwrap).collect();
@@ -151,7 +151,7 @@ const MANY: [&str; 12] = [
 ];
 
 #[test]
-fn sixty_four_episodes_at_once_leave_nothing_behind() {
+fn sixty_four_concurrent_episodes_leave_no_processes_or_files() {
     let program = scene();
     let mut watched = Watched::default();
     let code = run(&program, &MANY, Some(Duration::from_secs(8)), &mut watched);
@@ -172,7 +172,7 @@ fn sixty_four_episodes_at_once_leave_nothing_behind() {
     check_nothing_is_left(&program, &watched);
 }
 
-/// As [`check_record`], where episodes may have been taken up again.
+/// As [`check_record`], for a run whose episodes may have been resumed.
 fn check_record_of_resumed(run: &Path) {
     let reader = RunReader::open(run).unwrap();
     let lines: Vec<_> = reader.events().unwrap().map(Result::unwrap).collect();
@@ -186,9 +186,9 @@ fn check_record_of_resumed(run: &Path) {
     }
 }
 
-/// Ten minutes of the same: nothing grows.
+/// Repeats runs for ten minutes: memory and descriptors stay below their limits.
 #[test]
-fn long_sixty_four_episodes_at_once_for_ten_minutes() {
+fn long_sixty_four_concurrent_episodes_leak_nothing_in_ten_minutes() {
     let program = scene();
     let begun = Instant::now();
     let mut peaks = Vec::new();

@@ -1,4 +1,4 @@
-//! `bench judge`: figures of every stage, from candidates that are really judged.
+//! `bench judge` reports times of every stage, from candidates that it judges.
 
 use crate::program::{Program, Ran};
 
@@ -9,7 +9,7 @@ fn bench(program: &Program, arguments: &[&str]) -> Ran {
 }
 
 #[test]
-fn the_judge_is_measured() {
+fn bench_judge_reports_latency_and_throughput() {
     let program = Program::new();
     let ran = bench(
         &program,
@@ -47,14 +47,14 @@ fn the_judge_is_measured() {
     assert_eq!(left(&program), 0);
 }
 
-/// Caches of its own that it has not removed.
+/// Number of temporary caches that `bench judge` has not removed.
 fn left(program: &Program) -> usize {
     let names = fs_err::read_dir(program.cache()).unwrap().map(|entry| entry.unwrap().file_name());
     names.filter(|name| name.to_string_lossy().starts_with("bench-")).count()
 }
 
 #[test]
-fn ctrl_c_ends_it_and_leaves_nothing_but_what_was_measured() {
+fn interrupted_bench_judge_keeps_only_its_figures() {
     use std::io::BufRead as _;
     let program = Program::bare();
     let set_up = Program::new();
@@ -81,14 +81,14 @@ fn ctrl_c_ends_it_and_leaves_nothing_but_what_was_measured() {
 }
 
 #[test]
-fn figures_that_cannot_be_written_are_refused_before_anything_is_measured() {
+fn bench_judge_refuses_an_unwritable_out_file() {
     let ran = bench(&Program::new(), &["--out", "nowhere/figures.json"]);
     assert_eq!(ran.code, Some(2), "{}", ran.show());
     assert!(ran.stderr.contains("nowhere"), "{}", ran.show());
 }
 
 #[test]
-fn long_the_cold_way_is_longer() {
+fn long_a_cold_start_takes_longer_than_the_judge() {
     let ran = bench(&Program::new(), &["--seconds", "1", "--cold-runs", "1"]);
     assert_eq!(ran.code, Some(0), "{}", ran.show());
     let found = ran.object();

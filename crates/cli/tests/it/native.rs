@@ -1,4 +1,4 @@
-//! `--policy native`: the model that comes with the program, in its own engine.
+//! `--policy native`: the shipped model in its own engine.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ def get_inputs() -> list[torch.Tensor]:
 ";
 
 #[test]
-fn the_model_that_comes_with_the_program_and_the_teacher_behind_it() {
+fn native_policy_leaves_unknown_operators_to_the_teacher() {
     let program = Program::new();
     program.write("known.py", KNOWN);
     // It was never shown `torch.sub`.

@@ -1,16 +1,16 @@
-//! Runs the program and shows what came out.
+//! Runs the program and captures its exit code and output.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// A folder to work in, and the program run there.
+/// A temporary folder in which the program runs.
 pub(crate) struct Program {
     pub(crate) folder: tempfile::TempDir,
     environment: Vec<(&'static str, PathBuf)>,
 }
 
-/// What came out.
+/// Exit code and output of a process.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -19,8 +19,8 @@ pub(crate) struct Ran {
 }
 
 impl Program {
-    /// In an empty folder, with the interpreter that `make test` sets up and a cache that all tests
-    /// share: compiled things are made once.
+    /// An empty folder, with the interpreter that `make test` sets up and a cache that all tests
+    /// share, so that artifacts are compiled once.
     pub(crate) fn new() -> Self {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let named = std::env::var_os("WARPWRIGHT_PYTHON").map(PathBuf::from);
@@ -35,12 +35,12 @@ impl Program {
         PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("cli-cache")
     }
 
-    /// Its cache.
+    /// The cache folder.
     pub(crate) fn cache(&self) -> &Path {
         self.named("WARPWRIGHT_CACHE")
     }
 
-    /// Its interpreter.
+    /// The Python interpreter.
     pub(crate) fn python(&self) -> &Path {
         self.named("WARPWRIGHT_PYTHON")
     }
@@ -49,7 +49,7 @@ impl Program {
         &self.environment.iter().find(|(name, _)| *name == variable).unwrap().1
     }
 
-    /// As [`Program::new`], on a machine where nothing is set up.
+    /// As [`Program::new`], without an interpreter and with an empty cache.
     pub(crate) fn bare() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let cache = folder.path().join("cache");
@@ -86,7 +86,7 @@ impl Program {
         command
     }
 
-    /// The tests of a Python package, in this folder.
+    /// Runs the tests of a Python package, in this folder.
     #[expect(clippy::disallowed_types, reason = "the test starts an interpreter")]
     pub(crate) fn python_tests(&self, package: &Path, environment: &[(&str, &str)]) -> Ran {
         let mut command = std::process::Command::new(self.python());
@@ -99,8 +99,8 @@ impl Program {
         self.ran(command)
     }
 
-    /// What a real browser makes of a page once its script has run. Without one nothing is looked at, but where
-    /// tests must not be left out (CI).
+    /// The page's DOM in a browser after its script has run; `None` if no browser is installed. On CI a missing
+    /// browser fails the test.
     #[expect(clippy::disallowed_types, reason = "a browser, which looks at what a user would")]
     pub(crate) fn browsed(&self, url: &str) -> Option<String> {
         let browser = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
@@ -145,7 +145,7 @@ impl Program {
 }
 
 impl Ran {
-    /// For snapshots.
+    /// Exit code and output as text, for snapshots.
     pub(crate) fn show(&self) -> String {
         let mut shown = String::new();
         match self.code {
@@ -160,7 +160,7 @@ impl Ran {
         shown
     }
 
-    /// The one object on stdout.
+    /// The JSON object on stdout, which must be the only line.
     pub(crate) fn object(&self) -> serde_json::Value {
         assert_eq!(
             self.stdout.trim_end().lines().count(),
@@ -174,7 +174,7 @@ impl Ran {
     }
 }
 
-/// A small task that judges quickly.
+/// A small task: its verdict takes little time.
 pub(crate) const TASK: &str = "\
 import torch
 from torch import nn
@@ -189,7 +189,7 @@ def get_inputs() -> list[torch.Tensor]:
     return [torch.randn(512, 256)]
 ";
 
-/// A right candidate for [`TASK`].
+/// A correct candidate for [`TASK`].
 pub(crate) const MODEL_NEW: &str = "\
 import torch
 from torch import nn
@@ -204,7 +204,7 @@ class ModelNew(nn.Module):
         return y
 ";
 
-/// Its kernel.
+/// The kernel of that candidate.
 pub(crate) const KERNEL: &str = "\
 #include <cuda_runtime.h>
 

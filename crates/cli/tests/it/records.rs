@@ -1,4 +1,4 @@
-//! Records of other versions, damaged records, full disks.
+//! Records of other versions, invalid records, full disks.
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -7,7 +7,7 @@ use warpwright_record::reader::RunReader;
 use crate::judging::recorded;
 use crate::program::{KERNEL, Program, Ran, TASK};
 
-/// A run that was recorded and not finished.
+/// Writes the record of an unfinished run.
 fn interrupted_run(program: &Program) {
     let run = r#"{"format":1,"program":"0.1.0","created":"2026-01-02T03:04:05Z","command":"warpwright optimize task.py","config":CONFIG,"machine":{"system":"","kernel":"","arch":"x86_64","cpu":"","cores":2,"memory_bytes":0}}"#;
     let config = r#"{"version":2,"purpose":"optimize","suite":["task.py"],"tasks":[{"name":"task","source":"SOURCE","origin":null,"mode":"eval","level":null,"ops":null,"data_source":null}],"policies":["teacher"],"attempts":1,"jobs":1,"devices":["cpu"],"profile":"as-run","seed":0,"all_baselines":false,"require_full_isolation":false,"max_turns":3,"max_seconds":null,"max_tokens":null,"max_device_seconds":null}"#;
@@ -48,6 +48,21 @@ fn a_record_of_a_newer_format_is_refused() {
     ");
 }
 
+/// The recorded run of `make demo` must stay readable when the record's format changes.
+#[test]
+fn report_shows_the_bundled_run_as_recorded() {
+    let program = Program::bare();
+    interrupted_run(&program);
+    let bundled = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/recorded/h200");
+    let ran = program.run(&["report", "run", "--recorded", bundled]);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    assert!(ran.stdout.contains("recorded on NVIDIA H200 on 2026-11-30, not measured now"));
+    assert!(ran.stdout.contains("10 of 10 verified"), "{}", ran.show());
+    let page = fs_err::read_to_string(program.path("run/report.html")).unwrap();
+    assert_eq!(page.matches("Recorded run.").count(), 1);
+    assert!(page.contains("diagonal_matmul"));
+}
+
 #[test]
 fn an_interrupted_run_is_not_resumed_by_another_version() {
     let program = Program::bare();
@@ -65,7 +80,7 @@ fn an_interrupted_run_is_not_resumed_by_another_version() {
 }
 
 #[test]
-fn what_is_no_run_is_neither_resumed_nor_reported() {
+fn resume_and_report_refuse_folders_without_a_run() {
     let program = Program::bare();
     insta::assert_snapshot!(resume(&program).show(), @r"
     exit code 2
@@ -90,7 +105,7 @@ fn what_is_no_run_is_neither_resumed_nor_reported() {
 }
 
 #[test]
-fn an_interrupted_run_is_reported_as_far_as_it_went() {
+fn interrupted_run_gets_a_report() {
     let program = Program::bare();
     interrupted_run(&program);
     let ran = program.run(&["report", "run", "--json"]);
@@ -100,7 +115,7 @@ fn an_interrupted_run_is_reported_as_far_as_it_went() {
 }
 
 #[test]
-fn of_an_evaluation_the_report_shows_what_it_came_to() {
+fn report_of_an_unfinished_evaluation_lists_its_tasks() {
     let program = Program::bare();
     interrupted_run(&program);
     change(&program, "run/run.json", "\"purpose\":\"optimize\"", "\"purpose\":\"eval\"");
@@ -115,9 +130,9 @@ fn of_an_evaluation_the_report_shows_what_it_came_to() {
     assert!(program.path("page.html").exists() && !program.path("run/report.html").exists());
 }
 
-/// Runs where this user may mount: a real file system with room for a few pages.
+/// Mounts a tmpfs of 32 KiB; without the right to mount, the test passes without checking anything.
 #[test]
-fn a_full_disk_is_named_and_what_was_recorded_stays() {
+fn full_disk_exits_with_7_and_keeps_the_record() {
     // A thread has a mount namespace of its own, which the program inherits.
     let thread = std::thread::spawn(|| {
         let none = None::<&str>;

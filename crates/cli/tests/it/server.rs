@@ -1,4 +1,4 @@
-//! A server on loopback that speaks chat completions and says what a script says.
+//! A chat completions server on loopback with scripted answers.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// The server; it ends with this.
+/// The server; dropping it ends it.
 pub(crate) struct Server {
     port: u16,
     asked: Arc<Mutex<Vec<Value>>>,
@@ -17,7 +17,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Answers with each text in order, then with the last one again and again. One request a connection.
+    /// Answers with each text in order, then repeats the last one. Each connection has one request.
     pub(crate) fn saying(texts: Vec<String>) -> Self {
         Self::answering(move |number| {
             let text = &texts[number.min(texts.len() - 1)];
@@ -28,7 +28,7 @@ impl Server {
         })
     }
 
-    /// Answers each request with a status and a body, by its number.
+    /// Answers each request with the status and body for its number.
     pub(crate) fn answering(
         answer: impl Fn(usize) -> (u16, Value) + Send + Sync + 'static,
     ) -> Self {
@@ -60,12 +60,12 @@ impl Server {
         Self { port, asked, over, thread: Some(thread) }
     }
 
-    /// What `--base-url` takes.
+    /// The value for `--base-url`.
     pub(crate) fn base(&self) -> String {
         format!("http://127.0.0.1:{}/v1", self.port)
     }
 
-    /// Bodies of the requests so far.
+    /// The bodies of all requests so far.
     pub(crate) fn asked(&self) -> Vec<Value> {
         self.asked.lock().unwrap().clone()
     }
@@ -89,7 +89,7 @@ fn say(stream: &mut TcpStream, status: u16, body: &str) {
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
 }
 
-/// The body of a request.
+/// Reads the body of a request.
 fn read(stream: &mut TcpStream) -> Option<Value> {
     stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();

@@ -1,4 +1,4 @@
-//! `serve`, and who asks it, with the real judge on the cpu device.
+//! `serve` and its clients, with the real judge on the cpu device.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::program::{KERNEL, MODEL_NEW, Program, TASK};
 
-/// A server that ends with the test, at the latest.
+/// A server process, which is killed at the end of the test at the latest.
 pub(crate) struct Served {
     pub(crate) child: std::process::Child,
     pub(crate) url: String,
@@ -53,7 +53,7 @@ pub(crate) fn candidate(program: &Program, folder: &str, kernel: &str) {
     program.write(&format!("{folder}/kernels/scaled_relu.cu"), kernel);
 }
 
-/// What a verdict says, without what is another each time.
+/// The fields of a verdict that are equal for equal candidates.
 fn essence(judged: &Value) -> Value {
     json!({
         "task": judged["task"],
@@ -67,14 +67,14 @@ fn essence(judged: &Value) -> Value {
     })
 }
 
-/// One that is right, one that is wrong and one that does not build.
+/// Writes a correct candidate, a wrong one, and one that does not build.
 pub(crate) fn candidates(program: &Program) {
     candidate(program, "good", KERNEL);
     candidate(program, "wrong", &KERNEL.replace("0.5f", "0.25f"));
     candidate(program, "broken", &KERNEL.replace("0.5f", "half"));
 }
 
-/// Sees that the verdicts on these are the local ones, and gives their essence.
+/// Checks that the server's verdicts on these candidates equal the local ones, and returns their essence.
 pub(crate) fn local_verdicts(program: &Program, url: &str) -> [(&'static str, Value); 3] {
     [("good", 0), ("wrong", 3), ("broken", 3)].map(|(folder, code)| {
         let common = ["judge", "model.py", "--candidate", folder, "--stage", "verified", "--json"];
@@ -88,7 +88,7 @@ pub(crate) fn local_verdicts(program: &Program, url: &str) -> [(&'static str, Va
 }
 
 #[test]
-fn a_served_verdict_is_the_local_one() {
+fn served_verdict_equals_the_local_verdict() {
     let program = Program::new();
     program.write("model.py", TASK);
     candidates(&program);
@@ -128,7 +128,7 @@ fn a_served_verdict_is_the_local_one() {
 }
 
 #[test]
-fn tokens_are_needed_where_there_are_some() {
+fn server_with_tokens_refuses_requests_without_one() {
     let program = Program::new();
     program.write("model.py", TASK);
     candidate(&program, "good", KERNEL);
@@ -144,7 +144,7 @@ fn tokens_are_needed_where_there_are_some() {
     assert_eq!(good.code, Some(0), "{}", good.show());
 }
 
-/// One who asks by hand, and keeps cookies.
+/// An HTTP client that keeps cookies.
 struct Hand {
     url: String,
     cookie: Option<String>,
@@ -173,9 +173,9 @@ impl Hand {
     }
 }
 
-/// Right, wrong, and none at all: each session has a workspace of its own, and its reward is the judge's.
+/// Three sessions: a correct candidate, a wrong one, and none. Each has its own workspace and the judge's reward.
 #[test]
-fn an_episode_as_nemo_gym_plays_it() {
+fn nemo_gym_sessions_get_the_rewards_of_the_judge() {
     let program = Program::new();
     program.write("model.py", TASK);
     let keep = ["--suite", "model.py", "--keep-sessions", "kept", "--max-kept-sessions", "2"];
@@ -225,7 +225,7 @@ fn an_episode_as_nemo_gym_plays_it() {
 }
 
 #[test]
-fn an_episode_as_openenv_plays_it_and_one_that_is_left() {
+fn openenv_episode_is_judged_and_a_disconnect_ends_its_command() {
     let program = Program::new();
     program.write("model.py", TASK);
     let served = Served::start(&program, &["--suite", "model.py"]);
@@ -275,7 +275,7 @@ fn an_episode_as_openenv_plays_it_and_one_that_is_left() {
 }
 
 #[test]
-fn the_dashboard_in_a_browser() {
+fn dashboard_shows_verdicts_and_escapes_candidate_text() {
     let program = Program::new();
     program.write("model.py", TASK);
     candidate(&program, "good", KERNEL);
@@ -324,9 +324,9 @@ fn the_dashboard_in_a_browser() {
     assert!(bad.contains("<title>Warpwright</title>") && !bad.contains("<img"), "{bad}");
 }
 
-/// `clients/python`, with its own tests against a server here.
+/// Runs the tests of `clients/python` against a server.
 #[test]
-fn the_python_client_has_the_verdicts() {
+fn python_client_passes_its_tests_against_the_server() {
     let program = Program::new();
     program.write("model.py", TASK);
     candidate(&program, "good", KERNEL);
@@ -342,7 +342,7 @@ fn the_python_client_has_the_verdicts() {
 }
 
 #[test]
-fn what_cannot_be_served_or_asked_is_said_at_once() {
+fn invalid_server_and_client_options_are_refused() {
     let program = Program::new();
     program.write("model.py", TASK);
     candidate(&program, "good", KERNEL);

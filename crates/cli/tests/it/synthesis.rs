@@ -1,4 +1,4 @@
-//! `synth`, and what it makes looked at with `task show` and `task stats`.
+//! `synth`, and its data sets in `task show`, `task stats` and `task drop`.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ fn log(program: &Program) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn a_set_grows_over_runs_and_says_what_is_in_it() {
+fn synth_extends_its_data_set_without_repeating_seeds() {
     let program = Program::new();
     let made = synth(&program, "2");
     assert_eq!((&made["admitted"], &made["added"]), (&2.into(), &2.into()), "{made:#}");
@@ -75,7 +75,7 @@ fn a_set_grows_over_runs_and_says_what_is_in_it() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_before_anything_starts() {
+fn synth_refuses_unusable_inputs() {
     let program = Program::new();
     let refused = |more: &[&str], code: i32, said: &str| {
         let arguments = ["synth", "--count", "1", "--device", "cpu"];
@@ -98,9 +98,9 @@ fn what_cannot_be_used_is_refused_before_anything_starts() {
     assert!(!program.path("a.parquet").exists());
 }
 
-/// Two cores; the suite of ours has tasks that must not be copied. Prints what it took.
+/// The limit holds for two cores, decontaminating against the starter suite. Prints the figures.
 #[test]
-fn long_two_hundred_tasks_take_ten_minutes_on_two_cores_and_are_sound_when_looked_at_again() {
+fn long_synth_makes_two_hundred_sound_tasks_in_ten_minutes() {
     let program = Program::new();
     let suite = concat!(env!("CARGO_MANIFEST_DIR"), "/../../suites/starter");
     let arguments = ["synth", "--count", "200", "--out", "tasks.parquet", "--device", "cpu"];
@@ -125,7 +125,7 @@ fn long_two_hundred_tasks_take_ten_minutes_on_two_cores_and_are_sound_when_looke
 }
 
 #[test]
-fn the_data_set_that_comes_with_the_program_needs_no_path() {
+fn task_commands_use_the_shipped_data_set_by_default() {
     let program = Program::new();
     let stats = program.run(&["task", "stats", "--json"]);
     assert_eq!(stats.code, Some(0), "{}", stats.show());

@@ -1,4 +1,4 @@
-//! The judge, and every transport to it.
+//! The judge under measurement, and every transport to it.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -21,34 +21,34 @@ use crate::judge_workers;
 use crate::judging::JudgeHost;
 use crate::printer::Printer;
 
-/// Clients for each hand: the queue is never empty before the end.
+/// Clients per judge worker: the queue is never empty before the end.
 const CLIENTS: usize = 2;
-/// Jobs that wait, at most: more than there are clients.
+/// Queue limit, above the number of clients.
 const MOST: usize = 1 << 16;
-/// How long an answer is waited for.
+/// Time limit for an answer.
 const DEADLINE: Duration = Duration::from_hours(1);
-/// How long a worker may take to be there.
+/// Time limit for a worker to connect.
 const COMING: Duration = Duration::from_secs(30);
-/// Between looks whether all is over.
+/// Interval of checking whether the span is over.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Which verdicts count.
+/// The span of time whose verdicts count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
-    /// Not those that are there sooner.
+    /// Verdicts before this time do not count.
     pub(super) warm: Duration,
-    /// And then for so long. What is not judged by then is given up.
+    /// Length of the counted span after that. Requests without a verdict at its end are abandoned.
     pub(super) counted: Duration,
 }
 
-/// What there is to judge: until there is nothing more, or the span is over.
+/// The jobs to judge, until none is left or the span is over.
 pub(super) struct Supply<'s> {
     next: Mutex<&'s mut (dyn FnMut() -> Option<Job> + Send)>,
     span: Option<Span>,
 }
 
 impl<'s> Supply<'s> {
-    /// Without a span everything counts.
+    /// Without a span every verdict counts.
     pub(super) const fn new(
         next: &'s mut (dyn FnMut() -> Option<Job> + Send),
         span: Option<Span>,
@@ -56,30 +56,30 @@ impl<'s> Supply<'s> {
         Self { next: Mutex::new(next), span }
     }
 
-    /// Between which moments verdicts count.
+    /// The time range whose verdicts count.
     fn counts(&self, begun: Instant) -> Option<Range<Instant>> {
         self.span.map(|Span { warm, counted }| begun + warm..begun + warm + counted)
     }
 }
 
-/// What verdicts took, and when they were complete, seconds from the beginning.
+/// Stage times of the counted verdicts, and their completion times in seconds from the beginning.
 #[derive(Default)]
 pub(super) struct Judged {
     pub(super) stages: Vec<PhaseSeconds>,
     pub(super) completed: Vec<f64>,
-    /// How devices were used in the span, if there was one.
+    /// Use of the devices during the span, if there is one.
     pub(super) used: Vec<Used>,
 }
 
-/// Where it is measured.
+/// The judge under measurement.
 pub(super) struct Site<'p> {
     pub(super) benches: &'p [JudgeHost],
     pub(super) pools: &'p [SessionPool<'p>],
-    /// As many as all devices together keep open.
+    /// As many tasks as all devices together keep open.
     pub(super) tasks: Vec<Task>,
     pub(super) hardware: String,
     pub(super) rules: String,
-    /// The verdicts of the transport that is measured.
+    /// The verdicts of the current transport.
     pub(super) judged: Mutex<Judged>,
     pub(super) nats: Option<&'p str>,
     pub(super) stop: &'p AtomicBool,
@@ -87,7 +87,7 @@ pub(super) struct Site<'p> {
 }
 
 impl<'p> Site<'p> {
-    /// Judges what there is, and tells of what counts.
+    /// Judges all jobs over a transport, and returns the counted verdicts.
     pub(super) fn go(&self, transport: Transport, supply: &Supply<'_>) -> Result<Judged, Failure> {
         let pools = self.pools(transport);
         match transport {
@@ -111,7 +111,7 @@ impl<'p> Site<'p> {
         self.pools.iter().take(most).collect()
     }
 
-    /// A queue that knows where tasks are open: they are dealt out to the devices.
+    /// A queue that knows which device keeps each task open; tasks are assigned to devices in turn.
     fn queue(&self) -> Arc<Queue> {
         let queue = Queue::new(Limits { waiting: MOST, per_client: MOST });
         for (number, task) in self.tasks.iter().enumerate() {
@@ -140,8 +140,8 @@ impl<'p> Site<'p> {
         })
     }
 
-    /// All that there is, by so many threads. What is asked for when the span is over is for nobody: `over`
-    /// may end it.
+    /// Requests verdicts for all jobs from `threads` threads. Requests that are pending when the
+    /// span is over are abandoned: `over` may end them.
     fn each(
         &self,
         threads: usize,
@@ -195,7 +195,7 @@ impl<'p> Site<'p> {
         })
     }
 
-    /// Finds the candidate right, and notes what that took, if it counts.
+    /// Checks that the candidate is verified, and records the times of its verdict if it counts.
     fn note(
         &self,
         verdict: &Verdict,
@@ -214,7 +214,7 @@ impl<'p> Site<'p> {
         Ok(())
     }
 
-    /// Asked by clients over HTTP, and judged by hands here, or by those of a worker beyond NATS.
+    /// Clients request verdicts over HTTP. Workers in this process or behind NATS judge.
     fn served(
         &self,
         pools: &[&SessionPool<'_>],
@@ -292,7 +292,7 @@ impl<'p> Site<'p> {
         self.each(clients, supply, ask, || ())
     }
 
-    /// Both ends of the transport over NATS.
+    /// Both ends of the NATS transport.
     fn far(&self, nats: &str) -> Result<(Bridge, RemoteWorker), Failure> {
         let config = LinkConfig {
             url: nats.to_owned(),

@@ -14,14 +14,14 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
 
-/// Seeds that may give nothing new before there is nothing more.
+/// Number of consecutive seeds without a new task after which composing ends.
 const PATIENCE: u64 = 10_000;
-/// What a seed that gives nothing at all counts: it has drawn thousands of times.
+/// A failed seed counts as this many seeds: the grammar has sampled thousands of times.
 const IN_VAIN: u64 = 200;
-/// How often it is said how many there are.
+/// Interval of the progress lines.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// A line of the file.
+/// A line of the output file.
 #[derive(Serialize)]
 struct Composed {
     name: String,
@@ -32,13 +32,13 @@ struct Composed {
     split: Split,
 }
 
-/// What `task compose` prints.
+/// Output of `task compose`.
 #[derive(Serialize)]
 struct Told<'a> {
     version: u32,
     out: &'a Path,
     tasks: usize,
-    /// Tasks of each split.
+    /// Number of tasks per split.
     splits: BTreeMap<&'static str, usize>,
     combinations: usize,
 }
@@ -133,7 +133,7 @@ fn exhausted(last: Option<String>) -> Failure {
     Failure::usage(message, hint)
 }
 
-/// Why the last that was tried came to nothing.
+/// The error of the last failed seed, in parentheses; empty if no seed failed.
 fn reason(last: Option<String>) -> String {
     last.map_or(String::new(), |error| format!(" ({error})"))
 }

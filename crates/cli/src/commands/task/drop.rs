@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::synth::unlogged;
 
-/// What `task drop` prints.
+/// Output of `task drop`.
 #[derive(Serialize)]
 struct Told {
     version: u32,

@@ -17,13 +17,13 @@ use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
 use crate::{exit, folders, interrupt, shipped, tasks};
 
-/// What `task lint` prints.
+/// Output of `task lint`.
 #[derive(Serialize)]
 struct Linted {
     version: u32,
     device: String,
     profile: Profile,
-    /// Tasks against which nothing speaks.
+    /// Number of tasks without objections.
     sound: usize,
     tasks: Vec<Row>,
 }
@@ -32,7 +32,7 @@ struct Linted {
 struct Row {
     task: String,
     sound: bool,
-    /// Why it cannot be judged against at all.
+    /// Why the task cannot be judged.
     refused: Option<String>,
     objections: Vec<Told>,
     eager_ms: Option<f64>,
@@ -73,7 +73,7 @@ impl Row {
         }
     }
 
-    /// A line for people.
+    /// The line of a task as text.
     fn line(&self) -> String {
         let said = match &self.refused {
             Some(why) => format!("unusable: {why}"),
@@ -134,7 +134,7 @@ pub(super) fn run(args: &Lint, printer: Printer) -> Result<u8, Failure> {
     Ok(if all { exit::OK } else { exit::NOT_VERIFIED })
 }
 
-/// So many of the tasks, in their order; all where there are fewer.
+/// A seeded sample of the tasks, in their order; all tasks if there are at most `count`.
 fn drawn(tasks: Vec<Task>, count: usize, seed: u64) -> Vec<Task> {
     let mut random = rand::rngs::StdRng::seed_from_u64(seed);
     let mut kept = index::sample(&mut random, tasks.len(), count.min(tasks.len())).into_vec();
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_is_of_its_seed_and_has_nothing_twice() {
+    fn sample_is_seeded_and_has_no_duplicates() {
         let tasks =
             || (0..40).map(|i| Task::from_source(&format!("t{i:02}"), String::new())).collect();
         let names = |count, seed| {

@@ -11,26 +11,26 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::{exit, folders, shipped};
 
-/// What `task show` prints.
+/// Output of `task show`.
 #[derive(Serialize)]
 struct Shown<'a> {
     version: u32,
     tasks: Vec<Told<'a>>,
 }
 
-/// A task and what is known of it.
+/// A task with its known properties.
 #[derive(Serialize)]
 struct Told<'a> {
     task: &'a str,
     level: Option<u8>,
     operators: &'a [String],
     data_source: &'a str,
-    /// Where the set has splits.
+    /// The split; `None` for a task without provenance.
     split: Option<Split>,
     measured: Option<&'a Measured>,
     head_room: Option<f64>,
     provenance: Option<&'a Provenance>,
-    /// Where it was asked for by name.
+    /// The source, if the task was requested by name.
     code: Option<&'a str>,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// A line of a list.
+    /// The line of a task in a list.
     fn line(&self) -> String {
         let mut line = self.task.to_owned();
         if let Some(level) = self.level {
@@ -74,7 +74,7 @@ impl<'a> Told<'a> {
         line
     }
 
-    /// All that is known, as comments of Python before the source: it can be saved and run.
+    /// The source, preceded by all known properties as Python comments: it can be saved and run.
     fn whole(&self, code: &str) -> String {
         let mut lines = vec![self.task.to_owned()];
         lines.extend(self.level.map(|level| format!("level {level}")));
@@ -103,7 +103,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Three digits that say something.
+/// Formats milliseconds with three significant digits.
 fn ms(value: f64) -> String {
     let digits = (2 - value.abs().log10().floor() as i32).clamp(0, 6);
     format!("{value:.*}", digits as usize)
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_three_digits() {
+    fn times_have_three_significant_digits() {
         assert_eq!([0.01234, 1.0, 12.345, 1234.5].map(ms), ["0.0123", "1.00", "12.3", "1234"]);
     }
 }

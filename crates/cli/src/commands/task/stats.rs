@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::{exit, folders, shipped};
 
-/// What `task stats` prints.
+/// Output of `task stats`.
 #[derive(Serialize)]
 struct Told {
     version: u32,

@@ -72,7 +72,8 @@ pub(crate) struct Fitting {
     #[serde(default)]
     #[schemars(extend("x-hf" = ["lr_scheduler_type"]))]
     pub(crate) lr_scheduler_type: LrSchedulerType,
-    /// Optimizer steps in which the learning rate rises linearly to `lr`.
+    /// Optimizer steps in which the learning rate rises linearly to `lr`; `train_batch_size` sets the steps per epoch.
+    /// In `[ppo]` and `[single_turn]` the same key counts training steps.
     #[serde(default)]
     #[schemars(extend("x-hf" = ["warmup_steps"]))]
     pub(crate) lr_warmup_steps: u32,
@@ -88,7 +89,8 @@ pub(crate) struct Fitting {
     #[serde(default = "adam_betas")]
     #[schemars(extend("x-hf" = ["adam_beta1", "adam_beta2"]))]
     pub(crate) adam_betas: (f64, f64),
-    /// Episodes per optimizer step.
+    /// Episodes per optimizer step; in `[pretrain.fit]`, kernels and pieces of source code. In `[ppo]` and
+    /// `[single_turn]` the same key counts tasks (prompts) per training step.
     #[serde(default = "train_batch_size")]
     #[schemars(extend("x-hf" = ["per_device_train_batch_size"]))]
     pub(crate) train_batch_size: usize,
@@ -104,7 +106,7 @@ pub(crate) struct Fitting {
     #[schemars(extend("x-hf" = ["early_stopping_threshold"]))]
     pub(crate) min_delta: f64,
     /// Limit on the number of epochs.
-    #[schemars(extend("x-verl" = ["trainer.total_epochs"], "x-hf" = ["num_train_epochs"]))]
+    #[schemars(extend("x-hf" = ["num_train_epochs"]))]
     pub(crate) total_epochs: u32,
 }
 
@@ -138,7 +140,8 @@ impl Fitting {
 pub(crate) struct Collecting {
     /// Episodes per task.
     pub(crate) episodes_per_task: usize,
-    /// Uses the first this many training tasks. Default: all.
+    /// Limit on the training tasks: episodes of the first ones are collected. Default: all. `pretrain.max_tasks`
+    /// samples its tasks instead.
     pub(crate) max_tasks: Option<usize>,
 }
 

@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use fs_err as fs;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use warpwright_learn::model_config::ModelConfig;
 use warpwright_native::Pretokenizer;
 
 use crate::engine::Adapters;
+use crate::failure::{Failure, chain};
 
 /// A decoder of the Qwen3 family from scratch, and its tokenizer. Sizes have the names of Hugging Face's
 /// `config.json`.
@@ -68,7 +70,7 @@ impl Model {
                         "model.config gives all sizes: remove model.{key} or model.config"
                     ));
                 }
-                ModelConfig::read(&folder.join(path)).map_err(|error| error.to_string())
+                ModelConfig::read(&folder.join(path)).map_err(|error| chain(&error))
             }
         }
     }
@@ -138,7 +140,7 @@ pub(crate) struct Pretrained {
     /// relative to the configuration's folder.
     #[schemars(extend("x-verl" = ["actor_rollout_ref.model.path", "critic.model.path"], "x-hf" = ["model_name_or_path"]))]
     pub(crate) path: PathBuf,
-    /// Longest episode, tokens. Default: the model's `max_position_embeddings`.
+    /// Longest episode, tokens; at most the model's `max_position_embeddings`, which is the default.
     #[schemars(extend("x-verl" = ["actor_rollout_ref.rollout.max_model_len"], "x-hf" = ["max_model_len"]))]
     pub(crate) max_model_len: Option<usize>,
     /// Trains LoRA adapters of this rank instead of the model.
@@ -158,7 +160,39 @@ impl Pretrained {
         })
     }
 
+    /// The model's folder, absolute. Checks its `config.json` and that it supports `max_model_len`.
+    pub(crate) fn find(&self, folder: &Path) -> Result<PathBuf, Failure> {
+        // Without `..`: the engine's jail mounts it at its own path.
+        let path = fs::canonicalize(folder.join(&self.path)).map_err(|error| {
+            let hint = "pretrained.path must be a Hugging Face model folder, or a checkpoint that another \
+                        training makes first";
+            Failure::usage(format!("failed to find the model: {error}"), hint.to_owned())
+        })?;
+        let failed = |reason: &str, hint: &str| {
+            let message = format!("failed to load the model in {}: {reason}", path.display());
+            Failure::usage(message, hint.to_owned())
+        };
+        let shape = ModelConfig::read(&path.join("config.json")).map_err(|error| {
+            let hint = "pretrained.path must be a Hugging Face model folder of the Qwen3 family, or a checkpoint of \
+                        another run";
+            failed(&chain(&error), hint)
+        })?;
+        let supported = shape.max_position_embeddings as usize;
+        match self.max_model_len.filter(|wanted| *wanted > supported) {
+            None => Ok(path),
+            Some(wanted) => {
+                let reason = format!(
+                    "pretrained.max_model_len is {wanted}, and max_position_embeddings of the model is {supported}"
+                );
+                Err(failed(&reason, "lower pretrained.max_model_len, or remove it"))
+            }
+        }
+    }
+
     pub(super) fn check(&self) -> Result<(), String> {
+        if self.max_model_len == Some(0) {
+            return Err("pretrained.max_model_len must be at least 1".to_owned());
+        }
         if self.lora_rank == Some(0) {
             return Err("pretrained.lora_rank must be at least 1".to_owned());
         }
@@ -166,5 +200,56 @@ impl Pretrained {
             return Err("pretrained.lora_alpha needs pretrained.lora_rank".to_owned());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape() -> ModelConfig {
+        ModelConfig {
+            vocab_size: 61,
+            hidden_size: 32,
+            intermediate_size: 48,
+            num_hidden_layers: 2,
+            num_attention_heads: 4,
+            num_key_value_heads: 2,
+            head_dim: 8,
+            rope_theta: 10_000.0,
+            rms_norm_eps: 1e-6,
+            tie_word_embeddings: false,
+            max_position_embeddings: 128,
+        }
+    }
+
+    fn pretrained(max_model_len: Option<usize>) -> Pretrained {
+        Pretrained { path: "model".into(), max_model_len, lora_rank: None, lora_alpha: None }
+    }
+
+    #[test]
+    fn context_above_the_model_is_refused_with_both_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = folder.path().join("model");
+        fs::create_dir(&model).unwrap();
+        shape().write(&model.join("config.json")).unwrap();
+        let found = fs::canonicalize(&model).unwrap();
+        assert_eq!(pretrained(None).find(folder.path()).unwrap(), found);
+        assert_eq!(pretrained(Some(128)).find(folder.path()).unwrap(), found);
+        let message = pretrained(Some(129)).find(folder.path()).unwrap_err().message;
+        assert!(message.contains("max_model_len is 129"), "{message}");
+        assert!(message.contains("of the model is 128"), "{message}");
+    }
+
+    #[test]
+    fn unsupported_pretrained_model_names_the_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = || pretrained(None).find(folder.path()).unwrap_err().message;
+        assert!(refused().contains("failed to find the model"), "{}", refused());
+        let model = folder.path().join("model");
+        fs::create_dir(&model).unwrap();
+        assert!(refused().contains("config.json"), "{}", refused());
+        fs::write(model.join("config.json"), "{\"model_type\": \"llama\"}").unwrap();
+        assert!(refused().contains("model_type is llama; only qwen3"), "{}", refused());
     }
 }

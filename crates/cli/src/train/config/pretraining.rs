@@ -20,7 +20,8 @@ pub(crate) struct Pretraining {
     /// Tasks for which the built-in policy writes kernels; paths as in `tasks.train`.
     #[serde(default)]
     pub(crate) tasks: Vec<PathBuf>,
-    /// Limit on these tasks; the run's seed decides which. Default: all.
+    /// Limit on `pretrain.tasks`; the run's seed samples them. Default: all. `collect.max_tasks` takes the first tasks
+    /// instead.
     pub(crate) max_tasks: Option<usize>,
     /// Excludes a data set's tasks with more operators than this. Default: none.
     pub(crate) max_operators: Option<usize>,

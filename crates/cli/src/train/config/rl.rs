@@ -25,7 +25,8 @@ pub(crate) struct Rl {
     /// Number of training steps. Each samples one batch of rollouts and updates the policy from it.
     #[schemars(extend("x-verl" = ["trainer.total_training_steps", "actor_rollout_ref.actor.optim.total_training_steps", "critic.optim.total_training_steps"], "x-hf" = ["max_steps"]))]
     pub(crate) total_training_steps: u32,
-    /// Tasks (prompts) per training step.
+    /// Tasks (prompts) per training step; each has `rollout_n` episodes. In a fit, such as `[sft]`, the same key counts
+    /// episodes per optimizer step.
     #[schemars(extend("x-verl" = ["data.train_batch_size"]))]
     pub(crate) train_batch_size: usize,
     /// Rollouts (episodes) per task and training step.
@@ -47,7 +48,8 @@ pub(crate) struct Rl {
     #[serde(default)]
     #[schemars(extend("x-verl" = ["actor_rollout_ref.actor.optim.lr_scheduler_type", "actor_rollout_ref.actor.optim.warmup_style"]))]
     pub(crate) lr_scheduler_type: LrSchedulerType,
-    /// Training steps in which the learning rate rises linearly to `lr`.
+    /// Training steps in which the policy's learning rate rises linearly to `lr`; it is the same for all minibatches of
+    /// a training step. In a fit, such as `[sft]`, the same key counts optimizer steps.
     #[serde(default)]
     #[schemars(extend("x-verl" = ["actor_rollout_ref.actor.optim.lr_warmup_steps"], "x-hf" = ["warmup_steps"]))]
     pub(crate) lr_warmup_steps: u32,

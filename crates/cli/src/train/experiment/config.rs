@@ -1,19 +1,23 @@
 //! The definition of an experiment: a base configuration, and arms that each change it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::{Table, Value};
 use warpwright_learn::collapse::Collapse;
 
 use crate::failure::Failure;
-use crate::train::config::Config;
+use crate::train::config::{Config, Source, read_toml};
 use crate::train::stage::Stage;
 
+/// Keys of a training configuration, of any type.
+type Keys = BTreeMap<String, serde_json::Value>;
+
 /// An experiment's file.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Written {
     /// The base configuration, relative to this file's folder.
@@ -24,14 +28,26 @@ struct Written {
     shared: Vec<String>,
     /// Criteria of a collapse.
     #[serde(default)]
+    #[schemars(with = "CollapseKeys")]
     collapse: Collapse,
     /// Keys that replace those of the base, for all arms and the shared stages.
     #[serde(default)]
+    #[schemars(with = "Keys")]
     with: Table,
     arms: Vec<WrittenArm>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+/// The keys of [`Collapse`].
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct CollapseKeys {
+    reward_share: Option<f64>,
+    training_steps: Option<usize>,
+    truncated_rate: Option<f64>,
+    alarms: Option<usize>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct WrittenArm {
     name: String,
@@ -40,6 +56,7 @@ struct WrittenArm {
     without: Vec<String>,
     /// Keys that replace those of the base.
     #[serde(default)]
+    #[schemars(with = "Keys")]
     with: Table,
 }
 
@@ -72,7 +89,18 @@ pub(crate) struct Arm {
 }
 
 impl Experiment {
+    /// Reads an experiment's file and the model's `config.json`.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let experiment = Self::parse(path)?;
+        let variants = experiment.arms.iter().map(|arm| &arm.variant);
+        for variant in std::iter::once(&experiment.base).chain(variants) {
+            variant.config.check_model(&experiment.folder)?;
+        }
+        Ok(experiment)
+    }
+
+    /// Reads an experiment's file; its model may be absent.
+    fn parse(path: &Path) -> Result<Self, Failure> {
         let refused = |reason: String| {
             let message = format!("failed to read the experiment {}: {reason}", path.display());
             Failure::usage(message, "docs/guides/run-an-experiment.md lists every key".to_owned())
@@ -81,7 +109,13 @@ impl Experiment {
             let hint = "name a TOML file, e.g. configs/experiments/critic-cpu.toml".to_owned();
             Failure::usage(format!("failed to read the experiment: {error}"), hint)
         })?;
-        let written: Written = toml::from_str(&text).map_err(|error| refused(error.to_string()))?;
+        if is_training(&text) {
+            let name = path.display();
+            let message =
+                format!("failed to read the experiment {name}: it is a training configuration");
+            return Err(Failure::usage(message, format!("run `warpwright train run {name}`")));
+        }
+        let written: Written = read_toml(&text, Source::File).map_err(refused)?;
         let base = path.parent().unwrap_or(Path::new(".")).join(&written.base);
         let (_, text) = Config::read(&base, &[])?;
         let folder = base.parent().unwrap_or(Path::new(".")).to_owned();
@@ -173,6 +207,13 @@ impl Variant {
     }
 }
 
+/// Whether a text is a training configuration.
+fn is_training(text: &str) -> bool {
+    let has = |table: &Table, key: &str| table.contains_key(key);
+    toml::from_str::<Table>(text)
+        .is_ok_and(|table| has(&table, "tasks") && !has(&table, "arms") && !has(&table, "base"))
+}
+
 /// The shared stages: the first ones of the base.
 fn shared(names: &[String], base: &Config) -> Result<Vec<Stage>, String> {
     let all: Vec<Stage> = Stage::ALL.into_iter().filter(|stage| stage.is_in(base)).collect();
@@ -216,7 +257,7 @@ mod tests {
         [ppo]\ntotal_training_steps = 2\ntrain_batch_size = 1\nrollout_n = 2\nlr = 1e-3\n";
 
     fn read(rest: &str) -> Result<Experiment, String> {
-        let written: Written = toml::from_str(rest).map_err(|error| error.to_string())?;
+        let written: Written = read_toml(rest, Source::File)?;
         Experiment::of(&written, toml::from_str(BASE).unwrap(), PathBuf::new())
     }
 
@@ -237,7 +278,7 @@ mod tests {
                 .unwrap_or_else(|why| panic!("{}: {}", path.display(), why.message));
         }
         for path in experiments {
-            Experiment::read(&path)
+            Experiment::parse(&path)
                 .unwrap_or_else(|why| panic!("{}: {}", path.display(), why.message));
         }
     }
@@ -282,7 +323,7 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/experiments");
         let mut count = 0;
         for entry in fs::read_dir(folder).unwrap() {
-            let experiment = Experiment::read(&entry.unwrap().path()).unwrap();
+            let experiment = Experiment::parse(&entry.unwrap().path()).unwrap();
             assert_eq!(experiment.seeds.len(), 5);
             count += 1;
         }
@@ -309,5 +350,47 @@ mod tests {
             let error = read(&text).unwrap_err();
             assert!(error.contains(told), "{told}: {error}");
         }
+    }
+
+    #[test]
+    fn malformed_experiments_name_the_key() {
+        let two = "[[arms]]\nname = \"a\"\n[[arms]]\nname = \"b\"\n";
+        let cases = [
+            (format!("{HEAD}seed = 1\n{two}"), "there is no key `seed`; the keys are `base`"),
+            (format!("{HEAD}{two}").replace("[1, 2]", "[1, -2]"), "entry 2 of `seeds` is -2"),
+            (
+                format!("{HEAD}{two}").replace("[1, 2]", "7"),
+                "line 2: `seeds` is 7; it must be a list of whole numbers",
+            ),
+            (format!("{HEAD}[[arms]]\nwith.max_turns = 1\n"), "`arms.name` is missing"),
+            (
+                format!("{HEAD}{two}[collapse]\nalarms = 0.5\n"),
+                "`collapse.alarms` is 0.5; it must be a whole number of at least 0",
+            ),
+        ];
+        for (text, told) in cases {
+            let error = read(&text).unwrap_err();
+            assert!(error.contains(told), "{told}: {error}");
+        }
+    }
+
+    #[test]
+    fn training_configuration_names_its_command() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.toml");
+        fs::write(&path, BASE).unwrap();
+        let failure = Experiment::read(&path).unwrap_err();
+        assert!(failure.message.contains("it is a training configuration"), "{}", failure.message);
+        assert!(failure.hint.unwrap().contains("warpwright train run"));
+    }
+
+    /// The schema of the keys follows the type.
+    #[test]
+    fn every_collapse_key_has_a_type() {
+        let written = toml::Table::try_from(Collapse::default()).unwrap();
+        let schema = schemars::schema_for!(CollapseKeys).to_value();
+        let keys = schema["properties"].as_object().unwrap();
+        assert_eq!(keys.len(), written.len());
+        assert!(written.keys().all(|key| keys.contains_key(key)), "{written}");
     }
 }

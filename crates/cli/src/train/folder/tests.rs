@@ -101,18 +101,42 @@ fn run_with_other_inputs_is_refused() {
         seed,
         devices: vec![device.to_owned()],
     };
-    begun("a", 1, "cpu").enter(out.path()).unwrap();
-    begun("a", 1, "cpu").enter(out.path()).unwrap();
+    let config = "max_turns = 8\n[ppo]\nlr = 1e-3\n";
+    begun(config, 1, "cpu").enter(out.path()).unwrap();
+    begun(config, 1, "cpu").enter(out.path()).unwrap();
+    // A comment changes no value.
+    begun(&format!("# A comment.\n{config}"), 1, "cpu").enter(out.path()).unwrap();
+    let changed = "max_turns = 9\n[ppo]\ngamma = 0.9\n";
     let others = [
-        (begun("b", 1, "cpu"), "the configuration"),
-        (begun("a", 2, "cpu"), "--seed"),
-        (begun("a", 1, "cuda:0"), "--device"),
-        (Begun { tasks: [vec!["2".to_owned()], vec![]], ..begun("a", 1, "cpu") }, "tasks"),
+        (
+            begun(changed, 1, "cpu"),
+            "the configuration differs: `max_turns` 8 -> 9, `ppo.gamma` not set -> 0.9, `ppo.lr` 0.001 -> not set",
+        ),
+        (begun("max_turns = ", 1, "cpu"), "the configuration differs"),
+        (begun(config, 2, "cpu"), "--seed differs: 1 -> 2"),
+        (begun(config, 1, "cuda:0"), "--device differs: cpu -> cuda:0"),
+        (
+            Begun { tasks: [vec!["2".to_owned()], vec![]], ..begun(config, 1, "cpu") },
+            "the content of its tasks differs",
+        ),
     ];
     for (other, what) in others {
         let failure = other.enter(out.path()).unwrap_err();
-        assert!(failure.message.contains(what), "{}", failure.message);
+        assert!(failure.message.ends_with(what), "{}", failure.message);
     }
+}
+
+#[test]
+fn long_list_of_changed_keys_is_cut() {
+    let text = |value: usize| {
+        (0..13).map(|n| format!("key{n:02} = {value}\n")).collect::<Vec<_>>().concat()
+    };
+    let told = changes(&text(1), &text(2)).unwrap();
+    assert!(told.starts_with(": `key00` 1 -> 2, `key01`"), "{told}");
+    assert!(told.ends_with("`key09` 1 -> 2, and 3 more keys"), "{told}");
+    assert_eq!(changes(&text(1), &text(1)), None);
+    let long = format!("a = \"{}\"", "x".repeat(200));
+    assert!(changes("a = 1", &long).unwrap().len() < 100);
 }
 
 #[test]
