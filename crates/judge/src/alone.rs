@@ -1,11 +1,11 @@
-//! What a call takes alone, beside what it takes among others.
+//! Bounds the time of a call from below by windows of a single call.
 //!
-//! The time of a call is the slope of a window's length over its calls. Whoever computes all calls of a
-//! window at once pays for one and is given the slope of none. A window of a single call knows better, but
-//! for what every window costs: messages, a wake-up, cold caches. A baseline's own single calls, in windows
-//! of the judge's own process, tell how much that is. So a call alone takes at least
-//! `t_b + (S_c - S_b)`, where `S` are windows of a single call of candidate and baseline and `t_b` is
-//! the baseline's slope. What is constant cancels, and a candidate has no part in what is taken off.
+//! The time of a call is the slope of a window's length over its calls. A candidate that computes all calls
+//! of a window in one launch has a slope near zero. A window of a single call reveals this, but it also
+//! contains the constant costs of a window: messages, a wake-up, cold caches. Single calls of a baseline, in
+//! windows of the judge's own process, measure these costs. So a call alone takes at least
+//! `t_b + (S_c - S_b)`: `S_c` and `S_b` are windows of a single call of candidate and baseline, `t_b` is the
+//! baseline's slope. Constant costs cancel, and the candidate cannot influence the part that is subtracted.
 
 use warpwright_record::interval::Interval;
 use warpwright_record::verdict::{Speedup, Times};
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_computed_together_are_paid_as_calls_alone() {
+    fn a_batched_call_is_paid_as_a_single_call() {
         let alone = at_least(&pairs(8e-4, (3e-4, 2e-4)), 1e-3).unwrap();
         assert!((alone - 8e-4).abs() < 2e-5, "{alone}");
         let (mut times, mut speedup) = measured(0.01);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_take_alone_what_they_take_among_others_keep_their_times() {
+    fn a_call_equally_long_alone_keeps_its_time() {
         for (call, woken) in [(5e-4, 0.0), (5e-4, 9e-5), (5e-4, 4e-4), (2e-5, 1e-4), (2e-3, 1e-4)] {
             let alone = at_least(&pairs(call, (2e-4 + woken, 2e-4)), 1e-3).unwrap();
             let (mut times, mut speedup) = measured(1e3 * call);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disturbed_window_never_makes_a_call_longer() {
+    fn a_disturbed_window_never_lengthens_a_call() {
         let mut pairs = pairs(5e-4, (2e-4, 2e-4));
         let quiet = at_least(&pairs, 1e-3).unwrap();
         pairs[3].0 += 1.0;

@@ -1,4 +1,4 @@
-//! The baseline process as the judge sees it: one per session, for as long as that is open.
+//! The baseline process: one per session, for as long as the session is open.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_mins(5);
 /// Calls after which a baseline is warm: graphs are recorded on the second.
 const WARM_CALLS: u32 = 4;
 
-/// Something the candidate is timed against.
+/// A form of the reference that the candidate is timed against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Baseline {
     /// PyTorch eager.
@@ -106,7 +106,7 @@ impl Starting {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Names the process that is starting, unless nobody wants it any more.
+    /// Registers the process that is starting, unless its session has ended.
     fn register(&self, killer: Killer) -> Result<(), JudgeError> {
         let mut state = self.lock();
         if state.0 {
@@ -377,7 +377,7 @@ mod tests {
     use crate::testing::judge;
 
     #[test]
-    fn one_that_is_begun_early_is_there_when_it_is_needed_or_ends_with_its_session() {
+    fn an_early_baseline_is_used_or_ends_with_its_session() {
         let judge = judge();
         let task = Task::from_source("task", "class Model: ...");
         let running = || judge.host.workers.pids().len();

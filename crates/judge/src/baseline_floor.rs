@@ -1,16 +1,16 @@
-//! The floor of a baseline: its undisturbed time per call. It bounds how slow a window may count.
+//! The floor of a baseline: its undisturbed time per call. It bounds the time that a slow window counts as.
 //!
-//! A window of a short compiled baseline (50 to 100 us a call) is bound by Python and by launches:
-//! by the host. Where that is busy, such windows vary by 20 % and more, and those of a candidate by
-//! less than one. Disturbance only slows a baseline down, which makes speed-ups over it too
-//! high. On a GPU a baseline's window therefore counts as at most [`SLOWEST`] of its *floor*,
-//! which is known from all its windows while its process lives (`docs/decisions/0011`). This can
-//! lower a speed-up and never raise one, and a candidate has no part in a baseline's windows.
+//! The host bounds a window of a short compiled baseline (50 to 100 us per call): Python and launches take
+//! most of it. On a busy host such windows vary by 20 % and more, those of a candidate by less than 1 %.
+//! Disturbance only slows a baseline down, which makes speed-ups over it too high. On a GPU a baseline's
+//! window therefore counts as at most [`SLOWEST`] times its *floor*. All windows of the baseline process
+//! while it lives determine the floor (`docs/decisions/0011`). The limit can lower a speed-up and never
+//! raise one, and a candidate has no influence on a baseline's windows.
 //!
-//! On the cpu device the host computes for the candidate as for its baselines. Where other processes
-//! used more than a tenth of it, the windows of all contenders are limited, those of the candidate by
-//! its quickest in the same measurement: by medians of nine disturbed windows, candidates that earn 1
-//! on a quiet host were up to eight times as fast as the best baseline. Elsewhere nothing is limited there.
+//! On the cpu device the host computes for the candidate as for its baselines. If other processes used more
+//! than a tenth of it, the windows of all contenders are limited, those of the candidate by its fastest
+//! windows in the same measurement. By medians of nine disturbed windows, candidates that earn 1 on an idle
+//! host were up to eight times as fast as the best baseline. Otherwise nothing is limited on the cpu device.
 
 use std::collections::VecDeque;
 
@@ -88,7 +88,7 @@ impl Quickest {
     }
 }
 
-/// What the verdict says where the host was that much slower than it can be.
+/// The caveat for a host that was slower than its fastest state by this factor.
 pub(crate) fn slow_host(times: Option<f64>) -> Option<String> {
     let percent = 100.0 * (times.filter(|times| *times > SLOW_HOST)? - 1.0);
     Some(format!(
@@ -107,7 +107,7 @@ pub(crate) fn limit(level: Option<f64>, per_call: &mut [f64]) -> usize {
     disturbed
 }
 
-/// What the verdict says where more than a quarter of a contender's windows were disturbed.
+/// The caveat if more than a quarter of a contender's windows were disturbed.
 pub(crate) fn caveat(which: &str, disturbed: usize, windows: usize) -> Option<String> {
     (4 * disturbed > windows).then(|| {
         format!(

@@ -63,13 +63,13 @@ const WRONG: f64 = 4.0;
 /// is still to be beaten.
 const FAR: f64 = 1e-3;
 
-/// What the windows of baselines hold.
+/// Contents of the baselines' windows.
 struct Windows {
     /// Sets of inputs, which calls take in turn.
     staged: usize,
     /// Of how many calls the results stay alive; all, if nothing is said.
     keep: Option<usize>,
-    /// Calls at the most.
+    /// Maximum number of calls.
     most: u64,
 }
 

@@ -49,7 +49,7 @@ fn path(cache: &Path, device: &str) -> PathBuf {
     cache.join(format!("calibration-{}.json", device.replace(':', "-")))
 }
 
-/// What is known from earlier, if it is of this hardware.
+/// The stored calibration, if it belongs to this hardware.
 pub(crate) fn load(cache: &Path, device: &str, hardware: &str) -> Option<Calibration> {
     let text = fs::read_to_string(path(cache, device)).ok()?;
     let known: Calibration = serde_json::from_str(&text).ok()?;

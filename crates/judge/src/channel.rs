@@ -98,7 +98,7 @@ impl Channel {
         recv(&self.stream, &mut [0u8; 1][..], looks).err() != Some(Errno::AGAIN)
     }
 
-    /// Whether something was said that nobody has asked for.
+    /// Whether an unrequested message has arrived.
     pub(crate) fn has_unasked(&self) -> bool {
         let looks = RecvFlags::DONTWAIT | RecvFlags::PEEK;
         matches!(recv(&self.stream, &mut [0u8; 1][..], looks), Ok((_, 1..)))
@@ -235,13 +235,13 @@ mod tests {
     const SOON: Duration = Duration::from_millis(50);
 
     #[test]
-    fn a_complaint_is_not_an_answer() {
+    fn an_error_reply_is_not_an_answer() {
         let reply = br#"{"error":{"kind":"raised","message":"ValueError: no","trace":""}}"#;
         assert!(matches!(decode::<Json>(reply), Err(NoAnswer::Complaint(c)) if c.kind == "raised"));
     }
 
     #[test]
-    fn an_answer_is_the_same_to_who_sleeps_and_who_stays_awake() {
+    fn busy_waiting_and_sleeping_receive_the_same_answer() {
         let (mut channel, mut theirs) = pair();
         let answerer = std::thread::spawn(move || {
             for wait in [0, 5, 250] {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_is_seen() {
+    fn an_unrequested_message_is_detected() {
         let (channel, mut theirs) = pair();
         assert!(!channel.has_unasked());
         theirs.write_all(b"\x02\0\0\0{}").unwrap();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_conversation_is_told_from_a_late_one() {
+    fn a_closed_channel_is_not_a_timeout() {
         let (mut channel, theirs) = pair();
         drop(theirs);
         assert!(matches!(channel.receive(SOON), Err(NoAnswer::Closed)));

@@ -1,6 +1,6 @@
-//! What a runner claims of its outputs, checked: places inside the zone the judge gave, of the
-//! reference's shape and dtype in the same call, dense, distinct from every input of which the
-//! reference's is no view.
+//! Checks a runner's claims about its outputs. Each must lie inside the zone that the judge assigned, have
+//! the reference's shape and dtype in the same call, and be dense. It must not overlap an input unless the
+//! reference's output is a view of that input.
 
 use serde_json::Value as Json;
 
@@ -99,7 +99,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) view_of: Option<Zone>,
 }
 
-/// What the reference gives in one call.
+/// The reference's results in one call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reference<'a> {
     pub(crate) tree: &'a Json,
@@ -141,7 +141,8 @@ pub(crate) fn check(
 fn one(i: usize, got: &Place, want: &Wanted<'_>, zone: Zone) -> Result<Located, Refused> {
     let shape = |message: String| Err(Refused::Shape(format!("output {i}: {message}")));
     if got.shape != want.shape {
-        return shape(format!("expected shape {:?}, got {:?}", want.shape, got.shape));
+        let (wanted_shape, got_shape) = (want.shape, &got.shape);
+        return shape(format!("expected shape {wanted_shape:?}, got {got_shape:?}"));
     }
     if got.dtype != want.dtype {
         return shape(format!("expected dtype {}, got {}", want.dtype, got.dtype));

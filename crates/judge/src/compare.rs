@@ -1,5 +1,5 @@
-//! Every element of an output against the truth: on a GPU where they lie; else, and to name what is
-//! wrong, read from the arenas a piece at a time.
+//! Compares every element of an output with the reference: on a GPU in device memory. Otherwise, and to
+//! describe mismatches, it reads the arenas a piece at a time.
 
 use warpwright_record::verdict::{Check, Element, Mismatch};
 
@@ -22,7 +22,7 @@ const PIECE_BYTES: u64 = 4 << 20;
 /// Elements compared in one go: what a core's cache holds.
 const STEP: u64 = 1 << 15;
 
-/// What comparing one output came to.
+/// The result of comparing one output.
 #[derive(Clone, Debug)]
 pub(crate) struct Compared {
     pub(crate) max_abs_error: f64,
@@ -30,7 +30,7 @@ pub(crate) struct Compared {
     pub(crate) wrong: u64,
     /// Of these, the ones that are NaN or infinite where the truth is not.
     pub(crate) non_finite: u64,
-    /// Of these, the ones that hold what memory held before the call.
+    /// Of these, the ones whose memory the call left unwritten.
     pub(crate) unwritten: u64,
     pub(crate) count: u64,
     pub(crate) examples: Vec<Element>,
@@ -77,7 +77,7 @@ impl Compared {
             for example in &mut examples {
                 example.expected = None;
                 let got = example.got.map_or_else(|| "no finite number".into(), |v| v.to_string());
-                example.text = format!("at {:?}: got {got}", example.index);
+                example.text = format!("at {index:?}: got {got}", index = example.index);
             }
         }
         Mismatch {

@@ -1,9 +1,8 @@
-//! Processor cores kept for what is timed.
+//! Reserves processor cores for timed processes.
 //!
-//! Launching kernels is a processor's work: where processes that build, trace and compile keep every
-//! core busy, a call of short kernels takes as long as its launches do. Some cores are taken away
-//! from this thread, and so from every thread and process that it starts later; what is timed is
-//! moved to them.
+//! The processor launches kernels. If processes that build, trace and compile keep every core busy, a call
+//! of short kernels takes as long as its launches. The judge removes some cores from this thread, and so
+//! from every thread and process that it starts later, and moves timed processes to them.
 
 use std::num::NonZero;
 use std::sync::OnceLock;
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_cores_are_taken_from_this_thread_or_none_are() {
+    fn reserved_cores_leave_this_threads_affinity_mask() {
         // On a thread of its own: what it takes is gone for it.
         std::thread::spawn(|| {
             let before = sched_getaffinity(None).unwrap();

@@ -1,9 +1,9 @@
-//! Whether a task can earn anything: decided once, when it is opened for judging, from the checks that
-//! looking at a task without a candidate uses.
+//! Whether a candidate can earn anything on a task. The judge decides it once, when it opens the task. It
+//! uses the checks of an examination without a candidate.
 //!
-//! Some reasons leave nothing to compare, or an answer that could be written down beforehand: such a
-//! task is refused by everybody. The others leave a task on which a candidate can be right, and no
-//! achievement is to be: it is refused where rewards are learnt from, and elsewhere judged for no reward.
+//! For some reasons nothing can be compared, or the answer could be written down in advance: every judge
+//! refuses such a task. For the others a candidate can be correct without achieving anything: training
+//! refuses such a task, and elsewhere it is judged without reward.
 
 use crate::error::JudgeError;
 use crate::examination::Objection;
@@ -22,15 +22,15 @@ pub enum Degenerate {
     Judged,
 }
 
-/// Error of an honest program, in units of an output's root mean square, from which on results jump.
+/// Results are discontinuous from this error of an honest program, in units of the output's root mean square.
 const JUMP: f64 = 1.0;
-/// How the names of answers begin that are an input (`examiner.py`).
+/// Prefix of the names of trivial answers that return an input (`examiner.py`).
 const INPUT: &str = "input ";
-/// Tolerance of a look under the paper's rules, relative to an output's largest magnitude: by the
-/// paper's own, zeros are right wherever results are small.
+/// Tolerance of an examination under the paper's rules, relative to an output's largest magnitude. The
+/// paper's own tolerance would accept zeros wherever results are small.
 const PAPER: f64 = 1e-6;
 
-/// What opening a task has shown without comparing anything.
+/// Objections that opening a task shows without comparing anything.
 pub(crate) fn at_opening(opened: &Opened) -> Vec<Objection> {
     let outputs = &opened.sizes.outputs.tensors;
     let mut reasons = Vec::new();
@@ -52,7 +52,7 @@ pub(crate) fn at_opening(opened: &Opened) -> Vec<Objection> {
     reasons
 }
 
-/// What two draws of its inputs show.
+/// Objections that two samples of the inputs show.
 pub(crate) fn at_a_glance(found: &Examined, fixed_inputs: bool) -> Vec<Objection> {
     let passes = |answer: &str| found.counterfeits.get(answer).is_some_and(|wrong| *wrong <= 0.0);
     let mut reasons = Vec::new();
@@ -75,19 +75,19 @@ pub(crate) fn at_a_glance(found: &Examined, fixed_inputs: bool) -> Vec<Objection
     reasons
 }
 
-/// What calibration shows: honest programs whose sums have other orders give anything.
+/// Objections that calibration shows: honest programs that sum in another order give arbitrary results.
 pub(crate) fn after_calibration(families: &Families, outputs: usize) -> Vec<Objection> {
     let honest = |output| families.errors(InputFamily::Own, output).honest;
     let jumps = (0..outputs).filter(|output| honest(*output) > JUMP);
     jumps.map(|output| Objection::Discontinuous { output, error: honest(output) }).collect()
 }
 
-/// A tolerance with which a look under the paper's rules tells zeros from small results.
+/// A tolerance that distinguishes zeros from small results under the paper's rules.
 pub(crate) fn narrow(largest: f64) -> Tolerance {
     Tolerance { atol: PAPER * largest, rtol: 0.0 }
 }
 
-/// An error where the task is to be refused for these reasons.
+/// Fails if the task must be refused for these reasons.
 pub(crate) fn refuse(
     task: &str,
     reasons: &[Objection],
@@ -103,7 +103,7 @@ pub(crate) fn refuse(
     Ok(())
 }
 
-/// The sentence that verdicts and errors have.
+/// The sentence for verdicts and errors.
 pub(crate) fn told(reasons: &[Objection]) -> String {
     let all: Vec<String> = reasons.iter().map(ToString::to_string).collect();
     all.join("; ")

@@ -1,4 +1,4 @@
-//! Which device, and what the judge has to know of it.
+//! The device that candidates run on, and the facts that the judge needs of it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_read_and_written_alike() {
+    fn device_names_round_trip() {
         for text in ["cpu", "cuda:0", "cuda:3"] {
             assert_eq!(text.parse::<Device>().unwrap().to_string(), text);
         }

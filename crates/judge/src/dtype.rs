@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_elements_are_what_each_is() {
+    fn batch_conversion_equals_conversion_per_element() {
         let mixed = |i: u32| (i.wrapping_mul(2_654_435_761) >> 13) as u8;
         let bytes: Vec<u8> = (0..4096).map(mixed).collect();
         for dtype in [Dtype::F64, Dtype::F32, Dtype::Bf16, Dtype::F16, Dtype::I64, Dtype::U8] {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rounds_to_infinity_is_known() {
+    fn the_overflow_limit_matches_float32_rounding() {
         for (dtype, largest) in [(Dtype::F32, f64::from(f32::MAX)), (Dtype::F16, 65504.0)] {
             assert!(dtype.limit() > largest && dtype.limit() < 1.001 * largest);
         }

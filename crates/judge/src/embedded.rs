@@ -1,4 +1,4 @@
-//! The Python package and the native allocators, carried inside the program and written out once.
+//! The Python package and the native allocators, embedded in the program and written to disk once.
 
 use std::path::{Path, PathBuf};
 
@@ -113,7 +113,7 @@ pub(crate) fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn many_writers_of_one_file_leave_one_whole_file() {
+    fn concurrent_writers_leave_one_complete_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::thread::scope(|scope| {
@@ -133,7 +133,7 @@ mod tests {
 
     /// A file that is imported but not carried would only be missed on another machine.
     #[test]
-    fn every_file_of_the_package_is_carried() {
+    fn every_file_of_the_package_is_embedded() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python/warpwright_oracle");
         let mut on_disk: Vec<String> = fs_err::read_dir(folder)
             .unwrap()

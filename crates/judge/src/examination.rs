@@ -19,23 +19,23 @@ pub enum Bar {
 }
 
 impl Bar {
-    /// Elements that must change with every input and every parameter, as a share of an output. What
-    /// changes less is as good as ignored: a candidate that ignores it is seldom found out.
+    /// Minimum share of an output's elements that must change with every input and every parameter. Verdicts
+    /// seldom detect a candidate that ignores an input with a smaller share.
     fn matters(self) -> f64 {
         self.pick(0.01, 0.03)
     }
 
-    /// Elements of an output that may have one value, as a share.
+    /// Maximum share of an output's elements that may have one value.
     fn common(self) -> f64 {
         self.pick(0.9, 0.7)
     }
 
-    /// Elements of a wrong answer that must be wrong, as a share; more than none.
+    /// Minimum share of a wrong answer's elements that must be wrong; exclusive.
     fn wrong(self) -> f64 {
         self.pick(0.0, 1e-3)
     }
 
-    /// Errors of an honest program, as a share of what is allowed.
+    /// Maximum error of an honest program, as a share of the tolerance.
     fn honest(self) -> f64 {
         self.pick(1.0, 0.5)
     }
@@ -123,7 +123,7 @@ pub enum Objection {
     #[error("forward computes nothing: every output is a view of an input")]
     OnlyViews,
     /// Forward writes to its inputs.
-    #[error("forward changes its inputs in place: return the results as new tensors")]
+    #[error("the task's forward changes its inputs in place: return the results as new tensors")]
     ChangesInputs,
     /// NaN and infinities only.
     #[error("no element of any output is finite")]
@@ -144,9 +144,9 @@ pub enum Objection {
          its root mean square"
     )]
     Discontinuous {
-        /// Its number.
+        /// Index of the output.
         output: usize,
-        /// In units of the root mean square.
+        /// Error in units of the output's root mean square.
         error: f64,
     },
     /// There are no float64 results more exact than the reference itself.
@@ -158,13 +158,13 @@ pub enum Objection {
     /// Some elements are NaN or infinite.
     #[error("output {output} has elements that are NaN or infinite")]
     NotFinite {
-        /// Its number.
+        /// Index of the output.
         output: usize,
     },
     /// Nearly all elements have one value.
     #[error("{:.0} % of the elements of output {output} have the same value", 100.0 * share)]
     OneValue {
-        /// Its number.
+        /// Index of the output.
         output: usize,
         /// Share of a sample of its elements, 0 to 1.
         share: f64,
@@ -172,9 +172,9 @@ pub enum Objection {
     /// An input hardly affects the results.
     #[error("input {input} is ignored: changing it changes only {:.1} % of the results", 100.0 * share)]
     InputIgnored {
-        /// Its number among the tensors.
+        /// Index among the input tensors.
         input: String,
-        /// Of the elements of the output that changes most.
+        /// Share of changed elements, 0 to 1, in the output that changes most.
         share: f64,
     },
     /// A parameter hardly affects the results.
@@ -182,7 +182,7 @@ pub enum Objection {
     ParameterIgnored {
         /// As `named_parameters` gives it.
         name: String,
-        /// Of the elements of the output that changes most.
+        /// Share of changed elements, 0 to 1, in the output that changes most.
         share: f64,
     },
     /// A trivial answer passes verification.
@@ -197,7 +197,7 @@ pub enum Objection {
          amplification is {error:.1e}, the tolerance {allowed:.1e}"
     )]
     Brittle {
-        /// Its number.
+        /// Index of the output.
         output: usize,
         /// Error of a program with amplified rounding errors, divided by the amplification.
         error: f64,
@@ -251,7 +251,7 @@ impl Objection {
     }
 }
 
-/// What the oracle's look says.
+/// Objections by the oracle's examination.
 pub(crate) fn object(found: &Examined, doubt: &str, bar: Bar) -> Vec<Objection> {
     let mut objections = Vec::new();
     if !doubt.is_empty() {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_named_and_a_sound_task_has_none() {
+    fn each_fault_has_its_objection() {
         assert_eq!(object(&sound(), "", Bar::Sound), []);
         let spoil = |change: fn(&mut Examined)| {
             let mut found = sound();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_has_room() {
+    fn the_clear_bar_demands_a_margin() {
         let mut found = sound();
         let names = |found: &Examined| {
             object(found, "", Bar::Clear).iter().map(Objection::name).collect::<Vec<_>>()
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_few_draws_show_is_named() {
+    fn rare_samples_raise_not_finite_and_brittle() {
         let found = |finite, error| {
             let found = Redrawn { finite: vec![finite], stretched: vec![vec![error; 8]] };
             object_to_draws(&found, &ALLOWED).iter().map(Objection::name).collect::<Vec<_>>()
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_jumps_is_told_from_what_varies() {
+    fn jumps_are_distinguished_from_variation() {
         // Of eight draws the median is the fourth: what half of them do is usual.
         let quiet = [1e-7, 2e-7, 1e-7, 2e-7, 1e-7, 2e-7, 1e-7, 2e-7];
         assert_eq!(jump(&quiet, 1e-6), None);
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn an_honest_program_beyond_the_tolerance_speaks_against_the_task() {
+    fn a_baseline_beyond_the_tolerance_raises_an_objection() {
         let allowed = [(Tolerance { atol: 1e-5, rtol: 1e-6 }, 10.0)];
         let told = |apart| {
             let apart = BTreeMap::from([("compile".to_owned(), vec![apart])]);

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn cuda_errors_are_told_apart() {
+    fn cuda_errors_have_their_classes() {
         for (message, class, code) in [
             (
                 "RuntimeError: CUDA error: an illegal memory access was encountered",
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn deaths_and_silences_are_told_apart() {
+    fn crashes_timeouts_and_out_of_memory_are_distinguished() {
         let of = |answer, outcome: Option<Outcome>| {
             classify(&Stumble { during: "forward", answer }, outcome.as_ref(), "").class
         };

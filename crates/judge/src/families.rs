@@ -1,5 +1,5 @@
-//! Which inputs a task allows beside its own, what is known of errors on each, and which of them a
-//! verdict plays.
+//! Input families: which inputs a task allows in addition to its own, the known errors on each, and which of
+//! them a verdict uses.
 
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -25,7 +25,7 @@ const TIMED_SHARE: f64 = 0.25;
 /// with as many bits, and none of them special.
 const TELLING: [InputFamily; 4] =
     [InputFamily::Normal, InputFamily::Offset, InputFamily::Large, InputFamily::Small];
-/// Of the timed calls that are looked at.
+/// Share of the compared timed calls that have other inputs than the usual ones, if such calls exist.
 const LOOKED_SHARE: f64 = 2.0 / 3.0;
 
 /// The inputs of one call.
@@ -36,12 +36,12 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    /// What `get_inputs()` gives for a seed.
+    /// The inputs of `get_inputs()` for a seed.
     pub(crate) fn own(seed: u64) -> Self {
         Self { family: InputFamily::Own, seed }
     }
 
-    /// Inputs of a family that nobody can know beforehand.
+    /// Inputs of a family with a secret seed.
     pub(crate) fn fresh(family: InputFamily, random: &mut StdRng) -> Self {
         Self { family, seed: random.random_range(1..1 << 62) }
     }
@@ -75,7 +75,7 @@ impl Known {
     }
 }
 
-/// What calibration said of a task, and what calls have said since.
+/// Error estimates of a task, from calibration and from later calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Families {
     profile: Profile,
@@ -248,13 +248,13 @@ impl Families {
         self.known.iter().find(|known| known.family == family)
     }
 
-    /// What is known of an output's errors on a family.
+    /// Known errors of an output on a family.
     pub(crate) fn errors(&self, family: InputFamily, output: usize) -> Errors {
         let known = self.find(family).and_then(|known| known.errors.get(output));
         known.copied().unwrap_or_default()
     }
 
-    /// What is known of the errors of its classes of magnitude.
+    /// Known errors of its classes of magnitude.
     pub(crate) fn scales(&self, family: InputFamily, output: usize) -> &[ScaleErrors] {
         self.find(family).and_then(|known| known.scales.get(output)).map_or(&[], Vec::as_slice)
     }
@@ -389,8 +389,8 @@ impl Families {
         families.into_iter().map(|family| Draw::fresh(family, random)).collect()
     }
 
-    /// Which of the calls of a timed window are looked at: so many, none twice. Where some have other
-    /// inputs than the usual, two thirds of them have those, as far as there are any.
+    /// Selects `count` different calls of a timed window for comparison. If some calls have other inputs than
+    /// the usual ones, about [`LOOKED_SHARE`] of the selected calls have those.
     pub(crate) fn looked_at(
         &self,
         draws: &[Draw],
@@ -415,7 +415,7 @@ impl Families {
         mixed
     }
 
-    /// What is weaker than the rules ask, each in a sentence.
+    /// Caveats: weakened rules, one sentence each.
     pub(crate) fn caveats(&self) -> Vec<String> {
         let mut caveats = Vec::new();
         if self.profile == Profile::Paper {

@@ -1,10 +1,11 @@
 //! Fork servers: processes that have imported torch and fork the judge's processes. A start then takes 0.1 s
 //! or less, instead of a second or more of a core, or several seconds with the compilers.
 //!
-//! Each role has a parent of its own (`forkserver.py`), for what it has imported is all that its forks
-//! share: runners get a torch without numpy, oracles one with it, baselines the compilers. A parent is
-//! started with its first child, and once more should it die later. Where there is none (another backend,
-//! no library beside the program, a second thread or an open GPU after its imports) processes are executed.
+//! Each role has its own fork server (`forkserver.py`), because forks share only imported modules: runners
+//! get a torch without numpy, oracles a torch with it, baselines the compilers. A fork server is started
+//! with its first child, and once more if it dies later. Processes are executed instead if there is no fork
+//! server: with another jail backend, without the library next to the program, or if a second thread or an
+//! open GPU remains after its imports.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -204,7 +205,7 @@ def get_inputs():
 ";
 
     #[test]
-    fn oracles_and_baselines_are_forks_of_parents_of_their_own() {
+    fn oracles_and_baselines_fork_from_separate_servers() {
         let judge = judge();
         if !judge.host.jail.can_fork() {
             return;
@@ -231,7 +232,7 @@ def get_inputs():
     /// Device memory that the judge has exported, and compilers that ask for a GPU when they are
     /// imported, would keep a parent from being one.
     #[test]
-    fn gpu_processes_of_every_role_are_forks() {
+    fn gpu_processes_of_every_role_are_forked() {
         let judge = judge_on(Device::Cuda(0));
         if !judge.host.jail.can_fork() {
             return;
@@ -302,7 +303,7 @@ def get_init_inputs():
     }
 
     #[test]
-    fn a_warmed_up_compiler_writes_what_a_new_one_writes() {
+    fn a_warm_compiler_writes_the_same_files() {
         let judge = judge();
         if !judge.host.jail.can_fork() {
             return;

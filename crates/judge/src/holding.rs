@@ -1,6 +1,6 @@
-//! Processes of our own code take the device for what computes there, and hold nothing of it
-//! meanwhile. On the host: `tests/holding.py` serves the oracle or the baseline of a GPU, with a note
-//! in place of what needs one.
+//! Tests that the oracle and the baseline process hold the device while they compute there, and only then.
+//! On the host, `tests/holding.py` serves the oracle or the baseline of a GPU, and replaces each operation
+//! that needs one by a log entry.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -221,7 +221,7 @@ fn an_oracle_makes_its_models_before_it_asks_for_the_device() {
 
 /// As on a GPU, where candidates have one memory after the other.
 #[test]
-fn an_oracle_stores_inputs_where_a_candidate_finds_them() {
+fn an_oracle_stores_inputs_in_the_candidates_arena() {
     let mut serving = Serving::oracle();
     serving.open(SQUARE, "rightly");
     let memory = || Arena::Host(HostArena::create(1 << 20).unwrap());
@@ -272,7 +272,7 @@ fn an_oracle_stores_inputs_where_a_candidate_finds_them() {
 }
 
 #[test]
-fn sizes_are_foreseen_as_they_turn_out_to_be() {
+fn predicted_sizes_match_the_opened_task() {
     #[derive(Deserialize)]
     struct Both {
         foreseen: Option<Sizes>,
@@ -344,7 +344,7 @@ fn a_baseline_loads_its_model_before_it_asks_for_the_device() {
 }
 
 #[test]
-fn a_compile_asks_for_the_device_around_what_computes_and_holds_nothing_meanwhile() {
+fn a_compile_holds_the_device_only_while_it_computes() {
     let mut serving = Serving::baseline();
     serving.open(SQUARE, "rightly");
     let told = serving.compile(Baseline::Compile, "rightly").unwrap();
@@ -365,7 +365,7 @@ fn a_compile_asks_for_the_device_around_what_computes_and_holds_nothing_meanwhil
 }
 
 #[test]
-fn what_was_compiled_without_memory_is_what_runs_later() {
+fn graphs_compiled_on_meta_tensors_are_reused() {
     let mut serving = Serving::baseline();
     let meta_compile = |serving: &mut Serving, source: &str| {
         let request = json!({

@@ -1,4 +1,4 @@
-//! What the judge's processes have in common, and what each of the three kinds is.
+//! Properties that the judge's processes share, and the differences between the three kinds.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use crate::forks::Forks;
 /// Threads that torch uses on the host where it computes on a GPU.
 const HOST_THREADS: usize = 4;
 
-/// What every process of this judge needs.
+/// State that every process of this judge needs.
 pub(crate) struct Host {
     pub(crate) jail: Arc<Jail>,
     pub(crate) python: PathBuf,
@@ -105,7 +105,7 @@ impl Drop for Listed {
     }
 }
 
-/// What a process is for.
+/// Role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Oracle,
@@ -143,7 +143,7 @@ impl Role {
         }
     }
 
-    /// What it takes the device for, once it is up.
+    /// Purpose for which the process holds the device after its start.
     pub(crate) fn purpose(self) -> Purpose {
         match self {
             Self::Oracle => Purpose::Reference,
@@ -153,7 +153,7 @@ impl Role {
     }
 }
 
-/// What a process is given beside its role.
+/// Resources of a process in addition to its role.
 #[derive(Default)]
 pub(crate) struct Grant<'a> {
     /// Folders it may read.

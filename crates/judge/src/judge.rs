@@ -1,4 +1,4 @@
-//! What all tasks of one judge share.
+//! The judge: state that the sessions of all its tasks share.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ pub struct JudgeConfig {
     pub baselines: BaselineSet,
     /// Whether degenerate tasks are refused or judged without reward.
     pub degenerate: Degenerate,
-    /// Least isolation; with less, opening the judge fails.
+    /// Minimum isolation; with less, opening the judge fails.
     pub isolation: Requirement,
     /// Python interpreter with torch.
     pub python: PathBuf,
@@ -97,7 +97,7 @@ pub struct LocalJudge {
     pub(crate) health: Health,
     /// Why the GPU cannot be used any more.
     lost: OnceLock<String>,
-    /// What a window takes in which nothing is computed.
+    /// The fastest empty windows.
     pub(crate) empty: Mutex<Quickest>,
     calibration: Mutex<Option<Calibration>>,
 }
@@ -196,7 +196,7 @@ impl LocalJudge {
         })
     }
 
-    /// How long, and for which purposes, its device was held since the judge was opened.
+    /// Time for which the device was held since the judge was opened, in total and per purpose.
     pub fn device_use(&self) -> Used {
         self.arbiter.used()
     }
@@ -206,17 +206,17 @@ impl LocalJudge {
         Neighbour(Arc::clone(&self.arbiter))
     }
 
-    /// How it has started runner processes since it was opened.
+    /// How the judge has started runner processes since it was opened.
     pub fn how_started(&self) -> HowStarted {
         self.host.forks.of(Role::Runner).told()
     }
 
-    /// The compilers and libraries it found.
+    /// The compilers and libraries that the judge found.
     pub fn toolchain(&self) -> &Toolchain {
         self.builder.toolchain()
     }
 
-    /// Settings it was opened with.
+    /// The configuration that the judge was opened with.
     pub fn config(&self) -> &JudgeConfig {
         &self.config
     }
@@ -313,7 +313,7 @@ impl LocalJudge {
         Watch::begin(&self.health, self.config.device.to_string(), contenders, on)
     }
 
-    /// What the rules of the verdict need to say of isolation.
+    /// The isolation level for verdicts, with the enforced and the missing measures.
     pub fn isolation(&self) -> Isolation {
         Isolation {
             level: match self.isolation.level {

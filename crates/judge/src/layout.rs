@@ -1,5 +1,5 @@
-//! How the runner's arena is divided: weights, inputs, results. The judge decides where each input
-//! lies and which part results come from; both are drawn anew for every call and window.
+//! Divides the runner's arena into weights, inputs and results. The judge decides where each input lies and
+//! which part results come from; it samples both anew for every call and window.
 
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -37,7 +37,7 @@ pub(crate) struct Layout {
 struct Sizes {
     /// Weights, what is made of them, and what first calls take.
     weights: u64,
-    /// What does not grow with the number of calls.
+    /// Bytes that are independent of the number of calls.
     fixed: u64,
     /// One call's inputs, with a little room to move in.
     inputs: u64,
@@ -72,7 +72,7 @@ impl Sizes {
     }
 }
 
-/// Calls of one window at the most: beyond, messages grow and nothing is gained.
+/// Maximum number of calls per window: more make messages longer and gain nothing.
 pub(crate) const MAX_CALLS: u64 = 4096;
 const SLACK: u64 = 8 << 20;
 
@@ -251,7 +251,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_overlaps_and_everything_fits(
+        fn placed_tensors_never_overlap_and_fit(
             inputs in prop::collection::vec(1u64..100_000, 1..4),
             calls in 2u64..40,
             seed in any::<u64>(),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn intermediates_get_what_eager_allocates_where_there_is_room() {
+    fn scratch_covers_eagers_allocations_if_memory_allows() {
         let mut large = opened(&[4096], &[4096]);
         large.allocated_bytes = 1 << 30;
         let roomy = Layout::plan(&large, 8, 4 << 30, None).unwrap();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_call_has_memory_that_is_never_overwritten_where_there_is_room() {
+    fn a_first_call_keeps_its_memory_if_memory_allows() {
         let mut task = opened(&[64 << 20], &[64 << 20]);
         task.sizes.peak_bytes = 192 << 20;
         let apart = |bytes| Some(Zone { offset: 64 << 30, bytes });

@@ -17,10 +17,11 @@
 //! Idle runners wait in a pool (`runner_pool`). A runner gets the artifact when it is taken (`runner_dirs`),
 //! serves one candidate and ends with it.
 //!
-//! Defences against cheating, by file: `arena` (memory the judge created, poisoned before
-//! each window), `layout` (fresh places for every call), `runner` and `process` (frozen outside its windows;
-//! order of calls and a nonce with "go"), `named` (all results named before the clock stops), `claims` (what a runner says of its results),
-//! `compare` (every element against float64), `families` (inputs that the task does not sample), `measure` (interleaved windows, medians of ratios).
+//! Defences against cheating, by file: `arena` (memory the judge created, poisoned before each window),
+//! `layout` (fresh places for every call), `runner` and `process` (frozen outside its windows; order of calls
+//! and a nonce with "go"), `named` (all results named before the clock stops), `claims` (checks a runner's
+//! claims about its results), `compare` (every element against float64), `families` (inputs that the task does
+//! not sample), `measure` (interleaved windows, medians of ratios).
 //!
 //! It knows no policy, no reward scheme beyond calling [`Reward`](warpwright_record::verdict::Reward),
 //! and writes no record.

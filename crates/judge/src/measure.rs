@@ -1,13 +1,13 @@
 //! Times: interleaved windows of candidate and baselines.
 //!
-//! The time of a call is `(T(m) - T(0)) / m` of the judge's own clock, from sending "go" to the
-//! fingerprint of memory, so that everything constant (messages, wake-ups, the fingerprint)
-//! cancels. `T(0)` is a window of the trusted baseline process in which nothing is computed: a
-//! candidate has no part in it, and slowing some of its own windows only costs it time
-//! (`docs/decisions/0005`). Each round gives one window per contender; speed-ups are medians of the
-//! rounds' ratios. When it may stop is fixed before the first round (`sequential.rs`), so nothing is
-//! gained by stopping early. On a busy host of the cpu device a candidate that may be faster has more
-//! rounds; only the last look is paid then. What a busy host's windows count as at most is `baseline_floor.rs`'s matter.
+//! The time of a call is `(T(m) - T(0)) / m` by the judge's own clock, from sending "go" to the fingerprint
+//! of memory. So constant costs (messages, wake-ups, the fingerprint) cancel. `T(0)` is a window of the
+//! trusted baseline process in which nothing is computed: a candidate has no influence on it, and slowing
+//! some of its own windows only costs it time (`docs/decisions/0005`). Each round has one window per
+//! contender; speed-ups are medians of the rounds' ratios. The rounds at which measuring may stop are fixed
+//! before the first round (`sequential.rs`), so stopping early gains nothing. On a busy host of the cpu
+//! device a candidate that may be faster gets more rounds; then only the last look counts. `baseline_floor.rs`
+//! limits the time that a window of a busy host counts as.
 
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ pub(crate) struct Ready {
     pub(crate) later: usize,
     /// Seconds of a call, roughly.
     pub(crate) seconds: f64,
-    /// What its windows took so far.
+    /// Times of its windows so far.
     pub(crate) history: History,
 }
 
@@ -195,7 +195,7 @@ impl Rounds {
     }
 }
 
-/// What rounds say.
+/// Statistics of the measured rounds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) times: Times,

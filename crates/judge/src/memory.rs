@@ -1,8 +1,8 @@
 //! How much of the device's memory a session may use, and how its processes divide it.
 //!
-//! On a GPU one memory holds what the oracles and baselines of all open sessions allocate, each
-//! session in a part of its own, and the arena of the one candidate that runs. On the cpu device
-//! memory that is not touched costs nothing, and nothing is divided.
+//! On a GPU one memory holds the allocations of the oracles and baselines of all open sessions, each session
+//! in its own part, and the arena of the one candidate that runs. On the cpu device untouched memory costs
+//! nothing, and nothing is divided.
 
 use crate::claims::Zone;
 use crate::device::DeviceFacts;
@@ -22,12 +22,12 @@ pub(crate) struct Memory {
     work: Work,
 }
 
-/// What sessions do that share a device's memory.
+/// Work of the sessions that share a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// They judge candidates: the oracle is there beside the baselines, and one candidate runs.
+    /// Sessions judge candidates: oracle and baselines exist at the same time, and one candidate runs.
     Judging,
-    /// They look at tasks: the oracle has forgotten its task before there are baselines.
+    /// Sessions examine tasks: the oracle forgets its task before baselines start.
     Examining,
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Work {
 const RUNNER: u64 = 24;
 const INPUTS: u64 = 12;
 
-/// What memory on a GPU is mapped in multiples of, bytes.
+/// Granularity of mappings of GPU memory, in bytes.
 pub(crate) const GRAIN: u64 = 2 << 20;
 
 impl Work {
@@ -67,7 +67,7 @@ pub(crate) struct Shares {
     pub(crate) baseline: u64,
 }
 
-/// What the processes of a session need for a task, bytes.
+/// Memory that the processes of a session need for a task, in bytes.
 struct Needs {
     arena: u64,
     oracle: u64,
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_refused_by_a_part_that_is_too_small_and_told_what_would_do() {
+    fn a_refused_task_names_the_memory_it_needs() {
         let facts = facts(Some("sm_90"));
         let part = Memory::part(&facts, Work::Judging, 1, 8);
         part.check("small", &foreseen(64 << 20), true).unwrap();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_fills_the_device_where_its_processes_would_take_more_than_is_handed_out() {
+    fn a_task_that_exceeds_gpu_memory_is_short() {
         let [gpu, host] = [Some("sm_90"), None].map(facts);
         let (small, large) = (foreseen(64 << 20), foreseen(12 << 30));
         let all = |facts| Memory::all(facts, Work::Judging);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn small_inputs_are_made_many_at_once_on_a_gpu() {
+    fn small_inputs_are_sampled_in_batches_on_a_gpu() {
         let small = foreseen(1 << 20);
         let all = |arch| Memory::all(&facts(arch), Work::Judging);
         let [gpu, host] = [Some("sm_90"), None].map(|arch| all(arch).arena(&small));

@@ -1,7 +1,7 @@
-//! What the answer to "go" names: where the results of every call of a window lie.
+//! The answer to "go": the addresses of the results of every call of a window.
 //!
-//! In a runner it is the candidate's word, given before the clock stops and before it can know which
-//! calls are looked at. Here it is only taken apart; `claims` says what may be believed of it.
+//! A runner's answer is untrusted. It is sent before the clock stops and before the candidate can know which
+//! calls are compared. This module only parses it; `claims` checks it.
 
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -29,13 +29,13 @@ pub(crate) struct Named {
 #[derive(Clone, Debug)]
 pub(crate) struct Results {
     forms: Vec<Value>,
-    /// Of each call, its form and the first of its addresses.
+    /// Per call: its form and the index of its first address.
     calls: Vec<(usize, usize)>,
     base: u64,
     at: Vec<u64>,
 }
 
-/// A place of the results that is looked at.
+/// A place in the results that the judge samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) call: usize,
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_names_too_few_or_too_many_is_refused() {
+    fn an_answer_with_wrong_counts_is_refused() {
         for (answer, calls) in [
             (named(&[&[8]], &[], 0, &[0]), 2),
             (named(&[&[8]], &[], 0, &[0, 0, 0]), 2),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_lie_in_results_and_find_each_call() {
+    fn samples_lie_within_results_and_cover_each_call() {
         let mut random = StdRng::seed_from_u64(3);
         let at: Vec<u64> = (0..20).map(|i| 4096 + 1024 * i).collect();
         let results = Results::of(named(&[&[200]], &[], 0, &at), 20).unwrap();

@@ -1,4 +1,4 @@
-//! The oracle of one task, as the judge sees it.
+//! The oracle process of one task.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -169,7 +169,7 @@ fn graph(worker: &mut Worker, seed: u64) -> Result<Option<OpGraph>, NoAnswer> {
     Ok(told.graph)
 }
 
-/// Draws as the oracle is told them.
+/// Samples, in the format of the oracle's requests.
 fn named(draws: &[Draw]) -> (Vec<u64>, Vec<&'static str>) {
     draws.iter().map(|draw| (draw.seed, draw.family.name())).unzip()
 }
@@ -189,7 +189,7 @@ impl Oracle {
         }
     }
 
-    /// What these weights are, in a check's name.
+    /// Name of these weights in a check.
     pub(crate) fn told(weights: &str) -> &'static str {
         match weights {
             INIT => "initial weights",

@@ -1,14 +1,14 @@
 //! Sessions of many tasks, shared by many episodes.
 //!
-//! An oracle is a process that holds torch and one reference: opening it takes seconds and hundreds
-//! of megabytes. The pool keeps those that were used last, serves requests in the order in which they
-//! come, and works on as many at once as the device allows. A GPU's memory is cut into equal parts;
-//! a session has one, or as many as its task turns out to need, and what computes there takes turns
-//! through the device arbiter. On the cpu device one session works per core, and a measurement alone,
-//! because everything else on the machine would disturb it.
+//! An oracle is a process that holds torch and one reference: opening it takes seconds and hundreds of
+//! megabytes. The pool keeps the most recently used sessions, serves requests in order of arrival, and works
+//! on as many concurrently as the device allows. A GPU's memory is divided into equal parts; a session has
+//! one part, or as many as its task turns out to need. Work on the GPU takes turns through the device
+//! arbiter. On the cpu device one session works per core. A measurement works alone there, because
+//! everything else on the machine would disturb it.
 //!
-//! A session that is not used is kept for as long as it took to open, at the least: its episode will
-//! come back, and opening it again would cost the same. After that the longest unused gives way.
+//! An unused session is kept at least as long as it took to open: its episode will return, and opening it
+//! again would cost the same. After that the least recently used session is closed first.
 
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,7 @@ use crate::worker_reuse::Sharing;
 const SESSION_BYTES: u64 = 1 << 30;
 /// Most sessions on one GPU: beyond, measurements leave no time for more.
 const GPU_SESSIONS: usize = 8;
-/// Most tasks on one GPU that are looked at at the same time, without candidates.
+/// Maximum number of tasks that are examined concurrently on one GPU.
 const GPU_EXAMINATIONS: usize = 32;
 /// Sessions on one GPU that start their processes at the same time: more would keep the host busy.
 const STARTS: usize = 6;
@@ -66,7 +66,7 @@ struct State<'j> {
     begun: Vec<(Key, Begun)>,
     /// Tasks that need more than one part.
     large: Vec<(Key, usize)>,
-    /// What is known of the tasks that were opened.
+    /// Known facts of the opened tasks.
     known: Vec<(Key, Known)>,
 }
 
@@ -77,7 +77,7 @@ impl State<'_> {
     }
 }
 
-/// An open session that nobody uses.
+/// An idle open session.
 struct Idle<'j> {
     key: Key,
     /// Its parts of the memory.
@@ -108,7 +108,7 @@ fn fit(
     if busy + kept + parts <= all { Fit::Room } else { Fit::Wait }
 }
 
-/// What makes two tasks the same to a session.
+/// Key of a task: equal keys share a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     name: String,
@@ -174,8 +174,8 @@ impl<'j> SessionPool<'j> {
         self.judge
     }
 
-    /// Opens the task's session if it is not open: finds out whether it can be judged against. One
-    /// that needs much of a GPU's memory is only begun, and opened for the first candidate.
+    /// Opens the task's session if it is not open, and so checks that candidates can be judged against the
+    /// task. A session that needs much of a GPU's memory only starts its processes; the first candidate opens it.
     pub fn open(&self, task: &Task) -> Result<(), JudgeError> {
         let key = Key::of(task);
         if let Some(begun) = self.begin(&key, &|| Begun::begin(self.judge, task))? {
@@ -189,8 +189,8 @@ impl<'j> SessionPool<'j> {
         self.with(task, false, |_| Ok(()))
     }
 
-    /// Takes a candidate as far as `stage`; see [`TaskSession::judge`]. Waits for its turn. One that
-    /// was taken there before is not run again: it gets the same verdict, which says so.
+    /// Judges a candidate up to `stage`; see [`TaskSession::judge`]. Waits for its turn. A candidate that was
+    /// judged up to this stage before gets a copy of that verdict, with a caveat.
     pub fn verdict(
         &self,
         task: &Task,
@@ -247,7 +247,7 @@ impl<'j> SessionPool<'j> {
         self.changed.notify_all();
     }
 
-    /// What is known of a task; opens it if nothing is.
+    /// Known facts of a task; opens the task if there are none.
     fn known(&self, task: &Task) -> Result<Known, JudgeError> {
         let key = Key::of(task);
         let state = self.lock();
@@ -392,7 +392,7 @@ impl<'j> SessionPool<'j> {
         Memory::part(self.judge.facts(), self.work, 1, self.parts).bytes().max(1)
     }
 
-    /// Remembers that a task needs at least so many parts of the memory.
+    /// Records the minimum number of memory parts that a task needs.
     fn enlarge(&self, key: &Key, parts: usize) {
         let mut state = self.lock();
         let parts = parts.max(parts_of(&state.large, key)).min(self.parts);

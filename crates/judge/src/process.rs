@@ -44,7 +44,7 @@ pub(crate) struct Worker {
     role: Role,
     channel: Channel,
     child: Child,
-    /// What stops it; asked for when it is first needed.
+    /// Its freezer, requested at the first use.
     freezer: Option<Freezer>,
     /// Whether nobody sleeps around a window.
     awake: bool,
@@ -82,7 +82,7 @@ impl Worker {
         })
     }
 
-    /// What to start, and the judge's end of the conversation with it.
+    /// The command to start, and the judge's end of the channel to it.
     fn specification(
         host: &Host,
         role: Role,

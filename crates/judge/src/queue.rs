@@ -1,5 +1,5 @@
-//! Who may use which of several things next: first come, first served, as far as what they ask for is
-//! free. Pure bookkeeping; waiting is the caller's.
+//! A queue for a limited number of units: first come, first served among the requests that fit. Pure
+//! bookkeeping; the caller waits.
 
 use std::collections::VecDeque;
 
@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u64);
 
-/// What one who waits finds.
+/// State of the resource that a waiter needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// What it works with is there.
+    /// The resource exists.
     There,
-    /// It has to be made, and there is room.
+    /// The resource must be created, and there is room.
     Room,
-    /// It has to be made, and there is no room yet.
+    /// The resource must be created, and there is no room yet.
     Wait,
 }
 
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_is_passed_only_by_those_who_need_none() {
+    fn only_open_sessions_overtake_a_wait_for_room() {
         let mut queue = Queue::new(4);
         let (large, new, open) = (queue.join('l', 4), queue.join('n', 1), queue.join('o', 1));
         let fit = |key: &char| match key {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn first_come_first_served_and_busy_keys_are_passed_by() {
+    fn the_queue_is_fifo_and_skips_busy_keys() {
         let mut queue = Queue::new(2);
         let (a, b, c) = (queue.join('x', 1), queue.join('x', 1), queue.join('y', 1));
         assert!(!queue.begin(b, room), "a is first");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_needs_more_than_is_free_is_waited_for() {
+    fn a_large_request_is_never_overtaken() {
         let mut queue = Queue::new(3);
         let a = queue.join(1, 1);
         assert!(queue.begin(a, room));
@@ -158,10 +158,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked for: everyone gets a turn, never more units than there are, never two
+        /// For any requests: everyone gets a turn, never more units than exist, never two
         /// on a key.
         #[test]
-        fn everyone_is_served_within_the_rules(
+        fn every_request_is_served_within_the_limits(
             asks in prop::collection::vec((0u8..4, 1usize..7), 1..40),
             most in 1usize..5,
             ends in prop::collection::vec(any::<prop::sample::Index>(), 200),

@@ -1,4 +1,4 @@
-//! A runner as the judge sees it: a process that holds a candidate and must be believed nothing.
+//! A runner: the process that holds a candidate. The judge trusts nothing that it says.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -71,7 +71,7 @@ pub(crate) struct Runner {
     random: StdRng,
 }
 
-/// What a candidate's windows took, those that count for nothing included.
+/// Time of a candidate's windows, including those that do not count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
     /// Making inputs, and poisoning the memory of results.
@@ -80,7 +80,7 @@ pub(crate) struct Spent {
     pub(crate) windows: Duration,
 }
 
-/// What is left of a runner.
+/// A runner that has ended.
 pub(crate) struct Ended {
     /// How it went, if it was gone already.
     pub(crate) outcome: Option<Outcome>,
@@ -99,11 +99,11 @@ pub(crate) struct Played {
     pub(crate) sets: Vec<Value>,
     /// Slot used by each call.
     pub(crate) order: Vec<usize>,
-    /// What the memory of the results was filled with.
+    /// Poison that filled the memory of the results.
     pub(crate) poison: Poison,
     results: Results,
     samples: Vec<Sample>,
-    /// What lay at each sample when the clock stopped.
+    /// Content of each sample when the clock stopped.
     seen: Vec<u64>,
 }
 
@@ -124,7 +124,7 @@ impl Played {
         found.filter(|_| self.poison.is_number()).map(|(sample, _)| sample.call)
     }
 
-    /// What the zone of the results was filled with before the window.
+    /// Poison that filled the zone of the results before the window.
     pub(crate) fn poison(&self) -> compare::Poison {
         let word = u64::from(self.poison.word());
         compare::Poison { start: self.zone.offset, word: word << 32 | word }
@@ -508,7 +508,7 @@ fn moves(from: &[Place], to: &[Place]) -> Vec<Move> {
     from.iter().zip(to).map(|(a, b)| Move { to: at(b), from: at(a), bytes: b.bytes }).collect()
 }
 
-/// What a thread that works on memory came to.
+/// The result of a thread that works on memory.
 fn joined(thread: ScopedJoinHandle<'_, Result<(), ArenaError>>) -> Result<(), ArenaError> {
     let died = |_| ArenaError::new("work on memory", "a thread of ours died");
     thread.join().map_err(died)?

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_of_dead_judges_are_removed_and_those_of_living_ones_kept() {
+    fn only_folders_of_dead_judges_are_removed() {
         let cache = tempfile::tempdir().unwrap();
         let living = RunnerDirs::open(cache.path()).unwrap();
         let kept = living.add().unwrap();

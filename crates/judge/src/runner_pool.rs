@@ -51,7 +51,7 @@ pub(crate) struct RunnerPool {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What the pool needs to start runners.
+/// Resources that the pool needs to start runners.
 pub(crate) struct Means {
     pub(crate) host: Arc<Host>,
     pub(crate) arbiter: Arc<DeviceArbiter>,
@@ -89,7 +89,7 @@ struct State {
     under_way: usize,
     /// Callers of [`RunnerPool::take`] that wait for those.
     waiting: usize,
-    /// What ends the processes that are starting, by the number of the start.
+    /// Handles that kill the starting processes, by the number of the start.
     killers: Vec<(u64, Killer)>,
     starts: u64,
     closing: bool,

@@ -1,15 +1,14 @@
-//! When to stop measuring: after few rounds if these decide, after more if they do not.
+//! Decides when to stop measuring: after few rounds if they decide the reward, after more otherwise.
 //!
-//! An interval that is looked at again and again while samples come misses the truth more often than
-//! it says. So the chance to miss is handed out beforehand, to a few looks: at look `j`, after `n_j`
+//! An interval that is examined repeatedly while samples arrive misses the true value more often than its
+//! level says. So the error probability is divided in advance among a few looks. At look `j`, after `n_j`
 //! rounds, the interval between ranks `k_j` and `n_j + 1 - k_j` of the samples misses the median with
-//! probability `a_j = 2 P(Binomial(n_j, 1/2) < k_j)`, and by Boole's inequality the interval at which
-//! measuring stops misses it with at most `a_1 + a_2 + ...`, whatever the rule by which it stops
-//! (alpha spending: Lan and DeMets, "Discrete sequential boundaries for clinical trials", Biometrika
-//! 1983). The samples of a round are taken as independent of those of another. They need not be alike:
-//! for each to lie above and below the median by equal chances is enough, so later windows may be
-//! longer, and more exact, than the first. The last look leaves the short ones out: of its samples all
-//! are exact.
+//! probability `a_j = 2 P(Binomial(n_j, 1/2) < k_j)`. By Boole's inequality the interval at which measuring
+//! stops misses it with probability at most `a_1 + a_2 + ...`, whatever the stopping rule (alpha spending:
+//! Lan and DeMets, "Discrete sequential boundaries for clinical trials", Biometrika 1983). Samples of
+//! different rounds are assumed to be independent. They need not be identically distributed: it suffices
+//! that each lies above and below the median with equal probability. So later windows may be longer, and
+//! more exact, than the first. The last look leaves the short windows out: all of its samples are exact.
 
 use warpwright_record::interval::Interval;
 use warpwright_record::verdict::Speedup;
@@ -74,7 +73,7 @@ impl Schedule {
         self.0.first().map_or(0, |look| look.rounds)
     }
 
-    /// Rounds at the most.
+    /// Maximum number of rounds.
     pub(crate) fn last(&self) -> usize {
         self.0.last().map_or(0, |look| look.rounds)
     }
@@ -123,14 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn the_looks_spend_no_more_than_five_of_a_hundred() {
+    fn interim_looks_spend_at_most_five_percent() {
         let spent: f64 = LOOKS.iter().map(|l| misses(l.rounds - l.leaves, l.rank)).sum();
         assert!(spent <= 0.05, "{spent}");
         assert!((misses(9, 2) - 0.039_062_5).abs() < 1e-12, "by the published table");
     }
 
     #[test]
-    fn what_is_slower_than_all_cannot_be_rewarded_for_speed() {
+    fn a_kernel_slower_than_all_baselines_earns_no_speed_reward() {
         let over = |low, high| Some(Interval { value: f64::midpoint(low, high), low, high });
         let speedup = |eager, best| Speedup { eager, best, ..Speedup::default() };
         assert!(!may_be_faster(&speedup(over(0.2, 0.5), over(0.2, 0.4))));
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_come_after_their_rounds() {
+    fn looks_follow_their_scheduled_rounds() {
         assert_eq!(Schedule::sequential(16).last(), 15);
         assert_eq!(Schedule::sequential(2).last(), 7);
         assert_eq!(Schedule::fixed(9).look_after(9).map(|look| look.rank), Some(2));
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reward_turns_on_is_not_decided_by_a_wide_interval() {
+    fn a_wide_interval_decides_no_reward() {
         let wide = Interval { value: 1.06, low: 1.04, high: 1.08 };
         let clear = Interval { value: 1.2, low: 1.19, high: 1.21 };
         let of =

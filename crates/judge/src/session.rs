@@ -1,4 +1,4 @@
-//! One task: its oracle, its plan of memory, and the way of a candidate through the stages.
+//! One task: its oracle, its memory plan, and the stages that a candidate passes through.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -44,7 +44,7 @@ mod timing;
 
 pub(crate) use begun::Begun;
 
-/// What a session is opened for.
+/// Purpose of a session.
 #[derive(Clone, Copy)]
 enum Opening<'r> {
     /// To judge candidates: all that the task allows as inputs is found out.
@@ -67,12 +67,12 @@ pub struct TaskSession<'j> {
     plan: Plan,
     random: StdRng,
     processes: Sharing,
-    /// Whether only the task itself is looked at.
+    /// Whether the session only examines the task.
     examines: bool,
     /// A process for the baselines that was begun with the oracle.
     early: Option<EarlyBaseline>,
     baselines: Option<Baselines>,
-    /// What opening it and its baselines took.
+    /// Time that opening the session and its baselines took.
     cost: Duration,
     /// How long the last candidate that went as far as this had the device.
     usual: BTreeMap<Stage, Duration>,
@@ -207,12 +207,12 @@ impl<'j> TaskSession<'j> {
         })
     }
 
-    /// What opening it and its baselines took.
+    /// Time that opening the session and its baselines took.
     pub(crate) fn cost(&self) -> Duration {
         self.cost
     }
 
-    /// What stays known of the task when the session is closed.
+    /// Facts of the task that remain known when the session is closed.
     pub(crate) fn known(&self) -> Known {
         Known {
             versions: self.oracle.opened.versions.clone(),

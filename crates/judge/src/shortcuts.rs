@@ -1,8 +1,8 @@
-//! What is only there to be fast decides nothing else than the plain way would (`tests/shortcuts.py`).
+//! Tests that fast paths of the oracle decide the same as the plain ones (`tests/shortcuts.py`).
 
 use crate::testing::python_test;
 
 #[test]
-fn faster_ways_in_the_oracle_tell_the_same() {
+fn fast_paths_of_the_oracle_change_no_result() {
     assert_eq!(python_test("shortcuts.py"), "compared 109 2 11 5 14 6 2 13 2");
 }

@@ -105,7 +105,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn thousands_ask_the_same_and_one_works() {
+    fn concurrent_equal_questions_are_computed_once() {
         let (flights, worked) = (SingleFlight::default(), AtomicUsize::new(0));
         let ask = |question: usize| {
             flights.once(&question, || {
@@ -125,9 +125,9 @@ mod tests {
         assert_eq!(answers.iter().filter(|(_, ago)| ago.is_none()).count(), 4);
     }
 
-    /// Who waits for one who fails, or dies, works on it then.
+    /// If a computation fails or panics, a waiting caller computes the answer.
     #[test]
-    fn what_fails_is_tried_by_the_next() {
+    fn a_failed_computation_is_retried_by_the_next_caller() {
         let (flights, started) = (SingleFlight::default(), AtomicUsize::new(0));
         let turn = |fails: bool| {
             flights.once(&"question", || {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_give_way() {
+    fn the_oldest_answers_are_evicted() {
         let flights = SingleFlight::default();
         for question in 0..=KEPT {
             flights.once(&question, || Ok::<_, ()>(())).unwrap();

@@ -1,15 +1,15 @@
-//! At most so many at once.
+//! Limits concurrency to a fixed number of slots.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A number of equal places.
+/// A fixed number of equal slots.
 #[derive(Debug)]
 pub(crate) struct Slots {
     free: Mutex<usize>,
     changed: Condvar,
 }
 
-/// A place, until dropped.
+/// A slot, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Slot<'s>(&'s Slots);
 
@@ -18,7 +18,7 @@ impl Slots {
         Self { free: Mutex::new(count.max(1)), changed: Condvar::new() }
     }
 
-    /// Waits for a place.
+    /// Waits for a slot.
     pub(crate) fn take(&self) -> Slot<'_> {
         let mut free = self.lock();
         while *free == 0 {
@@ -46,7 +46,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn no_more_than_there_are_places() {
+    fn at_most_n_threads_hold_a_slot() {
         let (slots, inside) = (Slots::new(3), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..12 {

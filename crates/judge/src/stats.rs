@@ -68,7 +68,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
 
     #[test]
-    fn ranks_are_those_of_published_tables() {
+    fn ranks_match_published_tables() {
         // Two-sided 95 % ranks for the median.
         for (n, k) in [(5, None), (6, Some(1)), (9, Some(2)), (15, Some(4)), (20, Some(6))] {
             assert_eq!(rank(n), k, "n = {n}");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_covers_the_median_as_often_as_it_says() {
+    fn the_interval_covers_the_median_at_its_level() {
         let mut random = StdRng::seed_from_u64(7);
         let mut covered = 0;
         for _ in 0..4000 {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn variation_is_of_the_sample() {
+    fn variation_uses_the_sample_variance() {
         assert_eq!(variation(&[1.0]), None);
         assert_eq!(variation(&[3.0, 3.0, 3.0]), Some(0.0));
         // Deviations -1, 0, 1: variance 1, mean 4.
@@ -99,7 +99,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_value_lies_inside(samples in prop::collection::vec(0.0f64..1e6, 6..40)) {
+        fn the_median_lies_inside_its_interval(samples in prop::collection::vec(0.0f64..1e6, 6..40)) {
             let i = median(&samples).unwrap();
             prop_assert!(i.low <= i.value && i.value <= i.high);
         }

@@ -1,4 +1,4 @@
-//! What unit tests share.
+//! Helpers of the unit tests.
 
 use std::path::{Path, PathBuf};
 

@@ -1,10 +1,11 @@
-//! Elements that are one thing or another by the last bit of what came before.
+//! Elements near a tie: the last bit of an intermediate result decides their value.
 //!
-//! Where a reference rounds, compares or searches, honest programs need not agree on an element near a tie:
-//! 12.5 and a bit is 12 or 13. What differs from the truth and from the reference's own answer is looked up
-//! in several programs, each of which errs in every operator as float32 does (`ties.py`). An element is
-//! right if one of them has it: the very integer, or, of floating outputs, a value that lies beyond a jump.
-//! What is merely less exact is nobody's matter here: the tolerance decides on it.
+//! If a reference rounds, compares or searches, honest programs may disagree on an element near a tie:
+//! slightly above 12.5 rounds to 12 or 13. The judge compares an element that differs from the float64
+//! reference and from the reference in its own precision with several programs, each of which has float32's
+//! error in every operator (`ties.py`). The element is correct if one of them has it: the exact integer, or,
+//! for floating outputs, a value beyond a jump. An element that is only less exact is decided by the
+//! tolerance.
 
 use crate::compare::{Outside, Terms};
 use crate::wire::Said;
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn an_integer_is_right_if_one_program_has_it_there() {
+    fn an_integer_is_correct_if_an_honest_program_agrees() {
         let found = doubtful(Dtype::I8, 0.0, &[(12.0, 13.0), (-4.0, -5.0)]);
         assert!(found.all_said(&said(&[&[Some(12.0), Some(-5.0)], &[Some(13.0), Some(-4.0)]])));
         assert!(!found.all_said(&said(&[&[Some(12.0), Some(-5.0)], &[Some(13.0), Some(-6.0)]])));
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_floating_number_is_right_beyond_a_jump_only() {
+    fn ties_accept_floats_only_across_a_jump() {
         let found = doubtful(Dtype::F32, 1e-3, &[(0.5, 0.75)]);
         assert!(found.all_said(&said(&[&[Some(0.7500)], &[Some(0.5004)]])));
         assert!(!found.all_said(&said(&[&[Some(0.502)]])), "not within what is allowed");

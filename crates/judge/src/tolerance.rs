@@ -1,12 +1,12 @@
-//! How far from the truth a result may be.
+//! How far a result may be from the reference in float64.
 //!
-//! `strict`, `tf32` and `as-run` scale the tolerance to the errors that honest implementations in
-//! the same precision make against float64 on such inputs, and keep it below the error of the next
-//! lower precision where that can be told from them. All three are measured per task
-//! (`families.rs`, `calibration.py`). `paper` is the paper's fixed tolerance against eager.
+//! `strict`, `tf32` and `as-run` scale the tolerance to the errors that honest implementations in the same
+//! precision have against float64 on such inputs, and keep it below the error of the next lower precision
+//! where the two can be distinguished. All three are measured per task (`families.rs`, `calibration.py`).
+//! `paper` is the paper's fixed tolerance against eager.
 //!
-//! The largest error over all elements is what decides. A second statistic, the root mean square,
-//! tells float32 from TF32 no better (`docs/decisions/0012`).
+//! The largest error over all elements decides. A second statistic, the root mean square, distinguishes
+//! float32 from TF32 no better (`docs/decisions/0012`).
 
 use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::Profile;
@@ -81,7 +81,7 @@ const HONEST_SLACK: f64 = 3.0;
 /// outliers, softmax over 65,536 terms in order was off by up to 4.4 times the model's largest of three; on 11
 /// it was beyond what one draw of the family allows.
 const HERE: f64 = 5.0 / HONEST_SLACK;
-/// Lower precision's error must lie so many times outside, if it can.
+/// Factor by which the error of lower precision must exceed the tolerance, if possible.
 const MARGIN: f64 = 2.0;
 /// It is told from honest noise if its largest error is so many times what is allowed.
 const SEPARATE: f64 = 1.25;
@@ -278,7 +278,7 @@ mod tests {
     /// TF32 errs 12 times as much as cuBLAS's float32 on uniform operands of 4096 terms, products in
     /// three TF32 parts at most 1.8 times.
     #[test]
-    fn where_lower_precision_is_near_the_tolerance_lies_between() {
+    fn the_tolerance_separates_nearby_lower_precision() {
         let near = known(1e-5, 12e-5);
         let allowed = tolerance(Profile::Strict, Dtype::F32, &note(0.9e-5), &near, OWN);
         assert!((5e-5..12e-5 / SEPARATE).contains(&allowed.atol), "{allowed:?}");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn other_orders_of_summation_are_honest_also_where_eager_is_exact() {
+    fn exact_eager_results_still_allow_other_summation_orders() {
         let honest = Errors { honest: 1e-5, ..known(1e-7, 1e-3) };
         let allowed = tolerance(Profile::Strict, Dtype::F32, &note(1e-7), &honest, OWN);
         assert!(allowed.atol > 2e-5);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_honest_programs_do_on_a_draw_is_allowed_there() {
+    fn honest_errors_on_a_sample_widen_its_tolerance() {
         let note = |honest, scale: f64| crate::wire::ErrorNote {
             largest: 1.0,
             noise: 0.0,
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_truth_products_in_tf32_are_known_to_be_off() {
+    fn tf32_error_widens_the_tolerance_without_float64() {
         let blind = OutputNote { truth: "same precision".into(), ..note(0.0) };
         let allowed = |noise| tolerance(Profile::Tf32, Dtype::F32, &blind, &known(noise, 1.0), OWN);
         assert!(allowed(0.0).atol < 1e-4, "{:?}", allowed(0.0));
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_says_nothing_is_told_with_the_reason() {
+    fn an_uninformative_output_has_its_reason() {
         let float = |note: &OutputNote, errors: &Errors| tells(Dtype::F32, note, errors);
         let usual = note(1e-6);
         assert_eq!(float(&usual, &known(1e-6, 1e-3)), Ok(()));
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn float64_is_held_to_float64() {
+    fn float64_outputs_have_a_float64_tolerance() {
         let errors = Errors { honest: 2e-14, ..known(0.0, 5e-8) };
         let allowed = tolerance(Profile::Strict, Dtype::F64, &note(0.0), &errors, OWN);
         assert!(allowed.atol + allowed.rtol < 1e-12, "{allowed:?}");
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn bfloat16_is_told_from_tf32_under_tf32() {
+    fn bfloat16_is_distinguished_from_tf32_under_tf32() {
         let errors = known(1e-3, 8e-3);
         assert!(separates(Profile::Tf32, Dtype::F32, &errors, (OWN, "float64")));
         let allowed = tolerance(Profile::Tf32, Dtype::F32, &note(1e-3), &errors, OWN);

@@ -1,4 +1,4 @@
-//! From what was found out about a candidate to its verdict.
+//! Builds the verdict from the findings about a candidate.
 
 use std::ops::ControlFlow;
 
@@ -20,13 +20,13 @@ use crate::judge::LocalJudge;
 use crate::verify::Looked;
 use crate::wire::Versions;
 
-/// What is known of a task that was opened once.
+/// Known facts of a task that was opened once.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) versions: Versions,
     pub(crate) unavoidable_bytes: u64,
     pub(crate) doubt: String,
-    /// What is weaker than the rules ask, for this task.
+    /// Caveats: rules that are weakened for this task.
     pub(crate) caveats: Vec<String>,
     /// Whether no more than 1 can be earned; a caveat says why.
     pub(crate) capped: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Known {
     pub(crate) degenerate: Vec<Objection>,
 }
 
-/// What is found out about one candidate, stage by stage.
+/// Findings about one candidate, stage by stage.
 #[derive(Clone, Default)]
 pub(crate) struct Findings {
     pub(crate) checks: Vec<Check>,
@@ -49,7 +49,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Takes over what looking at one call came to.
+    /// Adds the result of comparing one call.
     pub(crate) fn take(&mut self, looked: Looked) {
         if !looked.void {
             self.checks.push(looked.check);
@@ -66,7 +66,7 @@ impl Findings {
     }
 }
 
-/// Milliseconds that so many bytes take at the device's bandwidth, once that is known.
+/// Milliseconds that `bytes` take at the device's bandwidth; `None` if the bandwidth is unknown.
 pub(crate) fn floor_ms(fingerprint: &Fingerprint, bytes: u64) -> Option<f64> {
     fingerprint.bandwidth_bytes_per_second.map(|per_second| 1e3 * bytes as f64 / per_second as f64)
 }
@@ -118,7 +118,7 @@ pub(crate) fn built(
     })
 }
 
-/// What was found, as the verdict.
+/// Builds the verdict from the findings.
 pub(crate) fn verdict(
     judge: &LocalJudge,
     task: &Task,

@@ -1,4 +1,4 @@
-//! One call's results against the oracle.
+//! Compares one call's results with the oracle.
 
 use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::{Check, Failure, FailureClass, IntegrityFinding, Profile};
@@ -15,7 +15,7 @@ use crate::ties::Doubtful;
 use crate::tolerance::{Silent, Steps, Tolerance, tells, tolerance};
 use crate::wire::{Expected, Place, Reordered, Value};
 
-/// What looking at one call came to.
+/// The result of comparing one call.
 pub(crate) struct Looked {
     pub(crate) check: Check,
     pub(crate) failure: Option<Failure>,
@@ -156,7 +156,7 @@ struct Pair<'a> {
     index: usize,
     got: Located,
     want: &'a Place,
-    /// What its memory held before the window.
+    /// Poison in its memory before the window; `None` if there was none.
     poison: Option<Poison>,
 }
 

@@ -1,4 +1,4 @@
-//! How many calls a window holds: found by trying windows of more and more of them.
+//! Chooses the number of calls per window by trying windows with more and more calls.
 
 use std::time::Duration;
 
@@ -147,7 +147,7 @@ pub(crate) fn regrown(
     (held(plan.window, calls), held(plan.longer, later))
 }
 
-/// Plays so many windows of one number of calls.
+/// Plays several windows with the same number of calls.
 fn try_calls<E>(
     calls: usize,
     windows: usize,
@@ -167,7 +167,7 @@ mod tests {
     use crate::device::Device;
 
     #[test]
-    fn windows_that_turn_out_too_short_grow() {
+    fn too_short_windows_grow() {
         let plan = Plan::of(Device::Cuda(0), None);
         let regrown = |seconds: f64| regrown(&plan, (50, 200), seconds, 1 << 20);
         // Windows of 8 ms, from then on of 15.

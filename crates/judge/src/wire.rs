@@ -1,7 +1,7 @@
-//! What the judge and its Python processes say to each other.
+//! Messages between the judge and its Python processes.
 //!
-//! Requests are built by the judge. Replies of the oracle and the baseline are trusted for values;
-//! replies of a runner are the candidate's word: parsed, bounded, and checked before use.
+//! The judge builds the requests. Replies of the oracle and the baseline are trusted for values; replies of
+//! a runner are untrusted: parsed, bounded, and checked before use.
 
 use std::collections::BTreeMap;
 

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_looked_at_other_tasks_says_what_a_new_one_says() {
+    fn a_reused_process_examines_like_a_new_one() {
         let judge = judge();
         let pool = SessionPool::to_examine(&judge);
         let look = |task: &Task, processes| {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_baseline_process_compiles_one_task_after_the_other() {
+    fn a_baseline_process_compiles_several_tasks_in_turn() {
         let judge = judge();
         let cache = tempfile::tempdir().unwrap();
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);

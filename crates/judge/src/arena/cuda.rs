@@ -1,7 +1,7 @@
-//! Device memory through the CUDA driver, loaded when needed: this program starts without it.
+//! Device memory through the CUDA driver. The driver is loaded when needed; the program starts without it.
 //!
-//! The judge's context holds no torch and runs kernels of its own, the fingerprint and those that
-//! compare (`kernels.rs`), from PTX that the driver compiles. It lives as long as the program.
+//! The judge's context holds no torch. It runs kernels of its own, the fingerprint and the comparison
+//! (`kernels.rs`), from PTX that the driver compiles. It lives as long as the program.
 
 use std::ffi::{c_int, c_ulonglong, c_void};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -68,7 +68,7 @@ fn architecture(major: u32, minor: u32) -> String {
     format!("sm_{major}{minor}{own}")
 }
 
-/// What is known of a GPU.
+/// Facts of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceState {
     pub(crate) name: String,
@@ -501,7 +501,7 @@ mod tests {
     use super::check;
 
     #[test]
-    fn a_lost_gpu_is_told_from_a_failed_call() {
+    fn a_lost_gpu_is_distinguished_from_a_failed_call() {
         assert!(check("wait", 0).is_ok());
         for (code, lost, exhausted) in
             [(1, false, false), (2, false, true), (46, true, false), (716, true, false)]
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_is_written_as_the_drivers_tools_write_it() {
+    fn a_gpu_uuid_has_the_format_of_nvidia_smi() {
         let uuid = std::array::from_fn(|i| i as u8 * 17);
         assert_eq!(super::identity(uuid), "GPU-00112233-4455-6677-8899-aabbccddeeff");
     }

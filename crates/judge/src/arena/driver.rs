@@ -1,4 +1,5 @@
-//! The functions of the CUDA driver that the judge calls, found when it is loaded, and what their codes mean.
+//! The functions of the CUDA driver that the judge calls, resolved when the driver is loaded, and its error
+//! codes.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 

@@ -19,7 +19,7 @@ pub(crate) struct HostArena {
 }
 
 impl HostArena {
-    /// A memory file of `len` bytes that nobody can resize.
+    /// A memory file of `len` bytes, sealed against resizing.
     pub(crate) fn create(len: u64) -> Result<Self, ArenaError> {
         let fail = |e: rustix::io::Errno| ArenaError::new("create a memory file", e);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_borrower_cannot_shrink_it() {
+    fn a_borrower_cannot_shrink_the_arena() {
         let arena = HostArena::create(4096).unwrap();
         let borrowed = File::from(arena.fd().try_clone_to_owned().unwrap());
         assert!(borrowed.set_len(0).is_err());

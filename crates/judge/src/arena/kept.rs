@@ -1,10 +1,9 @@
-//! Memory files of the cpu device that served one candidate and serve the next.
+//! Reuse of arena files between candidates on the cpu device.
 //!
-//! Where a machine is virtual, touching memory for the first time takes about a second per gigabyte;
-//! overwriting it takes a fifth of that. A file comes back only when every process that could have
-//! mapped it is dead, and whatever it holds then is overwritten from end to end before anybody is
-//! given it again: also what lies beyond the part that a candidate was shown, because a process that
-//! has a part of a file mapped can extend its mapping.
+//! On a virtual machine, touching memory for the first time takes about a second per gigabyte; overwriting
+//! it takes a fifth of that. A file is reused only when every process that could have mapped it is dead.
+//! The judge then overwrites the whole file, including the part that the candidate was not shown: a process
+//! that has mapped part of a file can extend its mapping.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +12,7 @@ use super::{Arena, ArenaError, HostArena, Poison};
 /// A file is too large for a candidate that needs less than this part of it: it is all overwritten.
 const LARGER: u64 = 2;
 
-/// Files that nobody has mapped, the longest unused first.
+/// Unmapped files, least recently used first.
 #[derive(Debug)]
 pub(crate) struct KeptArenas {
     files: Mutex<Vec<HostArena>>,
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_what_a_file_held() {
+    fn a_reused_arena_file_is_poisoned() {
         let kept = KeptArenas::new(1 << 30);
         kept.give_back(marked(&kept, SIZE));
         let again = kept.take(SIZE - 4096, false).unwrap();
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_one_candidates_at_a_time() {
+    fn two_candidates_never_share_an_arena_file() {
         let kept = KeptArenas::new(1 << 30);
         kept.give_back(kept.take(SIZE, false).unwrap());
         let one = kept.take(SIZE, false).unwrap();
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_may_be_and_none_that_is_far_too_large() {
+    fn kept_arenas_respect_their_budget_and_size_limit() {
         let kept = KeptArenas::new(2 * SIZE);
         let three = [(); 3].map(|()| kept.take(SIZE, false).unwrap());
         for arena in three {

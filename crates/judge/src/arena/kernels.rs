@@ -1,4 +1,4 @@
-//! Comparing device memory where it lies, by the judge's own kernels (`native/compare.cu`).
+//! Compares tensors in device memory with the judge's own kernels (`native/compare.cu`).
 
 use std::ffi::{c_uint, c_ulonglong, c_void};
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ const PTX: &str = include_str!("../../native/compare.ptx");
 /// Most dims of a tensor that the kernels index.
 pub(crate) const MAX_RANK: usize = 8;
 const THREADS: u32 = 256;
-/// Blocks at the most: a few for each multiprocessor of the largest devices.
+/// Maximum number of blocks: a few per multiprocessor of the largest devices.
 const BLOCKS: u64 = 2048;
 /// Where the result lies in the scratch memory, behind the job.
 const RESULT_OFFSET: u64 = 768;
@@ -70,7 +70,7 @@ pub(crate) struct Tensor<'a> {
     pub(crate) contiguous: bool,
 }
 
-/// What the elements of two tensors are compared by.
+/// Rule by which the elements of two tensors are compared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     pub(crate) atol: f64,
@@ -83,7 +83,7 @@ pub(crate) struct Rule {
     pub(crate) poison: Option<(u64, u64)>,
 }
 
-/// What came of it.
+/// Result of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Told {
     pub(crate) wrong: u64,

@@ -1,7 +1,7 @@
-//! Memory the judge created: it decides where things lie, and reads results in place.
+//! Memory that the judge creates. The judge decides where tensors lie, and reads results in place.
 //!
-//! [`Arena`] is a memory file on the cpu device and exported device memory on a GPU. The process
-//! it is lent to maps the same bytes; nothing that process says changes what the judge reads.
+//! [`Arena`] is a memory file on the cpu device and exported device memory on a GPU. The process that
+//! borrows it maps the same bytes; no message of that process changes which bytes the judge reads.
 
 mod cuda;
 mod driver;
@@ -59,9 +59,9 @@ impl Poison {
 #[derive(Debug, Error)]
 #[error("failed to {action}: {reason}")]
 pub(crate) struct ArenaError {
-    /// What was attempted.
+    /// The failed operation.
     pub(crate) action: String,
-    /// What the system said.
+    /// The system's error message.
     pub(crate) reason: String,
     /// Whether there was not enough memory.
     pub(crate) exhausted: bool,

@@ -1,4 +1,4 @@
-//! On simulated windows: no effect where nothing disturbs, a bounded one where something does.
+//! Simulated windows: the floor has no effect on an idle host and a bounded effect on a busy one.
 
 use proptest::prelude::*;
 use rand::rngs::StdRng;
@@ -70,7 +70,7 @@ fn session(
 }
 
 #[test]
-fn where_nothing_disturbs_there_is_no_effect() {
+fn an_idle_host_leaves_speedups_unchanged() {
     let mut random = StdRng::seed_from_u64(21);
     for count in [7, 21] {
         let (mut shift, mut told, mut all) = (0.0, 0, 0);
@@ -104,7 +104,7 @@ fn on_a_busy_host_the_speedup_is_near_the_true_one() {
 }
 
 #[test]
-fn one_window_that_is_far_too_short_does_not_pull_the_level_down() {
+fn short_outlier_windows_do_not_lower_the_level() {
     for (windows, short) in [(6, 1), (12, 2)] {
         let mut history = History::default();
         history.add(&vec![CALL; windows - short]);
@@ -115,7 +115,7 @@ fn one_window_that_is_far_too_short_does_not_pull_the_level_down() {
 
 /// As where a window was tried that is shorter than a stall of the host.
 #[test]
-fn windows_no_longer_than_empty_ones_say_nothing() {
+fn windows_as_short_as_empty_ones_are_ignored() {
     let mut history = History::default();
     history.add(&[1e-7; 9]);
     assert_eq!(history.level(&[1e-7; 5]), None);
@@ -123,7 +123,7 @@ fn windows_no_longer_than_empty_ones_say_nothing() {
 }
 
 #[test]
-fn few_windows_say_nothing_and_old_ones_are_forgotten() {
+fn few_windows_give_no_level_and_old_ones_expire() {
     let mut history = History::default();
     history.add(&[CALL; 3]);
     assert_eq!(history.level(&[CALL; 2]), None);
@@ -134,7 +134,7 @@ fn few_windows_say_nothing_and_old_ones_are_forgotten() {
 }
 
 #[test]
-fn a_verdict_says_what_was_disturbed() {
+fn a_caveat_counts_the_disturbed_windows() {
     let mut windows = [1.0, 1.02, 1.035, 1.05, 1.5, 1.1, 1.0];
     let disturbed = limit(Some(1.0), &mut windows);
     let counted = windows.map(|seconds| (100.0 * seconds).round() as u32);
@@ -219,7 +219,7 @@ proptest! {
 }
 
 #[test]
-fn empty_windows_tell_how_busy_the_host_is() {
+fn empty_windows_measure_the_host_load() {
     let mut quickest = Quickest::default();
     assert_eq!(quickest.add(&[]), None);
     let calm = [1e-4, 1.02e-4, 1.04e-4, 1e-4, 1.1e-4, 0.9e-4, 1e-4];
@@ -239,7 +239,7 @@ fn empty_windows_tell_how_busy_the_host_is() {
 
 /// Single windows vary by far more than their medians, and the quickest of thousands is quick.
 #[test]
-fn a_long_life_on_an_idle_host_does_not_make_it_seem_busy() {
+fn thousands_of_windows_keep_an_idle_host_idle() {
     let mut random = StdRng::seed_from_u64(23);
     let mut quickest = Quickest::default();
     let mut told = 0;

@@ -1,8 +1,7 @@
-//! Kernels whose speed is known, and what it says of a machine how they were judged. Pure.
+//! Kernels of known speed, and statistics on the judge's verdicts about them. Pure.
 //!
-//! The kernel copies its input through as many dependent multiplications by one as it is told: its
-//! time is chosen by a number, its result does not depend on it, and it is the same code on both
-//! sides.
+//! The kernel copies its input through a given number of dependent multiplications by one. That number sets
+//! its time, its result does not depend on it, and the code is the same on both sides.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +48,7 @@ fn inputs(elements: usize) -> String {
     )
 }
 
-/// What the kernels are verified against.
+/// The reference of the kernels.
 pub(super) fn task(elements: usize) -> Task {
     let model = "import torch\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        \
                  return x.clone()\n";
@@ -147,7 +146,7 @@ pub struct Trial {
     pub microseconds: f64,
     /// The speed-up that the judge measured.
     pub speedup: Interval,
-    /// Rounds until it was decided.
+    /// Number of measured rounds.
     pub rounds: u32,
     /// Coefficient of variation of the candidate's windows.
     pub variation: f64,
@@ -163,7 +162,7 @@ impl Trial {
     }
 }
 
-/// What trials say of a machine.
+/// Timing accuracy of a machine, from its trials.
 pub(super) fn tally(trials: &[Trial]) -> Exactness {
     let of = |kind| trials.iter().filter(move |trial| trial.kind == kind);
     let median = |values: Vec<f64>| (!values.is_empty()).then(|| stats::rough(&values));
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_chosen_so_that_times_are_in_the_ratio_wanted() {
+    fn work_is_chosen_for_the_requested_time_ratio() {
         // 4 us that no work takes, and 2 ns a step.
         let time = |steps: u32| 4e-6 + 2e-9 * f64::from(steps);
         let slope = Slope::between((8000, time(8000)), (10_000, time(10_000)));
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_called_what_is_counted() {
+    fn the_tally_counts_faster_and_slower_calls() {
         let trials = [
             trial(Kind::Identical, 0.99, 1.0, 1.01),
             trial(Kind::Identical, 1.06, 1.08, 1.1),
@@ -225,7 +224,7 @@ mod tests {
 
     /// The same kernel on both sides: the texts differ in the name of the class alone.
     #[test]
-    fn both_sides_run_the_same_text() {
+    fn both_sides_run_the_same_source() {
         let ours = candidate(77);
         let ours = String::from_utf8(ours.files()["model_new.py"].clone()).unwrap();
         let theirs = contender(64, 77).source;

@@ -1,5 +1,5 @@
-//! Has the judge measure kernels whose speed is known, the whole way that a candidate goes: fresh
-//! runner, verification, interleaved windows, the floor, the sequential rule.
+//! Measures kernels of known speed in the same way as a candidate: fresh runner, verification, interleaved
+//! windows, the floor, the sequential rule.
 
 use std::time::{Duration, Instant};
 
@@ -39,8 +39,8 @@ impl Effort {
 }
 
 impl LocalJudge {
-    /// Measures the device's ceilings, then how exactly it measures, and keeps both, unless windows
-    /// are of another length than usual. `said` hears every trial so far after each.
+    /// Measures the device's ceilings, then the judge's timing accuracy on it. Stores both in the cache, unless
+    /// windows have another length than the default. Calls `said` with all trials so far after each trial.
     pub fn calibrate_exactly(
         &self,
         effort: Effort,
@@ -141,7 +141,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn work_is_found_for_a_time() {
+    fn work_steps_match_the_requested_duration() {
         let time = |steps: u32| Ok(3e-6 + 2e-9 * f64::from(steps));
         for seconds in DURATIONS {
             let found = slope(seconds, time).unwrap();
@@ -157,7 +157,7 @@ mod tests {
     /// The whole way on the cpu device. What a busy machine finds is not tested: whether kernels are
     /// right, timed on both sides and kept is.
     #[test]
-    fn known_kernels_are_judged_and_kept() {
+    fn self_calibration_is_measured_and_kept_on_disk() {
         let judge = testing::judge();
         let seen = std::cell::Cell::new(0);
         let effort = Effort { pairs: Some(4), seconds: None };

@@ -58,7 +58,7 @@ fn wrong_shape_dtype_device_and_broadcast_are_refused() {
 }
 
 #[test]
-fn what_the_reference_expands_may_be_expanded_along_the_same_dimension() {
+fn an_output_may_expand_the_dimensions_the_reference_expands() {
     let told = |theirs: [i64; 2], mine: [i64; 2]| {
         let wanted = Wanted { shape: &[4, 8], strides: &theirs, dtype: "float32", view_of: None };
         let claimed = value(Some(4096), &[4, 8], &mine, "float32");
@@ -92,7 +92,7 @@ fn outputs_of_a_dict_are_found_by_their_keys() {
 
 /// Of two outputs one is a view of an input in the reference: the other must not lie there.
 #[test]
-fn an_output_may_be_a_view_only_of_what_the_references_is() {
+fn an_output_may_alias_only_the_references_input() {
     let input = Zone { offset: 0, bytes: 128 };
     let claimed = value(Some(0), &[4, 8], &[8, 1], "float32");
     assert!(checked_as(&claimed, Some(input)).is_ok());
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn no_claim_makes_it_panic(
+    fn hostile_claims_never_panic(
         offset in any::<Option<u64>>(),
         strides in prop::collection::vec(any::<i64>(), 0..3),
     ) {

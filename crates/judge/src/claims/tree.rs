@@ -1,5 +1,5 @@
-//! How outputs are nested, and the plain values among them, as `tensors.py` writes them: each node an
-//! object of one key that names its kind.
+//! Compares the nesting of outputs and the plain values in them, as `tensors.py` writes them: each node is
+//! an object with one key, which names the kind of the node.
 
 use std::fmt;
 
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn none_and_text_must_be_what_the_reference_gives() {
+    fn none_and_text_must_equal_the_references() {
         let tree =
             |last: Json| json!({"dict": [["a", {"list": [{"tensor": 0}, {"value": last}]}]]});
         for (mine, right) in [(json!(null), true), (json!("x"), false), (json!(0), false)] {
@@ -232,7 +232,7 @@ mod tests {
     proptest! {
         /// Another draw's number fails; the same sum in another order passes.
         #[test]
-        fn a_number_is_right_as_near_as_float32_comes(
+        fn numbers_are_compared_at_float32_precision(
             value in -1e6f64..1e6, off in -1e-6f64..1e-6, other in 0.01f64..1.0,
         ) {
             prop_assume!(value.abs() > 1e-3);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_overflows_may_be_either() {
+    fn a_number_may_match_either_precision() {
         let tree = |v: f64| json!({"value": v});
         let (own, exact) = (tree(2.0), tree(3.0));
         for (value, right) in [(2.0, true), (3.0, true), (2.5, false), (0.0, false)] {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_are_exact() {
+    fn integers_are_compared_exactly() {
         let tree = |v: i64| json!({"value": v});
         assert!(same(&tree(100_000), &tree(100_000), None).is_ok());
         assert!(same(&tree(100_001), &tree(100_000), None).is_err());

@@ -1,7 +1,7 @@
-//! Which elements are right: each by itself, and all of a stretch in a fraction of the time that it
-//! takes to say what is wrong, which is what nearly every comparison of a verified candidate comes to.
+//! Decides which elements are correct: one at a time, or a whole stretch at once. The second takes a fraction
+//! of the time and suffices for nearly every comparison of a verified candidate.
 //!
-//! `native/compare.cu` says the same; a test on a GPU has both look at the same bytes.
+//! `native/compare.cu` implements the same rule; a GPU test compares both on the same bytes.
 
 use crate::dtype::Dtype;
 use crate::tolerance::{Steps, Tolerance};
@@ -24,7 +24,7 @@ impl Poison {
     }
 }
 
-/// What the elements of one output are compared by.
+/// Rule by which the elements of one output are compared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) tolerance: Tolerance,
@@ -32,7 +32,7 @@ pub(crate) struct Terms {
     pub(crate) steps: Steps,
     /// Of what was got.
     pub(crate) dtype: Dtype,
-    /// What memory held before; `None` where that was not overwritten.
+    /// Poison in memory before the call; `None` if memory was not poisoned.
     pub(crate) poison: Option<Poison>,
 }
 
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_error_is_told_where_all_are_right() {
+    fn correct_elements_return_the_largest_error() {
         let wants = truths();
         for at in 0..wants.len() {
             let mut gots = wants.clone();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_wrong_is_seen_wherever_it_is() {
+    fn a_wrong_element_is_found_at_any_index() {
         let wants = truths();
         for at in 0..wants.len() {
             let off = 1.1 * (TOLERANCE.atol + TOLERANCE.rtol * wants[at].abs());
@@ -175,7 +175,7 @@ mod tests {
 
     /// Relative to an infinite truth everything would be near enough.
     #[test]
-    fn what_is_not_finite_is_left_to_the_exact_way() {
+    fn non_finite_values_fall_back_to_the_exact_path() {
         for truth in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
             for got in [truth, 1.0] {
                 let (mut gots, mut wants) = (truths(), truths());

@@ -68,7 +68,7 @@ fn small_elements_have_their_own_tolerance_beside_large_ones() {
 }
 
 #[test]
-fn a_nan_is_never_right_unless_the_truth_is_one() {
+fn nan_is_correct_only_where_the_reference_is_nan() {
     let got = f32s(&[f32::NAN, f32::NAN, f32::INFINITY, f32::INFINITY]);
     let want = f64s(&[1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY]);
     let (g, w) = (at(&[4], &[1], Dtype::F32), at(&[4], &[1], Dtype::F64));
@@ -90,7 +90,7 @@ fn one_wrong_element_among_millions_is_found() {
 }
 
 #[test]
-fn stretches_cover_everything_once_and_in_order() {
+fn parallel_chunks_cover_every_element_once_in_order() {
     for count in [0, 1, 999, 1000, 1001, 123_456] {
         let parts = in_parallel(count, 1000, |first, end| Ok((first, end))).unwrap();
         let mut next = 0;
@@ -113,7 +113,7 @@ fn stretches_cover_everything_once_and_in_order() {
 /// On random bytes, which hold infinities, NaN and subnormal numbers, the GPU and this process
 /// come to the same; and a tensor that its kernels must not touch is left to this process.
 #[test]
-fn gpu_comparing_there_and_here_agree() {
+fn gpu_and_host_comparisons_agree() {
     use crate::arena::CudaDevice;
     use rand::rngs::StdRng;
     use rand::{RngExt, SeedableRng};
@@ -200,7 +200,7 @@ fn gpu_comparing_there_and_here_agree() {
 }
 
 #[test]
-fn an_integer_may_agree_with_either_answer() {
+fn an_integer_may_match_either_precision() {
     let ints = |v: &[i64]| arena(&v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>());
     let got = ints(&[3, 5, 9]);
     let both = ints(&[3, 4, 8, 3, 5, 7]);
@@ -249,7 +249,7 @@ fn numbers() -> impl proptest::strategy::Strategy<Value = f64> {
 
 proptest::proptest! {
     #[test]
-    fn an_element_is_right_by_the_rules_words(
+    fn elements_are_judged_as_the_written_rule_says(
         got in numbers(), want in numbers(), own in proptest::option::of(numbers()),
         atol in 0.0f64..1.0,
     ) {
@@ -263,7 +263,7 @@ proptest::proptest! {
 
     /// Against the bytes that filling writes.
     #[test]
-    fn poison_is_known_at_every_address(
+    fn poison_bits_are_correct_at_every_address(
         word in proptest::prelude::any::<u64>(), start in 0u64..64, at in 0u64..64, power in 0u32..4,
     ) {
         let size = 1u64 << power;
@@ -300,7 +300,7 @@ fn an_unwritten_element_is_wrong_where_the_truth_is_nan() {
 
 /// Whole numbers of 32 bits are never the poison by chance; of 8 and 16 bits 127 and 32767 are.
 #[test]
-fn an_integer_that_is_the_poison_counts_as_unwritten_where_chance_does_not_give_it() {
+fn wide_integers_equal_to_the_poison_count_as_unwritten() {
     let filled = arena(&0x7fff_u16.to_le_bytes().repeat(64));
     for (dtype, wrong) in [(Dtype::I64, 4), (Dtype::I32, 4), (Dtype::I16, 0), (Dtype::U8, 0)] {
         let w = at(&[4], &[1], dtype);
@@ -315,7 +315,7 @@ fn an_integer_that_is_the_poison_counts_as_unwritten_where_chance_does_not_give_
 }
 
 #[test]
-fn integers_beyond_what_a_double_holds_are_told_apart() {
+fn integers_beyond_float64_precision_are_distinguished() {
     let ints = |v: i64| arena(&v.to_le_bytes());
     let w = at(&[1], &[1], Dtype::I64);
     let (one, other) = (ints((1 << 60) + 1), ints(1 << 60));
@@ -325,7 +325,7 @@ fn integers_beyond_what_a_double_holds_are_told_apart() {
 
 /// exp(100) is finite in float64 and infinite in float32.
 #[test]
-fn who_overflows_as_the_reference_does_is_right() {
+fn an_overflow_in_float32_matches_a_finite_float64_reference() {
     let (g, w) = (at(&[3], &[1], Dtype::F32), at(&[3], &[1], Dtype::F64));
     let want = f64s(&[100f64.exp(), 1.0, -(100f64.exp())]);
     let honest = f32s(&[f32::INFINITY, 1.0, f32::NEG_INFINITY]);
@@ -337,7 +337,7 @@ fn who_overflows_as_the_reference_does_is_right() {
 }
 
 #[test]
-fn what_the_reference_says_in_its_own_precision_counts_only_where_float64_says_otherwise() {
+fn own_precision_counts_only_where_it_contradicts_float64() {
     let (g, w) = (at(&[4], &[1], Dtype::F32), at(&[4], &[1], Dtype::F64));
     let own = at(&[4], &[1], Dtype::F32);
     let both = f64s(&[0.25, 0.5, 1.0, 2.0]);
@@ -361,7 +361,7 @@ fn what_the_reference_says_in_its_own_precision_counts_only_where_float64_says_o
 }
 
 #[test]
-fn what_was_expected_is_told_only_where_no_later_draw_has_it() {
+fn mismatch_examples_hide_values_that_later_samples_repeat() {
     let (g, w) = (at(&[2], &[1], Dtype::F32), at(&[2], &[1], Dtype::F64));
     let told = compare(&f32s(&[0.0, 0.0]), &g, &f64s(&[862.5, 7.25]), &w, None, terms(Dtype::F32))
         .unwrap();

@@ -1,11 +1,11 @@
-//! Threads that come and go.
+//! Threads that take, change and release access to the device.
 
 use super::*;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 /// Many threads come and go: alone means alone, sharing happens side by side, all finish.
 #[test]
-fn alone_means_alone() {
+fn exclusive_access_excludes_all_others() {
     let arbiter = DeviceArbiter::default();
     let inside = AtomicI64::new(0);
     let most_shared = AtomicUsize::new(0);
@@ -47,7 +47,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
 
 /// Who waits to share enters with the first who does; those who want to be alone keep their order.
 #[test]
-fn sharers_enter_together_and_the_others_in_their_order() {
+fn sharers_enter_together_and_exclusive_waiters_in_order() {
     let arbiter = DeviceArbiter::default();
     let entered = Mutex::new(Vec::new());
     let queue = [
@@ -85,7 +85,7 @@ fn sharers_enter_together_and_the_others_in_their_order() {
 /// Short turns go before long ones that came a little earlier, and not before those that came long
 /// ago.
 #[test]
-fn short_turns_pass_long_ones_for_a_while() {
+fn short_turns_overtake_recent_long_ones() {
     let arbiter = DeviceArbiter::default();
     let entered = Mutex::new(Vec::new());
     let now = Instant::now();
@@ -115,7 +115,7 @@ fn short_turns_pass_long_ones_for_a_while() {
 
 /// One that takes long comes first and waits for those that do not.
 #[test]
-fn short_candidates_pass_long_ones() {
+fn short_candidates_overtake_long_ones() {
     let arbiter = DeviceArbiter::default();
     let entered = Mutex::new(Vec::new());
     let queue =
@@ -138,7 +138,7 @@ fn short_candidates_pass_long_ones() {
 
 /// A sharer comes in beside another, but not past one who waits to be alone.
 #[test]
-fn who_shares_enters_beside_others_unless_one_waits_to_be_alone() {
+fn a_sharer_never_overtakes_an_exclusive_waiter() {
     let arbiter = DeviceArbiter::default();
     let held = [arbiter.share(Purpose::Reference), arbiter.share(Purpose::Reference)];
     let entered = Mutex::new(Vec::new());
@@ -162,7 +162,7 @@ fn who_shares_enters_beside_others_unless_one_waits_to_be_alone() {
 /// Processes start beside one that is alone and untimed; nobody else enters, and it is alone again
 /// before it times anything.
 #[test]
-fn processes_start_beside_one_who_is_calm() {
+fn processes_start_during_untimed_exclusive_access() {
     let arbiter = DeviceArbiter::of_gpu();
     let waiting = || {
         let state = arbiter.lock();
@@ -204,7 +204,7 @@ fn processes_start_beside_one_who_is_calm() {
 /// While somebody is to be measured one process starts a turn on a GPU, the first that came, and all that
 /// wait when nobody is.
 #[test]
-fn one_process_starts_a_turn() {
+fn one_process_starts_per_turn() {
     let arbiter = &DeviceArbiter::of_gpu();
     let entered = Mutex::new(Vec::new());
     let is_over = Mutex::new(());
@@ -250,7 +250,7 @@ fn one_process_starts_a_turn() {
 
 /// Processes that wait in the queue leave it when somebody comes to be measured.
 #[test]
-fn who_waits_to_start_makes_way_for_who_is_to_be_measured() {
+fn queued_starts_give_way_to_a_measurement() {
     let arbiter = &DeviceArbiter::of_gpu();
     std::thread::scope(|scope| {
         let tuning = arbiter.alone(Purpose::Baselines);
@@ -269,7 +269,7 @@ fn who_waits_to_start_makes_way_for_who_is_to_be_measured() {
 /// A candidate that times nothing at first enters beside processes that start, not beside others, and
 /// waits for these before it times anything: so long it starves.
 #[test]
-fn one_who_is_calm_enters_beside_processes_that_start() {
+fn an_untimed_candidate_enters_during_process_starts() {
     let arbiter = DeviceArbiter::of_gpu();
     let starting = arbiter.share(Purpose::Start);
     let reference = arbiter.share(Purpose::Reference);
@@ -302,7 +302,7 @@ fn one_who_is_calm_enters_beside_processes_that_start() {
 }
 
 #[test]
-fn time_is_counted_once_however_many_share_it() {
+fn shared_device_time_is_counted_once() {
     let arbiter = DeviceArbiter::default();
     let step = Duration::from_millis(20);
     let started = Instant::now();
@@ -330,7 +330,7 @@ fn time_is_counted_once_however_many_share_it() {
 
 /// While one verifies, who would measure starves; while one measures, the next only waits.
 #[test]
-fn who_would_measure_starves_while_nobody_does() {
+fn a_measurement_starves_only_while_nobody_measures() {
     let arbiter = DeviceArbiter::default();
     let step = Duration::from_millis(20);
     let waits_for = |held: Held<'_>| {
@@ -350,7 +350,7 @@ fn who_would_measure_starves_while_nobody_does() {
 
 /// A neighbour computes while nobody is measured, and whoever would measure waits for its end.
 #[test]
-fn a_neighbour_and_whoever_is_measured_keep_out_of_each_others_way() {
+fn a_neighbour_never_computes_during_a_measurement() {
     let arbiter = Arc::new(DeviceArbiter::default());
     let neighbour = Neighbour(Arc::clone(&arbiter));
     let measuring = std::sync::atomic::AtomicBool::new(false);

@@ -66,7 +66,7 @@ fn every_plan_has_all_families_and_the_own_inputs_twice() {
 }
 
 #[test]
-fn a_task_that_allows_nothing_else_has_its_own_inputs_and_says_so() {
+fn a_task_without_other_families_gets_a_caveat() {
     let families = families(2.0, &[]);
     assert_eq!(families.plan(&mut random()), [InputFamily::Own; CHECKS]);
     assert_eq!(families.usual(), [InputFamily::Own]);
@@ -78,7 +78,7 @@ fn a_task_that_allows_nothing_else_has_its_own_inputs_and_says_so() {
 
 /// A candidate could be exact on inputs that it recognises, and fast on the task's own.
 #[test]
-fn all_timed_calls_have_telling_inputs_where_their_own_do_not_tell() {
+fn timed_calls_use_informative_inputs_when_own_are_not() {
     let mut random = random();
     let telling = families(2.0, &OTHERS);
     for calls in [1, 2, 30] {
@@ -102,7 +102,7 @@ fn all_timed_calls_have_telling_inputs_where_their_own_do_not_tell() {
 
 /// Sparse inputs may take another time than the task's own.
 #[test]
-fn what_only_special_inputs_tell_is_looked_at_in_a_part_of_the_calls() {
+fn special_inputs_are_compared_in_part_of_the_calls() {
     let mut random = random();
     let sparse = families(2.0, &[(InputFamily::Normal, 2.0), (InputFamily::Sparse, 500.0)]);
     let (mut timed, mut looked) = (0, 0);
@@ -118,7 +118,7 @@ fn what_only_special_inputs_tell_is_looked_at_in_a_part_of_the_calls() {
 
 /// Where each output is told by other inputs, no kernel knows which of them it is paid for.
 #[test]
-fn timed_calls_tell_every_output_where_one_family_tells_all() {
+fn timed_calls_use_a_family_that_tests_every_output() {
     let note = |ratio: f64| ErrorNote {
         largest: 4.0,
         noise: 1e-6,
@@ -161,7 +161,7 @@ fn expected(error: f64, agrees: bool, void: &str) -> Expected {
 }
 
 #[test]
-fn inputs_on_which_the_reference_itself_goes_wrong_do_not_count() {
+fn inputs_that_break_the_reference_are_discarded() {
     let families = families(500.0, &OTHERS);
     let normal = InputFamily::Normal;
     assert!(families.sound(normal, &expected(2e-6, true, "")));
@@ -172,7 +172,7 @@ fn inputs_on_which_the_reference_itself_goes_wrong_do_not_count() {
 }
 
 #[test]
-fn what_calls_say_is_remembered_by_family() {
+fn error_estimates_are_kept_per_family() {
     let mut families = families(500.0, &OTHERS);
     families.learn(InputFamily::Normal, &expected(5e-6, true, "").notes);
     assert!((families.errors(InputFamily::Normal, 0).noise - 5e-6).abs() < 1e-12);
@@ -217,14 +217,14 @@ fn rare_flags_are_exercised_in_every_plan_and_while_timed() {
 }
 
 #[test]
-fn a_constant_output_earns_no_more_than_one() {
+fn a_constant_output_earns_at_most_one() {
     let capped = with_flags(false, &[]).capped().unwrap();
     assert!(capped.contains("output 1 has one value"), "{capped}");
     assert_eq!(with_flags(true, &[]).capped(), None);
 }
 
 #[test]
-fn where_lower_precision_is_as_right_nothing_is_capped() {
+fn equally_exact_lower_precision_caps_no_reward() {
     let lower = |own: Option<f64>, normal: Option<f64>| {
         let note = |lower| ErrorNote {
             largest: 4.0,
@@ -254,7 +254,7 @@ fn where_lower_precision_is_as_right_nothing_is_capped() {
 }
 
 #[test]
-fn what_there_was_no_time_to_try_is_told() {
+fn untried_families_are_listed_in_a_caveat() {
     let mut families = families(500.0, &[(InputFamily::Normal, 500.0)]);
     assert!(families.caveats().is_empty(), "{:?}", families.caveats());
     families.untried = vec![InputFamily::Steep, InputFamily::Huge];

@@ -1,4 +1,4 @@
-//! From readings to what becomes of a round. Pure.
+//! Decides from GPU readings which rounds count. Pure.
 
 use super::{Reasons, Sample};
 
@@ -105,7 +105,7 @@ mod tests {
 
     /// The same fall twice: without a power cap the round does not count, with one it does.
     #[test]
-    fn a_power_cap_is_told_and_rejects_nothing() {
+    fn a_power_cap_rejects_no_round() {
         let mut rounds = steady(7);
         rounds[2][0] = at(1700, 0);
         let [(2, Disturbance::Fall { from: 1965, to: 1700 })] = disturbed(&rounds)[..] else {
@@ -117,7 +117,7 @@ mod tests {
 
     /// A heavy candidate runs at lower clocks than its baselines; that is no fall.
     #[test]
-    fn contenders_are_compared_with_themselves() {
+    fn clocks_are_compared_per_contender() {
         let heavy: Vec<RoundSamples> = (0..7).map(|_| vec![at(1400, 0), at(1980, 0)]).collect();
         assert_eq!(disturbed(&heavy), []);
     }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_disturbs_nothing() {
+    fn missing_readings_reject_no_round() {
         let rounds = vec![vec![None, at(1980, 0)], vec![None, None], vec![Some(Sample::default())]];
         assert_eq!(disturbed(&rounds), []);
     }

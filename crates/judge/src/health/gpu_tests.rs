@@ -1,4 +1,4 @@
-//! What a GPU's driver really tells; run by `make test-gpu` and `scripts/gpu-host`.
+//! Readings of a real GPU's driver; run by `make test-gpu` and `scripts/gpu-host`.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::testing;
 
 #[test]
-fn gpu_readings_are_there_and_cheap() {
+fn gpu_readings_exist_and_are_cheap() {
     let gpu = CudaDevice::open(0).unwrap();
     let gauge = NvmlGauge::open(&gpu.identity().unwrap()).unwrap();
     let since = SystemTime::now();

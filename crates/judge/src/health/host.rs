@@ -1,5 +1,5 @@
-//! Who used the processor cores that something was timed on: the kernel's count of their busy time,
-//! less that of the processes that took part.
+//! Load of the timed processor cores by others: the kernel's count of their busy time, minus the time of the
+//! processes that take part.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub(crate) struct Cores {
     pub(crate) judge: bool,
 }
 
-/// What was used until a moment, in seconds.
+/// Processor time used until a moment, in seconds.
 #[derive(Clone, Copy, Debug)]
 struct Used {
     at: Instant,
@@ -116,7 +116,7 @@ mod tests {
         cpu1 20 0 10 200 0 0 0 0 0 0\nintr 5\n";
 
     #[test]
-    fn busy_is_what_is_not_idle_on_the_cores_asked_for() {
+    fn busy_time_sums_the_non_idle_time_of_cores() {
         assert_eq!(busy_seconds(STAT, &[0]), Some(0.4));
         assert_eq!(busy_seconds(STAT, &[0, 1]), Some(0.7));
         assert_eq!(busy_seconds(STAT, &[2]), None, "no such core");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_took_part_is_not_others() {
+    fn the_judges_own_time_is_not_others_load() {
         let at = Instant::now();
         let start = Used { at, busy: 10.0, ours: 1.0 };
         let passed = Duration::from_secs(2);
@@ -137,7 +137,7 @@ mod tests {
 
     /// The same busy thread is others' work for one observer and its own for the other.
     #[test]
-    fn a_busy_thread_is_seen_by_whom_it_does_not_belong_to() {
+    fn a_busy_thread_is_load_only_for_other_processes() {
         let cores: Vec<usize> = crate::cores::allowed();
         let watch = |judge| Load::begin(Cores { numbers: cores.clone(), roots: Vec::new(), judge });
         let (stranger, owner) = (watch(false), watch(true));

@@ -1,4 +1,4 @@
-//! Whether the machine is fit to be timed on while a candidate is.
+//! Whether the machine is fit for timing while a candidate is timed.
 //!
 //! ```text
 //!   nvml (clocks, throttle reasons, processes) ──► watch ──► decide: keep a round, or measure it again
@@ -7,10 +7,10 @@
 //!                                                          or an error that is not the candidate's
 //! ```
 //!
-//! Everything here reads and nothing sets: the card's clocks and limits are its owner's. Readings are
-//! taken between windows, never beside one. What is decided from them is pure (`decide`, `tenants`)
-//! and tested with recorded readings: a GPU that overheats or falls off the bus cannot be had on
-//! demand. Why which reading rejects a round, and which is only told: `docs/decisions/0013`.
+//! This module only reads: the owner of the card sets its clocks and limits. Readings are taken between
+//! windows, never during one. The decisions are pure (`decide`, `tenants`) and tested with recorded
+//! readings, because a GPU does not overheat or fall off the bus on demand. `docs/decisions/0013` explains
+//! which readings reject a round and which only become caveats.
 
 mod decide;
 mod host;
@@ -26,7 +26,7 @@ pub(crate) use host::Cores;
 pub(crate) use nvml::{NvmlGauge, node};
 pub(crate) use watch::Watch;
 
-/// What the driver says lowers the clocks, by its bits.
+/// The driver's bits for reasons that lower the clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reasons(pub(crate) u64);
 
@@ -110,13 +110,13 @@ pub(crate) trait Gauge: Send + Sync {
     fn processes(&self, since: SystemTime) -> Result<Vec<GpuProcess>, NoReading>;
 }
 
-/// What a judge knows its device by.
+/// Source of a judge's readings of its device.
 pub(crate) enum Health {
-    /// The cpu device: there is nothing but the host to watch.
+    /// The cpu device: only the host is watched.
     Host,
-    /// A GPU that can be read.
+    /// A GPU with readings.
     Gpu(Box<dyn Gauge>),
-    /// A GPU that cannot, and why.
+    /// A GPU without readings, and the reason.
     Blind(String),
 }
 

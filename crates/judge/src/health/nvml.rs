@@ -1,5 +1,5 @@
-//! A GPU as NVML shows it. The library is loaded when a judge of a GPU is opened, and only then: the
-//! program runs without NVIDIA's driver.
+//! Readings of a GPU through NVML. Only a judge of a GPU loads the library: the program runs without NVIDIA's
+//! driver.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -117,14 +117,14 @@ mod tests {
     /// Where there is no driver, as on the machines that run most tests, this is an answer like any
     /// other; where there is one, an identity that no GPU has is.
     #[test]
-    fn a_gpu_that_is_not_there_is_said_and_nothing_breaks() {
+    fn a_missing_gpu_is_a_plain_error() {
         let none = NvmlGauge::open("GPU-00000000-0000-0000-0000-000000000000");
         let why = none.err().map(|why| why.to_string()).unwrap_or_default();
         assert!(why.starts_with("NVML"), "{why}");
     }
 
     #[test]
-    fn only_what_means_that_it_is_gone_does() {
+    fn only_fatal_nvml_errors_mean_a_lost_gpu() {
         assert!(matches!(no_reading(NvmlError::GpuLost), NoReading::Lost(_)));
         assert!(matches!(no_reading(NvmlError::ResetRequired), NoReading::Lost(_)));
         assert!(matches!(no_reading(NvmlError::NoPermission), NoReading::Refused(_)));

@@ -1,4 +1,4 @@
-//! Whose the processes are that have a GPU open.
+//! Attributes the processes that have a GPU open: the judge's own or others'.
 
 use fs_err as fs;
 use warpwright_record::conditions::OtherProcess;
@@ -104,12 +104,12 @@ mod tests {
     }
 
     #[test]
-    fn jailed_processes_are_ours_whatever_they_are_below() {
+    fn jailed_processes_are_ours_below_any_parent() {
         assert_eq!(find(&[(100, None), (110, None), (130, Some(99))]), Some(Vec::new()));
     }
 
     #[test]
-    fn strangers_are_named() {
+    fn foreign_processes_are_named() {
         let found = find(&[(100, Some(2)), (201, Some(37)), (999, None)]).unwrap();
         assert_eq!(found.iter().map(|o| o.pid).collect::<Vec<_>>(), [201, 999]);
         let busy = busiest(&found).unwrap();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_has_it_open_is_not_busy() {
+    fn an_idle_process_with_an_open_gpu_is_not_busy() {
         let found = find(&[(100, None), (201, Some(4)), (999, None)]).unwrap();
         assert_eq!(busiest(&found), None);
         assert_eq!(found.len(), 2, "positive control");
@@ -125,7 +125,7 @@ mod tests {
 
     /// Where the judge itself is not listed, ids mean something else, or nothing is listed at all.
     #[test]
-    fn a_list_without_the_judge_says_nothing_of_others() {
+    fn a_process_list_without_the_judge_is_ignored() {
         assert_eq!(find(&[]), None);
         assert_eq!(find(&[(4711, Some(80)), (4712, None)]), None);
     }

@@ -1,5 +1,5 @@
-//! A judge on the cpu device whose "GPU" replays recorded readings: whole measurements, for real, on a
-//! machine that overheats, is shared, or falls off the bus.
+//! A judge on the cpu device whose "GPU" replays recorded readings: whole measurements on a machine that
+//! overheats, is shared, or falls off the bus.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -126,7 +126,7 @@ fn said(verdict: &Verdict, text: &str) -> bool {
 
 /// Three windows a round: readings 6 to 8 are those of the third round, which is measured again.
 #[test]
-fn what_the_machine_did_is_in_the_verdict() {
+fn a_verdict_records_the_machines_conditions() {
     let mut blind = Script::new(vec![Err(NoReading::Refused("NVML: no permission".to_owned()))]);
     blind.processes = Ok(vec![process(u32::MAX - 1, Some(90))]);
     let hot = but(&[(7, reading(900, 0x48)), (13, reading(1500, Reasons::POWER_CAP))]);
@@ -157,7 +157,7 @@ fn what_the_machine_did_is_in_the_verdict() {
 }
 
 #[test]
-fn a_machine_that_is_not_fit_gives_no_verdict() {
+fn an_unfit_machine_gives_no_verdict() {
     let lost = NoReading::Lost("NVML: device fell off the bus".to_owned());
     let gone = but(&[(4, Err(lost))]);
     let verdicts = play([

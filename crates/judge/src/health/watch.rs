@@ -1,4 +1,4 @@
-//! Watches the machine through one measurement.
+//! Watches the machine during one measurement.
 
 use std::time::SystemTime;
 
@@ -19,9 +19,9 @@ pub(crate) struct Watch<'a> {
     contenders: usize,
     since: SystemTime,
     load: Load,
-    /// Of the rounds that count.
+    /// Readings of the rounds that count.
     rounds: Vec<RoundSamples>,
-    /// Of the round under way.
+    /// Readings of the current round.
     now: RoundSamples,
     repeated: Vec<Disturbance>,
     /// Why clocks cannot be read.
@@ -91,7 +91,7 @@ impl<'a> Watch<'a> {
         self.load.by_others().is_some_and(|share| share > BUSY_HOST)
     }
 
-    /// What the machine was like, and what is to be said of it. Fails where times are worth nothing.
+    /// The machine's conditions, and their caveats. Fails if the machine was unfit for timing.
     pub(crate) fn end(
         self,
         variation: Option<f64>,
@@ -137,7 +137,7 @@ impl<'a> Watch<'a> {
         Ok((conditions, caveats))
     }
 
-    /// Who else has the GPU open.
+    /// Other processes that have the GPU open.
     fn others(&self, caveats: &mut Vec<String>) -> Result<Option<Vec<OtherProcess>>, JudgeError> {
         let gauge = match self.health {
             Health::Host => {

@@ -1,5 +1,5 @@
-//! What an inspected process is given: one call's inputs, the weights, and the candidate, as files.
-//! And reading back what it left, as the candidate's word.
+//! Files of an inspected process: one call's inputs, the weights and the candidate. Also reads back the files
+//! that the process left, which are untrusted.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_pipes_and_long_files_are_not_followed_waited_for_or_read_whole() {
+    fn hostile_report_files_are_read_safely() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("plain"), "0123456789").unwrap();

@@ -1,4 +1,4 @@
-//! Texts and numbers out of files that a candidate's process could have written.
+//! Parses texts and numbers from files that a candidate's process could have written.
 
 /// Longest name of a kernel or file kept, bytes.
 pub(crate) const MAX_NAME: usize = 300;
@@ -43,7 +43,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_tools_print_is_understood() {
+    fn numbers_and_triples_of_tools_are_parsed() {
         assert_eq!(number("67,117,824"), Some(67_117_824.0));
         assert_eq!(number(" 47.11 "), Some(47.11));
         for text in ["", "n/a", "nan", "inf", "1e999", "PolicySpread"] {
@@ -60,7 +60,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_gets_through_and_nothing_panics(text: String, most in 0usize..200) {
+        fn cleaned_text_has_no_control_characters(text: String, most in 0usize..200) {
             let kept = clean(&text, most);
             prop_assert!(kept.len() <= most && !kept.chars().any(char::is_control));
             let _ = (number(&text), triple(&text));

@@ -1,5 +1,5 @@
-//! Which kernels a call ran, from the trace that its process left: CUPTI's activities as torch's
-//! profiler exports them, or the launches that the cpu device's launcher noted, in the same form.
+//! Lists the kernels of a call from the trace that its process left: CUPTI's activities as torch's profiler
+//! exports them, or the launches that the cpu device's launcher recorded, in the same format.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use warpwright_record::findings::{ActivityKind, CallProfile, KernelTime, MAX_KER
 use super::clean::{MAX_NAME, clean};
 use super::occupancy::occupancy;
 
-/// Most activities looked at.
+/// Maximum number of activities that are read.
 const MAX_ACTIVITIES: usize = 200_000;
 
 /// A Chrome trace, as far as it matters here.
@@ -50,7 +50,7 @@ struct Arguments {
     bytes: Option<f64>,
 }
 
-/// What the profile is compared with.
+/// Ceilings that the profile is compared with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ceilings {
     /// `sm_90a`; `None` on the cpu device.
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_refused() {
+    fn a_malformed_trace_is_refused() {
         for text in ["", "[]", "{}", r#"{"traceEvents": 3}"#] {
             assert!(profile(text, 1, 1.0, &ceilings()).is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! Inspections: what a profiler or a sanitizer sees of one call of a candidate.
+//! Inspections: runs one call of a candidate under a profiler or a sanitizer.
 //!
 //! ```text
 //! oracle ── inputs, weights ──► file ──► inspector.py (in the jail, alone or under a tool)
@@ -7,9 +7,8 @@
 //! ```
 //!
 //! The process differs from a runner: no arena and no conversation, every tensor an allocation of
-//! its own, the binary built with [`Instrument`] where a tool needs that. Nothing found here enters a
-//! verdict or a reward; why, and why the parts are as they are:
-//! `docs/decisions/0007-inspections-separate-from-verdicts.md`.
+//! its own, the binary built with [`Instrument`] where a tool needs that. No finding enters a verdict or a
+//! reward; `docs/decisions/0007-inspections-separate-from-verdicts.md` explains why.
 
 mod asan;
 mod carry;
@@ -47,7 +46,7 @@ const PADDING: u64 = 4096;
 /// Findings that the sanitizer prints; it counts all.
 const PRINT_LIMIT: usize = 200;
 
-/// What an inspection is about.
+/// Subject of an inspection.
 pub(crate) struct Subject<'a> {
     pub(crate) judge: &'a LocalJudge,
     pub(crate) task: &'a Task,
@@ -116,7 +115,7 @@ impl Subject<'_> {
         self.judge.config.device.is_cuda()
     }
 
-    /// What no candidate changes about it.
+    /// The answer if this inspection is impossible for any candidate; `None` otherwise.
     fn impossible(&self, inspection: &Inspection) -> Option<Answer> {
         if *inspection != Inspection::Counters {
             return None;

@@ -1,4 +1,4 @@
-//! `ncu` (Nsight Compute): which counters are asked for, and its CSV read back.
+//! `ncu` (Nsight Compute): selects its counters and parses its CSV.
 
 use warpwright_record::findings::{KernelCounters, MAX_KERNELS, OccupancyLimit, Stall};
 
@@ -75,7 +75,7 @@ pub(crate) fn unknown_metric(log: &str, asked: &[String]) -> Option<usize> {
     asked.iter().position(|name| name.split('.').next().is_some_and(|stem| line.contains(stem)))
 }
 
-/// What went wrong, in `ncu`'s words.
+/// `ncu`'s error message.
 pub(crate) fn complaint(log: &str) -> Option<String> {
     let mut errors = log.lines().filter_map(|line| line.trim().strip_prefix("==ERROR== "));
     errors.find(|text| !text.trim().is_empty()).map(|text| clean(text, MAX_NAME))
@@ -156,7 +156,7 @@ fn counters(
     kernel
 }
 
-/// What the figures mean, one sentence each.
+/// Hints from the counters, one sentence each.
 fn hints(kernel: &KernelCounters, processors: u32) -> Vec<String> {
     let mut hints = Vec::new();
     let blocks: f64 = kernel.grid.iter().map(|n| f64::from(*n)).product();
@@ -251,7 +251,7 @@ mod tests {
     const H200: &str = include_str!("../../tests/fixtures/ncu.csv");
 
     #[test]
-    fn counters_of_an_h200_are_read_and_told_apart() {
+    fn h200_counters_distinguish_strided_and_coalesced_loads() {
         let (kernels, left_out) = parse(H200, 132);
         let [coalesced, strided, race] = kernels.try_into().unwrap();
         assert_eq!(left_out, 0);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_is_not_known_is_found_in_the_complaint() {
+    fn the_unknown_metric_is_found_in_ncus_error() {
         // From ncu 2025.3.1.
         let log = "==PROF== Connected to process 743 (/usr/bin/python3.12)\n\
              ==ERROR== Failed to find metric regex:^no__such_metric\\.(sum|min|max|avg|pct|ratio|max_rate)$\n\n\
@@ -312,7 +312,7 @@ mod tests {
         }
 
         #[test]
-        fn rows_beyond_the_most_are_counted(extra in 0usize..20) {
+        fn rows_beyond_the_limit_are_counted(extra in 0usize..20) {
             let row = "\"0\",\"k\",\"(1, 1, 1)\",\"(1, 1, 1)\"\n".repeat(MAX_KERNELS + extra);
             let text = format!("\"ID\",\"Kernel Name\",\"Block Size\",\"Grid Size\"\n{row}");
             let (kernels, left_out) = parse(&text, 1);

@@ -103,7 +103,7 @@ mod tests {
     const CALCULATED: &str = include_str!("occupancy.txt");
 
     #[test]
-    fn it_agrees_with_nvidias_calculator() {
+    fn occupancy_agrees_with_nvidias_calculator() {
         let mut compared = 0;
         for row in CALCULATED.lines().filter(|line| !line.starts_with('#')) {
             let [arch, threads, registers, shared, blocks] =
@@ -119,7 +119,7 @@ mod tests {
 
     /// Figures that the profiler printed on an H200: 16 registers, 256 threads, no shared memory.
     #[test]
-    fn the_limit_is_named() {
+    fn the_limiting_resource_is_named() {
         let full = occupancy("sm_90", 256, 16, 0).unwrap();
         assert_eq!((full.blocks, full.warps, full.limit), (8, 64, OccupancyLimit::Threads));
         let of = |registers, shared| occupancy("sm_90a", 256, registers, shared).unwrap().limit;
@@ -133,7 +133,7 @@ mod tests {
     proptest! {
         /// A profile is the candidate's word: any numbers may come.
         #[test]
-        fn any_figures_are_taken(threads: u32, registers: u32, shared: u32) {
+        fn any_figures_give_a_valid_occupancy(threads: u32, registers: u32, shared: u32) {
             if let Some(found) = occupancy("sm_90", threads, registers, shared) {
                 prop_assert!(found.warps <= found.most_warps && found.share() <= 1.0);
             }

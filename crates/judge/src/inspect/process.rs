@@ -34,7 +34,7 @@ pub(crate) struct Order<'a> {
     pub(crate) artifact: &'a Path,
 }
 
-/// What a run left.
+/// Output of a run.
 pub(crate) struct Ran {
     pub(crate) report: Option<Report>,
     pub(crate) trace: String,
@@ -86,7 +86,7 @@ impl Ran {
         self.report.as_ref().is_some_and(|r| r.error.is_some() && r.during != "forward")
     }
 
-    /// What it wrote to standard error, capped by the jail.
+    /// Its standard error, capped by the jail.
     pub(crate) fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.finished.stderr.bytes).into_owned()
     }

@@ -1,4 +1,4 @@
-//! The log of `compute-sanitizer`, read back: records grouped by what and where.
+//! Parses the log of `compute-sanitizer` and groups its records by error and location.
 //!
 //! ```text
 //! ========= Invalid __global__ write of size 4 bytes
@@ -19,16 +19,16 @@ const PREFIX: &str = "=========";
 /// Most details kept of a finding.
 const MAX_DETAILS: usize = 4;
 
-/// What a log says.
+/// A parsed log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Log {
     /// Distinct findings in order.
     pub(crate) findings: Vec<SanitizerFinding>,
     /// As the tool counted; at least what was printed.
     pub(crate) total: u64,
-    /// Whether the summary at the end is there: the run came to its end.
+    /// Whether the log ends with a summary: the run finished.
     pub(crate) complete: bool,
-    /// What the tool says of its own failure.
+    /// The tool's message about its own failure.
     pub(crate) trouble: Option<String>,
 }
 
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_race_has_both_of_its_sides() {
+    fn a_race_lists_both_accesses() {
         let log = parse(RACECHECK);
         assert!(log.complete);
         insta::assert_debug_snapshot!(log.findings, @r#"
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_run_and_one_that_never_was_are_told_apart() {
+    fn a_clean_log_differs_from_a_failed_start() {
         let clean = parse("========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n");
         assert_eq!(clean, Log { complete: true, ..Log::default() });
         let never = parse(

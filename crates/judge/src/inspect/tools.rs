@@ -1,4 +1,4 @@
-//! Where this host has NVIDIA's tools, and AddressSanitizer's library.
+//! Finds NVIDIA's tools and the library of `AddressSanitizer` on this host.
 
 use std::path::{Path, PathBuf};
 
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_programs_count_and_the_first_place_wins() {
+    fn the_first_executable_on_the_path_is_found() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let places: Vec<PathBuf> =

@@ -1,4 +1,4 @@
-//! What is made of windows, on windows that are made up.
+//! Statistics of measurements, on simulated windows.
 
 use super::*;
 use rand::RngExt;
@@ -10,7 +10,7 @@ fn windows(calls: usize, seconds: Vec<f64>) -> Windows {
 
 /// What later, longer windows say of a call is what the first ones do.
 #[test]
-fn windows_of_several_lengths_say_the_same() {
+fn windows_of_different_lengths_give_equal_times() {
     let lengths = || [4usize, 4, 4, 4, 4, 4, 4, 15, 15, 15, 15].into_iter();
     let of = |call: f64| Windows(lengths().map(|n| (n, 2e-4 + n as f64 * call)).collect());
     let rounds = Rounds {
@@ -62,7 +62,7 @@ fn drift_between_rounds_cancels() {
 /// An identical kernel, noise of a tenth: between windows of m and of no calls the ratio's
 /// interval is narrower than between windows of m and m / 2, for the same calls.
 #[test]
-fn windows_of_nothing_give_narrower_intervals_than_half_windows() {
+fn empty_windows_give_narrower_intervals_than_half_windows() {
     let mut random = StdRng::seed_from_u64(5);
     let mut noisy = |t: f64| t * (1.0 + 0.1 * (random.random::<f64>() - 0.5));
     let (mut from_nothing, mut from_half) = (0.0, 0.0);
@@ -94,7 +94,7 @@ fn windows_of_nothing_give_narrower_intervals_than_half_windows() {
 /// A kernel at the margin whose windows are shorter by what is not the same in all processes earns
 /// nothing by it, and one that is clearly faster is still called so.
 #[test]
-fn what_does_not_cancel_is_part_of_the_interval() {
+fn the_interval_includes_per_process_offsets() {
     let over = |speedup: f64, window: f64, unequal: f64| {
         let rounds = Rounds {
             nothing: vec![3e-4; 7],
@@ -150,7 +150,7 @@ fn called_faster(truth: f64, unequal: f64, random: &mut rand::rngs::StdRng) -> f
 
 /// As was measured: constants that differ made a tenth and more of kernels at the margin faster ones.
 #[test]
-fn processes_that_differ_by_a_constant_earn_nothing_at_the_margin() {
+fn per_process_offsets_earn_no_reward_at_the_margin() {
     let mut random = rand::rngs::StdRng::seed_from_u64(5);
     let [counted, ignored] = [UNEQUAL, 0.0].map(|u| called_faster(1.05, u, &mut random));
     assert!(counted < 0.025, "{counted}");

@@ -1,4 +1,4 @@
-//! Freezing a process outside its windows, and having it play one.
+//! Freezes a process outside its windows, and has it play a window.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -14,11 +14,11 @@ use crate::host::Role;
 /// waited for before the clock starts.
 const SETTLE: Duration = Duration::from_millis(1);
 
-/// What a process answered in a window.
+/// A process's answer in a window.
 pub(crate) struct Answered<R> {
     /// Its answer: in a runner, the candidate's word.
     pub(crate) answer: Json,
-    /// What the judge saw before the clock stopped, on a GPU.
+    /// On a GPU, the judge's readings before the clock stopped.
     pub(crate) seen: Option<R>,
 }
 

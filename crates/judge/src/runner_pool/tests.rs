@@ -36,7 +36,7 @@ fn nothing_begun(runner_pool: &RunnerPool) -> bool {
 }
 
 #[test]
-fn runners_wait_are_replaced_when_they_die_and_end_with_the_judge() {
+fn idle_runners_are_replaced_and_end_with_the_judge() {
     let judge = judge();
     let runner_pool = &judge.runner_pool;
     assert!(nothing_begun(runner_pool), "opening a judge starts nothing");
@@ -76,7 +76,7 @@ fn runners_wait_are_replaced_when_they_die_and_end_with_the_judge() {
 }
 
 #[test]
-fn a_start_that_is_under_way_is_waited_for_or_ended() {
+fn a_start_in_progress_is_awaited_or_killed() {
     let judge = judge();
     judge.runner_pool.expect();
     let start = Instant::now();
@@ -101,7 +101,7 @@ fn a_start_that_is_under_way_is_waited_for_or_ended() {
 
 /// A runner that starts may do so while a candidate computes in the memory that they share.
 #[test]
-fn gpu_a_runner_that_starts_writes_where_no_candidate_computes() {
+fn gpu_a_starting_runner_writes_outside_candidate_memory() {
     const LOOKED_AT: u64 = 256 << 20;
     let judge = judge_on(Device::Cuda(0));
     let arena = judge.runner_pool.gpu_arena(judge.gpu.as_ref().unwrap()).unwrap();
@@ -160,7 +160,7 @@ fn secrets(bytes: &[u8]) -> usize {
 
 /// Memory that served one candidate and serves the next.
 #[test]
-fn nothing_of_a_candidate_is_left_in_the_memory_of_the_next() {
+fn a_reused_arena_holds_nothing_of_the_previous_candidate() {
     let judge = judge();
     let task = warpwright_task::Task::from_source("none", "");
     // Twice as much as the candidate is shown, and it takes the rest as well.
@@ -245,7 +245,7 @@ fn can_fork(judge: &crate::judge::LocalJudge) -> bool {
 }
 
 #[test]
-fn runners_are_forks_and_a_dead_parent_is_replaced_once() {
+fn runners_are_forked_and_a_dead_server_restarts_once() {
     let judge = judge();
     if !can_fork(&judge) {
         return;
@@ -297,7 +297,7 @@ fn parent_of(pid: u32) -> u32 {
 
 /// What a forked candidate has is what an executed one has, and no two draw the same numbers.
 #[test]
-fn a_fork_has_the_environment_of_an_executed_runner_and_chance_of_its_own() {
+fn a_forked_runner_shares_the_environment_but_not_random_state() {
     let judge = judge();
     if !can_fork(&judge) {
         return;

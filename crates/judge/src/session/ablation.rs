@@ -1,10 +1,10 @@
-//! What computes a verified result: the candidate is run once more with its kernels taken away.
+//! Finds the code that computes a verified result: runs the candidate once more without its kernels.
 //!
-//! A result that is right without the candidate's kernels was computed by something else: torch, after the
-//! ban on its operators was undone, or host code. What was compiled of a candidate, and whether a run
-//! without it is right, is the judge's own knowledge; the candidate is asked nothing.
+//! If a result is correct without the candidate's kernels, something else computed it: torch, after the
+//! candidate removed the ban on its operators, or host code. The judge itself knows which kernels were
+//! compiled and whether a run without them is correct; it asks the candidate nothing.
 //!
-//! It is no proof. A candidate that finds out that its kernels do nothing can fail on purpose.
+//! This is no proof. A candidate that detects that its kernels do nothing can fail on purpose.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::error::JudgeError;
 use crate::judge::LocalJudge;
 use crate::verdict::Findings;
 
-/// What a candidate has that could compute, and whether there is something to compute.
+/// Parts of a candidate that could compute, and whether the task computes anything.
 #[derive(Clone, Copy)]
 struct Means {
     kernels: bool,
@@ -28,7 +28,7 @@ struct Means {
     computes: bool,
 }
 
-/// What the runs without it said.
+/// Results of the ablated runs.
 #[derive(Debug, PartialEq, Eq)]
 struct Conclusion {
     result: AblationResult,
@@ -137,7 +137,7 @@ fn conclude(
 mod tests {
     use super::*;
 
-    /// What is concluded of a candidate that is right without these, and what was tried.
+    /// Conclusion on a candidate that is correct without these parts, and the runs that were tried.
     fn concluded(
         (kernels, libraries, computes): (bool, bool, bool),
         right_without: &[Instrument],
@@ -160,7 +160,7 @@ mod tests {
     use Instrument::{EmptyKernels, EmptyLibraries, TrapKernels};
 
     #[test]
-    fn a_candidate_that_needs_its_kernels_is_run_once_more() {
+    fn kernels_are_ablated_in_one_more_run() {
         for libraries in [false, true] {
             let told = concluded((true, libraries, true), &[]);
             assert_eq!(told, (FailedWithoutKernels, None, vec![EmptyKernels]));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_from_nowhere_is_found() {
+    fn a_result_without_own_kernels_is_detected() {
         let nothing = Some("no_kernels".to_owned());
         assert_eq!(concluded((false, false, true), &[]), (Passed, nothing.clone(), vec![]));
         let told = concluded((false, true, true), &[EmptyLibraries]);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_computes_nothing_needs_no_kernel() {
+    fn a_task_without_computation_needs_no_kernel() {
         assert_eq!(concluded((false, false, false), &[]), (NotRun, None, vec![]));
     }
 }

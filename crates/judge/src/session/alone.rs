@@ -1,4 +1,4 @@
-//! Windows of a single call on a GPU, after those that the slope is taken from.
+//! Windows of a single call on a GPU, after the windows that the slope is taken from.
 
 use warpwright_record::verdict::Speedup;
 

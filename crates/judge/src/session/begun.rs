@@ -1,4 +1,4 @@
-//! A session's processes before it is open.
+//! The processes of a session that is not open yet.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
-//! Which timed calls are compared with the oracle.
+//! Selects the timed calls that are compared with the oracle.
 //!
-//! A candidate that computes all but a share `f` of the timed calls gets by with `(1 - f)^n` where `n`
-//! of them are looked at: [`TIMED`] find 5 % in 99 of 100 verdicts. They are spread over all windows,
-//! since whoever skips much in few of them would be missed by looking at the others.
+//! A candidate that skips a share `f` of the timed calls passes with probability `(1 - f)^n` if `n` of them
+//! are compared: [`TIMED`] comparisons detect 5 % in 99 of 100 verdicts. They are spread over all windows:
+//! otherwise a candidate that skips many calls in few windows would be missed.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ impl Checks {
         Self { first: schedule.first(), done: 0, spent: Duration::ZERO }
     }
 
-    /// How many calls of a round's window are looked at.
+    /// Number of calls of a round's window to compare.
     fn in_round(&self, round: usize) -> usize {
         if self.spent > BUDGET {
             return 1;
@@ -48,7 +48,7 @@ impl Checks {
 }
 
 impl TaskSession<'_> {
-    /// Looks at calls of a round's window, chosen after the clock has stopped.
+    /// Compares calls of a round's window, chosen after the clock has stopped.
     pub(super) fn look_at_timed(
         &mut self,
         runner: &mut Runner,
@@ -90,7 +90,7 @@ mod tests {
     use crate::families::Families;
 
     #[test]
-    fn calls_are_looked_at_in_all_rounds_and_enough_of_them_before_the_first_stop() {
+    fn enough_calls_are_compared_before_the_first_look() {
         let schedule = Schedule::sequential(21);
         let mut checks = Checks::new(&schedule);
         let mut each = Vec::new();

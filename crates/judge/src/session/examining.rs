@@ -1,4 +1,4 @@
-//! A task looked at without a candidate.
+//! Examines a task without a candidate.
 
 use std::ops::RangeInclusive;
 
@@ -34,7 +34,7 @@ const DRAWS: u32 = 8;
 /// The answer in lower precision among `examiner.py`'s counterfeits.
 const HALF: &str = "half precision";
 
-/// Whether one warm call of so many milliseconds may be as long as is wanted.
+/// Whether the duration of one warm call, in milliseconds, may lie in the wanted range.
 fn near(wanted_ms: Option<&RangeInclusive<f64>>, ms: f64, cuda: bool) -> bool {
     wanted_ms.is_none_or(|wanted| {
         let longer = if cuda { CROWDED } else { ROUGH };

@@ -1,4 +1,4 @@
-//! A verified candidate's windows beside the baselines', and what they say.
+//! Times a verified candidate in windows interleaved with the baselines', and evaluates them.
 
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -17,11 +17,11 @@ use crate::sequential;
 use crate::verdict::Findings;
 use crate::windows;
 
-/// What windows were played for before any that counts.
+/// Choices made by preparatory windows, which do not count.
 struct Chosen {
-    /// Calls that windows are to hold.
+    /// Calls per window.
     calls: usize,
-    /// Calls of later, longer ones.
+    /// Calls per later, longer window.
     later: usize,
     /// Places of the results at which baselines' windows end with a look as well.
     samples: Vec<u64>,
@@ -203,7 +203,7 @@ impl TaskSession<'_> {
         Ok(Chosen { calls, later, samples, seconds: last * later as f64 / tried.calls as f64 })
     }
 
-    /// One rewarded window, of which calls are looked at.
+    /// One window that counts; some of its calls are compared.
     pub(super) fn timed_window(
         &mut self,
         process: &mut BaselineProcess,

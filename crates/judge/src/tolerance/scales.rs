@@ -1,8 +1,8 @@
-//! Tolerances by size, for outputs whose elements are of very different sizes (`scales.py`).
+//! Tolerances by magnitude, for outputs whose elements differ much in magnitude (`scales.py`).
 //!
-//! What is allowed relative to the root mean square of the whole output would cover every small element.
-//! Elements of a class of magnitude are compared by errors of their own, and never more loosely than by
-//! those of the whole output.
+//! A tolerance relative to the root mean square of the whole output would hide errors of every small
+//! element. Elements of a magnitude class have a tolerance from the errors of that class, and never a looser
+//! one than the whole output.
 
 use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::Profile;
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_errors_of_large_elements_do_not_cover_small_ones() {
+    fn errors_of_large_elements_do_not_hide_small_ones() {
         let (note, known) = masked();
         let whole = tolerance(Profile::Strict, Dtype::F32, &note, &Errors::default(), FAMILY);
         assert!(whole.atol > 100.0, "positive control: zeros would pass, {whole:?}");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_classes_the_largest_are_told_apart() {
+    fn the_largest_magnitude_classes_have_separate_tolerances() {
         let (mut note, _) = masked();
         let below = |i: i32| 2f64.powi(8 * i - 81);
         let class = |i| Scale { below: below(i), rms: below(i - 1), beyond: 1e-9 * below(i - 1) };
@@ -160,7 +160,7 @@ mod tests {
 
     /// The exponential of a steep softmax: float32 has no such numbers.
     #[test]
-    fn what_a_format_cannot_hold_may_be_zero() {
+    fn elements_below_the_formats_range_may_be_zero() {
         let (mut note, mut known) = masked();
         note.scales = vec![Scale { below: 1e-60, rms: 1e-61, beyond: 1e-61 }];
         known[0] = ScaleErrors { below: 1e-60, noise: 1.0, honest: 1.0, lower: None };
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_of_one_scale_are_judged_as_before() {
+    fn outputs_of_one_scale_have_one_tolerance() {
         let (masked, known) = masked();
         let plain = OutputNote::of_unit_size("float64");
         let whole = tolerance(Profile::Strict, Dtype::F32, &plain, &Errors::default(), FAMILY);

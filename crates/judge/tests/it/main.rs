@@ -1,0 +1,15 @@
+//! The judge with real processes: torch, compilers, jails. Candidates and tasks are given as text.
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests")]
+
+mod examining;
+mod faults;
+mod gpu;
+mod gpu_examining;
+mod inspecting;
+mod integrity;
+mod judging;
+mod lawful;
+mod numbers;
+mod opening;
+mod provenance;
+mod support;
